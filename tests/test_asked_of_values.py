@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kvproto.protocol.events import Terms
 from kvproto.protocol.states import Cause, DGrant, PRoom, PSend
@@ -41,10 +42,10 @@ def test_a_room_is_refused_by_an_engine_that_had_not_opened_it(work: PrefillWork
 
 
 def test_in_doubt_are_the_writers_that_were_told_where_to_write_and_have_not() -> None:
-    asked = {"writers": 0b1111, "asked": 0b0111, "by_pages": 0b1101, "arrived": 0b0100}
-    assert in_doubt(DGrantValue(DGrant.FILLING, **asked)) == 0b0011
-    assert in_doubt(DGrantValue(DGrant.QUARANTINED, **asked)) == 0b0011
-    assert in_doubt(DGrantValue(DGrant.AWAIT_SPACE, **asked)) == 0b0001  # of these, those that go by pages
+    value = DGrantValue(DGrant.FILLING, writers=0b1111, asked=0b0111, by_pages=0b1101, arrived=0b0100)
+    told = {state: in_doubt(replace(value, state=state)) for state in DGrant}
+    assert told[DGrant.FILLING] == told[DGrant.QUARANTINED] == 0b0011
+    assert told[DGrant.AWAIT_WRITERS] == told[DGrant.AWAIT_SPACE] == 0b0001, "of these, those that go by pages"
 
 
 @pytest.mark.parametrize("state", PSend)

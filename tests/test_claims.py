@@ -68,7 +68,7 @@ def test_in_whatever_order_the_owner_has_it(stranger: str) -> None:
         assert value.facts.claim == ev.Claim(MINE, SECRET), words
         told = [each for each in done if isinstance(each, do.AnnounceOutcome | do.AnnounceReleased)]
         assert told == [], words
-        work = rank.handle(ev.ForwardScheduled(ROOM), 0.0)
+        work = rank.handle(ev.TokensProduced(ROOM, TOKENS), 0.0)
         assert {link for link, _ in answers(work)} == {links[MINE]}, words
         before = kept(rank)
         late = say(rank, links[group], msg.Open(TOKENS, 0, shown)) + say(

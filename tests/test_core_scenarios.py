@@ -7,6 +7,7 @@ listed, with the reason why no rank can get there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from support.stories import GRID, PAGE, QUICK, Story, layout
 
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row
+from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
@@ -272,12 +274,28 @@ def lost_while_draining() -> SimulatedWorld:
     return at
 
 
+def forgotten_while_it_writes() -> SimulatedWorld:
+    """A link that is lost while a write through it hangs is not forgotten before that has ended."""
+    at = world()
+    to_draining(at)
+    at.raise_event("P", 0, ev.TransportLost(1))
+    at.mail.clear()
+    at.now += QUICK.forget.period + 1.0
+    prefill = at.prefill(0)
+    for _ in range(4):
+        prefill.tick(at.now)
+    assert prefill.links[1].state is PLink.LOST and prefill.writes
+    ends(at)
+    return at
+
+
 # ------------------------------------------------------------------------------------------------- sends
 def kv_after_the_lease() -> SimulatedWorld:
-    at = world()
+    """Pages that are known before the KV may be used as long as their lease holds."""
+    at = world(settings=Settings(timing=QUICK, route="pages"))
     to_open(at)
-    assert send(at) is PSend.AWAIT_KV
-    at.now += QUICK.lease.period + 0.5  # the KV comes before the timer is looked at
+    assert send(at) is PSend.AWAIT_PAGES_KV
+    at.now += QUICK.lease.period + 0.5
     at.raise_event("P", 0, ev.TokensProduced(ROOM, 20))
     assert send(at) is PSend.AWAIT_PAGES, "nothing is posted on a lease that is over"
     at.raise_event("P", 0, ev.AuxProvided(ROOM))
@@ -291,12 +309,48 @@ def gather_fails_too_late() -> SimulatedWorld:
     to_open(at)
     at.chances = FaultChances(gather_hangs=1.0)
     at.raise_event("P", 0, ev.TokensProduced(ROOM, 20))
+    at.calm()
     at.raise_event("P", 0, ev.EngineAborted(ROOM, Cause.PREFILL_ABORTED))
     for job in at.jobs:
         if isinstance(job.event, ev.Gathered):
             job.event = ev.GatherFailed(ROOM, job.event.chunk, 0)
     assert send(at) is PSend.DRAINING
     ends(at)
+    return at
+
+
+def taken_back_while_it_gathers() -> SimulatedWorld:
+    """The gather outlasts its lease, and its KV is taken back meanwhile: the ring is given up."""
+    at = world()
+    to_open(at)
+    at.chances = FaultChances(gather_hangs=1.0)
+    at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
+    at.calm()
+    assert send(at) is PSend.GATHERING
+    at.raise_event("P", 0, ev.TokensWithdrawn(ROOM, 0))
+    at.now += QUICK.lease.period
+    at.finish(next(job for job in at.jobs if isinstance(job.event, ev.Gathered)))
+    assert send(at) is PSend.AWAIT_PAGES
+    at.produce_all(ROOM, 20)
+    ends(at)
+    assert {node.outcomes[ROOM] for node in at.nodes.values()} == {Cause.NONE}
+    return at
+
+
+def a_writer_whose_kv_never_comes() -> SimulatedWorld:
+    """Its fellow waits for as long as a forward may take, and then goes over pages."""
+    at = world(2, 1, settings=Settings(timing=replace(QUICK, writers=Timer(0.5, 3))))
+    to_open(at)
+    at.raise_event("P", 0, ev.TokensProduced(ROOM, 20))
+    at.calm(1.0)
+    assert grant(at) is DGrant.AWAIT_WRITERS and send(at) is PSend.AWAIT_WRITERS and not at.decode(0).chunk_of
+    at.calm(2.0)
+    value = at.decode(0).grants[ROOM][0]
+    assert value.state is DGrant.AWAIT_WRITERS and value.by_pages == value.arrived == 0b01
+    at.raise_event("P", 0, ev.AuxProvided(ROOM))
+    at.raise_event("P", 1, ev.TokensProduced(ROOM, 20))
+    ends(at)
+    assert {node.outcomes[ROOM] for node in at.nodes.values()} == {Cause.NONE}
     return at
 
 
@@ -364,7 +418,7 @@ def a_lease_that_ends_between_two_batches() -> SimulatedWorld:
     return at
 
 
-def a_lease_that_ends_before_the_first_batch(*, pages: bool) -> SimulatedWorld:
+def a_lease_that_ends_before_the_first_batch(*, pages: bool, withdrawn: bool = False) -> SimulatedWorld:
     at = world(settings=Settings(timing=QUICK, route="pages" if pages else "cost"))
     node = at.nodes["P", 0]
     to_open(at)
@@ -374,9 +428,13 @@ def a_lease_that_ends_before_the_first_batch(*, pages: bool) -> SimulatedWorld:
         at.calm()
     begun = PSend.SLICING if pages else PSend.WRITING
     assert send(at) is begun and not at.prefill(0).writes[ROOM, 0].flying
+    if withdrawn:
+        at.raise_event("P", 0, ev.TokensWithdrawn(ROOM, 0))
     at.now += QUICK.lease.period
     node.interpreter.handle(READY, at.now)
-    assert (ROOM, 0) not in at.prefill(0).writes and send(at) is PSend.AWAIT_PAGES, "it asks anew"
+    pages |= withdrawn
+    again = PSend.AWAIT_PAGES if pages else PSend.AWAIT_GRANT
+    assert (ROOM, 0) not in at.prefill(0).writes and send(at) is again, "it asks anew"
     at.raise_event("P", 0, ev.TokensProduced(ROOM, 20))
     at.raise_event("P", 0, ev.AuxProvided(ROOM))
     ends(at)
@@ -384,9 +442,10 @@ def a_lease_that_ends_before_the_first_batch(*, pages: bool) -> SimulatedWorld:
     return at
 
 
+@pytest.mark.parametrize("withdrawn", [False, True])
 @pytest.mark.parametrize("pages", [False, True], ids=["staged", "over pages"])
-def test_a_lease_that_ends_before_the_first_batch_costs_time_and_no_room(pages: bool) -> None:
-    a_lease_that_ends_before_the_first_batch(pages=pages)
+def test_a_lease_that_ends_before_the_first_batch_costs_time_and_no_room(pages: bool, withdrawn: bool) -> None:
+    a_lease_that_ends_before_the_first_batch(pages=pages, withdrawn=withdrawn)
 
 
 # ------------------------------------------------------------------------------------------------- links
@@ -698,13 +757,16 @@ def taken_back() -> SimulatedWorld:
         assert rank.rooms[ROOM].work.produced == 0
         rank.handle(ev.KvProduced(ROOM, 0, 0), now)
         assert rank.sends[ROOM][0].kv
+        for effect in (do.LeaveQueue(ROOM, 0, 0), do.FreeCredit(ROOM, 0, 0)):
+            rank.inner[type(effect)](effect)
     return at
 
 
 #: where a send may be with its KV -> where it is when that is taken back
-TAKEN_BACK = {S: S for S in (PSend.AWAIT_CREDIT, PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK,
-                        PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.SLICING)}  # fmt: skip
-TAKEN_BACK |= {PSend.AWAIT_SLOT: PSend.AWAIT_KV, PSend.AWAIT_PERMIT: PSend.AWAIT_PAGES_KV}
+TAKEN_BACK = {S: S for S in (PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.SLICING)}
+TAKEN_BACK |= dict.fromkeys((PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK,
+                             PSend.AWAIT_SLOT), PSend.AWAIT_PAGES)  # fmt: skip
+TAKEN_BACK |= {PSend.AWAIT_CREDIT: PSend.AWAIT_KV, PSend.AWAIT_PERMIT: PSend.AWAIT_PAGES_KV}
 
 
 # ---------------------------------------------------------------------------------------- the decode side
@@ -723,7 +785,7 @@ def fails_before_all_have_confirmed() -> SimulatedWorld:
 
 def dies_with_nothing_to_write() -> SimulatedWorld:
     """A whole prefill group dies: of the two, one was told where to write, and only that one is waited for."""
-    at = world(2, 1)
+    at = world(2, 1, settings=Settings(timing=QUICK, route="pages"))
     at.open_all(ROOM, 20)
     at.mail = [parcel for parcel in at.mail if (parcel.side, parcel.to) != ("P", 1)]
     forward(at)
@@ -817,6 +879,70 @@ def words_about_nobody() -> SimulatedWorld:
     return at
 
 
+def told(effects: list[Effect]) -> list[msg.Message]:
+    return [effect.body for effect in effects if isinstance(effect, do.Transmit)]
+
+
+def of_two_writers(*said: tuple[int, msg.Message]) -> SimulatedWorld:
+    """A decode rank hears this from the writers of its rooms, of which each has been granted what it could be."""
+    at = world(2, 1)
+    to_open(at)
+    for sender, body in said:
+        hear(at, "D", 0, body, sender=sender)
+    return at
+
+
+def scattered_before_the_rest_comes() -> SimulatedWorld:
+    """One writer stages, the other gives the region up: it is scattered, and free, before the other's part has come."""
+    at = of_two_writers((0, msg.StagingReq(0)), (1, msg.StagingReq(0)), (0, msg.StgNotify(0, 1)))
+    assert grant(at) is DGrant.FILLING
+    hear(at, "D", 0, msg.PagesReq(0), sender=1)
+    assert grant(at) is DGrant.SCATTERING and at.decode(0).held(ROOM) > 0
+    (scatter,) = [job for job in at.jobs if isinstance(job.event, ev.Scattered)]
+    assert [type(effect) for effect in hear(at, "D", 0, msg.PagesReq(0), sender=1)] == [do.TransmitPages], "once more"
+    at.finish(scatter)
+    assert grant(at) is DGrant.FILLING_PAGES and at.decode(0).held(ROOM) == 0 and not at.decode(0).ring.live
+    assert told(hear(at, "D", 0, msg.StagingReq(0))) == [], "a late request of the one whose part is there"
+    assert told(hear(at, "D", 0, msg.StgNotify(0, 1))) == [msg.ChunkAck(0)]
+    assert told(hear(at, "D", 0, msg.StgNotify(0, 0), sender=1)) == [msg.ChunkAck(0)]
+    assert at.decode(0).rooms[ROOM].work.done == 1
+    return at
+
+
+def comes_while_the_rest_is_scattered() -> SimulatedWorld:
+    """What goes by pages may come while what is staged is scattered."""
+    at = of_two_writers((0, msg.StagingReq(0)), (1, msg.StagingReq(0)), (1, msg.PagesReq(0)))
+    assert told(hear(at, "D", 0, msg.StagingReq(0), sender=1)) == [msg.StagingRefused(0)], "it has given it up"
+    hear(at, "D", 0, msg.StgNotify(0, 1))
+    assert grant(at) is DGrant.SCATTERING
+    assert told(hear(at, "D", 0, msg.StgNotify(0, 0), sender=1)) == [msg.ChunkAck(0)]
+    at.finish(next(job for job in at.jobs if isinstance(job.event, ev.Scattered)))
+    assert at.decode(0).rooms[ROOM].work.done == 1
+    return at
+
+
+def failed_while_the_rest_is_awaited() -> SimulatedWorld:
+    """The room fails while its staged part is scattered, and before the other part has come."""
+    at = of_two_writers((0, msg.StagingReq(0)), (1, msg.PagesReq(0)), (0, msg.StgNotify(0, 1)))
+    assert grant(at) is DGrant.SCATTERING
+    at.raise_event("D", 0, ev.EngineAborted(ROOM, Cause.DECODE_ABORTED))
+    at.finish(next(job for job in at.jobs if isinstance(job.event, ev.Scattered)))
+    assert not at.decode(0).grants and not at.decode(0).ring.live
+    ends(at)
+    return at
+
+
+def given_up_before_all_have_asked() -> SimulatedWorld:
+    """Both writers give the ring up, one after the other, before a region was reserved."""
+    at = of_two_writers((0, msg.StagingReq(0)), (0, msg.PagesReq(0)))
+    assert grant(at) is DGrant.AWAIT_WRITERS
+    assert told(hear(at, "D", 0, msg.StagingReq(0))) == [msg.StagingRefused(0)]
+    assert told(hear(at, "D", 0, msg.StgNotify(0, 0))) == [msg.ChunkAck(0)]
+    hear(at, "D", 0, msg.PagesReq(0), sender=1)
+    assert grant(at) is DGrant.FILLING_PAGES and not at.decode(0).ring.live
+    return at
+
+
 def gives_up_while_the_ring_is_full() -> SimulatedWorld:
     settings = Settings(timing=QUICK, ring_bytes=2048, ahead=1)
     at = world(2, 1, settings=settings)
@@ -824,9 +950,12 @@ def gives_up_while_the_ring_is_full() -> SimulatedWorld:
     while ring.reserve(1024) is not None:
         pass
     at.open_all(ROOM, 8)
-    forward(at)
+    at.raise_event("P", 0, ev.TokensProduced(ROOM, 8))
     at.calm()
-    assert grant(at) is DGrant.AWAIT_SPACE
+    assert grant(at) is DGrant.AWAIT_WRITERS and send(at) is PSend.AWAIT_WRITERS
+    at.raise_event("P", 1, ev.TokensProduced(ROOM, 8))
+    at.calm()
+    assert grant(at) is DGrant.AWAIT_SPACE and send(at) is PSend.AWAIT_TURN
     hear(at, "D", 0, msg.PagesReq(0))
     said = hear(at, "D", 0, msg.StagingReq(0))
     assert [effect.body for effect in said if isinstance(effect, do.Transmit)] == [msg.StagingRefused(0)]
@@ -845,7 +974,7 @@ def in_the_queue(answer: msg.Message, then: PSend) -> SimulatedWorld:
     while ring.reserve(1024) is not None:
         pass
     at.open_all(ROOM, 8)
-    forward(at)
+    at.raise_event("P", 0, ev.TokensProduced(ROOM, 8))
     at.calm()
     assert send(at) is PSend.AWAIT_TURN
     hear(at, "P", 0, answer)
@@ -875,7 +1004,7 @@ def test_what_others_have_said_before_the_engine_does_not_count(state_of: PRoom)
 
 
 def granted_in_its_turn() -> SimulatedWorld:
-    return in_the_queue(msg.StagingRsp(0, 9, 0, 0, 1024, 0, 0), PSend.AWAIT_KV)
+    return in_the_queue(msg.StagingRsp(0, 9, 0, 0, 1024, 0, 0), PSend.GATHERING)
 
 
 def denied_in_its_turn() -> SimulatedWorld:
@@ -905,6 +1034,9 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
     wires_that_come_late, called_elsewhere, let_go_of, a_room_of_nobody_s_link, granted_in_its_turn, denied_in_its_turn,
     not_entitled_and_not_told,
     dies_with_nothing_to_write, forgotten_when_all_is_written, declined, taken_back, announced,
+    taken_back_while_it_gathers, a_writer_whose_kv_never_comes, scattered_before_the_rest_comes,
+    comes_while_the_rest_is_scattered, failed_while_the_rest_is_awaited, given_up_before_all_have_asked,
+    forgotten_while_it_writes,
 ]  # fmt: skip
 
 
@@ -974,8 +1106,8 @@ def test_every_moving_row_is_fired_by_ranks() -> None:
         fired |= scenario().rows()
     for case in WRITES:
         fired |= a_write(case).rows()
-    for pages in (False, True):
-        fired |= a_lease_that_ends_before_the_first_batch(pages=pages).rows()
+    for pages, withdrawn in product((False, True), repeat=2):
+        fired |= a_lease_that_ends_before_the_first_batch(pages=pages, withdrawn=withdrawn).rows()
     for where in WAYS:
         fired |= another_group(where).rows()
     for where in (PRoom.AWAIT_ENGINE, PRoom.FAILED, PRoom.ABORTED):

@@ -128,7 +128,6 @@ def test_the_first_row_whose_guard_holds_wins() -> None:
     send = PSendValue(PSend.AWAIT_GRANT, kv=True)
     granted = ev.StagingGranted(7, 0, 0, 1, 0, 0, 256, usable=True, lease=9.0)
     assert machine.step(send, granted, NOW)[0].state is PSend.AWAIT_SLOT
-    assert machine.step(replace(send, kv=False), granted, NOW)[0].state is PSend.AWAIT_KV
     assert machine.step(send, replace(granted, usable=False), NOW)[0].state is PSend.AWAIT_WATERMARK
 
 

@@ -58,21 +58,22 @@ def test_a_prefill_room_says_in_every_state_for_whom_it_waits() -> None:
 
 def test_a_room_under_way_says_what_each_send_waits_for_and_what_routes_cost() -> None:
     rank = with_rooms(requests=1, slots=1, page_writes=1, costs=Costs(piece=1e-3))
-    rank.handle(ev.ForwardScheduled(11), 4.0)
+    rank.handle(ev.ForwardScheduled(11), 3.0)
+    assert of(rank, 11).startswith("is under way: AWAIT_KV: chunk 0 to decode rank 0, 0 to decode rank 1, 1 to ")
+    rank.handle(ev.TokensProduced(11, TOKENS), 4.0)
     costs = "".join(f"; to decode rank {peer}: {rank.estimate(11, peer)}" for peer in (0, 1))
     aux = "AWAIT_AUX: chunk aux to decode rank 0, aux to decode rank 1"
     assert of(rank, 11) == (
         "is under way: AWAIT_GRANT: chunk 0 to decode rank 0, 0 to decode rank 1; AWAIT_CREDIT (waits to ask: as many "
         "requests as may be are unanswered): chunk 1 to decode rank 0, 1 to decode rank 1; "
-        f"{aux}{costs}, since 5.0 s; last event: SendOpened."
+        f"{aux}{costs}, since 5.0 s; last event: KvProduced."
     )
     say(rank, 1, msg.StagingQueued(0, 0, 0), 11)
     say(rank, 2, msg.StagingRefused(0), 11)
-    rank.handle(ev.TokensProduced(11, TOKENS), 5.0)
     text = of(rank, 11)
     turn = "AWAIT_TURN (waits its turn: the ring is full, and serves its queue in turn)"
     assert f"{turn}: chunk 0 to decode rank 0;" in text
-    assert "AWAIT_PAGES: chunk 0 to decode rank 1;" in text and "since 4.0 s; last event: KvProduced" in text
+    assert "AWAIT_PAGES: chunk 0 to decode rank 1;" in text and "last event: CreditTaken" in text
     del rank.peers[2], rank.link_of[FIRST, 1]
     text = of(rank, 11)
     assert "; to decode rank 0: " in text and "; to decode rank 1: " not in text, "nobody is there who would cost it"
@@ -87,9 +88,8 @@ def test_a_room_under_way_says_what_each_send_waits_for_and_what_routes_cost() -
 
 def test_a_prefill_room_that_has_failed_says_what_is_still_in_flight() -> None:
     rank = with_rooms(route="staged")
-    rank.handle(ev.ForwardScheduled(11), 1.0)
-    say(rank, 2, msg.StagingRsp(0, 1, 0, 0, SIZE, 0, 0), 11)
     rank.handle(ev.TokensProduced(11, GRID), 2.0)
+    say(rank, 2, msg.StagingRsp(0, 1, 0, 0, SIZE, 0, 0), 11)
     rank.handle(ev.EngineAborted(11, Cause.PREFILL_ABORTED), 3.0)
     text = of(rank, 11)
     assert text.startswith("has failed (PREFILL_ABORTED) and drains: DRAINING: chunk 0 to decode rank 1, since ")
@@ -113,6 +113,8 @@ def test_a_decode_room_says_in_every_state_for_whom_it_waits() -> None:
         "is under way: no chunk is being filled; the aux row has not landed, since 9.0 s; last event: PeerReady."
     )
     say(rank, 1, msg.StagingReq(0), 32)
+    assert "chunk 0 AWAIT_WRITERS of prefill ranks 0, 1; " in of(rank, 32)
+    say(rank, 2, msg.StagingReq(0), 32)
     say(rank, 2, msg.PagesReq(1), 32)
     grant = rank.grants[32][0].grant
     assert "; the aux row has not landed, since " in of(rank, 32)
@@ -130,7 +132,7 @@ def test_a_decode_room_says_in_every_state_for_whom_it_waits() -> None:
         say(rank, link, msg.Drained(Cause.NONE), 32)
     assert of(rank, 32).startswith("has failed (DECODE_ABORTED) and frees its grants: chunk 0 ")
     rank.handle(ev.Scattered(32, 0), 4.0)
-    assert of(rank, 32) == "is over: ABORTED (DECODE_ABORTED), since 5.0 s; last event: ChunkLanded."
+    assert of(rank, 32) == "is over: ABORTED (DECODE_ABORTED), since 5.0 s; last event: GrantClosed."
 
 
 def test_a_room_that_has_gone_well_is_done() -> None:

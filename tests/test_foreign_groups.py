@@ -76,17 +76,18 @@ def at_work(stage: str) -> tuple[PrefillRank, dict[int, int]]:
     rank, links = prefill()
     rank.handle(ev.EngineOpened(ROOM, TOKENS), 0.0)
     say(rank, links[MINE], msg.Open(TOKENS, 0))
-    rank.handle(ev.ForwardScheduled(ROOM), 0.0)
+    rank.handle(ev.TokensProduced(ROOM, TOKENS), 0.0)
     if stage in ("granted", "writing", "failed"):
         for chunk in range(2):
             say(rank, links[MINE], msg.StagingRsp(chunk, chunk + 1, 4096 * chunk, 0, 4096 * (chunk + 1), 0, 0))
     if stage == "writing":
-        rank.handle(ev.TokensProduced(ROOM, 32), 0.0)
         rank.handle(ev.Gathered(ROOM, 0, 0), 0.0)
         rank.handle(ev.BatchReady(ROOM, 0, 0, last=True), 0.0)
         assert rank.sends[ROOM][0].state is PSend.WRITING and rank.writes
     if stage == "failed":
         rank.handle(ev.EngineAborted(ROOM, Cause.PREFILL_ABORTED), 0.0)
+        for chunk in range(2):
+            rank.handle(ev.Gathered(ROOM, chunk, 0), 0.0)
         assert rank.rooms[ROOM].state is PRoom.AWAIT_NOTED
     return rank, links
 
@@ -132,7 +133,6 @@ def test_a_second_group_that_opens_a_live_id_and_gives_it_up_leaves_the_first_on
     rank, links = at_work("granted")
     for body in (SAID[msg.Open], SAID[msg.Abort], SAID[msg.Noted]):
         say(rank, links[OTHER], body)
-    rank.handle(ev.TokensProduced(ROOM, TOKENS), 0.0)
     rank.handle(ev.AuxProvided(ROOM), 0.0)
     for chunk in range(2):
         rank.handle(ev.Gathered(ROOM, chunk, 0), 0.0)
@@ -158,9 +158,8 @@ def test_a_slot_that_is_given_when_its_send_is_stopped_is_nobody_s_for_no_moment
     for room in (1, 2, 3):
         rank.handle(ev.EngineOpened(room, 32), 0.0)
         say(rank, links[MINE], msg.Open(32, 0), room)
-        rank.handle(ev.ForwardScheduled(room), 0.0)
-        say(rank, links[MINE], msg.StagingRsp(0, room, 4096 * room, 0, 4096 * room + 4096, 0, 0), room)
         rank.handle(ev.TokensProduced(room, 32), 0.0)
+        say(rank, links[MINE], msg.StagingRsp(0, room, 4096 * room, 0, 4096 * room + 4096, 0, 0), room)
     rank.handle(ev.Gathered(1, 0, 0), 0.0)
     rank.handle(ev.BatchReady(1, 0, 0, last=True), 0.0)
     assert len(rank.slot_queue) == 2

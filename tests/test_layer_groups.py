@@ -13,7 +13,7 @@ from kvproto.engine.room import Outcome
 from kvproto.engine.room_entry import MARKS, RoomEntry
 from kvproto.errors import ArgumentError
 from kvproto.layout.costs import GROUP_LAUNCHES, PROFILES, layer_groups
-from kvproto.layout.plan import Plan, layers_of
+from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.layout.sharding import LayoutError, cell, chunks
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause
@@ -81,7 +81,7 @@ class Forwards(Engines):
     def __init__(self, shape: str, route: Any, groups: int) -> None:
         settings = Settings(ring_bytes=1 << 14, window=8, slots=32, route=route)
         super().__init__(*SHAPES[shape], grid=GRID, settings=settings)
-        self.tasks, self.groups = {}, groups
+        self.tasks, self.groups, self.staged = {}, groups, route == "staged"
         self.pages_of = {"P": list(range(self.pages)), "D": list(range(self.pages))}
         self.room = self.name(TOKENS)
         self.tasks[self.room].layer_groups = groups
@@ -102,15 +102,19 @@ class Forwards(Engines):
         return sum(inside(each).data.stats[way] for each in self.prefills for way in ways)
 
     def _ready(self, first: int, upto: int, done: int) -> int:
-        """Parts whose tokens are there in all of their layers."""
+        """Parts whose tokens are there in all of their layers; staged, of chunks of which every part is."""
         found = 0
-        for share in self.plan.shares:
-            held = self.prefills[share.writer].pool.layers
+        for reader in range(self.plan.decode.ranks):
+            shares = self.plan.writers(reader)
             for chunk in range(chunks(TOKENS, 0, GRID, self.groups)):
-                part = layers_of(share, chunk % self.groups, self.groups)
-                deep = min(done, held) >= part.src_layer + part.layers
-                found += sum(cell(chunk, TOKENS, 0, GRID, self.groups)) <= (upto if deep else first)
+                end = sum(cell(chunk, TOKENS, 0, GRID, self.groups))
+                there = [end <= (upto if self._deep(share, chunk, done) else first) for share in shares]
+                found += len(shares) * all(there) if self.staged else sum(there)
         return found
+
+    def _deep(self, share: Share, chunk: int, done: int) -> bool:
+        part = layers_of(share, chunk % self.groups, self.groups)
+        return min(done, self.prefills[share.writer].pool.layers) >= part.src_layer + part.layers
 
     def give_aux(self) -> None:
         for endpoint in self.prefills:

@@ -47,8 +47,12 @@ WORLDS = {
     "a replica": decode(Config(prefills=2, heads=1, chunks=2, ring=1), 40),
     "a replica, and two chunks in a ring of one": decode(Config(prefills=2, heads=1, chunks=2, ring=1, ahead=0), 40),
     "two writers, the second chunk queues": decode(
-        Config(prefills=2, chunks=2, ring=2, ahead=0, engine=AT_ONCE, budget=Budget(early=1)), 50
+        Config(prefills=2, chunks=2, ring=2, ahead=0, engine=AT_ONCE, budget=Budget(early=1)), 200
     ),
+    "two writers, of which one may give up": decode(
+        Config(prefills=2, chunks=1, ring=2, engine=AT_ONCE, budget=Budget(early=1)), 400
+    ),
+    "two writers, and a replica of each": decode(Config(prefills=4, heads=2, chunks=1, ring=2, engine=AT_ONCE), 100),
     "all is there already": decode(Config(chunks=0, prefix=2), 40),
     "more rooms than are remembered": decode(Config(chunks=1, rooms=2, ring=1, tombstones=1), 60),
     "simulated": decode(Config(prefills=2, chunks=2, ring=2, rooms=2), 40, lived),

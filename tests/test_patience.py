@@ -1,8 +1,8 @@
-"""A room whose KV is there does not wait for ever for a ring that another holds: between endpoints, over NIXL.
+"""A room whose KV is there never waits for another room's forward: between endpoints, over NIXL and in simulated time.
 
-The ring has space for one chunk.  It is granted to a room whose forward has not run, so nothing moves until it does;
-the other room's KV is there, runs out of patience, and goes page to page.  Whether that happens does not depend on how
-fast anything is: only on who asks first.
+The ring has space for one chunk.  One room's forward is scheduled and takes as long as it likes; it holds nothing of
+the ring meanwhile, so the other room's chunk goes through the ring at once.  Whether that happens does not depend on
+how fast anything is: only on who asks first.
 """
 
 from __future__ import annotations
@@ -11,25 +11,30 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import pytest
 import torch
 
-from kvproto import DecodeEndpoint, Layout, NixlTransport, PrefillEndpoint, Room, Settings
-from kvproto.fsm.timing import Timer
+from kvproto import DecodeEndpoint, Layout, NixlTransport, Outcome, PrefillEndpoint, Room, Settings
+from kvproto.io.clock import ManualClock
 from kvproto.protocol.timing import Timing
+from kvproto.rank.settings import Route
+from kvproto.testing.pair import Pair
 from kvproto.testing.pools import noise
 
 LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
 GRID, CHUNK = 64, 64 * 2 * 2 * (32 + 16) * 2
 #: all by the ring, as long as there is patience
-SETTINGS = Settings(ring_bytes=CHUNK, slot_bytes=CHUNK, costs="free", timing=Timing(patience=Timer(0.02, 3)))
+SETTINGS = Settings(ring_bytes=CHUNK, slot_bytes=CHUNK, costs="free")
+#: seconds that a manual clock moves in one step
+STEP = 0.05
 
 
-def test_a_room_whose_kv_is_there_gives_up_a_ring_that_another_room_holds() -> None:
+def test_a_room_whose_kv_is_there_has_the_ring_while_another_room_s_forward_runs() -> None:
     prefill = PrefillEndpoint(LAYOUT, 0, noise(LAYOUT, 0, 8, 1), NixlTransport(), grid=GRID, settings=SETTINGS)
     decode = DecodeEndpoint(LAYOUT, 0, noise(LAYOUT, 0, 8, 2), NixlTransport(), grid=GRID, settings=SETTINGS)
-    holds, waits = Room(1), Room(2)
-    pages = {holds: [0, 2, 4, 6], waits: [7, 5, 3, 1]}
-    outcomes = {}
+    computes, ready = Room(1), Room(2)
+    pages = {computes: [0, 2, 4, 6], ready: [7, 5, 3, 1]}
+    outcomes: dict[Room, Outcome] = {}
 
     def until(happened: Callable[[], object]) -> None:
         end = time.monotonic() + 20
@@ -39,11 +44,6 @@ def test_a_room_whose_kv_is_there_gives_up_a_ring_that_another_room_holds() -> N
                 time.sleep(50e-6)
             outcomes.update({each.room: each for each in decode.finished()})
 
-    def stands(room: Room) -> bool:
-        """The first has the ring, the other waits for it."""
-        state = "AWAIT_KV" if room is holds else "AWAIT_WATERMARK"
-        return f"{state}: chunk 0" in str(prefill.explain(room))
-
     def sent() -> tuple[int, int]:
         """Writes into the ring, and parts that went page to page."""
         counts = prefill.metrics()
@@ -51,22 +51,63 @@ def test_a_room_whose_kv_is_there_gives_up_a_ring_that_another_room_holds() -> N
 
     try:
         decode.connect(LAYOUT, [prefill.address])
-        for room in (holds, waits):
+        for room in (computes, ready):
             decode.open(room, GRID, pages[room][::-1])
             prefill.open(room, GRID, pages[room])
             prefill.prefetch(room)
-            until(partial(stands, room))
-        prefill.produced(waits, GRID)
-        prefill.aux(waits, b"first")
-        until(lambda: waits in outcomes)
-        assert outcomes[waits].ok and holds not in outcomes and sent() == (0, 1)
-        prefill.produced(holds, GRID)
-        prefill.aux(holds, b"second")
-        until(lambda: holds in outcomes)
-        assert outcomes[holds].ok and sent() == (1, 1)
+        until(lambda: "AWAIT_KV: chunk 0" in str(prefill.explain(computes)))
+        for count, room in enumerate((ready, computes), 1):
+            prefill.produced(room, GRID)
+            prefill.aux(room, b"a row")
+            until(partial(outcomes.__contains__, room))
+            assert outcomes[room].ok and len(outcomes) == count and sent() == (count, 0)
         for ours, theirs in zip([*prefill.pool.k, *prefill.pool.v], [*decode.pool.k, *decode.pool.v], strict=True):
-            for room in (holds, waits):
+            for room in (computes, ready):
                 assert torch.equal(ours[pages[room]].view(torch.int16), theirs[pages[room][::-1]].view(torch.int16))
     finally:
         decode.close()
         prefill.close()
+
+
+@pytest.mark.parametrize("seconds", [4.0, Timing().lease.period + 5.0])
+@pytest.mark.parametrize("route", ["staged", "cost"])
+def test_a_prefetched_room_costs_a_ready_one_no_time_however_long_its_forward_is(route: Route, seconds: float) -> None:
+    """Seventeen chunks that are computed, through a ring of twelve, before a forward that outlasts every patience."""
+    clocks: list[ManualClock] = []
+
+    def clock() -> ManualClock:
+        clocks.append(ManualClock(1000.0))
+        return clocks[-1]
+
+    def layout(tp: int) -> Layout:
+        return Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=tp)
+
+    chunk, tokens = 8 * 2 * 4 * 16 * 2, 17 * 8
+    settings = Settings(ring_bytes=12 * chunk, slot_bytes=chunk, route=route)
+    with Pair(layout(2), layout(1), grid=8, pages=512, settings=settings, clock=clock) as pair:
+
+        def run(length: float) -> None:
+            for _ in range(round(length / STEP)):
+                for each in clocks:
+                    each.advance(STEP)
+                for _ in range(10):
+                    pair.turn()
+
+        ready, computes = pair.name(tokens), pair.name(tokens)
+        for room in (ready, computes):
+            pair.open_decode(room)
+            for prefill in pair.prefills:
+                prefill.open(room, tokens, pair.tables[room][0])
+        run(0.5)
+        for prefill in pair.prefills:
+            prefill.prefetch(computes)
+        pair.produce(ready)
+        run(0.5)
+        assert all(pair.outcomes[who, n, ready].ok for who, n in (("P", 0), ("P", 1), ("D", 0)))
+        run(seconds)
+        assert not any(room == computes for _, _, room in pair.outcomes)
+        pair.produce(computes)
+        run(0.5)
+        pair.pump(lambda: len(pair.outcomes) == 6)
+        assert all(outcome.ok for outcome in pair.outcomes.values())
+        assert [prefill.metrics()["slices"] + prefill.metrics()["direct"] for prefill in pair.prefills] == [0, 0]

@@ -50,7 +50,7 @@ def test_a_rank_begins_as_it_was_asked_to_and_with_nothing_to_do(pair: Pair) -> 
     pair.transport = lambda: transport  # type: ignore[method-assign]
     fresh = pair.make_prefill(0)
     rank, loop, _, data = inside(fresh)
-    assert not data.busy() and loop.heard[StagingRsp] == loop.heard[PagesRsp] == 0
+    assert not data.busy() and loop.heard[PagesRsp] == rank.windows == 0
     assert data.slot_bytes == SMALL.slot_bytes and data.lane.stream is None
     assert rank.tells and transport.caps.native_notify
     assert rank.costs == PROFILES[LINKS["mooncake"]] != inside(pair.prefills[0]).rank.costs
@@ -71,40 +71,40 @@ def test_slots_are_not_copied_where_the_transport_takes_them_from_the_device(pai
     fresh.close()
 
 
-@pytest.mark.parametrize("what", ["gathers", "writes", "transport", "foreseen", "staging", "pages"])
+@pytest.mark.parametrize("what", ["gathers", "writes", "transport", "foreseen", "windows", "pages"])
 def test_a_rank_looks_again_while_anything_moves_or_could_be_made_ready(what: str) -> None:
-    heard = Counter({StagingRsp: 3 + (what == "staging"), PagesRsp: 4 + (what == "pages")})
+    heard = Counter({PagesRsp: 4 + (what == "pages")})
     some: Any = SimpleNamespace(
-        loop=SimpleNamespace(heard=heard), _granted=7, _foreseen=[1] * (what == "foreseen"), writes=what == "writes",
+        loop=SimpleNamespace(heard=heard), rank=SimpleNamespace(windows=3 + (what == "windows")), _known=7,
+        _foreseen=[1] * (what == "foreseen"), writes=what == "writes",
         gathers=what == "gathers", transport=SimpleNamespace(busy=lambda: what == "transport"),
     )  # fmt: skip
     assert PrefillData.busy(some) is True
 
 
 @pytest.mark.parametrize("device", [False, True])
-def test_what_is_granted_is_made_ready_one_a_look_while_nothing_moves(data: Any, device: bool) -> None:
+def test_what_is_awaited_is_made_ready_one_a_look_while_nothing_moves(data: Any, device: bool) -> None:
     ready: list[Any] = []
     data.rank.foreseen, data.rank.foreseen_pages = lambda: [GATHER], lambda: [PAGES]
     data.gathers.ready = lambda effect: ready.append(("gather", effect))
-    data.drafts.ready = lambda effect: ready.append(("draft", effect))
     data._mapped, data.entries[ROOM] = (lambda _: "mapped"), "entry"
     data.stores.ready = lambda *about: ready.append(about)
     data.lane.stream = "a stream" if device else None
-    data.rank.foreseen, grants = list, data.rank.foreseen
-    data.loop.heard[StagingRsp] += 1
-    assert not data._foresee(), "a grant of which nothing follows is nothing that happened"
-    data.rank.foreseen = grants
-    data.loop.heard[StagingRsp] += 1
+    data.rank.foreseen, sends = list, data.rank.foreseen
+    data.rank.windows += 1
+    assert not data._foresee(), "a window of which nothing follows is nothing that happened"
+    data.rank.foreseen = sends
+    data.rank.windows += 1
     for moving in ("gathers", "writes"):
         kept = getattr(data, moving)
         setattr(data, moving, [1])
         assert not data._foresee() and not ready
         setattr(data, moving, kept)
-    assert data._foresee() and ready == [("gather", GATHER)] * device + [("draft", GATHER)]
+    assert data._foresee() is device and ready == [("gather", GATHER)] * device
     assert not data._foresee(), "nobody has told of pages"
     data.loop.heard[PagesRsp] += 1
     ready.clear()
-    assert data._foresee() and data._foresee() and not data._foresee()
+    assert data._foresee() and data._foresee() is device and not data._foresee()
     assert ready[-1] == (PAGES, "entry", "mapped")
     del data.entries[ROOM]
     data.lane.stream = None

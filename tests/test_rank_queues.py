@@ -198,9 +198,11 @@ def filled(regions: int, *rooms: tuple[int, int, int]) -> DecodeRank:
 
 
 def ask(rank: DecodeRank, room: int, *chunks: int) -> None:
-    link = 1 if rank.value_of(room).terms.group == FIRST else 3
+    """Both writers of these chunks ask for a region."""
+    first = 1 if rank.value_of(room).terms.group == FIRST else 3
     for chunk in chunks:
-        say(rank, link, msg.StagingReq(chunk), room)
+        for link in (first, first + 1):
+            say(rank, link, msg.StagingReq(chunk), room)
 
 
 def given(rank: DecodeRank) -> list[tuple[int, int]]:

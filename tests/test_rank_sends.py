@@ -74,10 +74,9 @@ def test_what_will_be_gathered_is_foreseen_of_the_oldest_rooms_into_the_slots_th
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rank = with_room(slots=3)
-    region = replace(WAITS, offset=64, grant=7)
-    rank.sends[11] = {key(0, 0): PSendValue(PSend.AWAIT_GRANT), key(1, 1): region, key(AUX_CHUNK, 0): WAITS_PAGES}
+    rank.sends[11] = {key(0, 0): PSendValue(PSend.AWAIT_GRANT), key(1, 1): WAITS, key(AUX_CHUNK, 0): WAITS_PAGES}
     rank.sends[ROOM] = {key(5, 1): WAITS, key(4, 0): WAITS, key(3, 0): WAITS}
-    one = do.LaunchGather(11, 1, 1, 2, rank.links[2].epoch, 2, 64, 7, GRID, GRID, 1)
+    one = do.LaunchGather(11, 1, 1, 2, rank.links[2].epoch, 2, 0, 0, GRID, GRID, 1)
     two = do.LaunchGather(ROOM, 5, 1, 4, rank.links[4].epoch, 1, 0, 0, 37, 3, GROUPS)
     three = do.LaunchGather(ROOM, 4, 0, 3, rank.links[3].epoch, 0, 0, 0, 37, 3, GROUPS)
     assert rank.foreseen() == [one, two, three]

@@ -61,11 +61,20 @@ class Timed(SimulatedWorld):
         return self.now
 
 
+def granted(timing: Timing) -> Timed:
+    """A world in which a region is asked for, and granted: it may be written to from now on."""
+    world = Timed(timing)
+    world.chances = type(world.chances)(gather_hangs=1.0)
+    world.raise_event("P", 0, ev.TokensProduced(ROOM, 8))
+    world.calm()
+    assert world.decode(0).chunk_of
+    return world
+
+
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("phase", [0.0, 0.05, 0.5, 0.95])
 def test_a_prefill_rank_that_dies_keeps_the_pages_no_longer(timing: Timing, phase: float) -> None:
-    world = Timed(timing)
-    world.raise_event("P", 0, ev.ForwardScheduled(ROOM))  # asked for, and granted: it may write from now on
+    world = granted(timing)
     world.until(world.now + (3 + phase) * timing.heartbeat.period)
     died = world.now
     world.dies()
@@ -79,8 +88,7 @@ def test_the_bound_of_a_death_is_met_at_the_worst_moment() -> None:
     """It is no larger than it has to be: some phase of the beats comes within a tenth of a second of it."""
     timing, worst = Timing(), 0.0
     for tenth in range(10):
-        world = Timed(timing)
-        world.raise_event("P", 0, ev.ForwardScheduled(ROOM))
+        world = granted(timing)
         world.until(world.now + (3 + tenth / 10) * timing.heartbeat.period)
         died = world.now
         world.dies()

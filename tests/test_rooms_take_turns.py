@@ -7,7 +7,6 @@ launch.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -20,7 +19,6 @@ from support.stories import layout
 from kvproto.engine.launches import LAUNCH_S, Launches
 from kvproto.engine.room import Room
 from kvproto.layout.plan import Plan
-from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.room_turns import RoomTurns
 from kvproto.rank.settings import Settings
@@ -116,16 +114,6 @@ def landed(stage: EngineStage) -> int:
     return taken
 
 
-def oldest_region(rank: DecodeRank, _given: object) -> Any:
-    """The ring's queue without shares."""
-    return next(((key, False) for key in rank.space_queue), None)
-
-
-def unheard_of(rank: DecodeRank, _given: object, turn: Any = DecodeRank._turn) -> Any:
-    """Shares of what grants have heard of, as if nothing had just been given."""
-    return turn(rank, Counter())
-
-
 class StandingQueue(SlotQueue):
     """A queue in which who has had a turn stays where he is."""
 
@@ -148,8 +136,6 @@ def oldest_launch(
 
 #: what is taken out: where it stands, what is there instead, and with how many slots it shows
 WITHOUT = MappingProxyType({
-    "shares of the ring": (DecodeRank, "_turn", oldest_region, 2),
-    "regions given in the same pass": (DecodeRank, "_turn", unheard_of, 1),
     "turns for slots": (PrefillQueues, "_free_slot", standing, 1),
     "turns for launches": (Launches, "ask", oldest_launch, 8),
 })  # fmt: skip

@@ -14,7 +14,9 @@ from kvproto.engine.room import Room
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
+from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause, PSend
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send, reads_withdrawn
 from kvproto.protocol.timing import Timing
@@ -162,13 +164,23 @@ def test_nobody_hears_that_pages_are_back_before_the_sends_know_that_they_were_t
     assert prefill.withdrawn(room)
 
 
-LOSE = {S: S for S in (PSend.AWAIT_CREDIT, PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK,
-                       PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.SLICING)}  # fmt: skip
+STAYS = {S: S for S in (PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.SLICING)}
+WAITS = {PSend.AWAIT_CREDIT: PSend.AWAIT_KV, PSend.AWAIT_PERMIT: PSend.AWAIT_PAGES_KV}
+ON_THE_RING = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK, PSend.AWAIT_SLOT)
 
 
-@pytest.mark.parametrize(
-    ("state", "then"), [*LOSE.items(), (PSend.AWAIT_SLOT, PSend.AWAIT_KV), (PSend.AWAIT_PERMIT, PSend.AWAIT_PAGES_KV)]
-)
+@pytest.mark.parametrize("state", ON_THE_RING)
+def test_a_send_whose_kv_is_taken_back_gives_the_ring_up_at_once(state: PSend) -> None:
+    machine = Machine(prefill_send, Timing())
+    value = PSendValue(state, kv=True, asked=1.0, lease=100.0, grant=3, tries=2)
+    taken, effects = machine.step(value, ev.KvWithdrawn(7, 0, 0), 2.0)
+    assert (taken.state, taken.kv, taken.grant, taken.tries) == (PSend.AWAIT_PAGES, False, 0, 0)
+    assert do.Send(7, 1, msg.PagesReq(0, 2.0)) in effects
+    again, _ = machine.step(taken, ev.KvProduced(7, 0, 0), 3.0)
+    assert again.kv and again.state is PSend.AWAIT_PAGES
+
+
+@pytest.mark.parametrize(("state", "then"), [*STAYS.items(), *WAITS.items()])
 def test_a_send_that_waits_with_its_kv_waits_for_it_again(state: PSend, then: PSend) -> None:
     machine = Machine(prefill_send, Timing())
     value = PSendValue(state, kv=True, asked=1.0, lease=100.0)

@@ -97,7 +97,7 @@ HARMLESS: dict[str, str] = {
     "decode_link: REFUSED": "a refused link is called again only by its engine, which these worlds' engines do not do",
     "StagingRequested [gave_up] - row": "who gave the region up waits for pages, and ignores what it hears of regions",
     "FILLING PagesRequested [last_gives_up] - row": "the region is kept until the chunk is in its pages: freed later",
-    "FILLING SpaceUsable [waiting] - row": "the watermark is pulled as well: it comes later",
+    "FILLING SpaceUsable - row": "the watermark is pulled as well: it comes later",
     "PartArrived [there] - row": SAME,
     "PagesRequested [there] - row": SAME,
     "RefusalReceived [same_call]": LATER,

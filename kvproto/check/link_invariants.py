@@ -13,6 +13,8 @@ from kvproto.protocol.states import DGrant, DLink, PLink, PRoom, PSend
 PREFILL_ALONE, DECODE_ALONE = 1, 2
 #: a decode rank's room that failed is over, and may be forgotten, when no prefill rank has it in these any more: so who
 #: notifies of a room that is not known had success
+#: how a send waits that was told to, and how its chunk waits then
+QUEUED = {PSend.AWAIT_WRITERS: DGrant.AWAIT_WRITERS, PSend.AWAIT_TURN: DGrant.AWAIT_SPACE}
 #: what these wait for is answered at once
 ASKING = (PSend.AWAIT_GRANT, PSend.AWAIT_PAGES, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
 ALIVE = (PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN)
@@ -74,8 +76,8 @@ def unanswered(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> Unre
     for k, at, send in sends:
         if at & 0xFFFF == node.member:
             grant = grants.get(k, {}).get(at >> 16)
-            queues = grant is not None and grant.state is DGrant.AWAIT_SPACE
-            told = send.state is not PSend.AWAIT_TURN or queues
+            at_decode = grant.state if grant is not None else DGrant.NEW
+            told = send.state not in QUEUED or at_decode is QUEUED[send.state]
             if send.state is PSend.AWAIT_WATERMARK:
                 told = not usable(send.round, send.end, mark)
             if send.state in ASKING or not told:

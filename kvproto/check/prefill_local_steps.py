@@ -13,13 +13,14 @@ from kvproto.protocol.tables.prefill_send import prefill_send, reads_withdrawn
 
 SHORT_SENDS = (
     PSend.AWAIT_GRANT,
+    PSend.AWAIT_WRITERS,
     PSend.AWAIT_TURN,
     PSend.AWAIT_WATERMARK,
     PSend.AWAIT_PAGES,
     PSend.AWAIT_ACK,
     PSend.AWAIT_AUX_ACK,
 )
-GIVING_UP = (PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK)
+GIVING_UP = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK)
 #: what can become of a batch that is made ready, and its price.  A lease that ends before the first is no fault of the
 #: room's; one that ends between two batches is, and only a whole write can be found to be unmakeable
 FIRST_BATCH = (("", "made"), ("late", "made late"), ("late", "deferred"), ("write", "refused"), ("write", "unmade"))
@@ -107,7 +108,7 @@ class PrefillMoves(Node):
     @staticmethod
     def _leased(v: PNode, k: int) -> bool:
         sends = dict(v.rank[4]).get(k, ())
-        return any(send.state in (PSend.AWAIT_KV, PSend.AWAIT_PAGES_KV) for _, send in sends)
+        return any(send.state is PSend.AWAIT_PAGES_KV for _, send in sends)
 
     def _kernel_moves(self, v: PNode) -> list[Move]:
         found = [Move("plain", "", -1, -1, ("wired", *job)) for job in v.wiring]
@@ -135,7 +136,7 @@ class PrefillMoves(Node):
                     found.append(Move("rare", "timeout", peer, k, again))
                     continue
                 found.append(Move("short", "early", peer, k, again))
-                if send.state in GIVING_UP and send.kv and not self.config.patient:
+                if send.state in GIVING_UP and not self.config.patient:
                     found.append(Move("short", "early", peer, k, last))
                     if self.config.costs == "dear pages":
                         found.append(Move("plain", "late", peer, k, ("send timer", k, chunk, member, LONG)))
@@ -170,6 +171,7 @@ class PrefillMoves(Node):
             "a send that waits for the watermark": PSend.AWAIT_WATERMARK in states,
             "a send that waits for a slot": PSend.AWAIT_SLOT in states,
             "a send that waits for a credit": PSend.AWAIT_CREDIT in states,
+            "a send that waits for other writers": PSend.AWAIT_WRITERS in states,
             "a send that waits its turn": PSend.AWAIT_TURN in states,
             "a send that waits for a permit": PSend.AWAIT_PERMIT in states,
             "a send that gave the ring up": PSend.AWAIT_PAGES in states,

@@ -32,7 +32,7 @@ class Hazard(msgspec.Struct, frozen=True):
 PROPERTIES: tuple[Property, ...] = (
     Property("S1", "A staged write lands only in a region that is held by its own room, generation, chunk and writer."),
     Property("S2", "Of each (room, generation, chunk, decode rank, writer), at most one staged write ever lands."),
-    Property("S3", "A scatter reads a region only when the part of every distinct writer is in it."),
+    Property("S3", "A scatter reads a region only when the part of every distinct writer that stages is in it."),
     Property(
         "S4",
         "A region, or a room's pages, are given back only when no write to them is in flight or may yet be posted.",

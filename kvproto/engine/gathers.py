@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from msgspec.structs import replace
+
 from kvproto.engine.joint_launches import JointLaunches
 from kvproto.engine.launches import TOGETHER, Launches
 from kvproto.engine.logs import named
@@ -33,6 +35,11 @@ Key = tuple[int, int, int]
 Shape = tuple[Share, int, int]
 #: gathers that a device is given before the first of them has ended
 AHEAD = 2
+
+
+def _anywhere(effect: do.LaunchGather) -> do.LaunchGather:
+    """The gather without the region of its write, which is granted only when the KV is there."""
+    return replace(effect, offset=0, grant=0)
 
 
 class Gathers:
@@ -87,10 +94,10 @@ class Gathers:
         self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)
 
     def ready(self, effect: do.LaunchGather) -> None:
-        """This gather will be asked for, it seems: make it ready, if it is a large one."""
+        """This gather will be asked for, it seems: make it ready, if it is a large one; its region may be any."""
         shape = self.shape_of(effect)
         if shape[2] > self.small:
-            self.prepared.ready(effect, self.entries.get(effect.room), shape)
+            self.prepared.ready(_anywhere(effect), self.entries.get(effect.room), shape)
 
     def _bind(self, effect: do.LaunchGather, entry: RoomEntry, shape: Shape) -> ReadyLaunch:
         if entry.table is NO_TABLE:
@@ -104,7 +111,7 @@ class Gathers:
     def _launch(self, effect: do.LaunchGather, shape: Shape | None) -> None:
         try:
             entry = self.entries[effect.room]
-            made = self.prepared.take(effect, entry, shape or self.shape_of(effect))
+            made = self.prepared.take(_anywhere(effect), entry, shape or self.shape_of(effect))
             self.staging.lane.await_table(entry)
             after = entry.after(effect.first + effect.tokens, made.layers)
         except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop

@@ -35,7 +35,7 @@ from kvproto.layout.placement import Placement, closed_between
 from kvproto.layout.plan import Plan, Share
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
+from kvproto.protocol.messages import PagesRsp, StgNotify
 from kvproto.rank.prefill import PrefillRank
 
 
@@ -85,9 +85,10 @@ class PrefillData:
         self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind, self.prepared.kept)
         rank.tells = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
-        loop.heard[StagingRsp] = loop.heard[PagesRsp] = 0  # looked up without a call
-        #: grants that were heard when it was last looked what will be written, and what of it is not made ready yet
-        self._granted, self._foreseen = 0, deque[do.LaunchGather | do.PreparePages]()
+        loop.heard[PagesRsp] = 0  # looked up without a call
+        #: windows that were opened and pages that were heard of at the last look at what comes next, and what of it is
+        #: not made ready yet
+        self._known, self._foreseen = 0, deque[do.LaunchGather | do.PreparePages]()
         #: whether somebody may ask what went page to page
         self._digests = isinstance(kernels, DigestingKernels)
         self._counts = {"writes": 0, "slices": 0, "direct": 0, "mapped": 0}
@@ -106,7 +107,7 @@ class PrefillData:
     def busy(self) -> bool:
         """A gather or a write is in flight, or one may be made ready."""
         heard = self.loop.heard
-        soon = self._foreseen or self._granted != heard[StagingRsp] + heard[PagesRsp]
+        soon = self._foreseen or self._known != self.rank.windows + heard[PagesRsp]
         return bool(self.gathers or self.writes or soon) or self.transport.busy()
 
     def poll(self) -> bool:
@@ -131,13 +132,13 @@ class PrefillData:
         self.transport.close()
 
     def _foresee(self) -> bool:
-        """While nothing moves, make the next gather and write ready whose region is granted; one a pass."""
+        """While nothing moves, make the next gather ready, or the next store into pages that are known; one a pass."""
         heard = self.loop.heard
-        granted = heard[StagingRsp] + heard[PagesRsp]
-        if not (self._foreseen or granted != self._granted) or self.gathers or self.writes:
+        known = self.rank.windows + heard[PagesRsp]
+        if not (self._foreseen or known != self._known) or self.gathers or self.writes:
             return False
-        if granted != self._granted:
-            self._granted, self._foreseen = granted, deque(self.rank.foreseen())
+        if known != self._known:
+            self._known, self._foreseen = known, deque(self.rank.foreseen() if self.lane.stream is not None else ())
             if heard[PagesRsp]:
                 self._foreseen.extend(self.rank.foreseen_pages())
         if not self._foreseen:
@@ -145,10 +146,8 @@ class PrefillData:
         soon = self._foreseen.popleft()
         if isinstance(soon, do.PreparePages):
             self.stores.ready(soon, self.entries.get(soon.room), self._mapped(soon))
-            return True
-        if self.lane.stream is not None:
+        else:
             self.gathers.ready(soon)
-        self.drafts.ready(soon)
         return True
 
     @property

@@ -1,12 +1,10 @@
 """Staged writes: what each is in full, and those that are made ready before they are due.
 
 A write is known in full when its gather is launched: slot, region, notification.  All of it but the posting is done
-then at the latest, in the time that the device needs anyway; what is left for the moment when the gather has ended is
-one call of the transport.  Where a region was granted before its KV was there, even the slot can be guessed, and a loop
-that has nothing else to do makes the write ready then: a small gather takes less time than that, so the first write of
-a room waits for no more than its gather.
+then, in the time that the device needs anyway; what is left for the moment when the gather has ended is
+one call of the transport.
 
-What is made ready is a guess and decides nothing.  It is kept by its slot and taken by the write that it was made for,
+What is made ready decides nothing.  It is kept by its slot and taken by the write that it was made for,
 if what that write says is what was guessed; any other that comes to the slot has it dropped, so there are never more
 than slots.  What cannot be made ready is not told here: the write itself will meet the same fault, and tell.
 """
@@ -72,7 +70,7 @@ class PreparedWrites:
         return found[1:]
 
     def ready(self, effect: do.LaunchGather) -> None:
-        """This gather is on its way, or will be: make its write ready, if it is not."""
+        """This gather is on its way: make its write ready, if it is not."""
         try:
             mark, kept = self._mark(effect), self._kept.get(effect.slot)
             if kept is not None and kept[0] == mark:

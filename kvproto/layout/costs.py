@@ -146,8 +146,8 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def dearer(self) -> float:
-        """How much longer by pages than staged; 0 where there is no choice."""
-        return max(0.0, self.pages - self.staged) if max(self.pages, self.staged) < NO_ROUTE else 0.0
+        """How much longer by pages than staged, in seconds; without end where there is no way over pages."""
+        return max(0.0, self.pages - self.staged)
 
     def __str__(self) -> str:
         return f"staged {_told(self.staged)}, {self.way} {_told(self.pages)}"

@@ -57,11 +57,12 @@ class SendGrant(Internal, frozen=True):
 
 
 class SendQueued(Internal, frozen=True):
-    """Tell these peers that the chunk is in the queue for the ring, and the watermark."""
+    """Tell these peers that the chunk is in the queue for the ring, or waits for other writers, and the watermark."""
 
     room: int
     peers: int
     chunk: int
+    early: bool = False
 
 
 class Transmit(Effect, frozen=True):

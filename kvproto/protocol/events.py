@@ -369,7 +369,9 @@ class StagingGranted(SendEvent, frozen=True):
 
 
 class StagingDeferred(SendEvent, frozen=True):
-    """The decode rank has the request in its queue."""
+    """The decode rank has the request in its queue; `early`: it waits for those of the chunk's other writers."""
+
+    early: bool = False
 
 
 class StagingDenied(SendEvent, frozen=True):

@@ -196,11 +196,13 @@ class StagingRsp(Body, tag="STAGING_RSP", frozen=True):
 
 
 class StagingQueued(Body, tag="STAGING_QUEUED", frozen=True):
-    """Your request is in the ring's queue, which is served in turn; with the watermark as it is now."""
+    """Your request waits for the chunk's other writers, or in the ring's queue; with the watermark as it is now."""
 
     chunk: Chunk
     mark_round: U64
     mark_tail: Size
+    #: other writers of the chunk have not asked yet: no region is reserved before their KV is there, too
+    early: bool = False
 
 
 class StagingRefused(Body, tag="STAGING_REFUSED", frozen=True):

@@ -29,11 +29,11 @@ NOT_IN_TABLES = (
     ),
     Exemption(
         "what is made ready beforehand",
-        "Which writes will be posted next is guessed from the sends that wait for their KV, and decides nothing: a"
-        " guess that fails is dropped, and the write is made when it is due.",
+        "Which gathers will be launched, and which pages stored, is guessed from the sends that wait for their KV, and"
+        " decides nothing: a guess that fails is dropped, and the launch is made when it is due.",
         ("rank/prefill.py:foreseen", "rank/prefill.py:foreseen_pages", "engine/prefill_effects.py:busy",
          "engine/prefill_effects.py:_foresee", "engine/prepared_launches.py:ready"),
-        "tests/test_prepared_writes.py",
+        "tests/test_prefill_handlers.py",
     ),
     Exemption(
         "by what a note travels",

@@ -121,7 +121,7 @@ def granted(h: HeardMessage) -> ev.StagingGranted:
 
 def queued(h: HeardMessage) -> ev.StagingDeferred:
     """The request is in the decode rank's queue."""
-    return ev.StagingDeferred(h.room, h.body.chunk, h.peer)
+    return ev.StagingDeferred(h.room, h.body.chunk, h.peer, h.body.early)
 
 
 def denied(h: HeardMessage) -> ev.StagingDenied:

@@ -46,42 +46,44 @@ class PSend(State):
 
     #: not yet asked for
     NEW = 0
+    #: the KV is not computed yet: nothing of the ring is asked for
+    AWAIT_KV = 1
     #: as many requests to the decode rank as may be are unanswered
-    AWAIT_CREDIT = 1
+    AWAIT_CREDIT = 2
     #: a ring region was asked for
-    AWAIT_GRANT = 2
+    AWAIT_GRANT = 3
+    #: a ring region was asked for, and the decode rank waits for the requests of the chunk's other writers
+    AWAIT_WRITERS = 4
     #: a ring region was asked for, and the decode rank has the request in its queue
-    AWAIT_TURN = 3
+    AWAIT_TURN = 5
     #: the region is ours, older grants still cover it
-    AWAIT_WATERMARK = 4
-    #: the region may be written, the KV is not computed yet
-    AWAIT_KV = 5
-    #: the KV is there, no local staging slot is free
-    AWAIT_SLOT = 6
+    AWAIT_WATERMARK = 6
+    #: the region may be written, no local staging slot is free
+    AWAIT_SLOT = 7
     #: the kernel is gathering head slices into the slot
-    GATHERING = 7
+    GATHERING = 8
     #: the one write is in flight
-    WRITING = 8
+    WRITING = 9
     #: the pages were asked for: this part goes page by page
-    AWAIT_PAGES = 9
+    AWAIT_PAGES = 10
     #: the pages are known, the KV is not computed yet
-    AWAIT_PAGES_KV = 10
+    AWAIT_PAGES_KV = 11
     #: pages and KV are there; as many sends as may are writing page to page
-    AWAIT_PERMIT = 11
+    AWAIT_PERMIT = 12
     #: the many small writes are in flight
-    SLICING = 12
+    SLICING = 13
     #: the bytes are there; the decode rank has not confirmed
-    AWAIT_ACK = 13
+    AWAIT_ACK = 14
     #: the engine has not given the aux row
-    AWAIT_AUX = 14
+    AWAIT_AUX = 15
     #: the aux row was sent; the decode rank has not confirmed
-    AWAIT_AUX_ACK = 15
+    AWAIT_AUX_ACK = 16
     #: the room has ended; a gather or a write of this send is still in flight
-    DRAINING = 16
+    DRAINING = 17
     #: confirmed by the decode rank
-    DONE = 17
+    DONE = 18
     #: ended without success, nothing in flight
-    STOPPED = 18
+    STOPPED = 19
 
 
 class PWrite(State):
@@ -131,18 +133,20 @@ class DGrant(State):
 
     #: not yet asked for
     NEW = 0
-    #: asked for; the ring has promised all that it may
-    AWAIT_SPACE = 1
+    #: asked for by some writers; the KV of the others is not computed yet
+    AWAIT_WRITERS = 1
+    #: asked for by all writers; the ring has promised all that it may
+    AWAIT_SPACE = 2
     #: the region is given; writers' parts are awaited
-    FILLING = 2
+    FILLING = 3
     #: no region: every part goes straight into the pages
-    FILLING_PAGES = 3
+    FILLING_PAGES = 4
     #: every part is there; the kernel is scattering into the pages
-    SCATTERING = 4
+    SCATTERING = 5
     #: the room has ended and a write into the region is still possible
-    QUARANTINED = 5
+    QUARANTINED = 6
     #: over; the region is the ring's again
-    FREED = 6
+    FREED = 7
 
 
 class PLink(State):

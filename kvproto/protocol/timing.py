@@ -30,6 +30,8 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     patience: Timer = Timer(0.25, 3, 1.0)
     #: look whether the ring moves, while the decode rank has the request in its queue; then the part goes over pages
     turn: Timer = Timer(2.0, 2)
+    #: look whether the chunk's other writers have asked, whose KV is computed later; then the part goes over pages
+    writers: Timer = Timer(2.0, 15)
     #: call a prefill rank, open a room at it
     call: Timer = Timer(0.5, 10, 8.0)
     #: a room that the prefill engine has not opened

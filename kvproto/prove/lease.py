@@ -31,7 +31,8 @@ from kvproto.prove.values import Maker
 NAME = "lease"
 #: where an answer with a lease is taken
 TAKEN = (
-    Pair(S.AWAIT_GRANT, ev.StagingGranted), Pair(S.AWAIT_TURN, ev.StagingGranted),
+    Pair(S.AWAIT_GRANT, ev.StagingGranted), Pair(S.AWAIT_WRITERS, ev.StagingGranted),
+    Pair(S.AWAIT_TURN, ev.StagingGranted),
     Pair(S.AWAIT_PAGES, ev.PagesGranted), Pair(S.AWAIT_PERMIT, ev.PagesGranted),
 )  # fmt: skip
 LOSS, POSTED, LANDED, QUIET, WRITE = z3.Reals("loss posted landed quiet write")

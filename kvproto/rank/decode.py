@@ -27,7 +27,7 @@ from kvproto.protocol.events import Terms, room_name
 from kvproto.protocol.ring import Ring, RingRegion
 from kvproto.protocol.routes import ChunkIs, HeardMessage, decode_routes
 from kvproto.protocol.states import DLink
-from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant, in_doubt
+from kvproto.protocol.tables.decode_grant import HOLDS, DGrantValue, decode_grant, in_doubt
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
 from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
@@ -239,15 +239,15 @@ class DecodeRank(Rank):
         self.give(*told)
 
     def _turn(self, given: Mapping[int, int]) -> tuple[tuple[int, int], bool] | None:
-        """Whose turn it is, and whether it is before a larger room's: of those whose room holds less than its share the
-        oldest, or a larger room's.
+        """Whose turn it is, and whether it is before a larger room's: of those that are the first of a room which holds
+        less than its share the oldest, or a larger room's.
 
         `given`: what rooms hold and their grants have not heard of.  Few rooms hold their share, so few are passed
         over.
         """
 
         def may(key: ChunkKey, size: int) -> bool:
-            return self._may(key[0], size, more=given[key[0]] + size)
+            return self.space_queue.is_first(key) and self._may(key[0], size, more=given[key[0]] + size)
 
         first = self.space_queue.oldest(may)
         if first is None:
@@ -271,7 +271,7 @@ class DecodeRank(Rank):
 
     def held(self, room: int) -> int:
         """Bytes of the ring that are promised to the room."""
-        return sum(value.end - value.offset for value in self.grants.get(room, {}).values() if value.grant)
+        return sum(value.end - value.offset for value in self.grants.get(room, {}).values() if value.state in HOLDS)
 
     def _cancel(self, effect: do.CancelSpace) -> None:
         self.space_queue.leave((effect.room, effect.chunk))
@@ -291,7 +291,7 @@ class DecodeRank(Rank):
         self._send(do.Send(effect.room, effect.peers, body))
 
     def _send_queued(self, effect: do.SendQueued) -> None:
-        self._send(do.Send(effect.room, effect.peers, msg.StagingQueued(effect.chunk, *self.ring.mark)))
+        self._send(do.Send(effect.room, effect.peers, msg.StagingQueued(effect.chunk, *self.ring.mark, effect.early)))
 
     def _send_watermark(self, effect: do.SendWatermark) -> None:
         for rank in bits(effect.peers):

@@ -20,6 +20,7 @@ NAMED = 3
 #: what a send waits for that others of this rank have, or are before it in a queue for
 QUEUES = {
     "AWAIT_CREDIT": "to ask: as many requests as may be are unanswered",
+    "AWAIT_WRITERS": "for other prefill ranks: no region is reserved before all writers of the chunk have its KV",
     "AWAIT_TURN": "its turn: the ring is full, and serves its queue in turn",
     "AWAIT_SLOT": "a staging slot of this rank: rooms take turns",
     "AWAIT_PERMIT": "to write page to page: as many sends as may do",

@@ -54,6 +54,8 @@ class PrefillRank(PrefillQueues):
             "sends", self.SEND, by_send, within=by_room, timer=self.send_timer, ended=self._forget_group
         )  # fmt: skip
         self.write_machine: Machine[PWriteValue] = self.add("writes", self.WRITE, by_write)
+        #: windows of rooms that were opened so far
+        self.windows = 0
         #: staged writes carry their own notification: the transport's word, before the first link
         self.tells = False
         #: called with a room whose first window opens: every decode rank has opened it, and the engine is at work
@@ -93,7 +95,8 @@ class PrefillRank(PrefillQueues):
         )  # fmt: skip
 
     def foreseen(self) -> list[do.LaunchGather]:
-        """What would be gathered if the KV of the oldest rooms came now, into the slots that it would get: a guess."""
+        """What would be gathered if the KV of the oldest rooms came now, into the slots that it would get: a guess, and
+        the region is not known."""
         slots, found = self.free_slots[::-1], list[do.LaunchGather]()
         for room, sends in islice(self.sends.items(), OLDEST):
             for key, send in sends.items():
@@ -102,8 +105,7 @@ class PrefillRank(PrefillQueues):
                 if send.state is PSend.AWAIT_KV:
                     chunk, peer, slot = key >> 16, key & 0xFFFF, slots[len(found)]
                     link, epoch, *cut = self._where(room, chunk, peer)
-                    about = slot, send.offset, send.grant, *cut
-                    found.append(do.LaunchGather(room, chunk, peer, link, epoch, *about))
+                    found.append(do.LaunchGather(room, chunk, peer, link, epoch, slot, 0, 0, *cut))
         return found
 
     def foreseen_pages(self) -> list[do.PreparePages]:
@@ -149,6 +151,7 @@ class PrefillRank(PrefillQueues):
         if effect.aux:  # the first window: the aux sends are opened once
             self.met(room)
         work, terms, chunks = value.work, value.terms, range(effect.first, effect.last)
+        self.windows += 1
         if (terms.writes and chunks) or (terms.aux and effect.aux):
             self._groups[room] = terms.group
         known = [(peer, self.estimate(room, peer)) for peer in bits(terms.writes)] if chunks else []

@@ -1,8 +1,9 @@
 """Chunks that wait for a region of the ring, in the order in which they came, and by the size of their rooms.
 
-Whose turn it is depends on the oldest chunk that may have a region, and on the oldest of a room that is larger than
-that one's (`room_turns`).  Chunks of rooms that are as small as each other are kept together, each with its place, so
-both are found without a look at any other but those before them that may not.
+Of one room's chunks the first one alone may have a region: a later one that is smaller would use up the room's share of
+the ring, and the first one would wait for it.  Whose turn it is depends on the oldest chunk that may have a region, and
+on the oldest of a room that is larger than that one's (`room_turns`).  Chunks of rooms that are as small as each other
+are kept together, each with its place, so both are found without a look at others than those before them that may not.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ ChunkKey = tuple[int, int]
 class SpaceQueue(Mapping[ChunkKey, int]):
     """The queue: bytes by chunk; iteration is in its `order`, which is to be read, and changed by methods alone."""
 
-    __slots__ = ("_by_digits", "_came", "order")
+    __slots__ = ("_by_digits", "_came", "_of_room", "order")
 
     def __init__(self) -> None:
         #: bytes, and the size of the room in digits
         self.order: OrderedDict[ChunkKey, tuple[int, int]] = OrderedDict()
         #: by digits: the same chunks, in the same order, each with its place
         self._by_digits: dict[int, OrderedDict[ChunkKey, int]] = {}
+        #: by room: its chunks
+        self._of_room: dict[int, set[int]] = {}
         self._came = 0
 
     def __getitem__(self, key: ChunkKey) -> int:
@@ -53,6 +56,7 @@ class SpaceQueue(Mapping[ChunkKey, int]):
             wide, self._came = digits(tokens), self._came + 1
             self.order[key] = size, wide
             self._by_digits.setdefault(wide, OrderedDict())[key] = self._came
+            self._of_room.setdefault(key[0], set()).add(key[1])
 
     def leave(self, key: ChunkKey) -> None:
         """This chunk waits no more, if it did."""
@@ -62,6 +66,14 @@ class SpaceQueue(Mapping[ChunkKey, int]):
             del alike[key]
             if not alike:
                 del self._by_digits[wide]
+            mine = self._of_room[key[0]]
+            mine.discard(key[1])
+            if not mine:
+                del self._of_room[key[0]]
+
+    def is_first(self, key: ChunkKey) -> bool:
+        """Whether no earlier chunk of its room waits."""
+        return min(self._of_room[key[0]]) == key[1]
 
     def oldest(self, may: Callable[[ChunkKey, int], bool], than: ChunkKey | None = None) -> ChunkKey | None:
         """The oldest that may have its bytes, of rooms that are larger than that chunk's (None: of all); None: none."""

@@ -121,7 +121,7 @@ def used_again(suspect: Suspect) -> list[Frozen]:
     def open_first() -> None:
         rank.handle(ev.EngineOpened(first, config.tokens), NOW)
         say(msg.Open(config.tokens, config.prefix))
-        rank.handle(ev.ForwardScheduled(first), NOW)
+        rank.handle(ev.TokensProduced(first, config.tokens), NOW)
 
     open_first()
     for chunk in range(config.chunks):
@@ -135,7 +135,6 @@ def used_again(suspect: Suspect) -> list[Frozen]:
     opened = [suspect.freeze()]
     for staged in (True, False):
         suspect.thaw(opened[0])
-        rank.handle(ev.TokensProduced(first, config.tokens), NOW)
         for chunk in range(config.chunks):
             say(msg.StagingRsp(chunk, chunk + 1, 0, 0, 256, 0, 0) if staged else msg.StagingRefused(chunk))
             say(msg.PagesRsp(chunk, bytes(4), NOW))

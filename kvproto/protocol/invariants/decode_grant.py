@@ -1,7 +1,7 @@
 """What is always so of a decode rank's grant.
 
 The witness knows two things that the value alone does not tell: the group of writers that the two sides agreed on, and
-which region of the ring is given out to this chunk and not given back.  All that a writer is ever told, and all that is
+which region of the ring is given out to this chunk and not given back; and whether the room has failed.  All that a writer is ever told, and all that is
 scattered or freed, is measured against it.
 """
 
@@ -16,18 +16,20 @@ from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
 
 
 class Seen(Ghost, frozen=True):
-    """`agreed`: the chunk's writers (set); `region`: what it has of the ring (0: nothing); `queues`: it queues for it."""
+    """`agreed`: the chunk's writers (set); `region`: what it has of the ring (0: nothing); `queues`: it queues for it;
+    `stopped`: the room has failed."""
 
     agreed: int = 0
     region: int = 0
     queues: bool = False
+    stopped: bool = False
 
 
 grant_claims: Claims[DGrantValue] = Claims(decode_grant, Seen)
 holds, assumes, promises = grant_claims.holds, grant_claims.assumes, grant_claims.promises
 V = DGrantValue
-BEGUN = (S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED)
-OPEN = (S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES)
+BEGUN = (S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED)
+OPEN = (S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES)
 
 
 @grant_claims.ghosts
@@ -45,7 +47,7 @@ def follow(step: Step) -> Seen:
         queues = True
     if step.all_of(do.FreeSpace):
         region = 0
-    return Seen(agreed, region, queues)
+    return Seen(agreed, region, queues, seen.stopped or isinstance(event, ev.RoomStopped))
 
 
 # --------------------------------------------------------------------------------------- the invariant
@@ -67,6 +69,19 @@ def waits_without_region(v: V, g: Seen) -> bool:
     return g.queues and not v.grant and within(v.arrived, v.by_pages) and v.by_pages != v.writers
 
 
+@holds(S.AWAIT_WRITERS)
+def waits_for_a_writer(v: V, g: Seen) -> bool:
+    """Some writer has not asked, and some has; nothing but parts by pages is in place, by writers that asked for them."""
+    some = v.asked > 0 and v.asked != v.writers
+    return some and not v.grant and within(v.arrived, v.by_pages) and within(v.by_pages, v.asked)
+
+
+@holds(S.AWAIT_SPACE, S.FILLING, S.SCATTERING, S.QUARANTINED)
+def all_have_asked(v: V, g: Seen) -> bool:
+    """It queues for a region, or has one, because every writer has asked: the KV of all was computed."""
+    return v.asked == v.writers
+
+
 @holds(S.FILLING, S.SCATTERING, S.QUARANTINED)
 def has_its_region(v: V, g: Seen) -> bool:
     """The region that it names is its own, and somebody has not given it up."""
@@ -74,18 +89,36 @@ def has_its_region(v: V, g: Seen) -> bool:
 
 
 @holds(S.FILLING_PAGES)
-def all_go_by_pages(v: V, g: Seen) -> bool:
-    """Every writer goes by pages."""
-    return v.by_pages == v.writers
+def the_rest_goes_by_pages(v: V, g: Seen) -> bool:
+    """Every writer whose part is not in place goes by pages."""
+    return within(v.writers & ~v.arrived, v.by_pages)
 
 
-@holds(S.AWAIT_SPACE, S.FILLING_PAGES, S.FREED)
+@holds(S.FILLING)
+def somebody_stages(v: V, g: Seen) -> bool:
+    """Some writer has not given the region up, and its part is not in place."""
+    return bool(v.writers & ~v.by_pages & ~v.arrived)
+
+
+@holds(S.SCATTERING)
+def knows_that_its_room_has_failed(v: V, g: Seen) -> bool:
+    """It knows whether the room has failed."""
+    return v.over == g.stopped
+
+
+@holds(*OPEN)
+def its_room_is_at_work(v: V, g: Seen) -> bool:
+    """The room has not failed."""
+    return not v.over and not g.stopped
+
+
+@holds(S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING_PAGES, S.FREED)
 def has_no_region(v: V, g: Seen) -> bool:
     """It has nothing of the ring."""
     return not g.region
 
 
-@holds(S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED, S.FREED)
+@holds(S.AWAIT_WRITERS, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED, S.FREED)
 def does_not_queue(v: V, g: Seen) -> bool:
     """It queues for nothing."""
     return not g.queues
@@ -98,9 +131,9 @@ def somebody_is_awaited(v: V, g: Seen) -> bool:
 
 
 @holds(S.SCATTERING)
-def every_part_is_there(v: V, g: Seen) -> bool:
-    """Every writer's part is in place."""
-    return v.arrived == v.writers
+def every_staged_part_is_there(v: V, g: Seen) -> bool:
+    """The part of every writer that stages is in place."""
+    return within(v.writers & ~v.by_pages, v.arrived)
 
 
 # -------------------------------------------------------------------------------------- the assumptions
@@ -147,12 +180,24 @@ def pages_only_for_parts_to_come(step: Step, effect: do.SendPages) -> bool:
 
 @promises("S3", do.ScatterChunk)
 def scatters_what_all_have_written(step: Step, effect: do.ScatterChunk) -> bool:
-    """A scatter begins when every distinct writer's part is in place, reads its own region, and all staged parts of it."""
+    """A scatter begins when every distinct staged part is in place, reads its own region, and all of those parts."""
     after, agreed = step.after, step.then.agreed
     return (
-        after.arrived == agreed and effect.writers == agreed & ~after.by_pages and bool(effect.writers)
+        within(effect.writers, after.arrived) and effect.writers == agreed & ~after.by_pages and bool(effect.writers)
         and effect.offset == after.offset and step.then.region == after.grant and after.grant > 0
     )  # fmt: skip
+
+
+@promises("S9", do.ReserveSpace)
+def reserves_when_all_have_asked(step: Step, effect: do.ReserveSpace) -> bool:
+    """A region is asked of the ring when every writer has asked, so that it waits for no forward; and for who stages."""
+    return step.after.asked == step.then.agreed and step.after.by_pages != step.then.agreed
+
+
+@promises("L2", do.SendQueued)
+def says_for_what_it_waits(step: Step, effect: do.SendQueued) -> bool:
+    """Who asks hears whether the chunk waits for other writers, or in the ring's queue."""
+    return effect.early == (step.after.state is S.AWAIT_WRITERS)
 
 
 @promises("S3", do.Send)
@@ -185,16 +230,15 @@ def answers_say_what_they_answer(step: Step, effect: do.SendGrant | do.SendPages
 @promises("S5", ev.ChunkLanded)
 def landed_when_all_is_in_place(step: Step, effect: ev.ChunkLanded) -> bool:
     """A chunk is told to have landed when every writer's part is, and what was staged is scattered."""
-    by_pages = step.after.by_pages == step.seen.agreed
     scattered = step.before.state is S.SCATTERING and isinstance(step.event, ev.Scattered)
-    return step.after.arrived == step.seen.agreed and (by_pages or scattered)
+    return step.after.arrived == step.seen.agreed and (step.before.state is S.FILLING_PAGES or scattered)
 
 
 @promises("S2", ev.GrantClosed)
 def closes_when_its_room_has_failed(step: Step, effect: ev.GrantClosed) -> bool:
     """A grant closes when its room has failed, which it knew or was told first; so no chunk of it is granted again."""
     fails = bool(step.all_of(ev.RoomFailed)) and in_order(step, ev.RoomFailed, ev.GrantClosed)
-    return fails or isinstance(step.event, ev.RoomStopped | ev.RoomDrained)
+    return fails or bool(step.then.stopped) or isinstance(step.event, ev.RoomDrained)
 
 
 @promises("S6")
@@ -225,7 +269,7 @@ def has_the_region_that_it_was_given(step: Step) -> bool:
 def counts_what_came_as_agreed(step: Step) -> bool:
     """A part counts when it comes from a writer, by the way that was agreed with it; if it does, and no other."""
     before, after, e = step.before, step.after, step.event
-    if before.state not in OPEN:
+    if before.state not in (*OPEN, S.SCATTERING):
         return after.arrived == before.arrived
     by_pages = among(e.peer, before.by_pages)
     way = e.grant == (0 if by_pages else before.grant) and (by_pages or before.grant > 0)
@@ -242,13 +286,13 @@ def answers_who_waits(step: Step) -> bool:
     if isinstance(step.event, ev.SpaceUsable):
         waiting = before.asked & ~before.by_pages & ~before.arrived
         told = [each.peers for each in step.all_of(do.SendWatermark)]
-        return before.state is not S.FILLING or (told == [waiting] if waiting else not told)
-    if before.state is not S.AWAIT_SPACE:
-        return True
+        return before.state is not S.FILLING or told == [waiting]
     if isinstance(step.event, ev.SpaceQueued):
-        return peers == [before.asked]
-    peer = step.event.peer
-    queues = among(peer, step.seen.agreed) and not among(peer, before.by_pages)
+        return before.state is not S.AWAIT_SPACE or peers == [before.asked]
+    if step.after.state not in (S.AWAIT_WRITERS, S.AWAIT_SPACE):
+        return True
+    peer, reserves = step.event.peer, bool(step.all_of(do.ReserveSpace))
+    queues = among(peer, step.then.agreed) and not among(peer, before.by_pages) and not reserves
     return peers == [1 << peer] if queues else not peers
 
 

@@ -53,11 +53,13 @@ class Ends(msgspec.Struct, frozen=True, gc=False):
 
 #: states in which a send may yet write into the ring
 RING = (
-    PSend.AWAIT_CREDIT, PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK, PSend.AWAIT_KV, PSend.AWAIT_SLOT,
-    PSend.GATHERING, PSend.WRITING,
+    PSend.AWAIT_KV, PSend.AWAIT_CREDIT, PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK,
+    PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITING,
 )  # fmt: skip
-REGION = (PSend.AWAIT_WATERMARK, PSend.AWAIT_KV, PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITING)
+REGION = (PSend.AWAIT_WATERMARK, PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITING)
 OVER = (PSend.DONE, PSend.STOPPED)
+#: states of a grant that has no region yet
+WAITS = (DGrant.AWAIT_WRITERS, DGrant.AWAIT_SPACE)
 HELD = (DGrant.FILLING, DGrant.QUARANTINED)
 Fact = Callable[[Ends], bool]
 
@@ -112,7 +114,8 @@ def asked_because_it_said_so(e: Ends) -> bool:
 def told_its_own_region(e: Ends) -> bool:
     """What was told to the writer is the grant's region, and it was told because the writer had asked."""
     net, g = e.net, e.grant
-    return not net.region or (g.grant == net.region and g.state != DGrant.AWAIT_SPACE and bool(net.asked or net.asked_pages))
+    own = g.state not in WAITS and g.grant == net.region
+    return not net.region or (own and bool(net.asked or net.asked_pages))
 
 
 def sends_to_the_region_it_was_told(e: Ends) -> bool:
@@ -220,8 +223,8 @@ def lands_in_its_own_region(before: Ends, after: Ends, step: Step) -> bool:
 
 
 def scatters_what_is_in_place(before: Ends, after: Ends, step: Step) -> bool:
-    """When the scatter begins, every byte of this writer's part is in place."""
-    return not step.all_of(do.ScatterChunk) or bool(after.net.in_place)
+    """When the scatter begins, every byte of this writer's part is in place, or the part goes by pages."""
+    return not step.all_of(do.ScatterChunk) or bool(after.net.in_place) or among(after.peer, after.grant.by_pages)
 
 
 def frees_what_is_not_written(before: Ends, after: Ends, step: Step) -> bool:

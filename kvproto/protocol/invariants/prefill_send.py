@@ -40,8 +40,11 @@ class Seen(Ghost, frozen=True):
 send_claims: Claims[PSendValue] = Claims(prefill_send, Seen)
 holds, assumes, promises = send_claims.holds, send_claims.assumes, send_claims.promises
 V = PSendValue
-RING = (S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
-REGION = (S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+UNASKED = (S.AWAIT_KV, S.AWAIT_CREDIT)
+QUEUED = (S.AWAIT_WRITERS, S.AWAIT_TURN)
+ASKED = (S.AWAIT_GRANT, *QUEUED)
+REGION = (S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+RING = (*ASKED, *REGION)
 AUX = (S.AWAIT_AUX, S.AWAIT_AUX_ACK)
 BYPAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV, S.AWAIT_PERMIT, S.SLICING)
 OVER = (S.DONE, S.STOPPED)
@@ -70,7 +73,7 @@ def follow(step: Step) -> Seen:
         seen = replace(seen, writes=True, region=begun.grant)
     if step.all_of(ev.PagesBegun):
         seen = replace(seen, writes=True, region=0)
-    if isinstance(event, ev.StagingGranted) and before in (S.AWAIT_GRANT, S.AWAIT_TURN):
+    if isinstance(event, ev.StagingGranted) and before in ASKED:
         seen = replace(seen, usable=event.usable)
     if isinstance(event, ev.WatermarkReached) and before is S.AWAIT_WATERMARK:
         seen = replace(seen, usable=True)
@@ -195,13 +198,13 @@ def knows_its_region(v: V, g: Seen) -> bool:
     return v.grant > 0
 
 
-@holds(S.AWAIT_CREDIT, S.AWAIT_GRANT, S.AWAIT_TURN, *BYPAGES, *AUX)
+@holds(*UNASKED, *ASKED, *BYPAGES, *AUX)
 def has_no_region(v: V, g: Seen) -> bool:
     """It was given no region yet, or has given the ring up."""
     return v.grant == 0
 
 
-@holds(S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+@holds(S.AWAIT_SLOT, S.GATHERING, S.WRITING)
 def region_may_be_written(v: V, g: Seen) -> bool:
     """The watermark has passed its region."""
     return g.usable
@@ -213,15 +216,15 @@ def region_may_not_be_written_yet(v: V, g: Seen) -> bool:
     return not g.usable
 
 
-@holds(S.AWAIT_CREDIT, S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, *BYPAGES)
+@holds(*UNASKED, *ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT, *BYPAGES)
 def names_no_slot(v: V, g: Seen) -> bool:
     """It gathers nowhere."""
     return v.slot == -1
 
 
-@holds(S.AWAIT_SLOT, S.AWAIT_PERMIT)
+@holds(S.AWAIT_CREDIT, *ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.AWAIT_PERMIT)
 def kv_is_there(v: V, g: Seen) -> bool:
-    """Its KV is computed."""
+    """Its KV is computed, whatever of the ring it asks for or has: an empty region never waits for a forward."""
     return v.kv
 
 
@@ -231,7 +234,7 @@ def kv_is_awaited(v: V, g: Seen) -> bool:
     return not v.kv
 
 
-@holds(S.AWAIT_CREDIT, *RING, *BYPAGES)
+@holds(*UNASKED, *RING, *BYPAGES)
 def untouched(v: V, g: Seen) -> bool:
     """Of what it has written before, no byte was ever under way."""
     return not g.touched and not g.complete and not g.row
@@ -355,7 +358,22 @@ def requests_say_when_they_were_made(step: Step, effect: do.Send) -> bool:
 def remembers_its_first_request(step: Step) -> bool:
     """The first request for a region is made once, and when that was is not forgotten."""
     asks = isinstance(step.event, ev.CreditTaken) and step.before.state is S.AWAIT_CREDIT
-    return step.after.first == (step.now if asks else step.before.first) or step.before.state is S.NEW
+    first = step.now if asks and not step.before.first else step.before.first
+    return step.after.first == first or step.before.state is S.NEW
+
+
+@promises("S9", do.Send)
+def asks_for_the_ring_with_its_kv(step: Step, effect: do.Send) -> bool:
+    """A region is asked for when the KV is computed, and not before."""
+    return not isinstance(effect.body, StagingReq) or step.after.kv
+
+
+@promises("S9", on=(ev.KvWithdrawn,))
+def leaves_the_ring_with_its_kv(step: Step) -> bool:
+    """What is taken back before its gather gives the region up, or the request for it, at once."""
+    before, asked = step.before.state, [each.body for each in step.all_of(do.Send)]
+    leaves = before in (*ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT)
+    return any(isinstance(body, PagesReq) for body in asked) == leaves
 
 
 @promises("S6")
@@ -384,7 +402,7 @@ def works_with_its_region(step: Step, effect: do.GatherChunk | do.WatchWatermark
 def takes_the_grant_as_it_was_given(step: Step) -> bool:
     """A region is taken as it was given, with the number, the place and the time that came with it."""
     before, after, e = step.before, step.after, step.event
-    if before.state not in (S.AWAIT_GRANT, S.AWAIT_TURN):
+    if before.state not in ASKED:
         return True
     same = after.grant == e.grant and after.offset == e.offset and after.round == e.round and after.end == e.end
     until = granted_from(before, e, step.now) + e.lease
@@ -409,7 +427,7 @@ def asks_with_all_its_tries(step: Step) -> bool:
     """Who begins to ask, for a region, its pages or a confirmation, has asked nobody yet; nor has who waits, if the ring moves."""
     before, after = step.before, step.after
     moves = isinstance(step.event, ev.TimerFired) and before.mark != after.mark
-    asks = after.state in (S.AWAIT_TURN, S.AWAIT_PAGES, S.AWAIT_ACK) and after.state is not before.state
+    asks = after.state in (*QUEUED, S.AWAIT_PAGES, S.AWAIT_ACK) and after.state is not before.state
     return not (asks or moves) or after.tries == 0
 
 
@@ -424,13 +442,12 @@ def a_lease_begins_when_it_is_asked_for(step: Step, effect: do.Send) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def counts_how_often_it_asks(step: Step) -> bool:
-    """Each time that it asks again for what is needed, because its KV is there, is counted."""
+    """Each time that it asks again for what is needed is counted."""
     before, after = step.before, step.after
     again = after.state is before.state and after.state is not S.AWAIT_PERMIT
     if not again or step.all_of(ev.RoomFailed) or after.mark != before.mark:
         return True
-    idle = not before.kv and after.state in (S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK)
-    return after.tries == (before.tries if idle else before.tries + 1)
+    return after.tries == before.tries + 1
 
 
 @promises("L1", on=(ev.TimerFired,))
@@ -478,7 +495,8 @@ def knows_what_it_was_opened_with(step: Step) -> bool:
     after, e = step.after, step.event
     if e.aux:
         return after.state is (S.AWAIT_AUX_ACK if e.ready else S.AWAIT_AUX)
-    way = S.AWAIT_CREDIT if e.staged_cost <= e.pages_cost else S.AWAIT_PAGES
+    ring = S.AWAIT_CREDIT if e.ready else S.AWAIT_KV
+    way = ring if e.staged_cost <= e.pages_cost else S.AWAIT_PAGES
     return after.state is way and after.asked == step.now and after.kv == e.ready and after.tells == e.tells
 
 
@@ -486,12 +504,13 @@ def knows_what_it_was_opened_with(step: Step) -> bool:
 def knows_whether_it_is_computed(step: Step) -> bool:
     """It knows whether its KV is there, and what works for it goes on; what it was given it uses while the lease holds."""
     before, after = step.before.state, step.after
-    if before not in (S.AWAIT_CREDIT, *RING, *BYPAGES):
+    if before not in (*UNASKED, *RING, *BYPAGES):
         return True
     came = isinstance(step.event, ev.KvProduced)
-    waited = came and before in (S.AWAIT_KV, S.AWAIT_PAGES_KV)
-    uses = after.state in (S.AWAIT_SLOT, S.AWAIT_PERMIT)
-    return after.kv == came and after.state is not S.DRAINING and (not waited or uses == (step.now < step.before.lease))
+    waited = came and before is S.AWAIT_PAGES_KV
+    uses = (after.state is S.AWAIT_PERMIT) == (step.now < step.before.lease)
+    begins = before is not S.AWAIT_KV or after.state is S.AWAIT_CREDIT
+    return after.kv == came and after.state is not S.DRAINING and begins and (not waited or uses)
 
 
 @promises("L1", on=(ev.StagingGranted,))
@@ -499,7 +518,7 @@ def waits_for_what_it_is_told(step: Step) -> bool:
     """Who waits for a watermark is woken by it; a region that comes when much of its lease is over is asked for once more."""
     before, after, e = step.before, step.after, step.event
     waits = after.state is S.AWAIT_WATERMARK and before.state is not S.AWAIT_WATERMARK
-    late = before.state is S.AWAIT_TURN and step.now >= granted_from(before, e, step.now) + e.lease / 2
+    late = before.state in QUEUED and step.now >= granted_from(before, e, step.now) + e.lease / 2
     return len(step.all_of(do.WatchWatermark)) == (1 if waits else 0) and len(step.all_of(do.Send)) == (1 if late else 0)
 
 
@@ -511,15 +530,15 @@ def waits_for_an_answer(step: Step, effect: do.Send) -> bool:
 
 @promises("L3", on=(ev.TimerFired,))
 def gives_the_ring_up_in_time(step: Step) -> bool:
-    """The ring is given up when the KV is there, the tries are over, others may write page to page, to wait is dearer, and
-    the queue does not move; not before.
+    """The ring is given up when the tries are over, others may write page to page, to wait is dearer, and the queue does
+    not move; not before.
     """
     before, e = step.before, step.event
-    if before.state not in (S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK):
+    if before.state not in (*ASKED, S.AWAIT_WATERMARK):
         return True
-    moves = before.state is not S.AWAIT_GRANT and e.mark != before.mark
+    moves = before.state in (S.AWAIT_TURN, S.AWAIT_WATERMARK) and e.mark != before.mark
     spent = before.tries >= e.tries and not e.full and step.now >= before.asked + e.dearer
-    return (step.after.state is S.AWAIT_PAGES) == (not moves and bool(before.kv) and spent)
+    return (step.after.state is S.AWAIT_PAGES) == (not moves and spent)
 
 
 @promises("L1", on=(ev.TimerFired, ev.SendStopped, ev.ChunkAcked, ev.WriteCompleted))
@@ -557,4 +576,6 @@ def waits_for(v: V, g: Seen) -> str:
         return "renew"
     if g.credit == HAS:
         return "patience"
+    if v.state is S.AWAIT_WRITERS:
+        return "writers"
     return "turn" if v.state is S.AWAIT_TURN else "resend"

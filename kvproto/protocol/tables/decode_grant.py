@@ -1,15 +1,18 @@
 """The decode rank's grant: one chunk of one room, from the first request for it to the last byte.
 
-The first writer that asks opens the grant for all; the region has one part per writer.  A rank of the room's group that
-does not write to this chunk has no say in it.  Who asks is answered at once: with
-the region, or that the chunk is in the ring's queue.  The fan-in is a *set*
+The first writer that asks opens the grant; the region has one part per writer.  A rank of the room's group that
+does not write to this chunk has no say in it.  A region is reserved only when every writer has asked (`AWAIT_WRITERS`
+until then), and writers ask when their KV is computed: so a region is never held for the forward of another pipeline
+stage, while chunks that are ready wait behind it.  Who asks is answered at once: with the region, or that the chunk
+waits for other writers, or that it is in the ring's queue.  The fan-in is a *set*
 of writers, so a notification that comes twice counts once.  A writer that asks for the pages instead has given
-its part of the region up (`by_pages`); it counts like the others when its bytes are in the pages.  When all
-writers have given it up, the region is free at once.
+its part of the region up (`by_pages`); it counts like the others when its bytes are in the pages.  The region does not
+wait for it: when all that stage have written, they are scattered and the region is free.  When all
+writers have given it up, it is free at once.
 
 A region is freed in three ways only: the scatter has read it, no writer may write it (`FILLING_PAGES`), or the
-room has failed and every writer has drained (`QUARANTINED` until then).  A scatter is launched by one row, when
-the last distinct writer's part is in place.
+room has failed and every writer has drained (`QUARANTINED` until then).  A scatter is launched once, when
+the part of the last distinct writer that stages is in place.
 
 A part is confirmed when it has arrived, not when it was scattered: with that its writer needs it no longer, and may have
 success where this rank's room fails yet.  Success of the transfer is what this side says.
@@ -60,6 +63,8 @@ class DGrantValue(Value, frozen=True, gc=False):
     offset: int = 0
     round: int = 0
     end: int = 0
+    #: the room has failed while the region was scattered
+    over: bool = False
 
 
 V = DGrantValue
@@ -71,12 +76,22 @@ def not_a_writer(v: V, e: StagingRequested | PagesRequested, now: float) -> bool
     return not v.writers >> e.peer & 1
 
 
+def sole(v: V, e: StagingRequested, now: float) -> bool:
+    """The chunk has no other writer."""
+    return e.writers == 1 << e.peer
+
+
+def last_asks(v: V, e: StagingRequested | PagesRequested, now: float) -> bool:
+    """With this writer all have asked."""
+    return v.asked | 1 << e.peer == v.writers
+
+
 def gave_up(v: V, e: StagingRequested, now: float) -> bool:
     """The writer has given the region up."""
     return bool(v.by_pages >> e.peer & 1)
 
 
-def there(v: V, e: PagesRequested | PartArrived, now: float) -> bool:
+def there(v: V, e: StagingRequested | PagesRequested | PartArrived, now: float) -> bool:
     """The writer's part is in place."""
     return bool(v.arrived >> e.peer & 1)
 
@@ -84,6 +99,11 @@ def there(v: V, e: PagesRequested | PartArrived, now: float) -> bool:
 def last_gives_up(v: V, e: PagesRequested, now: float) -> bool:
     """With this writer all have given the region up."""
     return v.by_pages | 1 << e.peer == v.writers
+
+
+def rest_is_there(v: V, e: PagesRequested, now: float) -> bool:
+    """All other writers that stage have written."""
+    return not v.writers & ~(v.by_pages | 1 << e.peer) & ~v.arrived
 
 
 def came_by_pages(v: V, e: PartArrived, now: float) -> bool:
@@ -101,9 +121,19 @@ def last_part(v: V, e: PartArrived, now: float) -> bool:
     return as_agreed(v, e, now) and v.arrived | 1 << e.peer == v.writers
 
 
-def waiting(v: V, e: SpaceUsable, now: float) -> bool:
-    """Some writer may be waiting for the watermark."""
-    return bool(_waiting(v))
+def last_staged(v: V, e: PartArrived, now: float) -> bool:
+    """The part of every writer that stages is in place."""
+    return as_agreed(v, e, now) and not v.writers & ~v.by_pages & ~(v.arrived | 1 << e.peer)
+
+
+def over(v: V, e: Scattered, now: float) -> bool:
+    """The room has failed."""
+    return v.over
+
+
+def all_there(v: V, e: Scattered, now: float) -> bool:
+    """Every writer's part is in place."""
+    return v.arrived == v.writers
 
 
 def _waiting(v: V) -> int:
@@ -112,7 +142,7 @@ def _waiting(v: V) -> int:
 
 def in_doubt(v: V) -> int:
     """The writers (mask) that may have been told where to write, and whose part is not in place."""
-    told = v.asked & v.by_pages if v.state is S.AWAIT_SPACE else v.asked
+    told = v.asked & v.by_pages if v.state in (S.AWAIT_WRITERS, S.AWAIT_SPACE) else v.asked
     return told & ~v.arrived
 
 
@@ -137,6 +167,11 @@ def gives_up(v: V, e: PagesRequested, now: float) -> V:
     return replace(v, asked=v.asked | 1 << e.peer, by_pages=v.by_pages | 1 << e.peer)
 
 
+def stop(v: V, e: RoomStopped, now: float) -> V:
+    """The room has failed; the scatter ends by itself."""
+    return replace(v, over=True)
+
+
 def asks_pages(v: V, e: PagesRequested, now: float) -> V:
     """One more writer asks for the pages."""
     return replace(v, asked=v.asked | 1 << e.peer)
@@ -158,7 +193,7 @@ def arrive(v: V, e: PartArrived, now: float) -> V:
 
 
 # ------------------------------------------------------------------------------------------ effects
-def reserve(v: V, e: StagingRequested) -> Output:
+def reserve(v: V, e: StagingRequested | PagesRequested) -> Output:
     """Take a region, or queue for one."""
     return do.ReserveSpace(e.room, e.chunk)
 
@@ -193,6 +228,11 @@ def say_queued(v: V, e: StagingRequested) -> Output:
     return do.SendQueued(e.room, 1 << e.peer, e.chunk)
 
 
+def say_early(v: V, e: StagingRequested) -> Output:
+    """Tell this writer that others have not asked."""
+    return do.SendQueued(e.room, 1 << e.peer, e.chunk, early=True)
+
+
 def tell_denied(v: V, e: SpaceDenied) -> Output:
     """Tell the writers that asked that there is no region."""
     return do.Send(e.room, v.asked, StagingRefused(e.chunk))
@@ -218,7 +258,7 @@ def confirm(v: V, e: PartArrived) -> Output:
     return do.Send(e.room, 1 << e.peer, ChunkAck(e.chunk))
 
 
-def scatter(v: V, e: PartArrived) -> Output:
+def scatter(v: V, e: PartArrived | PagesRequested) -> Output:
     """Scatter the staged parts."""
     return do.ScatterChunk(e.room, e.chunk, v.writers & ~v.by_pages, v.offset)
 
@@ -245,60 +285,77 @@ decode_grant = Table(
         ScatterFailed, RoomStopped, RoomDrained,
     ),
     timers={},
-    well=(S.NEW, S.AWAIT_SPACE, S.FILLING, S.SCATTERING, S.FREED),
+    well=(S.NEW, S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING, S.SCATTERING, S.FREED),
     apart=(S.QUARANTINED,),
 )  # fmt: skip
 opens, row, ignore, refuse = decode_grant.opens, decode_grant.row, decode_grant.ignore, decode_grant.refuse
 
+QUEUED = (S.AWAIT_WRITERS, S.AWAIT_SPACE)
+OPEN = (*QUEUED, S.FILLING, S.FILLING_PAGES)
+#: the region that it names is its own
+HOLDS = (S.FILLING, S.SCATTERING, S.QUARANTINED)
+
 # fmt: off
 # ---------------------------------------------------------------------------------------- the staged way
-refuse((S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES), (StagingRequested, PagesRequested), "not a writer of the chunk", when=not_a_writer)
-opens(S.NEW,         StagingRequested, S.AWAIT_SPACE,   let=first_asks, do=(reserve,))
-row(S.AWAIT_SPACE,   StagingRequested,                  when=gave_up, do=(say_denied,))
-row(S.AWAIT_SPACE,   StagingRequested,                  let=asks, do=(say_queued,))
+refuse((*OPEN, S.SCATTERING), (StagingRequested, PagesRequested), "not a writer of the chunk", when=not_a_writer)
+opens(S.NEW,         StagingRequested, S.AWAIT_SPACE,   when=sole, let=first_asks, do=(reserve,))
+opens(S.NEW,         StagingRequested, S.AWAIT_WRITERS, let=first_asks, do=(say_early,))
+row(QUEUED,          StagingRequested,                  when=gave_up, do=(say_denied,))
+row(S.AWAIT_WRITERS, StagingRequested, S.AWAIT_SPACE,   when=last_asks, let=asks, do=(reserve,))
+row(S.AWAIT_WRITERS, StagingRequested,                  let=asks, do=(say_early,))
+row(S.AWAIT_SPACE,   StagingRequested,                  do=(say_queued,))
 row(S.AWAIT_SPACE,   SpaceQueued,                       do=(tell_queued,))
 row(S.AWAIT_SPACE,   SpaceReserved,    S.FILLING,       let=have_space, do=(tell_grant,))
 row(S.FILLING,       StagingRequested,                  when=gave_up, do=(say_denied,))
-row(S.FILLING,       StagingRequested,                  let=asks, do=(say_grant,))
-row(S.FILLING,       SpaceUsable,                       when=waiting, do=(tell_watermark,))
+row(S.FILLING,       StagingRequested,                  do=(say_grant,))
+row(S.FILLING,       SpaceUsable,                       do=(tell_watermark,))
 row(S.FILLING,       PartArrived,                       when=there, do=(confirm,))
-row(S.FILLING,       PartArrived,      S.SCATTERING,    when=last_part, let=arrive, do=(confirm, scatter))
+row(S.FILLING,       PartArrived,      S.SCATTERING,    when=last_staged, let=arrive, do=(confirm, scatter))
 row(S.FILLING,       PartArrived,                       when=as_agreed, let=arrive, do=(confirm,))
-row(S.SCATTERING,    Scattered,        S.FREED,         do=(free, land))
+row(S.SCATTERING,    Scattered,        S.FREED,         when=over, do=(free, close))
+row(S.SCATTERING,    Scattered,        S.FREED,         when=all_there, do=(free, land))
 
 # ------------------------------------------------------------------------------------- the way over pages
 opens(S.NEW,         PagesRequested,   S.FILLING_PAGES, let=first_gives_up, do=(say_pages,))
 row(S.AWAIT_SPACE,   SpaceDenied,      S.FILLING_PAGES, let=all_by_pages, do=(tell_denied,))
-ignore(S.AWAIT_SPACE, PagesRequested,  "a late request: the part is in place", when=there)
+ignore((*OPEN, S.SCATTERING), PagesRequested, "a late request: the part is in place", when=there)
+row(S.AWAIT_WRITERS, PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=gives_up, do=(say_pages,))
+row(S.AWAIT_WRITERS, PagesRequested,   S.AWAIT_SPACE,   when=last_asks, let=gives_up, do=(say_pages, reserve))
+row(S.AWAIT_WRITERS, PagesRequested,                    let=gives_up, do=(say_pages,))
 row(S.AWAIT_SPACE,   PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=gives_up, do=(cancel, say_pages))
 row(S.AWAIT_SPACE,   PagesRequested,                    let=gives_up, do=(say_pages,))
-row(S.AWAIT_SPACE,   PartArrived,                       when=came_by_pages, let=arrive, do=(confirm,))
-ignore(S.FILLING,    PagesRequested,   "a late request: the part is in place", when=there)
+row(QUEUED,          PartArrived,                       when=came_by_pages, let=arrive, do=(confirm,))
 row(S.FILLING,       PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=gives_up, do=(free, say_pages))
+row(S.FILLING,       PagesRequested,   S.SCATTERING,    when=rest_is_there, let=gives_up, do=(say_pages, scatter))
 row(S.FILLING,       PagesRequested,                    let=gives_up, do=(say_pages,))
+ignore(S.FILLING_PAGES, StagingRequested, "a late request: the part is in place", when=there)
 row(S.FILLING_PAGES, StagingRequested,                  do=(say_denied,))
-ignore(S.FILLING_PAGES, PagesRequested, "a late request: the part is in place", when=there)
 row(S.FILLING_PAGES, PagesRequested,                    let=asks_pages, do=(say_pages,))
 row(S.FILLING_PAGES, PartArrived,                       when=there, do=(confirm,))
 row(S.FILLING_PAGES, PartArrived,      S.FREED,         when=last_part, let=arrive, do=(confirm, land))
 row(S.FILLING_PAGES, PartArrived,                       when=as_agreed, let=arrive, do=(confirm,))
-row(S.SCATTERING,    PartArrived,                       do=(confirm,))
+row(S.SCATTERING,    PagesRequested,                    do=(say_pages,))
+row(S.SCATTERING,    PartArrived,                       when=there, do=(confirm,))
+row(S.SCATTERING,    PartArrived,                       when=came_by_pages, let=arrive, do=(confirm,))
+row(S.SCATTERING,    Scattered,        S.FILLING_PAGES, do=(free,))
 
 # -------------------------------------------------------------------------------------- the room has failed
 row(S.SCATTERING,    ScatterFailed,    S.FREED,         do=(free, fail_scatter, close))
+row(S.SCATTERING,    RoomStopped,                       let=stop)
+row(S.AWAIT_WRITERS, RoomStopped,      S.FREED,         do=(close,))
 row(S.AWAIT_SPACE,   RoomStopped,      S.FREED,         do=(cancel, close))
 row(S.FILLING,       RoomStopped,      S.QUARANTINED)
 row(S.FILLING_PAGES, RoomStopped,      S.FREED,         do=(close,))
 row(S.QUARANTINED,   RoomDrained,      S.FREED,         do=(free, close))
 
 # --------------------------------------------------------------------------------------- what means nothing
-ignore(S.SCATTERING, (StagingRequested, PagesRequested), "a late request: every part is in place")
-ignore(S.SCATTERING, (RoomStopped, RoomDrained), "every byte is there; the scatter ends by itself")
+ignore(S.SCATTERING, StagingRequested, "a late request: what is staged is in place")
+ignore(S.SCATTERING, RoomDrained,      "the scatter ends by itself")
 ignore(S.QUARANTINED, (StagingRequested, PagesRequested, PartArrived), "the room has failed; the writer is told")
-ignore((S.FILLING, S.SCATTERING, S.QUARANTINED), SpaceUsable, "no writer waits for the watermark")
+ignore((S.SCATTERING, S.QUARANTINED), SpaceUsable, "no writer waits for the watermark")
 ignore(S.NEW,        SpaceUsable,      "its region was given back")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
-refuse((S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES), PartArrived, "not the way that was agreed for this writer")
-refuse((S.NEW, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.QUARANTINED), (Scattered, ScatterFailed), "no scatter is under way")
+refuse((*OPEN, S.SCATTERING), PartArrived, "not the way that was agreed for this writer")
+refuse((S.NEW, *OPEN, S.QUARANTINED), (Scattered, ScatterFailed), "no scatter is under way")
 # fmt: on

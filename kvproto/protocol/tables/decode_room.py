@@ -188,12 +188,12 @@ def last_writer(v: V, e: PeerDrained | PeerQuiet, now: float) -> bool:
     return _last_writer(v, e.peer)
 
 
-def last_grant_aborted(v: V, e: GrantClosed | ChunkLanded, now: float) -> bool:
+def last_grant_aborted(v: V, e: GrantClosed, now: float) -> bool:
     """No grant is left, and an engine gave the room up."""
     return _work(v).live == 1 and _work(v).cause.aborted
 
 
-def last_grant(v: V, e: GrantClosed | ChunkLanded, now: float) -> bool:
+def last_grant(v: V, e: GrantClosed, now: float) -> bool:
     """No grant is left."""
     return _work(v).live == 1
 
@@ -237,7 +237,7 @@ def place(v: V, e: ChunkLanded, now: float) -> V:
     return replace(v, work=replace(work, done=work.done | 1 << e.chunk, live=work.live - 1, tries=0))
 
 
-def fewer_grants(v: V, e: GrantClosed | ChunkLanded, now: float) -> V:
+def fewer_grants(v: V, e: GrantClosed, now: float) -> V:
     """One grant fewer."""
     return replace(v, work=replace(_work(v), live=_work(v).live - 1))
 
@@ -456,13 +456,9 @@ row(S.DRAINING,    PeerQuiet,                     let=quiet)
 row(S.DRAINING,    TimerFired,                    let=tried, do=(tell_abort,))
 row(S.DRAINING,    LinkCameUp,                    do=(tell_one_abort,))
 row(S.DRAINING,    GrantClosed,                   let=fewer_grants)
-row(S.DRAINING,    ChunkLanded,                   let=fewer_grants)
 row(S.SETTLING,    GrantClosed,    S.ABORTED,     when=last_grant_aborted, let=fewer_grants, do=(release,))
 row(S.SETTLING,    GrantClosed,    S.FAILED,      when=last_grant, let=fewer_grants, do=(release,))
 row(S.SETTLING,    GrantClosed,                   let=fewer_grants)
-row(S.SETTLING,    ChunkLanded,    S.ABORTED,     when=last_grant_aborted, let=fewer_grants, do=(release,))
-row(S.SETTLING,    ChunkLanded,    S.FAILED,      when=last_grant, let=fewer_grants, do=(release,))
-row(S.SETTLING,    ChunkLanded,                   let=fewer_grants)
 
 # ---------------------------------------------------------------- tombstones, and rooms that are not known
 row((S.UNKNOWN, S.SETTLING, *OVER), PeerDrained,  do=(say_noted,))

@@ -1,29 +1,35 @@
 """The prefill rank's send: one chunk of one room to one decode rank.
 
-A send waits for three things of its own, a grant, the watermark that makes it usable and the chunk's KV, and
-for no other send.  Only when all three are there does it take a local staging slot, so nothing is held while
-waiting; then gather, write, notify, and the decode rank's confirmation.
+A send asks for nothing of the ring before its KV is computed.  A region that is granted earlier stays empty until the
+forward ends, and because the ring is freed in order, every chunk behind it waits for that forward, of whatever room it
+is.  So a staged send begins with `AWAIT_KV`; then it needs a grant and the watermark that makes the region usable, and
+waits for no other send.  Only when both are there does it take a local staging slot, so nothing is held while
+waiting; then gather, write, notify, and the decode rank's confirmation.  If the engine takes the KV back before the
+gather, the region is given up at once: the send asks for the pages, and waits there for its KV.
 
 It does not wait for ever.  Each timer's end asks again (every request may be repeated), after twice the time of the one
-before; when the tries are used up while the KV lies ready, or the region is refused, or the lease of the region ends
-before the write can be posted, the send gives the ring up and asks for the chunk's *pages*: the decode rank marks this
+before; when the tries are used up, or the region is refused, the send gives the ring up and asks for the chunk's *pages*: the decode rank marks this
 part as not staged before it answers, so the fan-in still completes and no cycle of waits can close.  The way over pages
 is also the route of a send for which it is the cheaper one (`kvproto.layout.costs`), which begins there: two guards of
 `SendOpened` compare what the two routes would cost, whatever the sharding.
 
 Nor does load move it.  So many requests to a decode rank may be unanswered at a time (`AWAIT_CREDIT` is the queue for
-that), and every one is answered at once: with the region, or that it is in the ring's queue (`AWAIT_TURN`), which is
-served in turn, so that nothing need be said again however long it is; who waited there for much of a lease asks once
+that), and every one is answered at once: with the region; or that other writers of the chunk have not asked yet
+(`AWAIT_WRITERS`: their KV is computed later, and the decode rank reserves no region before it is there); or that it is
+in the ring's queue (`AWAIT_TURN`), which is served in turn, so that nothing need be said again however long it is; who waited there for much of a lease asks once
 more when the region is his, and so has it for a whole one.  Pages are dear, many small writes for one; time alone moves
 nobody to them.  As long as the watermark rises the queue moves, and who waits is not late; only while it stands still
 are there tries to be used up, and then nobody leaves before he has waited for as long as pages take longer (`dearer`): so
-what waiting and pages cost together is at most twice what the better of the two would have.  And at most so many sends at a time write page to page (`AWAIT_PERMIT` is the queue for
+what waiting and pages cost together is at most twice what the better of the two would have.  Where there is no way over
+pages at all, waiting is always cheaper: the room's own timers end it, never its patience with the ring.  The KV of
+another writer is waited for as long as a forward may take; not for ever, because engines that compute two rooms in
+different orders, and hold the memory of one until it is sent, would wait for each other.  And at most so many sends at a time write page to page (`AWAIT_PERMIT` is the queue for
 that); as long as all of them do, nobody else leaves the ring for it.
 
 At most one staged write is ever begun: the only row that begins one leaves `GATHERING` for `WRITING`, and no
 row leads back.  A write is a machine of its own (`prefill_write`); one that fails is never repeated, it fails its
-room.  One of which nothing was posted when its lease ended (`WriteLapsed`) has not failed: the send asks for the
-pages, as it does where the lease ends earlier.  The lease runs from the sending of the request that was answered, so
+room.  One of which nothing was posted when its lease ended (`WriteLapsed`) has not failed: the region is still the
+send's, which asks for it once more and so has it for another lease, as it does where the lease ends earlier.  The lease runs from the sending of the request that was answered, so
 this rank's always ends before the decode rank's: a request says when it was made (`asked`), and its answer repeats it.
 What comes of the ring's queue answers none; its lease runs from the first request (`first`).  The write asks for the
 lease at each post.
@@ -110,6 +116,11 @@ On = SendEvent | TimerFired
 
 
 # ------------------------------------------------------------------------------------------- guards
+def staged_and_produced(v: V, e: SendOpened, now: float) -> bool:
+    """KV that is computed, and pages would not be cheaper than the ring."""
+    return staged(v, e, now) and e.ready
+
+
 def staged(v: V, e: SendOpened, now: float) -> bool:
     """KV, and pages would not be cheaper than the ring."""
     return not e.aux and e.staged_cost <= e.pages_cost
@@ -125,11 +136,6 @@ def aux_ready(v: V, e: SendOpened, now: float) -> bool:
     return e.ready
 
 
-def usable_and_produced(v: V, e: StagingGranted, now: float) -> bool:
-    """The region may be written, and the KV is there."""
-    return e.usable and v.kv
-
-
 def usable(v: V, e: StagingGranted, now: float) -> bool:
     """The region may be written."""
     return e.usable
@@ -138,6 +144,11 @@ def usable(v: V, e: StagingGranted, now: float) -> bool:
 def granted_from(v: V, e: StagingGranted, now: float) -> float:
     """From when on the region is this send's."""
     return v.first if e.queued else min(e.asked, now)
+
+
+def early(v: V, e: StagingDeferred, now: float) -> bool:
+    """Other writers of the chunk have not asked yet."""
+    return e.early
 
 
 def waited_long(v: V, e: StagingGranted, now: float) -> bool:
@@ -166,8 +177,8 @@ def moves(v: V, e: TimerFired, now: float) -> bool:
 
 
 def patient(v: V, e: TimerFired, now: float) -> bool:
-    """The KV is not there yet, tries are left, no more sends may write page to page, or to wait was cheaper so far."""
-    return not v.kv or v.tries < e.tries or e.full or now < v.asked + e.dearer
+    """Tries are left, no more sends may write page to page, or to wait was cheaper so far."""
+    return v.tries < e.tries or e.full or now < v.asked + e.dearer
 
 
 def tries_left(v: V, e: TimerFired, now: float) -> bool:
@@ -207,8 +218,8 @@ def open_(v: V, e: SendOpened, now: float) -> V:
 
 
 def ask(v: V, e: CreditTaken, now: float) -> V:
-    """The first request for the region."""
-    return replace(v, asked=now, first=now)
+    """A request for the region: the first, or once more because the lease of the one before is over."""
+    return replace(v, asked=now, first=v.first or now)
 
 
 def take_grant(v: V, e: StagingGranted, now: float) -> V:
@@ -258,6 +269,11 @@ def ask_anew_with_kv(v: V, e: KvProduced, now: float) -> V:
     return replace(v, kv=True, grant=0, slot=-1, tries=0, asked=now)
 
 
+def ask_anew_without_kv(v: V, e: KvWithdrawn, now: float) -> V:
+    """As `ask_anew`; the KV is there no more."""
+    return replace(v, kv=False, grant=0, slot=-1, tries=0, asked=now)
+
+
 def ask_once_more(v: V, e: On, now: float) -> V:
     """The answer came too late, or its lease will end; the new request says when it was made."""
     return replace(v, asked=now)
@@ -266,11 +282,6 @@ def ask_once_more(v: V, e: On, now: float) -> V:
 def tried(v: V, e: TimerFired, now: float) -> V:
     """One try fewer."""
     return replace(v, tries=v.tries + 1)
-
-
-def tried_if_late(v: V, e: TimerFired, now: float) -> V:
-    """One try fewer, if the KV lies waiting."""
-    return replace(v, tries=v.tries + 1) if v.kv else v
 
 
 def have_ack(v: V, e: ChunkAcked, now: float) -> V:
@@ -309,7 +320,7 @@ def take_slot(v: V, e: SendEvent) -> Output:
     return do.TakeSlot(e.room, e.chunk, e.peer)
 
 
-def take_credit(v: V, e: SendEvent) -> Output:
+def take_credit(v: V, e: On) -> Output:
     """Be let ask, or queue for it."""
     return do.TakeCredit(e.room, e.chunk, e.peer)
 
@@ -397,50 +408,51 @@ prefill_send = Table(
         ChunkAcked, AuxReady, SendStopped, TimerFired,
     ),
     timers={
-        S.AWAIT_GRANT: "patience", S.AWAIT_TURN: "turn", S.AWAIT_WATERMARK: "patience", S.AWAIT_KV: "lease",
+        S.AWAIT_GRANT: "patience", S.AWAIT_WRITERS: "writers", S.AWAIT_TURN: "turn", S.AWAIT_WATERMARK: "patience",
         S.AWAIT_SLOT: "lease",
         S.GATHERING: "kernel", S.WRITING: "write", S.SLICING: "write", S.AWAIT_PAGES: "resend",
         S.AWAIT_PERMIT: "renew", S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",
     },
     tries=tried_so_far,
     well=(
-        S.NEW, S.AWAIT_CREDIT, S.AWAIT_GRANT, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING,
-        S.AWAIT_ACK,
-        S.DONE,
+        S.NEW, S.AWAIT_KV, S.AWAIT_CREDIT, S.AWAIT_GRANT, S.AWAIT_WRITERS, S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.GATHERING,
+        S.WRITING, S.AWAIT_ACK, S.DONE,
     ),
     apart=(S.DRAINING, S.STOPPED), counted=(S.AWAIT_PAGES,),
 )  # fmt: skip
 opens, row, ignore, refuse = prefill_send.opens, prefill_send.row, prefill_send.ignore, prefill_send.refuse
 
-BEFORE = (S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_WATERMARK)
+#: the decode rank has the request, and will tell
+QUEUED = (S.AWAIT_WRITERS, S.AWAIT_TURN)
+BEFORE = (S.AWAIT_GRANT, *QUEUED, S.AWAIT_WATERMARK)
 PAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV)
 AUX = (S.AWAIT_AUX, S.AWAIT_AUX_ACK)
 FLYING = (S.WRITING, S.SLICING)
-STAGED = (*BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+GRANTED = (S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+STAGED = (S.AWAIT_GRANT, *QUEUED, *GRANTED)
 #: the decode rank may have the part
 WRITTEN = (*FLYING, S.AWAIT_ACK, S.AWAIT_AUX_ACK)
 LATER = (*PAGES, S.AWAIT_PERMIT, S.SLICING, S.AWAIT_ACK, S.DRAINING)
 
 # fmt: off
 # ---------------------------------------------------------------------------------------- the staged way
-opens(S.NEW,           SendOpened,       S.AWAIT_CREDIT,    when=staged, let=open_, do=(take_credit,))
+opens(S.NEW,           SendOpened,       S.AWAIT_CREDIT,    when=staged_and_produced, let=open_, do=(take_credit,))
+opens(S.NEW,           SendOpened,       S.AWAIT_KV,        when=staged, let=open_)
 opens(S.NEW,           SendOpened,       S.AWAIT_PAGES,     when=paged, let=open_, do=(ask_pages,))
 opens(S.NEW,           SendOpened,       S.AWAIT_AUX_ACK,   when=aux_ready, do=(send_aux,))
 opens(S.NEW,           SendOpened,       S.AWAIT_AUX)
+row(S.AWAIT_KV,        KvProduced,       S.AWAIT_CREDIT,    let=have_kv, do=(take_credit,))
 row(S.AWAIT_CREDIT,    CreditTaken,      S.AWAIT_GRANT,     let=ask, do=(ask_grant,))
-row(S.AWAIT_CREDIT,    KvProduced,                          let=have_kv)
-row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_SLOT,      when=usable_and_produced, let=take_grant, do=(free_credit, take_slot))
-row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_KV,        when=usable, let=take_grant, do=(free_credit,))
+row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_SLOT,      when=usable, let=take_grant, do=(free_credit, take_slot))
 row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(free_credit, watch))
+row(S.AWAIT_GRANT,     StagingDeferred,  S.AWAIT_WRITERS,   when=early, let=queue, do=(free_credit,))
 row(S.AWAIT_GRANT,     StagingDeferred,  S.AWAIT_TURN,      let=queue, do=(free_credit,))
-row(S.AWAIT_TURN,      StagingGranted,                      when=waited_long, let=ask_once_more, do=(ask_grant,))
-row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_SLOT,      when=usable_and_produced, let=take_grant, do=(take_slot,))
-row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_KV,        when=usable, let=take_grant)
-row(S.AWAIT_TURN,      StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(watch,))
-row(S.AWAIT_WATERMARK, WatermarkReached, S.AWAIT_SLOT,      when=produced, do=(take_slot,))
-row(S.AWAIT_WATERMARK, WatermarkReached, S.AWAIT_KV)
-row(BEFORE,            KvProduced,                          let=have_kv)
-row(S.AWAIT_KV,        KvProduced,       S.AWAIT_SLOT,      when=lease_holds, let=have_kv, do=(take_slot,))
+ignore(S.AWAIT_WRITERS, StagingDeferred, "a repeated answer", when=early)
+row(S.AWAIT_WRITERS,   StagingDeferred,  S.AWAIT_TURN,      let=queue)
+row(QUEUED,            StagingGranted,                      when=waited_long, let=ask_once_more, do=(ask_grant,))
+row(QUEUED,            StagingGranted,   S.AWAIT_SLOT,      when=usable, let=take_grant, do=(take_slot,))
+row(QUEUED,            StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(watch,))
+row(S.AWAIT_WATERMARK, WatermarkReached, S.AWAIT_SLOT,      do=(take_slot,))
 row(S.AWAIT_SLOT,      SlotTaken,        S.GATHERING,       when=lease_holds, let=have_slot, do=(gather,))
 row(S.GATHERING,       Gathered,         S.WRITING,         when=lease_holds, do=(write,))
 row(S.WRITING,         ChunkAcked,                          when=tells, let=have_ack)
@@ -450,21 +462,21 @@ row(S.WRITING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(f
 row(S.AWAIT_ACK,       ChunkAcked,       S.DONE,            do=(finish,))
 
 # ------------------------------------------------------------------------- asking again, and giving the ring up
-row(S.AWAIT_GRANT,     TimerFired,                          when=patient, let=tried_if_late, do=(ask_grant,))
+row(S.AWAIT_GRANT,     TimerFired,                          when=patient, let=tried, do=(ask_grant,))
 row(S.AWAIT_GRANT,     TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(free_credit, ask_pages))
 row(S.AWAIT_GRANT,     StagingDenied,    S.AWAIT_PAGES,     let=ask_anew, do=(free_credit, ask_pages))
 row(S.AWAIT_TURN,      TimerFired,                          when=moves, let=note_mark)
-row(S.AWAIT_TURN,      TimerFired,                          when=patient, let=tried_if_late, do=(ask_grant,))
-row(S.AWAIT_TURN,      TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
-row(S.AWAIT_TURN,      StagingDenied,    S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(QUEUED,            TimerFired,                          when=patient, let=tried, do=(ask_grant,))
+row(QUEUED,            TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
+row(QUEUED,            StagingDenied,    S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
 row(S.AWAIT_WATERMARK, TimerFired,                          when=moves, let=note_mark)
-row(S.AWAIT_WATERMARK, TimerFired,                          when=patient, let=tried_if_late, do=(ask_watermark,))
+row(S.AWAIT_WATERMARK, TimerFired,                          when=patient, let=tried, do=(ask_watermark,))
 row(S.AWAIT_WATERMARK, TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
-row(S.AWAIT_KV,        TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
-row(S.AWAIT_KV,        KvProduced,       S.AWAIT_PAGES,     let=ask_anew_with_kv, do=(ask_pages,))
-row(S.AWAIT_SLOT,      TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(leave_queue, ask_pages))
-row(S.AWAIT_SLOT,      SlotTaken,        S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
+row(S.AWAIT_SLOT,      TimerFired,       S.AWAIT_CREDIT,    let=ask_anew, do=(leave_queue, take_credit))
+row(S.AWAIT_SLOT,      SlotTaken,        S.AWAIT_CREDIT,    let=ask_anew, do=(free_slot, take_credit))
+row(S.GATHERING,       Gathered,         S.AWAIT_CREDIT,    when=produced, let=ask_anew, do=(free_slot, take_credit))
 row(S.GATHERING,       Gathered,         S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
+row(S.WRITING,         WriteLapsed,      S.AWAIT_CREDIT,    when=produced, let=ask_anew, do=(free_slot, take_credit))
 row(S.WRITING,         WriteLapsed,      S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
 
 # ------------------------------------------------------------------------------------- the way over pages
@@ -484,8 +496,11 @@ row(S.AWAIT_PAGES,     TimerFired,                          when=tries_left, let
 row(S.AWAIT_PAGES,     TimerFired,                          do=(fail_silent,))
 
 # ------------------------------------------------------------------------------- the engine takes the KV back
-row((S.AWAIT_CREDIT, *BEFORE, S.AWAIT_PAGES, S.GATHERING, *FLYING), KvWithdrawn, let=lose_kv)
-row(S.AWAIT_SLOT,      KvWithdrawn,      S.AWAIT_KV,        let=lose_kv, do=(leave_queue,))
+row(S.AWAIT_CREDIT,    KvWithdrawn,      S.AWAIT_KV,        let=lose_kv, do=(leave_queue,))
+row(S.AWAIT_GRANT,     KvWithdrawn,      S.AWAIT_PAGES,     let=ask_anew_without_kv, do=(free_credit, ask_pages))
+row((*QUEUED, S.AWAIT_WATERMARK), KvWithdrawn, S.AWAIT_PAGES, let=ask_anew_without_kv, do=(ask_pages,))
+row(S.AWAIT_SLOT,      KvWithdrawn,      S.AWAIT_PAGES,     let=ask_anew_without_kv, do=(leave_queue, ask_pages))
+row((S.AWAIT_PAGES, S.GATHERING, *FLYING), KvWithdrawn,     let=lose_kv)
 row(S.AWAIT_PERMIT,    KvWithdrawn,      S.AWAIT_PAGES_KV,  let=lose_kv, do=(leave_queue,))
 row((S.GATHERING, *FLYING), KvProduced,                     let=have_kv)
 ignore(S.AWAIT_ACK, (KvProduced, KvWithdrawn), "its pages are not read any more")
@@ -508,7 +523,7 @@ row(FLYING,            TimerFired,       S.DRAINING,        do=(stop_write, fail
 
 # ------------------------------------------------------------------------------------------- the room has ended
 row(S.AWAIT_GRANT,     SendStopped,      S.STOPPED,         do=(free_credit, finish))
-row((S.AWAIT_TURN, S.AWAIT_WATERMARK, S.AWAIT_KV, *PAGES, S.AWAIT_ACK, *AUX), SendStopped, S.STOPPED, do=(finish,))
+row((*QUEUED, S.AWAIT_WATERMARK, S.AWAIT_KV, *PAGES, S.AWAIT_ACK, *AUX), SendStopped, S.STOPPED, do=(finish,))
 row((S.AWAIT_CREDIT, S.AWAIT_SLOT, S.AWAIT_PERMIT), SendStopped, S.STOPPED, do=(leave_queue, finish))
 row(S.GATHERING,       SendStopped,      S.DRAINING)
 row(FLYING,            SendStopped,      S.DRAINING,        do=(stop_write,))
@@ -519,22 +534,23 @@ ignore(S.DRAINING,     WriteFailed,      "bytes may still land: wait until they 
 ignore(S.DRAINING,     SendStopped,      "it is draining")
 
 # --------------------------------------------------------------------------------------- what means nothing
-ignore((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), StagingGranted, "a repeated answer")
-ignore((S.AWAIT_TURN, S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), StagingDeferred, "a repeated answer")
+ignore((*GRANTED, *LATER), StagingGranted, "a repeated answer")
+ignore((S.AWAIT_TURN, *GRANTED, *LATER), StagingDeferred, "a repeated answer")
 ignore(LATER,          StagingDenied,    "a repeated answer")
 ignore((S.AWAIT_PAGES_KV, S.SLICING, S.AWAIT_ACK, S.DRAINING), PagesGranted, "a repeated answer")
-ignore((S.AWAIT_GRANT, S.AWAIT_TURN, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), WatermarkReached, "it does not wait for this watermark")
+ignore((S.AWAIT_GRANT, *QUEUED, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), WatermarkReached, "it does not wait for this watermark")
 ignore(S.DRAINING,     ChunkAcked,       "the room is over")
 
 ignore(S.NEW, (StagingGranted, StagingDeferred, StagingDenied, PagesGranted, ChunkAcked), "a late answer: the send is over")
 ignore(S.NEW, (WatermarkReached, SendStopped), "the send is over")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
-refuse(S.AWAIT_CREDIT, StagingDenied, "nothing was asked for, or the region was granted")
-ignore(S.AWAIT_CREDIT, (StagingGranted, StagingDeferred, WatermarkReached), "it has not asked yet")
-refuse((S.AWAIT_WATERMARK, S.AWAIT_KV, S.AWAIT_SLOT, S.GATHERING, S.WRITING), StagingDenied, "the region was granted")
-refuse((S.AWAIT_CREDIT, *STAGED), PagesGranted,     "no pages were asked for")
-refuse((S.AWAIT_CREDIT, *STAGED, *PAGES, S.AWAIT_PERMIT, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
-refuse((S.NEW, S.AWAIT_CREDIT, *BEFORE, S.AWAIT_KV, S.AWAIT_SLOT, *FLYING, *PAGES, S.AWAIT_PERMIT, S.AWAIT_ACK, *AUX), (Gathered, GatherFailed), "nothing is being gathered")
+UNASKED = (S.AWAIT_KV, S.AWAIT_CREDIT)
+refuse(UNASKED,        StagingDenied,    "nothing was asked for, or the region was granted")
+ignore(UNASKED,        (StagingGranted, StagingDeferred, WatermarkReached), "it has not asked yet")
+refuse(GRANTED,        StagingDenied,    "the region was granted")
+refuse((*UNASKED, *STAGED), PagesGranted, "no pages were asked for")
+refuse((*UNASKED, *STAGED, *PAGES, S.AWAIT_PERMIT, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
+refuse((S.NEW, *UNASKED, *BEFORE, S.AWAIT_SLOT, *FLYING, *PAGES, S.AWAIT_PERMIT, S.AWAIT_ACK, *AUX), (Gathered, GatherFailed), "nothing is being gathered")
 refuse(S.NEW,          WriteFailed,      "the send is over")
 # fmt: on
