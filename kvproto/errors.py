@@ -11,10 +11,13 @@ What is raised is a caller's mistake or a machine's lack.  How a *room* fails is
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from kvproto.fsm.errors import ArgumentError, KvprotoError
 
 __all__ = [
     "ArgumentError", "EndpointError", "KvprotoError", "LinkError", "MissingExtraError", "NotFoundError",
+    "Step", "failures", "raise_exit", "run_all",
 ]  # fmt: skip
 
 
@@ -32,3 +35,30 @@ class LinkError(KvprotoError, ConnectionError):
 
 class MissingExtraError(KvprotoError, ImportError):
     """A name whose libraries are not installed; the sentence has the command that installs them."""
+
+
+#: a piece of tidying up, and what a reader calls it
+Step = tuple[str, Callable[[], object]]
+
+
+def run_all(steps: Iterable[Step]) -> dict[str, BaseException]:
+    """Run every step, whatever the others raise; return what failed, by the names of the steps."""
+    failed: dict[str, BaseException] = {}
+    for name, step in steps:
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001  # what is left must be let go of nevertheless
+            failed[name] = error
+    return failed
+
+
+def failures(failed: dict[str, BaseException]) -> str:
+    """Say what failed, each with its own words."""
+    return "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
+
+
+def raise_exit(failed: dict[str, BaseException]) -> None:
+    """Raise what asks the process to end (KeyboardInterrupt, SystemExit), if a step has met it."""
+    for error in failed.values():
+        if not isinstance(error, Exception):
+            raise error

@@ -162,7 +162,12 @@ def test_regions_are_in_the_order_of_the_first_planes_in_them() -> None:
 def test_memory_of_the_host_is_of_device_0() -> None:
     asked = list[tuple[Any, ...]]()
     caps = SimpleNamespace(kinds=("DRAM",), backend="told")
-    transport = cast("Any", SimpleNamespace(register=lambda *what: asked.append(what), caps=caps))
+
+    def register(*what: Any) -> SimpleNamespace:
+        asked.append(what)
+        return SimpleNamespace(index=len(asked) - 1)
+
+    transport = cast("Any", SimpleNamespace(register=register, caps=caps))
     made, staging = geometry([zeros(9, 16, 4, 8)], "BNHC", Shards(4, 1)), zeros(64, dtype=torch.uint8)
     assert open_memory(transport, staging, made.pool, made.layout, 0).told is None
     pool = (made.pool.k[0].data_ptr(), 9 * 16 * 4 * 8 * 2, "DRAM", 0)
@@ -175,9 +180,9 @@ def test_of_a_pool_that_is_closed_the_staging_memory_alone_is_registered_and_the
         (True, "DRAM", 'Settings.route is "staged"'), (False, "VRAM", "told reaches VRAM here, and the pool is on cpu"),
     ):  # fmt: skip
         caps = SimpleNamespace(kinds=(kind,), backend="told")
-        transport = cast("Any", SimpleNamespace(register=lambda *what: what, caps=caps))
+        transport = cast("Any", SimpleNamespace(register=lambda *what: SimpleNamespace(index=0, of=what), caps=caps))
         memory = open_memory(transport, staging, made.pool, made.layout, 0, closed=closed)
-        assert cast("Any", memory.regions) == [(staging.data_ptr(), 64, "DRAM", 0)]
+        assert [cast("Any", each).of for each in memory.regions] == [(staging.data_ptr(), 64, "DRAM", 0)]
         assert memory.told == memory.placement == Placement((), (), why)
 
 

@@ -248,8 +248,9 @@ def test_overlap_is_refused_only_in_the_same_memory() -> None:
     assert t.plan(0x1000, 500, "VRAM", 0).index == 1
 
 
-def test_an_index_is_never_given_twice_and_every_change_has_a_serial() -> None:
+def test_an_index_that_peers_were_told_of_is_never_given_twice_and_every_change_has_a_serial() -> None:
     t = table()
+    t.entries({})
     first = t.regions()[0]
     serial = t.serial
     t.remove(first)

@@ -18,11 +18,12 @@ from kvproto.engine.joint_launches import JointLaunches
 from kvproto.engine.launches import Launches
 from kvproto.engine.logs import named
 from kvproto.engine.loop import Loop
-from kvproto.engine.pool_memory import costs_profile, open_memory
+from kvproto.engine.pool_memory import costs_profile, open_memory, steps_back
 from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.engine.prepared_writes import SMALL
 from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
+from kvproto.errors import Step
 from kvproto.fsm.codec import WireError
 from kvproto.io.kernels.base import Kernels, Pool, StagedPart, Ticket
 from kvproto.io.transports.base import Arrived, Transport
@@ -41,8 +42,9 @@ class DecodeData:
     def __init__(
         self, loop: Loop, rank: DecodeRank, pool: Pool, kernels: Kernels, transport: Transport,
         entries: dict[int, RoomEntry], staging: Kind = "device",
+        undo: list[Step] | None = None,
     ) -> None:  # fmt: skip
-        """The ring's size comes from the rank's settings."""
+        """The ring's size comes from the rank's settings; `undo`: what is to be done if its endpoint cannot be made."""
         self.loop, self.rank, self.pool, self.kernels, self.transport, self.entries = (
             loop, rank, pool, kernels, transport, entries,
         )  # fmt: skip
@@ -53,6 +55,8 @@ class DecodeData:
         self.memory = open_memory(
             transport, self.ring.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
+        if undo is not None:
+            undo += steps_back(transport, self.memory.regions)
         rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
         self.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         #: by prefill group: who writes what to whom

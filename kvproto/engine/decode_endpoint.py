@@ -90,10 +90,10 @@ class DecodeEndpoint(Endpoint):
             settings=settings,
         )
         control = make_control(None, keys, insecure=insecure)
-        with closed_if_it_fails(control), use_device(pool.place):
+        with closed_if_it_fails(control) as undo, use_device(pool.place):
             super().__init__(rank, pool, control, clock or SteadyClock(STALL_S))
             kernels = self._kernels(kernels, digests=digests)
-            self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging)
+            self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging, undo)
         self._ages = GrantAges(rank.ring)
         self._loop.every_second.append(self._ages.look)
         #: calls (group, rank) that the loop has yet to take, and those that it could not

@@ -5,19 +5,22 @@ transport takes no memory twice, so views that overlap as spans are opened as on
 them to the last.  What lies between the rows of a view and belongs to no plane is thereby open, too: it is memory of
 the same allocation, and byte runs never name it.
 
-The region table and the peers count on the order: the staging memory is region 0, then the pool's in the order of the
-planes that they begin with.  If every plane has a region of its own and dense rows there is nothing to say to a peer
+A region is named by its index, and peers count on it: the staging memory is region 0, then come the pool's in the order
+of the planes that they begin with.  So memory that gets another index is refused: the transport serves another
+endpoint, or peers have been told of regions that it had before.  What was opened is taken back if anything fails.  If
+every plane has a region of its own and dense rows there is nothing to say to a peer
 (`kvproto.layout.placement.dense`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import torch
 
-from kvproto.errors import ArgumentError
+from kvproto.errors import ArgumentError, Step, failures, run_all
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.base import Kind, MemoryRegion, Transport, TransportCaps
 from kvproto.layout.placement import Placement, Strides, dense
@@ -47,16 +50,25 @@ def open_memory(
     ArgumentError: two planes of the pool share bytes.  `TransportError`: the transport does not take the memory.
     """
     why = 'Settings.route is "staged"' if closed else ""
-    regions = [_register(transport, staging.data_ptr(), staging.numel(), staging)]
     usual, caps = dense(layout, rank), transport.caps
     if _kind(pool.k[0]) not in caps.kinds:
         why = f"{caps.backend} reaches {' and '.join(caps.kinds)} here, and the pool is on {pool.device}"
-    if why:
-        placement = Placement((), (), why)
-        return PoolMemory(regions, placement, placement)
-    spans, placement = place(pool)
-    regions += [_register(transport, start, size, pool.k[0]) for start, size in spans]
+    spans, placement = ([], Placement((), (), why)) if why else place(pool)
+    regions: list[MemoryRegion] = []
+    try:
+        _register(transport, regions, staging.data_ptr(), staging.numel(), staging)
+        for start, size in spans:
+            _register(transport, regions, start, size, pool.k[0])
+    except BaseException as error:
+        if failed := run_all(reversed(steps_back(transport, regions))):
+            error.add_note(f"and memory stays registered: {failures(failed)}")
+        raise
     return PoolMemory(regions, None if placement == usual else placement, placement)
+
+
+def steps_back(transport: Transport, regions: list[MemoryRegion]) -> list[Step]:
+    """List what takes the regions back, for the newest step to run first."""
+    return [(f"region {each.index}", partial(transport.deregister, each)) for each in regions]
 
 
 def costs_profile(caps: TransportCaps, pool: Pool) -> str:
@@ -92,8 +104,16 @@ def place(pool: Pool) -> tuple[list[tuple[int, int]], Placement]:
     return [(first, end - first) for first, end, _ in spans], Placement(strides, tuple(places))
 
 
-def _register(transport: Transport, address: int, size: int, like: torch.Tensor) -> MemoryRegion:
-    return transport.register(address, size, _kind(like), max(like.get_device(), 0))
+def _register(
+    transport: Transport, regions: list[MemoryRegion], address: int, size: int, like: torch.Tensor
+) -> None:  # fmt: skip
+    region, wanted = transport.register(address, size, _kind(like), max(like.get_device(), 0)), len(regions)
+    regions.append(region)
+    if region.index != wanted:
+        raise ArgumentError(
+            f"memory that peers know as region {wanted} would be region {region.index} of this transport: it serves "
+            "another endpoint, or has done so: make a transport for each endpoint"
+        )
 
 
 def _kind(tensor: torch.Tensor) -> Kind:

@@ -20,13 +20,13 @@ from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.gathers import Gathers
 from kvproto.engine.loop import Loop
 from kvproto.engine.mapped_pages import MappedPages, MappedPart
-from kvproto.engine.pool_memory import costs_profile, open_memory
+from kvproto.engine.pool_memory import costs_profile, open_memory, steps_back
 from kvproto.engine.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.engine.prepared_writes import NOT_CONNECTED, PreparedWrites
 from kvproto.engine.room_entry import NO_TABLE, RoomEntry
 from kvproto.engine.staging_buffers import Kind, Staging
 from kvproto.engine.writes import KernelBatch, RankWrites
-from kvproto.errors import KvprotoError
+from kvproto.errors import KvprotoError, Step
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.kernels.digesting import DigestingKernels
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
@@ -49,8 +49,12 @@ class PrefillData:
     def __init__(
         self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport,
         entries: dict[int, RoomEntry], staging: Kind = "device",
+        undo: list[Step] | None = None,
     ) -> None:  # fmt: skip
-        """The slots' size comes from the rank's settings; the largest part is a whole chunk of what this rank holds."""
+        """The slots' size comes from the rank's settings; the largest part is a whole chunk of what this rank holds.
+
+        `undo`: what is to be done if its endpoint cannot be made.
+        """
         self.loop, self.rank, self.kernels, self.transport, self.entries = loop, rank, kernels, transport, entries
         self.lane = DeviceStreams(pool.device)
         if self.lane.stream is not None:
@@ -62,6 +66,8 @@ class PrefillData:
         self.memory = open_memory(
             transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
+        if undo is not None:
+            undo += steps_back(transport, self.memory.regions)
         self.regions, rank.placement = self.memory.regions, self.memory.told
         self.staging.lifted = transport.lifts(self.regions[0])
         #: by link: who writes what to whom, the rank at its other end, where that one's rows lie if the layout does not

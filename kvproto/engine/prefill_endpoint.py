@@ -90,10 +90,10 @@ class PrefillEndpoint(Endpoint):
             settings=settings,
         )
         control = make_control(bind, keys, insecure=insecure)
-        with closed_if_it_fails(control), use_device(pool.place):
+        with closed_if_it_fails(control) as undo, use_device(pool.place):
             super().__init__(rank, pool, control, clock or MonotonicClock())
             kernels = self._kernels(kernels, digests=digests)
-            self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging)
+            self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging, undo)
         rank.met, self._data.writes.arrived = self._met, self._arrived
         self._wire_up = WireUp(transport, self._wired, partial(keep_device, pool.place))
         self._loop.handlers |= {

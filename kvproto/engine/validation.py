@@ -17,7 +17,7 @@ import torch
 from kvproto.engine.device_streams import DeviceStreams
 from kvproto.engine.logs import SECURITY
 from kvproto.engine.room_entry import NO_PAGES, NO_TABLE, HostPages, RoomEntry, as_table, need_pages
-from kvproto.errors import ArgumentError
+from kvproto.errors import ArgumentError, Step, failures, run_all
 from kvproto.io.control.control import Control
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
@@ -178,10 +178,16 @@ def make_control(bind: str | None, keys: Keys | str | Path | None, *, insecure: 
 
 
 @contextmanager
-def closed_if_it_fails(control: Control) -> Iterator[None]:
-    """An endpoint that cannot be made keeps no address: whoever mends what was wrong may want the same one."""
+def closed_if_it_fails(control: Control) -> Iterator[list[Step]]:
+    """Close the control plane and run the steps of the list if the block raises: a constructor leaves nothing behind.
+
+    The newest step runs first, all of them run, and the block's own error is the one that is raised.
+    """
+    undo: list[Step] = [("the control plane", control.close)]
     try:
-        yield
-    except BaseException:
-        control.close()
+        yield undo
+    except BaseException as error:
+        failed = run_all(reversed(undo))
+        if failed:
+            error.add_note(f"and not all could be undone: {failures(failed)}")
         raise

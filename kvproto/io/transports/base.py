@@ -116,7 +116,7 @@ class TransportCaps(msgspec.Struct, frozen=True):
 
 
 class MemoryRegion(msgspec.Struct, frozen=True):
-    """Registered memory of this process. `index` names it to peers; an index is never given twice."""
+    """Registered memory of this process. `index` names it to peers; one that an endpoint has named is never reused."""
 
     index: int
     addr: int

@@ -104,8 +104,12 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
         kinds: tuple[Kind, ...] = ("DRAM", "VRAM") if getattr(library, "SUPPORT_CUDA", False) else ("DRAM",)
         caps = TransportCaps("mooncake", kinds, MAX_TAG, MAX_DESCS, MAX_INFLIGHT_DESCS, False, False)
         super().__init__(caps, PeerId(instance or uuid.uuid4().hex))
-        self._engine: Any = library.TransferEngine()
-        status = self._engine.initialize(host, "P2PHANDSHAKE", protocol, device)
+        try:
+            self._engine: Any = library.TransferEngine()
+            status = self._engine.initialize(host, "P2PHANDSHAKE", protocol, device)
+        except BaseException:
+            _running.release()  # the next one may be tried
+            raise
         if status != 0:
             _running.release()
             raise BackendUnavailable(f"Mooncake does not start on {host} with {protocol}: status {status}")

@@ -31,10 +31,13 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
+
+from kvproto.errors import Step, failures, raise_exit, run_all
 
 from . import host_memory, nixl_stripes
 from .base import (
@@ -50,6 +53,7 @@ from .base import (
     PeerId,
     StaleEndpoint,
     TransportCaps,
+    TransportError,
     UsageError,
     WriteDraft,
 )
@@ -151,16 +155,28 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             self._regs[region.index] = self._agent.register_memory(row, region.kind)
             if self._stripes is not None:
                 self._stripes.attach(region)
-        except self._errors as error:
-            raise UsageError(f"NIXL cannot register {region}: {error!r}") from error
-        if self._maps is not None and (shared := share(region) or host_memory.share(region)):
-            self._shares[region.index] = shared
+            if self._maps is not None and (shared := share(region) or host_memory.share(region)):
+                self._shares[region.index] = shared
+        except BaseException as error:
+            left = run_all(self._back(region))
+            if isinstance(error, self._errors):
+                more = f"; and it stays registered: {failures(left)}" if left else ""
+                raise UsageError(f"NIXL cannot register {region}: {error!r}{more}") from error
+            raise
 
     def _detach(self, region: MemoryRegion) -> None:
+        left = run_all(self._back(region))
+        raise_exit(left)
+        if left:
+            raise TransportError(f"NIXL does not let go of {region}: {failures(left)}")
+
+    def _back(self, region: MemoryRegion) -> Iterator[Step]:
+        """What takes back whatever was done to attach the region."""
         self._shares.pop(region.index, None)
         if self._stripes is not None:
-            self._stripes.detach(region)
-        self._agent.deregister_memory(self._regs.pop(region.index))
+            yield "the workers", partial(self._stripes.detach, region)
+        if region.index in self._regs:
+            yield "the agent", partial(self._agent.deregister_memory, self._regs.pop(region.index))
 
     def _blob(self) -> bytes:
         return bytes(self._agent.get_agent_metadata())
@@ -366,17 +382,23 @@ class NixlTransport(WriteRecords[_NixlWrite]):
 
     def _end(self) -> None:
         """Peers are told to forget us only if nothing is in flight; destroying the agent stops what is."""
-        if self._stripes is not None:
-            self._stripes.close()
-        if not self._flights and not self._links.held():
-            for link in self._links.all():
-                self._agent.remove_remote_agent(link.peer)
-            for reg in self._regs.values():
-                self._agent.deregister_memory(reg)
-        if self._maps is not None and not self._kernels:
-            self._maps.close_all()
+        left = run_all(self._last_steps())
         self._regs.clear()
         self._agent = self._raw = None
+        raise_exit(left)
+        if left:
+            raise TransportError(f"NIXL did not do all that its end asks for: {failures(left)}")
+
+    def _last_steps(self) -> Iterator[Step]:
+        if self._stripes is not None:
+            yield "the workers", self._stripes.close
+        if not self._flights and not self._links.held():
+            for link in self._links.all():
+                yield f"forgetting {link.peer}", partial(self._agent.remove_remote_agent, link.peer)
+            for index, reg in self._regs.items():
+                yield f"region {index}", partial(self._agent.deregister_memory, reg)
+        if self._maps is not None and not self._kernels:
+            yield "what is mapped", self._maps.close_all
 
 
 def _text(name: bytes | str) -> str:

@@ -30,6 +30,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from kvproto.errors import Step, run_all
+
 from .base import MemoryRegion, PeerId
 from .copy_engine import CopyEngine, EngineCopy
 from .endpoint import InstanceDescription
@@ -85,14 +87,19 @@ class Stripes:
         """As the transport's own agent does it; raises NIXL's error."""
         if region.kind == "DRAM":
             row = [(region.addr, region.nbytes, region.dev, "")]
-            self._regs[region.index] = [agent.register_memory(row, region.kind) for agent in self._agents]
+            done = self._regs[region.index] = []
+            for agent in self._agents:  # one by one: what was done before one refuses is undone by `detach`
+                done.append(agent.register_memory(row, region.kind))  # noqa: PERF401
         self._engine.attach(region)
 
     def detach(self, region: MemoryRegion) -> None:
         """The same."""
-        self._engine.detach(region)
-        for agent, reg in zip(self._agents, self._regs.pop(region.index, ()), strict=False):
-            agent.deregister_memory(reg)
+        regs = zip(self._agents, self._regs.pop(region.index, ()), strict=False)
+        steps: list[Step] = [("the copy engine", partial(self._engine.detach, region))]
+        steps += [(f"worker {at}", partial(agent.deregister_memory, reg)) for at, (agent, reg) in enumerate(regs)]
+        left = run_all(steps)
+        for error in left.values():  # the first; the others were tried
+            raise error
 
     def link(self, new: InstanceDescription, *, maps: bool) -> None:
         """Any thread: what a peer says of itself, which the transport's own agent has taken; raises NIXL's error."""

@@ -3,7 +3,8 @@
 Backends trust what they are given. Some write through stale descriptions into memory that was given back, some end
 the *target* process. So a write is checked against both tables, ours and the one in the peer's endpoint, and only
 offsets inside a named region become addresses. A retired index is never given out again: a description that
-outlived its region names nothing, instead of naming what came after it.
+outlived its region names nothing, instead of naming what came after it.  An index that was in no endpoint is free
+again: so a constructor that fails leaves nothing behind, not even a number.
 
 Adjacent pieces (the next one continues source and target of the one before) are joined: a piece costs a backend
 microseconds whatever its size, the join nanoseconds.
@@ -47,7 +48,8 @@ class RegionTable:
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
         self._kinds = kinds
         self._regions: dict[int, MemoryRegion] = {}
-        self._next = 0
+        #: the index of the next region, and the first one that no peer can have been told of
+        self._next = self._untold = 0
         self.serial = 0
 
     def plan(self, addr: int, nbytes: int, kind: Kind, dev: int) -> MemoryRegion:
@@ -70,6 +72,8 @@ class RegionTable:
     def remove(self, region: MemoryRegion) -> None:
         self.check(region)
         del self._regions[region.index]
+        # nobody knows a region that was never described: its index names nothing yet
+        self._next = max(self._untold, *(index + 1 for index in self._regions), 0)
         self.serial += 1
 
     def check(self, region: MemoryRegion) -> None:
@@ -81,7 +85,7 @@ class RegionTable:
 
     def entries(self, shares: Mapping[int, bytes]) -> tuple[RegionEntry, ...]:
         """As peers are told of them; `shares`: by index, what they map them with."""
-        regions = tuple(self._regions.values())
+        regions, self._untold = tuple(self._regions.values()), self._next
         return tuple(RegionEntry(r.index, r.addr, r.nbytes, r.kind, r.dev, shares.get(r.index, b"")) for r in regions)
 
 

@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy.typing as npt
 
+from kvproto.errors import Step, failures, raise_exit, run_all
 from kvproto.io.ticket import Ticket
 
 from .base import (
@@ -34,6 +35,7 @@ from .base import (
     PeerLost,
     RemoteRegion,
     TransportCaps,
+    TransportError,
     TransportEvent,
     UsageError,
     WriteDraft,
@@ -156,19 +158,27 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         self._owner.check()
         if self.closed:
             return
-        deadline = time.monotonic() + drain_s
+        steps: list[Step] = [
+            ("waiting for writes in flight", lambda: self._drain(time.monotonic() + drain_s)),
+            ("taking over what other threads left", self._gather),
+        ]  # fmt: skip
+        left = run_all(steps)
+        self.closed = True
+        self._links.close()
+        left |= run_all([("the backend", self._end)])
+        fault = Fault("in_doubt", "the transport was closed while this write was in flight")
+        for flight in self._moving():
+            self._fail(flight, fault, quiescent=not isinstance(flight, KernelWrite))
+        raise_exit(left)
+        if left:
+            raise TransportError(f"the transport is closed, but not all went well: {failures(left)}")
+
+    def _drain(self, deadline: float) -> None:
         while (self.busy() or self._links.held()) and time.monotonic() < deadline:
             self._gather()
             self._progress()
             self._look()
             time.sleep(_DRAIN_TICK_S)
-        self._gather()
-        self.closed = True
-        self._links.close()
-        self._end()
-        fault = Fault("in_doubt", "the transport was closed while this write was in flight")
-        for flight in self._moving():
-            self._fail(flight, fault, quiescent=not isinstance(flight, KernelWrite))
 
     # -- for backends
 
