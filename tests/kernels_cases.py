@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from kvproto.io.kernels.base import Pool, StagedPart
+from kvproto.io.kernels.base import Kernels, Pool, StagedPart
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 
@@ -308,3 +308,26 @@ def check_cells(kernels: Any, case: Case, device: str = "cpu", cells: int = 3) -
     sync()
     for alone, whole, out, _ in again:
         assert torch.equal(alone, out) and untouched_around(whole, out.numel())
+
+
+#: beyond what 16 bits tell apart; of pages of one token it is a small pool
+FAR_PAGES = 70_000
+
+
+def check_far_pages(kernels: Kernels, side: str) -> None:
+    """Pages whose ids differ in their upper bits alone, of a pool of one token a page."""
+    share = Share(writer=0, reader=0, src_head=0, dst_head=0, heads=1, src_layer=0, dst_layer=0, layers=1)
+    pages = [65_539, 3, 69_999, 4_463]
+    table, staged = torch.tensor(pages), torch.randint(0, 256, (len(pages), 16), dtype=torch.uint8)
+    memory = torch.zeros(FAR_PAGES, 1, 1, 16, dtype=torch.uint8)
+    pool, out = Pool([memory], []), torch.zeros(staged.numel(), dtype=torch.uint8)
+    if side == "gather":
+        memory[pages, 0, 0] = staged
+        ticket = kernels.gather(pool, table, 0, len(pages), share, out)
+    else:
+        out = staged.flatten()
+        ticket = kernels.scatter(pool, table, 0, len(pages), ((share, out),))
+    while not ticket.done():
+        continue
+    assert torch.equal(out.view(len(pages), 16), staged) and torch.equal(memory[pages, 0, 0], staged)
+    assert int((memory != 0).any(dim=3).sum()) == len(pages), "no other page"

@@ -112,3 +112,17 @@ def test_each_renewal_starts_the_time_of_the_decode_rank_s_room_anew() -> None:
     value, _ = machine.step(machine.initial, ev.RoomAnnounced(7, terms, 30), 0.0)
     again, _ = machine.step(value, ev.RoomRenewed(7), 200.0)
     assert again.state is DRoom.ANNOUNCED and again.due == value.due + 200.0
+
+
+def test_a_room_that_was_announced_is_opened_once(pair: Pair) -> None:
+    """The second time is refused, and the first one's pages stay."""
+    room, decode = pair.name(30), pair.decodes[0]
+    decode.announce(room, 30)
+    pair.open_decode(room)
+    ours = [page + 1 for page in pair.tables[room][1]]
+    with pytest.raises(ArgumentError, match="is open"):
+        decode.open(room, 30, ours)
+    pair.open_prefill(room)
+    pair.produce(room)
+    pair.finish(room)
+    pair.check(room)

@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 import torch
-from kernels_cases import BASE, PAIRS, SHAPES, Case, check_gathers, check_scatters, pool_of, staging, table_of
+from kernels_cases import (
+    BASE,
+    PAIRS,
+    SHAPES,
+    Case,
+    check_far_pages,
+    check_gathers,
+    check_scatters,
+    pool_of,
+    staging,
+    table_of,
+)
 
-from kvproto.io.kernels.base import KernelError, Pool
+from kvproto.io.kernels.base import EventTicket, KernelError, Pool
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Share
 
@@ -143,3 +154,36 @@ def test_what_was_gathered_can_be_scattered() -> None:
             for kind, tensors in enumerate(target.kinds):
                 found = tensors[layer][tables[1]].transpose(1, 2).reshape(24, 4, 8).view(torch.int16)
                 assert torch.equal(found[:23], whole[layer, kind, :23, 4 * reader : 4 * reader + 4])
+
+
+@pytest.mark.parametrize("side", ["gather", "scatter"])
+def test_page_ids_need_more_than_sixteen_bits(side: str) -> None:
+    check_far_pages(TORCH, side)
+
+
+class Recorded:
+    """An event that says that it is done, and a stream that is told to wait."""
+
+    def __init__(self) -> None:
+        self.waited: list[object] = []
+
+    def query(self) -> bool:
+        return True
+
+    def wait_event(self, event: object) -> None:
+        self.waited.append(event)
+
+
+@pytest.mark.parametrize("spend", ["done", "lead"])
+def test_a_spent_ticket_gives_its_event_back_once(spend: str) -> None:
+    """Given back twice, two tickets would record the same event, and one of them be done too early."""
+    event, stream, spare = Recorded(), Recorded(), list[Any]()
+    ticket = EventTicket(event, spare)
+    if spend == "done":
+        assert ticket.done()
+    else:
+        ticket.lead(stream)
+    assert spare == [event] and stream.waited == ([event] if spend == "lead" else [])
+    assert ticket.done()
+    ticket.lead(stream)
+    assert spare == [event] and len(stream.waited) == (spend == "lead")

@@ -46,6 +46,7 @@ else:
         SHAPES,
         Case,
         check_cells,
+        check_far_pages,
         check_gathers,
         check_scatters,
         pool_of,
@@ -240,6 +241,23 @@ else:
             assert copy.bind(table, pages, ours, 20)(None, None).done()
         assert all(torch.equal(one, other) for one, other in zip(*there, strict=True))
         assert all(0 < int(each.ne(0).sum()) <= 20 * heads * 16 for each in there[0])
+
+    @pytest.mark.parametrize("side", ["gather", "scatter"])
+    def test_page_ids_need_more_than_sixteen_bits(side: str) -> None:
+        check_far_pages(kernels(), side)
+
+    @pytest.mark.parametrize(
+        "kernels", [TorchKernels(), TritonKernels(across=AcrossTuning(128, 1, 5))], ids=["host", "triton"]
+    )
+    def test_page_ids_of_a_crossing_need_more_than_sixteen_bits(kernels: Kernels) -> None:
+        near, far = (torch.zeros((70_000, 16), dtype=torch.uint8) for _ in range(2))
+        table, pages = torch.tensor([65_540, 5, 69_999]), torch.tensor([69_998, 4_462, 65_541], dtype=torch.int32)
+        near[table] = torch.randint(1, 255, (3, 16), dtype=torch.uint8)
+        rows = Rows(16, 16, 16, 1)
+        pool = Pool([torch.zeros((1, 1, 1, 1))], [])
+        copy = kernels.cross(pool, [Crossing(16, 1, rows, rows, ((near.data_ptr(), far.data_ptr()),))])
+        assert copy is not None and copy.bind(table, pages.view(torch.uint8), 0, 3)(None, None).done()
+        assert torch.equal(far[pages.long()], near[table]) and int(far.any(1).sum()) == 3
 
     def test_what_the_kernel_of_a_crossing_is_told_and_what_is_too_much_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
         forms, told = list[tuple[Any, ...]](), list[tuple[Any, ...]]()

@@ -258,6 +258,27 @@ def test_the_judge_notices_a_byte_that_nobody_should_have_written() -> None:
         assert groups.right == [False]
 
 
+def carry(prefill: PrefillEndpoint, decode: DecodeEndpoint, tokens: int, ours: list[int], theirs: list[int]) -> bool:
+    """Carry one room of one chunk, and close both; whether they have kept digests, which then are the same."""
+    decode.connect(prefill._rank.layout, [prefill.address], grid=tokens)
+    room, outcomes, deadline = Room(1), list[Any](), time.monotonic() + 30.0
+    decode.open(room, tokens, theirs)
+    prefill.open(room, tokens, ours)
+    prefill.produced(room, tokens)
+    prefill.aux(room, b"row")
+    while not outcomes and time.monotonic() < deadline:
+        for end in (prefill, decode):
+            end.poll()
+        outcomes = decode.finished()
+    assert [(each.cause, each.reason) for each in outcomes] == [(Cause.NONE, "")]
+    digested = prefill._digesting is not None
+    if digested:
+        assert prefill.digests(room) == decode.digests(room) != {}
+    for end in (prefill, decode):
+        end.close()
+    return digested
+
+
 @pytest.mark.parametrize("route", ["staged", "pages"])
 @pytest.mark.parametrize("digests", [False, True])
 def test_the_stride_of_a_dimension_of_one_element_does_not_matter(route: Any, digests: bool) -> None:
@@ -268,26 +289,12 @@ def test_the_stride_of_a_dimension_of_one_element_does_not_matter(route: Any, di
     target = Pool([torch.zeros(16, 16, 1, 8, dtype=torch.int8)], [torch.zeros(16, 16, 1, 8, dtype=torch.int8)])
     assert source.k[0].data_ptr() == wide[0].data_ptr(), "the same memory"
     fabric, settings = Fabric(auto=True), Settings(ring_bytes=1 << 16, route=route)
-    outcomes = list[Any]()
     prefill = PrefillEndpoint(cut, 0, source, MemoryTransport(fabric), grid=32, settings=settings, digests=digests)
     decode = DecodeEndpoint(cut, 0, target, MemoryTransport(fabric), settings=settings, digests=digests)
-    decode.connect(cut, [prefill.address], grid=32)
-    room = Room(1)
-    decode.open(room, 32, [1, 2])
-    prefill.open(room, 32, [5, 6])
-    prefill.produced(room, 32)
-    prefill.aux(room, b"row")
-    deadline = time.monotonic() + 30.0
-    while not outcomes and time.monotonic() < deadline:
-        for end in (prefill, decode):
-            end.poll()
-        outcomes = decode.finished()
-    assert [(each.cause, each.reason) for each in outcomes] == [(Cause.NONE, "")]
+    digested = carry(prefill, decode, 32, [5, 6], [1, 2])
     for ours, theirs in zip(wide, (*target.k, *target.v), strict=True):
         assert torch.equal(theirs[1:3], ours[5:7, :, :1, :8])
-    assert not digests or prefill.digests(room) == decode.digests(room) != {}
-    for end in (prefill, decode):
-        end.close()
+    assert digested == digests
 
 
 def test_layers_may_differ_in_strides_that_are_never_taken() -> None:
@@ -296,3 +303,17 @@ def test_layers_may_differ_in_strides_that_are_never_taken() -> None:
         Pool([odd, even], [])
     one = torch.zeros(1, 16, 1, 8, dtype=torch.int8)
     assert Pool([one, one.as_strided(one.shape, (3, 8, 5, 1))], []).grains[0].align == 8
+
+
+@pytest.mark.parametrize("route", ["staged", "pages"])
+def test_pages_beyond_sixteen_bits_are_carried(route: Any) -> None:
+    """Pages of one token: a pool of 70,000 is small, and no id may lose its upper bits on the way."""
+    cut = Layout(layers=1, heads=1, k_dim=16, v_dim=0, itemsize=1, dtype="int8", page_size=1, tp=1)
+    ours, theirs = [65_540, 4, 69_999, 4_463], [69_998, 4_462, 65_541, 5]
+    source, target = (torch.zeros(70_000, 1, 1, 16, dtype=torch.int8) for _ in range(2))
+    source[ours] = torch.randint(1, 100, (4, 1, 1, 16), dtype=torch.int8)
+    fabric, settings = Fabric(auto=True), Settings(ring_bytes=1 << 16, route=route)
+    prefill = PrefillEndpoint(cut, 0, Pool([source], []), MemoryTransport(fabric), grid=4, settings=settings)
+    decode = DecodeEndpoint(cut, 0, Pool([target], []), MemoryTransport(fabric), settings=settings)
+    carry(prefill, decode, 4, ours, theirs)
+    assert torch.equal(target[theirs], source[ours]) and int((target != 0).any(3).sum()) == len(theirs)

@@ -335,3 +335,22 @@ def test_too_much_is_refused_where_it_is_made_and_not_before() -> None:
 def test_a_region_may_end_where_the_addresses_end() -> None:
     last = endpoint(regions=(RegionEntry(1, 2**63 - 5, 5, "DRAM", 0),))
     assert decode(encode(last), "memory") == last
+
+
+@pytest.mark.parametrize("pieces", [1, 20])
+@pytest.mark.parametrize("larger", ["source", "target"])
+def test_each_side_is_bounded_by_its_own_region(pieces: int, larger: str) -> None:
+    """The other region is larger: its bound must not be taken in the place of the smaller one's."""
+    own, size = RegionTable(CAPS.kinds), 4 * pieces
+    src = own.plan(0x1000, size if larger == "target" else 2 * size, "DRAM", 0)
+    own.add(src)
+    dst = RemoteRegion(PEER, 3, 0x9000, size if larger == "source" else 2 * size, "DRAM", 0)
+    for beyond in (0, 1):
+        rows = [[4 * at, 4 * at, 4] for at in range(pieces)]
+        rows[-1][1 if larger == "source" else 0] += beyond
+        part = WritePart(src, dst, np.array(rows, np.uint64))
+        if beyond:
+            with pytest.raises(UsageError, match=f"{'target' if larger == 'source' else 'source'} .* not inside"):
+                request([part], b"", own, {3: dst}, CAPS)
+        else:
+            assert request([part], b"", own, {3: dst}, CAPS).local[:, 1].sum() == size

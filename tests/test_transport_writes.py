@@ -151,3 +151,17 @@ def test_who_closes_drains_first_and_no_longer_than_he_is_asked_to() -> None:
     assert isinstance(told, Failed) and (told.handle, told.error.kind, told.quiescent) == (handle, "in_doubt", True)
     with pytest.raises(UsageError, match="gone"):
         other.fabric.launch(other.one.instance, other.two.instance, handle, None, b"")  # type: ignore[arg-type]
+
+
+def test_a_draft_does_not_outlive_the_region_that_it_reads() -> None:
+    """Its memory may be somebody else's by then, and its index never comes again."""
+    world = World()
+    draft = world.one.prepare(world.two.instance, world.parts(world.one, world.two), b"")
+    (region,) = world.one._table.regions()
+    world.one.deregister(region)
+    with pytest.raises(UsageError, match="region 0 is not registered"):
+        world.one.post(draft)
+    again = world.one.register(region.addr, region.nbytes)
+    with pytest.raises(UsageError, match="region 0 is not registered"):
+        world.one.post(draft)
+    assert again.index == 1 and not world.one.poll() and not world.fabric.options()

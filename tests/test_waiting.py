@@ -12,7 +12,7 @@ import select
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -153,3 +153,27 @@ def test_a_set_that_is_closed_leaves_nothing_open() -> None:
     watch = WatchedDescriptors()
     watch.close()
     assert len(list(own.iterdir())) == before
+
+
+def test_a_call_in_the_middle_of_clear_does_not_silence_those_that_follow() -> None:
+    """Cleared before the bytes are read, the mark of that call would stay, and no later call would write a byte."""
+    waker, waiter = Waker(), Waiter()
+    reader = waker._reader
+
+    class Interrupted:
+        """Another thread calls just before the bytes are read."""
+
+        def recv(self, count: int) -> bytes:
+            waker.wake()
+            return reader.recv(count)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(reader, name)
+
+    waker.wake()
+    waker._reader = cast("Any", Interrupted())
+    waker.clear()
+    waker.wake()
+    assert waiter.ready([waker.fileno()], PATIENCE) == [waker.fileno()]
+    waker._reader = reader
+    waker.close()

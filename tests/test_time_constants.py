@@ -1,0 +1,110 @@
+"""Every time that a module of the running code names lies between two bounds, each for a reason.
+
+Behaviour tests run on clocks of their own, so a constant that is off by twenty or a thousand times fails none of them:
+it shows on a machine, as a loop that burns a core or an engine that waits.  The table here is by hand; a constant that
+is new has no row, and says so.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from kvproto.adapters.request_events import Timing as RequestTiming
+from kvproto.protocol.timing import Timing
+
+PACKAGE = Path(__file__).parent.parent / "kvproto"
+FOLDERS = ("adapters", "engine", "fsm", "io", "layout", "protocol", "rank")
+#: names of times that do not end in _S
+OTHERS = {"FAST", "SLOW", "PERIOD", "LONGEST_WAIT", "GLANCE"}
+#: by module and name: the least and the most, in seconds, and why
+BOUNDS: dict[str, tuple[float, float, str]] = {
+    "adapters.prefill_worker.WITHDRAW_S": (2.0, 30.0, "longer than a write that is in flight; an engine's step stands"),
+    "adapters.prefill_worker.PAUSE_S": (1e-5, 2e-4, "an engine's step waits: a fraction of a step, and no busy loop"),
+    "adapters.sglang.manager.GLANCE": (0.005, 0.05, "an HTTP answer on a LAN; the scheduler stands meanwhile"),
+    "engine.connector.WARM_S": (0.5, 10.0, "a wire-up of UCX; less than the wire's own timer"),
+    "engine.decode_endpoint.STALL_S": (0.5, 3.0, "no pass takes so long: the process stood"),
+    "engine.event_loop.FAST": (1e-5, 1e-4, "several looks within one write of some hundred us"),
+    "engine.event_loop.SLOW": (1e-4, 1e-3, "looks at an idle device, a few per cent of a core"),
+    "engine.event_loop.LOOK_S": (2e-5, 5e-4, "sources wait no longer than a launch"),
+    "engine.event_loop.PASS_S": (2e-3, 2e-2, "a scheduler that polls stands for one pass"),
+    "engine.event_loop.HELD_S": (1e-4, 1e-3, "what is said waits for more: less than a round trip's worth"),
+    "engine.event_loop.PERIOD": (0.5, 2.0, "what is called once a second is counted a second"),
+    "engine.event_loop.LONGEST_WAIT": (0.2, 2.0, "a loop without timers looks at its sources now and then"),
+    "engine.launches.LAUNCH_S": (1e-4, 2e-3, "one launch on a CPU takes longer, several on a device less"),
+    "engine.own_thread.SWITCH_S": (5e-5, 1e-3, "the loop waits for the interpreter's lock: far under Python's 5 ms"),
+    "engine.validation.LONGEST_S": (86400.0, 100 * 86400.0, "days: what fits a timer, and no mistake of units"),
+    "engine.writes.HOLD_S": (5e-5, 1e-3, "small writes wait for one another, and gain less than that"),
+    "fsm.trace.conformance_monitor.PAUSE_S": (0.005, 0.2, "a judge beside the loop: it takes no core, and is not late"),
+    "io.control.control.LAST_WORD_S": (0.02, 0.5, "a frame leaves within it; nobody waits for it"),
+    "io.control.gate.HANDSHAKE_S": (2.0, 10.0, "a busy peer's handshake; a stranger holds a descriptor as long"),
+    "io.control.outbox.SOONEST_S": (2e-4, 5e-3, "a queue that was full for a moment"),
+    "io.control.outbox.SLOWEST_S": (0.1, 1.0, "a peer that is back is spoken to within a beat"),
+    "io.control.poller.LONGEST_S": (60.0, 86400.0, "one sleep; the caller asks again"),
+    "io.control.unread.LOOK_S": (0.1, 0.5, "what may come meanwhile, 0.6 GB a second, is the memory's bound"),
+    "io.control.unread.SOON_S": (2e-3, 0.05, "a suspect fills memory while nobody looks"),
+    "io.transports.device_maps._END_S": (0.5, 5.0, "the end of a process waits for it"),
+    "io.transports.nixl._WARM_TICK_S": (5e-5, 1e-3, "a wire-up takes milliseconds"),
+    "io.transports.nixl_stripes.TICK_S": (1e-5, 2e-4, "a stripe takes some 100 us"),
+    "io.transports.nixl_stripes.LOOK_S": (5e-5, 1e-3, "twenty looks: the sockets of a peer that left are closed"),
+    "io.transports.write_records._DRAIN_TICK_S": (1e-4, 2e-3, "writes end within milliseconds"),
+}  # fmt: skip
+
+
+def constants() -> Iterator[str]:
+    """Module and name of each time that is assigned at the top of a module."""
+    for folder in FOLDERS:
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+            for node in ast.parse(path.read_text()).body:
+                targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+                for name in (each.id for target in targets if target for each in ast.walk(target)
+                             if isinstance(each, ast.Name)):  # fmt: skip
+                    if name.endswith("_S") or name in OTHERS:
+                        yield f"{module}.{name}"
+
+
+def test_every_time_has_its_bounds() -> None:
+    assert sorted(constants()) == sorted(BOUNDS)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_time_lies_within_its_bounds(name: str) -> None:
+    module, _, constant = name.rpartition(".")
+    least, most, why = BOUNDS[name]
+    assert least <= getattr(import_module(f"kvproto.{module}"), constant) <= most, why
+
+
+def test_times_that_depend_on_each_other_keep_their_order() -> None:
+    from kvproto.adapters import prefill_worker
+    from kvproto.engine import connector, decode_endpoint, event_loop, launches
+    from kvproto.io.control import gate, outbox, unread
+
+    timing = Timing()
+    assert event_loop.FAST < event_loop.SLOW < event_loop.PASS_S < event_loop.LONGEST_WAIT
+    assert event_loop.LOOK_S <= event_loop.HELD_S < event_loop.PASS_S and launches.LAUNCH_S < event_loop.PASS_S
+    assert outbox.SOONEST_S < outbox.SLOWEST_S < timing.heartbeat.period
+    assert unread.SOON_S < unread.LOOK_S < gate.HANDSHAKE_S
+    assert timing.wire.period > connector.WARM_S and timing.write.period >= prefill_worker.WITHDRAW_S
+    assert timing.heartbeat.period * timing.heartbeat.tries > decode_endpoint.STALL_S
+    renew = RequestTiming().renew.period
+    assert 2 * renew < min(timing.bootstrap.period, timing.engine.period, timing.stall.period), "it may be lost once"
+
+
+#: defaults of the protocol's timers: the least and the most period
+TIMERS = {
+    "resend": (0.1, 0.5), "patience": (0.1, 0.5), "turn": (1.0, 4.0), "call": (0.25, 1.0), "engine": (30.0, 120.0),
+    "bootstrap": (30.0, 120.0), "stall": (120.0, 900.0), "lease": (10.0, 60.0), "write": (10.0, 60.0),
+    "kernel": (10.0, 60.0), "wire": (10.0, 60.0), "heartbeat": (0.5, 2.0), "forget": (300.0, 1800.0),
+}  # fmt: skip
+
+
+def test_the_timers_defaults_are_of_their_order() -> None:
+    timing = Timing()
+    for name, (least, most) in TIMERS.items():
+        assert least <= timing.named(name).period <= most, name
+    assert {*TIMERS} <= {*Timing.__struct_fields__}
