@@ -94,7 +94,7 @@ def matches(value: Any, hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(matches(value, each) for each in typing.get_args(hint))
     if origin is Literal:
-        return value in typing.get_args(hint)
+        return type(value) in {type(each) for each in typing.get_args(hint)}  # which ones, the call itself says
     if hint in _PLAIN:
         return _PLAIN[hint](value)
     if origin is not None and issubclass(origin, Sequence):

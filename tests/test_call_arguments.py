@@ -149,7 +149,7 @@ def test_what_a_signature_says_is_what_is_refused() -> None:
         ((True, None), {}, "count is True, of type bool: it is a whole number"),
         ((1.0, None), {}, "count is 1.0, of type float: it is a whole number"),
         ((1, b"x"), {}, "name is b'x', of type bytes: it is str or None"),
-        ((1, None, "c"), {}, "how is 'c', of type str: it is 'a' or 'b'"),
+        ((1, None, 2), {}, "how is 2, of type int: it is 'a' or 'b'"),
         ((1, None), {"period": "long" * 50}, "of type str: it is a number"),
     ]  # fmt: skip
     for args, kwargs, told in cases:
