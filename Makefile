@@ -52,7 +52,7 @@ mutants: $(VENV)/.test
 		$(BIN)/kvproto mutate --jobs $(JOBS) $(ARGS) && exit $$found
 
 pytest: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(RERUNS) -p kvproto.testing.coverage_plugin --rows $(ROWS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(RERUNS) -p kvproto.verify.testing.coverage_plugin --rows $(ROWS) $(ARGS)
 
 # Wheel and archive of sources with each extra, in environments of their own: minutes, gigabytes (ARGS='--help').
 packages: $(VENV)/.test

@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
-from kvproto.fsm.draw.sequence_svg import sequence_svg  # noqa: E402  # this checkout's own, whatever is installed
+from kvproto.verify.framework.draw.sequence_svg import sequence_svg  # noqa: E402  # this checkout's own, whatever is installed
 from kvproto.version import __version__  # noqa: E402  # as above
 
 project, author, release = "kvproto", "kvproto", __version__

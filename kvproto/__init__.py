@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 from kvproto.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from kvproto.engine.decode_endpoint import DecodeEndpoint
-    from kvproto.engine.exporter import MetricsExporter
-    from kvproto.engine.prefill_endpoint import PrefillEndpoint
-    from kvproto.engine.room import Outcome, Room, Status
-    from kvproto.engine.spans import RoomSpans
+    from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+    from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+    from kvproto.endpoint.spans import RoomSpans
     from kvproto.errors import (
         ArgumentError,
         EndpointError,
@@ -36,10 +34,12 @@ if TYPE_CHECKING:
     from kvproto.io.transports.nixl import NixlTransport
     from kvproto.layout.plan import Plan
     from kvproto.layout.sharding import Layout, LayoutError, grid_tokens
+    from kvproto.metrics.exporter import MetricsExporter
     from kvproto.protocol.states import Cause
     from kvproto.protocol.tables import TABLES
     from kvproto.protocol.timing import Timing
-    from kvproto.rank.settings import Settings
+    from kvproto.room import Outcome, Room, Status
+    from kvproto.settings import Settings
 
 __all__ = [
     "TABLES", "ArgumentError", "Cause", "DecodeEndpoint", "EndpointError", "Fabric", "Keys", "KvprotoError", "Layout",
@@ -50,12 +50,12 @@ __all__ = [
 
 #: where each name is
 _HOME = {
-    "DecodeEndpoint": "engine.decode_endpoint", "PrefillEndpoint": "engine.prefill_endpoint",
-    "MetricsExporter": "engine.exporter", "RoomSpans": "engine.spans",
-    "Outcome": "engine.room", "Room": "engine.room", "Status": "engine.room",
+    "DecodeEndpoint": "endpoint.decode_endpoint", "PrefillEndpoint": "endpoint.prefill_endpoint",
+    "MetricsExporter": "metrics.exporter", "RoomSpans": "endpoint.spans",
+    "Outcome": "room", "Room": "room", "Status": "room",
     "ArgumentError": "errors", "EndpointError": "errors", "KvprotoError": "errors", "LinkError": "errors",
     "MissingExtraError": "errors", "NotFoundError": "errors", "TransportError": "io.transports.base",
-    "Timer": "fsm.timing", "Timing": "protocol.timing", "Settings": "rank.settings", "Cause": "protocol.states",
+    "Timer": "fsm.timing", "Timing": "protocol.timing", "Settings": "settings", "Cause": "protocol.states",
     "TABLES": "protocol.tables", "Layout": "layout.sharding", "LayoutError": "layout.sharding",
     "Plan": "layout.plan", "grid_tokens": "layout.sharding",
     "Keys": "io.control.keys", "Pool": "io.kernels.pool", "Fabric": "io.transports.fabric",

@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.demo import rank_program
-from kvproto.demo.group import ParentPipe
-from kvproto.demo.run import Run
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.kernels.base import Pool, StagedPart
 from kvproto.io.kernels.torch import TorchKernels
+from kvproto.lab.demo import rank_program
+from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.demo.run import Run
 from kvproto.protocol.events import RoomOpened
 from kvproto.rank.decode import DecodeRank
 

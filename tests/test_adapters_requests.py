@@ -6,7 +6,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kvproto.adapters import request_parties
 from kvproto.adapters.request_events import (
     Arrived,
     CarryOut,
@@ -17,7 +16,7 @@ from kvproto.adapters.request_events import (
     Scheduled,
     Timing,
 )
-from kvproto.adapters.request_parties import REQUESTS, TABLES, Side, everyone, rank, scheduler
+from kvproto.adapters.request_parties import TABLES, Side, everyone, rank, scheduler
 from kvproto.adapters.request_words import (
     SCHEDULER,
     Announce,
@@ -30,12 +29,14 @@ from kvproto.adapters.request_words import (
     Ticket,
     Withdraw,
 )
-from kvproto.adapters.request_worlds import CHECKER, SCENARIOS
-from kvproto.adapters.scripted_engine import Serving
-from kvproto.fsm.hypothesis_machine import world_machine
-from kvproto.fsm.scenario import Chances
-from kvproto.fsm.search import label
 from kvproto.fsm.vocabulary import Effect, Report, Transmit
+from kvproto.verify.adapters.request_worlds import CHECKER, SCENARIOS
+from kvproto.verify.adapters.requests_protocol import REQUESTS
+from kvproto.verify.adapters.requests_protocol import said as common_to_both
+from kvproto.verify.adapters.scripted_engine import Serving
+from kvproto.verify.framework.hypothesis_machine import world_machine
+from kvproto.verify.framework.scenario import Chances
+from kvproto.verify.framework.search import label
 
 #: how much there is of each world: a change of meaning is seen in review
 COUNTS = {
@@ -126,8 +127,8 @@ def test_a_request_that_hands_nothing_over_is_nobodys_matter() -> None:
 
 
 def test_scheduler_and_ranks_have_one_digest() -> None:
-    assert request_parties.said() == request_parties.said()
-    assert len(request_parties.said()) > 16
+    assert common_to_both() == common_to_both()
+    assert len(common_to_both()) > 16
 
 
 def test_a_room_that_waits_for_blocks_is_announced_again_until_it_has_some() -> None:

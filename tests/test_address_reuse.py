@@ -24,9 +24,9 @@ from kvproto.protocol import effects as do
 from kvproto.protocol.events import QueueOverflowed, RefusalReceived
 from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
-from kvproto.testing import inside
-from kvproto.testing.pools import noise
+from kvproto.settings import Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pools import noise
 
 OLD, NEW, TOKENS, PAGES = 101, 102, 8, [3, 5]
 #: quick enough that the old link is lost and calls again while a room goes by

@@ -8,7 +8,6 @@ import pytest
 from support.passing_time import pass_time
 from support.stories import layout
 
-from kvproto.engine.room import Room, Status
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.machine import Machine
 from kvproto.io.clock import ManualClock
@@ -16,7 +15,8 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.states import Cause, DRoom
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.timing import Timing
-from kvproto.testing.pair import Pair
+from kvproto.room import Room, Status
+from kvproto.verify.testing.pair import Pair
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from kvproto.bench.results import Course
 from kvproto.cli import main as kvproto_main
-from kvproto.cli.bench_command import BENCHES, main
 from kvproto.cli.ending import DEFECT
+from kvproto.lab.bench.results import Course
+from kvproto.lab.cli import BENCHES
+from kvproto.lab.cli.bench_command import main
 
 ROOT = Path(__file__).parents[1]
 #: by which word of a result a benchmark says that all was well, and what it is then
@@ -45,7 +46,7 @@ def test_what_judging_costs_is_measured_on_ranks_that_conform(capsys: pytest.Cap
 
 
 def test_asking_what_there_is_loads_no_device_library() -> None:
-    code = "import sys, kvproto.cli.bench_command as c; c.main(['--help']); sys.exit('torch' in sys.modules)"
+    code = "import sys, kvproto.lab.cli.bench_command as c; c.main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True).returncode == 0
 
 
@@ -67,7 +68,7 @@ def test_a_pipeline_between_processes_is_right(tmp_path: Path) -> None:
     for module in ("torch", "zmq", "nixl._api"):
         pytest.importorskip(module)
     out = tmp_path / "run.json"
-    line = [sys.executable, "-m", "kvproto.bench.pipeline", "--cpu", "--pairs", "tiny", "--json", str(out)]
+    line = [sys.executable, "-m", "kvproto.lab.bench.pipeline", "--cpu", "--pairs", "tiny", "--json", str(out)]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     assert "2 of 3 cases; some " in done.stderr and "GB/s" in done.stderr
@@ -84,7 +85,7 @@ def test_a_run_keeps_what_it_has_measured_and_begins_nothing_it_has_no_time_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("kvproto.bench.results.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("kvproto.lab.bench.results.time.perf_counter", lambda: now[0])
     out = tmp_path / "run.json"
     course = Course("layers", ["--json", "x"], Namespace(json=str(out), seconds=10))
     rows: list[int] = []
@@ -111,7 +112,7 @@ def test_a_transport_between_processes_is_right(tmp_path: Path) -> None:
         pytest.importorskip(module)
     out = tmp_path / "run.json"
     sizes = ["--sizes", "0.25,1", "--pieces", "16", "--repeats", "2"]
-    line = [sys.executable, "-m", "kvproto.bench.transport", *sizes, "--json", str(out)]
+    line = [sys.executable, "-m", "kvproto.lab.bench.transport", *sizes, "--json", str(out)]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())["figures"]
@@ -125,8 +126,8 @@ def test_a_transport_between_processes_is_right(tmp_path: Path) -> None:
 def test_what_a_rank_of_a_benchmark_cannot_do_is_named_and_ends_nothing() -> None:
     for module in ("torch", "zmq", "nixl._api"):
         pytest.importorskip(module)
-    from kvproto.bench.control_side import ControlRank
-    from kvproto.bench.members import Members
+    from kvproto.lab.bench.control_side import ControlRank
+    from kvproto.lab.bench.members import Members
 
     members = Members()
     members.start("P", 0, ControlRank, "P", False, False)
@@ -157,7 +158,7 @@ class Mortal:
 
 def test_a_rank_of_a_benchmark_that_dies_ends_all_of_it_at_once() -> None:
     pytest.importorskip("torch")
-    from kvproto.bench.members import Members
+    from kvproto.lab.bench.members import Members
 
     members = Members()
     for index, code in enumerate((0, 3)):
@@ -181,15 +182,15 @@ def test_each_benchmark_explains_itself(name: str, capsys: pytest.CaptureFixture
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "kvproto.bench.transport", raising=False)
+    monkeypatch.delitem(sys.modules, "kvproto.lab.bench.transport", raising=False)
     assert kvproto_main(["bench", "transport"]) == 2
     assert "torch, which is not installed: pip install 'kvproto[bench]'" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    monkeypatch.delitem(sys.modules, "kvproto.demo.report", raising=False)
-    monkeypatch.delitem(sys.modules, "kvproto.cli.demo_command", raising=False)
+    monkeypatch.delitem(sys.modules, "kvproto.lab.demo.report", raising=False)
+    monkeypatch.delitem(sys.modules, "kvproto.lab.cli.demo_command", raising=False)
     assert kvproto_main(["demo"]) == 2
     assert "kvproto[demo]" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "kvproto.fsm.lint", None)
-    monkeypatch.delitem(sys.modules, "kvproto.cli.lint_command", raising=False)
+    monkeypatch.setitem(sys.modules, "kvproto.verify.framework.lint", None)
+    monkeypatch.delitem(sys.modules, "kvproto.verify.cli.lint_command", raising=False)
     assert kvproto_main(["lint"]) == DEFECT  # what is ours is not to be installed
-    assert "import of kvproto.fsm.lint halted" in capsys.readouterr().err
+    assert "import of kvproto.verify.framework.lint halted" in capsys.readouterr().err

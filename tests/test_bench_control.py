@@ -8,8 +8,8 @@ import pytest
 def test_rooms_by_hand_bring_every_byte_and_leave_the_link_to_rooms_that_are_none() -> None:
     for module in ("torch", "zmq", "nixl._api"):
         pytest.importorskip(module)
-    from kvproto.bench.control_side import LIVE, ControlRank
-    from kvproto.bench.members import Members
+    from kvproto.lab.bench.control_side import LIVE, ControlRank
+    from kvproto.lab.bench.members import Members
 
     members = Members()
     for side in "PD":

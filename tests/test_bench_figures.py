@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from kvproto.bench.figures import TABLES, between, put, read, tables
-from kvproto.bench.goals import goals
-from kvproto.bench.highlights import highlights
-from kvproto.bench.pieces import curves, suggest
-from kvproto.bench.plot import CEILING, lines_of
-from kvproto.bench.result_types import checked_run
-from kvproto.bench.results import measuring
-from kvproto.bench.summary import summary
-from kvproto.bench.tables import measured
 from kvproto.cli import main as kvproto_main
-from kvproto.cli.bench_command import main
+from kvproto.lab.bench.figures import TABLES, between, put, read, tables
+from kvproto.lab.bench.goals import goals
+from kvproto.lab.bench.highlights import highlights
+from kvproto.lab.bench.pieces import curves, suggest
+from kvproto.lab.bench.plot import CEILING, lines_of
+from kvproto.lab.bench.result_types import checked_run
+from kvproto.lab.bench.results import measuring
+from kvproto.lab.bench.summary import summary
+from kvproto.lab.bench.tables import measured
+from kvproto.lab.cli.bench_command import main
 from kvproto.layout.sharding import LayoutError
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.bench import peer
+from kvproto.lab.bench import peer
 
 STAGING = """
 from sglang.srt.environ import HERE

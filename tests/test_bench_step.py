@@ -10,12 +10,12 @@ from itertools import islice
 import pytest
 from msgspec.structs import replace
 
-from kvproto.bench import step, step_life, step_other
 from kvproto.fsm.machine import Machine
-from kvproto.fsm.trace.coverage import Collector
-from kvproto.protocol.kv import KV
+from kvproto.lab.bench import step, step_life, step_other
 from kvproto.protocol.states import PRoom
 from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.verify.claims.kv import KV
+from kvproto.verify.framework.trace.coverage import Collector
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kvproto.loop.blames import Blames
 from support.stories import layout
 
 from kvproto import Room
-from kvproto.engine.blames import Blames
-from kvproto.engine.reasons import WORDS
+from kvproto.endpoint.reasons import WORDS
 from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 
 @pytest.fixture

@@ -13,10 +13,7 @@ import zmq
 from support.stories import layout
 from support.wiretap import Stranger
 
-from kvproto.engine.connector import WireUp
-from kvproto.engine.event_loop import EVERY, PASS_S
-from kvproto.engine.loop import CALLS
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.clock import ManualClock
 from kvproto.io.control.sockets import Peer
 from kvproto.io.transports.fabric import Fabric
@@ -24,13 +21,16 @@ from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.contacts import Contacts, Share
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import MAX_RANKS, Layout
+from kvproto.loop.connector import WireUp
+from kvproto.loop.event_loop import EVERY, PASS_S
+from kvproto.loop.rank_loop import CALLS
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import WiredUp, WireFailed
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
-from kvproto.testing.pools import noise
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pools import noise
 
 MODEL: dict[str, Any] = {"layers": 64, "heads": 64, "k_dim": 2, "v_dim": 2, "itemsize": 2, "dtype": "bfloat16"}
 GRID = 512

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 pytest.importorskip("transitions")
 
-from kvproto.fsm.draw.transitions_bridge import Model
 from kvproto.fsm.machine import Machine
+from kvproto.fsm.plain_json import hints
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.timer_wheel import QUANTUM
-from kvproto.fsm.trace.plain_json import hints
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol.events import Claim, Terms
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
+from kvproto.verify.framework.draw.transitions_bridge import Model
 
 EVENTS_EACH = 34_000  # seven tables: some quarter of a million
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from kvproto.check import deletion_mutants
-from kvproto.check.deletion_mutants import questions
-from kvproto.check.equivalent_mutants import HARMLESS
-from kvproto.check.mutations import MUTANTS
 from kvproto.cli import main as kvproto_main
-from kvproto.cli.check_command import main
 from kvproto.cli.ending import UNFINISHED
-from kvproto.fsm import search as fsm_search
 from kvproto.protocol.tables import TABLES
+from kvproto.verify.check import deletion_mutants
+from kvproto.verify.check.deletion_mutants import questions
+from kvproto.verify.check.equivalent_mutants import HARMLESS
+from kvproto.verify.check.mutations import MUTANTS
+from kvproto.verify.cli.check_command import main
+from kvproto.verify.framework import search as fsm_search
 
 ROOT = Path(__file__).parent.parent
 

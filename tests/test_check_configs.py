@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from support.night import by_night
 
-from kvproto.check.configs import CONFIGS, SUITES
-from kvproto.check.deep_configs import two_faults
-from kvproto.check.search import check
+from kvproto.verify.check.configs import CONFIGS, SUITES
+from kvproto.verify.check.deep_configs import two_faults
+from kvproto.verify.check.search import check
 
 ROOT = Path(__file__).parent.parent
 COUNTS = tomllib.loads((ROOT / "spec" / "counts.toml").read_text())

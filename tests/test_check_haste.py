@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproto.check.config import Budget, Config
-from kvproto.check.configs import CONFIGS
-from kvproto.check.mutations import MUTANTS
-from kvproto.check.search import RankSearch, check
-from kvproto.check.story import replay
-from kvproto.fsm.table_patching import TablePatch
+from kvproto.verify.check.config import Budget, Config
+from kvproto.verify.check.configs import CONFIGS
+from kvproto.verify.check.mutations import MUTANTS
+from kvproto.verify.check.search import RankSearch, check
+from kvproto.verify.check.story import replay
+from kvproto.verify.framework.table_patching import TablePatch
 
 WHOLE = replace(CONFIGS["abort"], live=False)
 

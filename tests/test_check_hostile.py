@@ -13,11 +13,6 @@ import pytest
 from test_foreign_groups import OTHER, at_work
 from test_foreign_groups import ROOM as KEY
 
-from kvproto.check.config import Config
-from kvproto.check.nodes_decode import DecodeNode
-from kvproto.check.snapshot import thaw_decode
-from kvproto.check.successors import Explorer
-from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.vocabulary import Effect, Report
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -28,6 +23,11 @@ from kvproto.protocol.tables.decode_grant import as_agreed, decode_grant
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
+from kvproto.verify.check.config import Config
+from kvproto.verify.check.nodes_decode import DecodeNode
+from kvproto.verify.check.snapshot import thaw_decode
+from kvproto.verify.check.successors import Explorer
+from kvproto.verify.framework.table_patching import TablePatch
 
 CONFIG = Config(ring=1)
 ROOM = CONFIG.keys[0]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.check import report
-from kvproto.check.mutations.registry import MUTANTS
-from kvproto.fsm.table_patching import TablePatch
 from kvproto.protocol.tables import TABLES
+from kvproto.verify.check import report
+from kvproto.verify.check.mutations.registry import MUTANTS
+from kvproto.verify.framework.table_patching import TablePatch
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "spec" / "kill-table.md"

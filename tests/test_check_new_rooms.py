@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproto.check.config import Budget, Config
-from kvproto.check.new_rooms import NewRoomSearch, Rest, first_failure, rests
-from kvproto.check.search import RankSearch
-from kvproto.check.small_worlds import AT_ONCE
+from kvproto.verify.check.config import Budget, Config
+from kvproto.verify.check.new_rooms import NewRoomSearch, Rest, first_failure, rests
+from kvproto.verify.check.search import RankSearch
+from kvproto.verify.check.small_worlds import AT_ONCE
 
 #: writes that fail, leases and timers that end, on the one slot that there is
 CHAIN = Config(ring=1, engine=AT_ONCE, swift=True, budget=Budget(write=1, late=2, timeout=1))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.rings import Stale
-
-from kvproto.check.witness.ringworld import RingWorld, explore
+from witness.ringworld import RingWorld, explore
 
 
 @pytest.mark.parametrize("units", [3, 4, 5])

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kvproto.check.config import Budget, Config
-from kvproto.check.search import RankSearch
-from kvproto.check.small_worlds import AT_ONCE
+from kvproto.verify.check.config import Budget, Config
+from kvproto.verify.check.search import RankSearch
+from kvproto.verify.check.small_worlds import AT_ONCE
 
 
 def world(rooms: int, **faults: int) -> Config:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.check.configs import CONFIGS, SUITES
-from kvproto.check.search import RankSearch
-from kvproto.check.timed_world import TimedExplorer
+from kvproto.verify.check.configs import CONFIGS, SUITES
+from kvproto.verify.check.search import RankSearch
+from kvproto.verify.check.timed_world import TimedExplorer
 
 COUNTS = tomllib.loads((Path(__file__).parent.parent / "spec" / "counts.toml").read_text())
 #: of the small ones, whether some room, or some link, takes (nearly) as long as it may

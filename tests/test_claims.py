@@ -16,10 +16,8 @@ from support.night import by_night
 from support.stories import layout
 from test_foreign_groups import MINE, OTHER, ROOM, TOKENS, answers, kept, prefill, say
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.room import Room
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.errors import ArgumentError
-from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.vocabulary import Effect
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -28,9 +26,11 @@ from kvproto.protocol.routes import SenderIs, prefill_routes
 from kvproto.protocol.states import Cause, PRoom
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.rank.prefill import PrefillRank
-from kvproto.testing.pair import SMALL, Pair
-from kvproto.testing.pools import noise, tokens_of
-from kvproto.trace import load, replay, save
+from kvproto.room import Room
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.testing.pair import SMALL, Pair
+from kvproto.verify.testing.pools import noise, tokens_of
+from kvproto.verify.trace.stories import load, replay, save
 
 SECRET = b"given out with the request"
 WORDS = ("open", "abort", "owner", "engine")

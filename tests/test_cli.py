@@ -12,12 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from kvproto import __version__, cli
-from kvproto.cli import doctor, lint_command
+from kvproto.cli import doctor
 from kvproto.fsm.table import Table
-from kvproto.protocol import kv
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.messages import VERSION
 from kvproto.protocol.tables import TABLES
+from kvproto.verify.claims import kv
+from kvproto.verify.cli import lint_command
 
 ROOT = Path(__file__).parent.parent
 OURS = ("lint", "draw", "export", "trace", "replay", "inspect", "doctor")

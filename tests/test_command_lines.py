@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from kvproto import cli
-from kvproto.cli import ending, lint_command
-from kvproto.cli.bench_command import BENCHES
-from kvproto.draw.scenes import SCENES
-from kvproto.trace import lines
+from kvproto.cli import ending
+from kvproto.lab.cli import BENCHES
+from kvproto.verify.cli import lint_command
+from kvproto.verify.draw.scenes import SCENES
+from kvproto.verify.trace.stories import lines
 
 ROOT = Path(__file__).parent.parent
 #: what is asked, with {} for a directory that has `t.jsonl` (a trace) and `bad.json`; and what the last line says
@@ -284,7 +285,7 @@ def test_a_full_disk_is_told_in_a_line() -> None:
 def test_an_interrupt_ends_with_130() -> None:
     code = (
         "import os, signal, sys; signal.signal(2, signal.default_int_handler); from kvproto import cli; "
-        "from kvproto.cli import lint_command; lint_command.main = lambda argv: os.kill(os.getpid(), 2) or 0; "
+        "from kvproto.verify.cli import lint_command; lint_command.main = lambda argv: os.kill(os.getpid(), 2) or 0; "
         "sys.exit(cli.main(['lint']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)

@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from kvproto.cli import COMMANDS, main
-from kvproto.cli.bench_command import BENCHES
 from kvproto.cli.completion_command import CompletedCommand, bash, commands, fish, zsh
-from kvproto.cli.draw_command import SUFFIX
-from kvproto.cli.draw_command import parser as draw_parser
+from kvproto.lab.cli import BENCHES
+from kvproto.verify.cli.draw_command import SUFFIX
+from kvproto.verify.cli.draw_command import parser as draw_parser
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kvproto.bench.step_life import GRID, BenchRoom, make_rank, opening
-from kvproto.draw.scenes import SCENES
 from kvproto.fsm.driver import Driver
-from kvproto.fsm.trace.conformance_monitor import ConformanceMonitor, HandedTrace
+from kvproto.lab.bench.step_life import GRID, BenchRoom, make_rank, opening
 from kvproto.protocol import events as ev
 from kvproto.protocol.timing import Timing
-from kvproto.testing.simulation import FAULTS, Simulation
-from kvproto.trace import Log, StepEntry, lines, parse, replay
-from kvproto.trace.judged import breaches, monitor
-from kvproto.trace.telling import TELLING
+from kvproto.verify.draw.scenes import SCENES
+from kvproto.verify.framework.trace.conformance_monitor import ConformanceMonitor, HandedTrace
+from kvproto.verify.testing.simulation import FAULTS, Simulation
+from kvproto.verify.trace.judged import breaches, monitor
+from kvproto.verify.trace.rank_stories import TELLING
+from kvproto.verify.trace.stories import Log, StepEntry, lines, parse, replay
 
 WELL = next(scene for scene in SCENES if scene.name == "well").logs()
 

@@ -12,9 +12,9 @@ import pytest
 from support.stories import layout
 
 from kvproto import LinkError
-from kvproto.engine.call_preparation import CallPreparation, is_name, numbered
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.loop.call_preparation import CallPreparation, is_name, numbered
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 PATIENCE_S = 10.0
 

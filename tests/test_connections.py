@@ -8,14 +8,14 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from kvproto.loop.blames import Blames
 
-from kvproto.engine import loop as loops
-from kvproto.engine.blames import Blames
-from kvproto.engine.connections import Connections
-from kvproto.engine.loop import CALLS, Loop
 from kvproto.fsm.codec import WireError
 from kvproto.fsm.vocabulary import Report
 from kvproto.io.control.control import Peer, Sent
+from kvproto.loop import rank_loop as loops
+from kvproto.loop.connections import Connections
+from kvproto.loop.rank_loop import CALLS, Loop
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg

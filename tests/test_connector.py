@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from kvproto.engine.connector import WARM_S, WireUp
 from kvproto.io.transports.base import PeerGone
+from kvproto.loop.connector import WARM_S, WireUp
 from kvproto.protocol.events import WiredUp, WireFailed
 
 PATIENCE_S = 10.0

@@ -10,8 +10,8 @@ import torch
 from support.nixl_library import Library
 from support.stories import layout
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports import host_memory, nixl
@@ -19,10 +19,10 @@ from kvproto.io.transports.base import MemoryRegion, TransportError, UsageError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import Settings
-from kvproto.testing.access import inside
-from kvproto.testing.pair import Pair
-from kvproto.testing.pools import noise
+from kvproto.settings import Settings
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pools import noise
 
 GRID, PAGES = 8, 64
 SMALL = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18)

@@ -32,7 +32,7 @@ from kvproto.io.control.keys import Keys, make_pair
 from kvproto.io.control.poller import Waiter
 from kvproto.io.control.sockets import BUNDLE, LISTENER, SEAL, ControlSocket, dial
 from kvproto.io.control.unread import LOOK_S, SOON_S, Unread
-from kvproto.testing.pair import Pair
+from kvproto.verify.testing.pair import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
-from kvproto.bench.control_calls import CallCounter, count
+from kvproto.lab.bench.control_calls import CallCounter, count
 
 #: calls a room of one chunk, and for each further chunk; who has a reason to need more raises the bound and says why
 #: (21 of a prefill rank's are made before the KV is there: they make its first write ready while nothing happens; some

@@ -27,7 +27,7 @@ from kvproto.io.transports.endpoint import RegionEntry
 from kvproto.io.transports.host_memory import HostMaps, Part, SharedMemory, Twin, share
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.regions import bulk
-from kvproto.testing.transport_ends import wait
+from kvproto.verify.testing.transport_ends import wait
 
 PEER, NBYTES, DEVICE = PeerId("peer"), 8192, 3
 

@@ -18,7 +18,7 @@ from kvproto.io.transports.copy_engine import CopyEngine, EngineCopy
 from kvproto.io.transports.endpoint import RegionEntry
 from kvproto.io.transports.host_memory import HostMaps, share
 from kvproto.io.transports.nixl import NixlTransport
-from kvproto.testing.transport_ends import wait
+from kvproto.verify.testing.transport_ends import wait
 
 NBYTES, FIRST = 1 << 26, 12_345
 PEER = PeerId("peer")

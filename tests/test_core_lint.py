@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kvproto.fsm.lint import lint, lint_edge
 from kvproto.fsm.routing import Routes
-from kvproto.fsm.sources import Sources
 from kvproto.fsm.table import Table, Value
 from kvproto.fsm.vocabulary import Event, State, TimerFired
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.routes import LinkIs
-from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.states import PLink
 from kvproto.protocol.states import PSend as S
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.links import prefill_link
 from kvproto.protocol.timing import Timing
+from kvproto.verify.claims.sources import SOURCES
+from kvproto.verify.framework.lint import lint, lint_edge
+from kvproto.verify.framework.sources import Sources
 
 HERE = Path(__file__).name
 

@@ -28,9 +28,9 @@ from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.decode_grant import in_doubt
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.rank.decode import DecodeRank
-from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.sim.interpreter import Untaken
-from kvproto.sim.world import FaultChances, Side, SimulatedWorld
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.verify.sim.interpreter import Untaken
+from kvproto.verify.sim.world import FaultChances, Side, SimulatedWorld
 
 ROOM = 100
 #: at least so many stories are told, then more until every row has been fired; first those that fire what few others do

@@ -13,7 +13,6 @@ from support.samples import NOW, event_of, expected, is_report, value_in
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.machine import Machine, machine_for
 from kvproto.fsm.table import Row, Table
-from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.timer_wheel import QUANTUM
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Event, Report, TimerFired
@@ -23,6 +22,7 @@ from kvproto.protocol.states import PSend
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 from kvproto.protocol.timing import Timing
+from kvproto.verify.framework.table_patching import TablePatch
 
 TIMING = Timing()
 SAMPLES = 1500

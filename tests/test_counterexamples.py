@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.check.story import replay
-from kvproto.cli.replay_command import main
-from kvproto.fsm.table_patching import TablePatch
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import DLink, PLink, PSend, PWrite
 from kvproto.protocol.tables.links import decode_link, prefill_link, say_reset
 from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.tables.prefill_write import prefill_write
+from kvproto.verify.check.story import replay
+from kvproto.verify.cli.replay_command import main
+from kvproto.verify.framework.table_patching import TablePatch
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "spec" / "counterexamples").glob("*.jsonl"))

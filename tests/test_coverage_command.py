@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.check.configs import CONFIGS
-from kvproto.check.search import check, label
-from kvproto.check.search_coverage import MachineCollector
 from kvproto.cli import main as kvproto_main
-from kvproto.cli.check_command import main as check_command
-from kvproto.cli.coverage_command import main, read
-from kvproto.draw.scenes import SCENES
-from kvproto.fsm.trace.coverage import Collector, together
-from kvproto.fsm.trace.coverage_file import load, save
-from kvproto.protocol.kv import KV
 from kvproto.protocol.tables import TABLES
-from kvproto.trace import lines, log_of
+from kvproto.verify.check.configs import CONFIGS
+from kvproto.verify.check.search import check, label
+from kvproto.verify.check.search_coverage import MachineCollector
+from kvproto.verify.claims.kv import KV
+from kvproto.verify.cli.check_command import main as check_command
+from kvproto.verify.cli.coverage_command import main, read
+from kvproto.verify.draw.scenes import SCENES
+from kvproto.verify.framework.trace.coverage import Collector, together
+from kvproto.verify.framework.trace.coverage_file import load, save
+from kvproto.verify.trace.stories import lines, log_of
 
 
 @pytest.fixture

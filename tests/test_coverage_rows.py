@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.cli.draw_command import main as draw
-from kvproto.draw.scenes import SCENES
 from kvproto.fsm.machine import Machine
-from kvproto.fsm.table_patching import TablePatch
-from kvproto.fsm.trace.coverage import Collector, percent, together
-from kvproto.fsm.trace.coverage_file import CoverageError, load, save, undump
-from kvproto.fsm.trace.coverage_report import lacking, side_by_side
 from kvproto.protocol import events as ev
-from kvproto.protocol.kv import KV
 from kvproto.protocol.states import DGrant
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.decode_grant import decode_grant
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.timing import Timing
-from kvproto.trace import lines, log_of, parse
+from kvproto.verify.claims.kv import KV
+from kvproto.verify.cli.draw_command import main as draw
+from kvproto.verify.draw.scenes import SCENES
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.framework.trace.coverage import Collector, percent, together
+from kvproto.verify.framework.trace.coverage_file import CoverageError, load, save, undump
+from kvproto.verify.framework.trace.coverage_report import lacking, side_by_side
+from kvproto.verify.trace.stories import lines, log_of, parse
 
 ROOT = Path(__file__).parent.parent
 
@@ -168,10 +168,10 @@ def test_it_is_painted(tmp_path: Path) -> None:
 def test_the_plugin_reports_and_can_fail_a_run(tmp_path: Path, workers: int) -> None:
     marks = ["@pytest.mark.misbehaving\n" if i == 1 else "" for i in range(len(SCENES))]
     tests = "".join(f"{marks[i]}def test_{s.name}():\n    SCENES[{i}].play()\n" for i, s in enumerate(SCENES))
-    (tmp_path / "test_scenes.py").write_text(f"import pytest\nfrom kvproto.draw.scenes import SCENES\n{tests}")
+    (tmp_path / "test_scenes.py").write_text(f"import pytest\nfrom kvproto.verify.draw.scenes import SCENES\n{tests}")
     split = ["-p", "xdist", "-n", str(workers)] if workers else []
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "kvproto.testing.coverage_plugin", "-p", "no:cacheprovider",
-               "--rootdir", str(tmp_path), *split, str(tmp_path)]  # fmt: skip
+    plugins = ["-p", "kvproto.verify.testing.coverage_plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(tmp_path), *split, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:

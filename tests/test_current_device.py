@@ -30,9 +30,9 @@ from kvproto.io.kernels.torch import TorchKernels
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import Layout
-from kvproto.testing.access import inside
-from kvproto.testing.pair import Pair
-from kvproto.testing.pools import noise
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pools import noise
 
 OURS = 1
 PACKAGE = Path(__file__).parent.parent / "kvproto"
@@ -118,9 +118,9 @@ class OnADevice(Pair):
 def pair(devices: Devices, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnADevice]:
     Watched.seen, Watched.devices, Watched.ours = Counter(), devices, request.param
     devices.current = 1 - Watched.ours
-    monkeypatch.setattr("kvproto.engine.validation.pick_kernels", lambda _pool: WatchedKernels())
-    monkeypatch.setattr("kvproto.engine.endpoint.pick_kernels", lambda _pool: WatchedKernels())
-    monkeypatch.setattr("kvproto.testing.pair.noise", numbered)
+    monkeypatch.setattr("kvproto.endpoint.validation.pick_kernels", lambda _pool: WatchedKernels())
+    monkeypatch.setattr("kvproto.endpoint.endpoint.pick_kernels", lambda _pool: WatchedKernels())
+    monkeypatch.setattr("kvproto.verify.testing.pair.noise", numbered)
     form = Layout(layers=1, heads=1, k_dim=4, v_dim=4, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
     made = OnADevice(form, form, grid=4, ready=False)
     try:
@@ -131,7 +131,7 @@ def pair(devices: Devices, request: pytest.FixtureRequest, monkeypatch: pytest.M
 
 def numbered(*given: Any) -> Any:
     pool = noise(*given)
-    pool.place = Watched.ours
+    pool.gpu = Watched.ours
     return pool
 
 
@@ -311,7 +311,8 @@ def name_of(node: ast.AST) -> str:
     return target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
 
 
-DATA = [found for folder in ("io", "engine") for found in functions(folder)]
+OURS_RUN = ("data", "endpoint", "loop", "metrics", "observe")
+DATA = [found for folder in ("io", *OURS_RUN) for found in functions(folder)]
 WORKING = [*DATA, *functions("adapters")]
 
 
@@ -352,6 +353,8 @@ def test_nobody_asks_for_the_stream_of_whatever_device_is_current() -> None:
 
 def test_a_helper_thread_of_an_endpoint_begins_with_its_device() -> None:
     pools = [
-        call for _, tree in functions("engine") for called, call, _ in calls_in(tree) if called == "ThreadPoolExecutor"
+        call
+        for folder in OURS_RUN for _, tree in functions(folder)
+        for called, call, _ in calls_in(tree) if called == "ThreadPoolExecutor"
     ]
     assert len(pools) == 2 and all({"initializer"} <= {each.arg for each in call.keywords} for call in pools)

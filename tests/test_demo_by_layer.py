@@ -11,12 +11,12 @@ pytest.importorskip("transformers")
 pytest.importorskip("nixl")
 pytest.importorskip("rich")
 
-from kvproto.cli.demo_command import main, make_run, parser
-from kvproto.demo import by_layer
-from kvproto.demo.conduct import DemoResult, Pass, conduct
-from kvproto.demo.controls import row_hashes
-from kvproto.demo.job import DemoJob, GroupShape, RoomSpec
-from kvproto.demo.run import Run, chunk_bytes
+from kvproto.lab.cli.demo_command import main, make_run, parser
+from kvproto.lab.demo import by_layer
+from kvproto.lab.demo.conduct import DemoResult, Pass, conduct
+from kvproto.lab.demo.controls import row_hashes
+from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
+from kvproto.lab.demo.run import Run, chunk_bytes
 
 
 def test_rooms_that_leave_layer_by_layer_are_continued_with_the_same_tokens() -> None:

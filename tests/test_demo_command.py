@@ -14,17 +14,17 @@ import pytest
 
 pytest.importorskip("rich")
 
-from kvproto.cli import demo_command
 from kvproto.cli import main as kvproto_main
-from kvproto.cli.demo_command import main, make_run, parser
-from kvproto.demo import report
-from kvproto.demo.conduct import DemoResult, Pass
-from kvproto.demo.group import RankError
-from kvproto.demo.job import DemoJob, GroupShape, RoomSpec
-from kvproto.demo.pass_counts import PassCounts, decode_counts, prefill_counts, total
-from kvproto.demo.run import Run, chunk_bytes, make_rooms
-from kvproto.demo.times import sharded, spread, unsharded
-from kvproto.demo.verify import Verdict
+from kvproto.lab.cli import demo_command
+from kvproto.lab.cli.demo_command import main, make_run, parser
+from kvproto.lab.demo import report
+from kvproto.lab.demo.conduct import DemoResult, Pass
+from kvproto.lab.demo.group import RankError
+from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
+from kvproto.lab.demo.pass_counts import PassCounts, decode_counts, prefill_counts, total
+from kvproto.lab.demo.run import Run, chunk_bytes, make_rooms
+from kvproto.lab.demo.times import sharded, spread, unsharded
+from kvproto.lab.demo.verify import Verdict
 from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
 from kvproto.protocol.states import DGrant, PSend
 from kvproto.protocol.tables.decode_grant import DGrantValue
@@ -68,7 +68,7 @@ def test_on_gpus_the_model_has_real_proportions_and_one_room_goes_ahead() -> Non
 @pytest.mark.parametrize(("gpus", "p", "d"), [(1, {0}, {0}), (2, {0}, {1}), (3, {0}, {1, 2}), (4, {0, 1}, {2, 3})])
 def test_the_sides_share_no_gpu_if_there_are_two(gpus: int, p: set[int], d: set[int]) -> None:
     pytest.importorskip("torch")
-    from kvproto.demo.placement import gpu_of
+    from kvproto.lab.demo.placement import gpu_of
 
     assert {gpu_of("prefill", rank, gpus) for rank in range(4)} == p
     assert {gpu_of("decode", rank, gpus) for rank in range(4)} == d
@@ -130,7 +130,7 @@ def test_a_small_run_from_the_command_line(tmp_path: Path) -> None:
     """A process of its own: its exit code is the one that a shell sees."""
     for module in ("torch", "transformers", "nixl._api"):
         pytest.importorskip(module)
-    line = [sys.executable, "-m", "kvproto.cli.demo_command", *SMALL.split(), "--json", "--trace", str(tmp_path)]
+    line = [sys.executable, "-m", "kvproto.lab.cli.demo_command", *SMALL.split(), "--json", "--trace", str(tmp_path)]
     done = subprocess.run(line, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -203,7 +203,7 @@ def test_the_ratio_compares_the_two_routes() -> None:
 
 def test_the_command_loads_neither_torch_nor_transformers() -> None:
     heavy = "{'torch', 'transformers', 'numpy', 'nixl'}"
-    code = f"import sys, kvproto.cli.demo_command; sys.exit(bool({heavy} & set(sys.modules)))"
+    code = f"import sys, kvproto.lab.cli.demo_command; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0
 
 

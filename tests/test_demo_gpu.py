@@ -11,9 +11,9 @@ if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)
 pytest.importorskip("transformers")
 
-from kvproto.demo.conduct import conduct
-from kvproto.demo.job import DemoJob, GroupShape
-from kvproto.demo.run import Route, Run, chunk_bytes, make_rooms
+from kvproto.lab.demo.conduct import conduct
+from kvproto.lab.demo.job import DemoJob, GroupShape
+from kvproto.lab.demo.run import Route, Run, chunk_bytes, make_rooms
 
 G = GroupShape
 

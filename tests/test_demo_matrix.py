@@ -14,13 +14,13 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("nixl._api")
 
-from kvproto.demo.conduct import DemoResult, conduct
-from kvproto.demo.group import RankError
-from kvproto.demo.job import ITEMSIZE, DemoJob, GroupShape
-from kvproto.demo.matrix import CASES
-from kvproto.demo.run import Route, Run, chunk_bytes, make_rooms
 from kvproto.io.control.keys import make_pair
-from kvproto.trace import load, replay
+from kvproto.lab.demo.conduct import DemoResult, conduct
+from kvproto.lab.demo.group import RankError
+from kvproto.lab.demo.job import ITEMSIZE, DemoJob, GroupShape
+from kvproto.lab.demo.matrix import CASES
+from kvproto.lab.demo.run import Route, Run, chunk_bytes, make_rooms
+from kvproto.verify.trace.stories import load, replay
 
 #: what a case is there for must have happened
 HAPPENED: dict[str, Callable[[dict[str, int]], bool]] = {

@@ -15,16 +15,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from kvproto.demo.comm import Comm
-from kvproto.demo.controls import CONTROLS, Guard, PooledRoom, applicable, sheet, tampered, truth_sheet
-from kvproto.demo.group import ParentPipe, ProcessGroup, Program
-from kvproto.demo.job import ITEMSIZE, DemoJob, GroupShape, RoomSpec
-from kvproto.demo.model import UnshardedRoom, build, oracle_tokens, prompt, read_aux, reference
-from kvproto.demo.oracle import load_truth, truth_file
-from kvproto.demo.pages import Allocator, PagedKV
-from kvproto.demo.rank import DemoRank
-from kvproto.demo.shard import Shard
-from kvproto.demo.verify import Kind, ReferenceJudge, Sheet, Verdict, compare, unequal_rows
+from kvproto.lab.demo.comm import Comm
+from kvproto.lab.demo.controls import CONTROLS, Guard, PooledRoom, applicable, sheet, tampered, truth_sheet
+from kvproto.lab.demo.group import ParentPipe, ProcessGroup, Program
+from kvproto.lab.demo.job import ITEMSIZE, DemoJob, GroupShape, RoomSpec
+from kvproto.lab.demo.model import UnshardedRoom, build, oracle_tokens, prompt, read_aux, reference
+from kvproto.lab.demo.oracle import load_truth, truth_file
+from kvproto.lab.demo.pages import Allocator, PagedKV
+from kvproto.lab.demo.rank import DemoRank
+from kvproto.lab.demo.shard import Shard
+from kvproto.lab.demo.verify import Kind, ReferenceJudge, Sheet, Verdict, compare, unequal_rows
 from kvproto.layout.sharding import LayoutError
 
 
@@ -114,7 +114,7 @@ def decode_program(line: ParentPipe, job: DemoJob, rank: int, directory: Path) -
 def run_groups(job: DemoJob, directory: Path) -> tuple[Verdict, dict[str, Any], dict[str, Any]]:
     p = [Program(f"P{r}", "test_demo_model:prefill_program", (job, r, directory)) for r in range(job.prefill.ranks)]
     d = [Program(f"D{r}", "test_demo_model:decode_program", (job, r, directory)) for r in range(job.decode.ranks)]
-    with ProcessGroup([Program("oracle", "kvproto.demo.oracle:program", (job, directory)), *p, *d]) as crew:
+    with ProcessGroup([Program("oracle", "kvproto.lab.demo.oracle:program", (job, directory)), *p, *d]) as crew:
         first: dict[str, Any] = {}
         kv = crew.collect("kv", [x.name for x in p], 60, lambda name, _, data: first.update({name: data}))
         _, verdict = first.get("oracle") or crew.collect("verdict", ["oracle"], 60)["oracle"]

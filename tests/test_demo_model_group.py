@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kvproto.demo.group import ORPHANED, ParentPipe, ProcessGroup, Program, RankError
+from kvproto.lab.demo.group import ORPHANED, ParentPipe, ProcessGroup, Program, RankError
 
 HERE = "test_demo_model_group"
 
@@ -32,7 +32,7 @@ def waits_for_a_peer(line: ParentPipe, store: Path, rank: int) -> None:
     """Rank 0 fails; rank 1 is in a collective with it by then."""
     import torch
 
-    from kvproto.demo.comm import Comm
+    from kvproto.lab.demo.comm import Comm
 
     comm = Comm(store, rank, tp=2, pp=1)
     comm.gather(torch.zeros(1, 1, 1))
@@ -126,7 +126,7 @@ def test_a_message_out_of_turn_and_an_unknown_program_fail() -> None:
         crew.tell("x", "letter")
         with pytest.raises(RankError, match="'letter' where 'number' was due"):
             crew.finish()
-    with ProcessGroup([Program("x", "kvproto.demo:nothing")]) as crew, pytest.raises(RankError, match="nothing"):
+    with ProcessGroup([Program("x", "kvproto.lab.demo:nothing")]) as crew, pytest.raises(RankError, match="nothing"):
         crew.finish()
 
 
@@ -183,7 +183,7 @@ def test_who_handles_its_own_termination_keeps_it() -> None:
 
 def test_the_parent_loads_neither_torch_nor_transformers() -> None:
     code = (
-        "import sys, kvproto.demo.group, kvproto.demo.job, kvproto.demo.verify;"  # all that the parent needs
+        "import sys, kvproto.lab.demo.group, kvproto.lab.demo.job, kvproto.lab.demo.verify;"  # all of the parent
         "sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0
@@ -191,6 +191,6 @@ def test_the_parent_loads_neither_torch_nor_transformers() -> None:
 
 
 if __name__ == "__main__":
-    with ProcessGroup([Program(name, f"{HERE}:sleeps") for name in "ab"], warm="kvproto.demo.group") as _crew:
+    with ProcessGroup([Program(name, f"{HERE}:sleeps") for name in "ab"], warm="kvproto.lab.demo.group") as _crew:
         print(*_crew.collect("pid", "ab", 60).values(), flush=True)
         time.sleep(600)

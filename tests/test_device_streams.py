@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from kvproto.engine import device_streams
-from kvproto.engine.device_streams import CurrentStream, DeviceStreams
-from kvproto.engine.room_entry import NO_TABLE, RoomEntry
+from kvproto.data import device_streams
+from kvproto.data.device_streams import CurrentStream, DeviceStreams
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.kernels import current_device
 
 GPU = 1

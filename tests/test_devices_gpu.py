@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
 
 from support.gpu_ranks import GpuRanks
 
-from kvproto.bench.members import Members
+from kvproto.lab.bench.members import Members
 
 #: of the prefill ranks and of the decode ranks, each side in one process
 GPUS = [((0,), (0,)), ((0,), (1,)), ((1,), (1,)), ((1,), (0,)), ((0, 1), (1,)), ((1, 0), (0, 1)), ((1,), (1, 0))]

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 from support.builds import SOURCE, Edit, build, digest_of
 
-from kvproto.check.mutations import MUTANTS
 from kvproto.fsm.digest_text import differing
-from kvproto.fsm.table_patching import TablePatch
 from kvproto.protocol.codec import RawHello
 from kvproto.protocol.digest import protocol_texts, tables_digest
 from kvproto.protocol.messages import Hello
 from kvproto.protocol.tables import TABLES
+from kvproto.verify.check.mutations import MUTANTS
+from kvproto.verify.framework.table_patching import TablePatch
 
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15) if minor != sys.version_info.minor]
 

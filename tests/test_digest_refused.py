@@ -16,15 +16,15 @@ from support.builds import build, environment
 from support.wiretap import Stranger
 from test_digest import CHANGES
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.codec import decode
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.messages import VERSION, Refusal
-from kvproto.testing import inside
-from kvproto.testing.pools import noise
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pools import noise
 
 LAYOUT = build_peer.LAYOUT
 #: a call that nobody answers is repeated for a minute, and a transfer of builds that differ fails after ten seconds

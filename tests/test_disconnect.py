@@ -13,10 +13,6 @@ from support.stories import layout
 from test_foreign_groups import GRID, OURS, hello
 
 from kvproto import DecodeEndpoint, LinkError, NotFoundError, PrefillEndpoint
-from kvproto.check.configs import CONFIGS
-from kvproto.check.search import check
-from kvproto.engine.room import Room
-from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.timing import Timer
 from kvproto.io.clock import ManualClock
 from kvproto.io.transports.fabric import Fabric
@@ -30,10 +26,14 @@ from kvproto.protocol.tables.links import DLinkValue, decode_link
 from kvproto.protocol.timing import Timing
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import Settings
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
-from kvproto.testing.pools import noise
+from kvproto.room import Room
+from kvproto.settings import Settings
+from kvproto.verify.check.configs import CONFIGS
+from kvproto.verify.check.search import check
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pools import noise
 
 LINKS = 4
 TIMING = Timing()

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from kvproto.cli.export_command import main
-from kvproto.draw import generated_docs
-from kvproto.draw.export import schema, spec
-from kvproto.draw.message_exchanges import TALK
-from kvproto.draw.properties import HAZARDS, PROPERTIES
 from kvproto.fsm.codec import Body
-from kvproto.fsm.draw.source import expression, used
-from kvproto.fsm.draw.tables import concrete
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.protocol import effects, events, messages
 from kvproto.protocol.routes import decode_routes
 from kvproto.protocol.tables import TABLES
+from kvproto.verify.cli.export_command import main
+from kvproto.verify.draw import generated_docs
+from kvproto.verify.draw.export import schema, spec
+from kvproto.verify.draw.message_exchanges import TALK
+from kvproto.verify.draw.properties import HAZARDS, PROPERTIES
+from kvproto.verify.framework.draw.source import expression, used
+from kvproto.verify.framework.draw.tables import concrete
 
 Json = Any
 

@@ -11,15 +11,15 @@ import pytest
 from msgspec.structs import replace
 from support.pages import commands, compare, edit, run
 
-from kvproto.cli.lint_command import main as lint_help
-from kvproto.draw.message_exchanges import TALK
 from kvproto.fsm.codec import Body
-from kvproto.fsm.lint import Finding
-from kvproto.fsm.lint_vocabulary import lint_vocabulary
 from kvproto.fsm.vocabulary import Event
-from kvproto.protocol.kv import KV
-from kvproto.protocol.sources import SOURCES
-from kvproto.trace.telling import TELLING
+from kvproto.verify.claims.kv import KV
+from kvproto.verify.claims.sources import SOURCES
+from kvproto.verify.cli.lint_command import main as lint_help
+from kvproto.verify.draw.message_exchanges import TALK
+from kvproto.verify.framework.lint import Finding
+from kvproto.verify.framework.lint_vocabulary import lint_vocabulary
+from kvproto.verify.trace.rank_stories import TELLING
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "change_vocabulary.md").read_text()
@@ -87,7 +87,7 @@ UNPLAYED = {
 
 
 def test_every_message_is_in_a_scene_or_named_as_one_that_is_not() -> None:
-    from kvproto.draw.scenes import SCENES
+    from kvproto.verify.draw.scenes import SCENES
 
     played = {str(type(copy.body).__struct_config__.tag) for scene in SCENES for copy in scene.play().carried}
     assert played | UNPLAYED == {talk.name for talk in TALK} and not played & UNPLAYED

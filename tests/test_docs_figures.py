@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.check.configs import SUITES
-from kvproto.check.deletion_mutants import questions
-from kvproto.cli.check_command import EPILOG
-from kvproto.draw.checked_worlds import golden
+from kvproto.verify.check.configs import SUITES
+from kvproto.verify.check.deletion_mutants import questions
+from kvproto.verify.cli.check_command import EPILOG
+from kvproto.verify.draw.checked_worlds import golden
 
 ROOT = Path(__file__).parent.parent
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import kvproto.testing
-from kvproto.sim.member import FaultChances
+import kvproto.verify.testing
+from kvproto.verify.sim.member import FaultChances
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "testing.md").read_text()
@@ -46,7 +46,8 @@ def test_a_pair_runs_as_it_is_shown() -> None:
 
 
 def test_worlds_of_any_protocol_need_hypothesis_and_nothing_else() -> None:
-    use = "from kvproto.testing import world_machine\nimport kvproto.testing.strategies\nprint(world_machine.__name__)"
+    imports = "from kvproto.verify.testing import world_machine\nimport kvproto.verify.testing.strategies\n"
+    use = imports + "print(world_machine.__name__)"
     assert said(without("torch", "zmq", "numpy", "nixl", "pytest") + use) == "world_machine\n"
 
 
@@ -58,22 +59,22 @@ def test_worlds_of_any_protocol_need_hypothesis_and_nothing_else() -> None:
 )  # fmt: skip
 def test_a_missing_library_is_told_with_what_installs_it(name: str, missing: str, extras: str) -> None:
     code = f"""
-import kvproto.testing
+import kvproto.verify.testing
 from kvproto.errors import MissingExtraError
 try:
-    kvproto.testing.{name}
+    kvproto.verify.testing.{name}
 except MissingExtraError as error:
     print(error)
 """
     told = said(without(missing) + code)
     assert told == (
-        f"kvproto.testing.{name} needs {missing}, which is not installed: pip install 'kvproto[{extras}]'\n"
+        f"kvproto.verify.testing.{name} needs {missing}, which is not installed: pip install 'kvproto[{extras}]'\n"
     )  # fmt: skip
 
 
 def test_every_name_is_there_and_on_the_page() -> None:
-    for name in kvproto.testing.__all__:
-        assert getattr(kvproto.testing, name) is not None
+    for name in kvproto.verify.testing.__all__:
+        assert getattr(kvproto.verify.testing, name) is not None
         assert name in PAGE or name == "Inside", name
 
 

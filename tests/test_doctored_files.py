@@ -20,12 +20,12 @@ from support.night import by_night
 from examples.two_phase_commit.parties import WORDS
 from examples.two_phase_commit.worlds import SCENES as COMMIT_SCENES
 from kvproto.cli import main
-from kvproto.cli.coverage_command import read
-from kvproto.draw.scenes import SCENES
-from kvproto.fsm.trace import records
-from kvproto.fsm.trace.coverage_file import save
-from kvproto.protocol.kv import KV
-from kvproto.trace import lines
+from kvproto.fsm import records
+from kvproto.verify.claims.kv import KV
+from kvproto.verify.cli.coverage_command import read
+from kvproto.verify.draw.scenes import SCENES
+from kvproto.verify.framework.trace.coverage_file import save
+from kvproto.verify.trace.stories import lines
 
 ROOT = Path(__file__).parent.parent
 COMMIT = ("--tables", "examples.two_phase_commit.parties:PROTOCOL")

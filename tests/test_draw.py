@@ -14,19 +14,19 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kvproto.cli import main as kvproto_main
-from kvproto.cli.draw_command import main
-from kvproto.draw.scenes import SCENES
-from kvproto.fsm.draw.diagram import DiagramOptions, sketch
-from kvproto.fsm.draw.dot import dot
-from kvproto.fsm.draw.layers import DiagramLayout, place
-from kvproto.fsm.draw.mermaid import mermaid
-from kvproto.fsm.draw.scene import Scene
-from kvproto.fsm.draw.sequence_svg import sequence_svg
-from kvproto.fsm.draw.svg import BIAS, _label_size, _reading_order, _size, svg
 from kvproto.fsm.table import Table
-from kvproto.protocol.kv import KV
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
+from kvproto.verify.claims.kv import KV
+from kvproto.verify.cli.draw_command import main
+from kvproto.verify.draw.scenes import SCENES
+from kvproto.verify.framework.draw.diagram import DiagramOptions, sketch
+from kvproto.verify.framework.draw.dot import dot
+from kvproto.verify.framework.draw.layers import DiagramLayout, place
+from kvproto.verify.framework.draw.mermaid import mermaid
+from kvproto.verify.framework.draw.scene import Scene
+from kvproto.verify.framework.draw.sequence_svg import sequence_svg
+from kvproto.verify.framework.draw.svg import BIAS, _label_size, _reading_order, _size, svg
 
 EVERYTHING = DiagramOptions(guards=True, effects=True, loops=True, silent=True)
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)

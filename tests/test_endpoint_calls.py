@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 from support.stories import layout
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.endpoint import LOST
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Room, Status
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.endpoint import LOST
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
 from kvproto.io.transports.fabric import Fabric
@@ -18,10 +17,11 @@ from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.states import Cause, DLink, PLink
-from kvproto.rank.settings import PREFILL_GROUP, Settings
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
-from kvproto.testing.pools import noise
+from kvproto.room import Room, Status
+from kvproto.settings import PREFILL_GROUP, Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pools import noise
 
 
 class Uncalled(Pair):

@@ -10,20 +10,20 @@ import pytest
 import torch
 from support.stories import layout
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.endpoint import Endpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Room, Status
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.base import StagedPart
 from kvproto.io.kernels.digesting import DigestingKernels, Place, differing
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.plan import Plan
-from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
-from kvproto.testing.pools import noise
+from kvproto.room import Room, Status
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pools import noise
 
 GRID, TOKENS = 8, 30
 

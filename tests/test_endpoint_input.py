@@ -11,9 +11,8 @@ import pytest
 import torch
 from support.stories import layout
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Room, Status
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.clock import ManualClock
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.fabric import Fabric
@@ -21,10 +20,11 @@ from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.states import Cause, DRoom
-from kvproto.rank.settings import PREFILL_GROUP, Settings
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
-from kvproto.trace import lines, log_of
+from kvproto.room import Room, Status
+from kvproto.settings import PREFILL_GROUP, Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.trace.stories import lines, log_of
 
 ROOM = Room(1)  # open on both sides, of 30 tokens
 PAGES, SIZE = 16, 4

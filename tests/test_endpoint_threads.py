@@ -15,10 +15,10 @@ from typing import Any, Never, TypeVar
 import pytest
 from support.stories import layout
 
-from kvproto.engine.endpoint import Endpoint
+from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.clock import ManualClock
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 LONG = 30.0  # seconds; nothing here takes as long unless it hangs
 T = TypeVar("T")
@@ -166,8 +166,8 @@ def test_a_loop_that_breaks_tells_its_engine_why(pair: Pair) -> None:
 DROPPED = """
 import gc
 from kvproto.layout.sharding import Layout
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.testing.pair import Pair
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.verify.testing.pair import Pair
 
 one = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
 pair = Pair(one, one, grid=8)

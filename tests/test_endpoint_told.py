@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from support.stories import layout
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.failure_traces import FailureTraces
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Room, Status
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.driver import Driver
 from kvproto.io.clock import ManualClock, MonotonicClock, SteadyClock
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
+from kvproto.observe.failure_traces import FailureTraces
 from kvproto.protocol import effects as do
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
-from kvproto.testing.pools import noise
+from kvproto.room import Room, Status
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pools import noise
 
 KINDS = [PrefillEndpoint, DecodeEndpoint]
 

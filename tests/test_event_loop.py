@@ -12,7 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from kvproto.engine.event_loop import (
+from kvproto.errors import EndpointError
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.loop.event_loop import (
     EVERY,
     FAST,
     HELD_S,
@@ -24,8 +26,6 @@ from kvproto.engine.event_loop import (
     SLOW,
     EventLoop,
 )
-from kvproto.errors import EndpointError
-from kvproto.fsm.vocabulary import Effect, Event
 
 NEVER = float("inf")
 

@@ -11,6 +11,7 @@ from test_rank_links import FIRST, GRID, SECOND, TOKENS, decode, lose, open_room
 from test_rank_queues import SIZE, ask, filled
 from test_rank_queues import prefill as with_rooms
 
+from kvproto.endpoint.explain import explain, explain_link, unlinked
 from kvproto.layout.costs import Costs
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -18,8 +19,7 @@ from kvproto.protocol.events import Claim, room_key
 from kvproto.protocol.states import Cause
 from kvproto.protocol.timing import Timing
 from kvproto.rank.base import Rank
-from kvproto.rank.explain import explain, explain_link, unlinked
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 NOW = 9.0
 

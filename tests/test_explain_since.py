@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.engine.room import Room
 from kvproto.fsm.timing import Timer
 from kvproto.io.clock import ManualClock
 from kvproto.protocol.timing import Timing
-from kvproto.testing import inside
-from kvproto.testing.pair import SMALL, Pair
+from kvproto.room import Room
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import SMALL, Pair
 
 #: a short trace, and links that are never lost, however slow the machine
 CALM = replace(SMALL, trace=4, timing=Timing(heartbeat=Timer(1.0, 10_000)))

@@ -22,7 +22,7 @@ from kvproto.protocol.routes import D_ROOMS, P_ROOMS, P_SENDS
 from kvproto.protocol.states import Cause, DGrant, PRoom, PSend
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 OURS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
 THEIRS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=32, tp=1)

@@ -10,8 +10,8 @@ import pytest
 
 from kvproto.cli import main
 from kvproto.fsm.codec import WireError
+from kvproto.lab.torture.fuzz import Decoder, bodies, damaged, decoders, fuzz
 from kvproto.protocol.messages import Message
-from kvproto.torture.fuzz import Decoder, bodies, damaged, decoders, fuzz
 
 ALL = {decoder.name: decoder for decoder in decoders()}
 

@@ -15,10 +15,10 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from kvproto.engine.gathers import AHEAD, Gathers
-from kvproto.engine.launches import TOGETHER
-from kvproto.engine.prepared_writes import SMALL
-from kvproto.engine.room_entry import NO_TABLE, RoomEntry
+from kvproto.data.gathers import AHEAD, Gathers
+from kvproto.data.launches import TOGETHER
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
+from kvproto.data.staged_writes import SMALL
 from kvproto.io.kernels.base import Ticket
 from kvproto.layout.plan import Share
 from kvproto.protocol import effects as do

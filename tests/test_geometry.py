@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kvproto.adapters.geometry import GeometryError, Reason, Shards, geometry
-from kvproto.engine.pool_memory import costs_profile, open_memory, place
+from kvproto.data.pool_memory import costs_profile, open_memory, place
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.pool import Pool
 from kvproto.layout.placement import Placement, Strides, dense

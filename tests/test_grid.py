@@ -7,17 +7,17 @@ from collections.abc import Iterator
 import pytest
 from support.stories import layout
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Outcome, Room
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import ArgumentError, LinkError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import LayoutError
-from kvproto.rank.settings import DECODE_GROUP
-from kvproto.testing import inside
-from kvproto.testing.pair import SMALL
-from kvproto.testing.pools import noise, tokens_of, whole_model
+from kvproto.room import Outcome, Room
+from kvproto.settings import DECODE_GROUP
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import SMALL
+from kvproto.verify.testing.pools import noise, tokens_of, whole_model
 
 LAYOUT_P, LAYOUT_D, PAGES, TOKENS = layout(2), layout(1), 20, 37
 GRIDS = {1: 8, 5: 16}

@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 import pytest
 from support.planting import plant
 
-from kvproto.engine.connector import WireUp
-from kvproto.engine.decode_effects import DecodeData
-from kvproto.engine.gathers import Gathers
-from kvproto.engine.joint_launches import JointLaunches
-from kvproto.engine.prefill_effects import PrefillData
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.prepared_writes import PreparedWrites
-from kvproto.engine.writes import RankWrites
+from kvproto.data.decode_data import DecodeData
+from kvproto.data.gathers import Gathers
+from kvproto.data.joint_launches import JointLaunches
+from kvproto.data.prefill_data import PrefillData
+from kvproto.data.staged_writes import PreparedWrites
+from kvproto.data.writes import RankWrites
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.transports.base import PeerGone
+from kvproto.loop.connector import WireUp
 from kvproto.protocol.states import PLink
-from kvproto.testing.access import inside
-from kvproto.testing.handler_stage import HandlerStage
-from kvproto.testing.handler_worlds import WORLDS, Exploration
-from kvproto.testing.stage import TIMING
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.handler_stage import HandlerStage
+from kvproto.verify.testing.handler_worlds import WORLDS, Exploration
+from kvproto.verify.testing.stage import TIMING
 
 
 class Planted(NamedTuple):

@@ -12,22 +12,18 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from kvproto.loop.blames import Blames
 from support.stories import layout
 from test_disconnect import LAG, LINKS, decode, passes
 from test_foreign_groups import GRID, LEASE, MINE, OURS, PREFILL, ROOM, prefill, say
 from test_pages_come_back import back, dies
 
 from kvproto.adapters.sglang.pools import Instance, layout_of
-from kvproto.check.mutations import MUTANTS
-from kvproto.check.report import ELSEWHERE
-from kvproto.draw.properties import HAZARDS
-from kvproto.engine.blames import Blames
-from kvproto.engine.connections import Connections
 from kvproto.errors import ArgumentError
-from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.vocabulary import Effect
 from kvproto.io.control.outbox import Counts, Outboxes
 from kvproto.io.control.sockets import Peer, Sent
+from kvproto.loop.connections import Connections
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -38,8 +34,12 @@ from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.timing import Timing
 from kvproto.rank.base import Rank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import Settings
-from kvproto.testing.pair import Pair
+from kvproto.settings import Settings
+from kvproto.verify.check.mutations import MUTANTS
+from kvproto.verify.check.report import ELSEWHERE
+from kvproto.verify.draw.properties import HAZARDS
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.testing.pair import Pair
 
 TIMING = Timing()
 

@@ -8,9 +8,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 import kvproto.protocol.ring
 import kvproto.rank.prefill_queues
-from kvproto.check.mutations import MUTANTS
-from kvproto.fsm.table_patching import TablePatch
-from kvproto.testing.hypothesis_machine import TransferMachine
+from kvproto.verify.check.mutations import MUTANTS
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.testing.hypothesis_machine import TransferMachine
 
 pytestmark = pytest.mark.timeout(900)  # a search: how long it takes depends on who else uses the machine
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproto.cli import inspect_command
 from kvproto.cli import main as kvproto_main
-from kvproto.cli.inspect_command import main
-from kvproto.draw.scenes import SCENES
-from kvproto.fsm.inspect.page import first_difference, moment_json, page
-from kvproto.fsm.trace.merge import Moment
+from kvproto.fsm.telling import Moment
 from kvproto.protocol.tables import TABLES
-from kvproto.trace import Log, StepEntry, lines, load, merge
-from kvproto.trace.telling import TELLING
+from kvproto.verify.cli import inspect_command
+from kvproto.verify.cli.inspect_command import main
+from kvproto.verify.draw.scenes import SCENES
+from kvproto.verify.framework.inspect.page import first_difference, moment_json, page
+from kvproto.verify.trace.rank_stories import TELLING
+from kvproto.verify.trace.stories import Log, StepEntry, lines, load, merge
 
 LOGS = next(scene for scene in SCENES if scene.name == "abort").logs()
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -122,7 +122,7 @@ def test_a_running_rank_writes_its_trace_as_it_goes(tmp_path: Path) -> None:
 
     from kvproto.errors import ArgumentError
     from kvproto.io.clock import ManualClock
-    from kvproto.testing.pair import Pair
+    from kvproto.verify.testing.pair import Pair
 
     clock = ManualClock()
     with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:

@@ -15,23 +15,23 @@ from typing import Any
 import pytest
 from support.shadow import Difference, Shadow
 
-from kvproto.engine.connections import Connections
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.fsm.vocabulary import Effect, Internal, Report
 from kvproto.io.transports.memory import MemoryTransport
+from kvproto.loop.connections import Connections
 from kvproto.protocol import effects as do
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import DECODE_GROUP, Settings
-from kvproto.sim.interpreter import Interpreter
-from kvproto.testing.access import inside
-from kvproto.testing.simulated_control import SimulatedControl
-from kvproto.testing.simulation import model
-from kvproto.testing.stage import TIMING, EngineStage
+from kvproto.settings import DECODE_GROUP, Settings
+from kvproto.verify.sim.interpreter import Interpreter
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.simulated_control import SimulatedControl
+from kvproto.verify.testing.simulation import model
+from kvproto.verify.testing.stage import TIMING, EngineStage
 
 GRID, BLOCK, MOVES = 16, 25, 220
 #: what happens, and how often: where all but strangers and outsiders keep to the protocol, and where nobody does

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from kvproto.engine.joint_launches import JointLaunches
-from kvproto.engine.launches import TOGETHER
-from kvproto.engine.prepared_launches import ReadyLaunch
+from kvproto.data.joint_launches import JointLaunches
+from kvproto.data.launches import TOGETHER
+from kvproto.data.prepared_launches import ReadyLaunch
 from kvproto.io.kernels.base import Ticket
 
 EARLY, LATE = object(), object()

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import pytest
 from test_rank_links import open_rooms, prefill
 
-from kvproto.engine import failure_traces, trace_snapshots
-from kvproto.engine.failure_traces import MAX_TRACES, FailureTraces
-from kvproto.engine.trace_snapshots import TraceSnapshots
+from kvproto.observe import failure_traces
+from kvproto.observe import trace_files as trace_snapshots
+from kvproto.observe.failure_traces import MAX_TRACES, FailureTraces
+from kvproto.observe.trace_files import TraceSnapshots
 from kvproto.protocol.events import room_key
 from kvproto.rank.prefill import PrefillRank
-from kvproto.trace import lines, log_of
+from kvproto.verify.trace.stories import lines, log_of
 
 
 def told_fault(what: str, error: Exception) -> None:

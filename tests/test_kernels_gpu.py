@@ -20,8 +20,8 @@ from kernels_cases import BASE, PAIRS, SHAPES, Case, check_cells, check_gathers,
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)
 
-from kvproto.engine.device_streams import DeviceStreams
-from kvproto.engine.staging_buffers import Staging
+from kvproto.data.device_streams import DeviceStreams
+from kvproto.data.staging_buffers import Staging
 from kvproto.io.kernels.base import Events, Kernels, Pool
 from kvproto.io.kernels.digest import new_table
 from kvproto.io.kernels.torch import TorchKernels

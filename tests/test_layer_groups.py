@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from kvproto import Layout, Room
-from kvproto.engine.room import Outcome
-from kvproto.engine.room_entry import MARKS, RoomEntry
+from kvproto.data.room_entry import MARKS, RoomEntry
 from kvproto.errors import ArgumentError
 from kvproto.layout.costs import GROUP_LAUNCHES, PROFILES, layer_groups
 from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.layout.sharding import LayoutError, cell, chunks
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import Settings
-from kvproto.testing.access import inside
-from kvproto.testing.engines import Engines
-from kvproto.testing.fake_device import FakeEvent, Mark
-from kvproto.testing.pair import Pair
-from kvproto.testing.task import rows_of, views
+from kvproto.room import Outcome
+from kvproto.settings import Settings
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.engines import Engines
+from kvproto.verify.testing.fake_device import FakeEvent, Mark
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.task import rows_of, views
 
 GRID, TOKENS, AHEAD = 8, 21, 13
 

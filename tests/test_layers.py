@@ -7,44 +7,60 @@ module knows it, whenever it is loaded.  Modules that are named in strings (the 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "kvproto"
+#: wings whose folders stand in the table one by one
+WINGS = ("verify", "lab")
 #: from bottom to top; a folder imports from lower layers and from itself, never from beside it in its own layer
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("fsm",),
     ("errors", "arguments", "version"),
     ("layout", "call_arguments"),
     ("protocol", "io"),
+    ("settings", "room"),
     ("rank",),
-    ("trace", "sim"),
-    ("engine", "draw"),
-    ("check", "testing"),
-    ("prove",),
-    ("adapters", "mutate"),
-    ("bench",),
-    ("demo",),
-    ("torture",),
+    ("observe",),
+    ("loop",),
+    ("data",),
+    ("endpoint",),
+    ("metrics",),
+    ("adapters",),
+    ("__init__",),
     ("cli",),
-    ("__init__", "__main__"),
+    ("__main__", "verify", "lab"),
+    ("verify/framework",),
+    ("verify/claims", "verify/sim"),
+    ("verify/trace",),
+    ("verify/draw",),
+    ("verify/check", "verify/testing"),
+    ("verify/prove",),
+    ("verify/adapters", "verify/mutate"),
+    ("verify/cli",),
+    ("lab/bench",),
+    ("lab/demo",),
+    ("lab/torture",),
+    ("lab/cli",),
 )
 #: those that know less than their layer would let them
 ONLY: dict[str, set[str]] = {
-    "adapters": {"engine", "errors", "fsm", "io", "layout", "protocol", "rank", "trace"},
-    "mutate": {"check", "errors", "fsm", "protocol", "prove"},
+    "adapters": {"endpoint", "errors", "fsm", "io", "layout", "protocol", "room", "settings"},
+    "verify/framework": {"fsm"},
+    "verify/mutate": {"errors", "fsm", "protocol", "verify/check", "verify/claims", "verify/framework", "verify/prove"},
     "errors": {"fsm"}, "layout": {"errors"}, "io": {"call_arguments", "errors", "layout"},
     "call_arguments": {"errors"},
-    "engine": {"call_arguments", "errors", "fsm", "layout", "protocol", "rank", "io", "trace"},
 }  # fmt: skip
 FLAT = 8
 Imports = dict[str, set[str]]
 
 
 def targets(source: str, package: tuple[str, ...]) -> Iterator[str]:
-    """The folder (or flat module) of kvproto that each import of a file names; `package`: where the file lies."""
+    """The folder (in a wing: the wing's folder) that each import of a file names; `package`: where the file lies."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -58,7 +74,13 @@ def targets(source: str, package: tuple[str, ...]) -> Iterator[str]:
             first, *rest = name.split(".")
             if first == "kvproto":
                 flat = bool(rest) and ((PACKAGE / rest[0]).is_dir() or (PACKAGE / f"{rest[0]}.py").exists())
-                yield rest[0] if flat else "__init__"
+                yield place_of(rest) if flat else "__init__"
+
+
+def place_of(parts: Sequence[str]) -> str:
+    """The folder of the table in which a module lies, by the parts of its name; in a wing, the wing's folder."""
+    inside = parts[0] in WINGS and len(parts) > 1 and not parts[1].startswith("__init__")
+    return "/".join(parts[: 1 + inside]).removesuffix(".py")
 
 
 def imports_of(root: Path) -> Imports:
@@ -66,7 +88,7 @@ def imports_of(root: Path) -> Imports:
     found: Imports = {}
     for path in sorted(root.rglob("*.py")):
         inside = path.relative_to(root)
-        place = inside.parts[0].removesuffix(".py")
+        place = place_of(inside.parts)
         package = ("kvproto", *inside.parent.parts)
         found.setdefault(place, set()).update(set(targets(path.read_text(), package)) - {place})
     return found
@@ -112,6 +134,26 @@ def test_the_framework_knows_nothing_else_and_the_layouts_only_the_errors() -> N
     assert IMPORTS["layout"] == {"errors"}
 
 
+def test_nothing_that_runs_imports_what_verifies_or_measures() -> None:
+    runs = [folder for folder in IMPORTS if folder.partition("/")[0] not in WINGS]
+    wings = {folder for folder in IMPORTS if folder.partition("/")[0] in WINGS}
+    assert {folder: IMPORTS[folder] & wings for folder in runs if IMPORTS[folder] & wings} == {}
+    lab = {folder for folder in wings if folder.startswith("lab")}
+    assert {folder: IMPORTS[folder] & lab for folder in wings - lab if IMPORTS[folder] & lab} == {}
+
+
+@pytest.mark.parametrize("places", [
+    ("kvproto.endpoint.prefill_endpoint", "kvproto.endpoint.decode_endpoint"),
+    ("kvproto.adapters.prefill_worker", "kvproto.adapters.decode_worker", "kvproto.adapters.vllm.params"),
+    ("kvproto.adapters.sglang.manager", "kvproto.adapters.sglang.requests"),
+])  # fmt: skip
+def test_a_process_that_serves_loads_no_wing(places: tuple[str, ...]) -> None:
+    loaded = "[name for name in sys.modules if name.startswith(('kvproto.verify', 'kvproto.lab'))]"
+    code = f"import sys, {', '.join(places)}; print({loaded})"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout
+    assert said.strip() == "[]"
+
+
 def test_few_modules_lie_flat() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= FLAT
 
@@ -128,11 +170,12 @@ def test_every_folder_is_a_package_and_stands_in_the_table() -> None:
         ("fsm", "from kvproto.protocol.timing import Timing", "fsm -> protocol"),
         ("fsm", "from kvproto import rank", "fsm -> rank"),
         ("protocol", "import kvproto.io.clock", "protocol -> io"),
-        ("io/transports", "from ...engine import loop", "io -> engine"),
+        ("io/transports", "from ...loop import event_loop", "io -> loop"),
         ("io", "def late():\n    from kvproto.fsm.table import Row", "io -> fsm"),
         ("fsm", "from kvproto.errors import LinkError", "fsm -> errors"),
         ("rank", "from kvproto import Layout", "rank -> __init__"),
-        ("draw", "from kvproto.check import story", "draw -> check"),
+        ("verify/draw", "from kvproto.verify.check import story", "verify/draw -> verify/check"),
+        ("endpoint", "from kvproto.verify.trace.stories import merge", "endpoint -> verify/trace"),
     ],
 )
 def test_a_planted_import_is_found(place: str, line: str, arrow: str, tmp_path: Path) -> None:
@@ -142,4 +185,4 @@ def test_a_planted_import_is_found(place: str, line: str, arrow: str, tmp_path: 
 
 
 def test_a_planted_circle_is_found() -> None:
-    assert circle(IMPORTS | {"trace": IMPORTS["trace"] | {"draw"}}) == ["draw", "trace"]
+    assert circle(IMPORTS | {"loop": IMPORTS["loop"] | {"data"}}) == ["data", "loop"]

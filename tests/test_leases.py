@@ -19,7 +19,7 @@ from kvproto.protocol.states import PSend
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 from kvproto.protocol.timing import Timing
 from kvproto.rank.decode import DecodeRank
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 KEY = (ROOM, 0, 0)
 

@@ -15,8 +15,8 @@ from kvproto import DecodeEndpoint, LinkError, PrefillEndpoint
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol import effects as do
-from kvproto.rank.settings import Settings
-from kvproto.testing.pools import noise
+from kvproto.settings import Settings
+from kvproto.verify.testing.pools import noise
 
 LINKS, PATIENCE_S = 2, 10.0
 WHY = r"prefill rank 0 of group 1 has 2 links, as many as Settings\.links allows"

@@ -10,16 +10,16 @@ import pytest
 from support.stories import layout
 from support.wiretap import Stranger, Tap
 
-from kvproto.engine.event_loop import PERIOD
-from kvproto.engine.logs import BURST, KEPT, KINDS, LONGEST, Logs, short
 from kvproto.io.clock import ManualClock
+from kvproto.loop.event_loop import PERIOD
+from kvproto.observe.logs import BURST, KEPT, KINDS, LONGEST, Logs, short
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
 from kvproto.protocol.events import QueueOverflowed, room_key
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import PREFILL_GROUP
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.settings import PREFILL_GROUP
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_nothing_is_installed_and_what_is_switched_off_is_not_made(logs: Logs) -
 def test_the_operators_page_names_every_logger() -> None:
     from pathlib import Path
 
-    import kvproto.engine.logs as source
+    import kvproto.observe.logs as source
 
     page = (Path(__file__).parent.parent / "docs/operating.md").read_text()
     assert source.__doc__ is not None

@@ -15,9 +15,7 @@ from typing import Any, Never
 import pytest
 from support.stories import layout
 
-from kvproto.engine.endpoint import Endpoint
-from kvproto.engine.event_loop import LIMIT
-from kvproto.engine.room import Room, Status
+from kvproto.endpoint.endpoint import Endpoint
 from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect
@@ -26,6 +24,7 @@ from kvproto.io.control.control import Peer, Sent
 from kvproto.io.control.outbox import SLOWEST_S, Outboxes
 from kvproto.io.control.sockets import ControlSocket
 from kvproto.io.transports.fabric import Fabric
+from kvproto.loop.event_loop import LIMIT
 from kvproto.protocol import effects as do
 from kvproto.protocol.codec import encode
 from kvproto.protocol.effects import PostBatch
@@ -33,9 +32,10 @@ from kvproto.protocol.events import BatchReady, SendStopped
 from kvproto.protocol.messages import ChunkAck
 from kvproto.protocol.states import Cause, PLink
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.room import Room, Status
+from kvproto.settings import Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 ENDS = {"P": 0, "D": -1}
 

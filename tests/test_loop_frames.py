@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from support.stories import layout
 from support.wiretap import Stranger, Tap
 
-from kvproto.engine.room import Room
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import MAX_FRAME, decode, encode
 from kvproto.protocol.states import Cause, DLink, PLink
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
-from kvproto.testing.strategies import damaged, frames, messages
-from kvproto.trace import HeardEntry, log_of
+from kvproto.room import Room
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.strategies import damaged, frames, messages
+from kvproto.verify.trace.stories import HeardEntry, log_of
 
 SLOW = settings(
     max_examples=25, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.reuse, Phase.generate)

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from kvproto.engine.loop_thread import LoopThread
 from kvproto.errors import EndpointError
+from kvproto.loop.loop_thread import LoopThread
 
 #: seconds that a sleep lasts at most, if nobody ends it; and passes that none of these loops comes to
 SLEEP_S, MANY = 5.0, 50

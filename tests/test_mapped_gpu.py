@@ -12,8 +12,8 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 
-from kvproto.bench.pipeline import BenchProcesses
-from kvproto.bench.pipeline_cases import Case, PipelineShape
+from kvproto.lab.bench.pipeline import BenchProcesses
+from kvproto.lab.bench.pipeline_cases import Case, PipelineShape
 
 ONE = PipelineShape(1, 1, (0,), (0,), layers=2, heads=4, dim=16)
 SHAPES = [

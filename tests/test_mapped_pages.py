@@ -12,8 +12,7 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.engine.mapped_pages import MappedPages, _pages
-from kvproto.engine.metrics import measure
+from kvproto.data.mapped_pages import MappedPages, _pages
 from kvproto.io.kernels import triton
 from kvproto.io.kernels.crossing import Rows
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, UsageError
@@ -23,16 +22,17 @@ from kvproto.layout.costs import PROFILES, Costs
 from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
+from kvproto.metrics.metrics import measure
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.states import Cause, PSend, PWrite
 from kvproto.protocol.tables.prefill_send import notify, prefill_send
 from kvproto.protocol.tables.prefill_write import complete, drop, last_flies, prefill_write
-from kvproto.rank.settings import Settings
-from kvproto.testing import inside
-from kvproto.testing.fake_device import FakeEvent, Mark
-from kvproto.testing.handler_stage import HandlerStage
-from kvproto.testing.pair import SMALL, Pair
+from kvproto.settings import Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.fake_device import FakeEvent, Mark
+from kvproto.verify.testing.handler_stage import HandlerStage
+from kvproto.verify.testing.pair import SMALL, Pair
 
 TOKENS, GRID = 45, 8
 

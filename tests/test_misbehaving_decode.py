@@ -13,17 +13,17 @@ from support.hostile import Suspect, SuspectDecode
 from support.hostile_search import idle_value, simulated_values
 from support.hostile_worlds import HostileWorld, search, seen, unseen
 
-from kvproto.check.config import Budget, Config
-from kvproto.check.small_worlds import AT_ONCE
-from kvproto.check.snapshot import Frozen
-from kvproto.fsm.table_patching import TablePatch
-from kvproto.fsm.trace.coverage import Counted
 from kvproto.protocol import events as ev
 from kvproto.protocol.routes import decode_routes
 from kvproto.protocol.states import DRoom
 from kvproto.protocol.tables.decode_grant import decode_grant
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
+from kvproto.verify.check.config import Budget, Config
+from kvproto.verify.check.small_worlds import AT_ONCE
+from kvproto.verify.check.snapshot import Frozen
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.framework.trace.coverage import Counted
 
 pytestmark = [pytest.mark.misbehaving, pytest.mark.timeout(600)]
 SEEDS = range(30)

@@ -15,11 +15,6 @@ from support.hostile import Suspect, SuspectPrefill
 from support.hostile_search import checked_values, idle_value, used_again
 from support.hostile_worlds import HostileWorld, search, seen, unseen
 
-from kvproto.check.config import Budget, Config
-from kvproto.check.small_worlds import AT_ONCE
-from kvproto.check.snapshot import Frozen
-from kvproto.fsm.table_patching import TablePatch
-from kvproto.fsm.trace.coverage import Counted
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.routes import SenderIs, prefill_routes
@@ -28,6 +23,11 @@ from kvproto.protocol.tables.links import prefill_link
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.tables.prefill_write import prefill_write
+from kvproto.verify.check.config import Budget, Config
+from kvproto.verify.check.small_worlds import AT_ONCE
+from kvproto.verify.check.snapshot import Frozen
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.framework.trace.coverage import Counted
 
 pytestmark = [pytest.mark.misbehaving, pytest.mark.timeout(600)]
 PREFILL = Counted((prefill_room, prefill_send, prefill_write, prefill_link), (prefill_routes,))

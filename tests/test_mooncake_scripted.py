@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from support.mooncake_library import Engine, Library
 
-pytest.register_assert_rewrite("kvproto.testing.transport_contract")
+pytest.register_assert_rewrite("kvproto.verify.testing.transport_contract")
 
 from kvproto.io.transports import mooncake
 from kvproto.io.transports.base import (
@@ -36,8 +36,8 @@ from kvproto.io.transports.base import (
 )
 from kvproto.io.transports.endpoint import decode
 from kvproto.io.transports.mooncake import SUBMITS_A_POLL, WINDOW, MooncakeTransport
-from kvproto.testing.transport_contract import Ends, TransportContract
-from kvproto.testing.transport_ends import LocalPeer, Rank, wait
+from kvproto.verify.testing.transport_contract import Ends, TransportContract
+from kvproto.verify.testing.transport_ends import LocalPeer, Rank, wait
 
 SIZE = 1 << 16
 #: several engines a process, which the real one does not have

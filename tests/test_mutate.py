@@ -15,13 +15,13 @@ import pytest
 from support.night import NIGHT, by_night
 
 from kvproto.errors import ArgumentError
-from kvproto.mutate import trial_log
-from kvproto.mutate.changes import CHANGES
-from kvproto.mutate.gate import run, survivors, table
-from kvproto.mutate.operators import mutants_of, mutated
-from kvproto.mutate.reach import Choice, Follower, Reached
-from kvproto.mutate.targets import Targets, every, load, sample
-from kvproto.mutate.trial import Trial
+from kvproto.verify.mutate import trial_log
+from kvproto.verify.mutate.changes import CHANGES
+from kvproto.verify.mutate.gate import run, survivors, table
+from kvproto.verify.mutate.operators import mutants_of, mutated
+from kvproto.verify.mutate.reach import Choice, Follower, Reached
+from kvproto.verify.mutate.targets import Targets, every, load, sample
+from kvproto.verify.mutate.trial import Trial
 
 ROOT = Path(__file__).parent.parent
 TEXT = '''

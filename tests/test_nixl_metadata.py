@@ -17,7 +17,7 @@ from kvproto.io.transports.endpoint import InstanceDescription, decode, encode
 from kvproto.io.transports.mooncake import _address
 from kvproto.io.transports.nixl_metadata import MAX_ADDRESS, MAX_SECTIONS, check, read, readable
 from kvproto.io.transports.ucx_address import FormError, checksum
-from kvproto.torture.nixl_samples import KEY, connection, field, metadata
+from kvproto.lab.torture.nixl_samples import KEY, connection, field, metadata
 
 NUMBER = struct.Struct("<Q").pack
 

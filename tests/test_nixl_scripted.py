@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 from support.nixl_library import Agent, Library
 
-pytest.register_assert_rewrite("kvproto.testing.transport_contract")
+pytest.register_assert_rewrite("kvproto.verify.testing.transport_contract")
 
 from kvproto.io.transports import nixl, nixl_stripes
 from kvproto.io.transports.base import (
@@ -42,9 +42,9 @@ from kvproto.io.transports.host_memory import SharedMemory
 from kvproto.io.transports.nixl import MAX_TAG, NixlTransport
 from kvproto.io.transports.nixl_stripes import StripedWrite
 from kvproto.io.transports.regions import bulk
-from kvproto.testing.transport_contract import Ends, TransportContract
-from kvproto.testing.transport_ends import LocalPeer, Rank, wait
-from kvproto.torture.nixl_samples import metadata
+from kvproto.lab.torture.nixl_samples import metadata
+from kvproto.verify.testing.transport_contract import Ends, TransportContract
+from kvproto.verify.testing.transport_ends import LocalPeer, Rank, wait
 
 SIZE = 4096
 KINDS = {

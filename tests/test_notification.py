@@ -17,8 +17,8 @@ from kvproto.protocol.codec import encode
 from kvproto.protocol.events import room_key
 from kvproto.protocol.messages import ChunkAck, StgNotify
 from kvproto.protocol.notification import MAX_NOTES, make_tag, read_tag
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 
 def layout(tp: int) -> Layout:

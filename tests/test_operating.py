@@ -22,23 +22,23 @@ from support.stories import layout
 from kvproto import MetricsExporter
 from kvproto.cli import COMMANDS, main
 from kvproto.cli.top_command import Ranks, ValueNumbers, read, screen
-from kvproto.engine import metrics, snapshots
-from kvproto.engine.durations import Durations
-from kvproto.engine.endpoint import Endpoint
-from kvproto.engine.grant_ages import GrantAges
-from kvproto.engine.metrics import METRICS, Measured, measure
+from kvproto.endpoint.endpoint import Endpoint
 from kvproto.fsm.vocabulary import State
 from kvproto.io.clock import ManualClock
 from kvproto.io.control.gate import CROWDING, HASTY, STRANGE, UNLISTED
 from kvproto.io.control.unread import ENDLESS
 from kvproto.layout.costs import NO_ROUTE
+from kvproto.metrics import metrics, snapshots
+from kvproto.metrics.metrics import METRICS, Measured, measure
+from kvproto.observe.durations import Durations
+from kvproto.observe.grant_ages import GrantAges
 from kvproto.protocol import states
 from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.ring import Ring
 from kvproto.protocol.states import DGrant
 from kvproto.protocol.timing import Timing
-from kvproto.testing import inside
-from kvproto.testing.pair import SMALL, Pair
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import SMALL, Pair
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "operating.md").read_text()

@@ -15,8 +15,8 @@ from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import AuxAck, ChunkAck
 from kvproto.protocol.states import Cause, DGrant
-from kvproto.rank.settings import Settings
-from kvproto.sim.world import Side, SimulatedWorld
+from kvproto.settings import Settings
+from kvproto.verify.sim.world import Side, SimulatedWorld
 
 ROOM, TOKENS = 100, GRID
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kvproto.engine import own_thread
-from kvproto.engine.own_thread import OwnThread
 from kvproto.errors import ArgumentError
+from kvproto.loop import own_thread
+from kvproto.loop.own_thread import OwnThread
 
 
 class ToldCollector:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from support.stories import layout
 
-from kvproto.engine.room import Room
 from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.states import Cause, DLink
-from kvproto.rank.settings import PREFILL_GROUP, Settings
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.room import Room
+from kvproto.settings import PREFILL_GROUP, Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 
 @pytest.fixture(params=[False, True], ids=["staged", "over pages"])

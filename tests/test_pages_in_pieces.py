@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from support.stories import layout
 
-from kvproto.engine.room import Status
 from kvproto.errors import ArgumentError
 from kvproto.protocol.states import Cause, PSend
-from kvproto.rank.settings import Settings
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.room import Status
+from kvproto.settings import Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 TOKENS, GRID, PAGE = 45, 8, 4
 

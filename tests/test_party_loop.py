@@ -8,13 +8,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from kvproto.engine import party_loop
-from kvproto.engine.party_loop import MAX_FRAME, PartyLoop
 from kvproto.fsm.codec import pack
 from kvproto.fsm.vocabulary import Effect, Report, Transmit
 from kvproto.io.clock import MonotonicClock
 from kvproto.io.control.control import Sent
 from kvproto.io.control.keys import MARK
+from kvproto.loop import party_loop
+from kvproto.loop.party_loop import MAX_FRAME, PartyLoop
 
 
 class Word(msgspec.Struct, tag="WORD", array_like=True, frozen=True):

@@ -17,9 +17,9 @@ import torch
 from kvproto import DecodeEndpoint, Layout, NixlTransport, Outcome, PrefillEndpoint, Room, Settings
 from kvproto.io.clock import ManualClock
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Route
-from kvproto.testing.pair import Pair
-from kvproto.testing.pools import noise
+from kvproto.settings import Route
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pools import noise
 
 LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
 GRID, CHUNK = 64, 64 * 2 * 2 * (32 + 16) * 2

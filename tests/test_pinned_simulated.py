@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
-from kvproto.bench import pinned_simulated as sim
-from kvproto.cli.bench_command import main
+from kvproto.lab.bench import pinned_simulated as sim
+from kvproto.lab.cli.bench_command import main
 from kvproto.layout.costs import PROFILES
 
 

@@ -19,8 +19,7 @@ from support import plain_decode_rank
 from support.plain_decode_rank import PlainDecodeRank
 from support.plain_description import describe
 
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Outcome, Room, Status
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.pool import Pool
 from kvproto.io.transports.base import Arrived
 from kvproto.io.transports.fabric import Fabric
@@ -28,8 +27,9 @@ from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
-from kvproto.testing.pools import noise
+from kvproto.room import Outcome, Room, Status
+from kvproto.settings import Settings
+from kvproto.verify.testing.pools import noise
 
 CHUNKS, GRID, PAGE = 20, 16, 16
 OURS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1, order="NHD")

@@ -24,8 +24,8 @@ from kvproto.io.kernels.pool import KernelError
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.placement import Placement, Strides
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import Route, Settings
-from kvproto.testing.access import inside
+from kvproto.settings import Route, Settings
+from kvproto.verify.testing.access import inside
 
 #: K and V told apart: in tensors of their own, in one, in one row; a tensor a layer, or one of all
 APART = [

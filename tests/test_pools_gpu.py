@@ -20,7 +20,7 @@ from kvproto.io.transports.cargo import FabricWrite
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.io.transports.regions import RegionTable
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)

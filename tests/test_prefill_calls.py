@@ -13,8 +13,7 @@ import msgspec
 import pytest
 from support.stories import layout
 
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Caller, Room
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import effects as do
@@ -22,9 +21,10 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import DECODE_GROUP
-from kvproto.testing import inside
-from kvproto.testing.pair import SMALL, Pair
+from kvproto.room import Caller, Room
+from kvproto.settings import DECODE_GROUP
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import SMALL, Pair
 
 GRID, TOKENS = 8, 45
 

@@ -13,17 +13,17 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.engine.pool_memory import LINKS
-from kvproto.engine.prefill_effects import NoRouteError, PrefillData
-from kvproto.engine.room_entry import NO_TABLE, RoomEntry
+from kvproto.data.pool_memory import LINKS
+from kvproto.data.prefill_data import NoRouteError, PrefillData
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.transports.base import MemoryRegion
 from kvproto.layout.costs import PROFILES
 from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
-from kvproto.testing.access import inside
-from kvproto.testing.pair import SMALL, Pair
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import SMALL, Pair
 
 GRID, ROOM = 16, 5
 GATHER = do.LaunchGather(ROOM, 0, 0, 1, 1, 0, 0, 1, 0, GRID)

@@ -10,8 +10,8 @@ import pytest
 from kvproto.io.transports.base import Busy, Fault, PeerId, PeerLost
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.testing.access import inside
-from kvproto.testing.handler_stage import HandlerStage
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.handler_stage import HandlerStage
 
 A, B = PeerId("a"), PeerId("b")
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from support.stories import layout
 
-from kvproto.engine.launches import LAUNCH_S, TOGETHER, Launches
-from kvproto.engine.prepared_launches import KEPT, PreparedLaunches, ReadyLaunch
-from kvproto.engine.room_entry import RoomEntry
+from kvproto.data.launches import LAUNCH_S, TOGETHER, Launches
+from kvproto.data.prepared_launches import KEPT, PreparedLaunches, ReadyLaunch
+from kvproto.data.room_entry import RoomEntry
 from kvproto.io.kernels.base import Done
 from kvproto.layout.plan import Plan
 from kvproto.protocol.effects import LaunchGather

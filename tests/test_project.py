@@ -19,10 +19,12 @@ EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 HEAVY = ("torch", "triton", "transformers", "zmq", "nixl", "nixl_cu12", "nixl_cu13", "mooncake", "numpy")
 # What may use them: sockets and devices, what puts them together for an engine, and what runs engines.
 WITH_SIDE_EFFECTS = (
-    "io", "engine", "demo", "bench", "testing", "torture", "layout/byte_runs_numpy.py", "cli/demo_command.py",
+    "io", "data", "endpoint", "loop", "metrics", "lab/demo", "lab/bench", "lab/torture", "verify/testing",
+    "verify/adapters/conformance.py", "layout/byte_runs_numpy.py", "lab/cli/demo_command.py",
     "adapters/geometry.py", "adapters/worker.py", "adapters/prefill_worker.py", "adapters/decode_worker.py",
     "adapters/vllm", "adapters/sglang",
-    "cli/simulate_command.py", "cli/explore_command.py", "cli/torture_command.py", "cli/fuzz_command.py",
+    "verify/cli/simulate_command.py", "verify/cli/explore_command.py", "lab/cli/torture_command.py",
+    "lab/cli/fuzz_command.py",
 )  # fmt: skip
 
 LOADED = """

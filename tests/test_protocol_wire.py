@@ -9,17 +9,17 @@ import re
 import msgspec
 import pytest
 
-from kvproto.draw.generated_docs import ROOT
-from kvproto.draw.message_exchanges import TALK
-from kvproto.draw.wire_tables import field_sentence
 from kvproto.fsm.codec import WireError
-from kvproto.fsm.trace.plain_json import hints
+from kvproto.fsm.plain_json import hints
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import MAX_FRAME, decode, encode
 from kvproto.protocol.digest import protocol_texts
 from kvproto.protocol.events import room_key
+from kvproto.verify.draw.generated_docs import ROOT
+from kvproto.verify.draw.message_exchanges import TALK
+from kvproto.verify.draw.wire_tables import field_sentence
 
 PAGE = (ROOT / "PROTOCOL.md").read_text()
 
@@ -129,7 +129,7 @@ def test_the_numbers_in_the_prose_are_those_of_the_code() -> None:
 def test_a_prefix_need_not_be_whole_pages_of_the_prefill_rank(prefix: int) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("zmq")
-    from kvproto.testing.pair import Pair
+    from kvproto.verify.testing.pair import Pair
 
     def layout(tp: int, page: int) -> Layout:
         return Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=page, tp=tp)

@@ -19,14 +19,11 @@ pytest.importorskip("z3")
 
 from kvproto import cli
 from kvproto.fsm.machine import Machine
-from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol import ring as real_ring
-from kvproto.protocol.invariants import CLAIMS
-from kvproto.protocol.invariants import rooms as between_rooms
 from kvproto.protocol.routes import decode_routes
 from kvproto.protocol.states import DGrant, DLink, DRoom, PLink, PRoom, PSend, PWrite
 from kvproto.protocol.tables import TABLES
@@ -37,10 +34,13 @@ from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.tables.prefill_write import one_fewer, prefill_write
 from kvproto.protocol.timing import Timing
-from kvproto.prove import ends, gate, keys, lease, ring, rooms
-from kvproto.prove.page import page
-from kvproto.prove.proof import PairProof, TableProver
-from kvproto.prove.runs import Proof, everything, prove
+from kvproto.verify.claims import CLAIMS
+from kvproto.verify.claims import rooms as between_rooms
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.prove import ends, gate, keys, lease, ring, rooms
+from kvproto.verify.prove.page import page
+from kvproto.verify.prove.proof import PairProof, TableProver
+from kvproto.verify.prove.runs import Proof, everything, prove
 
 ROOT = Path(__file__).parent.parent
 by_night_alone = pytest.mark.skipif(not NIGHT, reason="every guard: minutes (KVPROTO_NIGHT=1)")
@@ -139,7 +139,7 @@ def test_every_guard_breaks_a_proof_or_has_a_reason_not_to() -> None:
 
 @by_night_alone
 def test_every_reason_is_of_a_guard_that_breaks_none() -> None:
-    from kvproto.prove.reasons import UNBROKEN
+    from kvproto.verify.prove.reasons import UNBROKEN
 
     names = [verdict.name for verdict in gate.gate((), 2) if not verdict.breaks]
     assert [part for part in UNBROKEN if not any(part in name for name in names)] == []
@@ -376,7 +376,7 @@ def test_claims_are_true_of_values_as_they_run() -> None:
     claims = claims_of(decode_grant)
     machine, value, seen = Machine(decode_grant, Timing()), None, claims.ghost()
     value = machine.initial
-    from kvproto.fsm.claims import Step
+    from kvproto.verify.framework.claims import Step
 
     events = [
         ev.StagingRequested(7, 0, 0, 0b11), ev.SpaceReserved(7, 0, 1, 0, 0, 64), ev.StagingRequested(7, 0, 1, 0b11),
@@ -407,7 +407,7 @@ def test_the_command_tells_what_is_proved(capsys: pytest.CaptureFixture[str]) ->
 def test_the_command_tells_a_story_of_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     with TablePatch() as bench:
         bench.change(prefill_write, bench.rows(prefill_write, PWrite.IN_FLIGHT, ev.BatchCompleted, None), let=one_fewer)
-        from kvproto.prove import runs
+        from kvproto.verify.prove import runs
 
         runs._prover.cache_clear()
         assert cli.main(["prove", "prefill_write"]) == 1

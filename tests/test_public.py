@@ -17,8 +17,8 @@ from support.stories import layout
 import kvproto
 from kvproto.call_arguments import WrongTypeError
 from kvproto.errors import ArgumentError, EndpointError, KvprotoError, LinkError, MissingExtraError, NotFoundError
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 ROOT = Path(__file__).parent.parent
 #: how a search and a witness say what they have found: no caller meets them
@@ -216,7 +216,7 @@ def test_examples_and_readme_take_names_from_the_root() -> None:
 
 
 def test_a_trace_that_an_engine_saves_can_be_read(tmp_path: Path) -> None:
-    from kvproto.trace import load
+    from kvproto.verify.trace.stories import load
 
     with Pair(layout(1), layout(1), grid=8) as pair:
         room = pair.open(30)

@@ -12,7 +12,7 @@ from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 OURS, GRID, EARLY = layout(1), 16, 3
 PLAN = Plan(OURS, OURS, GRID)

@@ -21,7 +21,7 @@ from kvproto.protocol.states import PLink
 from kvproto.rank import prefill_links
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.prefill_links import NOWHERE
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 MODEL = Layout(layers=4, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
 COSTS = Costs(piece=1e-3, rate=1e6, piece_rate=2e6, launch=1e-2, copy=3e6)

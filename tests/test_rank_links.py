@@ -30,7 +30,7 @@ from kvproto.rank import base
 from kvproto.rank.base import LinkPeer, Rank, by_link, by_room
 from kvproto.rank.decode import DecodeRank, by_chunk
 from kvproto.rank.prefill import PrefillRank, by_send, by_write
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 ONE, TWO, GRID, TOKENS = layout(1), layout(2), 16, 32
 OWN, FIRST, SECOND = 9, 1, 2

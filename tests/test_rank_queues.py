@@ -27,9 +27,9 @@ from kvproto.rank.base import Rank
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.room_turns import digits
-from kvproto.rank.settings import Settings
 from kvproto.rank.slot_queue import SlotQueue
 from kvproto.rank.space_queue import SpaceQueue
+from kvproto.settings import Settings
 
 Key = tuple[int, int, int]
 

@@ -10,18 +10,18 @@ from support.stories import layout
 from test_rank_links import prefill
 
 from kvproto import Outcome, Room, Timer, Timing
-from kvproto.engine.logs import LONGEST
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.reasons import ABOUT, WORDS, reason
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.endpoint.reasons import ABOUT, WORDS, reason
 from kvproto.io.transports.fabric import Fabric
+from kvproto.observe.logs import LONGEST
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import QueueOverflowed, RoomFailed
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
-from kvproto.rank.settings import PREFILL_GROUP, Settings
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
-from kvproto.testing.pools import noise
+from kvproto.settings import PREFILL_GROUP, Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pools import noise
 
 
 @pytest.fixture

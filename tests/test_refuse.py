@@ -8,15 +8,15 @@ import pytest
 from support.stories import layout
 from test_foreign_groups import MINE, OTHER, ROOM, TOKENS, answers, prefill, say
 
-from kvproto.engine.room import Room, Status
 from kvproto.errors import ArgumentError
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import Settings
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.room import Room, Status
+from kvproto.settings import Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 OPEN, NO = msg.Open(TOKENS, 0), msg.Drained(Cause.DECLINED)
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import pytest
 from support.stories import layout
 
-from kvproto.draw.wire_tables import RELEASES
 from kvproto.fsm.timer_wheel import QUANTUM
 from kvproto.fsm.timing import Timer
 from kvproto.protocol import events as ev
-from kvproto.protocol import release_times as times
 from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
-from kvproto.sim.world import SimulatedWorld
+from kvproto.settings import Settings
+from kvproto.verify.claims import release_times as times
+from kvproto.verify.draw.wire_tables import RELEASES
+from kvproto.verify.sim.world import SimulatedWorld
 
 ROOM = room_key(7, 0)
 #: the defaults, and two in which another term of each maximum counts

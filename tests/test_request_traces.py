@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.bench.request_traces import TracedRequest, chosen, read_trace
 from kvproto.fsm.bounded_files import FileError
+from kvproto.lab.bench.request_traces import TracedRequest, chosen, read_trace
 
 EXCERPTS = Path(__file__).parents[1] / "examples" / "traces"
 MOONCAKE = (

@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.stories import layout
 
-from kvproto.engine.room_entry import (
+from kvproto.data.room_entry import (
     FEW,
     MARKS,
     NO_PAGES,

@@ -16,14 +16,14 @@ import torch
 from support.stories import layout
 
 from kvproto import DecodeEndpoint, PrefillEndpoint
-from kvproto.engine.endpoint import Endpoint
-from kvproto.engine.room import Outcome, Room
+from kvproto.endpoint.endpoint import Endpoint
 from kvproto.errors import ArgumentError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import Settings
-from kvproto.testing.pools import noise, tokens_of
+from kvproto.room import Outcome, Room
+from kvproto.settings import Settings
+from kvproto.verify.testing.pools import noise, tokens_of
 
 GRID, TOKENS, PAGES, PATIENCE_S = 8, 24, 16, 10.0
 SETTINGS = Settings(ring_bytes=1 << 16, slot_bytes=1 << 12)

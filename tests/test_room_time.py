@@ -9,7 +9,6 @@ import pytest
 from support import passing_time as steps
 from support.stories import layout
 
-from kvproto.engine.room import Room
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.io.clock import ManualClock
@@ -18,8 +17,9 @@ from kvproto.protocol.events import ROOM_CHUNK, TimerFired
 from kvproto.protocol.states import Cause, PRoom
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.timing import Timing
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.room import Room
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 BOOTSTRAP_S = Timing().bootstrap.period
 

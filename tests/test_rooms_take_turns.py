@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from support.stories import layout
 
-from kvproto.engine.launches import LAUNCH_S, Launches
-from kvproto.engine.room import Room
+from kvproto.data.launches import LAUNCH_S, Launches
 from kvproto.layout.plan import Plan
 from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.room_turns import RoomTurns
-from kvproto.rank.settings import Settings
 from kvproto.rank.slot_queue import SlotQueue
-from kvproto.testing.access import inside
-from kvproto.testing.stage import TIMING, EngineStage
+from kvproto.room import Room
+from kvproto.settings import Settings
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.stage import TIMING, EngineStage
 
 GRID, REGIONS, HUGE, SMALLS = 16, 16, 120, 4
 #: turns in which the huge room is alone: as many to begin as to be measured

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproto.engine.room import Room
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.layout.byte_runs import descriptors
@@ -29,9 +28,10 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.states import PSend
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
-from kvproto.testing.access import inside
-from kvproto.testing.pair import SMALL, Pair
+from kvproto.room import Room
+from kvproto.settings import Settings
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import SMALL, Pair
 
 LARGE = Layout(layers=32, heads=8, k_dim=128, v_dim=128, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
 STEP = Machine(prefill_send, Timing()).step

@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("nixl._api")
 
-from kvproto.bench.pipeline import BenchProcesses
-from kvproto.bench.pipeline_cases import Case
-from kvproto.bench.route import PAIRS, main
-from kvproto.rank.settings import Route
+from kvproto.lab.bench.pipeline import BenchProcesses
+from kvproto.lab.bench.pipeline_cases import Case
+from kvproto.lab.bench.route import PAIRS, main
+from kvproto.settings import Route
 
 #: through which route, whether pages lie in a row, and how it goes: host memory is written page by page cheaply
 WAYS: list[tuple[Route, bool, str]] = [

@@ -13,20 +13,20 @@ import pytest
 import torch
 from support.stories import layout
 
-from kvproto.engine.decode_effects import DecodeData
-from kvproto.engine.joint_launches import JointLaunches
-from kvproto.engine.pool_memory import costs_profile
-from kvproto.engine.prepared_launches import ReadyLaunch
-from kvproto.engine.prepared_writes import SMALL
-from kvproto.engine.room_entry import NO_TABLE, RoomEntry
+from kvproto.data.decode_data import DecodeData
+from kvproto.data.joint_launches import JointLaunches
+from kvproto.data.pool_memory import costs_profile
+from kvproto.data.prepared_launches import ReadyLaunch
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
+from kvproto.data.staged_writes import SMALL
 from kvproto.io.kernels.base import Done
 from kvproto.layout.plan import Plan, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesRsp, StgNotify
 from kvproto.protocol.notification import make_tag
-from kvproto.testing.access import inside
-from kvproto.testing.pair import Pair
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import Pair
 
 GRID, REGION, ROOM = 16, 256, 5
 

@@ -12,9 +12,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from support.small_scheduler import SmallDecode, SmallPrefill
 from support.stories import layout
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.testing.scheduler_machine import Scheduler, SchedulerMachine
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.verify.testing.scheduler_machine import Scheduler, SchedulerMachine
 
 PAGES = 16
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]

@@ -34,21 +34,21 @@ from examples.two_phase_commit.protocol import (
 )
 from examples.two_phase_commit.worlds import CHECKER, SCENES, Commit
 from kvproto.cli import main
-from kvproto.engine.party_loop import PartyLoop
 from kvproto.fsm.codec import pack
-from kvproto.fsm.frozen import PartyValue, freeze
-from kvproto.fsm.hypothesis_machine import world_machine
+from kvproto.fsm.records import lines
 from kvproto.fsm.routing import Routes
-from kvproto.fsm.scenario import Chances
-from kvproto.fsm.search import Result, run
-from kvproto.fsm.stage import Stage
-from kvproto.fsm.symmetry import renamed
 from kvproto.fsm.table import Table
-from kvproto.fsm.trace.records import lines
 from kvproto.fsm.vocabulary import Transmit
-from kvproto.fsm.world import World
-from kvproto.fsm.world_steps import Steps
-from kvproto.fsm.world_tale import _StorySearch
+from kvproto.loop.party_loop import PartyLoop
+from kvproto.verify.framework.frozen import PartyValue, freeze
+from kvproto.verify.framework.hypothesis_machine import world_machine
+from kvproto.verify.framework.scenario import Chances
+from kvproto.verify.framework.search import Result, run
+from kvproto.verify.framework.stage import Stage
+from kvproto.verify.framework.symmetry import renamed
+from kvproto.verify.framework.world import World
+from kvproto.verify.framework.world_steps import Steps
+from kvproto.verify.framework.world_tale import _StorySearch
 
 ROOT = Path(__file__).parent.parent
 TABLES = ["--tables", "examples.two_phase_commit.parties:PROTOCOL"]
@@ -96,7 +96,8 @@ def test_an_error_is_told_with_its_line(say: Say, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_name_that_leads_nowhere_is_told() -> None:
-    for place in ("nowhere", "examples.two_phase_commit.parties:NOTHING", "no.such.module:X", "kvproto.fsm.lint:lint"):
+    of_another_kind = "kvproto.verify.framework.lint:lint"
+    for place in ("nowhere", "examples.two_phase_commit.parties:NOTHING", "no.such.module:X", of_another_kind):
         with pytest.raises(SystemExit, match="2"):
             main(["lint", "--tables", place])
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kvproto.fsm.timing import Timer
 from kvproto.layout.costs import Costs
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import BOUNDS, Settings
+from kvproto.settings import BOUNDS, Settings
 
 
 @pytest.mark.parametrize("period", [0, 0.0, -1.0, math.nan, math.inf, -math.inf, True])

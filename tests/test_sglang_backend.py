@@ -21,15 +21,15 @@ from kvproto.adapters.sglang import install, manager, requests, tables
 from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, Rank, announce
 from kvproto.adapters.sglang.options import NAME, Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
-from kvproto.engine.room import Caller, Room
 from kvproto.errors import ArgumentError
-from kvproto.fsm.lint import lint
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import DECODE_GROUP, Settings
-from kvproto.testing.pair import Pair
+from kvproto.room import Caller, Room
+from kvproto.settings import DECODE_GROUP, Settings
+from kvproto.verify.framework.lint import lint
+from kvproto.verify.testing.pair import Pair
 
 SIDES = [(tables.sender, tables.POLL), (tables.receiver, tables.POLL_RECEIVER)]
 

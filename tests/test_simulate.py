@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kvproto.check.mutations import MUTANTS
-from kvproto.cli.simulate_command import main
-from kvproto.fsm.table_patching import TablePatch
-from kvproto.testing.simulation import FAULTS, Simulation
+from kvproto.verify.check.mutations import MUTANTS
+from kvproto.verify.cli.simulate_command import main
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.testing.simulation import FAULTS, Simulation
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def test_a_seed_is_a_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_another_process_sees_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-m", "kvproto.cli.simulate_command", "--rooms", "25", "--seed", "5", "--json"]
+    command = [sys.executable, "-m", "kvproto.verify.cli.simulate_command", "--rooms", "25", "--seed", "5", "--json"]
     told = subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": "7"}, capture_output=True, check=True).stdout
     assert json.loads(told)["digest"] == run(capsys, *command[3:-1])["digest"]
 

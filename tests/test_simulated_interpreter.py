@@ -15,8 +15,8 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
-from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP
+from kvproto.verify.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 
 ROOM, LINK, EPOCH = 7, 3, 55
 BODY = msg.Heartbeat()

@@ -16,9 +16,9 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause, DLink, PLink
-from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.sim.member import FaultChances, MessageUnderWay, PendingWork
-from kvproto.sim.world import SimulatedWorld
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.verify.sim.member import FaultChances, MessageUnderWay, PendingWork
+from kvproto.verify.sim.world import SimulatedWorld
 
 ROOM, TOKENS = 100, 20
 WRITE = do.PrepareWrite

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from support.stories import layout
 
-from kvproto.engine.room import Outcome, Room
 from kvproto.protocol.states import Cause
-from kvproto.testing.pair import Pair
+from kvproto.room import Outcome, Room
+from kvproto.verify.testing.pair import Pair
 
 PREFILL, DECODE = (f"00-{digit * 32}-{digit * 16}-01" for digit in "ad")
 MALFORMED = ("", "00-1", DECODE.upper(), DECODE + "-more", DECODE + "\n", "é" * 55, None)
@@ -140,7 +140,7 @@ def test_a_span_says_when_who_and_what_and_a_transfer_there_is_where_kv_was_prod
     exported: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kvproto import RoomSpans
-    from kvproto.engine import spans
+    from kvproto.endpoint import spans
 
     provider, memory = exported
     now = 1_000_000_000_000_000_000

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.engine import prepared_writes
-from kvproto.engine.prepared_writes import PreparedWrites, StagedWrite
+from kvproto.data import staged_writes as prepared_writes
+from kvproto.data.staged_writes import PreparedWrites, StagedWrite
 from kvproto.io.transports.base import PeerId, TransportError
 from kvproto.layout.plan import Plan, layers_of
 from kvproto.protocol import effects as do

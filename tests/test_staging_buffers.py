@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 import torch
 
-from kvproto.engine import staging_buffers
-from kvproto.engine.device_streams import DeviceStreams
-from kvproto.engine.staging_buffers import PARTS, Kind, Parts, Staging
+from kvproto.data import staging_buffers
+from kvproto.data.device_streams import DeviceStreams
+from kvproto.data.staging_buffers import PARTS, Kind, Parts, Staging
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels import base
 from kvproto.io.kernels.base import Events, Ticket
-from kvproto.testing.fake_device import FakeDevice, FakeEvent, FakeStream, SlowStreams
+from kvproto.verify.testing.fake_device import FakeDevice, FakeEvent, FakeStream, SlowStreams
 
 NBYTES, FIRST, LAST = 64, 8, 24
 ON_HOST = DeviceStreams(torch.device("cpu"))

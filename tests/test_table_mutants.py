@@ -16,13 +16,7 @@ from support.night import NIGHT, by_night
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import machine_for
 from kvproto.fsm.routing import Routes
-from kvproto.fsm.table_patching import TablePatch
 from kvproto.fsm.vocabulary import Event
-from kvproto.mutate import table_gate, verdict_log
-from kvproto.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
-from kvproto.mutate.commuting import PLACES, place_of, why_apart
-from kvproto.mutate.table_judges import EQUAL, Effort, TableVerdict, judge
-from kvproto.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, mutants, sample
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import BatchCompleted
 from kvproto.protocol.states import DGrant, PWrite
@@ -32,7 +26,13 @@ from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.protocol.timing import Timing
 from kvproto.rank import decode
 from kvproto.rank.base import Rank
-from kvproto.testing.simulation import FAULTS, Simulation
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.mutate import table_gate, verdict_log
+from kvproto.verify.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
+from kvproto.verify.mutate.commuting import PLACES, place_of, why_apart
+from kvproto.verify.mutate.table_judges import EQUAL, Effort, TableVerdict, judge
+from kvproto.verify.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, mutants, sample
+from kvproto.verify.testing.simulation import FAULTS, Simulation
 
 ROOT = Path(__file__).parent.parent
 EVERY = mutants()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from kvproto.engine.device_streams import DeviceStreams
-from kvproto.engine.room_entry import NO_TABLE, RoomEntry
-from kvproto.testing.fake_device import FakeDevice, SlowStreams
+from kvproto.data.device_streams import DeviceStreams
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
+from kvproto.verify.testing.fake_device import FakeDevice, SlowStreams
 
 
 def opened(lane: DeviceStreams, *pages: int) -> RoomEntry:

@@ -81,8 +81,10 @@ def test_a_time_lies_within_its_bounds(name: str) -> None:
 
 def test_times_that_depend_on_each_other_keep_their_order() -> None:
     from kvproto.adapters import prefill_worker
-    from kvproto.engine import connector, decode_endpoint, event_loop, launches
+    from kvproto.data import launches
+    from kvproto.endpoint import decode_endpoint
     from kvproto.io.control import gate, outbox, unread
+    from kvproto.loop import connector, event_loop
 
     timing = Timing()
     assert event_loop.FAST < event_loop.SLOW < event_loop.PASS_S < event_loop.LONGEST_WAIT

@@ -14,10 +14,10 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.settings import Settings
-from kvproto.sim.hardware import Queues
-from kvproto.sim.member import FaultChances, Side
-from kvproto.sim.timed import TimedInstance, TimedRank, TimedWorld
+from kvproto.settings import Settings
+from kvproto.verify.sim.hardware import Queues
+from kvproto.verify.sim.member import FaultChances, Side
+from kvproto.verify.sim.timed import TimedInstance, TimedRank, TimedWorld
 
 #: a launch takes 1 ms, a token of one head 1 us to copy and 10 us to send, a piece 1 us
 COSTS = Costs(piece=1e-6, rate=16 * 1e5, launch=1e-3, copy=16e6)

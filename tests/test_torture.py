@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from kvproto import cli
-from kvproto.cli import torture_command
 from kvproto.io.transports import BackendUnavailable
-from kvproto.torture import conduct
-from kvproto.torture.plan import SIZES, TortureSize, make_plan
-from kvproto.torture.result import TortureResult, slope
-from kvproto.torture.soak import FLAT_BYTES, soak
+from kvproto.lab.cli import torture_command
+from kvproto.lab.torture import conduct
+from kvproto.lab.torture.plan import SIZES, TortureSize, make_plan
+from kvproto.lab.torture.result import TortureResult, slope
+from kvproto.lab.torture.soak import FLAT_BYTES, soak
 
 #: eight processes, each of which loads torch, on a machine that may have other things to do
 pytestmark = pytest.mark.timeout(400)

@@ -13,10 +13,10 @@ pytest.importorskip("nixl._api")
 
 from kvproto.io.control.gate import STRANGE, UNLISTED
 from kvproto.io.control.keys import Keys
+from kvproto.lab.torture.attack import GROWN_MIB, AttackResult, _changed, attack, frames, keys_of
+from kvproto.lab.torture.report import attack_page
 from kvproto.protocol.codec import decode
 from kvproto.protocol.messages import Hello
-from kvproto.torture.attack import GROWN_MIB, AttackResult, _changed, attack, frames, keys_of
-from kvproto.torture.report import attack_page
 
 
 @pytest.mark.timeout(600)

@@ -8,14 +8,14 @@ import time
 import pytest
 import torch
 
-from kvproto.engine.room import Room
 from kvproto.io.kernels.base import Pool
+from kvproto.lab.torture.fleet import GRID, make_fleet
+from kvproto.lab.torture.kernels import TroubledKernels
+from kvproto.lab.torture.memory import RankMemory, room_bytes
+from kvproto.lab.torture.plan import SIZES, TortureRoom, Trouble, make_plan
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
-from kvproto.torture.fleet import GRID, make_fleet
-from kvproto.torture.kernels import TroubledKernels
-from kvproto.torture.memory import RankMemory, room_bytes
-from kvproto.torture.plan import SIZES, TortureRoom, Trouble, make_plan
+from kvproto.room import Room
 
 FLEET = make_fleet(random.Random(1))
 

@@ -10,10 +10,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvproto.torture import plan as plans
-from kvproto.torture.fleet import DECODE, DECODE_RANKS, GROUP_OF, NAMES, PREFILL, SKEW, WAYS
-from kvproto.torture.ledger import ways_of
-from kvproto.torture.plan import ON_RANKS, PROBES, SIZES, STRIKES, TROUBLES, TortureSize, make_plan
+from kvproto.lab.torture import plan as plans
+from kvproto.lab.torture.fleet import DECODE, DECODE_RANKS, GROUP_OF, NAMES, PREFILL, SKEW, WAYS
+from kvproto.lab.torture.ledger import ways_of
+from kvproto.lab.torture.plan import ON_RANKS, PROBES, SIZES, STRIKES, TROUBLES, TortureSize, make_plan
 
 seeds = st.integers(0, 1 << 40)
 sizes = st.builds(
@@ -36,7 +36,7 @@ def test_the_same_seed_is_the_same_run(seed: int, size: TortureSize) -> None:
 
 def test_the_same_seed_is_the_same_run_in_another_process() -> None:
     code = (
-        "import hashlib; from kvproto.torture.plan import SIZES, make_plan; p = make_plan(7, SIZES['short']);"
+        "import hashlib; from kvproto.lab.torture.plan import SIZES, make_plan; p = make_plan(7, SIZES['short']);"
         "print(hashlib.sha256(repr((p, [p.room(n) for n in range(200)])).encode()).hexdigest())"
     )
     said = {

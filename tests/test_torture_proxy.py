@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproto.demo.group import ParentPipe
 from kvproto.io.control.control import LOOPBACK, Control, Peer
-from kvproto.torture.plan import Strike, StrikeKind
-from kvproto.torture.proxy import Proxy
-from kvproto.torture.zmtp import GREETING, MessageCutter
+from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.torture.plan import Strike, StrikeKind
+from kvproto.lab.torture.proxy import Proxy
+from kvproto.lab.torture.zmtp import GREETING, MessageCutter
 
 CABLE = "D0", "P0"
 LONGEST_S = 15.0

@@ -7,13 +7,13 @@ import time
 import pytest
 from msgspec.structs import replace
 
+from kvproto.lab.torture.fleet import NAMES, SILENCE_S, WAYS, GroupWay
+from kvproto.lab.torture.ledger import HEARSAY_S, STARVED_S, RoomLedger, ways_of
+from kvproto.lab.torture.plan import SIZES, TROUBLES, TorturePlan, TortureRoom, Trouble, make_plan
+from kvproto.lab.torture.report import torture_page
+from kvproto.lab.torture.result import TortureResult, starvation
+from kvproto.lab.torture.verdicts import CAUSES, LOSSES, verdict
 from kvproto.protocol.states import Cause
-from kvproto.torture.fleet import NAMES, SILENCE_S, WAYS, GroupWay
-from kvproto.torture.ledger import HEARSAY_S, STARVED_S, RoomLedger, ways_of
-from kvproto.torture.plan import SIZES, TROUBLES, TorturePlan, TortureRoom, Trouble, make_plan
-from kvproto.torture.report import torture_page
-from kvproto.torture.result import TortureResult, starvation
-from kvproto.torture.verdicts import CAUSES, LOSSES, verdict
 
 PLAN = make_plan(3, SIZES["short"])
 WELL = ("NONE", "")

@@ -12,18 +12,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvproto.cli import main as kvproto_main
-from kvproto.cli.replay_command import main as replay_main
-from kvproto.cli.trace_command import main as trace_main
-from kvproto.draw.scenes import ROOM, SCENES, open_room
-from kvproto.draw.stage import GRID, SceneRanks, SceneStage
-from kvproto.fsm.draw.scene import Scene
-from kvproto.fsm.trace.plain_json import PlainError
+from kvproto.fsm.plain_json import PlainError
 from kvproto.fsm.vocabulary import Report
+from kvproto.observe.written import room_from
 from kvproto.protocol import messages as msg
 from kvproto.protocol.effects import AnnounceReleased, Transmit
 from kvproto.protocol.events import room_key
-from kvproto.rank.settings import Settings
-from kvproto.trace import (
+from kvproto.settings import Settings
+from kvproto.verify.cli.replay_command import main as replay_main
+from kvproto.verify.cli.trace_command import main as trace_main
+from kvproto.verify.draw.scenes import ROOM, SCENES, open_room
+from kvproto.verify.draw.stage import GRID, SceneRanks, SceneStage
+from kvproto.verify.framework.draw.scene import Scene
+from kvproto.verify.trace.rank_stories import TELLING
+from kvproto.verify.trace.stories import (
     HeardEntry,
     Log,
     SentEntry,
@@ -42,8 +44,6 @@ from kvproto.trace import (
     sequence,
     text,
 )
-from kvproto.trace.telling import TELLING
-from kvproto.trace.written import room_from
 
 EVENTS, EFFECTS, MESSAGES = TELLING.events, TELLING.effects, TELLING.messages
 plain, struct = TELLING.json.plain, TELLING.json.struct

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from examples.two_phase_commit.parties import WORDS
 from examples.two_phase_commit.worlds import SCENES as COMMIT_SCENES
-from kvproto.draw.scenes import ROOM, SCENES, open_room
-from kvproto.draw.stage import GRID, MESSAGE, SceneRanks, SceneStage
 from kvproto.fsm.copies import CopyNumbers
-from kvproto.fsm.draw.scene import Scene
-from kvproto.fsm.trace.merge import Moment
-from kvproto.fsm.trace.merge import merge as merge_any
+from kvproto.fsm.telling import Moment
 from kvproto.protocol import messages as msg
-from kvproto.trace import HeardEntry, Log, SentEntry, StepEntry, log_of, merge
-from kvproto.trace.telling import TELLING
+from kvproto.verify.draw.scenes import ROOM, SCENES, open_room
+from kvproto.verify.draw.stage import GRID, MESSAGE, SceneRanks, SceneStage
+from kvproto.verify.framework.draw.scene import Scene
+from kvproto.verify.framework.trace.merge import merge as merge_any
+from kvproto.verify.trace.rank_stories import TELLING
+from kvproto.verify.trace.stories import HeardEntry, Log, SentEntry, StepEntry, log_of, merge
 
 Told = dict[tuple[str, str, int, bool, int], list[float]]
 every_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
@@ -187,8 +187,8 @@ def test_both_ends_of_a_connection_give_a_copy_one_number() -> None:
     pytest.importorskip("torch")
     from support.stories import layout
 
-    from kvproto.testing.access import inside
-    from kvproto.testing.pair import Pair
+    from kvproto.verify.testing.access import inside
+    from kvproto.verify.testing.pair import Pair
 
     with Pair(layout(2), layout(1), grid=8) as pair:
         for tokens in (20, 9):
@@ -211,9 +211,9 @@ def test_an_engine_stage_knows_each_copy_that_it_has_harmed(seed: int) -> None:
     from support.stories import layout
 
     from kvproto.protocol.codec import decode
-    from kvproto.testing.access import inside
-    from kvproto.testing.simulated_control import NumberedFrame
-    from kvproto.testing.stage import EngineStage
+    from kvproto.verify.testing.access import inside
+    from kvproto.verify.testing.simulated_control import NumberedFrame
+    from kvproto.verify.testing.stage import EngineStage
 
     chance, stage = random.Random(seed), EngineStage(layout(1), layout(1), grid=8, sockets=False)
     harmed: dict[tuple[object, ...], str] = {}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproto.bench.request_traces import BLOCK, TracedRequest, chosen, read_trace
-from kvproto.bench.trace_engines import EngineModel, PrefixCache
-from kvproto.bench.trace_replay import Fleet, TraceReplay, figures, spread
-from kvproto.cli.bench_command import main
+from kvproto.lab.bench.request_traces import BLOCK, TracedRequest, chosen, read_trace
+from kvproto.lab.bench.trace_engines import EngineModel, PrefixCache
+from kvproto.lab.bench.trace_replay import Fleet, TraceReplay, figures, spread
+from kvproto.lab.cli.bench_command import main
 
 EXCERPTS = Path(__file__).parents[1] / "examples" / "traces"
 CONVERSATION = EXCERPTS / "mooncake_conversation.jsonl"

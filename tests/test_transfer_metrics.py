@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.engine.metrics import measure
 from kvproto.io.clock import ManualClock
-from kvproto.testing.pair import SMALL, Pair
+from kvproto.metrics.metrics import measure
+from kvproto.verify.testing.pair import SMALL, Pair
 
 #: tokens a chunk, and of a room: five chunks
 GRID, TOKENS = 8, 40

@@ -1,4 +1,4 @@
-"""What every backend promises, asked of each of them; the tests are `kvproto.testing.transport_contract`'s.
+"""What every backend promises, asked of each of them; the tests are `kvproto.verify.testing.transport_contract`'s.
 
 The writer is this process; the target is another one, except on the in-memory fabric.
 """
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from transport_peer import ProcessPeer, Rank, local_pair, make_or_skip
 
-pytest.register_assert_rewrite("kvproto.testing.transport_contract")
+pytest.register_assert_rewrite("kvproto.verify.testing.transport_contract")
 
 from kvproto.io.transports import nixl_stripes
-from kvproto.testing.transport_contract import Ends, TransportContract
+from kvproto.verify.testing.transport_contract import Ends, TransportContract
 
 
 class TestMemory(TransportContract):

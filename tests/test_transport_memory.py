@@ -32,7 +32,7 @@ from kvproto.io.transports.endpoint import RegionEntry
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.links import TransportLink
 from kvproto.io.transports.memory import MemoryTransport
-from kvproto.testing.handler_stage import CountedTransport
+from kvproto.verify.testing.handler_stage import CountedTransport
 
 SIZE = 4096
 

@@ -21,11 +21,11 @@ import numpy as np
 from support import plain_description
 from support.plain_description import HOST, OF_DEVICE, OF_HOST, describe, host, summed, understand
 
-from kvproto.draw.generated_docs import ROOT
 from kvproto.io.transports import device_maps, endpoint
 from kvproto.io.transports.base import BadEndpoint, MemoryRegion, PeerId
 from kvproto.io.transports.endpoint import InstanceDescription, RegionEntry, decode, encode
 from kvproto.io.transports.host_memory import HostMaps, SharedMemory, share
+from kvproto.verify.draw.generated_docs import ROOT
 
 PAGE = (ROOT / "PROTOCOL.md").read_text()
 ABOUT = PAGE.partition("### The transport's description\n")[2].partition("\n### ")[0]

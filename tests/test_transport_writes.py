@@ -14,7 +14,7 @@ from kvproto.io.transports.base import Arrived, Busy, Completed, Failed, Handle,
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.io.transports.regions import bulk
-from kvproto.testing.handler_stage import CountedTransport
+from kvproto.verify.testing.handler_stage import CountedTransport
 
 SIZE = 64
 

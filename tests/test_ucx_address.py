@@ -28,9 +28,9 @@ from kvproto.io.transports.ucx_address import (
     read_address,
     read_key,
 )
-from kvproto.torture import fuzz_nixl as in_children
-from kvproto.torture.fuzz_nixl import NAME, fuzz_nixl, ucx_parts
-from kvproto.torture.nixl_samples import ADDRESS_END, HOST, KEY, connection, metadata, transport
+from kvproto.lab.torture import fuzz_nixl as in_children
+from kvproto.lab.torture.fuzz_nixl import NAME, fuzz_nixl, ucx_parts
+from kvproto.lab.torture.nixl_samples import ADDRESS_END, HOST, KEY, connection, metadata, transport
 
 NEEDS_NIXL = pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason="nixl is not installed")
 #: where the first transport's attributes and the length of its address are in a sample

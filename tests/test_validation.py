@@ -13,10 +13,10 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.engine import validation
-from kvproto.engine.device_streams import DeviceStreams
-from kvproto.engine.room_entry import NO_PAGES, NO_TABLE, RoomEntry
-from kvproto.engine.validation import (
+from kvproto.data.device_streams import DeviceStreams
+from kvproto.data.room_entry import NO_PAGES, NO_TABLE, RoomEntry
+from kvproto.endpoint import validation
+from kvproto.endpoint.validation import (
     LONGEST_S,
     as_traceparent,
     check_pool,
@@ -40,8 +40,8 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, LayoutError
 from kvproto.protocol.codec import MAX_FRAME
 from kvproto.protocol.messages import MAX_LAYER_GROUPS, MAX_SECRET
-from kvproto.testing.fake_device import FakeDevice, SlowStreams
-from kvproto.testing.pools import noise
+from kvproto.verify.testing.fake_device import FakeDevice, SlowStreams
+from kvproto.verify.testing.pools import noise
 
 #: the first moment of 2020, in ns
 EPOCH_NS = 1_577_836_800 * 10**9

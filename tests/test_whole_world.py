@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace
 from support.night import NIGHT
 
-from kvproto.check.config import Budget
-from kvproto.check.configs import CONFIGS
-from kvproto.check.search import check
-from kvproto.draw.whole_worlds import CROSSINGS, searched
-from kvproto.protocol.invariants import CLAIMS
-from kvproto.protocol.invariants.open_lemmas import OPEN
+from kvproto.verify.check.config import Budget
+from kvproto.verify.check.configs import CONFIGS
+from kvproto.verify.check.search import check
+from kvproto.verify.claims import CLAIMS
+from kvproto.verify.claims.open_lemmas import OPEN
+from kvproto.verify.draw.whole_worlds import CROSSINGS, searched
 
 TOGETHER = ("ends", "rooms", "routes")
 
@@ -24,7 +24,7 @@ TOGETHER = ("ends", "rooms", "routes")
 def claimed(name: str) -> set[str]:
     """The names of all that is proved, or kept, by what has this name."""
     if name in TOGETHER:
-        module: ModuleType = import_module(f"kvproto.protocol.invariants.{name}")
+        module: ModuleType = import_module(f"kvproto.verify.claims.{name}")
         kept: tuple[Any, ...] = getattr(module, "INVARIANT", ())
         return {test.__name__ for test in (*kept, *(test for _, test in module.PROMISES))}
     for claims in CLAIMS:
@@ -32,7 +32,7 @@ def claimed(name: str) -> set[str]:
             waits = [claims.waits_] if claims.waits_ is not None else []
             return {claim.test.__name__ for claim in (*claims.invariant, *claims.promises_, *waits)}
     pytest.importorskip("z3")
-    return {title for _, title, _ in import_module(f"kvproto.prove.{name}").LEMMAS}
+    return {title for _, title, _ in import_module(f"kvproto.verify.prove.{name}").LEMMAS}
 
 
 @pytest.mark.parametrize("said", sorted({each for crossing in CROSSINGS for each in crossing.proved}))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from support.stories import layout
 
-from kvproto.engine.room import Room
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
@@ -20,9 +19,10 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause, PSend
 from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send, reads_withdrawn
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.room import Room
+from kvproto.settings import Settings
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 TOKENS, GRID = 45, 8
 

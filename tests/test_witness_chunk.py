@@ -14,9 +14,8 @@ from collections import Counter
 import pytest
 from support.night import NIGHT
 from support.witness import Rumoured, Spun, bare, changed, model, rumur, spin
-
-from kvproto.check.witness.chunk_search import ChunkSearchResult, explore
-from kvproto.check.witness.promela import FILES, FOLDER
+from witness.chunk_search import ChunkSearchResult, explore
+from witness.promela import FILES, FOLDER
 
 by_night_alone = pytest.mark.skipif(not NIGHT, reason="hundreds of thousands of states (KVPROTO_NIGHT=1)")
 TROUBLED = ("empty", "full", "small")

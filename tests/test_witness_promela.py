@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 from support.witness import spin
 from test_witness_chunk import agree_with_spin, world
+from witness.chunk import Tables
+from witness.chunk_search import explore
+from witness.promela import FILES, FOLDER, PromelaWorld, generate, stale
 
-from kvproto.check.witness.chunk import Tables
-from kvproto.check.witness.chunk_search import explore
-from kvproto.check.witness.promela import FILES, FOLDER, PromelaWorld, generate, stale
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_what_is_generated_is_fresh() -> None:
-    assert stale() == [], "run: python -m kvproto.check.witness.promela"
+    assert stale() == [], "run: python -m witness.promela"
     assert {path.stem for path in FOLDER.glob("*.pml")} == FILES.keys()
 
 

@@ -10,8 +10,8 @@ import pytest
 from support.night import NIGHT
 from support.rings import Stale
 from support.witness import changed, model, need, rumur
+from witness.ringworld import RingSearchResult, RingWorld, explore
 
-from kvproto.check.witness.ringworld import RingSearchResult, RingWorld, explore
 from kvproto.protocol.ring import Mark, Ring
 
 

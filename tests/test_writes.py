@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvproto.engine import writes
-from kvproto.engine.logs import Logs
-from kvproto.engine.prepared_writes import StagedWrite
-from kvproto.engine.writes import BUDGET, HOLD_S, TOGETHER, KernelBatch, RankWrites
+from kvproto.data import writes
+from kvproto.data.staged_writes import StagedWrite
+from kvproto.data.writes import BUDGET, HOLD_S, TOGETHER, KernelBatch, RankWrites
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.transports.base import Busy, Completed, Failed, Fault, Handle, PeerId
+from kvproto.observe.logs import Logs
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import StgNotify

@@ -11,14 +11,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
-from kvproto.engine.room import Room
 from kvproto.io.kernels.base import Ticket
 from kvproto.io.transports.base import Completed, Failed, Fault, Transport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import Settings
-from kvproto.testing.access import inside
-from kvproto.testing.pair import Pair
+from kvproto.room import Room
+from kvproto.settings import Settings
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import Pair
 
 LAYOUT = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
 ROOMS = 4

@@ -8,12 +8,12 @@ from typing import Any
 from demo_faults import drops_a_token
 from msgspec.structs import replace
 
-from kvproto.demo.group import ParentPipe
 from kvproto.io.kernels.torch import TorchKernels
+from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.torture.plan import TorturePlan
+from kvproto.lab.torture.rank import TortureRank
 from kvproto.protocol import effects as do
-from kvproto.testing import inside
-from kvproto.torture.plan import TorturePlan
-from kvproto.torture.rank import TortureRank
+from kvproto.verify.testing import inside
 
 EVERY = 9
 

@@ -1,4 +1,4 @@
-"""Ends of the project's own backends, by name; what they are made of is `kvproto.testing.transport_ends`."""
+"""Ends of the project's own backends, by name; what they are made of is `kvproto.verify.testing.transport_ends`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from kvproto.io.transports import BackendUnavailable, Transport
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
-from kvproto.testing import transport_ends
-from kvproto.testing.transport_ends import SIZE, LocalPeer, Rank, drain, failed, wait
+from kvproto.verify.testing import transport_ends
+from kvproto.verify.testing.transport_ends import SIZE, LocalPeer, Rank, drain, failed, wait
 
 __all__ = ["LocalPeer", "ProcessPeer", "Rank", "drain", "failed", "local_pair", "make", "make_or_skip", "wait"]
 

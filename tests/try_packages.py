@@ -29,10 +29,10 @@ TRIALS: dict[str, list[str] | str] = {
     "metrics": "from kvproto import MetricsExporter",
     "otel": "from kvproto import RoomSpans",
     "prove": ["prove", "decode_link"],
-    "plot": "import matplotlib, kvproto.bench",
+    "plot": "import matplotlib, kvproto.lab.bench",
     "bench": ["bench", "step", "--rooms", "60", "--quick", "--theirs", "0"],
     "demo": ["demo", "--help"],
-    "testing": "import kvproto.testing, hypothesis",
+    "testing": "import kvproto.verify.testing, hypothesis",
     "docs": "import sphinx, furo, myst_parser",
 }
 

@@ -17,10 +17,10 @@ from examples.others.sglang_staging import parties as sglang
 from examples.others.sglang_staging import worlds as sglang_worlds
 from examples.others.vllm_push import parties as vllm
 from examples.others.vllm_push import worlds as vllm_worlds
-from kvproto.fsm.scenario import Scenario
-from kvproto.fsm.search import Result
 from kvproto.fsm.table import Row, Table
-from kvproto.fsm.world_tale import WorldChecker
+from kvproto.verify.framework.scenario import Scenario
+from kvproto.verify.framework.search import Result
+from kvproto.verify.framework.world_tale import WorldChecker
 
 SGLANG = {
     "R1": "one of two decode ranks is not ready: the chunk is tried again as a whole, and the other is written again",

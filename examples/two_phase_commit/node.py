@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from examples.two_phase_commit.parties import WORDS, Participant, make
 from examples.two_phase_commit.protocol import COORDINATOR, Announce, Begun, Message, Recovered, WriteLog
-from kvproto.engine.party_loop import PartyLoop
 from kvproto.fsm.bounded_files import decoded, json_value, lines_of
-from kvproto.fsm.trace.records import save
+from kvproto.fsm.records import save
+from kvproto.loop.party_loop import PartyLoop
 
 #: seconds for which a party that is done still answers
 LINGER = 1.5

@@ -24,11 +24,11 @@ from examples.two_phase_commit.protocol import (
 from kvproto.fsm.codec import Body
 from kvproto.fsm.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.fsm.party import Member, MemberMessage
-from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.routing import Fact, Routes
-from kvproto.fsm.sources import Sources
+from kvproto.fsm.telling import Telling
 from kvproto.fsm.timing import NamedTimers
-from kvproto.fsm.trace.telling import Telling
+from kvproto.verify.framework.protocol import Protocol
+from kvproto.verify.framework.sources import Sources
 
 ALL = Prepare, Vote, Decision, Inquire
 #: a log that is never cut: a decision may be asked for at any time

@@ -26,16 +26,16 @@ from examples.two_phase_commit.protocol import (
     log_commit,
     tell_commit,
 )
-from kvproto.fsm.checker import PlantedBug
-from kvproto.fsm.draw.scene import Scene
-from kvproto.fsm.scenario import ApplicationCall, Chances, Scenario, View
-from kvproto.fsm.stage import Stage
-from kvproto.fsm.symmetry import Renaming
-from kvproto.fsm.table_patching import TablePatch
+from kvproto.fsm.records import Log
 from kvproto.fsm.timing import Timer
-from kvproto.fsm.trace.records import Log
 from kvproto.fsm.vocabulary import Effect
-from kvproto.fsm.world_tale import WorldChecker
+from kvproto.verify.framework.checker import PlantedBug
+from kvproto.verify.framework.draw.scene import Scene
+from kvproto.verify.framework.scenario import ApplicationCall, Chances, Scenario, View
+from kvproto.verify.framework.stage import Stage
+from kvproto.verify.framework.symmetry import Renaming
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.framework.world_tale import WorldChecker
 
 
 class Entry(msgspec.Struct, frozen=True, order=True):

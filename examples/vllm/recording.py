@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from kvproto.adapters.vllm.connector import KVProtoConnector
-from kvproto.engine.room import Outcome
+from kvproto.room import Outcome
 from vllm.distributed.parallel_state import get_tp_group
 
 

@@ -8,7 +8,7 @@ from kvproto.adapters.card import Card
 from kvproto.adapters.geometry import Geometry
 from kvproto.adapters.request_words import Announce, GiveUp, Load, Skip
 from kvproto.adapters.worker import Worker, room_of
-from kvproto.engine.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.errors import LinkError
 
 #: prefill instances that a decode rank knows; beyond it, it lets go of the one that was not asked for longest

@@ -8,7 +8,7 @@ from kvproto.adapters.card import group_of
 from kvproto.adapters.geometry import Geometry
 from kvproto.adapters.request_words import GiveBlocks, GiveUp, OpenRoom, Withdraw
 from kvproto.adapters.worker import Worker, room_of
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.protocol.states import Cause
 
 #: seconds that a withdrawal may take at most, and between two looks

@@ -9,29 +9,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from kvproto.adapters import request_events, request_words
 from kvproto.adapters.request_events import (
-    Allocated,
     AnnounceOrdered,
-    Arrived,
     BlocksOrdered,
-    CarryOut,
-    Finished,
-    FreeBlocks,
     GiveUpOrdered,
-    HandOver,
     LoadOrdered,
     OpenOrdered,
-    Preempted,
     PromiseOrdered,
     RankReported,
-    Renew,
-    Resume,
-    RoomEnded,
-    RoomReleased,
-    Scheduled,
     SkipOrdered,
-    TimerFired,
     Timing,
     WithdrawOrdered,
 )
@@ -43,7 +29,6 @@ from kvproto.adapters.request_words import (
     GiveUp,
     Load,
     OpenRoom,
-    Order,
     Promise,
     Received,
     Sent,
@@ -51,13 +36,8 @@ from kvproto.adapters.request_words import (
     Withdraw,
 )
 from kvproto.adapters.room_tables import decode_room, prefill_room
-from kvproto.fsm.codec import Body
-from kvproto.fsm.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.fsm.party import Member, MemberMessage
-from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.routing import Routes
-from kvproto.fsm.sources import Sources
-from kvproto.fsm.trace.telling import Telling
 
 Side = Literal["prefill", "decode"]
 TABLES = prefill_request, decode_request, prefill_room, decode_room
@@ -168,34 +148,3 @@ def _member(number: int, names: dict[int, str], table: Any, routes: Routes) -> M
 def everyone(ranks: int = 1) -> int:
     """The mask of so many ranks."""
     return (1 << ranks + 1) - 2
-
-
-def said() -> str:
-    """What a scheduler and its ranks must have in common."""
-    texts = DigestTexts()
-    routes = tuple(part for each in ROUTES for part in routes_say(each))
-    return digest({"messages": texts.part("messages", (Order, Sent, Received)), "routes": texts.part("routes", routes)}
-                  | {table.name: texts.part(table.name, table_says(table)) for table in TABLES})  # fmt: skip
-
-
-class RequestTelling(Telling):
-    """Stories are told of requests."""
-
-    party, subject = "party", "request"
-    sources = {  # noqa: RUF012
-        "engine": (Arrived, Scheduled, Preempted, Allocated, Finished), "endpoint": (RoomEnded, RoomReleased),
-        "timer": (TimerFired,),
-    }  # fmt: skip
-    told = (FreeBlocks, HandOver, Resume, CarryOut, Renew)
-    untold = frozenset({"body", "order"})
-
-
-TELLING = RequestTelling(TABLES, Timing, said, (request_events, request_words), Body)
-SOURCES = Sources(
-    TABLES, ROUTES, engine=(Arrived, Scheduled, Preempted, Allocated, Finished, RoomEnded, RoomReleased), answers={},
-    raised={}, states=(),
-)  # fmt: skip
-REQUESTS = Protocol(
-    name="requests", tables=TABLES, timing=Timing(), digest=said, sources=SOURCES,
-    telling="kvproto.adapters.request_parties:TELLING", checker="kvproto.adapters.request_worlds:CHECKER",
-)  # fmt: skip

@@ -30,10 +30,10 @@ from kvproto.adapters.request_words import (
     Received,
     Ticket,
 )
-from kvproto.engine.endpoint import Endpoint
-from kvproto.engine.room import Outcome, Room
+from kvproto.endpoint.endpoint import Endpoint
 from kvproto.errors import KvprotoError
 from kvproto.fsm.vocabulary import Effect, Report, Transmit
+from kvproto.room import Outcome, Room
 
 LOG = logging.getLogger("kvproto.adapters")
 E = TypeVar("E", bound=Endpoint)

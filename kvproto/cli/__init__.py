@@ -11,31 +11,17 @@ import sys
 
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import MEANINGS, WELL, WRONG, ended, run
+from kvproto.cli.wings import Commands, with_wings
 
-#: name -> (module, what it is for)
-COMMANDS: dict[str, tuple[str, str]] = {
-    "lint": ("kvproto.cli.lint_command", "errors in the tables, with file and line"),
-    "check": ("kvproto.cli.check_command", "search every interleaving of a small system for a broken property"),
-    "prove": ("kvproto.cli.prove_command", "the tables' properties by induction: any ranks, rooms, chunks and runs"),
-    "mutate": ("kvproto.cli.mutate_command", "change the code that runs, place by place: which test notices?"),
-    "draw": ("kvproto.cli.draw_command", "diagrams, tables and sequence charts, all made from the rows"),
-    "export": ("kvproto.cli.export_command", "the protocol as JSON, for other languages and tools"),
-    "trace": ("kvproto.cli.trace_command", "the story of a room across ranks: text, sequence chart, Perfetto"),
-    "replay": ("kvproto.cli.replay_command", "check a trace against the tables; show the first difference"),
-    "inspect": ("kvproto.cli.inspect_command", "a trace as one web page, to step through"),
-    "coverage": ("kvproto.cli.coverage_command", "what the checker, tests and real runs have seen of the tables"),
+#: name -> (module, what it is for): the commands of an installation without wings
+OWN: Commands = {
     "top": ("kvproto.cli.top_command", "running ranks on one screen, from their metrics"),
     "doctor": ("kvproto.cli.doctor", "which transports, devices and tools work here, and why not"),
     "keys": ("kvproto.cli.keys_command", "make a pair of keys for the control plane"),
-    "demo": ("kvproto.cli.demo_command", "move a real model's KV cache between processes"),
-    "torture": ("kvproto.cli.torture_command", "engines that are killed, stopped, cut off and given up, byte by byte"),
-    "fuzz": ("kvproto.cli.fuzz_command", "damaged input for everything that reads what others have written, counted"),
     "completion": ("kvproto.cli.completion_command", "a script for your shell: commands, options, choices"),
-    "bench": ("kvproto.cli.bench_command", "measure the step, the kernels and the transports"),
 }
-
-#: the extras that a command needs, where they are not the demonstration's
-EXTRAS = {"top": "metrics", "prove": "prove", "mutate": "test", "keys": "control", "fuzz": "nixl"}
+#: all commands, and the extras that a command needs, where they are not the demonstration's
+COMMANDS, EXTRAS = with_wings(OWN, {"top": "metrics", "keys": "control"})
 
 
 FIRST_MINUTE = """\

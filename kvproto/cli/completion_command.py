@@ -17,6 +17,7 @@ import msgspec
 
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
+from kvproto.cli.wings import commands_below
 from kvproto.errors import KvprotoError
 
 EPILOG = """\
@@ -85,12 +86,13 @@ def _option(action: argparse.Action) -> CompletedOption:
 def commands() -> list[CompletedCommand]:
     """Every command with what can follow it."""
     from kvproto.cli import COMMANDS
-    from kvproto.cli.bench_command import BENCHES
 
+    below = commands_below()
     found = []
     for name, (module, text) in COMMANDS.items():
-        found.append(CompletedCommand((name,), text, () if name == "bench" else _options(module)))
-    found += [CompletedCommand(("bench", name), text, _options(module)) for name, (module, text) in BENCHES.items()]
+        found.append(CompletedCommand((name,), text, () if name in below else _options(module)))
+    for upper, theirs in below.items():
+        found += [CompletedCommand((upper, name), text, _options(module)) for name, (module, text) in theirs.items()]
     return found
 
 

@@ -47,8 +47,8 @@ class Trial(msgspec.Struct, frozen=True):
 TRIALS: tuple[Trial, ...] = (
     Trial("core", "msgspec", "import msgspec; print(msgspec.__version__)", "pip install msgspec"),
     Trial("core", "tables", """
-from kvproto.fsm.lint import lint, lint_edge
-from kvproto.protocol.sources import SOURCES
+from kvproto.verify.framework.lint import lint, lint_edge
+from kvproto.verify.claims.sources import SOURCES
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 from kvproto.protocol.digest import tables_digest
@@ -96,7 +96,7 @@ import triton
 print(triton.__version__)
 """, "pip install triton (Linux); the torch kernels work without"),
     Trial("library", "transitions", "import transitions; print(transitions.__version__)",
-          "pip install transitions (for kvproto.fsm.draw.transitions_bridge)"),
+          "pip install transitions (for kvproto.verify.framework.draw.transitions_bridge)"),
     Trial("library", "hypothesis", "import hypothesis; print(hypothesis.__version__)",
           "pip install 'kvproto[testing]'"),
     Trial("library", "transformers", "import transformers; print(transformers.__version__)",

@@ -19,7 +19,7 @@ that even a fresh cache is staged unless it is tiny; over RDMA a page of 16 KiB 
 two kernels of staging can be saved.  A profile says which (`PROFILES`), and `Settings.costs` can say it better: measure
 with `kvproto bench route`.
 
-Where a peer's pages are mapped, as those of another process of the host can be (`kvproto.engine.mapped_pages`), one
+Where a peer's pages are mapped, as those of another process of the host can be (`kvproto.data.mapped_pages`), one
 kernel stores a chunk straight into them, in as many pieces as it likes: a piece costs nothing, and on two H200s such
 stores go at 367 GB/s where one large write goes at 390.  A room alone gains what gather and scatter take: 64 MiB takes
 0.58 ms (staged 0.76), 256 MiB 1.03 (1.16), and 1 GiB 3.26 (3.44).  Of several large rooms at once the ring carries

@@ -41,7 +41,7 @@ from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
 from kvproto.protocol.messages import VERSION, Hello, Message, Welcome
 from kvproto.protocol.routes import HeardMessage, LinkIs, SenderIs
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 #: facts as they count in `facts`, looked up once
 STRANGER, STALE, CURRENT = (fact * len(SenderIs) for fact in (LinkIs.STRANGER, LinkIs.STALE, LinkIs.CURRENT))

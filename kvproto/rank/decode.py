@@ -32,8 +32,8 @@ from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
 from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
 from kvproto.rank.room_turns import RoomTurns
-from kvproto.rank.settings import Settings
 from kvproto.rank.space_queue import ChunkKey, SpaceQueue
+from kvproto.settings import Settings
 
 #: looked up once
 CHUNKS = len(ChunkIs)

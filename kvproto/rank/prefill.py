@@ -23,7 +23,7 @@ from kvproto.protocol.tables.prefill_send import WRITTEN, PSendValue, prefill_se
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.rank.base import bits, by_room
 from kvproto.rank.prefill_queues import PrefillQueues
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 #: rooms that are looked at for what will be written next
 OLDEST: Final = 16

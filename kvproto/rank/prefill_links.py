@@ -33,7 +33,7 @@ from kvproto.protocol.states import PLink, PRoom
 from kvproto.protocol.tables.links import prefill_link
 from kvproto.protocol.tables.prefill_room import prefill_room, refused
 from kvproto.rank.base import LinkPeer, Rank, mask
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 EARLY = PRoom.AWAIT_ENGINE
 #: what shows the room's secret

@@ -23,8 +23,8 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.ring import usable
 from kvproto.rank.prefill_links import PrefillLinks
-from kvproto.rank.settings import Settings
 from kvproto.rank.slot_queue import SendKey, SlotQueue
+from kvproto.settings import Settings
 
 
 class PrefillQueues(PrefillLinks):

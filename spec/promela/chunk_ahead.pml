@@ -1,4 +1,4 @@
-/* Made from the tables by python -m kvproto.check.witness.promela: do not edit.
+/* Made from the tables by python -m witness.promela: do not edit.
    One chunk, two writers, one decode rank; the ring is ahead, and nothing fails.
    22 and 22 values of the writers, 46 of the decode rank; 539 rows. */
 

@@ -1,4 +1,4 @@
-/* Made from the tables by python -m kvproto.check.witness.promela: do not edit.
+/* Made from the tables by python -m witness.promela: do not edit.
    One chunk, two writers, one decode rank; the ring is small.
    11 and 11 values of the writers, 9 of the decode rank; 170 rows. */
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import Layout
-from kvproto.testing.access import inside
-from kvproto.testing.pools import noise
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pools import noise
 
 LAYOUT = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
 

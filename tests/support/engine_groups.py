@@ -16,15 +16,15 @@ from typing import Self
 import torch
 
 from kvproto.adapters.geometry import Shards
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Outcome, Room
-from kvproto.engine.staging_buffers import Kind
+from kvproto.data.staging_buffers import Kind
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
-from kvproto.rank.settings import Settings
-from kvproto.testing.access import inside
+from kvproto.room import Outcome, Room
+from kvproto.settings import Settings
+from kvproto.verify.testing.access import inside
 from support.engine_pools import HEADS, LAYERS, Cache, Form, fill, make, memory_of, table, truth
 
 ROOM, SETTINGS = Room(1), Settings(ring_bytes=1 << 20, slots=2)

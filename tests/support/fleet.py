@@ -23,8 +23,8 @@ from typing import Any
 from kvproto.fsm.timing import Timer
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
-from kvproto.testing import inside
+from kvproto.settings import Settings
+from kvproto.verify.testing import inside
 
 GRID, PAGE, PAGES = 32, 16, 48
 LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1)
@@ -50,10 +50,10 @@ class Member:
         os.environ["NIXL_LOG_LEVEL"] = "FATAL"
         import torch
 
-        from kvproto.engine.decode_endpoint import DecodeEndpoint
-        from kvproto.engine.prefill_endpoint import PrefillEndpoint
+        from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+        from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
         from kvproto.io.transports.nixl import NixlTransport
-        from kvproto.testing.pools import noise
+        from kvproto.verify.testing.pools import noise
 
         torch.set_num_threads(1)
         self.transport, group = NixlTransport(), GROUPS[name]
@@ -119,7 +119,7 @@ class Member:
         return sum(value.state.name == "UP" for value in inside(self.endpoint).rank.links.values())
 
     def open(self, room: int, tokens: int, pages: list[int], group: int) -> None:
-        from kvproto.engine.room import Room
+        from kvproto.room import Room
 
         if hasattr(self.endpoint, "connect"):
             self.endpoint.open(Room(room), tokens, pages, group=group)
@@ -128,7 +128,7 @@ class Member:
 
     def call(self, name: str, room: int, *args: object) -> object:
         """One of the engine's calls."""
-        from kvproto.engine.room import Room
+        from kvproto.room import Room
 
         return getattr(self.endpoint, name)(Room(room), *args)
 
@@ -149,7 +149,7 @@ class Member:
         """Decode: the KV of these pages is that of the prefill rank's pages."""
         import torch
 
-        from kvproto.testing.pools import noise, tokens_of
+        from kvproto.verify.testing.pools import noise, tokens_of
 
         source = tokens_of(noise(LAYOUT, 0, 2 * PAGES, 1), ours)
         found = tokens_of(self.endpoint.pool, theirs)
@@ -157,7 +157,7 @@ class Member:
 
     def held(self) -> dict[str, object]:
         """Everything that could leak."""
-        from kvproto.testing.holdings import holdings
+        from kvproto.verify.testing.holdings import holdings
 
         return holdings(self.endpoint)
 
@@ -165,7 +165,7 @@ class Member:
         return list(self.endpoint.reports())
 
     def explain(self, room: int) -> str:
-        from kvproto.engine.room import Room
+        from kvproto.room import Room
 
         return str(self.endpoint.explain(Room(room)))
 

@@ -1,6 +1,6 @@
 """Ranks of one process on several GPUs, beside an engine that never says which device is current.
 
-A process has one side. It is told what to make and what to do (`kvproto.bench.members`), and looks after every call
+A process has one side. It is told what to make and what to do (`kvproto.lab.bench.members`), and looks after every call
 whether its thread's current device is still the first. What a decode pool has to hold is known without the library:
 equal seeds give equal noise.
 """
@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Room
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.layout.sharding import Layout
-from kvproto.rank.settings import Settings
-from kvproto.testing.pools import noise, tokens_of
+from kvproto.room import Room
+from kvproto.settings import Settings
+from kvproto.verify.testing.pools import noise, tokens_of
 
 PAGES, TOKENS, GRID = 32, 96, 32
 LONGEST_S = 30.0

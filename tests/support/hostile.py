@@ -20,12 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
-from kvproto.check.config import GRID, Config
-from kvproto.check.node import LATE, NOW
-from kvproto.check.nodes_decode import DecodeNode
-from kvproto.check.nodes_prefill import PrefillNode
-from kvproto.check.sides import Side
-from kvproto.check.snapshot import Frozen, freeze_decode, freeze_prefill, thaw_decode, thaw_prefill
 from kvproto.fsm.driver import steps
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.plan import Plan, plan_between
@@ -35,7 +29,13 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import LinkEvent
 from kvproto.protocol.routes import P_SENDS
-from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP
+from kvproto.verify.check.config import GRID, Config
+from kvproto.verify.check.node import LATE, NOW
+from kvproto.verify.check.nodes_decode import DecodeNode
+from kvproto.verify.check.nodes_prefill import PrefillNode
+from kvproto.verify.check.sides import Side
+from kvproto.verify.check.snapshot import Frozen, freeze_decode, freeze_prefill, thaw_decode, thaw_prefill
 from support.hostile_menus import Make, Menu, answers_and_calls, made, menu, messages, well_formed, wider
 
 #: a group that no room belongs to, and the number of its link; and a link that there never was

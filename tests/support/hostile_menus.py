@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.check.config import GRID, Config
 from kvproto.fsm.codec import WireError
 from kvproto.fsm.vocabulary import Event
 from kvproto.layout.sharding import Layout
@@ -24,9 +23,10 @@ from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import Claim, EngineOpened, RoomOpened
 from kvproto.protocol.messages import AUX_CHUNK, VERSION, Hello, LinkBody, Message, Welcome
-from kvproto.protocol.sources import SOURCES
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.verify.check.config import GRID, Config
+from kvproto.verify.claims.sources import SOURCES
 
 Menu = dict[str, Sequence[Any]]
 #: makes the message or event, of the rank and the number of the link

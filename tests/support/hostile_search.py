@@ -17,19 +17,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kvproto.check.config import GRID
-from kvproto.check.node import LAST, MORE, NOW
-from kvproto.check.search import RankSearch
-from kvproto.check.snapshot import Frozen, plain
-from kvproto.check.state_encoding import DEAD
 from kvproto.fsm.vocabulary import Effect
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import Terms
 from kvproto.protocol.states import Cause
-from kvproto.rank.settings import DECODE_GROUP
-from kvproto.sim.world import Side, SimulatedWorld
+from kvproto.settings import DECODE_GROUP
+from kvproto.verify.check.config import GRID
+from kvproto.verify.check.node import LAST, MORE, NOW
+from kvproto.verify.check.search import RankSearch
+from kvproto.verify.check.snapshot import Frozen, plain
+from kvproto.verify.check.state_encoding import DEAD
+from kvproto.verify.sim.world import Side, SimulatedWorld
 from support.hostile import THEIR_LINK, Suspect, SuspectPrefill, Thing
 from support.stories import QUICK, chances
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from kvproto.check.config import Config
-from kvproto.check.snapshot import Frozen
-from kvproto.fsm.trace.coverage import Collector, Counted
-from kvproto.fsm.trace.coverage_report import lacking
-from kvproto.protocol.kv import KV
+from kvproto.verify.check.config import Config
+from kvproto.verify.check.snapshot import Frozen
+from kvproto.verify.claims.kv import KV
+from kvproto.verify.framework.trace.coverage import Collector, Counted
+from kvproto.verify.framework.trace.coverage_report import lacking
 from support.hostile import Suspect
 from support.hostile_search import HostileSearch, checked_values
 from support.night import by_night

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kvproto.io.transports.base import BadEndpoint
-from kvproto.torture.fuzz_nixl import LivePeer, Target, ucx_parts
+from kvproto.lab.torture.fuzz_nixl import LivePeer, Target, ucx_parts
 
 
 def main(checked: str, *names: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kvproto.torture.nixl_samples import Row, metadata
+from kvproto.lab.torture.nixl_samples import Row, metadata
 
 ERRORS = (
     "nixlRemoteDisconnectError", "nixlCancelledError", "nixlBackendError", "nixlUnknownError", "nixlNotFoundError",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from kvproto.io.clock import ManualClock
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 STEP_S, LONGEST_S = 0.5, 5.0
 #: turns in which nothing happens, a thousandth of a second apart, after which everything has arrived

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from kvproto.engine.endpoint import Endpoint
+from kvproto.endpoint.endpoint import Endpoint
 from kvproto.fsm.codec import WireError
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.io.control.control import Peer, Sent
@@ -24,8 +24,8 @@ from kvproto.protocol.messages import Message
 from kvproto.protocol.notification import read_tag
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.sim.interpreter import Interpreter, Surroundings, Untaken, Write, WriteKey
-from kvproto.testing.access import inside
+from kvproto.verify.sim.interpreter import Interpreter, Surroundings, Untaken, Write, WriteKey
+from kvproto.verify.testing.access import inside
 
 #: what has left, in order: a word, and what it is about
 Left = list[tuple[Any, ...]]

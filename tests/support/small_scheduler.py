@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.room import Room
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.room import Room
 
 STEP_TOKENS = 16
 

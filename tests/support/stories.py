@@ -13,8 +13,8 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
-from kvproto.sim.world import FaultChances, Side, SimulatedWorld
+from kvproto.settings import Settings
+from kvproto.verify.sim.world import FaultChances, Side, SimulatedWorld
 
 GRID, PAGE = 8, 4
 #: short, so that every timer ends in a story

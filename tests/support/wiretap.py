@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kvproto.engine.endpoint import Endpoint
+from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.control.control import Control, Peer, Sent
 from kvproto.protocol.codec import MAX_FRAME, encode
 from kvproto.protocol.messages import Heartbeat
-from kvproto.testing import inside
-from kvproto.testing.pair import Pair
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import Pair
 
 Frame = tuple[int, Peer, bytes]
 

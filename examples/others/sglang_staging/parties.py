@@ -60,11 +60,11 @@ from examples.others.sglang_staging.words import (
 from kvproto.fsm.codec import Body
 from kvproto.fsm.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.fsm.party import Member, MemberMessage
-from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
-from kvproto.fsm.trace.telling import Telling
+from kvproto.fsm.telling import Telling
 from kvproto.fsm.vocabulary import Transmit
+from kvproto.verify.framework.protocol import Protocol
 
 #: every interleaving that is known, and its mend
 KNOWN = tuple(f"R{number}" for number in range(1, 18))

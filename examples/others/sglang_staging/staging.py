@@ -57,8 +57,8 @@ from examples.others.sglang_staging.words import (
     W,
 )
 from kvproto.fsm.party import Member
-from kvproto.fsm.scenario import ApplicationCall, Chances, Scenario, View
 from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.verify.framework.scenario import ApplicationCall, Chances, Scenario, View
 
 PROPERTIES = ("S1", "S2", "S3", "S4", "S5", "S6", "S9", "S10", "S12", "L1")
 

@@ -14,8 +14,8 @@ from examples.others.sglang_staging.parties import KNOWN, PROTOCOL, RoomPlan
 from examples.others.sglang_staging.parties import MENDED as MENDED_PROTOCOL
 from examples.others.sglang_staging.prefill import Mends
 from examples.others.sglang_staging.staging import PROPERTIES, May, Staging
-from kvproto.fsm.scenario import Chances
-from kvproto.fsm.world_tale import WorldChecker
+from kvproto.verify.framework.scenario import Chances
+from kvproto.verify.framework.world_tale import WorldChecker
 
 __all__ = ["PROPERTIES"]
 

@@ -33,11 +33,11 @@ from examples.others.vllm_push.tables import (
 from kvproto.fsm.codec import Body
 from kvproto.fsm.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.fsm.party import Member, MemberMessage
-from kvproto.fsm.protocol import Protocol
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
-from kvproto.fsm.trace.telling import Telling
+from kvproto.fsm.telling import Telling
 from kvproto.fsm.vocabulary import Event
+from kvproto.verify.framework.protocol import Protocol
 
 #: rows of the inventory, and one that it does not have
 KNOWN = ("C1", "C3", "L1", "S2", "V5")

@@ -34,9 +34,9 @@ from examples.others.vllm_push.tables import (
     Wrote,
 )
 from kvproto.fsm.party import Member
-from kvproto.fsm.scenario import ApplicationCall, Chances, Scenario, View
 from kvproto.fsm.vocabulary import Effect, Event
-from kvproto.fsm.world_tale import WorldChecker
+from kvproto.verify.framework.scenario import ApplicationCall, Chances, Scenario, View
+from kvproto.verify.framework.world_tale import WorldChecker
 
 PROPERTIES = ("S1", "S4", "S12", "L1", "L3")
 LENGTH = 2

@@ -15,14 +15,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvproto.adapters.card import Card, group_of
-from kvproto.adapters.conformance import judged
+from kvproto.adapters.judging import judged
 from kvproto.adapters.sglang import tables as t
 from kvproto.adapters.sglang.bootstrap import Cards, Rank, announce
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.validation import new_incarnation
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.endpoint.validation import new_incarnation
 from kvproto.errors import LinkError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table

@@ -13,12 +13,12 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from kvproto.engine.room import Outcome
 from kvproto.errors import ArgumentError
 from kvproto.io.transports.base import Transport
 from kvproto.layout.sharding import DEFAULT_GRID_TOKENS
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Route, Settings
+from kvproto.room import Outcome
+from kvproto.settings import Route, Settings
 
 NAME = "KVPROTO_SGLANG"
 

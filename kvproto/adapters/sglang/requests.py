@@ -20,10 +20,10 @@ import torch
 from kvproto.adapters.card import Card
 from kvproto.adapters.sglang import tables as t
 from kvproto.adapters.sglang.manager import Manager, log
-from kvproto.engine.room import Caller, Outcome, Room
 from kvproto.errors import ArgumentError, KvprotoError
 from kvproto.fsm.table import Output
 from kvproto.fsm.vocabulary import Event, Report
+from kvproto.room import Caller, Outcome, Room
 
 
 def padded(tokens: int, *pages: int) -> int:

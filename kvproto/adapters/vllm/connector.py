@@ -17,7 +17,7 @@ if that has one), `secret` (hex).  It is answered with those for the decode inst
 (seconds that finished KV is kept for a decode instance that does not come), `wait` (of a prefill instance: seconds that
 a decode instance may wait for a request of which no forward has begun here), `ring_bytes`, `route`, `costs` and `trace`
 (as `Settings` has them), `bind` (where a prefill rank listens), `keys` (a secret file), `card` (a file in which a
-prefill instance leaves its card), `conformance` (whether ranks are judged as they run: `kvproto.adapters.conformance`).
+prefill instance leaves its card), `conformance` (whether ranks are judged as they run: `kvproto.adapters.judging`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from typing import Any
 
 from kvproto.adapters.card import Card
 from kvproto.adapters.request_words import Ticket
-from kvproto.engine.room import Room
-from kvproto.engine.validation import need_secret
+from kvproto.endpoint.validation import need_secret
+from kvproto.room import Room
 
 
 def ticket_of(params: dict[str, Any], tokens: int, *, produces: bool) -> Ticket:

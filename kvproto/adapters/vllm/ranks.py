@@ -22,19 +22,19 @@ from vllm.distributed.utils import get_pp_indices
 from vllm.model_executor.models.utils import extract_layer_index
 
 from kvproto.adapters.card import group_of
-from kvproto.adapters.conformance import judged
 from kvproto.adapters.decode_worker import DecodeWorker
 from kvproto.adapters.geometry import Geometry, Shards, geometry
+from kvproto.adapters.judging import judged
 from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.worker import Worker
-from kvproto.engine.decode_endpoint import DecodeEndpoint
-from kvproto.engine.prefill_endpoint import PrefillEndpoint
-from kvproto.engine.validation import new_incarnation
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.endpoint.validation import new_incarnation
 from kvproto.fsm.timing import Timer
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.timing import Timing
-from kvproto.rank.settings import Settings
+from kvproto.settings import Settings
 
 #: of a layer's tensor, as `adapters.geometry` names dimensions
 FORM = "BHNC"

@@ -14,8 +14,8 @@ from typing import Any
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 from vllm.v1.metrics.utils import create_metric_per_engine
 
-from kvproto.engine.room import Outcome
 from kvproto.protocol.states import Cause
+from kvproto.room import Outcome
 
 #: by name: what is added up of an endpoint's metrics
 COUNTED = {"bytes": ("bytes",), "posts": ("writes", "slices", "direct", "mapped")}

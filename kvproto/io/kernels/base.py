@@ -85,7 +85,7 @@ def check_call(
     digest: torch.Tensor | None,
 ) -> None:  # fmt: skip
     """The checks of every call: all that can be known without looking into device memory."""
-    near = table.get_device() == pool.place
+    near = table.get_device() == pool.gpu
     if table.dtype is not torch.int64 or table.dim() != 1 or not near or not table.is_contiguous():
         raise KernelError(
             f"the page table must be dense 1-D int64 on {pool.device}, "
@@ -105,7 +105,7 @@ def check_call(
             )
         if not buffer.is_contiguous():
             raise KernelError(f"a staged part must be dense; its stride is {buffer.stride(0)}")
-        if buffer.get_device() != pool.place and not buffer.is_pinned():
+        if buffer.get_device() != pool.gpu and not buffer.is_pinned():
             raise KernelError(f"staging on {buffer.device} is not reachable from a pool on {pool.device}")
     wrong = wrong_table(digest, cut.entries, pool) if digest is not None else None
     if wrong is not None:

@@ -80,7 +80,7 @@ class Batch:
 
     def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: KernelTuning, *, digests: bool) -> None:
         self.parts, self._layers = len(slices), max(part.layers for part in slices)
-        self._place, self._warps = pool.place, tuning.warps
+        self._place, self._warps = pool.gpu, tuning.warps
         dense = not digests and all(grain.head == grain.row for grain in pool.grains)
         group = gcd(*(part.heads for part in slices)) if dense else 1
         groups = [part.heads // group for part in slices]

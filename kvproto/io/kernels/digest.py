@@ -56,7 +56,7 @@ def read_table(table: torch.Tensor) -> list[int]:
 def wrong_table(table: torch.Tensor, wanted: int, pool: Pool) -> str | None:
     """What keeps a table from being one for so many entries; None if nothing does."""
     shape, dense = tuple(table.shape), table.is_contiguous()
-    if shape == (SPREAD, wanted) and dense and table.dtype is torch.int64 and table.get_device() == pool.place:
+    if shape == (SPREAD, wanted) and dense and table.dtype is torch.int64 and table.get_device() == pool.gpu:
         return None
     return (
         f"digests need a dense int64 table of shape {(SPREAD, wanted)} on {pool.device}, "

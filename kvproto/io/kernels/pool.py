@@ -82,7 +82,7 @@ class Pool:
         first = self.k[0]
         self.device, self.itemsize, self.layers = first.device, first.element_size(), len(k)
         self.dtype = first.dtype
-        self.place = first.get_device()
+        self.gpu = first.get_device()
         """The device's index, -1 for the CPU: quick to compare."""
         self.pages, self.page_size, self.heads = (first.shape[axis] for axis in self.axes[:3])
         if page_size is not None:

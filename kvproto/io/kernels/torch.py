@@ -84,7 +84,7 @@ class TorchKernels(Kernels):
                 entry += part.layers * part.heads
             if pool.device.type != "cuda":
                 return Done()
-            return self._events[pool.place].ticket(torch.cuda.current_stream(pool.device))  # the work is queued there
+            return self._events[pool.gpu].ticket(torch.cuda.current_stream(pool.device))  # the work is queued there
 
 
 def _places(pool: Pool, table: torch.Tensor, first: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:

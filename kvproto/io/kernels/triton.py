@@ -118,7 +118,7 @@ class TritonKernels:
 
     def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
         copies = [PagesAcross(each, pool.device, self._across) for each in crossings]
-        return DeviceCopy(partial(DeviceLaunch, self, pool.place), copies)
+        return DeviceCopy(partial(DeviceLaunch, self, pool.gpu), copies)
 
     def _make(self, pool: Pool, side: Side, cut: SliceCopy, *, digests: bool) -> list[Batch]:
         slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
@@ -174,7 +174,7 @@ class TritonKernels:
             copies.append(batch.bind(pages, first, tokens, ours, digests, cut.entries))
             at += batch.parts
             digests += 8 * batch.entries if digests else 0
-        return DeviceLaunch(self, pool.place, copies, (table, buffers, digest))
+        return DeviceLaunch(self, pool.gpu, copies, (table, buffers, digest))
 
     def join(self, launches: Sequence[Launch]) -> Launch | None:
         bound = [each for each in launches if isinstance(each, DeviceLaunch) and len(each.copies) == 1]

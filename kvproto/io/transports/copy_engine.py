@@ -1,6 +1,6 @@
 """Writes into host memory that a peer shares, carried by a device's copy engine instead of a processor.
 
-A staging buffer in pinned memory has a twin on the device, which kernels fill (`kvproto.engine.staging_buffers`).
+A staging buffer in pinned memory has a twin on the device, which kernels fill (`kvproto.data.staging_buffers`).
 What is written from such a region is taken from its twin (`lifts`): where a peer's ring is mapped into this process
 (`host_memory`) and page-locked here as well, an asynchronous copy carries it straight into the ring, at the rate of the
 bus; cores, which carry some 6 GB/s each from host to host, have nothing to do, and the thread that posts goes on.

@@ -1,0 +1,22 @@
+"""Makes an endpoint whose rank is judged while it runs, where the operator asks for it.
+
+The judge belongs to the verifying wing, which no engine process loads otherwise: so it is imported here by its name,
+and only when `conformance` is on.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TypeVar
+
+E = TypeVar("E")
+JUDGE = "kvproto.verify.adapters.conformance"
+
+
+def judged(make: Callable[[], E], *, wanted: bool) -> E:
+    """Make an endpoint; if `wanted`, its rank is followed, and each breach is logged as an error, once."""
+    if not wanted:
+        return make()
+    endpoint: E = importlib.import_module(JUDGE).judged(make)
+    return endpoint

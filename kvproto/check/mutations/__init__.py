@@ -1,8 +1,0 @@
-"""The mutants; importing this package enters them all."""
-
-from __future__ import annotations
-
-from kvproto.check.mutations import decode, groups, prefill, regions, sends, timed
-from kvproto.check.mutations.registry import MUTANTS
-
-__all__ = ["MUTANTS", "decode", "groups", "prefill", "regions", "sends", "timed"]

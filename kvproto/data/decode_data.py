@@ -1,0 +1,209 @@
+"""The decode rank's data: the ring's memory and scatters.
+
+The ring is region 0 of what the transport opens to prefill ranks, the pool's tensors are the regions after it
+(K of each layer, then V of each), which is what the layout's runs count on.  A part's notification comes with its
+write, where the transport can carry it (`protocol.notification`), or through the control plane.  A scatter is watched
+by its ticket; a copy on the CPU is over when it returns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+import torch
+
+from kvproto.data.device_streams import DeviceStreams
+from kvproto.data.joint_launches import JointLaunches
+from kvproto.data.launches import Launches
+from kvproto.data.pool_memory import costs_profile, open_memory, steps_back
+from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
+from kvproto.data.staged_writes import SMALL
+from kvproto.data.staging_buffers import Kind, Staging
+from kvproto.errors import Step
+from kvproto.fsm.codec import WireError
+from kvproto.io.kernels.base import Kernels, Pool, StagedPart, Ticket
+from kvproto.io.transports.base import Arrived, Transport
+from kvproto.layout.plan import Plan, layers_of
+from kvproto.loop.rank_loop import Loop
+from kvproto.observe.logs import named
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.notification import read_tag
+from kvproto.protocol.states import Cause
+from kvproto.rank.decode import DecodeRank
+
+
+class DecodeData:
+    """The ring and the scatters of one rank."""
+
+    def __init__(
+        self, loop: Loop, rank: DecodeRank, pool: Pool, kernels: Kernels, transport: Transport,
+        entries: dict[int, RoomEntry], staging: Kind = "device",
+        undo: list[Step] | None = None,
+    ) -> None:  # fmt: skip
+        """The ring's size comes from the rank's settings; `undo`: what is to be done if its endpoint cannot be made."""
+        self.loop, self.rank, self.pool, self.kernels, self.transport, self.entries = (
+            loop, rank, pool, kernels, transport, entries,
+        )  # fmt: skip
+        self.lane = DeviceStreams(pool.device)
+        if self.lane.stream is not None:
+            loop.bulk.append(self.lane)
+        self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
+        self.memory = open_memory(
+            transport, self.ring.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
+        )
+        if undo is not None:
+            undo += steps_back(transport, self.memory.regions)
+        rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
+        self.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
+        #: by prefill group: who writes what to whom
+        self.plans: dict[int, Plan] = {}
+        self.scatters: dict[tuple[int, int], Ticket] = {}
+        stream = self.lane.stream
+        self.together = JointLaunches[do.LaunchScatter](kernels, stream, self._went)
+        self.launches = Launches(loop, entries, (lambda _: True) if stream is not None else None, self.together.go)
+        self.prepared = PreparedLaunches[do.LaunchScatter, Plan](self._bind)
+        self.small = SMALL
+        #: regions given when it was last looked what will be scattered, and what of it is not made ready yet
+        self._granted, self._foreseen = self.rank.ring.next_grant, deque[do.LaunchScatter]()
+        #: links whose call has left, and is not answered; and whether kernels for a new group take their time
+        self.calling: set[int] = set()
+        self.compiles = torch.device(pool.device).type != "cpu"
+        self.stats = {"scatters": 0}
+        #: bytes of KV in the pages, by the route on which they came
+        self.moved = {"staged": 0, "pages": 0}
+        loop.handlers |= {do.LaunchScatter: self._ask_scatter, do.TransmitPages: self._send_pages}
+        loop.sources.append(self)
+
+    # ---------------------------------------------------------------------------------------- as a source
+    def adopt(self) -> None:
+        """The calling thread is the loop's."""
+        self.transport.adopt()
+
+    def busy(self) -> bool:
+        """A scatter is in flight, or a prefill rank may be writing or wiring up, which needs our polls."""
+        caps = self.transport.caps
+        expecting = (bool(self.rank.grants) and (caps.needs_target_progress or caps.native_notify)) or (
+            caps.needs_target_progress and bool(self.calling)
+        )
+        return bool(self.scatters) or expecting or self.transport.busy()
+
+    def poll(self) -> bool:
+        """What has arrived, finished scatters; and the transport's own progress."""
+        news = self.transport.poll()
+        for event in news:
+            if isinstance(event, Arrived):
+                self._arrived(event.tag)
+        if not self.scatters:
+            return bool(news) or (self.lane.stream is not None and self._foresee())
+        done = [key for key, ticket in self.scatters.items() if self._scattered(key, ticket)]
+        for key in done:
+            del self.scatters[key]
+        return bool(news or done)
+
+    def close(self) -> None:
+        """End the transport."""
+        self.transport.close()
+
+    def _arrived(self, tag: bytes) -> None:
+        try:
+            writer, notes = read_tag(tag)
+        except WireError as error:
+            self.loop.counts["malformed notes"] += 1
+            self.loop.logs.frame("note", str(error))
+            return
+        link = self.rank.link_of.get(writer, 0)
+        for epoch, room, body in notes:
+            self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now, b"", 0))
+
+    # ------------------------------------------------------------------------------------------- effects
+    def _ask_scatter(self, effect: do.LaunchScatter) -> None:
+        self.launches.ask(effect.room, partial(self._scatter, effect), large=effect in self.prepared.kept)
+
+    def _foresee(self) -> bool:
+        """On a device, while nothing moves, make the scatter ready of a large region that was granted; one a pass."""
+        if self._granted != self.rank.ring.next_grant:
+            self._foreseen += self.rank.foreseen(self._granted)
+            self._granted = self.rank.ring.next_grant
+        if not self._foreseen:
+            return False
+        soon = self._foreseen.popleft()
+        plan, group = self.plans.get(soon.group), soon.chunk % soon.layer_groups
+        if plan is not None and plan.grant_bytes(self.rank.index, soon.tokens, group, soon.layer_groups) > self.small:
+            self.prepared.ready(soon, self.entries.get(soon.room), plan)
+        return True
+
+    def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
+        if entry.table is NO_TABLE:
+            self.lane.place_all()
+        tokens, groups, index = effect.tokens, effect.layer_groups, self.rank.index
+        group, parts = effect.chunk % groups, list[StagedPart]()
+        for share in plan.writers(index):
+            if effect.writers >> share.writer & 1:
+                start = effect.offset + plan.part_offset(index, share.writer, tokens, group, groups)
+                part = layers_of(share, group, groups)
+                parts.append((part, self.ring.parts[start, plan.part_bytes(part, tokens)]))
+        end = effect.offset + plan.grant_bytes(index, tokens, group, groups)
+        launch = self.kernels.bind("scatter", self.pool, entry.table, effect.first, tokens, parts)
+        return ReadyLaunch(entry, plan, launch, effect.offset, end, 0)
+
+    def _scatter(self, effect: do.LaunchScatter) -> None:
+        try:
+            entry = self.entries[effect.room]
+            made = self.prepared.take(effect, entry, self.plans[effect.group])
+            self.lane.await_table(entry)
+            if self.ring.twins:
+                self.ring.bring(made.first, made.end)
+        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+            self._scatter_failed((effect.room, effect.chunk), error)
+            return
+        self.together.ask(effect, made, None, small=made.end - made.first <= self.small)
+
+    def _went(self, effect: do.LaunchScatter, made: ReadyLaunch, ticket: Ticket | Exception, _alone: bool) -> None:  # noqa: FBT001
+        key = effect.room, effect.chunk
+        if isinstance(ticket, Exception):
+            self._scatter_failed(key, ticket)
+            return
+        self.stats["scatters"] += 1
+        self._count(effect, made.entry)
+        if not self._scattered(key, ticket):
+            self.scatters[key] = ticket
+
+    def _count(self, effect: do.LaunchScatter, entry: RoomEntry) -> None:
+        plan, index, groups = self.plans[effect.group], self.rank.index, effect.layer_groups
+        shares = [share for share in plan.writers(index) if effect.writers >> share.writer & 1]
+        parts = [layers_of(share, effect.chunk % groups, groups) for share in shares]
+        nbytes = sum(plan.part_bytes(part, effect.tokens) for part in parts)
+        entry.staged += nbytes
+        self.moved["staged"] += nbytes
+
+    def arrived(self, entry: RoomEntry) -> None:
+        """Count what of a room that has succeeded did not come through the ring: it was written into the pages."""
+        assert entry.carried is not None
+        plan, prefix = entry.carried
+        whole = sum(plan.part_bytes(share, entry.tokens - prefix) for share in plan.writers(self.rank.index))
+        self.moved["pages"] += whole - entry.staged
+
+    def _scattered(self, key: tuple[int, int], ticket: Ticket) -> bool:
+        try:
+            if not ticket.done():
+                return False
+        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+            self._scatter_failed(key, error)
+        else:
+            self.loop.raise_event(ev.Scattered(*key))
+        return True
+
+    def _scatter_failed(self, key: tuple[int, int], error: Exception) -> None:
+        self.loop.logs.part("scatter", key, Cause.KERNEL_FAILED, named(error))
+        self.loop.raise_event(ev.ScatterFailed(*key))
+
+    def _send_pages(self, effect: do.TransmitPages) -> None:
+        entry, size = self.entries[effect.room], self.rank.layout.page_size
+        first, end = effect.first, effect.first + effect.tokens
+        pages = entry.pages[first // size : -(-end // size)]
+        body = msg.PagesRsp(effect.chunk, pages.astype("<u4").tobytes(), effect.asked)
+        self.loop.connections.send(effect.link, effect.epoch, effect.room, body)

@@ -1,0 +1,162 @@
+"""A rank's own streams on its GPU.
+
+Gathers and scatters go on a stream of their own, so that they wait for the forward that produces the KV and for
+nothing else, and the forward not for them. Stores into a peer's pages have one that waits for no forward: they are
+launched when their KV is there, the peer counts on their end, and a gather before them may wait for a forward that
+hangs. Page tables are sent on a third one: an engine may open a room at any
+time, and a copy from ordinary memory waits for its stream, which may be waiting for a forward.  The tables of rooms
+that were opened in one pass of the loop are one copy (`put_off`, `run`), unless one is needed before.
+
+What is ordered by whom: a gather waits for the event that came with `produced`; every launch that is the first to
+read a table waits for the table; an engine that reads pages after `finished` needs nothing, the scatter is over.
+
+On the CPU there are no streams, and copies are over when they return.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kvproto.data.room_entry import NO_TABLE, HostPages, RoomEntry
+from kvproto.io.kernels.current_device import use_device
+
+new_stream: Callable[..., Any] = torch.cuda.Stream
+
+
+class CurrentStream:
+    """Make a stream current for a block, as `torch.cuda.stream` does, at a fifth of its cost where the device is."""
+
+    __slots__ = ("_before", "_device", "_index", "_stream")
+
+    def __init__(self, stream: Any, index: int) -> None:
+        """`index` of the stream's device."""
+        self._stream, self._index = stream, index
+
+    def __enter__(self) -> None:
+        self._device = use_device(self._index)
+        self._device.__enter__()
+        self._before = torch.cuda.current_stream(self._index)
+        torch.cuda.set_stream(self._stream)
+
+    def __exit__(self, *_: object) -> None:
+        torch.cuda.set_stream(self._before)
+        self._device.__exit__(None, None, None)
+
+
+class DeviceStreams:
+    """The streams of one rank. `stream` is for the data, `stores` for what goes into peers' pages (None on the CPU)."""
+
+    def __init__(self, device: torch.device) -> None:
+        """`device`: where the rank's pool is."""
+        self.device = device
+        self.stream: Any = None
+        self.stores: Any = None
+        self._tables: Any = None
+        #: rooms whose tables are not on their way yet
+        self.unplaced: deque[RoomEntry] = deque()
+        self._placing = Lock()
+        self._awaited: Any = None
+        #: the event of the table that was sent last, and of the one that the stores are behind
+        self._sent: Any = None
+        self._stored: Any = None
+        #: the device's number
+        self.index = device.index or 0
+        if device.type == "cuda":
+            urgent = -1  # a chunk is small beside a forward, and a peer waits for it
+            self.stream = new_stream(device, priority=urgent)
+            self.stores = new_stream(device, priority=urgent)
+            self._tables = new_stream(device)
+
+    def place(self, pages: npt.NDArray[Any]) -> tuple[torch.Tensor, Any]:
+        """A host table on the device, and the event after which it is there (None: now).  Any thread."""
+        table = torch.from_numpy(pages)
+        if self.stream is None:
+            return table, None
+        with CurrentStream(self._tables, self.index):
+            placed = table.to(self.device, non_blocking=True)
+            event = self._mark_sent()
+        placed.record_stream(self.stream)
+        placed.record_stream(self.stores)
+        return placed, event
+
+    def _mark_sent(self) -> Any:
+        """The event after which the table is there whose copy was queued just now."""
+        event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(self._tables)
+        self._sent = event
+        return event
+
+    def extend(self, entry: RoomEntry, more: HostPages) -> Any:
+        """Put more pages at the table's end; the event after which they are on the device (None: now).
+
+        From one thread of the engine's at a time, and never what was given already: a launch may be reading that.
+        """
+        if not len(more):
+            return None
+        at, entry.given = entry.given, entry.given + len(more)
+        if self.stream is None:
+            entry.pages[at : entry.given] = more
+            return None
+        with self._placing:
+            entry.pages[at : entry.given] = more
+            if entry.table is NO_TABLE:  # they go with the others
+                return None
+        with CurrentStream(self._tables, self.index):
+            entry.table[at : entry.given].copy_(torch.from_numpy(more), non_blocking=True)
+            return self._mark_sent()
+
+    def put_off(self, entry: RoomEntry) -> None:
+        """Have the room's table, whose pages are all given, on the device with others; any thread."""
+        if self.stream is None:
+            entry.table = torch.from_numpy(entry.pages)
+        else:
+            self.unplaced.append(entry)
+
+    def place_all(self) -> None:
+        """Put the tables on the device that were put off: as one copy, which costs what one of them would."""
+        with self._placing:
+            entries = [self.unplaced.popleft() for _ in range(len(self.unplaced))]
+            if not entries:
+                return
+            pages = np.concatenate([entry.pages for entry in entries]) if len(entries) > 1 else entries[0].pages
+            whole, event = self.place(pages)
+            end = 0
+            for entry in entries:
+                first, end = end, end + len(entry.pages)
+                entry.placed = event  # first: another thread may copy the two
+                entry.table = whole[first:end]
+
+    def run(self) -> bool:
+        """Put them there at the end of each pass of the loop; whether there were any."""
+        if not self.unplaced:
+            return False
+        self.place_all()
+        return True
+
+    def __len__(self) -> int:
+        """Rooms whose tables are not on their way."""
+        return len(self.unplaced)
+
+    def await_table(self, entry: RoomEntry) -> None:
+        """What is launched next reads the room's table: have it wait, if the table is still on its way."""
+        placed, entry.placed = entry.placed, None
+        if placed is not None and placed is not self._awaited:  # else the stream is behind it already
+            if not placed.query():
+                self.stream.wait_event(placed)
+            self._awaited = placed
+
+    def await_tables(self) -> None:
+        """What is stored next reads tables: have it wait for those that are on their way."""
+        sent = self._sent
+        if sent is self._stored:
+            return
+        if not self._tables.query():  # all of them: two threads may have sent theirs and said so in the other order
+            self.stores.wait_stream(self._tables)
+        self._stored = sent

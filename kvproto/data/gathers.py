@@ -1,0 +1,161 @@
+"""The prefill rank's gathers: from the pool's pages into staging slots.
+
+All go to one stream, so they end in the order in which they were launched and only the oldest has to be asked.
+They are launched with rooms in turn (`launches`), large ones one by one and small ones of a device together
+(`joint_launches`), and after each launch the oldest is asked again: a launch takes the host as long as a small gather
+takes the device.  Meanwhile its write is made ready, unless it is small and not alone: small writes of one moment are
+posted as one (`writes`), and that one is not known yet.  A device has `AHEAD`
+gathers to do, of small ones `TOGETHER`; more at once would have the write of the first wait until all are launched.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from kvproto.data.joint_launches import JointLaunches
+from kvproto.data.launches import TOGETHER, Launches
+from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
+from kvproto.data.staged_writes import SMALL
+from kvproto.data.staging_buffers import Staging
+from kvproto.io.kernels.base import Kernels, Pool, Ticket
+from kvproto.layout.plan import Share
+from kvproto.loop.rank_loop import Loop
+from kvproto.observe.logs import named
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import Cause
+
+Key = tuple[int, int, int]
+#: what a gather is of the pool, anything, and its bytes
+Shape = tuple[Share, int, int]
+#: gathers that a device is given before the first of them has ended
+AHEAD = 2
+
+
+def _anywhere(effect: do.LaunchGather) -> do.LaunchGather:
+    """The gather without the region of its write, which is granted only when the KV is there."""
+    return replace(effect, offset=0, grant=0)
+
+
+class Gathers:
+    """Gathers of one rank; a source of the loop through its owner, which polls it."""
+
+    def __init__(
+        self, loop: Loop, pool: Pool, kernels: Kernels, entries: dict[int, RoomEntry], staging: Staging,
+        slot_bytes: int, shape_of: Callable[[do.LaunchGather], Shape],
+        meanwhile: Callable[[do.LaunchGather], None],
+    ) -> None:  # fmt: skip
+        """`shape_of` a gather: what it is of the pool, anything, and its bytes; `meanwhile` is called with those that
+        are under way.
+        """
+        self.loop, self.pool, self.kernels, self.entries, self.shape_of = loop, pool, kernels, entries, shape_of
+        self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
+        stream = staging.lane.stream
+        self.together = JointLaunches[do.LaunchGather](kernels, stream, self._went)
+        self.launches = Launches(loop, entries, self._hungry if stream is not None else None, self.together.go)
+        self.prepared = PreparedLaunches[do.LaunchGather, Shape](self._bind)
+        self.small, self.ahead = SMALL, AHEAD
+        self._going: deque[tuple[Key, Ticket]] = deque()
+        self._later: deque[Callable[[], None]] = deque()
+        loop.handlers[do.LaunchGather] = self._ask
+
+    def __len__(self) -> int:
+        """Those to be launched, those not yet seen to be over, and what is to follow them."""
+        return len(self.launches) + len(self._going) + len(self._later)
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Do this when a gather that is going has ended and what it leads to is done; in the next look if none is."""
+        self._later.append(action)
+
+    def poll(self) -> bool:
+        """Raise what is over, and have the next ones launched."""
+        ended, fed = bool(self._going) and self._look(), False
+        if self.launches.hungry is not None and self.launches:
+            self.loop.settle()
+            fed = self.launches.feed()
+        if self._later and (ended or not (self._going or self.launches)):
+            self.loop.settle()
+            for _ in range(len(self._later)):
+                self._later.popleft()()
+            return True
+        return ended or fed
+
+    def _hungry(self, large: bool) -> bool:  # noqa: FBT001
+        return len(self._going) + len(self.together.aside) < (self.ahead if large else TOGETHER)
+
+    def _ask(self, effect: do.LaunchGather) -> None:
+        shape = self.shape_of(effect) if self.launches.hungry is not None else None
+        large = shape is not None and shape[2] > self.small
+        self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)
+
+    def ready(self, effect: do.LaunchGather) -> None:
+        """This gather will be asked for, it seems: make it ready, if it is a large one; its region may be any."""
+        shape = self.shape_of(effect)
+        if shape[2] > self.small:
+            self.prepared.ready(_anywhere(effect), self.entries.get(effect.room), shape)
+
+    def _bind(self, effect: do.LaunchGather, entry: RoomEntry, shape: Shape) -> ReadyLaunch:
+        if entry.table is NO_TABLE:
+            self.staging.lane.place_all()
+        share, _, nbytes = shape
+        start = effect.slot * self.slot_bytes
+        parts = ((share, self.staging.parts[start, nbytes]),)
+        launch = self.kernels.bind("gather", self.pool, entry.table, effect.first, effect.tokens, parts)
+        return ReadyLaunch(entry, shape, launch, start, start + nbytes, share.src_layer + share.layers)
+
+    def _launch(self, effect: do.LaunchGather, shape: Shape | None) -> None:
+        try:
+            entry = self.entries[effect.room]
+            made = self.prepared.take(_anywhere(effect), entry, shape or self.shape_of(effect))
+            self.staging.lane.await_table(entry)
+            after = entry.after(effect.first + effect.tokens, made.layers)
+        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+            self._fail((effect.room, effect.chunk, effect.peer), error)
+            return
+        self.together.ask(effect, made, after, small=made.end - made.first <= self.small)
+
+    def _went(self, effect: do.LaunchGather, made: ReadyLaunch, ticket: Ticket | Exception, alone: bool) -> None:  # noqa: FBT001
+        key = effect.room, effect.chunk, effect.peer
+        if isinstance(ticket, Exception):
+            self._fail(key, ticket)
+            return
+        if self.staging.twins:
+            try:
+                ticket = self.staging.sent_off(made.first, made.end, ticket)
+            except Exception as error:  # noqa: BLE001  # as above
+                self._fail(key, error)
+                return
+        if not self._going and self._over(key, ticket):
+            return
+        self._going.append((key, ticket))
+        large = made.end - made.first > self.small
+        if large or (alone and len(self._going) == 1 and not self.launches):
+            self.meanwhile(effect)
+        if large or not self.launches:
+            self._look()
+
+    def _look(self) -> bool:
+        moved = False
+        while self._going and self._over(*self._going[0]):
+            self._going.popleft()
+            moved = True
+        return moved
+
+    def _over(self, key: Key, ticket: Ticket) -> bool:
+        try:
+            if not ticket.done():
+                return False
+        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+            self._fail(key, error)
+        else:
+            self.loop.raise_event(ev.Gathered(*key))
+        return True
+
+    def _fail(self, key: Key, error: Exception) -> None:
+        self.loop.logs.part("gather", key, Cause.KERNEL_FAILED, named(error))
+        self.loop.raise_event(ev.GatherFailed(*key))

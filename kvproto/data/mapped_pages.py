@@ -1,0 +1,129 @@
+"""Parts that a kernel of this rank stores straight into a peer's pages.
+
+Where the transport has the peer's pool mapped (`Transport.maps`) and there is a kernel for it (`Kernels.cross`), what
+goes page to page is one launch a chunk, whatever the pages and the heads: no piece costs anything, nothing is gathered
+and nothing scattered.  To the tables it is a write over pages as any other: asked for, leased, posted, ended, told.
+
+What does not change from chunk to chunk is made when the link is made, on the thread that wires it up: it compiles.
+
+Page numbers come from the peer, and a kernel that stores outside of what is mapped would end this process, so they are
+held against the peer's regions here, as a transport does with offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from kvproto.data.device_streams import DeviceStreams
+from kvproto.io.kernels.base import Kernels, Launch, Pool
+from kvproto.io.kernels.crossing import Crossing, PagesCopy, Rows
+from kvproto.io.transports.base import MemoryRegion, PeerId, StaleEndpoint, Transport, TransportError, UsageError
+from kvproto.layout.byte_runs import forms, planes
+from kvproto.layout.placement import Placement, Strides, dense
+from kvproto.layout.plan import Plan, Share
+
+
+@dataclass(frozen=True, slots=True)
+class MappedPart:
+    """What a kernel needs of a part: the copy, its regions here, and how many pages there may be there."""
+
+    copy: PagesCopy
+    sources: tuple[int, ...]
+    pages: int
+    page_size: int
+    #: of all of its layers and heads
+    token_bytes: int
+    #: the addresses that it was made with
+    maps: Mapping[int, int]
+
+    def check(self, theirs: bytes, first: int, tokens: int) -> None:
+        """UsageError: these pages are too few for the tokens, or outside of the peer's regions."""
+        there, size = np.frombuffer(theirs, "<u4"), self.page_size
+        if len(there) < -(-(first + tokens) // size) - first // size:
+            raise UsageError(f"{len(there)} pages of {size} for tokens {first}..{first + tokens - 1}")
+        if int(there.max()) >= self.pages:
+            raise UsageError(f"page {int(there.max())} of a peer whose regions hold {self.pages}")
+
+    def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int, lane: DeviceStreams) -> Launch:
+        """The copy of these tokens, to be launched behind `lane.await_tables`; the pages are sent to the device now.
+        UsageError: as `check`.
+        """
+        self.check(theirs, first, tokens)
+        there, _ = lane.place(np.frombuffer(theirs, np.uint8).copy())
+        return self.copy.bind(table, there, first, tokens)
+
+
+class MappedPages:
+    """Those of one rank, by peer and part."""
+
+    def __init__(
+        self, transport: Transport, kernels: Kernels, pool: Pool, regions: Sequence[MemoryRegion], ours: Placement
+    ) -> None:  # fmt: skip
+        """`regions` and `ours`: the pool as the transport has it."""
+        self.transport, self.kernels, self.pool, self.regions, self.ours = transport, kernels, pool, regions, ours
+        self._made: dict[tuple[PeerId, Share], MappedPart] = {}
+
+    def make(self, peer: PeerId, plan: Plan, parts: Sequence[Share], theirs: Placement | None) -> None:
+        """Make what kernels need for these parts, if the peer's pages are mapped.  Any thread; may take seconds."""
+        theirs, maps = theirs or dense(plan.decode, parts[0].reader), self.transport.maps(peer)
+        if not maps or self.ours.closed or theirs.closed:
+            return
+        for part in parts:
+            try:
+                made = self._make(peer, plan, part, theirs, maps)
+            except TransportError:  # no such region: a write of the transport's will tell
+                return
+            if made is not None:
+                self._made[peer, part] = made
+
+    def get(self, peer: PeerId, part: Share) -> MappedPart | None:
+        """What was made of this part; None: it goes by the transport's own writes."""
+        made = self._made.get((peer, part))
+        return made if made is not None and made.maps is self.transport.maps(peer) else None
+
+    def still(self, peer: PeerId, part: MappedPart) -> None:
+        """StaleEndpoint: the peer's memory is not where it was when the part was made."""
+        if part.maps is not self.transport.maps(peer):
+            raise StaleEndpoint(f"the memory of peer {peer} is not mapped any more, or was mapped anew")
+
+    def forget(self, peer: PeerId) -> None:
+        """The peer is dropped."""
+        for key in [key for key in list(self._made) if key[0] == peer]:
+            del self._made[key]
+
+    def _make(
+        self, peer: PeerId, plan: Plan, part: Share, theirs: Placement, maps: Mapping[int, int]
+    ) -> MappedPart | None:
+        found: dict[tuple[int, Rows, Rows], list[tuple[int, int]]] = {}
+        kinds, pages, sources = forms(plan, self.ours, theirs), 1 << 32, dict[int, None]()
+        for (src_region, dst_region), places in planes(plan, part, self.ours, theirs).items():
+            remote = self.transport.remote(peer, dst_region)
+            base = maps.get(dst_region)
+            if base is None:
+                return None
+            sources[self.regions[src_region].index] = None
+            for src, dst, kind in places:
+                form = kinds[kind]
+                near, far = _rows(form.source, plan.prefill.page_size), _rows(form.target, plan.decode.page_size)
+                pages = min(pages, _pages(remote.nbytes - dst, far, part.dst_head + part.heads, form.row))
+                here = self.regions[src_region].addr + src + part.src_head * near.head
+                found.setdefault((form.row, near, far), []).append((here, base + dst + part.dst_head * far.head))
+        crossings = [Crossing(row, part.heads, near, far, tuple(at)) for (row, near, far), at in found.items()]
+        copy = self.kernels.cross(self.pool, crossings)
+        return None if copy is None else MappedPart(
+            copy, tuple(sources), pages, plan.decode.page_size, plan.part_bytes(part, 1), maps
+        )  # fmt: skip
+
+
+def _rows(strides: Strides, page_size: int) -> Rows:
+    return Rows(strides.page, strides.token, strides.head, page_size)
+
+
+def _pages(nbytes: int, rows: Rows, heads: int, row: int) -> int:
+    """How many pages lie in so many bytes, with the first so many heads of every token."""
+    extent = (rows.page_size - 1) * rows.token + (heads - 1) * rows.head + row
+    return (nbytes - extent) // max(rows.page, 1) + 1 if nbytes >= extent else 0

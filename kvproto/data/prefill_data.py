@@ -1,0 +1,302 @@
+"""The prefill rank's data: staging slots and writes.
+
+One buffer holds the slots; it and the pool's tensors are registered with the transport once.  What is gathered into a
+slot is one piece of one write, and the write carries its notification, where the transport can (`prepared_writes`).
+A part that goes over pages is many pieces: it is cut into batches that the transport takes.  What is posted, and how
+it ends, is in `handlers.flights`.
+
+A connection of the transport may serve several links, and outlives its link while something is in flight on it: which
+link's writes go where is said by the link's machine, and what nobody wants any more is taken down when it is idle.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from kvproto.data.device_streams import DeviceStreams
+from kvproto.data.gathers import Gathers
+from kvproto.data.mapped_pages import MappedPages, MappedPart
+from kvproto.data.pool_memory import costs_profile, open_memory, steps_back
+from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
+from kvproto.data.staged_writes import NOT_CONNECTED, PreparedWrites
+from kvproto.data.staging_buffers import Kind, Staging
+from kvproto.data.writes import KernelBatch, RankWrites
+from kvproto.errors import KvprotoError, Step
+from kvproto.io.kernels.base import Kernels, Pool, Ticket
+from kvproto.io.kernels.digesting import DigestingKernels
+from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
+from kvproto.layout.byte_runs_numpy import PageRuns, batches
+from kvproto.layout.placement import Placement, closed_between
+from kvproto.layout.plan import Plan, Share
+from kvproto.loop.rank_loop import Loop
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import PagesRsp, StgNotify
+from kvproto.rank.prefill import PrefillRank
+
+
+class NoRouteError(KvprotoError):
+    """A part was to go over pages, and one of the two pools is not open to the transport."""
+
+
+class PrefillData:
+    """Staging, gathers and writes of one rank."""
+
+    def __init__(
+        self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport,
+        entries: dict[int, RoomEntry], staging: Kind = "device",
+        undo: list[Step] | None = None,
+    ) -> None:  # fmt: skip
+        """The slots' size comes from the rank's settings; the largest part is a whole chunk of what this rank holds.
+
+        `undo`: what is to be done if its endpoint cannot be made.
+        """
+        self.loop, self.rank, self.kernels, self.transport, self.entries = loop, rank, kernels, transport, entries
+        self.lane = DeviceStreams(pool.device)
+        if self.lane.stream is not None:
+            loop.bulk.append(self.lane)
+        _, heads = rank.layout.heads_of(rank.index)
+        _, layers = rank.layout.layers_of(rank.index)
+        self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
+        self.staging = Staging(rank.settings.slots * self.slot_bytes, self.lane, staging)
+        self.memory = open_memory(
+            transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
+        )
+        if undo is not None:
+            undo += steps_back(transport, self.memory.regions)
+        self.regions, rank.placement = self.memory.regions, self.memory.told
+        self.staging.lifted = transport.lifts(self.regions[0])
+        #: by link: who writes what to whom, the rank at its other end, where that one's rows lie if the layout does not
+        #: say it, and the transport's name of it
+        self.plans: dict[int, tuple[Plan, int]] = {}
+        self.placements: dict[int, Placement | None] = {}
+        #: and, of those to which something went over pages, what does not change from cell to cell, by their layers
+        self._page_runs: dict[int, dict[Share, PageRuns]] = {}
+        self.link_peer: dict[int, PeerId] = {}
+        self.leaving: set[PeerId] = set()
+        self.drafts = PreparedWrites(
+            (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self.plans, self.link_peer
+        )  # fmt: skip
+        self.gathers = Gathers(
+            loop, pool, kernels, entries, self.staging, self.slot_bytes, self.drafts.shape, self.drafts.ready
+        )  # fmt: skip
+        self.prepared = self.gathers.prepared
+        self.writes = RankWrites(loop, transport, self.drafts)
+        self.writes.others = lambda: bool(self.gathers)
+        self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement)
+        self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind, self.prepared.kept)
+        rank.tells = transport.caps.native_notify
+        rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
+        loop.heard[PagesRsp] = 0  # looked up without a call
+        #: windows that were opened and pages that were heard of at the last look at what comes next, and what of it is
+        #: not made ready yet
+        self._known, self._foreseen = 0, deque[do.LaunchGather | do.PreparePages]()
+        #: whether somebody may ask what went page to page
+        self._digests = isinstance(kernels, DigestingKernels)
+        self._counts = {"writes": 0, "slices": 0, "direct": 0, "mapped": 0}
+        loop.handlers |= {
+            do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
+            do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
+            do.ForgetLink: self._forget,
+        }  # fmt: skip
+        loop.sources.append(self)
+
+    # ---------------------------------------------------------------------------------------- as a source
+    def adopt(self) -> None:
+        """The calling thread is the loop's."""
+        self.transport.adopt()
+
+    def busy(self) -> bool:
+        """A gather or a write is in flight, or one may be made ready."""
+        heard = self.loop.heard
+        soon = self._foreseen or self._known != self.rank.windows + heard[PagesRsp]
+        return bool(self.gathers or self.writes or soon) or self.transport.busy()
+
+    def poll(self) -> bool:
+        """Finished gathers, ended writes, writes that found no room before."""
+        if self.writes.told:
+            self.writes.told.clear()
+        moved = self.gathers.poll()
+        news = self.transport.poll()
+        for event in news:
+            if isinstance(event, (Completed, Failed)):
+                self.writes.hear(event)
+            elif isinstance(event, PeerLost):
+                self._lost(event.peer)
+        moved |= self.writes.poll()
+        if self.leaving:
+            for peer in list(self.leaving):
+                self._leave(peer)
+        return moved or bool(news) or self._foresee()
+
+    def close(self) -> None:
+        """End the transport."""
+        self.transport.close()
+
+    def _foresee(self) -> bool:
+        """While nothing moves, make the next gather ready, or the next store into pages that are known; one a pass."""
+        heard = self.loop.heard
+        known = self.rank.windows + heard[PagesRsp]
+        if not (self._foreseen or known != self._known) or self.gathers or self.writes:
+            return False
+        if known != self._known:
+            self._known, self._foreseen = known, deque(self.rank.foreseen() if self.lane.stream is not None else ())
+            if heard[PagesRsp]:
+                self._foreseen.extend(self.rank.foreseen_pages())
+        if not self._foreseen:
+            return False
+        soon = self._foreseen.popleft()
+        if isinstance(soon, do.PreparePages):
+            self.stores.ready(soon, self.entries.get(soon.room), self._mapped(soon))
+        else:
+            self.gathers.ready(soon)
+        return True
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Sends by their way (staged, slices, page to page), and what they came to."""
+        return {**self._counts, "pieces": self.writes.pieces, "bytes": self.writes.nbytes}
+
+    # -------------------------------------------------------------------------------------------- writes
+    def _prepare_write(self, effect: do.PrepareWrite) -> None:
+        self._counts["writes"] += 1
+        key = effect.room, effect.chunk, effect.peer
+        try:
+            write = self.drafts.take(effect)
+        except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
+            self.writes.unmade(key, error)
+            return
+        hold = write.piece[2] <= self.gathers.small and bool(self.gathers)
+        self.writes.offer(key, write.peer, deque((write,)), hold=hold)
+
+    def _prepare_pages(self, effect: do.PreparePages) -> None:
+        key, peer = (effect.room, effect.chunk, effect.peer), self.link_peer.get(effect.link)
+        if peer is None:
+            self.writes.unmade(key, TransportError(NOT_CONNECTED))
+            return
+        try:
+            part, _, _ = self.drafts.shape(effect)
+            after = self.entries[effect.room].after(effect.first + effect.tokens, part.src_layer + part.layers)
+            mapped = self.mapped.get(peer, part)
+            made = self._batches(effect, peer, part) if mapped is None else deque((self._store(effect, peer, mapped),))
+            if self._digests:
+                self.entries[effect.room].by_pages.append((effect.first, effect.tokens, part))
+        except Exception as error:  # noqa: BLE001  # as above
+            self.writes.unmade(key, error)
+            return
+        self.writes.offer(key, peer, made, after)
+
+    def _mapped(self, effect: do.PreparePages) -> MappedPart | None:
+        """What stores this part straight into the peer's pages; None: it goes otherwise, or nowhere now."""
+        to = self.link_peer.get(effect.link)
+        if to is None or effect.link not in self.plans:
+            return None
+        return self.mapped.get(to, self.drafts.shape(effect)[0])
+
+    def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: MappedPart) -> ReadyLaunch:
+        if entry.table is NO_TABLE:
+            self.lane.place_all()
+        launch = mapped.bind(entry.table, effect.pages, effect.first, effect.tokens, self.lane)
+        return ReadyLaunch(entry, mapped, launch, 0, mapped.token_bytes * effect.tokens, 0)
+
+    def _store(self, effect: do.PreparePages, peer: PeerId, mapped: MappedPart) -> KernelBatch:
+        entry = self.entries[effect.room]
+        made = self.stores.take(effect, entry, mapped)
+        self._counts["mapped"] += 1
+        self.loop.handlers[do.Transmit] = self._transmit
+
+        def launch() -> Ticket:
+            self.mapped.still(peer, mapped)  # it may have waited for its KV meanwhile
+            self.lane.await_tables()
+            return made.launch(self.lane.stores, None)
+
+        note = effect.epoch, effect.room, StgNotify(effect.chunk, 0)
+        return KernelBatch(launch, mapped.sources, made.end, note)
+
+    def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
+        caps, (plan, _), first = self.transport.caps, self.plans[effect.link], effect.first
+        theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
+        table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
+        target = self.placements[effect.link]
+        if closed := closed_between(self.memory.placement, target):
+            remedy = "give it a larger ring, more slots or a longer lease"
+            raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
+        pages = self.entries[effect.room].pages
+        known = self._page_runs.setdefault(effect.link, {})
+        runs = known.get(part)
+        if runs is None:
+            runs = known[part] = PageRuns(plan, part, self.memory.placement, target)
+        columns = runs.columns(pages, table, first, effect.tokens)
+        self._counts["direct" if plan.direct(part, self.memory.placement, target) else "slices"] += 1
+        return deque(
+            [WritePart(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
+            for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
+        )
+
+    def _transmit(self, effect: do.Transmit) -> None:
+        """What the transport has just told, of a part that a kernel has stored, is not said once more."""
+        told = self.writes.told
+        if not told or (self.link_peer.get(effect.link), (effect.epoch, effect.room, effect.body)) not in told:
+            self.loop.connections.transmit(effect)
+
+    # --------------------------------------------------------------------------------------------- links
+    def learn(self, link: int, plan: Plan, rank: int, placement: Placement | None) -> None:
+        """This decode rank has called: who writes what to it, and where its rows lie."""
+        self.plans[link], self.placements[link] = (plan, rank), placement
+        self._page_runs.pop(link, None)
+
+    def _adopt_wire(self, effect: do.AdoptWire) -> None:
+        link, peer = effect.link, PeerId(effect.wire)
+        if self.link_peer.get(link, peer) != peer:
+            self._part(link)
+        self.link_peer[link] = peer
+        self.leaving.discard(peer)
+        self.rank.reach(link, mapped=self._stores(link, peer))
+
+    def _stores(self, link: int, peer: PeerId) -> bool:
+        """Whether a kernel stores what this link's peer is owed; if none does where one could, the log says why."""
+        plan, reader = self.plans[link]
+        owed = [share for share in plan.duties(self.rank.index) if share.reader == reader]
+        stores = bool(owed) and self.mapped.get(peer, owed[0]) is not None
+        if owed and not stores and (why := self.transport.unmapped(peer)):
+            self.loop.logs.unmapped(f"decode rank {reader}", why)
+        return stores
+
+    def _drop_wire(self, effect: do.DropWire) -> None:
+        self._leave_unless_wanted(PeerId(effect.wire))
+
+    def _disconnect(self, effect: do.Disconnect) -> None:
+        self._part(effect.link)
+
+    def _forget(self, effect: do.ForgetLink) -> None:
+        for known in (self.plans, self.placements, self._page_runs):
+            known.pop(effect.link, None)
+        self.loop.connections.forget(effect.link)
+
+    def _lost(self, lost: PeerId) -> None:
+        for link, peer in list(self.link_peer.items()):
+            if peer == lost:
+                self.loop.raise_event(ev.TransportLost(link))
+
+    def _part(self, link: int) -> None:
+        peer = self.link_peer.pop(link, None)
+        if peer is not None:
+            self._leave_unless_wanted(peer)
+
+    def _leave_unless_wanted(self, peer: PeerId) -> None:
+        if peer not in self.link_peer.values():
+            self.drafts.leave(peer)
+            self.leaving.add(peer)
+            self._leave(peer)
+
+    def _leave(self, peer: PeerId) -> None:
+        try:
+            self.transport.disconnect(peer)
+        except Busy:
+            return
+        self.leaving.discard(peer)
+        self.mapped.forget(peer)

@@ -1,0 +1,316 @@
+"""Writes as the transport has them: batches that are ready, batches that are in flight.
+
+What becomes of a write is decided by its machine (`prefill_write`); here its batches are kept until they are posted,
+and what the transport says of them is said on as events.  A batch is offered (`BatchReady`), and posted when the
+machine says so, at once: between the two nothing happens.
+
+Four things make a batch wait, and none decides anything but when: what it reads is not computed yet (a write over
+pages reads the pool itself, so no stream orders it after the forward), the transport has no room for it (it is offered
+again in the next pass, in order, and a peer that has no room yet is asked once), the pass has posted enough, or it is
+small and others are about to be ready (`hold`): then up to `TOGETHER` wait for one another, no longer than `HOLD_S`.
+At most `BUDGET` pieces are posted in one pass, so that a loop with much to slice still beats, hears and fires its
+timers.
+
+Staged writes to one peer that are to be posted at one moment, as the last of the events at hand is dealt with, are one
+write of the transport: one request, one post, one status to ask for, one tag with all their notes.  What it costs is
+the same for one as for many, and more than the bytes of a small one.  Each is still a write of its own to its machine:
+they end together, and if they fail, or are in doubt, each is told so.  What the transport refuses to take together is
+offered to it one by one, so that who is at fault fails alone; and what is given up before it was posted is left out.
+A write that fails after it was taken fails the rooms whose parts are in it, and no others.  The transport does not say
+which part was at fault, and hardly one was: all of them go from one region to one region over one wire.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kvproto.data.gathers import Key
+from kvproto.data.staged_writes import PreparedWrites, StagedWrite
+from kvproto.io.ticket import Ticket
+from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport, WritePart
+from kvproto.loop.rank_loop import Loop
+from kvproto.observe.logs import named
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.notification import MAX_NOTES, Note, make_tag
+from kvproto.protocol.states import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBatch:
+    """A whole part that a kernel stores into the peer's pages; our regions that it reads, its bytes, and its note."""
+
+    launch: Callable[[], Ticket]
+    sources: tuple[int, ...]
+    nbytes: int
+    note: Note
+
+
+Batch = StagedWrite | KernelBatch | list[WritePart]
+#: ways by which bytes reach a peer: its ring, its pages piece by piece, its pages by a kernel's stores
+ROUTES = ("staged", "pages", "mapped")
+#: pieces that one pass posts: some 50 ms
+BUDGET = 16384
+#: small writes that wait for one another, and for how many seconds at most
+TOGETHER, HOLD_S = 8, 2e-4
+
+
+@dataclass(slots=True)
+class UnpostedWrite:
+    """What is left of a send's write."""
+
+    peer: PeerId
+    batches: deque[Batch]
+    #: CUDA event after which what they read is there; None: it is
+    after: Any = None
+
+
+class RankWrites:
+    """The writes of one rank."""
+
+    def __init__(self, loop: Loop, transport: Transport, staged: PreparedWrites) -> None:
+        """`staged`: what the staged ones are."""
+        self.loop, self.transport, self.staged = loop, transport, staged
+        self.unposted: dict[Key, UnpostedWrite] = {}
+        #: by write of the transport, until it is quiescent: those that it is made of
+        self.flying: dict[Handle, tuple[Key, ...]] = {}
+        #: by write of the transport, until it is over: route and bytes; and the bytes that were written by each route
+        self._sizes: dict[Handle, tuple[str, int]] = {}
+        self.written = dict.fromkeys(ROUTES, 0)
+        #: called with the room of each part's batch that has been written
+        self.arrived: Callable[[int], None] = lambda _room: None
+        #: who was told what, since the last look, of those that kernels did
+        self.told: set[tuple[PeerId, Note]] = set()
+        #: of those that kernels do: whom to tell what, when they have ended well
+        self._notes: dict[Key, tuple[PeerId, Note]] = {}
+        #: by peer: what is posted when the events at hand are dealt with
+        self._together: dict[PeerId, dict[Key, StagedWrite]] = {}
+        #: failed writes whose bytes may still move
+        self.doubtful: list[Handle] = []
+        self.pieces = self.nbytes = 0
+        self._waiting: deque[Key] = deque()
+        #: small ones that wait for others, since when (0: nobody has looked yet), and whether others will be ready soon
+        self._held: deque[Key] = deque()
+        self._since = 0.0
+        self.others: Callable[[], bool] = lambda: False
+        self._full: set[PeerId] = set()
+        self._turn = self._left = 0
+        loop.handlers |= {do.PostBatch: self._post, do.DropBatches: self._drop}
+
+    def __bool__(self) -> bool:
+        """Whether something is in flight, or waits for room."""
+        return bool(self.flying or self._waiting or self._held)
+
+    def offer(
+        self, key: Key, peer: PeerId, batches: deque[Batch], after: Any = None, *, hold: bool = False
+    ) -> None:  # fmt: skip
+        """These batches are ready, to be posted in their order, once this event has passed; `hold`: rather with others
+        that will be ready soon than now.
+        """
+        left = self.unposted[key] = UnpostedWrite(peer, batches, after)
+        if hold:
+            self._held.append(key)
+        else:
+            self._offer(key, left)
+
+    def poll(self) -> bool:
+        """Offer what waits, in order, and look at what is in doubt; whether something was posted."""
+        before = self.pieces
+        if self._held and self._enough():
+            self._waiting += self._held
+            self._held.clear()
+        waiting, self._waiting = self._waiting, deque()
+        self._full.clear()
+        for key in waiting:
+            left = self.unposted.get(key)
+            if left is None:
+                continue  # given up meanwhile
+            if left.peer in self._full or self._spent():
+                self._waiting.append(key)
+            else:
+                self._offer(key, left)
+                if not isinstance(left.batches[0], StagedWrite):  # those are posted together
+                    self.loop.settle()
+        if waiting:
+            self.loop.settle()
+        if self.doubtful:
+            self.doubtful = [handle for handle in self.doubtful if not self._settled(handle)]
+        return self.pieces > before
+
+    def _enough(self) -> bool:
+        """Whether what is held has waited for others as long as it should."""
+        if len(self._held) < TOGETHER and self.others():
+            now = self.loop.clock.real()
+            self._since = self._since or now
+            if now - self._since <= HOLD_S:
+                return False
+        self._since = 0.0
+        return True
+
+    def hear(self, event: Completed | Failed) -> None:
+        """The transport says that a write is over, or has failed."""
+        keys = self.flying.get(event.handle)
+        if keys is None:
+            return
+        size = self._sizes.pop(event.handle, None)
+        if isinstance(event, Completed):
+            if size is not None:
+                self.written[size[0]] += size[1]
+            del self.flying[event.handle]
+            if self._notes and (told := self._notes.pop(keys[0], None)) is not None:
+                self._tell(*told)
+            for key in keys:
+                self.arrived(key[0])
+                self.loop.raise_event(ev.BatchCompleted(*key))
+            return
+        if event.quiescent:
+            del self.flying[event.handle]
+        else:
+            self.doubtful.append(event.handle)
+        for key in keys:
+            self.loop.logs.part("write", key, Cause.WRITE_FAILED, str(event.error))
+            self.loop.raise_event(ev.BatchFailed(*key, settled=event.quiescent))
+
+    def _tell(self, peer: PeerId, note: Note) -> None:
+        """Say by the transport what the write's end will have its rank say: nothing lies between the two."""
+        if self.transport.tell(peer, make_tag(*self.staged.writer, [note])):
+            self.told.add((peer, note))
+
+    def _offer(self, key: Key, left: UnpostedWrite) -> None:
+        try:
+            computed = left.after is None or left.after.query()
+        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+            del self.unposted[key]
+            self.unmade(key, error)
+            return
+        if self._spent() or not computed:
+            self._waiting.append(key)
+        else:
+            left.after = None
+            self.loop.raise_event(ev.BatchReady(*key, last=len(left.batches) == 1))
+
+    def unmade(self, key: Key, error: Exception) -> None:
+        """Nothing of this write can be posted, for this reason."""
+        self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
+        self.loop.raise_event(ev.BatchUnmade(*key))
+
+    def _post(self, effect: do.PostBatch) -> None:
+        key = effect.room, effect.chunk, effect.peer
+        left = self.unposted[key]
+        batch = left.batches[0]
+        if isinstance(batch, StagedWrite):
+            if not self._together:
+                self.loop.late.append(self._post_staged)
+            self._together.setdefault(left.peer, {})[key] = batch
+            return
+        try:
+            if isinstance(batch, KernelBatch):
+                handle = self.transport.run(left.peer, batch.launch, batch.sources)
+                self._notes[key] = left.peer, batch.note
+            else:
+                handle = self.transport.write_many(left.peer, batch, b"")
+        except Busy:
+            self._put_off(left.peer, (key,))
+            return
+        except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
+            self._refused(key, error)
+            return
+        self._posted(handle, (key,), "mapped" if isinstance(batch, KernelBatch) else "pages", *_size(batch))
+        left.batches.popleft()
+        if left.batches:
+            self._offer(key, left)
+        else:
+            del self.unposted[key]
+
+    def _post_staged(self) -> None:
+        """Post what has come together: to each peer as one write."""
+        together, self._together = self._together, {}
+        for peer, writes in together.items():
+            keys = tuple(writes)
+            for at in range(0, len(keys), MAX_NOTES):
+                self._post_one(peer, writes, keys[at : at + MAX_NOTES])
+
+    def _post_one(self, peer: PeerId, writes: dict[Key, StagedWrite], keys: tuple[Key, ...]) -> None:
+        parts = [writes[key] for key in keys]
+        try:
+            draft = parts[0].draft
+            if len(parts) == 1 and draft is not None:
+                handle = self.transport.post(draft)
+            else:
+                for part in parts:
+                    self._spare(part)
+                handle = self.transport.write_many(peer, self.staged.parts(parts), self.staged.tag(parts))
+        except Busy:
+            self._put_off(peer, keys)
+            return
+        except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
+            if len(keys) == 1:
+                self._refused(keys[0], error)
+                return
+            for key in keys:  # each alone: one of them is at fault
+                self._post_one(peer, writes, (key,))
+            return
+        for key in keys:
+            del self.unposted[key]
+        self._posted(handle, keys, "staged", len(parts), sum(part.piece[2] for part in parts))
+
+    def _posted(self, handle: Handle, keys: tuple[Key, ...], route: str, pieces: int, nbytes: int) -> None:
+        self.flying[handle], self._sizes[handle] = keys, (route, nbytes)
+        self._left -= pieces
+        self.pieces += pieces
+        self.nbytes += nbytes
+
+    def _put_off(self, peer: PeerId, keys: tuple[Key, ...]) -> None:
+        """The transport has no room for these now."""
+        self._full.add(peer)
+        self._waiting += keys
+        for key in keys:
+            self.loop.raise_event(ev.BatchDeferred(*key))
+
+    def _refused(self, key: Key, error: Exception) -> None:
+        """The transport does not take it, for this reason."""
+        self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
+        self.loop.raise_event(ev.BatchRefused(*key))
+
+    def _drop(self, effect: do.DropBatches) -> None:
+        key = effect.room, effect.chunk, effect.peer
+        self._notes.pop(key, None)  # its rank will say nothing
+        left = self.unposted.pop(key, None)
+        if left is None:
+            return
+        for batch in left.batches:
+            if isinstance(batch, StagedWrite):
+                self._spare(batch)
+        if self._together.get(left.peer, {}).pop(key, None) is not None:  # it was to be posted, and is not
+            self.loop.raise_event(ev.BatchRefused(*key))
+
+    def _spare(self, write: StagedWrite) -> None:
+        """What was made ready of it is not needed."""
+        draft, write.draft = write.draft, None
+        if draft is not None:
+            self.transport.drop(draft)
+
+    def _spent(self) -> bool:
+        """Whether this pass has posted enough."""
+        if self._turn != self.loop.turns:
+            self._turn, self._left = self.loop.turns, BUDGET
+        return self._left <= 0
+
+    def _settled(self, handle: Handle) -> bool:
+        """Whether a write in doubt can no longer move a byte."""
+        if not self.transport.quiescent(handle):
+            return False
+        for key in self.flying.pop(handle):
+            self.loop.raise_event(ev.BatchSettled(*key))
+        return True
+
+
+def _size(batch: KernelBatch | list[WritePart]) -> tuple[int, int]:
+    """Pieces and bytes."""
+    if isinstance(batch, KernelBatch):
+        return 1, batch.nbytes
+    nbytes = sum(int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum()) for part in batch)
+    return sum(len(part.descs) for part in batch), nbytes

@@ -1,0 +1,456 @@
+"""The decode engine's endpoint.
+
+`connect` names a prefill group once: its layout and where its ranks listen; `disconnect` lets go of it.  For a room:
+`open` when its pages are allocated; then `finished` and `released` tell the rest, and `aux` has the aux row of one that
+succeeded.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvproto.call_arguments import checked, explained
+from kvproto.data.decode_data import DecodeData
+from kvproto.data.room_entry import NO_TABLE, RoomEntry, page_runs_of
+from kvproto.data.staging_buffers import Kind
+from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.validation import (
+    as_traceparent,
+    check_pool,
+    closed_if_it_fails,
+    make_control,
+    need_group,
+    need_incarnation,
+    need_layer_groups,
+    need_room,
+    need_secret,
+)
+from kvproto.errors import ArgumentError, LinkError, NotFoundError
+from kvproto.io.clock import Clock, SteadyClock
+from kvproto.io.control.control import ControlError
+from kvproto.io.control.keys import Keys
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.current_device import keep_device, use_device
+from kvproto.io.kernels.digesting import Cell, Place
+from kvproto.io.transports.base import Transport
+from kvproto.layout.costs import layer_groups as groups_that_pay
+from kvproto.layout.placement import closed_between
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout, cell, chunks
+from kvproto.loop.call_preparation import CallPreparation, is_name, numbered
+from kvproto.observe.grant_ages import GrantAges
+from kvproto.observe.logs import named
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import Cause, DLink
+from kvproto.rank.decode import DecodeRank
+from kvproto.room import Room, Status
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+
+STALL_S = 1.0
+
+
+class DecodeEndpoint(Endpoint):
+    """One decode rank of an engine."""
+
+    _rank: DecodeRank
+    _data: DecodeData
+    _abort_cause = Cause.DECODE_ABORTED
+
+    @checked
+    def __init__(
+        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int | None = None,
+        group: int = DECODE_GROUP, settings: Settings | None = None, kernels: Kernels | None = None,
+        clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
+        keys: Keys | str | Path | None = None, insecure: bool = False,
+    ) -> None:  # fmt: skip
+        """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides, where `connect` names no
+        other; `group`: the engine instance's number (u64); the ring's size is in the settings; `staging`: where the
+        ring is, "pinned" for a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see
+        `digests`; `keys`: the secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`;
+        `incarnation`: this life's number (u48), above those of all former lives of the rank in its group (default: by
+        the clock).
+
+        ArgumentError: the pool is not this rank's share of the layout, or a file is no key.
+        """
+        check_pool(layout, index, pool, grid)
+        rank = DecodeRank(
+            layout,
+            index,
+            group=need_group(group),
+            grid=grid or 0,
+            incarnation=need_incarnation(incarnation),
+            settings=settings,
+        )
+        control = make_control(None, keys, insecure=insecure)
+        with closed_if_it_fails(control) as undo, use_device(pool.gpu):
+            super().__init__(rank, pool, control, clock or SteadyClock(STALL_S))
+            kernels = self._kernels(kernels, digests=digests)
+            self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging, undo)
+        self._ages = GrantAges(rank.ring)
+        self._loop.every_second.append(self._ages.look)
+        #: calls (group, rank) that the loop has yet to take, and those that it could not
+        self._calling: Counter[tuple[int, int]] = Counter()
+        self._uncalled: dict[tuple[int, int], str] = {}
+        #: by link: the address that its connection leads to, and the rank there
+        self._dialled: dict[int, str] = {}
+        self._called: dict[int, tuple[int, int]] = {}
+        #: by group: what the engine has said of it last
+        self._named: dict[int, tuple[Plan, tuple[str, ...]]] = {}
+        #: groups that the engine has let go of, until their last link is forgotten; and others that were forgotten
+        self._left: set[int] = set()
+        self._forgotten: dict[int, None] = {}
+        #: by link: the session of its last call; links whose name is being looked up
+        self._said: dict[int, int] = {}
+        self._looking: set[int] = set()
+        self._preparation = CallPreparation(self._loop.call, partial(keep_device, pool.gpu))
+        connections = self._loop.connections
+        self._loop.control.outboxes.emptied = lambda peer: self._call_left(connections.link_at.get(peer, 0))
+        self._loop.handlers |= {
+            do.Dial: self._dial, do.ForgetLink: self._forget_link, do.SayHello: self._say_hello,
+            do.DeliverAux: self._deliver_aux,
+        }  # fmt: skip
+
+    # ------------------------------------------------------------------------------------ the engine's calls
+    @checked
+    def connect(
+        self, layout: Layout, addresses: Sequence[str], *, group: int = PREFILL_GROUP, grid: int | None = None
+    ) -> None:  # fmt: skip
+        """Call the prefill group of this layout; `addresses` of its ranks, in their order.  It returns at once.
+
+        `grid`: tokens a chunk, as its endpoints have it (default: this endpoint's); groups may have different ones.
+
+        The kernels for it are compiled first, on a thread of their own, and so are names looked up.  LayoutError: the
+        two layouts cannot work together.  Whether the ranks answer shows in `ready`.  Again, it calls those that are
+        not there: at their new addresses, if they have others.  A link that nobody has answered for `Timing.forget`,
+        and that no room needs, is forgotten, and so is one that was refused: `ready` says so, of the newest
+        `Settings.links` groups.
+        """
+        group = need_group(group)
+        if len(addresses) != layout.ranks:
+            raise ArgumentError(f"{len(addresses)} addresses for {layout.ranks} prefill ranks")
+        if grid is None and not self._rank.grid:
+            raise ArgumentError("no grid is known: give `connect` the prefill group's, or the endpoint one for all")
+        plan = Plan(layout, self._rank.layout, self._rank.grid if grid is None else operator.index(grid))
+        known, where = self._named.get(group, (plan, ()))
+        if group not in self._left and (known.prefill, known.grid) != (layout, plan.grid) and {*where} & {*addresses}:
+            raise ArgumentError(f"prefill group {group} is connected with another layout or grid: disconnect it first, "
+                             "or give the addresses of the instance that has this one")  # fmt: skip
+        self._loop.check()
+        waits = self._data.compiles or any(is_name(addresses[index]) for index in plan.linked_to(self._rank.index))
+        if not waits:
+            self._make_kernels(plan)
+        for index in plan.linked_to(self._rank.index):
+            self._calling[group, index] += 1
+            self._uncalled.pop((group, index), None)
+        self._left.discard(group)
+        self._forgotten.pop(group, None)
+        said = self._named[group] = plan, tuple(addresses)
+        self._data.plans[group] = plan
+        if waits:
+            self._preparation.submit(lambda: self._prepare(group, said))
+        else:
+            self._loop.call(lambda: self._call(group, *said))
+
+    def _make_kernels(self, plan: Plan) -> None:
+        for shares in plan.cuts(plan.writers(self._rank.index), self._rank.settings.layer_groups):
+            self._data.kernels.prepare(self.pool, "scatter", shares)
+
+    def _prepare(self, group: int, said: tuple[Plan, tuple[str, ...]]) -> Callable[[], None]:
+        """On the helper thread: what the call needs; the call, unless the engine has another wish by then."""
+        plan, addresses = said
+        linked, why = plan.linked_to(self._rank.index), ""
+        found = [numbered(each) if index in linked else each for index, each in enumerate(addresses)]
+        try:
+            self._make_kernels(plan)
+        except Exception as error:  # noqa: BLE001  # whatever it is, `ready` tells it
+            why = f"its kernels cannot be made: {named(error)}"
+
+        def call() -> None:
+            if not why and self._named.get(group) is said:
+                self._call(group, plan, found)
+                return
+            for index in linked:
+                self._take_call(group, index)
+                if why:
+                    self._uncalled[group, index] = why
+
+        return call
+
+    def _take_call(self, group: int, index: int) -> None:
+        self._calling[group, index] -= 1
+        if not self._calling[group, index]:
+            del self._calling[group, index]
+
+    def _call(self, group: int, plan: Plan, addresses: Sequence[str]) -> None:
+        self._data.plans[group] = plan
+        chunk, ring = plan.grant_bytes(self._rank.index, plan.grid), self._rank.settings.ring_bytes
+        if chunk > ring and self._rank.settings.route != "pages":
+            closed = closed_between(None, self._data.memory.placement)
+            self._loop.logs.small_ring(f"prefill group {group}", chunk, ring, closed)
+        for index in plan.linked_to(self._rank.index):
+            self._take_call(group, index)
+            self._said.pop(self._rank.link_of.get((group, index), 0), None)
+            try:
+                link, effects = self._rank.call(group, index, plan, self._loop.now, addresses[index])
+            except ArgumentError as error:
+                self._uncalled[group, index] = f"refused: {error}"
+            else:
+                self._called[link] = group, index
+                self._uncalled.pop((group, index), None)
+                self._loop.submit(effects)
+
+    @checked
+    def disconnect(self, group: int = PREFILL_GROUP) -> None:
+        """Let go of a prefill group; NotFoundError: it is not connected.
+
+        Its rooms that are not over end as `Cause.DISCONNECTED`, and are released as ever: when nothing of them can land
+        any more.  Then its links are forgotten, and their room is free for others.
+        """
+        self._plan(group)
+        self._left.add(group)
+
+        def leave() -> None:
+            self._loop.submit(self._rank.leave(group, self._loop.now))
+            self._tidy(group)
+
+        self._loop.call(leave)
+
+    @checked
+    def ready(self, group: int = PREFILL_GROUP) -> bool:
+        """Whether every link to the group is up; LinkError names the link that was refused, and why."""
+        self._loop.check()
+        waits = False
+        for index in self._plan(group).linked_to(self._rank.index):
+            up, why = self._rank.reached(group, index)
+            why = self._uncalled.get((group, index), why)
+            if (group, index) in self._calling:
+                waits = True
+            elif why:
+                raise LinkError(why)
+            else:
+                waits |= not up
+        return not waits
+
+    def _plan(self, group: int) -> Plan:
+        if group not in self._data.plans or group in self._left:
+            raise NotFoundError(f"prefill group {group} is not connected: call connect first")
+        return self._data.plans[group]
+
+    @explained
+    def open(
+        self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b"",
+        traceparent: str = "", layer_groups: int | None = None,
+    ) -> None:  # fmt: skip
+        """Pages (ids in token order) for `tokens` tokens; the KV of the first `prefix` is in them already.
+
+        `secret`: the one that the prefill engine has opened the room with.  `traceparent`: the trace that the request
+        belongs to (W3C Trace Context; malformed, it counts as none, as W3C asks), see `Outcome.traceparent`.
+        `layer_groups`: each chunk of the grid is cut into so many groups of layers, which leave while the prefill
+        engine's forward computes the next ones, if it says `produced(..., layers=...)`; every decode rank names as
+        many.  None: as many as pay (`kvproto.layout.costs`), `Settings.layer_groups` at most.
+        LayoutError: the prefix ends inside a page.  NotFoundError: the group was never connected.  ArgumentError: it
+        was announced with another length, or at another group; a share has fewer layers than `layer_groups`.
+        """
+        plan, prefix = self._plan(group), operator.index(prefix)
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
+        plan.admit(entry.tokens, prefix)
+        entry.carried = plan, prefix
+        said, terms = (need_secret(secret), as_traceparent(traceparent)), self._rank.terms
+        groups = self._layer_groups(plan, entry.tokens - prefix, layer_groups)
+        runs = page_runs_of(entry.pages[prefix // self._rank.layout.page_size :])
+
+        key = room.key
+
+        def begin() -> None:
+            self._happen(ev.RoomOpened(key, terms(group, plan, groups), entry.tokens, prefix, *said, runs))
+
+        known = self._entries.get(key)
+        if known is None or not known.announced:
+            self._enter(room, entry, begin)
+            return
+        if (known.tokens, known.announced) != (entry.tokens, group):
+            told = f"{known.tokens} tokens at group {known.announced}"
+            raise ArgumentError(f"{room} was announced with {told}, and is opened with {entry.tokens} at {group}")
+        known.announced, known.carried = 0, entry.carried
+        known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
+        if known.table is NO_TABLE:
+            self._data.lane.put_off(known)
+        self._loop.call(begin)
+
+    def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterator[Cell]:
+        if entry.cause is not Cause.NONE or entry.carried is None or self._digesting is None:
+            return
+        plan, prefix = entry.carried
+        for number in range(chunks(entry.tokens, prefix, plan.grid)):
+            first, tokens = cell(number, entry.tokens, prefix, plan.grid)
+            for share in plan.writers(self._rank.index):
+                mine = replace(share, src_head=share.dst_head, src_layer=share.dst_layer)
+                if any(place not in known for place in self._digesting.places("gather", first, (mine,))):
+                    yield first, tokens, mine
+
+    def _layer_groups(self, plan: Plan, tokens: int, asked: int | None) -> int:
+        if asked is not None:
+            return need_layer_groups(plan, asked)
+        most, own = min(self._rank.settings.layer_groups, plan.fewest_layers), plan.decode
+        if most == 1:
+            return 1
+        # of an average rank: all of them come to the same number
+        layer = own.local_heads * own.cell_bytes * min(tokens, plan.grid)
+        return groups_that_pay(self._data.costs, layer * own.layers // own.pp, most)
+
+    @explained
+    def announce(
+        self, room: Room, tokens: int, *, group: int = PREFILL_GROUP, secret: bytes = b"", traceparent: str = ""
+    ) -> None:  # fmt: skip
+        """There will be pages for the room, and `open` when there are: the prefill engine need not give it up before.
+
+        A prefill engine that has said no, or gives it up, is heard at once, as of any room.  It ends by `Timing.stall`
+        if the engine neither opens nor renews it.  The other arguments are as for `open`.
+        """
+        plan, terms = self._plan(group), self._rank.terms
+        entry = need_room(self._rank.layout, tokens, (), self.pool, self._data.lane, whole=False)
+        entry.announced = group
+        said = need_secret(secret), as_traceparent(traceparent)
+        key = room.key
+
+        def begin() -> None:
+            self._happen(ev.RoomAnnounced(key, terms(group, plan), entry.tokens, *said))
+
+        self._enter(room, entry, begin)
+
+    @explained
+    def renew(self, room: Room) -> None:
+        """Announce the room once more: its time to wait begins anew, on both sides.  Nothing happens if it is open."""
+        if self._entry(room) is not None:
+            self._loop.call(ev.RoomRenewed(room.key))
+
+    @explained
+    def aux(self, room: Room) -> bytes:
+        """The aux row; NotFoundError until it has landed, and after the room was handed out by `released`."""
+        entry = self._entry(room)
+        if entry is None or entry.aux is None:
+            raise NotFoundError(f"the aux row of {room} has not landed")
+        return entry.aux
+
+    def close(self) -> None:
+        """Stop, and let go of everything."""
+        self._preparation.close()
+        super().close()
+
+    # ------------------------------------------------------------------------------------------ the loop's
+    def _knows_room(self, key: int) -> bool:
+        del key
+        return True
+
+    def _stage(self, value: Any) -> int:
+        stage, work = super()._stage(value), value.work
+        waits = value.state.name == "OPEN" and (work is None or not (work.done or work.live or work.aux))
+        return Status.WAITING if waits else stage
+
+    def _dial(self, effect: do.Dial) -> None:
+        if self._dialled.get(effect.link) == effect.address and effect.link in self._loop.connections.peer_of:
+            return
+        if is_name(effect.address):
+            why = f"nobody knows the name in {effect.address!r}: it is looked up again at every call"
+            self._loop.raise_event(ev.DialFailed(effect.link, why))
+            return
+        try:
+            peer = self._loop.control.connect(effect.address)
+        except ControlError as error:
+            self._loop.raise_event(ev.DialFailed(effect.link, str(error)))
+            return
+        self._dialled[effect.link] = effect.address
+        self._loop.connections.bind(effect.link, peer)
+
+    def _look_again(self, link: int) -> None:
+        """A call by name was not answered: whoever has that name now may be elsewhere."""
+        group, index = self._called.get(link, (0, 0))
+        said = self._named.get(group)
+        if said is None or link in self._looking or not is_name(said[1][index]):
+            return
+        self._looking.add(link)
+        plan, addresses = said
+
+        def look() -> Callable[[], None]:
+            found = numbered(addresses[index])
+
+            def call() -> None:
+                self._looking.discard(link)
+                if self._named.get(group) is not said or self._called.get(link) != (group, index):
+                    return  # the engine has said otherwise meanwhile
+                if found != self._dialled.get(link, addresses[index]):
+                    self._loop.submit(self._rank.call(group, index, plan, self._loop.now, found)[1])
+
+            return call
+
+        self._preparation.submit(look)
+
+    def _forget_link(self, effect: do.ForgetLink) -> None:
+        """Its connection goes; so does what is known of its group, with the last link of one that was let go."""
+        group, index = self._called.pop(effect.link)
+        self._dialled.pop(effect.link, None)
+        self._said.pop(effect.link, None)
+        self._data.calling.discard(effect.link)
+        self._loop.connections.forget(effect.link)
+        name = f"link {effect.link} to rank {index} of group {group}"
+        if group not in self._left:
+            self._uncalled[group, index] = "forgotten: it was refused, or did not answer, for long: call connect again"
+            self._loop.logs.link(name, "forgotten")
+            self._forgotten[group] = None
+            if len(self._forgotten) > self._rank.settings.links:
+                self._drop(next(iter(self._forgotten)))
+            return
+        self._loop.logs.left(name)
+        self._tidy(group)
+
+    def _tidy(self, group: int) -> None:
+        """Of a group that was let go and has no link any more nothing is known."""
+        if group in self._left and group not in {other for other, _ in self._called.values()}:
+            self._drop(group)
+
+    def _drop(self, group: int) -> None:
+        plan, _ = self._named.pop(group, (None, ()))
+        for index in plan.linked_to(self._rank.index) if plan is not None else ():
+            self._uncalled.pop((group, index), None)
+        self._left.discard(group)
+        self._forgotten.pop(group, None)
+        self._data.plans.pop(group, None)
+
+    def _say_hello(self, effect: do.SayHello) -> None:
+        """Of what is queued for one who is away the last call alone counts, and one that waits is not made anew."""
+        connections, link = self._loop.connections, effect.link
+        if not connections.waits(link) or self._said.get(link) != effect.session:
+            connections.clear(link)
+            connections.send(link, 0, 0, self._rank.hello(effect.session, link))
+            self._said[link] = effect.session
+        if not connections.waits(link):
+            self._call_left(link)
+        self._look_again(link)
+
+    def _call_left(self, link: int) -> None:
+        """Its call is on its way: who wires up with this rank needs its polls."""
+        value = self._rank.links.get(link)
+        if value is not None and value.state is DLink.AWAIT_WELCOME:
+            self._data.calling.add(link)
+
+    def _link(self, effect: do.AnnounceLink) -> None:
+        self._data.calling.discard(effect.link)
+        super()._link(effect)
+
+    def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:
+        super()._time_outcome(entry, cause)
+        if not cause:
+            self._data.arrived(entry)
+
+    def _deliver_aux(self, effect: do.DeliverAux) -> None:
+        entry = self._entries.get(effect.room)
+        if entry is not None:
+            entry.aux = effect.data

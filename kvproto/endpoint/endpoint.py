@@ -1,0 +1,394 @@
+"""The endpoints: what an engine holds.
+
+One endpoint a rank.  `PrefillEndpoint` and `DecodeEndpoint` put a rank, a loop and its handlers together and offer
+the engine what it needs, all of it non-blocking:
+
+* open a room, give tokens and the aux row, abort;
+* `status(room)`: cheap, never goes back except to FAILED, sticky;
+* `finished()`: each room's outcome, handed out once;  `released()`: rooms whose pages may be used for something
+  else, handed out once.  They are two things: a room that failed is finished at once and released when no write
+  of it can land any more;
+* `explain(room)`: what it waits for, from whom, since when;  `links()`: where each link stands;
+  `reports()`: what went wrong, newest last.
+
+Either the engine calls `poll()` in its own loop (one bounded pass; `wait()` sleeps until there is something to do),
+or `start()` runs the loop on a thread of its own, and the engine's calls are handed over.
+
+The loop's work is in `kvproto.loop.rank_loop`, the protocol's in the tables; here is only the engine's side: arguments
+are checked, entries made and kept until the engine has been told everything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from kvproto.call_arguments import checked, explained
+from kvproto.data.room_entry import RoomEntry
+from kvproto.endpoint.explain import explain, explain_link
+from kvproto.endpoint.reasons import reason
+from kvproto.endpoint.validation import pick_kernels
+from kvproto.errors import ArgumentError, NotFoundError
+from kvproto.fsm.vocabulary import Event
+from kvproto.io.clock import Clock
+from kvproto.io.control.control import Control
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.current_device import use_device
+from kvproto.io.kernels.digesting import Cell, DigestingKernels, Place
+from kvproto.loop.own_thread import SWITCH_S, OwnThread
+from kvproto.loop.rank_loop import Loop
+from kvproto.observe.durations import ROOM_BOUNDS, Durations
+from kvproto.observe.failure_traces import FailureTraces
+from kvproto.observe.rank_traces import save
+from kvproto.observe.trace_files import TraceSnapshots
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.events import room_of
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
+from kvproto.room import Outcome, Room, Status
+
+if TYPE_CHECKING:
+    from kvproto.endpoint.spans import RoomSpans
+
+
+#: the word of the tables for a link that is lost
+LOST = "lost"
+
+
+class Endpoint:
+    """What both sides have in common."""
+
+    #: what carries out the effects of the side
+    _data: Any
+
+    def __init__(self, rank: Rank, pool: Pool, control: Control, clock: Clock) -> None:
+        """The subclasses make these."""
+        self._rank, self.pool = rank, pool
+        _ = rank.digest  # made here, where an error reaches the engine, and not when the first peer calls
+        rank.prepare()  # no pass waits for code to be written
+        self._loop = Loop(rank, control, clock)
+        self._entries: dict[int, RoomEntry] = {}
+        self._loop.logs.blame = self._blame
+        self._digesting: DigestingKernels | None = None
+        self._finished: deque[Outcome] = deque()
+        self._released: deque[Room] = deque()
+        self._news = threading.Event()
+        self._loop.ended = self._news.set
+        #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
+        self.trace_dir: Path | None = None
+        self._traces = FailureTraces(rank, self._loop.logs.fault)
+        #: who makes a span of each room that ends (None: nobody)
+        self.spans: RoomSpans | None = None
+        #: how rooms ended, and what they took
+        self._ends: Counter[Cause] = Counter()
+        self._phases = {phase: Durations(ROOM_BOUNDS) for phase in ("open", "transfer", "release")}
+        self._loop.handlers |= {
+            do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
+        }  # fmt: skip
+
+    # -------------------------------------------------------------------------------------- driving it
+    def poll(self) -> bool:
+        """One bounded pass; whether anything happened."""
+        if self.pool.gpu < 0:  # on a CPU no call more
+            return self._loop.poll()
+        with use_device(self.pool.gpu):
+            return self._loop.poll()
+
+    @checked
+    def wait(self, timeout: float = 1.0) -> None:
+        """Sleep until there may be something to do, `timeout` seconds at most."""
+        self._loop.wait(timeout)
+
+    @checked
+    def start(
+        self, switch_interval: float = SWITCH_S, *, freeze: bool = False, cores: Iterable[int] | None = None
+    ) -> None:  # fmt: skip
+        """Run the loop on a thread of its own.
+
+        Beside a thread that computes it waits for the interpreter's lock at every turn, 5 ms at a time by default; so
+        the interpreter's switch interval, which is the process's, is lowered to `switch_interval` seconds while such
+        loops run.  Where it is that short already it stays as it is; infinity leaves it alone.  `freeze`: what is there
+        now is kept from the collector's later passes (`gc.freeze`), unless the process has frozen something itself: a
+        full pass over an engine's objects is the loop's longest pause.  `cores`: where the thread may run (Linux).
+        Interval and collector are put back when the last such loop has stopped.  ArgumentError: no such cores here, no
+        such interval.
+        """
+        asks = OwnThread(switch_interval, freeze=freeze, cores=cores, gpu=self.pool.gpu)
+        self._loop.run(f"kvproto-{type(self).__name__}-{self._rank.index}", asks)
+
+    def adopt(self) -> None:
+        """Poll from the calling thread from now on; the one that did so before must have stopped."""
+        self._loop.adopt()
+
+    @property
+    def next_deadline(self) -> float:
+        """Seconds from the last `poll` until the next one is due, if nothing arrives before; infinity: never."""
+        return self._loop.due
+
+    def metrics(self) -> dict[str, int]:
+        """What has been counted since the start, and what is held now; any thread."""
+        held = {"rooms": len(self._rank.rooms), "links": len(self._rank.links), "entries": len(self._entries)}
+        counted = {**self._rank.counts, **self._loop.counts, **self._loop.control.counts.away}
+        return {**self._data.stats, **counted, **held}
+
+    def reports(self) -> list[str]:
+        """What went wrong, in words, newest last: refused events, frames that cannot be read, faults, rooms that failed
+        by no engine's wish, links that were lost or refused; any thread.
+
+        The newest 256 are kept.
+        """
+        return list(self._loop.reports)
+
+    def rooms(self) -> dict[str, list[Room]]:
+        """By state: the rooms that are not over here; any thread."""
+        found: dict[str, list[Room]] = {}
+        for key, value in list(self._rank.rooms.items()):
+            found.setdefault(value.state.name, []).append(Room(*room_of(key)))
+        return found
+
+    def links(self) -> list[str]:
+        """A sentence about each link: whose it is, where it stands, and, if it is being left, what for; any thread.
+
+        After `disconnect` that shows what still holds a group: a link is gone from here when it is forgotten.
+        """
+        said = [explain_link(self._rank, link) for link in list(self._rank.links)]
+        return [text for text in said if text]
+
+    @checked
+    def save_trace(self, path: Path) -> None:
+        """Write what the trace holds now (its newest `Settings.trace` entries), as `kvproto trace` reads it."""
+        save(self._rank, path)
+
+    @checked
+    def follow_trace(self, path: Path, every: float = 5.0) -> None:
+        """Write what the trace holds now, and again every so many seconds: `kvproto inspect --follow` reads it.
+
+        The file is replaced each time, and holds `Settings.trace` entries at most.  ArgumentError: `every` is not
+        between 1 and 3600, or there is no such directory.
+        """
+        if not 1.0 <= every <= 3600.0:  # noqa: PLR2004 - as the docstring says
+            raise ArgumentError(f"a trace is written every 1 to 3600 seconds, not every {every!r}")
+        if not Path(path).parent.is_dir():  # later nobody would hear of it
+            raise ArgumentError(f"a trace is written to {path}: there is no directory {Path(path).parent}")
+        self._loop.every_second.append(TraceSnapshots(self._rank, Path(path), every, self._loop.logs.fault).look)
+
+    def close(self) -> None:
+        """Stop, and let go of everything; rooms that are open are simply gone.  No other thread may be polling."""
+        with use_device(self.pool.gpu):
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------- rooms
+    def _enter(self, room: Room, entry: RoomEntry, begin: Event | Callable[[], None]) -> None:
+        key = room.key
+        if key in self._entries or (self._rank.value_of(key) is not None and self._knows_room(key)):
+            raise ArgumentError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
+        entry.room, entry.opened = room, self._loop.clock.real()
+        self._loop.check()
+        self._entries[key] = entry
+        self._loop.call(begin)
+
+    def _knows_room(self, key: int) -> bool:
+        raise NotImplementedError
+
+    def _happen(self, event: Event) -> None:
+        """On the loop's thread: have the rank handle it."""
+        self._loop.submit(self._rank.handle(event, self._loop.now))
+
+    def _entry(self, room: Room) -> RoomEntry | None:
+        """The room's entry; None for one that is over and was handed out; NotFoundError for one never opened here."""
+        key = room.key
+        entry = self._entries.get(key)
+        if entry is None and (self._rank.value_of(key) is None or not self._knows_room(key)):
+            raise NotFoundError(f"{room} is not open here: open it first (or it has been over for long)")
+        return entry
+
+    @explained
+    def status(self, room: Room) -> Status:
+        """Where the room is; NotFoundError for one that is unknown or long over."""
+        entry = self._entries.get(room.key)
+        if entry is not None and entry.cause is not None:
+            return Status.FAILED if entry.cause else Status.SUCCESS
+        value = self._rank.value_of(room.key)
+        if value is None:
+            if entry is None:
+                raise NotFoundError(f"{room} is unknown, or long over")
+            return Status.BOOTSTRAPPING
+        if value.state.name == "DONE" and entry is None:
+            return Status.SUCCESS
+        if entry is None and value.work is not None and value.work.cause:
+            return Status.FAILED
+        at = self._stage(value)
+        if entry is not None:
+            entry.told = at = max(at, entry.told)
+        return Status(at)
+
+    def _stage(self, value: Any) -> int:
+        stages = {"AWAIT_FORWARD": Status.WAITING, "OPEN": Status.TRANSFERRING, "DONE": Status.TRANSFERRING}
+        return stages.get(value.state.name, Status.BOOTSTRAPPING)
+
+    def finished(self) -> list[Outcome]:
+        """Outcomes since the last call; each room once.  EndpointError: the loop's thread has broken."""
+        if self._loop.broken is not None:
+            self._loop.check()
+        if not self._finished:
+            return []
+        outcomes = _drain(self._finished)
+        for outcome in outcomes:
+            self._entries[outcome.room.key].handed = True
+        return outcomes
+
+    def released(self) -> list[Room]:
+        """Rooms released since the last call, after their outcome: the transfer touches their pages no more.
+
+        Each room once, and never before `finished` has handed out its outcome.  It says nothing of the engine's own
+        use of the pages: a prefill rank that owes nobody anything is released before its forward has run.
+        """
+        if not self._released:
+            return []
+        rooms: list[Room] = []
+        early: list[Room] = []
+        for room in _drain(self._released):
+            key = room.key
+            if self._entries[key].handed:
+                rooms.append(room)
+                del self._entries[key]
+            else:
+                early.append(room)
+        self._released.extendleft(reversed(early))
+        return rooms
+
+    @checked
+    def wait_news(self, timeout: float | None = None) -> bool:
+        """Wait until an outcome or a release is there to be handed out; for an engine whose loop has its own thread.
+
+        `timeout` in seconds; false if it passed, or the endpoint was closed.  A release counts even while its outcome
+        has not been handed out.
+        """
+        self._news.clear()
+        if not (self._finished or self._released or self._loop.broken or self._loop.closed):
+            self._news.wait(timeout if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        return bool(self._finished or self._released or self._loop.broken)
+
+    @explained
+    def abort(self, room: Room) -> None:
+        """Give the room up; nothing happens if it is over."""
+        cause = self._abort_cause
+        if self._entry(room) is not None:
+            self._loop.call(ev.EngineAborted(room.key, cause))
+
+    _abort_cause: Cause
+
+    @explained
+    def explain(self, room: Room) -> str:
+        """What the room waits for, from whom, since when."""
+        return explain(self._rank, room.key, self._loop.now)
+
+    @explained
+    def digests(self, room: Room) -> dict[Place, int]:
+        """{(first token of a chunk, layer, head): 64-bit digest} of what this rank gathered or scattered, and of what
+        its pages hold where that went page to page; waits for the device. Ask after the outcome and before `released`
+        has handed the room out: NotFoundError after that.
+
+        ArgumentError: the endpoint was made without `digests=True`. `io.kernels.digesting.differing` compares ranks.
+        """
+        if self._digesting is None:
+            raise ArgumentError("this endpoint makes no digests: give it digests=True")
+        entry = self._entries.get(room.key)
+        if entry is None:
+            raise NotFoundError(f"{room} is unknown, or was handed out by released: ask for its digests before")
+        with use_device(self.pool.gpu):
+            found = self._digesting.read(entry.table)
+            return self._digesting.of_pages(self.pool, entry.pages, self._by_pages(entry, found)) | found
+
+    def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterable[Cell]:
+        """What of the room went page to page; places that are `known` did not."""
+        raise NotImplementedError
+
+    def _kernels(self, kernels: Kernels | None, *, digests: bool) -> Kernels:
+        """Those that were given, or the pool's own; with digests if they are wanted."""
+        kernels = kernels or pick_kernels(self.pool)
+        if digests:
+            kernels = self._digesting = DigestingKernels(kernels, self._rank.layout, self._rank.index)
+        return kernels
+
+    # ----------------------------------------------------------------------------------------- effects
+    def _outcome(self, effect: do.AnnounceOutcome) -> None:
+        entry = self._entries.get(effect.room)
+        if entry is not None and entry.room is not None and entry.cause is None:
+            entry.cause = effect.cause
+            self._time_outcome(entry, effect.cause)
+            blames = self._loop.blames
+            blame = blames.find(effect.room, effect.cause)
+            why = reason(self._rank, effect, entry.fault, blame, entry.tokens)
+            if effect.cause:
+                blames.fail(effect.room, effect.cause, why)
+            value = self._rank.value_of(effect.room)
+            trace = value.traceparent.decode("ascii", "replace") if value is not None else ""
+            outcome = Outcome(entry.room, effect.cause, entry.aux or b"", why, trace)
+            self._finished.append(outcome)
+            self._tell()
+            self._end_span(outcome, entry)
+            self._loop.logs.room(effect.room, effect.cause, why)
+            if effect.cause and self.trace_dir is not None:
+                self._traces.save(self.trace_dir, effect.room)
+
+    def _end_span(self, outcome: Outcome, entry: RoomEntry) -> None:
+        """Make the room's span; an exporter that raises is reported as such, and the room's outcome stays as it is."""
+        if self.spans is None:
+            return
+        try:
+            self.spans.ended(self._rank, outcome, entry)
+        except Exception as error:  # noqa: BLE001 - a library's own: the room is over, and was handed out
+            self._loop.logs.fault(f"the span of {outcome.room} (endpoint.spans)", error)
+
+    def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:
+        entry.ended = self._loop.clock.real()
+        self._ends[cause] += 1
+        self._phases["open"].note(entry.ended - entry.opened)
+        if (transfer := entry.transfer) is not None:
+            self._phases["transfer"].note(transfer[1] - transfer[0])
+
+    def _release(self, effect: do.AnnounceReleased) -> None:
+        if self._data.prepared.kept:
+            self._data.prepared.forget(effect.room)
+        entry = self._entries.get(effect.room)
+        if entry is not None and entry.room is not None and not entry.released:
+            entry.released = True
+            self._phases["release"].note(self._loop.clock.real() - entry.ended)
+            self._released.append(entry.room)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Something is there to be handed out: who waits for it wakes."""
+        if not self._news.is_set():  # who clears it looks afterwards
+            self._news.set()
+
+    def _link(self, effect: do.AnnounceLink) -> None:
+        if effect.why == LOST:  # what waits for its peer is of an epoch that is over
+            self._loop.connections.clear(effect.link)
+        self._loop.logs.link(self._peer_name(effect.link), effect.why)
+
+    def _peer_name(self, link: int) -> str:
+        """The other end of a link, for a reader."""
+        peer = self._rank.peers.get(link)
+        return f"link {link} to rank {peer.rank} of group {peer.group}" if peer is not None else f"link {link}"
+
+    def _blame(self, room: int, cause: Cause, why: str) -> None:
+        """What went wrong first counts."""
+        entry = self._entries.get(room)
+        if entry is not None and entry.fault is None:
+            entry.fault = cause, why
+
+
+def _drain(queue: deque[Any]) -> list[Any]:
+    return [queue.popleft() for _ in range(len(queue))]

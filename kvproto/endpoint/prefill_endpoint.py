@@ -1,0 +1,363 @@
+"""The prefill engine's endpoint.
+
+The order of calls for a room: `open`, `prefetch` when the forward is scheduled, `produced` as tokens come to be in the
+pages, `aux` with the aux row, in any order that suits the engine; then `finished` and `released` tell the rest.
+
+Pages come when the engine has them: all with `open`, or none, and then with `produced`, chunk by chunk.  Grants are
+asked for without them, so a room is best opened before its first forward.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Container
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kvproto.call_arguments import checked, explained
+from kvproto.data.prefill_data import PrefillData
+from kvproto.data.room_entry import RoomEntry, page_runs_of
+from kvproto.data.staging_buffers import Kind
+from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.validation import (
+    as_traceparent,
+    check_pool,
+    closed_if_it_fails,
+    make_control,
+    need_group,
+    need_incarnation,
+    need_layers,
+    need_more_pages,
+    need_room,
+    need_seconds,
+    need_secret,
+)  # fmt: skip
+from kvproto.errors import ArgumentError
+from kvproto.io.clock import Clock, MonotonicClock
+from kvproto.io.control.control import LOOPBACK, Peer
+from kvproto.io.control.keys import Keys
+from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.io.kernels.current_device import keep_device, use_device
+from kvproto.io.kernels.digesting import Cell, Place
+from kvproto.io.transports.base import PeerId, Transport
+from kvproto.layout.sharding import Layout
+from kvproto.loop.connector import WireUp
+from kvproto.observe.logs import short
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.codec import encode
+from kvproto.protocol.messages import MAX_AUX
+from kvproto.protocol.states import Cause
+from kvproto.protocol.tables.prefill_room import everybody
+from kvproto.protocol.tables.prefill_send import reads_withdrawn
+from kvproto.rank.prefill import PrefillRank
+from kvproto.room import Caller, Room
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+
+
+class PrefillEndpoint(Endpoint):
+    """One prefill rank of an engine."""
+
+    _rank: PrefillRank
+    _data: PrefillData
+    _abort_cause = Cause.PREFILL_ABORTED
+
+    @checked
+    def __init__(
+        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = PREFILL_GROUP,
+        bind: str = LOOPBACK, settings: Settings | None = None, kernels: Kernels | None = None,
+        clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
+        keys: Keys | str | Path | None = None, insecure: bool = False,
+    ) -> None:  # fmt: skip
+        """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
+        instance's number (u64); `bind`: where the control plane listens; `staging`: where the slots are, "pinned" for
+        a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`; `keys`: the
+        secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`; `incarnation`: this
+        life's number (u48), above those of all former lives of the rank in its group (default: by the clock).
+
+        ArgumentError: the pool is not this rank's share of the layout, or a file is no key.  ControlError: the address
+        cannot be had, or is beyond loopback and there are no keys.
+        """
+        check_pool(layout, index, pool, grid)
+        rank = PrefillRank(
+            layout,
+            index,
+            group=need_group(group),
+            grid=grid,
+            incarnation=need_incarnation(incarnation),
+            settings=settings,
+        )
+        control = make_control(bind, keys, insecure=insecure)
+        with closed_if_it_fails(control) as undo, use_device(pool.gpu):
+            super().__init__(rank, pool, control, clock or MonotonicClock())
+            kernels = self._kernels(kernels, digests=digests)
+            self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging, undo)
+        rank.met, self._data.writes.arrived = self._met, self._arrived
+        self._wire_up = WireUp(transport, self._wired, partial(keep_device, pool.gpu))
+        self._loop.handlers |= {
+            do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
+            do.RefuseCall: self._refuse_call, do.TransmitAux: self._send_aux,
+        }  # fmt: skip
+
+    @property
+    def address(self) -> str:
+        """Where decode ranks connect to."""
+        assert self._loop.control.address is not None
+        return self._loop.control.address
+
+    def routes(self) -> dict[tuple[int, int], str]:
+        """By decode rank, as (group, rank): why what this rank writes to it is staged; empty: it goes page to page.
+
+        Of the links whose other end has called; those to which this rank owes nothing are left out.  Any thread.
+        """
+        found, index = {}, self._rank.index
+        for peer in list(self._rank.peers.values()):
+            owed = [share for share in peer.plan.duties(index) if share.reader == peer.rank] if peer.plan else []
+            for share in owed:
+                assert peer.plan is not None
+                found[peer.group, peer.rank] = peer.plan.why_staged(share, self._data.memory.placement, peer.placement)
+        return found
+
+    # ------------------------------------------------------------------------------------ the engine's calls
+    @explained
+    def open(
+        self, room: Room, tokens: int, pages: Any = (), *, group: int = DECODE_GROUP, secret: bytes = b"",
+        within: float | None = None, traceparent: str = "",
+    ) -> None:  # fmt: skip
+        """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order).
+
+        `pages`: all, the first ones, or none yet: what is missing comes with `produced`.  `within`: seconds after which
+        it fails if its decode ranks have not opened it, or nothing of it has moved (default: `Timing.bootstrap` and
+        `Timing.stall`).
+        It is for the decode group of this number, whose engine shows the same `secret` (up to 64 bytes): whoever else
+        opens the room is told that it is not entitled to it (`Cause.NOT_ENTITLED`).  `traceparent`: the trace that the
+        request belongs to (W3C Trace Context; malformed, it counts as none, as W3C asks), see `Outcome.traceparent`.
+        """
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane, whole=False)
+        claim = self._rank.claim(need_group(group), need_secret(secret))
+        trace, seconds = as_traceparent(traceparent), need_seconds(within)
+        runs = page_runs_of(entry.pages) if entry.given == len(entry.pages) else 0
+        key = room.key
+        self._enter(room, entry, ev.EngineOpened(key, entry.tokens, claim, trace, seconds, runs))
+
+    @explained
+    def prefix(self, room: Room) -> int | None:
+        """Tokens that every decode rank of the room has already; None: not all have opened it, or it has failed.
+
+        Any thread.  It may be asked before this engine opens the room.
+        """
+        value = self._rank.value_of(room.key)
+        return value.prefix if value is not None and everybody(value) else None
+
+    def everybody(self, room: Room) -> bool:
+        """Whether every decode rank of the room has opened it (and it has not failed); any thread."""
+        return self.prefix(room) is not None
+
+    @explained
+    def caller(self, room: Room) -> Caller | None:
+        """The decode instance that waits for a room that is not open here; None: there is none, or not all of it.
+
+        For an engine that does not know whom it computes a prompt for: it opens the room for the one that asks.
+        """
+        value = self._rank.value_of(room.key)
+        if value is None or value.terms is None:
+            return None
+        everyone, gone = value.terms.everyone, value.work.cause if value.work is not None else Cause.NONE
+        peer = self._rank.peers.get(self._rank.link_to(room.key, (everyone & -everyone).bit_length() - 1))
+        if peer is None or peer.plan is None or (value.peers != everyone and not gone):
+            return None
+        return Caller(value.facts.claim.group, value.tokens, value.prefix, peer.plan.decode.page_size, gone)
+
+    def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> list[Cell]:  # noqa: ARG002  # it knows itself
+        return entry.by_pages
+
+    @explained
+    def prefetch(self, room: Room) -> None:
+        """The forward is scheduled: ask for grants now, so that they are there when the KV is."""
+        if self._entry(room) is not None:
+            self._loop.call(ev.ForwardScheduled(room.key))
+
+    @explained
+    def produced(
+        self, room: Room, tokens: int, after: Any = None, *, pages: Any = (), layers: int | None = None
+    ) -> None:  # fmt: skip
+        """The KV of the first `tokens` tokens is in the pages; on a GPU, once the event `after` has passed.
+
+        `pages`: the next ones of the room, after those that it has.  `layers`: of this rank's first so many layers
+        only (None: of all), while the forward computes the others: a room that its decode engine has cut into layer
+        groups sends those that are there.  ArgumentError: there are no pages for so many tokens, or the layers of an
+        earlier forward were never said to be all there.
+        """
+        entry = self._entry(room)
+        if entry is None:
+            return
+        more = need_more_pages(self._rank.layout, entry, tokens, pages, self.pool)
+        if len(more) and entry.taken and not self.withdrawn(room):
+            raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
+        held, tokens = self.pool.layers, operator.index(tokens)
+        depth = need_layers(room, entry, tokens, layers, held)
+        placed = self._data.lane.extend(entry, more) if len(more) else None
+        if depth == held:
+            entry.full = max(entry.full, tokens)
+        else:
+            entry.ahead, entry.layers = tokens, depth
+        if entry.full == entry.tokens and not entry.computed:
+            entry.computed = self._loop.clock.real()
+
+        def begin() -> None:
+            entry.placed = placed if placed is not None else entry.placed
+            if after is not None:
+                entry.mark(tokens, depth, after)
+            if depth == held:
+                self._announce(room.key, entry, tokens, 1, taken)
+            elif self._entries.get(room.key) is entry and entry.taken == taken:
+                self._happen(ev.TokensProduced(room.key, 0, tokens, depth))
+
+        taken = entry.taken
+
+        self._loop.call(begin)
+
+    @explained
+    def withdraw(self, room: Room, upto: int) -> None:
+        """Take back the pages behind those of the first `upto` tokens, as a preemption does; the room goes on.
+
+        What has been sent stays sent, and what is being read is read to its end: the pages are the engine's when
+        `withdrawn` says so.  What lacks is computed once more, and comes with `produced(..., pages=...)`.
+        """
+        entry, upto = self._entry(room), operator.index(upto)
+        if entry is None:
+            return
+        if not 0 <= upto <= entry.tokens:
+            raise ArgumentError(f"{upto} tokens stay of {entry.tokens}")
+        entry.given = min(entry.given, -(-upto // self._rank.layout.page_size))
+        taken = entry.taken = entry.taken + 1
+        entry.computed = 0.0
+        entry.full, entry.ahead, entry.layers = min(entry.full, upto), 0, 0
+
+        def take() -> None:
+            entry.forget_marks(upto, self.pool.layers)
+            self._happen(ev.TokensWithdrawn(room.key, upto))
+            entry.heard = taken
+
+        self._loop.call(take)
+
+    @explained
+    def withdrawn(self, room: Room) -> bool:
+        """Whether nothing of what was withdrawn is being read any more; any thread."""
+        entry = self._entries.get(room.key)
+        if entry is None:
+            return True
+        if entry.heard != entry.taken:  # first: until they have heard of it, sends do not know what they read
+            return False
+        return not any(map(reads_withdrawn, list(self._rank.sends.get(room.key, {}).values())))
+
+    def _announce(self, key: int, entry: RoomEntry, tokens: int, cells: int, taken: int) -> None:
+        """Tell the rank of a chunk, then of two, then of four, each time when a gather has ended.
+
+        Telling it of everything takes the host longer than a gather takes the device: the first write would wait.
+        """
+        value = self._rank.value_of(key)
+        if value is None or self._entries.get(key) is not entry or entry.taken != taken:
+            return
+        told = value.work.produced if value.work is not None else 0
+        whole = max(0, told - value.prefix) // self._rank.grid
+        upto = min(tokens, value.prefix + (whole + cells) * self._rank.grid)
+        self._happen(ev.TokensProduced(key, upto))
+        if upto < tokens:
+            self._data.gathers.later(lambda: self._announce(key, entry, tokens, 2 * cells, taken))
+
+    @explained
+    def aux(self, room: Room, row: bytes | bytearray | memoryview) -> None:
+        """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
+        row = bytes(memoryview(row))
+        if len(row) > MAX_AUX:
+            raise ArgumentError(f"an aux row of {len(row)} bytes, more than {MAX_AUX}")
+        entry = self._entry(room)
+        if entry is None:
+            return
+
+        if entry.aux is None:
+            entry.aux = row
+        self._loop.call(ev.AuxProvided(room.key))
+
+    @explained
+    def refuse(self, room: Room, cause: Cause = Cause.DECLINED, why: str = "") -> None:
+        """Say no to a room, whether or not it was opened here; a decode rank that asks, now or later, fails at once.
+
+        `why`: what the decode engine reads as the reason of its outcome (default: the words of the cause).
+        Remembered as long as a room that is over (`Settings.tombstones` of them).  On an open room it is `abort`;
+        again, or when the room is over, nothing happens.  If the engine opens it after all, it is over at once.
+        ArgumentError: the cause is neither `DECLINED` nor `PREFILL_ABORTED`.
+        """
+        if not cause.refusal:
+            raise ArgumentError(f"{room} refused as {cause.name}: it is DECLINED, or PREFILL_ABORTED")
+
+        def begin() -> None:
+            if why:
+                self._loop.blames.fail(room.key, cause, short(why))
+            self._happen(ev.EngineRefused(room.key, cause))
+
+        self._loop.call(begin)
+
+    def close(self) -> None:
+        """Stop, and let go of everything."""
+        self._wire_up.close()
+        super().close()
+
+    # ------------------------------------------------------------------------------------------ the loop's
+    def _knows_room(self, key: int) -> bool:
+        value = self._rank.value_of(key)
+        return value.state.name != "AWAIT_ENGINE" and (value.work is None or value.work.owned)
+
+    def _met(self, room: int) -> None:
+        if (entry := self._entries.get(room)) is not None:
+            entry.met = self._loop.clock.real()
+
+    def _arrived(self, room: int) -> None:
+        if (entry := self._entries.get(room)) is not None:
+            entry.written = self._loop.clock.real()
+
+    def _connect(self, effect: do.Connect) -> None:
+        plan, index = effect.plan, self._rank.index
+        self._data.learn(effect.link, plan, effect.rank, effect.placement)
+        owed = [share for share in plan.duties(index) if share.reader == effect.rank]
+        why = plan.why_staged(owed[0], self._data.memory.placement, effect.placement) if owed else ""
+        if why:
+            self._loop.logs.staged(self._peer_name(effect.link), why)
+
+        def prepare() -> None:
+            if owed and self._rank.settings.route != "pages":
+                for shares in plan.cuts(owed, self._rank.settings.layer_groups):
+                    self._data.kernels.prepare(self.pool, "gather", shares)
+
+        def reach(peer: str) -> None:
+            for shares in plan.cuts(owed, self._rank.settings.layer_groups) if owed else ():
+                self._data.mapped.make(PeerId(peer), plan, shares, effect.placement)
+
+        self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare, reach)
+
+    def _wired(self, event: ev.WiredUp | ev.WireFailed) -> None:
+        def tell() -> None:
+            if why := getattr(event, "why", ""):
+                self._loop.logs.wire(self._peer_name(event.peer), why)
+            self._happen(event)
+
+        self._loop.call(tell)
+        self._loop.control.wake()
+
+    def _say_welcome(self, effect: do.SayWelcome) -> None:
+        self._loop.connections.send(effect.link, effect.epoch, 0, self._rank.welcome(effect.session, effect.epoch))
+
+    def _say_refusal(self, effect: do.SayRefusal) -> None:
+        self._loop.connections.send(effect.link, 0, 0, msg.Refusal(effect.session, effect.why[:1024]))
+
+    def _refuse_call(self, effect: do.RefuseCall) -> None:
+        peer = Peer.at(effect.place)
+        self._loop.logs.frame(f"call from {peer} refused", effect.why)
+        self._loop.control.send(peer, encode(0, 0, msg.Refusal(effect.session, effect.why[:1024])))
+
+    def _send_aux(self, effect: do.TransmitAux) -> None:
+        row = self._entries[effect.room].aux
+        self._loop.connections.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b"", effect.traceparent))

@@ -1,0 +1,1 @@
+"""The laboratory: benchmarks, the demonstration, torture and fuzzing. Nothing else imports it."""

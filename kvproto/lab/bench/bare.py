@@ -1,0 +1,167 @@
+"""One room by hand: the same gathers, writes and scatters with nothing of a protocol around them.
+
+What is left is what no protocol in this language can go below: two kernels launched and seen to end, a write posted,
+and a notification on its way.  All writes are made ready before the clock runs, both ends know beforehand where
+everything goes, nobody asks and nobody answers.  What an endpoint takes beyond it is the price of its tables, its
+messages and its loop.
+
+Where the decode rank's pages are mapped (`kvproto.data.mapped_pages`) it is a kernel for each chunk, seen to end, and
+a tag that says so.
+
+Both ends poll without end, as everything in these benchmarks does.
+
+Smaller chunks at both ends of a room would fill the pipeline earlier.  By hand, on two H200s, 1 GiB in chunks of 128
+MiB takes 3.01 ms, in 64 MiB 2.98, with 32 and 64 MiB before and after those of 128 2.96, and with still smaller ones
+3.01 to 3.99, beside 2.78 in bulk: a fiftieth at most, so a room has chunks of one size.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from kvproto.io.kernels.base import Ticket
+from kvproto.io.transports import Completed
+from kvproto.io.transports.base import Arrived, WriteDraft, WritePart
+from kvproto.layout.plan import Plan, Share
+from kvproto.layout.sharding import chunks
+from kvproto.verify.testing import inside
+
+#: the number of the decode group, as ranks have it
+DECODE = 2
+LONGEST_S = 60.0
+Part = tuple[int, Share, int, WriteDraft]
+
+
+def send(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float) -> tuple[float, float]:
+    """A prefill rank's side: (begin, when all its writes are over)."""
+    inner = inside(endpoint)
+    transport, settings = inner.data.transport, inner.rank.settings
+    later = deque(_parts(inner, plan, tokens))
+    going: deque[tuple[Ticket, int, WriteDraft]] = deque()
+    free, flying = list(range(settings.slots))[::-1], dict[Any, int]()
+    while time.perf_counter() < at:
+        endpoint.poll()
+    begin = time.perf_counter()
+    while (later or going or flying) and _in_time(begin):
+        if later and later[0][2] in free:
+            chunk, share, slot, draft = later.popleft()
+            free.remove(slot)
+            going.append((_gather(inner, plan, table, tokens, chunk, share, slot), slot, draft))
+        while going and going[0][0].done():
+            _, slot, draft = going.popleft()
+            flying[transport.post(draft)] = slot
+        for event in transport.poll():
+            if isinstance(event, Completed):
+                free.append(flying.pop(event.handle))
+    return begin, time.perf_counter()
+
+
+def receive(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int) -> tuple[float, float]:
+    """A decode rank's side, which is there before anything comes: (begin, when its last scatter is over)."""
+    inner = inside(endpoint)
+    index, writers = inner.rank.index, plan.writers(inner.rank.index)
+    left, came, going = chunks(tokens, 0, plan.grid), Counter[bytes](), deque[Ticket]()
+    begin = time.perf_counter()
+    while (left or going) and _in_time(begin):
+        for event in inner.data.transport.poll():
+            if isinstance(event, Arrived):
+                came[event.tag] += 1
+                if came[event.tag] == len(writers):
+                    left -= 1
+                    going.append(_scatter(inner, plan, table, tokens, int(event.tag), index))
+        while going and going[0].done():
+            going.popleft()
+    return begin, time.perf_counter()
+
+
+def store(
+    endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float, there: dict[int, list[int]]
+) -> tuple[float, float]:  # fmt: skip
+    """A prefill rank's side where pages are mapped, by decode rank `there`: kernels that store, and a tag for each."""
+    inner, size = inside(endpoint), plan.decode.page_size
+    transport, flying, launches = inner.data.transport, dict[Any, tuple[Any, int]](), list[tuple[Any, ...]]()
+    for chunk in range(chunks(tokens, 0, plan.grid)):
+        first, count = _cell(plan, tokens, chunk)
+        for share in plan.duties(inner.rank.index):
+            peer = inner.data.link_peer[inner.rank.link_of[DECODE, share.reader]]
+            pages = np.array(there[share.reader][first // size : -(-(first + count) // size)], "<u4").tobytes()
+            part = inner.data.mapped.get(peer, share)
+            launches.append((chunk, peer, part.bind(table, pages, first, count, inner.data.lane), part.sources))
+    while time.perf_counter() < at:
+        endpoint.poll()
+    lane = inner.data.lane
+    lane.await_tables()
+    begin, stream = time.perf_counter(), lane.stores
+    for chunk, peer, launch, sources in launches:
+        flying[transport.run(peer, partial(launch, stream, None), sources)] = peer, chunk
+    while flying and _in_time(begin):
+        for event in transport.poll():
+            if isinstance(event, Completed):
+                peer, chunk = flying.pop(event.handle)
+                transport.tell(peer, b"%d" % chunk)
+    return begin, time.perf_counter()
+
+
+def await_tags(endpoint: Any, plan: Plan, tokens: int) -> tuple[float, float]:
+    """A decode rank's side where its pages are mapped: (begin, when the last tag is here)."""
+    inner = inside(endpoint)
+    left = chunks(tokens, 0, plan.grid) * len(plan.writers(inner.rank.index))
+    begin = time.perf_counter()
+    while left and _in_time(begin):
+        left -= sum(isinstance(event, Arrived) for event in inner.data.transport.poll())
+    return begin, time.perf_counter()
+
+
+def _in_time(begin: float) -> bool:
+    if time.perf_counter() > begin + LONGEST_S:
+        raise TimeoutError("a room by hand did not end")
+    return True
+
+
+def _cell(plan: Plan, tokens: int, chunk: int) -> tuple[int, int]:
+    return chunk * plan.grid, min(plan.grid, tokens - chunk * plan.grid)
+
+
+def _parts(inner: Any, plan: Plan, tokens: int) -> list[Part]:
+    """(chunk, share, slot, write made ready) of all that this rank owes."""
+    data, slots, parts = inner.data, inner.rank.settings.slots, list[Part]()
+    for chunk in range(chunks(tokens, 0, plan.grid)):
+        _, count = _cell(plan, tokens, chunk)
+        for share in plan.duties(inner.rank.index):
+            slot, peer = len(parts) % slots, data.link_peer[inner.rank.link_of[DECODE, share.reader]]
+            start = chunk * plan.grant_bytes(share.reader, plan.grid)
+            start += plan.part_offset(share.reader, share.writer, count)
+            descs = np.array([[slot * data.slot_bytes, start, plan.part_bytes(share, count)]], np.uint64)
+            part = WritePart(data.regions[0], data.transport.remote(peer, 0), descs)
+            parts.append((chunk, share, slot, data.transport.prepare(peer, [part], b"%d" % chunk)))
+    return parts
+
+
+def _gather(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int, share: Share, slot: int) -> Ticket:
+    data, (first, count) = inner.data, _cell(plan, tokens, chunk)
+    start = slot * data.slot_bytes
+    end = start + plan.part_bytes(share, count)
+    pool, lane = data.gathers.pool, data.lane
+    ticket: Ticket = data.kernels.gather(
+        pool, table, first, count, share, data.staging.near[start:end], stream=lane.stream
+    )
+    sent: Ticket = data.staging.sent_off(start, end, ticket)
+    return sent
+
+
+def _scatter(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int, index: int) -> Ticket:
+    data, (first, count) = inner.data, _cell(plan, tokens, chunk)
+    whole = chunk * plan.grant_bytes(index, plan.grid)
+    parts = []
+    for share in plan.writers(index):
+        start = whole + plan.part_offset(index, share.writer, count)
+        parts.append((share, data.ring.near[start : start + plan.part_bytes(share, count)]))
+    data.ring.bring(whole, whole + plan.grant_bytes(index, count))
+    ticket: Ticket = data.kernels.scatter(data.pool, table, first, count, parts, stream=data.lane.stream)
+    return ticket

@@ -1,0 +1,146 @@
+"""What the protocol itself costs: two processes, one link, KV so small that only control is left.
+
+*Latencies*: so many rooms are open, with their grants; then the KV of one after the other becomes ready, a pace apart,
+as forwards end. From `produced` to the write being posted (rank, gather, post), from the end of the write as its
+sender sees it to the note being in the decode rank's hands, from there to the scatter being launched, and from
+`produced` to the decode engine's outcome.  The post itself is one call of the transport, which is told apart.
+
+*Throughput*: rooms as fast as one link carries them, 64 at a time; every room is opened on both sides, announced,
+granted, gathered, written, scattered, confirmed and released.  In turns with it, the same rooms by hand
+(`control_bare`): the same messages, launches and writes, and nothing of a protocol.
+
+*Calls*: Python calls a room and a chunk on each side (`control_calls`), the same on every machine.
+
+*With keys* (`--keys`): the same throughput between two more processes whose control plane is encrypted, each run beside
+one without, in turns; the figure is the ratio.
+
+*Idle*: the processor time that an endpoint takes in its own loop while nothing happens.
+
+Both loops sleep between events as they do on threads of their own (`poll`, and `wait` when nothing moved); with
+`--spin` they never do. Transfers are checked: a decode pool starts as noise and must end as the prefill pool.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from kvproto.arguments import positive, real
+from kvproto.io.control.keys import make_pair
+from kvproto.lab.bench import tables
+from kvproto.lab.bench.control_calls import count
+from kvproto.lab.bench.control_side import LIVE, ControlRank
+from kvproto.lab.bench.members import Members
+from kvproto.lab.bench.results import Course, command_line
+
+SPANS = (
+    "produced to gathering", "gathered to posting", "posting to posted", "produced to posted", "written to noted",
+    "noted to launched", "produced to finished",
+)  # fmt: skip
+#: what the protocol alone takes of the way from `produced` to the post
+PROTOCOL = "produced to posted, without the gather"
+BY_HAND = "by hand"
+
+
+def spread(spans: list[float]) -> dict[str, float]:
+    spans = sorted(1e6 * span for span in spans)
+    last = len(spans) - 1
+    tails = {name: spans[min(last, int(len(spans) * share))] for name, share in (("p99", 0.99), ("p999", 0.999))}
+    return {"median": statistics.median(spans), **tails}
+
+
+def throughput(tell: Callable[..., list[Any]], pairs: Sequence[str], rooms: int, gen: int) -> dict[str, list[float]]:
+    """Rooms a second through each pair's link, and by hand through the first one's, in turns."""
+    speeds: dict[str, list[float]] = {way: [] for way in (*pairs, BY_HAND)}
+    for turn in range(3):
+        for way, found in speeds.items():
+            told = tell(pairs[0], "by_hand", rooms) if way == BY_HAND else tell(way, "flood", rooms, gen + 1 + turn)
+            found.append(rooms / (max(end for _, end in told) - min(begin for begin, _ in told)))
+    return speeds
+
+
+def bench(
+    course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int, keys: str | None = None
+) -> dict[str, Any]:
+    members = Members()
+    for side in "PD":
+        members.start(side, 0, ControlRank, side, spin, cuda)
+
+    def tell(sides: str, name: str, *args: Any) -> list[Any]:
+        return list(members.tell(sides, name, *args).values())
+
+    tell("D", "connect", *tell("P", "address"))
+    rows, gen = list[dict[str, Any]](), 0
+    found = {"spin": spin, "cuda": cuda, "pace_ms": 1e3 * pace, "rows": rows}
+    for live in course.cases(LIVE):
+        spans: dict[str, list[float]] = {name: [] for name in (*SPANS, PROTOCOL)}
+        for _ in range(max(2, rounds // live) + 1):
+            gen += 1
+            tell("PD", "prepare", live, gen)
+            ours, theirs = tell("PD", "paced", live, gen, pace)
+            for name in SPANS:
+                begin, end = name.split(" to ")
+                first = ours.get(begin) or theirs[begin]
+                last = (theirs if end in ("noted", "launched", "finished") else ours)[end]
+                if gen > 1:  # a room that only the last has is one of before: a message was repeated
+                    spans[name] += [last[room] - first[room] for room in last if room in first]
+            if gen > 1:
+                spans[PROTOCOL] += [
+                    at - ours["gathered"][room] + ours["gathering"][room] - ours["produced"][room]
+                    for room, at in ours["posted"].items() if room in ours["gathered"] and room in ours["produced"]
+                ]  # fmt: skip
+        rows.append({"rooms": live, "samples": len(spans["produced to posted"]),
+                     **{name: spread(each) for name, each in spans.items()}})  # fmt: skip
+        course.keep(found, tables.latencies(rows[-1:]))
+    if keys is not None:
+        for side in "pd":
+            members.start(side, 0, ControlRank, side.upper(), spin, cuda, keys)
+        tell("d", "connect", *tell("p", "address"))
+    pairs = ("PD",) if keys is None else ("PD", "pd")
+    speeds = throughput(tell, pairs, rooms, gen)
+    found |= {
+        "rooms_a_second": speeds["PD"], "rooms_a_second_by_hand": speeds[BY_HAND],
+        "rooms_a_second_with_keys": speeds.get("pd", []),
+    }  # fmt: skip
+    course.keep(found, f"rooms a second: {', '.join(f'{each:.0f}' for each in speeds['PD'])}")
+    idle = tell("PD", "rest", 2.0)
+    right = all(tell("Dd" if rooms >= max(LIVE) else "D", "right"))  # fewer leave pages as they were
+    tell("PDpd", "end")
+    return found | {"idle": idle, "right": right, "calls": count()}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the figures; 1 if bytes were wrong."""
+    parser = command_line("control", __doc__)
+    parser.add_argument("--spin", action="store_true", help="loops that never sleep, on cores of their own")
+    parser.add_argument("--cuda", action="store_true", help="KV on GPUs, gathered and scattered by Triton kernels")
+    parser.add_argument("--rounds", type=positive, default=512, help="rooms measured a row, at least (default 512)")
+    parser.add_argument("--pace", type=real(0, 1e6), default=1.0, help="milliseconds between rooms (default 1)")
+    parser.add_argument("--rooms", type=positive, default=2000, help="rooms of a throughput run (default 2000)")
+    parser.add_argument("--keys", action="store_true", help="the throughput also with an encrypted control plane")
+    options = parser.parse_args(argv)
+    if options.cuda and not torch.cuda.is_available():
+        print("torch sees no GPU here: leave --cuda out", file=sys.stderr)
+        return 2
+    if (os.cpu_count() or 1) < 4:
+        print("fewer than four cores: the two loops and their sockets take turns", file=sys.stderr)
+    course, pace = Course("control", argv, options), 1e-3 * options.pace
+    with TemporaryDirectory() as folder:
+        keys = str(make_pair(Path(folder), "bench")[0]) if options.keys else None
+        found = bench(
+            course, spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms,
+            keys=keys,
+        )  # fmt: skip
+    course.end(found, tables.control(found))
+    return 0 if found["right"] else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,238 @@
+"""Every prompt length with every page size and batch: staged beside descriptors beside bulk, in the same run.
+
+A cell is a batch of prompts of one length whose KV is ready at once, in pages at random, as in a cache that has been in
+use.  Of each cell three are measured, over the endpoints that engines hold (`kvproto bench pipeline`): the same bytes
+*staged*, by *descriptors* (one for each page, layer, K and V), and as one *bulk* write, which is the ceiling.  Median
+and p95 of `--samples` each; every byte of the first and the last transfer is compared.  Ranks push: the protocol has
+no pull, so there is none to measure.
+
+With `--maps` the first is not staged, but what an endpoint does by itself: as costs less, where kernels may store into
+the decode rank's pages (`kvproto.data.mapped_pages`); which way that was is told.  Prompts of up to 256 MiB are one
+chunk then.
+
+`floor` is the room by hand, with the same kernels and the same transport and nothing of a protocol around them
+(`kvproto.lab.bench.bare`), where it is one room that fits in the ring.
+
+What is left out is named: *memory*, a cell that the devices cannot hold; *time*, a cell, or its descriptors, for which
+`--seconds` has no more time.  Cells go from the smallest to the largest, pairs and page sizes share the time.  Where
+descriptors take long they have fewer samples, three at least; the file has all of them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from kvproto.arguments import positive
+from kvproto.lab.bench import tables
+from kvproto.lab.bench.pipeline import BenchProcesses
+from kvproto.lab.bench.pipeline_cases import MIB, ONE_CHUNK, SHAPES, Case, PipelineShape
+from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.route import PAIRS
+
+#: MiB: the ring of each decode rank, and a chunk of the whole KV
+RING, CHUNK = 4096, 128
+#: what of a device's memory a cell may take
+USABLE = 0.9
+#: descriptors, pages and checks of a cell: bytes a second, roughly, to tell beforehand whether there is time
+PIECE_S, LAID_RATE = 7e-6, 20e9
+SHAPE_OF = {**SHAPES, **PAIRS}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`tokens` a prompt, `batch` of them; pages of so many tokens on both sides."""
+
+    shape: PipelineShape
+    page: int
+    tokens: int
+    batch: int
+
+    @property
+    def size(self) -> int:
+        """MiB of a prompt."""
+        return self.tokens * self.shape.token_bytes // MIB
+
+    @property
+    def head(self) -> dict[str, Any]:
+        return {"pair": self.shape.name, "page": self.page, "tokens": self.tokens, "batch": self.batch,
+                "size": self.size * self.batch}  # fmt: skip
+
+    def cases(self, samples: int, seconds: float, *, maps: bool) -> tuple[Case, Case]:
+        """Staged, or as it costs less where pages are mapped; and by descriptors."""
+        parts = max(self.shape.prefill, self.shape.decode)
+        chunk = self.size if maps and self.size <= ONE_CHUNK else min(self.size, CHUNK * parts)
+        ring = min(RING, self.size * self.batch + chunk + 1)
+        one = Case("grid", self.size, chunk, rooms=self.batch, ring=ring, repeats=samples, seconds=seconds, beside=True)
+        return replace(one, route="cost", maps=True) if maps else one, replace(one, route="pages", beside=False)
+
+    @property
+    def memory(self) -> dict[int, float]:
+        """GiB on each device: pools with a fifth to spare, rings, slots, a bulk write's source, what checks take."""
+        whole = self.size * self.batch / 1024
+        checks = 6 * self.tokens * self.shape.heads * self.shape.dim * 2 / (1 << 30)
+        each = 0.5 + min(RING / 1024, whole) + 8 * min(self.size, CHUNK) / 1024
+        need: dict[int, float] = {}
+        for side in (self.shape.prefill_on, self.shape.decode_on):
+            for device in side:
+                need[device] = need.get(device, 0.0) + 1.25 * whole / len(side) + each + checks
+        return need
+
+    def transfer_s(self) -> float:
+        """Seconds of one transfer by descriptors, roughly."""
+        whole = self.batch * self.tokens * self.shape.layers * 2
+        alike = self.shape.prefill == self.shape.decode
+        readers = max(1, self.shape.decode // self.shape.prefill)
+        pieces = whole / self.page / self.shape.prefill if alike else whole * readers
+        return pieces * PIECE_S
+
+    def overhead_s(self) -> float:
+        """Seconds of laying out, marking and comparing, roughly."""
+        return 0.5 + 8 * self.size * self.batch * MIB / LAID_RATE / 4
+
+
+def cells(shape: PipelineShape, page: int, prompts: Sequence[int], batches: Sequence[int]) -> list[Cell]:
+    """From the smallest to the largest."""
+    shape = replace(shape, page_sizes=(page, page))
+    found = [Cell(shape, page, tokens, batch) for tokens in prompts for batch in batches]
+    return sorted(found, key=lambda cell: (cell.size * cell.batch, cell.batch))
+
+
+def measure(fleet: BenchProcesses, cell: Cell, samples: int, left: float, *, maps: bool = False) -> dict[str, Any]:
+    """One row; `left`: seconds that there are for it."""
+    began = time.perf_counter()
+    fleet.shape = cell.shape
+    staged, pages = cell.cases(samples, max(1.0, left / 4), maps=maps)
+    row: dict[str, Any] = {**cell.head, **_staged(fleet.run(staged))}
+    left -= time.perf_counter() - began
+    if left < 3 * (cell.overhead_s() + 5 * cell.transfer_s()):
+        return {**row, "skipped": {"descriptors": "time"}}
+    slow = fleet.run(replace(pages, seconds=left / 8))
+    return {
+        **row, "right": row["right"] and slow["right"], "odd": {**row["odd"], **slow["odd"]},
+        **_spread("descriptors", slow["all_ms"]), "pieces": slow["pieces"],
+        "faster": slow["ms"] / row["staged_ms"], "skipped": {},
+    }  # fmt: skip
+
+
+def _staged(found: dict[str, Any]) -> dict[str, Any]:
+    floor = {"floor_ms": found["bare_ms"]} if "bare_ms" in found else {}
+    return {**_spread("bulk", found["all_bulk_ms"]), **_spread("staged", found["all_ms"]), **floor,
+            "share": found["ratio"], "gbs": found["gbs"], "right": found["right"], "odd": found["odd"],
+            "went": found["went"], "phases": found["phases"]}  # fmt: skip
+
+
+def _spread(name: str, times: Sequence[float]) -> dict[str, Any]:
+    """Median, p95 and number of so many milliseconds."""
+    return {f"{name}_ms": statistics.median(times), f"{name}_p95_ms": p95(times), f"{name}_samples": len(times)}
+
+
+def p95(times: Sequence[float]) -> float:
+    """The smallest that 95 % of them do not exceed."""
+    return sorted(times)[-(-95 * len(times) // 100) - 1]
+
+
+def rows(options: Namespace) -> Iterator[dict[str, Any]]:
+    """All cells, as they are measured."""
+    until = time.perf_counter() + options.seconds
+    names, pages = options.pairs, options.pages
+    for number, name in enumerate(names):
+        with BenchProcesses(SHAPE_OF[name], cuda=not options.cpu) as fleet:
+            room = _memory(options)
+            for turn, page in enumerate(pages):
+                groups = (len(names) - number) * len(pages) - turn
+                end = time.perf_counter() + (until - time.perf_counter()) / groups
+                found = cells(SHAPE_OF[name], page, options.prompts, options.batches)
+                for cell in found:
+                    yield _row(fleet, cell, options, end - time.perf_counter(), room)
+
+
+def _row(fleet: BenchProcesses, cell: Cell, options: Namespace, left: float, room: float) -> dict[str, Any]:
+    if max(cell.memory.values()) > USABLE * room:
+        return {**cell.head, "skipped": {"cell": "memory"}}
+    if left < cell.overhead_s():
+        return {**cell.head, "skipped": {"cell": "time"}}
+    return measure(fleet, cell, options.samples, left, maps=options.maps)
+
+
+def _memory(options: Namespace) -> float:
+    """GiB of a device."""
+    if options.memory:
+        return float(options.memory)
+    if options.cpu:
+        return 2.0
+    return float(torch.cuda.get_device_properties(0).total_memory / (1 << 30))
+
+
+def told(row: dict[str, Any]) -> str:
+    """A cell as soon as it is measured."""
+    head = f"{row['pair']}, pages of {row['page']}, {row['batch']} x {row['tokens']} tokens, {row['size']} MiB"
+    if "share" not in row:
+        return f"{head}: left out, {row['skipped']['cell']}"
+    slow = f", {row['faster']:.1f} times as fast as descriptors" if "faster" in row else ""
+    return f"{head}: {row['went']}, {row['gbs']:.1f} GB/s, {row['share']:.3f} of bulk{slow}"
+
+
+def arguments(argv: Sequence[str] | None) -> Namespace:
+    """What was asked for."""
+    parser = command_line("grid", __doc__, budget=False)
+    parser.add_argument("--pairs", default="1-1,2-2,2-1,1-2", metavar="LIST",
+                        help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPE_OF)}")  # fmt: skip
+    parser.add_argument("--prompts", default="8,16,32,64,128,256,512", metavar="LIST",
+                        help="thousands (1024) of tokens a prompt (default 8,16,32,64,128,256,512)")  # fmt: skip
+    parser.add_argument("--pages", default="16,64", metavar="LIST", help="tokens a page (default 16,64)")
+    parser.add_argument("--batches", default="1,2,4,8,16,32,64", metavar="LIST",
+                        help="prompts at once (default 1,2,4,8,16,32,64)")  # fmt: skip
+    parser.add_argument("--samples", type=positive, default=24, help="timed transfers of each kind a cell (default 24)")
+    parser.add_argument("--seconds", type=positive, default=1800, help="the time that there is (default 1800)")
+    parser.add_argument("--memory", type=positive, metavar="GIB", help="of a device (default: what it says)")
+    parser.add_argument("--maps", action="store_true",
+                        help="in place of staged: by what costs less, where pages may be mapped")  # fmt: skip
+    parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
+    options = parser.parse_args(argv)
+    options.pairs = options.pairs.split(",")
+    if unknown := [name for name in options.pairs if name not in SHAPE_OF]:
+        parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(SHAPE_OF)}")
+    options.prompts = [1024 * each for each in _numbers(parser, "--prompts", options.prompts, 1 << 14)]
+    least = min(options.prompts)
+    if uneven := [name for name in options.pairs if least * SHAPE_OF[name].token_bytes % MIB]:
+        parser.error(f"--prompts {least >> 10}: with {uneven[0]} that is not whole MiB")
+    options.batches = _numbers(parser, "--batches", options.batches, 1 << 10)
+    options.pages = _numbers(parser, "--pages", options.pages, 1024)
+    if wrong := [page for page in options.pages if 1024 % page]:
+        parser.error(f"--pages {wrong[0]}: a page is a power of two of tokens")
+    return options
+
+
+def _numbers(parser: ArgumentParser, name: str, text: str, most: int) -> list[int]:
+    for each in text.split(","):
+        if not each.isdecimal() or not 0 < int(each) <= most:
+            parser.error(f"{name} {each!r}: it is a whole number from 1 to {most}")
+    return [int(each) for each in text.split(",")]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    options = arguments(argv)
+    shapes = [SHAPE_OF[name] for name in options.pairs]
+    gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in shapes) + 1
+    if not options.cpu and torch.cuda.device_count() < gpus:
+        print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
+        return 2
+    course, found = Course("grid", argv, options), list[dict[str, Any]]()
+    for row in rows(options):
+        found.append(row)
+        course.keep(found, told(row))
+    course.end(found, tables.grid(found))
+    return 0 if all(row.get("right", True) for row in found) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

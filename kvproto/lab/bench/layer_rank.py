@@ -1,0 +1,109 @@
+"""A rank of the layer benchmark: one of the pipeline's that computes, lays the KV of a layer after it, and says so."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from kvproto.lab.bench.pipeline_rank import LONGEST_S, Moment, PipelineRank, give_way
+from kvproto.lab.bench.pools import mark
+from kvproto.room import Room
+
+#: what a layer of an 8B model multiplies with: query, key and value, output, up and gate, down
+HIDDEN, INNER, HEADS, DIM = 4096, 14336, 32, 128
+
+
+class Work:
+    """The work of one layer; all layers have the same weights, which changes nothing of how long they take."""
+
+    def __init__(self, tokens: int, heads: int, device: torch.device) -> None:
+        def weights(rows: int, columns: int) -> torch.Tensor:
+            return torch.randn(rows, columns, dtype=torch.bfloat16, device=device).div_(rows**0.5)
+
+        self.heads, self.x = heads, torch.randn(tokens, HIDDEN, dtype=torch.bfloat16, device=device)
+        self.qkv, self.out = weights(HIDDEN, (HEADS + 2 * heads) * DIM), weights(HEADS * DIM, HIDDEN)
+        self.up, self.down = weights(HIDDEN, 2 * INNER), weights(INNER, HIDDEN)
+
+    def layer(self, x: torch.Tensor) -> torch.Tensor:
+        """A layer's output, of the output of the one before."""
+        rows = (x @ self.qkv).view(1, len(x), -1, DIM).transpose(1, 2)
+        q, k, v = torch.split(rows, [HEADS, self.heads, self.heads], 1)
+        seen = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = torch.nn.functional.rms_norm(x + seen[0].transpose(0, 1).reshape(len(x), -1) @ self.out, (HIDDEN,))
+        gate, up = (x @ self.up).chunk(2, 1)
+        return torch.nn.functional.rms_norm(x + (torch.nn.functional.silu(gate) * up) @ self.down, (HIDDEN,))
+
+
+class LayerRank(PipelineRank):
+    """A prefill rank with a forward, or a decode rank."""
+
+    work: Work | None = None
+    laid: dict[int, list[Any]]
+
+    def lay_by_layer(self, room: int, tokens: int) -> None:
+        """Keep the truth of each layer, to be laid after its work."""
+        assert self.pool is not None
+        self.laid = {}
+        for at, each in enumerate(self._places(room, tokens)):
+            self.laid.setdefault(at % self.pool.layers, []).append(each)
+        if self.device.type == "cuda" and (self.work is None or len(self.work.x) != tokens):
+            self.work = None
+            self.work = Work(tokens, self.pool.heads, self.device)
+
+    def remark(self) -> None:
+        """Nothing that was laid or moved is there any more."""
+        assert self.pool is not None
+        mark(self.pool)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def open_in_groups(self, room: tuple[int, int], tokens: int, groups: int) -> None:
+        """As `open`, cut into so many layer groups."""
+        name = Room(*room)
+        if self.side == "D":
+            self.endpoint.open(name, tokens, self.tables[room[0]], layer_groups=groups)
+            return
+        self.open([room], tokens)
+
+    def go_by_layer(
+        self, room: tuple[int, int], tokens: int, groups: int, at: float
+    ) -> tuple[float, float, list[Moment]]:  # fmt: skip
+        """A decode rank: when it begins to wait, and its success; a prefill rank: begin and end of its forward."""
+        if self.side == "D":
+            return self.go([room], tokens, at)
+        self.log.clear()
+        while time.perf_counter() < at:
+            self.endpoint.poll()
+        begin, ended = time.perf_counter(), self._forward(Room(*room), tokens, groups)
+        self.endpoint.aux(Room(*room), b"token")
+        end = 0.0
+        while not self.endpoint.finished():
+            self.endpoint.poll()
+            if not end and (ended is None or ended.query()):
+                end = time.perf_counter()
+            give_way()
+            if time.perf_counter() > begin + LONGEST_S:
+                raise TimeoutError(self.endpoint.explain(Room(*room)))
+        self._until(lambda: bool(self.endpoint.released()))
+        return begin, end, list(self.log)
+
+    @torch.inference_mode()
+    def _forward(self, name: Room, tokens: int, groups: int) -> Any:
+        """Have the device compute and lay layer by layer, and say where each group ends; the event of the end."""
+        assert self.pool is not None
+        event: Any = None
+        layers, x = self.pool.layers, self.work.x if self.work is not None else torch.empty(0)
+        for layer in range(layers):
+            x = self.work.layer(x) if self.work is not None else x
+            for place, truth in self.laid[layer]:
+                place(truth)
+            done = layer + 1
+            if self.device.type == "cuda" and done * groups % layers < groups:
+                event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                event.record()
+            if done * groups % layers < groups or done == layers:
+                self.endpoint.produced(name, tokens, event, layers=done)
+            self.endpoint.poll()
+        return event

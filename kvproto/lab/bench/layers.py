@@ -1,0 +1,134 @@
+"""Layer by layer: how long after a forward its KV is at the decode rank, by the groups that its layers are cut into.
+
+A prefill rank computes a prompt in one forward of 32 layers as wide as an 8B model's (hidden 4,096, 32 heads of 128
+over 8 of KV, 14,336 in between), puts each layer's KV into its pages and says so; a decode rank on another GPU waits
+for the room.  `after` is the time from the forward's end, as its event is seen to have passed, to the decode engine's
+success; `total` that from the forward's beginning.  `last` is what the last group's bytes take in one bulk write, at
+the rate of the bulk write of the whole room in the same run; `floor` is what as many bytes take by hand, with their
+gather, their write and their scatter and no protocol around them (`kvproto.lab.bench.bare`).  Without groups the room
+is cut into chunks of 1,024 tokens, which is best where all is there at once; with groups it is one cell, as long as the
+forward.
+
+`staged` goes by the ring; of `mapped` a kernel stores into the decode rank's pages (`kvproto.data.mapped_pages`), so
+that each group is one launch.  The room is open and its grants are asked for before the forward begins.  The KV that
+is moved is noise from a seed, laid into the pages of a layer behind that layer's work and on the same stream, so a
+kernel that reads too early is seen: the first transfer of a row and the one after the timed ones start on marked
+pools, and every byte is compared.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import torch
+
+from kvproto.arguments import positive, several, whole
+from kvproto.lab.bench import tables
+from kvproto.lab.bench.layer_rank import LayerRank
+from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
+from kvproto.lab.bench.pipeline_cases import PipelineShape
+from kvproto.lab.bench.pipeline_rank import EndpointForm
+from kvproto.lab.bench.results import Course, command_line
+from kvproto.layout.sharding import chunks
+from kvproto.settings import Settings
+
+SHAPE = PipelineShape(1, 1, (0,), (1,), page_sizes=(16, 16))
+TINY = PipelineShape(1, 1, (0,), (1,), page_sizes=(16, 16), layers=8, heads=2, dim=16)
+PAGE_TOKENS = 16
+WAYS = ("staged", "mapped")
+#: tokens a chunk without groups
+WHOLE = 1024
+
+
+def measured(fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats: int) -> dict[str, Any]:
+    """One way, prompt length and number of groups."""
+    members, shape, grid = fleet.members, fleet.shape, min(tokens, WHOLE) if groups == 1 else tokens
+    parts, nbytes = chunks(tokens, 0, grid, groups), tokens * shape.token_bytes
+    settings = Settings(
+        window=parts, slots=min(8, parts), ring_bytes=2 * nbytes + (parts << 9), trace=256, costs="free",
+        slot_bytes=-(-shape.layers // groups) * grid * shape.token_bytes // shape.layers, layer_groups=groups,
+        route="pages" if way == "mapped" else "cost",
+    )  # fmt: skip
+    form = EndpointForm(*shape.layouts(), grid, settings, tokens // PAGE_TOKENS * 5 // 4 + 64, maps=way == "mapped")
+    made = members.tell("PD", "make", form)
+    members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
+    members.tell("PD", "fill", [1], tokens)
+    members.tell("P", "lay_by_layer", 1, tokens)
+    after, total, bulks, floors, steps, right = [], [], [], [], [], True
+    last = repeats + 2
+    for turn in range(last + 1):
+        if turn in (0, last):
+            members.tell("PD", "remark")
+        bulks.append(fleet._bulk(tokens))  # noqa: SLF001  # the same measure as the pipeline's
+        floors.append(fleet._bare(tokens // groups))  # noqa: SLF001  # as above
+        members.tell("PD", "open_in_groups", (1, turn), tokens, groups)
+        told = members.tell("PD", "go_by_layer", (1, turn), tokens, groups, time.perf_counter() + LEAD_S)
+        begin, ended, ours = told["P", 0]
+        if turn in (0, last):
+            right &= all(members.tell("D", "right", [1], tokens).values())
+        elif turn > 1:
+            marks = {name: 1e3 * (when - ended) for name, _, when in (*ours, *told["D", 0][2])}
+            steps.append(marks)
+            after.append(told["D", 0][1] - ended)
+            total.append(told["D", 0][1] - begin)
+    stats, bulk = members.tell("PD", "stats"), statistics.median(bulks[2:])
+    ours, names = stats["P", 0], set.intersection(*map(set, steps))
+    return {
+        "way": way, "tokens": tokens, "groups": groups, "bytes": nbytes, "right": right, "odd": ours["reports"],
+        "writes": (ours["writes"] + ours["mapped"]) // (last + 1),
+        "bulk_ms": 1e3 * bulk, "last_ms": 1e3 * bulk / groups,
+        "floor_ms": 1e3 * statistics.median(floors[2:]), "after_ms": 1e3 * statistics.median(after),
+        "total_ms": 1e3 * statistics.median(total),
+        "last_steps_ms": {name: round(statistics.median(each[name] for each in steps), 3)
+                          for name in steps[0] if name in names},
+        "all_after_ms": [round(1e3 * each, 4) for each in after],
+    }  # fmt: skip
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row as soon as it is measured."""
+    steps = ", ".join(f"{name} {ms:.3f}" for name, ms in row["last_steps_ms"].items())
+    what = f"{row['way']}, {row['tokens']} tokens, {row['groups']} groups"
+    return f"{what}: {row['after_ms']:.3f} ms after the forward\n   ms: {steps}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    parser = command_line("layers", __doc__)
+    parser.add_argument("--tokens", type=several(whole(PAGE_TOKENS, 1 << 20)), default=[1024, 4096, 16384],
+                        metavar="LIST", help="lengths of prompts (default 1024,4096,16384)")  # fmt: skip
+    parser.add_argument("--groups", type=several(whole(1, SHAPE.layers)), default=[1, 2, 4, 8], metavar="LIST",
+                        help="layer groups (default 1,2,4,8)")  # fmt: skip
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=[*WAYS], metavar="LIST",
+                        help="of staged, mapped (default both)")  # fmt: skip
+    parser.add_argument("--repeats", type=positive, default=9, help="timed transfers a row (default 9)")
+    parser.add_argument("--cpu", action="store_true", help="a tiny model, host memory: to see that it works")
+    parser.add_argument("--one-gpu", action="store_true", help="both ranks on one GPU")
+    options = parser.parse_args(argv)
+    if unknown := set(options.ways) - {*WAYS}:
+        parser.error(f"--ways {min(unknown)!r}: there are {', '.join(WAYS)}")
+    if uneven := [tokens for tokens in options.tokens if tokens % PAGE_TOKENS]:
+        parser.error(f"--tokens {uneven[0]}: that is not whole pages of {PAGE_TOKENS}")
+    if options.cpu and max(options.groups) > TINY.layers:
+        parser.error(f"--groups {max(options.groups)}: the tiny model has {TINY.layers} layers")
+    if not options.cpu and torch.cuda.device_count() < 2 - options.one_gpu:
+        print("This needs 2 GPUs, or one with --one-gpu; --cpu does without.", file=sys.stderr)
+        return 2
+    course, rows = Course("layers", argv, options), list[dict[str, Any]]()
+    shape = replace(TINY if options.cpu else SHAPE, decode_on=(0,) if options.one_gpu else (1,))
+    with BenchProcesses(shape, cuda=not options.cpu, kind=LayerRank) as fleet:
+        for way, tokens, groups in course.cases(list(product(options.ways, options.tokens, options.groups))):
+            rows.append(measured(fleet, way, tokens, groups, options.repeats))
+            course.keep(rows, told(rows[-1]))
+    course.end(rows, tables.layers(rows))
+    return 0 if all(row["right"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

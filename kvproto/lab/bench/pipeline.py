@@ -1,0 +1,273 @@
+"""Gather, write, scatter through the real endpoints, beside NIXL's own bulk write of as many bytes, in the same run.
+
+Every rank is a process of its own with its endpoint, polled without sleeping, as an engine's transfer thread would
+while something is under way. The rooms are open and the grants asked for before the clock runs (that is what
+`prefetch` is for); the time is from the moment the engine says that all is produced until the last decode rank has
+handed out the outcome. The aux row is given at that moment, too. Bulk and transfer take turns, so that both see the
+same clocks and the same neighbours; the bulk write goes from the same process to the same ring through the same
+transport, is posted by hand, and polled to its end by its sender: one write from each prefill rank to each decode rank
+that it owes something, all at once.
+
+Bytes are counted once, GB/s are 1e9 bytes a second, and the figure of a row is its median. The first transfer of a row
+and one after the timed ones start on a marked pool and are compared in full (`kvproto.lab.bench.pipeline_rank`).
+
+`one`: a room at a time, so nothing hides what stands before the first byte and after the last. `many`: several rooms
+whose KV is ready at once, as under load; beside them stands the bulk write of one room's size, so many times. `slice`:
+the same bytes without staging.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import torch
+
+from kvproto.arguments import positive
+from kvproto.lab.bench import tables
+from kvproto.lab.bench.members import Members
+from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases, mapped
+from kvproto.lab.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
+from kvproto.lab.bench.plot import add_plot, draw
+from kvproto.lab.bench.results import Course, command_line
+from kvproto.layout.sharding import chunks
+from kvproto.settings import Settings
+
+LEAD_S = 0.001
+#: samples of a row, whatever they take
+LEAST = 3
+#: regions of a ring that a room alone is not given
+SPARE = 1
+#: tokens: what a bulk write that is cut to the ring is cut to
+GRAIN = 64
+
+
+@dataclass
+class BenchProcesses:
+    """The processes of a shape."""
+
+    shape: PipelineShape
+    cuda: bool
+    members: Members = field(default_factory=Members)
+    #: what each process is
+    kind: type[PipelineRank] = PipelineRank
+    #: seconds of the bulk write of so many MiB, as last measured: for rings that are smaller than the room
+    bulk: dict[int, float] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        sides = ("P", self.shape.prefill_on), ("D", self.shape.decode_on)
+        for side, devices in sides:
+            for index, device in enumerate(devices):
+                self.members.start(side, index, self.kind, side, index, f"cuda:{device}" if self.cuda else "cpu")
+        self.members.tell("PD", "idle")  # all are there: to start takes some ten seconds on a host of GPUs
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.members.tell("PD", "end")
+
+    def run(self, case: Case) -> dict[str, Any]:
+        """Measure one row."""
+        form = self._form(case)
+        made = self.members.tell("PD", "make", form)
+        self.members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
+        tokens = case.size * MIB // self.shape.token_bytes
+        names = list(range(1, case.rooms + 1))
+        self.members.tell("PD", "fill", names, tokens, case.fresh)
+        bulk_tokens = self._bulk_tokens(case, form)
+        alone = case.rooms == 1 and case.staging == "device"
+        bare = case.beside and alone and bulk_tokens == tokens and case.route != "pages"
+        times: list[float] = []
+        bulks: list[float] = []
+        bares: list[float] = []
+        logs: list[dict[str, Any]] = []
+        warm, turn = (1 if case.what == "slice" or case.route == "pages" else 3), 0
+        right = self._checked(names, turn, tokens)
+        there = self._mapped(names[0])
+        until = time.perf_counter() + case.seconds
+        while len(times) < case.repeats and (len(times) < LEAST or time.perf_counter() < until):
+            turn += 1
+            if bulk_tokens:
+                bulks.append(self._bulk(bulk_tokens))
+            if bare:
+                bares.append(self._bare(tokens, there))
+            seconds, log = self._transfer(names, turn, tokens)
+            if turn >= warm:
+                times.append(seconds)
+                logs.append(log)
+        right &= self._checked(names, turn + 1, tokens)
+        if bulks:
+            bulks = [seconds * case.rooms * tokens / bulk_tokens for seconds in bulks[-len(times) :]]
+            self.bulk[case.size] = statistics.median(bulks) / case.rooms
+        bulk = self.bulk.get(case.size, 0.0)
+        stats = self.members.tell("PD", "stats")
+        odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
+        nbytes = case.rooms * tokens * self.shape.token_bytes
+        return {
+            **asdict(case), "pair": self.shape.name, "links": len(form.plan.shares), "bytes": nbytes,
+            "right": right, "odd": odd,
+            "ms": 1e3 * statistics.median(times), "gbs": 1e-9 * nbytes / statistics.median(times),
+            "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
+            "all_bulk_ms": [round(1e3 * t, 4) for t in bulks],
+            "pieces": stats["P", 0]["pieces"] // (turn + 2), "phases": phases(logs),
+            "went": "staged" if stats["P", 0]["writes"] else "mapped" if stats["P", 0]["mapped"] else "pages",
+            **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
+                "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
+            **({"bare_ms": 1e3 * statistics.median(bares[-len(times) :])} if bares else {}),
+        }  # fmt: skip
+
+    def _checked(self, names: Sequence[int], gen: int, tokens: int) -> bool:
+        """Whether a transfer into a marked pool brings every byte, and none elsewhere."""
+        self.members.tell("D", "mark")
+        self._transfer(names, gen, tokens)
+        return all(self.members.tell("D", "right", names, tokens).values())
+
+    def _bulk_tokens(self, case: Case, form: EndpointForm) -> int:
+        """Tokens of the bulk write beside each transfer; 0: none."""
+        tokens = case.rooms * case.size * MIB // self.shape.token_bytes
+        if case.beside:
+            whole = max(form.plan.grant_bytes(rank, tokens) for rank in range(form.decode.ranks))
+            held = form.settings.ring_bytes
+            return tokens if whole <= held else tokens * held // whole // GRAIN * GRAIN
+        return tokens if case.what == "one" and not case.ring else 0
+
+    def _form(self, case: Case) -> EndpointForm:
+        prefill, decode = self.shape.layouts()
+        grid = case.chunk * MIB // self.shape.token_bytes
+        tokens = case.size * MIB // self.shape.token_bytes
+        form = EndpointForm(
+            prefill, decode, grid, Settings(), case.rooms * tokens * 5 // 64 + 64, "device", case.max_descs
+        )
+        need = max(form.plan.grant_bytes(rank, grid) for rank in range(decode.ranks))
+        ring = case.ring * MIB or need * (case.rooms * chunks(tokens, 0, grid) + SPARE)
+        settings = Settings(
+            window=case.window, slots=case.slots, ring_bytes=ring, trace=256,
+            route="pages" if case.what == "slice" else case.route,
+            slot_bytes=max(form.plan.part_bytes(share, grid) for share in form.plan.shares),
+        )  # fmt: skip
+        return EndpointForm(
+            prefill, decode, grid, settings, form.pages, case.staging, case.max_descs, case.maps,  # type: ignore[arg-type]
+            case.workers if case.staging == "pinned" else 0,
+        )  # fmt: skip
+
+    def _transfer(self, names: Sequence[int], gen: int, tokens: int) -> tuple[float, dict[str, Any]]:
+        rooms = [(name, gen) for name in names]
+        self.members.tell("PD", "open", rooms, tokens)
+        told = self.members.tell("PD", "go", rooms, tokens, time.perf_counter() + LEAD_S)
+        begin = min(begin for (side, _), (begin, _, _) in told.items() if side == "P")
+        end = max(end for (side, _), (_, end, _) in told.items() if side == "D")
+        logs = {f"{side}{index}": log for (side, index), (_, _, log) in told.items()}
+        return end - begin, {"begin": begin, "end": end, **logs}
+
+    def _mapped(self, name: int) -> dict[int, list[int]]:
+        """By decode rank the room's pages, if kernels have stored into them; empty: they have not."""
+        if not self.members.tell("P", "stats")["P", 0]["mapped"]:
+            return {}
+        return {index: pages for (_, index), pages in self.members.tell("D", "pages_of", name).items()}
+
+    def _bare(self, tokens: int, there: dict[int, list[int]] | None = None) -> float:
+        told = self.members.tell("PD", "bare", 1, tokens, time.perf_counter() + LEAD_S, there)
+        begin = min(begin for (side, _), (begin, _) in told.items() if side == "P")
+        return float(max(end for (side, _), (_, end) in told.items() if side == "D") - begin)
+
+    def _bulk(self, tokens: int) -> float:
+        told = self.members.tell("P", "bulk", tokens, time.perf_counter() + LEAD_S).values()
+        return float(max(end for _, end in told) - min(begin for begin, _ in told))
+
+
+def phases(logs: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Microseconds, medians: what stands before the first write of P0 and after the last, and what chunks cost."""
+    found: dict[str, list[float]] = {}
+    for log in logs:
+        marks = [each for name in log if name[0] in "PD" for each in log[name] if name in ("P0", "D0")]
+        for name, span in _spans(marks, log["begin"], log["end"]):
+            found.setdefault(name, []).append(1e6 * span)
+    return {name: round(statistics.median(spans), 1) for name, spans in found.items()}
+
+
+def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str, float]]:
+    at: dict[str, list[float]] = {}
+    for name, _, when in marks:
+        at.setdefault(name, []).append(when)
+    first, last = ({name: pick(times) for name, times in at.items()} for pick in (min, max))
+    if "gather" not in at and {"post", "BatchCompleted", "StgNotify"} <= at.keys():
+        posts = [b - a for a, b in zip(at["post begins"], at["post"], strict=True)]
+        return [
+            ("produced to post", first["post begins"] - begin), ("first post", posts[0]),
+            ("writes", last["BatchCompleted"] - first["post"]),
+            ("completed to heard", last["StgNotify"] - last["BatchCompleted"]),
+            ("heard to finished", end - last["StgNotify"]), ("a post", statistics.median(posts)),
+        ]  # fmt: skip
+    if not {"gather", "post", "BatchCompleted", "scatter", "Scattered"} <= at.keys():
+        return []
+    launches = [b - a for a, b in zip(at["gather begins"], at["gather"], strict=True)]
+    posts = [b - a for a, b in zip(at["post begins"], at["post"], strict=True)]
+    return [
+        ("produced to gather", first["gather begins"] - begin),
+        ("first launch", launches[0]),
+        ("first gather", first["Gathered"] - first["gather"]),
+        ("gathered to post", first["post begins"] - first["Gathered"]),
+        ("first post", posts[0]),
+        ("writes", last["BatchCompleted"] - first["post"]),
+        ("completed to scatter", last["scatter begins"] - last["BatchCompleted"]),
+        ("scatter launch", last["scatter"] - last["scatter begins"]),
+        ("last scatter", last["Scattered"] - last["scatter"]),
+        ("scattered to finished", end - last["Scattered"]),
+        ("a launch", statistics.median(launches)),
+        ("a post", statistics.median(posts)),
+    ]
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row as soon as it is measured, with what took its time."""
+    phases = ", ".join(f"{name} {us:.0f}" for name, us in row["phases"].items())
+    return (
+        f"{row['pair']}, {tables.case(row)}, {row['size']} MiB: {row['gbs']:.1f} GB/s, best {row['best_gbs']:.1f}"
+        + (f", {row['went']} {row['ms']:.3f} ms, by hand {row['bare_ms']:.3f}" if "bare_ms" in row else "")
+        + (f"\n   us: {phases}" if phases else "") + (f"\n   {row['odd']}" if row["odd"] else "")
+    )  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    parser = command_line("pipeline", __doc__)
+    parser.add_argument("--pairs", default="1-1", metavar="LIST",
+                        help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPES)} (w: over more GPUs, "
+                        "r: prefill on the second, s: all on one; tiny: little KV, to see that it works; "
+                        "default 1-1)")  # fmt: skip
+    parser.add_argument(
+        "--what",
+        choices=("figures", "goals", "sweep", "pieces", "slice", "pinned"),
+        default="figures",
+        help="the table; a few of its rows; other forms; rate over chunk size; the other route; host staging",
+    )
+    parser.add_argument("--repeats", type=positive, default=15, help="timed transfers a row (default 15)")
+    parser.add_argument("--maps", action="store_true", help="as costs less, where kernels may store into mapped pages")
+    parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
+    add_plot(parser)
+    options = parser.parse_args(argv)
+    names = options.pairs.split(",")
+    if unknown := [name for name in names if name not in SHAPES]:
+        parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(SHAPES)}")
+    wanted = [SHAPES[name] for name in names]
+    gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in wanted) + 1
+    if not options.cpu and torch.cuda.device_count() < gpus:
+        print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
+        return 2
+    course, rows = Course("pipeline", argv, options), list[dict[str, Any]]()
+    for turn, name in enumerate(names):
+        with BenchProcesses(SHAPES[name], cuda=not options.cpu) as fleet:
+            found = cases(name, options.what, options.repeats)
+            for case in course.cases(mapped(found) if options.maps else found, len(names) - turn):
+                rows.append(fleet.run(case))
+                course.keep(rows, told(rows[-1]))
+    course.end(rows, tables.pipeline(rows))
+    drawn = draw({"runs": [{"bench": "pipeline", "figures": rows}]}, options.plot)
+    return drawn if all(row["right"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,334 @@
+"""One rank of the pipeline benchmark: a process with a GPU (or without), a pool, and the endpoint that engines hold.
+
+It does what it is told, one command after the other, and polls its endpoint while nobody says anything. What is right
+does not come from the library: the truth is noise from a seed, the same in every process, laid into the prefill
+pools and looked for in the decode pools by plain indexing. Before every transfer the decode pools are filled with a
+marker, so that a byte that was never written is seen, and so is one that had no business being written.
+
+The clock is the machine's monotonic one, which is the same for all processes of a host.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import torch
+
+from kvproto.data.staging_buffers import Kind
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.io.kernels.base import Pool
+from kvproto.io.kernels.host_buffer import HostBuffer
+from kvproto.io.transports import Completed, bulk
+from kvproto.io.transports.nixl import NixlTransport
+from kvproto.lab.bench.bare import DECODE, await_tags, receive, send, store
+from kvproto.lab.bench.pools import MARKER, empty_pool, mark, seeded_bytes
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import AUX_CHUNK, StgNotify
+from kvproto.protocol.states import PSend
+from kvproto.room import Room
+from kvproto.settings import Settings
+from kvproto.verify.testing import inside
+
+LONGEST_S = 60.0
+#: fewer cores than processes that poll without end may need
+CROWDED = len(os.sched_getaffinity(0)) < 16
+Moment = tuple[str, int, float]
+
+
+class EndpointForm(msgspec.Struct, frozen=True):
+    """How the endpoints of one configuration are made."""
+
+    prefill: Layout
+    decode: Layout
+    grid: int
+    settings: Settings
+    pages: int  # of 16 tokens, in each pool
+    staging: Kind = "device"
+    max_descs: int = 0
+    maps: bool = False
+    workers: int = 0
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.prefill, self.decode, self.grid)
+
+
+class PipelineRank:
+    """A rank: its pool, its endpoint, the rooms under way."""
+
+    def __init__(self, side: str, index: int, device: str) -> None:
+        self.side, self.index, self.device = side, index, torch.device(device)
+        self.endpoint: Any = None
+        self.form: EndpointForm
+        self.pool: Pool | None = None
+        self.tables: dict[int, torch.Tensor] = {}
+        self.log: list[Moment] = []
+        self.source: Any = None
+        self._of: Layout | None = None
+        self._filled: tuple[Any, ...] = ()
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
+    # --------------------------------------------------------------------------------------------- making
+    def make(self, form: EndpointForm) -> str:
+        """A new endpoint; returns a prefill rank's address."""
+        self.end()
+        self.form = form
+        layout = form.prefill if self.side == "P" else form.decode
+        if self.pool is None or self._of != layout or self.pool.pages * self.pool.page_size < form.pages * 16:
+            self.pool, self._filled, self._of = None, (), layout
+            self._let_go()
+            self.pool = empty_pool(layout, self.index, form.pages * 16 // layout.page_size, self.device)
+        transport = NixlTransport(maps=form.maps, workers=form.workers)
+        if form.max_descs:
+            transport.caps = msgspec.structs.replace(transport.caps, max_descs=form.max_descs)
+        make: Callable[..., Any] = PrefillEndpoint if self.side == "P" else DecodeEndpoint
+        self.endpoint = make(
+            layout, self.index, self.pool, transport, grid=form.grid, settings=form.settings, staging=form.staging
+        )
+        _watch(self.endpoint, self.log)
+        gc.collect()
+        gc.freeze()  # as engines do: what is there now stays
+        return str(self.endpoint.address) if self.side == "P" else ""
+
+    def connect(self, addresses: list[str]) -> None:
+        """A decode rank calls the prefill ranks."""
+        self.endpoint.connect(self.form.prefill, addresses)
+        self._until(self.endpoint.ready)
+
+    def idle(self) -> None:
+        if self.endpoint is not None:
+            self.endpoint.poll()
+        give_way()
+
+    def end(self) -> None:
+        if self.endpoint is not None:
+            self.endpoint.close()
+            self.endpoint = self.source = None
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Free what nobody holds, also of what was frozen: pools and rings are large."""
+        gc.unfreeze()
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    # ------------------------------------------------------------------------------------------ the bytes
+    def fill(self, rooms: list[int], tokens: int, fresh: bool = False) -> None:
+        """Lay the truth of these rooms into random pages (of a `fresh` cache: into successive ones), or mark all.
+
+        What lies there already stays."""
+        assert self.pool is not None
+        wanted = rooms, tokens, fresh
+        if self._filled == wanted:
+            return
+        self._filled = wanted
+        size = self.pool.page_size
+        used = -(-tokens // size)
+        order = torch.arange(self.pool.pages) if fresh else torch.randperm(self.pool.pages)
+        spread = order[: used * len(rooms)].tolist()
+        self.tables = {room: torch.tensor(spread[i * used : i * used + used]) for i, room in enumerate(rooms)}
+        if self.side == "P":
+            for room in rooms:
+                for place, truth in self._places(room, tokens):
+                    place(truth)
+        self.mark()
+
+    def mark(self) -> None:
+        """Fill a decode pool with the marker."""
+        assert self.pool is not None
+        if self.side == "D":
+            mark(self.pool)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def right(self, rooms: list[int], tokens: int) -> bool:
+        """Whether a decode pool holds the truth of these rooms, and the marker in all other pages."""
+        assert self.pool is not None
+        found = [place(None).eq(truth).all() for room in rooms for place, truth in self._places(room, tokens)]
+        free = torch.ones(self.pool.pages, dtype=torch.bool)
+        free[torch.cat([self.tables[room] for room in rooms])] = False
+        rest = free.nonzero().flatten().to(self.device)
+        found += [tensor.view(torch.uint8)[rest].eq(MARKER).all() for tensor in (*self.pool.k, *self.pool.v)]
+        return bool(torch.stack(found).all())
+
+    def _places(self, room: int, tokens: int) -> Any:
+        """Of each layer's K and V: a function that stores into the room's pages or reads them, and the truth."""
+        pool, layout = self.pool, self.form.prefill if self.side == "P" else self.form.decode
+        assert pool is not None
+        first, heads = layout.heads_of(self.index)
+        table = self.tables[room].to(self.device)
+        token = torch.arange(tokens, device=self.device)
+        page, slot = table[token // pool.page_size], token % pool.page_size
+        for kind, tensors in enumerate((pool.k, pool.v)):
+            for layer, tensor in enumerate(tensors):
+                raw = tensor.view(torch.uint8)
+                raw = raw if layout.order == "NHD" else raw.transpose(1, 2)
+                seed = (room << 10) + 2 * layer + kind
+                truth = seeded_bytes((tokens, layout.heads, raw.shape[3]), seed, self.device)[:, first : first + heads]
+
+                def place(new: torch.Tensor | None, raw: torch.Tensor = raw) -> torch.Tensor:
+                    if new is not None:
+                        raw[page, slot] = new
+                    return raw[page, slot]
+
+                yield place, truth
+
+    # --------------------------------------------------------------------------------------- the transfer
+    def open(self, rooms: list[tuple[int, int]], tokens: int) -> None:
+        """Open the rooms (id, gen); a prefill rank then asks for its grants until it has what it can have."""
+        for room, gen in rooms:
+            self.endpoint.open(Room(room, gen), tokens, self.tables[room])
+        if self.side == "P":
+            for room, gen in rooms:
+                self.endpoint.prefetch(Room(room, gen))
+            keys = [Room(room, gen).key for room, gen in rooms]
+            self._until(lambda: all(self._asked(key) for key in keys))
+
+    def _asked(self, key: int) -> bool:
+        sends = inside(self.endpoint).rank.sends.get(key, {})
+        waits = PSend.AWAIT_GRANT, PSend.AWAIT_PAGES
+        return bool(sends) and all(v.state not in waits or at >> 16 == AUX_CHUNK for at, v in sends.items())
+
+    def go(self, rooms: list[tuple[int, int]], tokens: int, at: float) -> tuple[float, float, list[Moment]]:
+        """From the moment `at`: tell that all is produced, and poll until the rooms are over: (begin, end, log)."""
+        endpoint, left = self.endpoint, len(rooms)
+        self.log.clear()
+        while time.perf_counter() < at:
+            endpoint.poll()
+        begin = time.perf_counter()
+        if self.side == "P":
+            for room, gen in rooms:
+                endpoint.produced(Room(room, gen), tokens)
+                endpoint.aux(Room(room, gen), b"token")
+        while left:
+            endpoint.poll()
+            for outcome in endpoint.finished():
+                left -= 1
+                if not outcome.ok:
+                    reports = endpoint.reports()
+                    raise RuntimeError(f"{self.side}{self.index}: {outcome.room} failed: {outcome.cause}; {reports}")
+            give_way()
+            if time.perf_counter() > begin + LONGEST_S:
+                raise TimeoutError("\n".join(endpoint.explain(Room(*room)) for room in rooms))
+        end = time.perf_counter()
+        gone = [0]
+        self._until(lambda: _count(gone, endpoint.released()) >= len(rooms))
+        return begin, end, list(self.log)
+
+    def pages_of(self, room: int) -> list[int]:
+        """The room's page table."""
+        return [int(page) for page in self.tables[room]]
+
+    def bare(
+        self, room: int, tokens: int, at: float, there: dict[int, list[int]] | None = None
+    ) -> tuple[float, float]:
+        """The room by hand, from the moment `at`: (begin, end); `there`: by decode rank its pages, if mapped."""
+        table = self.tables[room].to(self.device)
+        if there and self.side == "P":
+            return store(self.endpoint, self.form.plan, table, tokens, at, there)
+        if there:
+            return await_tags(self.endpoint, self.form.plan, tokens)
+        if self.side == "P":
+            return send(self.endpoint, self.form.plan, table, tokens, at)
+        return receive(self.endpoint, self.form.plan, table, tokens)
+
+    def bulk(self, tokens: int, at: float) -> tuple[float, float]:
+        """One write of all the bytes that this rank owes each reader, with nothing before and after it."""
+        rank, data = inside(self.endpoint).rank, inside(self.endpoint).data
+        plan, transport = self.form.plan, data.transport
+        shares = plan.duties(self.index)
+        sizes = [plan.part_bytes(share, tokens) for share in shares]
+        if self.source is None or self.source[0].numel() < max(sizes):
+            buffer, host = seeded_bytes((max(sizes),), 1, self.device), None
+            if self.form.staging == "pinned" and buffer.is_cuda:
+                host = HostBuffer(len(buffer), page_locked=True, twin=buffer)
+            wire = buffer if host is None else host.bytes.copy_(buffer)
+            kind = "VRAM" if wire.is_cuda else "DRAM"
+            region = transport.register(wire.data_ptr(), len(wire), kind, max(wire.get_device(), 0))
+            self.source = buffer, region, host
+        wanted = []
+        for share, size in zip(shares, sizes, strict=True):
+            peer = data.link_peer[rank.link_of[DECODE, share.reader]]
+            descs = bulk(0, plan.part_offset(share.reader, share.writer, tokens), size)
+            wanted.append((peer, self.source[1], transport.remote(peer, 0), descs, b""))
+        while time.perf_counter() < at:
+            self.endpoint.poll()
+        begin = time.perf_counter()
+        live = {transport.write(*each) for each in wanted}
+        while live:
+            live -= {event.handle for event in transport.poll() if isinstance(event, Completed)}
+            give_way()
+        return begin, time.perf_counter()
+
+    def stats(self) -> dict[str, Any]:
+        loop = inside(self.endpoint).loop
+        return {**inside(self.endpoint).data.stats, "counts": dict(loop.counts), "reports": list(loop.reports)[-3:]}
+
+    def _until(self, over: Callable[[], bool]) -> None:
+        limit = time.perf_counter() + LONGEST_S
+        while not over():
+            self.endpoint.poll()
+            give_way()
+            if time.perf_counter() > limit:
+                raise TimeoutError(f"{self.side}{self.index}: {self.endpoint.reports()}")
+
+
+def give_way() -> None:
+    """Let another process of a crowded machine go on."""
+    if CROWDED:
+        os.sched_yield()  # a sleep of nothing lasts as long as the timer may lag, 50 us
+
+
+def _count(total: list[int], new: list[Any]) -> int:
+    total[0] += len(new)
+    return total[0]
+
+
+def _watch(endpoint: Any, log: list[Moment]) -> None:
+    """Write down when gathers, writes and scatters begin and are seen to end."""
+    parts: Any = inside(endpoint)
+    rank, loop, kernels, now = parts.rank, parts.loop, parts.data.kernels, time.perf_counter
+
+    def timed(name: str, call: Callable[..., Any], chunk: Callable[..., int]) -> Callable[..., Any]:
+        def called(*args: Any, **named: Any) -> Any:
+            log.append((f"{name} begins", chunk(*args), now()))
+            answer = call(*args, **named)
+            log.append((name, chunk(*args), now()))
+            return answer
+
+        return called
+
+    def watched(side: str, pool: Any, table: Any, first: int, *rest: Any) -> Any:
+        launch = bind(side, pool, table, first, *rest)
+        return timed("gather", launch, lambda *_: first // rank.grid) if side == "gather" else launch
+
+    for name, effect in (("post", do.PostBatch), ("scatter", do.LaunchScatter)):
+        if effect in loop.handlers:
+            loop.handlers[effect] = timed(name, loop.handlers[effect], lambda each: each.chunk)
+    bind, kernels.bind = kernels.bind, watched
+    raised, receive = loop.raise_event, rank.receive
+
+    def received(link: int, epoch: int, room: int, body: Any, *rest: Any) -> Any:
+        if isinstance(body, StgNotify):
+            log.append(("StgNotify", body.chunk, now()))
+        return receive(link, epoch, room, body, *rest)
+
+    rank.receive = received
+
+    def raise_event(event: Any) -> None:
+        if isinstance(event, ev.Gathered | ev.BatchCompleted | ev.Scattered):
+            log.append((type(event).__name__, event.chunk, now()))
+        raised(event)
+
+    loop.raise_event = raise_event

@@ -1,0 +1,120 @@
+"""Files of results: what was measured, by which command, when and where; and how a run is kept while it goes on.
+
+A run on a borrowed machine can be cut at any moment.  So each row is told on standard error as it comes, with the time
+that is gone and roughly the time to come; the file of `--json` is written anew after each, marked as `cut` until the
+last one is there; and with `--seconds` no case is begun that would likely end later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kvproto.arguments import positive
+
+T = TypeVar("T")
+
+
+def output(text: str) -> str:
+    """An argument that names a file to be written, or "-": refused before anything is measured, not after."""
+    if text != "-" and not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {Path(text).parent}")
+    return text
+
+
+def command_line(name: str, about: str | None, *, budget: bool = True) -> argparse.ArgumentParser:
+    """The command line of `kvproto bench NAME`, so far: what it is about (a module's first paragraph), and `--json`.
+
+    `budget`: it has `--seconds`, which `Course` keeps to.
+    """
+    parser = argparse.ArgumentParser(prog=f"kvproto bench {name}", description=(about or "").partition("\n\n")[0])
+    parser.add_argument(
+        "--json", type=output, nargs="?", const="-", metavar="FILE",
+        help="write all figures here as well, anew after each; without FILE: print nothing else",
+    )  # fmt: skip
+    if budget:
+        parser.add_argument("--seconds", type=positive, help="begin nothing that would likely end later than that")
+    return parser
+
+
+def measuring(given: Sequence[str]) -> list[str]:
+    """The arguments without those that only say where the figures go."""
+    kept: list[str] = []
+    skip = False
+    for each in given:
+        out = each.partition("=")[0] in {"--json", "--plot"}
+        if not out and not skip:
+            kept.append(each)
+        skip = out and "=" not in each
+    return kept
+
+
+class Course:
+    """The course of one run of `kvproto bench NAME`: the cases for which there is time, and what has come of them."""
+
+    def __init__(self, name: str, argv: Sequence[str] | None, options: argparse.Namespace) -> None:
+        self.name, self._argv, self._to = name, argv, options.json
+        self._seconds: float | None = getattr(options, "seconds", None)
+        self._began, self._date = time.perf_counter(), time.strftime("%Y-%m-%d", time.gmtime())
+        #: cases that there was no time for
+        self.left_out = 0
+
+    @property
+    def gone(self) -> float:
+        """Seconds since the run began."""
+        return time.perf_counter() - self._began
+
+    def cases(self, cases: Sequence[T], parts: int = 1) -> Iterator[T]:
+        """As many as there is time for; so many `parts` of the run, with these, have that time to share."""
+        begin, until = self.gone, None
+        if self._seconds is not None:
+            until = begin + (self._seconds - begin) / parts
+        each = last = 0.0  # seconds of a case, on average, and of the last one
+        for number, case in enumerate(cases):
+            if until is not None and self.gone + min(each, last) > until:
+                self.left_out += len(cases) - number
+                self.say(f"{len(cases) - number} of {len(cases)} cases left out: there is no time for them")
+                return
+            if number:
+                self.say(f"{number} of {len(cases)} cases; some {each * (len(cases) - number):.0f} s for the rest")
+            before = self.gone
+            yield case
+            last, each = self.gone - before, (self.gone - begin) / (number + 1)
+
+    def say(self, text: str) -> None:
+        """A line of progress."""
+        of = f" of {self._seconds:.0f}" if self._seconds is not None else ""
+        print(f"[{self.gone:4.0f}{of} s] {text}", file=sys.stderr, flush=True)
+
+    def keep(self, figures: Any, text: str = "") -> None:
+        """What has been measured so far; `text` tells the last of it."""
+        if text:
+            self.say(text)
+        if self._to not in (None, "-"):
+            self._write(figures, {"cut": True})
+
+    def end(self, figures: Any, table: str) -> None:
+        """All that was measured: as a table, or as JSON."""
+        if self._to != "-":
+            print(table)
+        if self._to is not None:
+            self._write(figures, {})
+
+    def _write(self, figures: Any, more: dict[str, bool]) -> None:
+        from kvproto.lab.bench.machine import machine  # it loads torch, and who only reads results does not
+
+        given = measuring(sys.argv[1:] if self._argv is None else self._argv)
+        head = {"bench": self.name, "command": " ".join(["kvproto bench", self.name, *given]), "date": self._date}
+        text = json.dumps({**head, **more, "machine": machine(), "figures": figures})
+        if self._to == "-":
+            print(text)
+        else:
+            to = Path(self._to)
+            beside = to.with_name(f"{to.name}.new")
+            beside.write_text(text + "\n")
+            beside.replace(to)

@@ -1,0 +1,129 @@
+"""Ring or pages: what each takes, beside the transport's own bulk write in the same run, and which one is chosen.
+
+The same rooms go three ways, by the ring (`staged`), page to page (`pages`), and by whichever is estimated to cost less
+(`cost`), with pages at random, as in a cache that has been in use, and with pages in a row, as in a fresh one.  Ranks,
+clock, bulk write and the comparison of every byte are those of `kvproto bench pipeline`.  `share` is the bulk write's
+time over the transfer's, so 1 is as fast as the link; `estimates` are what the ranks thought before
+(`kvproto.layout.costs`), `chosen` is what they took, and `loss` what the choice took over the better of the two.
+
+`--simulate PROFILE` moves nothing: it prints what would be chosen on a link of that kind, as where there is none here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import torch
+
+from kvproto.arguments import positive
+from kvproto.lab.bench import tables
+from kvproto.lab.bench.pipeline import BenchProcesses
+from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape
+from kvproto.lab.bench.results import Course, command_line
+from kvproto.layout.costs import PROFILES, Costs, Estimate, estimate, page_form
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import chunks
+from kvproto.settings import Route
+
+ROUTES: tuple[Route, ...] = ("staged", "pages", "cost")
+#: both sides cut alike have pages alike: that is where pages may be cheaper
+PAIRS: dict[str, PipelineShape] = {
+    "1-1": replace(SHAPES["1-1"], page_sizes=(16, 16)),
+    "2-2": replace(SHAPES["1-1"], prefill=2, decode=2, prefill_on=(0, 0), decode_on=(1, 1), page_sizes=(16, 16)),
+    "2-1": SHAPES["2-1"],
+    "1-2": SHAPES["1-2"],
+    "tiny": replace(SHAPES["1-1"], page_sizes=(16, 16), layers=2, heads=4, dim=16),
+}
+
+
+def foreseen(shape: PipelineShape, size: int, chunk: int, costs: Costs, *, fresh: bool) -> Estimate:
+    """What the first prefill rank thinks of its first part: a room of `size` MiB in chunks of `chunk` MiB."""
+    prefill, decode = shape.layouts()
+    grid, tokens = chunk * MIB // shape.token_bytes, size * MIB // shape.token_bytes
+    plan = Plan(prefill, decode, grid)
+    share = plan.duties(0)[0]
+    pieces = page_form(plan, share).pieces(tokens, 1 if fresh else 0)
+    return estimate(costs, plan.part_bytes(share, tokens), pieces, chunks(tokens, 0, grid))
+
+
+def simulated(names: Sequence[str], sizes: Sequence[int], profile: str) -> Iterator[dict[str, Any]]:
+    """Rows of what would be chosen."""
+    for name in names:
+        for size in sizes:
+            for fresh in (False, True):
+                told = foreseen(PAIRS[name], size, min(size, 64), PROFILES[profile], fresh=fresh)
+                chosen = "staged" if told.staged <= told.pages else "pages"
+                yield {"pair": PAIRS[name].name, "size": size, "pages": _lie(fresh), "profile": profile,
+                       "staged_ms": 1e3 * told.staged, "pages_ms": 1e3 * told.pages, "chosen": chosen}  # fmt: skip
+
+
+def measured(fleet: BenchProcesses, size: int, repeats: int, profile: str, *, fresh: bool) -> dict[str, Any]:
+    """A row: all three ways."""
+    ways: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        times = repeats if route != "pages" else min(repeats, 3)
+        ways[route] = fleet.run(Case("one", size, min(size, 64), repeats=times, route=route, fresh=fresh))
+    told = foreseen(fleet.shape, size, min(size, 64), PROFILES[profile], fresh=fresh)
+    return _row(fleet.shape, size, ways, told, fresh=fresh)
+
+
+def _row(
+    shape: PipelineShape, size: int, ways: dict[str, dict[str, Any]], told: Estimate, *, fresh: bool
+) -> dict[str, Any]:
+    staged, pages, cost = (ways[route] for route in ROUTES)
+    return {
+        "pair": shape.name, "size": size, "pages": _lie(fresh), "right": all(way["right"] for way in ways.values()),
+        "bulk_ms": min(way["bulk_ms"] for way in ways.values()),
+        **{f"{route}_ms": way["ms"] for route, way in ways.items()},
+        **{f"{route}_share": way["ratio"] for route, way in ways.items()},
+        "pieces": pages["pieces"], "chosen": cost["went"],
+        "loss": cost["ms"] / min(staged["ms"], pages["ms"]) - 1,
+        "staged_estimate_ms": 1e3 * told.staged, "pages_estimate_ms": 1e3 * told.pages,
+        "odd": {route: way["odd"] for route, way in ways.items() if way["odd"]},
+    }  # fmt: skip
+
+
+def _lie(fresh: bool) -> str:
+    return "in a row" if fresh else "at random"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    parser = command_line("route", __doc__)
+    parser.add_argument("--pairs", default="1-1,2-2,2-1,1-2", metavar="LIST",
+                        help=f"prefill-decode ranks, comma separated, of {', '.join(PAIRS)}")  # fmt: skip
+    parser.add_argument("--sizes", default="64,256", metavar="LIST", help="MiB of a room (default 64,256)")
+    parser.add_argument("--repeats", type=positive, default=9, help="timed transfers a row (default 9)")
+    parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
+    parser.add_argument("--simulate", choices=sorted(PROFILES), help="print what would be chosen on such a link")
+    options = parser.parse_args(argv)
+    names, sizes = options.pairs.split(","), options.sizes.split(",")
+    if unknown := [name for name in names if name not in PAIRS]:
+        parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(PAIRS)}")
+    if unknown := [size for size in sizes if not size.isdecimal() or not 0 < int(size) <= 1 << 16]:
+        parser.error(f"--sizes {unknown[0]!r}: it is in MiB, from 1 to 65536")
+    course = Course("route", argv, options)
+    if options.simulate:
+        rows = list(simulated(names, list(map(int, sizes)), options.simulate))
+        course.end(rows, tables.measured(rows))
+        return 0
+    gpus = max(max(*PAIRS[name].prefill_on, *PAIRS[name].decode_on) for name in names) + 1
+    if not options.cpu and torch.cuda.device_count() < gpus:
+        print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
+        return 2
+    rows, profile = [], "shm" if options.cpu else "cuda_ipc"
+    for turn, name in enumerate(names):
+        with BenchProcesses(PAIRS[name], cuda=not options.cpu) as fleet:
+            for size, fresh in course.cases(list(product(map(int, sizes), (False, True))), len(names) - turn):
+                rows.append(measured(fleet, size, options.repeats, profile, fresh=fresh))
+                course.keep(rows, tables.route(rows[-1:]))
+    course.end(rows, tables.route(rows))
+    return 0 if all(row["right"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

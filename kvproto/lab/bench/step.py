@@ -1,0 +1,227 @@
+"""What one event costs: the rank's full typed path beside pytransitions, on the same tables, in the same run.
+
+Live is a prefill rank with 100,000 rooms that wait for their forward.  Rooms drawn from them at random live their lives
+to the end, 64 at work at a time, and each that ends is replaced: forwards, grants, gathers, writes, confirmations, and
+the internal events between rooms and sends.  What is timed is all of it: the event is made, the room (and the send) is
+found, the guards are asked, the new value is kept, its timer is looked after, the step is traced, effects are built,
+carried out if they are internal, and handed over if not; also the beats and timers that a loop attends to.
+
+The figure is time per machine step, internal steps included: steps, not calls, because every step is an event of a
+table.  It is the thread's own CPU time, which on an idle machine is the wall clock's; wall time is given beside it.
+The lives are cut into blocks; the median of the blocks is the figure, and the best one is given too, because caches
+are shared even where time is not.  pytransitions takes the same steps in turn with ours, repeat by repeat, in a
+process of its own (`step_other` says what it is spared).  In the end all states are compared.
+
+Bytes a room are what `tracemalloc` counts for rooms, table, keys and timers, after 100,000 rooms of random ids and
+lengths were opened at 1,000 a second; the rank's own trace is bounded and not counted.  The collection is a full
+`gc.collect()` of the process with all of them live.
+"""
+
+from __future__ import annotations
+
+import gc
+import platform
+import random
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Sequence
+from itertools import accumulate, islice
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproto.arguments import positive, whole
+from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.step_life import (
+    PREFILL,
+    RATE,
+    BenchRoom,
+    Script,
+    collect_ms,
+    draw,
+    fill,
+    make_rank,
+    opening,
+    play,
+    rehearse,
+)
+from kvproto.rank.prefill import PrefillRank
+
+SEED = 1
+#: events of a block, and rooms whose lives a repeat lives
+BLOCK, LIVES = 500, 400
+
+
+class Sample(msgspec.Struct):
+    """Microseconds, by block: a step, a call, a step by the wall clock, a step of pytransitions."""
+
+    ours: list[float] = []
+    calls: list[float] = []
+    wall: list[float] = []
+    others: list[float] = []
+
+
+def measure_memory(rooms: int) -> tuple[PrefillRank, float, float, float]:
+    """A rank with so many rooms, the time at its end, bytes a room and milliseconds of a full collection."""
+    rank = make_rank()
+    gc.collect()
+    tracemalloc.start()
+    base = tracemalloc.get_traced_memory()[0]
+    now = fill(rank, rooms, SEED)
+    rank.trace.clear()
+    gc.collect()
+    used = tracemalloc.get_traced_memory()[0] - base
+    tracemalloc.stop()
+    return rank, now, used / rooms, collect_ms()
+
+
+def lives(rooms: int, count: int, now: float) -> tuple[list[BenchRoom], Script, PrefillRank]:
+    """Rooms of the full rank, the script of their lives, and the rank that has rehearsed it."""
+    alive = list(draw(rooms, SEED))
+    random.Random(SEED).shuffle(alive)
+    alive = alive[:count]
+    rehearsal = make_rank(tombstones=1 << 30)
+    for room in alive:
+        for event in opening(rehearsal, room):
+            rehearsal.handle(event, now)
+    script = rehearse(rehearsal, alive, list(draw(count, SEED + 1)), now)
+    return alive, script, rehearsal
+
+
+def time_steps(rank: PrefillRank, script: Script, other: Any, repeats: int) -> Sample:
+    """Both machines through all blocks, taking turns after each repeat."""
+    sample, ends = Sample(), [0, *accumulate(script.steps)]
+    blocks = [(first, min(first + BLOCK, len(script.makes))) for first in range(0, len(script.makes), BLOCK)]
+    share = -(-len(blocks) // repeats)
+    for begin in range(0, len(blocks), share):
+        part = blocks[begin : begin + share]
+        if other is not None:
+            other.prepare(ends[part[0][0]], ends[part[-1][1]])
+        for first, last in part:
+            steps, wall = ends[last] - ends[first], time.perf_counter()
+            spent = play(rank, script, first, last, time.thread_time) * 1e6
+            sample.wall.append((time.perf_counter() - wall) * 1e6 / steps)
+            sample.ours.append(spent / steps)
+            sample.calls.append(spent / (last - first))
+        for first, last in part if other is not None else ():
+            spent = other.play(ends[first], ends[last]) * 1e6
+            sample.others.append(spent / (ends[last] - ends[first]))
+    return sample
+
+
+def disagreements(rank: PrefillRank, script: Script, rehearsal: PrefillRank) -> list[str]:
+    """Rooms of the script that did not end alike; sends have all ended."""
+    found = [f"{len(rank.sends)} rooms have sends left"] if rank.sends else []
+    for key in {about[0] for kind, about, _ in script.fired if kind == "room"}:
+        right, ours = rehearsal.value_of(key), rank.value_of(key)
+        # the rank that is timed keeps as many tombstones as any rank does
+        if ours is None and right.state not in rehearsal.room_machine.table.final:
+            found.append(f"room {key:x}: lost")
+        elif ours is not None and replace(ours, due=0.0) != replace(right, due=0.0):
+            found.append(f"room {key:x}: {ours} is not {right}")
+    return found
+
+
+def bench(rooms: int, repeats: int, theirs: int) -> dict[str, Any]:
+    """All figures; `theirs` is the number of rooms that pytransitions gets (0: it is left out)."""
+    count = min(rooms, LIVES * repeats)
+    other = None
+    if theirs:
+        from kvproto.lab.bench import step_other
+
+        def make() -> tuple[list[BenchRoom], Script, PrefillRank]:
+            alive, script, rehearsal = lives(rooms, count, (rooms - 1) / RATE)
+            return [*alive, *islice(draw(rooms, SEED + 2), max(0, theirs - count))], script, rehearsal
+
+        other = step_other.PlayerProcess(make)
+    rank, now, bytes_per_room, gc_ms = measure_memory(rooms)
+    alive, script, rehearsal = lives(rooms, count, now)
+    figures: dict[str, Any] = {}
+    if other is not None:
+        told = other.told()
+        figures = {f"transitions_{name}": value for name, value in told.items()}
+        figures["transitions_gc_ms_scaled"] = told["gc_ms"] * rooms / told["rooms"]
+    gc.collect()
+    gc.freeze()  # the script is the benchmark's, not the rank's
+    sample = time_steps(rank, script, other, repeats)
+    gc.unfreeze()
+    wrong = disagreements(rank, script, rehearsal)
+    if other is not None:
+        wrong += other.wrong()
+        figures |= {
+            "transitions_us_per_event": statistics.median(sample.others),
+            "transitions_us_per_event_best": min(sample.others),
+        }
+    return {
+        "us_per_event": statistics.median(sample.ours), "us_per_event_best": min(sample.ours),
+        "us_per_event_mean": statistics.fmean(sample.ours), "us_per_event_wall": statistics.median(sample.wall),
+        "us_per_call": statistics.median(sample.calls),
+        "bytes_per_room": bytes_per_room, "gc_ms": gc_ms, "rooms": rooms, "live_at_end": len(rank.rooms),
+        "events": sum(script.steps), "calls": len(script.makes), "lives": len(alive), "blocks": len(sample.ours),
+        "disagreements": wrong[:20], "python": platform.python_version(), "tp": [PREFILL.tp, 2], **figures,
+    }  # fmt: skip
+
+
+def table(r: dict[str, Any]) -> str:
+    """The figures, side by side."""
+
+    def line(what: str, ours: float, theirs: float | None, goal: str = "") -> str:
+        if theirs is None:
+            return f"{what:34} {ours:10.2f}{'':>26}  {goal}"
+        return f"{what:34} {ours:10.2f} {theirs:14.2f} {theirs / ours:9.1f} x  {goal}"
+
+    scaled = r.get("transitions_gc_ms_scaled")
+    rows = [
+        f"{r['rooms']:,} rooms live throughout; {r['lives']:,} of them lived to their end and were replaced:",
+        f"{r['calls']:,} calls, {r['events']:,} machine steps in {r['blocks']} blocks; CPU time of one thread",
+        "",
+        f"{'':34} {'kvproto':>10} {'pytransitions':>14} {'ratio':>11}  goal",
+        line("us an event, median of the blocks", r["us_per_event"], r.get("transitions_us_per_event"), "<= 2"),
+        line("us an event, best block", r["us_per_event_best"], r.get("transitions_us_per_event_best")),
+        line("bytes a room", r["bytes_per_room"], r.get("transitions_bytes_per_room"), "<= 200"),
+        line("full collection, ms", r["gc_ms"], scaled, "<= 10"),
+        "",
+        f"A call (an event from outside, with all that follows from it) takes {r['us_per_call']:.2f} us; by the wall",
+        f"clock, other programs included, an event takes {r['us_per_event_wall']:.2f} us.",
+    ]
+    if scaled is not None:
+        held, took = r["transitions_rooms"], r["transitions_gc_ms"]
+        rows.append(f"pytransitions has {held:,} rooms; its collection ({took:.0f} ms) is given in proportion.")
+    rows += [f"DIFFERENT: {text}" for text in r["disagreements"]]
+    rows.append("End states: " + ("DIFFERENT" if r["disagreements"] else "equal") + ".")
+    return "\n".join(rows)
+
+
+def fenced(figures: dict[str, Any]) -> str:
+    """The same in Markdown."""
+    return f"```text\n{table(figures)}\n```"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the figures; 1 if end states differ, 2 if the command line is wrong."""
+    parser = command_line("step", __doc__, budget=False)
+    parser.epilog = "On a machine that others use, run it twice and look at the best block."
+    parser.add_argument("--rooms", type=positive, default=100_000, help="live rooms (default 100000)")
+    parser.add_argument("--repeats", type=positive, default=5, help=f"times {LIVES} lives that are timed (default 5)")
+    parser.add_argument("--theirs", type=whole(0, 1 << 24), default=10_000,
+                        help="rooms for pytransitions (default 10000; 0: none)")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="one repeat, 2,000 rooms for pytransitions")
+    options = parser.parse_args(argv)
+    repeats, theirs = (1, min(options.theirs, 2000)) if options.quick else (options.repeats, options.theirs)
+    if theirs:
+        try:
+            import transitions  # noqa: F401
+        except ImportError:
+            print("pytransitions is left out: pip install transitions", file=sys.stderr)
+            theirs = 0
+    course = Course("step", argv, options)
+    figures = bench(options.rooms, repeats, theirs)
+    course.end(figures, table(figures))
+    return 1 if figures["disagreements"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

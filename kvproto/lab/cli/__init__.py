@@ -1,0 +1,41 @@
+"""The commands of the laboratory: the demonstration, torture, fuzzing, and benchmarks."""
+
+from __future__ import annotations
+
+#: name -> (module, what it is for)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("kvproto.lab.cli.demo_command", "move a real model's KV cache between processes"),
+    "torture": (
+        "kvproto.lab.cli.torture_command", "engines that are killed, stopped, cut off and given up, byte by byte",
+    ),
+    "fuzz": (
+        "kvproto.lab.cli.fuzz_command", "damaged input for everything that reads what others have written, counted",
+    ),
+    "bench": ("kvproto.lab.cli.bench_command", "measure the step, the kernels and the transports"),
+}
+#: the extras that a command needs, where they are not the demonstration's
+EXTRAS = {"fuzz": "nixl"}
+#: name -> (module, what it measures)
+BENCHES: dict[str, tuple[str, str]] = {
+    "step": ("kvproto.lab.bench.step", "the compiled step with many rooms live, beside pytransitions"),
+    "conformance": (
+        "kvproto.lab.bench.conformance", "what a rank that is judged as it runs pays, and what its judge does",
+    ),
+    "control": ("kvproto.lab.bench.control", "what the protocol costs a room: latencies, rooms a second, idle loops"),
+    "overload": (
+        "kvproto.lab.bench.overload", "what load does: ten times what fits, and small rooms beside a huge one",
+    ),
+    "churn": ("kvproto.lab.bench.churn", "what instances cost that have come and gone: a pass, memory"),
+    "transport": ("kvproto.lab.bench.transport", "what a transport moves in one piece and in many"),
+    "kernels": ("kvproto.lab.bench.kernels", "gather and scatter on a GPU, beside a device-to-device copy"),
+    "pinned": ("kvproto.lab.bench.pinned", "staging in pinned host memory, beside plain host copies"),
+    "pipeline": ("kvproto.lab.bench.pipeline", "gather, write, scatter between GPUs, beside NIXL's own bulk write"),
+    "route": ("kvproto.lab.bench.route", "what the ring takes and what pages take, and which of the two is chosen"),
+    "layers": ("kvproto.lab.bench.layers", "how long after a forward its KV has arrived, by layer groups"),
+    "grid": ("kvproto.lab.bench.grid", "prompt lengths, pages, batches: staged beside descriptors beside bulk"),
+    "suggest": ("kvproto.lab.bench.pieces", "how large a chunk should be, from what `pipeline --what pieces` measured"),
+    "trace": ("kvproto.lab.bench.trace", "a trace of requests in simulated time: latencies, with prefetch and without"),
+    "figures": ("kvproto.lab.bench.figures", "results as tables in Markdown, or as a plot"),
+}
+#: commands that have commands of their own
+BELOW = {"bench": BENCHES}

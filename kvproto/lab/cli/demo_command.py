@@ -1,0 +1,232 @@
+"""`kvproto demo`: the command line.
+
+Exit codes: 0 if everything was right, 1 if something was wrong or a process failed; the others are those of every
+command (`ending`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, get_args
+
+from kvproto.arguments import only_with, output_folder, pages, positive, real, whole
+from kvproto.cli.ending import FOUND, WELL, ended
+from kvproto.errors import ArgumentError
+from kvproto.io.control.keys import make_pair
+from kvproto.lab.demo import by_layer
+from kvproto.lab.demo.conduct import DemoResult, conduct
+from kvproto.lab.demo.group import RankError
+from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
+from kvproto.lab.demo.matrix import CASES
+from kvproto.lab.demo.report import ProgressBars, as_json, matrix_row, show
+from kvproto.lab.demo.run import Abort, Carrier, Route, Run, Staging, chunk_bytes, make_rooms
+from kvproto.layout.sharding import MAX_RANKS
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+#: what is assumed for KV in host memory, and on GPUs: there a model of real proportions, with chunks as large as NVLink
+#: wants them (`kvproto bench suggest`), and several in the ring
+DEFAULTS: dict[str, tuple[Any, Any]] = {
+    "prefill_tp": (4, 2), "decode_tp": (2, 1), "kv_heads": (4, 8), "head_dim": (16, 128), "layers": (4, 32),
+    "hidden": (0, 4096), "rooms": (6, 64), "tokens": (1500, 1024), "least": (0.5, 0.125), "new": (12, 6),
+    "chunk": (256, 512), "ring": ((6.5, 0), (16.0, 0)), "window": (4, 8), "slots": (4, 8), "patience": (0.5, 5.0),
+    "warm": (False, True), "limit": (60.0, 240.0),
+    "passes": ("live,staged,slices", "live,live_slices,staged,slices"),
+}  # fmt: skip
+
+
+RANKS, PLACES, SECONDS, LENGTH = whole(1, MAX_RANKS), whole(0, 1 << 28), real(1e-3, 1e6), real(1e-9, 1e12)
+
+
+def ring(text: str) -> tuple[float, int]:
+    """A number of chunks (`1.5`), or bytes with a unit (`256KiB`): (number, unit), unit 0 for chunks."""
+    for name, unit in sorted(UNITS.items(), key=lambda item: -len(item[0])):
+        if text.endswith(name):
+            return LENGTH(text.removesuffix(name)), unit
+    return LENGTH(text), 0
+
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Names both defaults of what depends on the device."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.dest not in DEFAULTS:
+            return super()._get_help_string(action)
+        cpu, cuda = (str(each[0]) if isinstance(each, tuple) else str(each) for each in DEFAULTS[action.dest])
+        return f"{action.help} (default: {cpu if cpu == cuda else f'{cpu}; cuda: {cuda}'})"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    p = argparse.ArgumentParser(
+        prog="kvproto demo",
+        description="Carry the KV cache of a real transformer between two groups of processes of different tensor "
+        "parallelism, and compare every bit.",
+        epilog="Where two defaults are given, the second is that of --device cuda: a model of real proportions, its "
+        "ranks on different GPUs, the first room of each pass not timed.",
+        formatter_class=_Formatter,
+    )
+    shape = p.add_argument_group("the two engines")
+    shape.add_argument("--prefill-tp", type=RANKS, help="ranks that share the heads on the prefill side")
+    shape.add_argument("--decode-tp", type=RANKS, help="the same on the decode side")
+    shape.add_argument("--prefill-pp", type=RANKS, default=1, help="pipeline stages of the prefill side")
+    shape.add_argument("--decode-pp", type=RANKS, default=1, help="the same of the decode side")
+    shape.add_argument("--page-size", type=pages, default="16", metavar="N|P:D", help="tokens a page")
+    shape.add_argument("--order", default="NHD:NHD", metavar="O|P:D", help="order inside a page, NHD or HND")
+    shape.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where model and KV are")
+    model = p.add_argument_group("the model")
+    model.add_argument("--model", choices=["llama", "qwen3"], default="llama", help="its family; weights are random")
+    model.add_argument("--dtype", choices=list(DTYPES), default="bf16", help="of the KV")
+    model.add_argument("--kv-heads", type=positive, help="KV heads")
+    model.add_argument("--head-dim", type=positive, help="elements a head")
+    model.add_argument("--layers", type=positive, help="layers")
+    model.add_argument("--hidden", type=PLACES, help="elements of a hidden state; 0: as few as the heads allow")
+    model.add_argument("--seed", type=PLACES, default=0, help="of weights, prompts, lengths and pages")
+    work = p.add_argument_group("the rooms")
+    work.add_argument("--rooms", type=positive, help="requests at once")
+    work.add_argument("--tokens", type=positive, help="of the longest prompt")
+    work.add_argument("--least", type=real(0, 1), metavar="SHARE", help="of the shortest prompt, by the longest")
+    work.add_argument("--new", type=positive, help="tokens to generate a room")
+    work.add_argument("--prefix", type=PLACES, default=0, help="tokens that D has already, in every second room")
+    work.add_argument("--full-prefix", action="store_true", help="D has all of the last room")
+    work.add_argument("--chunk", type=positive, help="tokens a forward of the chunked prefill")
+    work.add_argument("--abort", choices=get_args(Abort), default="none", help="who gives up every third room")
+    carry = p.add_argument_group("the transfer")
+    carry.add_argument("--transport", choices=get_args(Carrier), default="nixl", help="what moves the bytes")
+    carry.add_argument("--ring", type=ring, metavar="SIZE", help="of a D rank, in chunks, or as 256KiB, 1GiB")
+    carry.add_argument("--slots", type=positive, help="staging slots of a P rank")
+    carry.add_argument("--window", type=positive, help="chunks of a room that are asked for at a time")
+    carry.add_argument("--patience", type=SECONDS, help="seconds that ready KV waits for the ring")
+    carry.add_argument("--passes", metavar="LIST", help=f"how the rooms are carried: of {', '.join(get_args(Route))}")
+    carry.add_argument("--no-slices", action="store_true", help="the live pass alone")
+    carry.add_argument("--warm", action=argparse.BooleanOptionalAction, help="one more room, first and not timed")
+    carry.add_argument("--staging", choices=get_args(Staging), default="device", help="where ring and slots are")
+    carry.add_argument("--maps", action="store_true", help="no ring: P's kernels store into D's pages (GPUs of a host)")
+    carry.add_argument("--digests", action="store_true", help="compare digests of what both sides have moved")
+    carry.add_argument("--curve", action="store_true", help="encrypt the control plane, with keys made for this run")
+    carry.add_argument("--limit", type=SECONDS, metavar="S", help="seconds that a phase may take")
+    by_layer.add_arguments(p)
+    p.add_argument("--trace", type=output_folder, metavar="DIR", help="write each rank's trace into this directory")
+    p.add_argument("--json", action="store_true", help="print one JSON object, and no table")
+    p.add_argument("--matrix", action="store_true", help="run the matrix of shapes, dtypes, pages and prefixes instead")
+    return p
+
+
+def make_run(args: argparse.Namespace) -> Run:
+    """ValueError (LayoutError is one) for arguments that make no run."""
+    for name, usual in (DEFAULTS | by_layer.DEFAULTS if args.by_layer else DEFAULTS).items():
+        if getattr(args, name) is None:
+            setattr(args, name, usual[args.device == "cuda"])
+    page_p, page_d = args.page_size
+    order_p, _, order_d = args.order.partition(":")
+    if not {order_p, order_d or order_p} <= {"NHD", "HND"}:
+        raise ValueError(f"--order {args.order}: NHD, HND or P:D of the two")
+    job = DemoJob(
+        GroupShape(args.prefill_tp, args.prefill_pp, page_p, order_p),
+        GroupShape(args.decode_tp, args.decode_pp, page_d, order_d or order_p),
+        _rooms(args, page_d),
+        family=args.model, dtype=DTYPES[args.dtype], heads=args.kv_heads, dim=args.head_dim, layers=args.layers,
+        width=args.hidden, chunk=args.chunk, seed=args.seed, hashed=args.by_layer and by_layer.long(args.lengths),
+    )  # fmt: skip
+    size, unit = args.ring
+    return Run(
+        job, int(size * (unit or chunk_bytes(job))), ("live",) if args.no_slices else tuple(args.passes.split(",")),
+        transport=args.transport, patience=args.patience, window=args.window, abort=args.abort, device=args.device,
+        trace=args.trace and str(args.trace.resolve()), limit_s=args.limit, warm=args.warm, slots=args.slots,
+        staging=args.staging, maps=args.maps, digests=args.digests,
+        **(by_layer.carried(args.device, args.staging) if args.by_layer else {}),
+    )  # fmt: skip
+
+
+def _rooms(args: argparse.Namespace, page: int) -> tuple[RoomSpec, ...]:
+    if args.by_layer:
+        return by_layer.make_rooms(args.lengths, args.layer_groups, args.new, warm=args.warm)
+    return make_rooms(
+        args.rooms + args.warm, args.tokens, page=page, prefix=args.prefix, full_prefix=args.full_prefix,
+        new=args.new, seed=args.seed, least=args.least,
+    )  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`kvproto demo`; the exit codes are above."""
+    p = parser()
+    args = p.parse_args(argv)
+    if args.device == "cuda":
+        need_gpu()
+    if args.maps and (args.device, args.transport) != ("cuda", "nixl"):
+        p.error("--maps: kernels store into a peer's pages on GPUs, over NIXL: with --device cuda --transport nixl")
+    if not args.by_layer:
+        only_with(p, args, "--by-layer", "--lengths")
+    with TemporaryDirectory() as folder:
+        keys = str(make_pair(Path(folder), "demo")[0]) if args.curve else None
+        return _main(p, args, keys)
+
+
+def need_gpu() -> None:
+    """ArgumentError, at once: --device cuda, and torch sees no GPU here."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ArgumentError("--device cuda: there is no GPU that torch can use here: kvproto doctor says why")
+
+
+def _main(p: argparse.ArgumentParser, args: argparse.Namespace, keys: str | None) -> int:
+    if args.matrix:
+        return _guarded(lambda: matrix(keys, as_text=not args.json))
+    try:
+        run = replace(make_run(args), keys=keys)
+    except ValueError as error:
+        p.error(str(error))
+    return _guarded(lambda: one(run, as_text=not args.json))
+
+
+def one(run: Run, *, as_text: bool) -> int:
+    """One run, shown while it goes on and told at the end."""
+    with ProgressBars(run, shown=as_text) as bars:
+        result = conduct(run, bars)
+    if as_text:
+        show(result)
+    else:
+        print(json.dumps(as_json(result)))
+    return WELL if result.ok else FOUND
+
+
+def matrix(keys: str | None = None, *, as_text: bool) -> int:
+    """Every case of the matrix; as JSON, one line a case."""
+    bad = 0
+    for name, run in CASES.items():
+        result = _safely(replace(run, keys=keys) if keys else run)
+        bad += isinstance(result, str) or not result.ok
+        if as_text:
+            print(matrix_row(name, result), flush=True)
+        else:
+            told = {"ok": False, "wrong": [result]} if isinstance(result, str) else as_json(result)
+            print(json.dumps({"case": name, **told}), flush=True)
+    if as_text:
+        print(f"{len(CASES) - bad} of {len(CASES)} cases right")
+    return FOUND if bad else WELL
+
+
+def _safely(run: Run) -> DemoResult | str:
+    try:
+        return conduct(run)
+    except (RankError, TimeoutError) as error:
+        return str(error)
+
+
+def _guarded(action: Callable[[], int]) -> int:
+    try:
+        return action()
+    except (RankError, TimeoutError) as error:
+        print(f"kvproto demo: {error}", file=sys.stderr)
+        return FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(ended("kvproto demo", main))

@@ -1,0 +1,198 @@
+"""What must not change, and what must be noticed.
+
+`Guard` remembers a whole pool. After the transfers every row of it that belongs to no room must be what it was: other
+pages, and also the rest of a room's last page. (A page's tail is where a copy of whole pages or chunks shows.)
+
+The controls put a rank's pages into a state that a faulty transfer would leave, one each: a verification that does not
+find it is worth nothing. They work on the live pool inside `tampered`, which puts everything back.
+
+    swapped-head    K of two heads of one layer are exchanged; on a rank with one head, it is given `foreign`, another's
+    swapped-chunk   two cells of the room are exchanged
+    dropped-page    one page was never written: it holds what it held before
+    stale-chunk     a cell holds the bytes of the cell before it: its ring region was read before the write landed
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kvproto.lab.demo.pages import Kind, PagedKV, Places
+from kvproto.lab.demo.verify import Sheet
+
+_KINDS: tuple[Kind, Kind] = ("k", "v")
+Copied = dict[tuple[Kind, int], Tensor]  # (kind, local layer) -> bytes [heads, tokens, row]
+
+
+@dataclass(frozen=True)
+class PooledRoom:
+    """A room in a pool: its page table, the tokens that are there, and the cells (first, count) that were moved.
+
+    `foreign` [tokens, dim], of the pool's dtype: K, in the pool's first layer, of a head that the pool does not hold.
+    """
+
+    table: Sequence[int]
+    tokens: int
+    cells: tuple[tuple[int, int], ...] = ()
+    foreign: Tensor | None = None
+
+
+def copied(pool: PagedKV, held: PooledRoom, *, hashed: bool = False) -> Copied:
+    """The room's bytes as they are now, or hashes of them, where the pool is: quickly done, and told later."""
+    places = pool.where(held.table, 0, held.tokens)
+    kept = row_hashes if hashed else Tensor.contiguous
+    return {
+        (kind, local): kept(pool.load(kind, local, places).view(torch.uint8).transpose(0, 1))
+        for kind in _KINDS
+        for local in range(len(pool.k))
+    }
+
+
+def row_hashes(rows: Tensor) -> Tensor:
+    """Of each row of bytes, uint8 [..., n], eight bytes [..., 8] that stand for it: a sum by random factors."""
+    seeded = torch.Generator().manual_seed(rows.shape[-1])
+    factors = torch.randint(-(1 << 62), 1 << 62, rows.shape[-1:], generator=seeded).mul_(2).add_(1).to(rows.device)
+    return (rows.to(torch.int64) * factors).sum(-1, keepdim=True).view(torch.uint8)
+
+
+def told(copies: Copied, first_layer: int, first_head: int) -> Sheet:
+    """Copied bytes by (layer, kind, head) of the whole model."""
+    out: Sheet = {}
+    for (kind, local), rows in copies.items():
+        for head, row in enumerate(rows.cpu()):
+            out[first_layer + local, kind, first_head + head] = row.numpy().tobytes()
+    return out
+
+
+def sheet(pool: PagedKV, held: PooledRoom, first_layer: int, first_head: int) -> Sheet:
+    """The room's bytes by (layer, kind, head) of the whole model."""
+    return told(copied(pool, held), first_layer, first_head)
+
+
+def truth_sheet(keys: Tensor, values: Tensor, *, hashed: bool = False) -> Sheet:
+    """The same of the unsharded [layers, heads, tokens, dim]."""
+    layers, heads = keys.shape[:2]
+    told = row_hashes if hashed else Tensor.contiguous
+    return {
+        (layer, kind, head): told(x[layer, head].contiguous().view(torch.uint8)).cpu().numpy().tobytes()
+        for kind, x in zip(_KINDS, (keys, values), strict=True)
+        for layer in range(layers)
+        for head in range(heads)
+    }
+
+
+class Guard:
+    """A copy of all bytes of `pool`, made now."""
+
+    def __init__(self, pool: PagedKV) -> None:
+        self.pool = pool
+        self.before = {(kind, layer): pool.rows(kind, layer).clone() for kind in _KINDS for layer in range(len(pool.k))}
+
+    def renew(self, pages: Sequence[int]) -> None:
+        """What lies in these pages now is what counts as old in them."""
+        for (kind, layer), before in self.before.items():
+            before[list(pages)] = self.pool.rows(kind, layer)[list(pages)]
+
+    def behind(self, held: PooledRoom) -> tuple[Tensor, Tensor]:
+        """(now, before): the row behind the room's last token, of all kinds and layers. It is the next token's."""
+        page, slot = held.table[held.tokens // self.pool.page_size], held.tokens % self.pool.page_size
+        now = torch.stack([self.pool.rows(*key)[page, slot] for key in self.before])
+        return now, torch.stack([rows[page, slot] for rows in self.before.values()])
+
+    def intruded(self, rooms: Iterable[PooledRoom]) -> list[str]:
+        """A sentence for every layer and kind in which a row outside `rooms` is no longer what it was."""
+        outside = torch.ones(self.pool.pages, self.pool.page_size, dtype=torch.bool, device=self.pool.device)
+        for held in rooms:
+            outside[self.pool.where(held.table, 0, held.tokens)] = False
+        found = []
+        for (kind, layer), before in self.before.items():
+            changed = (self.pool.rows(kind, layer) != before).flatten(2).any(2) & outside
+            if changed.any():
+                page, slot = (int(x) for x in changed.nonzero()[0])
+                found.append(
+                    f"local layer {layer} {kind.upper()}: {int(changed.sum())} rows outside the rooms changed,"
+                    f" the first in page {page} at {slot}"
+                )
+        return found
+
+
+# ---- corruptions --------------------------------------------------------------------------------------------------
+
+
+def swapped_head(guard: Guard, held: PooledRoom) -> None:
+    first, count = _span(held)
+    where, rows = guard.pool.where(held.table, first, count), guard.pool.rows("k", 0)
+    if rows.shape[2] > 1:
+        _exchange(rows[:, :, 0], where, rows[:, :, 1], where)
+    elif held.foreign is not None:
+        rows[:, :, 0][where] = held.foreign[first:].contiguous().view(torch.uint8).to(rows.device)
+
+
+def swapped_chunk(guard: Guard, held: PooledRoom) -> None:
+    for rows, here, there in _two_cells(guard.pool, held):
+        _exchange(rows, here, rows, there)
+
+
+def dropped_page(guard: Guard, held: PooledRoom) -> None:
+    first, _ = _span(held)
+    page = held.table[first // guard.pool.page_size]
+    for (kind, layer), before in guard.before.items():
+        guard.pool.rows(kind, layer)[page] = before[page]
+
+
+def stale_chunk(guard: Guard, held: PooledRoom) -> None:
+    for rows, here, there in _two_cells(guard.pool, held):
+        rows[there] = rows[here]
+
+
+CONTROLS: dict[str, Callable[[Guard, PooledRoom], None]] = {
+    "swapped-head": swapped_head,
+    "swapped-chunk": swapped_chunk,
+    "dropped-page": dropped_page,
+    "stale-chunk": stale_chunk,
+}
+
+
+def applicable(name: str, pool: PagedKV, held: PooledRoom) -> bool:
+    """A room of which nothing moved has nothing to corrupt; one cell, or one head, cannot be taken for another."""
+    if name == "swapped-head" and held.foreign is None and pool.rows("k", 0).shape[2] == 1:
+        return False
+    return len(held.cells) >= (2 if name in ("swapped-chunk", "stale-chunk") else 1)
+
+
+@contextlib.contextmanager
+def tampered(name: str, guard: Guard, held: PooledRoom) -> Iterator[None]:
+    """Apply the control `name` to a finished room; put the pool back on leaving. ValueError if not applicable."""
+    if not applicable(name, guard.pool, held):
+        raise ValueError(f"{name} needs more than this room has: {len(held.cells)} cells moved")
+    now = Guard(guard.pool)
+    try:
+        CONTROLS[name](guard, held)
+        yield
+    finally:
+        for (kind, layer), rows in now.before.items():
+            guard.pool.rows(kind, layer).copy_(rows)
+
+
+def _span(held: PooledRoom) -> tuple[int, int]:
+    """First moved token and how many were moved."""
+    first = held.cells[0][0]
+    return first, held.tokens - first
+
+
+def _two_cells(pool: PagedKV, held: PooledRoom) -> Iterator[tuple[Tensor, Places, Places]]:
+    """Of each tensor: its bytes, and where the first two cells lie in them, as far as the shorter one goes."""
+    (a, count), (b, last) = held.cells[:2]
+    here, there = (pool.where(held.table, first, min(count, last)) for first in (a, b))
+    for kind in _KINDS:
+        for layer in range(len(pool.k)):
+            yield pool.rows(kind, layer), here, there
+
+
+def _exchange(a: Tensor, here: Places, b: Tensor, there: Places) -> None:
+    x, y = a[here].clone(), b[there].clone()
+    a[here], b[there] = y, x

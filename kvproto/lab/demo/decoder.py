@@ -1,0 +1,159 @@
+"""A decode rank in a run: it opens rooms, and says the next token of those that have landed.
+
+The parent is the scheduler of this side: a forward goes through all ranks of the group, so all must do it for the
+same room at the same time. Each rank tells what has landed, the parent says which room is next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.lab.demo.controls import CONTROLS
+from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.demo.job import RoomSpec
+from kvproto.lab.demo.model import read_aux
+from kvproto.lab.demo.pass_counts import decode_counts
+from kvproto.lab.demo.placement import device_of
+from kvproto.lab.demo.player import Player, make_transport, pool_of, started
+from kvproto.lab.demo.rank import DemoRank
+from kvproto.lab.demo.run import TOLD_WHOLE, Route, Run
+from kvproto.verify.testing import inside
+
+
+def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
+    me = DemoRank(run.job, "decode", rank, directory, device_of(run.device, "decode", rank))
+    for gen, route in enumerate(run.passes):
+        endpoint = DecodeEndpoint(
+            me.layout, rank, pool_of(me), make_transport(run), grid=run.grid_of(route), settings=run.settings(route),
+            keys=run.keys, staging=run.staging, digests=run.digests,
+        )  # fmt: skip
+        with started(endpoint):
+            player = _Decode(line, run, me, endpoint, gen)
+            player.link(endpoint)
+            player.play(endpoint, route)
+            line.hear("close")
+
+
+class _Decode(Player):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.asked: set[int] = set()  # rooms that the parent wants aborted
+        self.judged: set[int] = set()  # rooms of which the parent has said whether they go on
+        self.aborts: frozenset[int] = frozenset()  # those that it will want aborted
+        self.rows: dict[int, list[tuple[int, bytes]]] = {}
+        self.behind: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def link(self, endpoint: DecodeEndpoint) -> None:
+        addresses, start = self.line.hear("addresses"), time.monotonic()
+        endpoint.connect(self.run.job.layout("prefill"), addresses)
+        self.until(endpoint.ready, "linked")
+        self.linked_s = time.monotonic() - start
+        self.line.tell("linked")
+
+    def play(self, endpoint: DecodeEndpoint, route: Route) -> None:
+        run, live = self.run, route.startswith("live")
+        self.line.hear("go")
+        if route == "live" and run.abort == "decode":
+            self.aborts = run.aborted
+        for room in run.job.rooms:
+            self.me.allocate(room)
+        if not live:
+            self.line.tell("placed")
+            self.line.hear("open")
+
+        def enter(rooms: Iterable[RoomSpec]) -> None:
+            for room in rooms:
+                cut = room.layer_groups or None if route == "live_layers" else 1
+                endpoint.open(self.name(room.room), room.tokens, self.pages(room), prefix=room.prefix, layer_groups=cut)
+
+        def over(rooms: Sequence[RoomSpec]) -> bool:
+            have = self.judged if live else self.outcomes.keys()
+            return {room.room for room in rooms} <= have
+
+        def carry() -> None:
+            enter(run.first)
+            self.until(lambda: over(run.first), "through", self._step)
+            if not live:
+                enter(run.timed)
+
+        self.warm_up(carry)
+        if live:
+            enter(run.timed)
+        self.until(lambda: over(run.job.rooms) and self.aborts <= self.asked, "finished", self._step)
+        self._tell_all(endpoint, route)
+
+    def _tell_all(self, endpoint: DecodeEndpoint, route: Route) -> None:
+        """The clock has stopped: what is in the pages, what the controls make of it, and how the text goes on."""
+        good = [room.room for room in self.run.job.rooms if self.outcomes[room.room].ok]
+        for room_id in good:
+            self.line.tell("kv", (room_id, self.me.sheet(room_id)))
+        if route == "live":
+            self._try_controls(good)
+        self.until(self.all_released, "released", self._step)
+        touched = [room for room, (now, before) in self.behind.items() if not now.equal(before)]
+        self.intruded += [f"room {room}: the row behind its last token changed, outside the rooms" for room in touched]
+        self.report(decode_counts(inside(endpoint).rank.trace, self.run.ring) | inside(endpoint).data.stats, route)
+        if route.startswith("live"):
+            self._resume(whole=route in TOLD_WHOLE)
+        for room_id in list(self.me.tables):
+            self.me.give_back(room_id)
+
+    def _step(self) -> None:
+        """Pages of a room that failed are given back, as noise, when they are released: no write may come after."""
+        before = set(self.released)
+        self.take()
+        for room in self.released - before:
+            if not self.outcomes[room].ok:
+                self.me.give_back(room)
+        while not self._all_heard() and self.line.waiting():
+            self._obey(*self.line.listen())
+
+    def _all_heard(self) -> bool:
+        return len(self.judged) == len(self.run.job.rooms) and self.aborts <= self.asked
+
+    def _obey(self, kind: str, room: int) -> None:
+        match kind:
+            case "abort":
+                self.asked.add(room)
+                self.endpoint.abort(self.name(room))
+            case "say":
+                self._first_token(room)
+                self.judged.add(room)
+            case "skip":
+                self.judged.add(room)
+            case _:
+                raise RuntimeError(f"the parent sent {kind!r} while rooms were under way")
+
+    def _first_token(self, room: int) -> None:
+        """The first token of a room that is chosen here."""
+        row = self.outcomes[room].aux
+        self.behind[room] = self.me.behind(room)
+        self.mark("asked", room)
+        rows = [row, *self.me.resume(room, read_aux(row)[0], min(1, self.me.rooms[room].new - 1))]
+        self.rows[room] = [read_aux(each) for each in rows]
+        if len(rows) > 1:
+            self.mark("said", room)
+
+    def _try_controls(self, rooms: list[int]) -> None:
+        """Each control once, on the first room that it can be applied to; the parent must find it."""
+        for control in CONTROLS:
+            for room in rooms:
+                if self.me.controls(room, [control]):
+                    with self.me.tampered(control, room):
+                        self.line.tell("tampered", (room, control, self.me.sheet(room)))
+                    break
+
+    def _resume(self, *, whole: bool) -> None:
+        """Continue the rooms that the parent names, from pages alone; then nothing else may have changed."""
+        for room in self.line.hear("resume"):
+            rows = self.rows[room]
+            if whole:
+                rows += [read_aux(more) for more in self.me.resume(room, rows[-1][0])]
+            self.line.tell("said", (room, rows))
+        self.line.tell("resumed", self.me.intruded())

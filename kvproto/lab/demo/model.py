@@ -1,0 +1,209 @@
+"""A real transformer as judge: unsharded, in one process, with the library's own modules and cache.
+
+Weights are random and seeded, nothing is downloaded; the numbers are small and the architecture is whole (rotary
+positions, grouped queries, gated MLP, Qwen3's query and key norms). What makes the judgement sharp:
+
+* **Bit equality, not tolerance.** Floating-point sums depend on shapes. Attention is therefore computed one query
+  head at a time by `attend`, from fresh contiguous copies: a rank that owns two heads performs, for these two, the
+  very operations that the unsharded model performs. Everything else (projections, MLP, norms) is computed in full
+  by every rank. And the reference prefills in the same chunks as the engine. So any bit that differs was moved wrongly.
+* **The attention is ours, the oracle's is not.** `attend` is registered with transformers as an attention
+  implementation, so both reference and ranks run the library's layers unchanged. What is compared with `reference`
+  (the library's model and cache with `attend`, same chunks), in every dtype: all KV bits, all logits bits, all tokens.
+  That `attend` *is* attention is shown against `generate()` with the library's own attention and one whole prefill
+  (`oracle_tokens`): equal tokens in float32. In 16 bit they are equal too against "eager" wherever no two logits are
+  within a rounding of each other, which is usual but not a law: "sdpa" and "eager" already differ there now and then.
+* **8-bit KV** is rounded as it enters the cache, on both sides alike: clamped to the finite range, cast to
+  float8_e4m3fn without a scale, and read back in the model's dtype.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.cache_utils import DynamicCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.llama import LlamaConfig, LlamaForCausalLM
+from transformers.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
+
+from kvproto.lab.demo.job import DemoJob, RoomSpec
+
+ATTENTION = "kvproto_heads"
+AUX = struct.Struct("<Q16s")
+F8_MAX = 448.0
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+# ---- attention, a head at a time -------------------------------------------------------------------------------
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
+    """Causal attention of one head. `q` [t, d] are the last t of the n tokens in `k` and `v` [n, d]; gives [t, d]."""
+    q, k, v = (x.clone(memory_format=torch.contiguous_format) for x in (q, k, v))
+    t, n = q.shape[0], k.shape[0]
+    if q.is_cuda and t > 1:  # without the t x n scores, which would be most of what a long prompt takes
+        q, k, v = (x[None, None] for x in (q, k, v))
+        return scaled_dot_product_attention(q, k, v, attn_mask=causal_lower_right(t, n), scale=scaling)[0, 0]
+    scores = (q @ k.T) * scaling
+    if t > 1:
+        later = torch.ones(t, n, dtype=torch.bool, device=q.device).triu(n - t + 1)
+        scores = scores.masked_fill(later, float("-inf"))
+    return torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype) @ v
+
+
+def _attention(
+    _module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, _mask: Tensor | None,
+    scaling: float, heads: Any = None, **_: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """As transformers calls it: query [1, heads, t, d], key and value [1, kv heads, n, d] -> [1, t, heads, d].
+
+    `heads`, passed by a rank, says which query heads are its own, which of the local KV heads each of them reads,
+    and joins the outputs of all ranks; without it all heads are computed here.
+    """
+    if heads is None:
+        group = query.shape[1] // key.shape[1]
+        out = [attend(query[0, h], key[0, h // group], value[0, h // group], scaling) for h in range(query.shape[1])]
+        return torch.stack(out, dim=1).unsqueeze(0), None
+    own = [attend(query[0, q], key[0, kv], value[0, kv], scaling) for q, kv in heads.pairs]
+    return heads.join(torch.stack(own, dim=1)).unsqueeze(0), None
+
+
+ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attention)
+
+
+# ---- the model ----------------------------------------------------------------------------------------------------
+
+
+def build(job: DemoJob, attention: str = ATTENTION, device: str = "cpu") -> Any:
+    """The causal language model of `job`, in its compute dtype; the same bits in every process on such a device."""
+    shape: dict[str, Any] = {
+        "vocab_size": job.vocab, "hidden_size": job.hidden, "intermediate_size": 2 * job.hidden,
+        "num_hidden_layers": job.layers, "num_attention_heads": job.query_heads, "num_key_value_heads": job.heads,
+        "head_dim": job.dim, "max_position_embeddings": 1 << 17, "tie_word_embeddings": False,
+        "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "attn_implementation": attention,
+    }  # fmt: skip
+    gpus = [torch.device(device).index or 0] if device != "cpu" else []
+    with torch.random.fork_rng(gpus), torch.device(device):
+        torch.manual_seed(job.seed)
+        if job.family == "llama":
+            model: Any = LlamaForCausalLM(LlamaConfig(**shape))
+        else:
+            model = Qwen3ForCausalLM(Qwen3Config(**shape))
+    seeded = torch.Generator(device).manual_seed(job.seed)
+    with torch.no_grad():
+        for name, weight in sorted(model.named_parameters()):
+            noise = torch.randn(weight.shape, generator=seeded, device=device) * job.spread
+            weight.copy_(1.0 + noise if "norm" in name else noise)
+    return model.to(torch_dtype(job.compute)).eval().requires_grad_(False)
+
+
+def prompt(job: DemoJob, room: RoomSpec) -> Tensor:
+    """The room's prompt, int64 [tokens]."""
+    seeded = torch.Generator().manual_seed(job.seed * 1_000_003 + room.room + 1)
+    return torch.randint(job.vocab, (room.tokens,), generator=seeded)
+
+
+def pieces_of(ids: Tensor, chunk: int) -> list[Tensor]:
+    """The prompt as the chunked prefill forwards it."""
+    return [ids[first : first + chunk] for first in range(0, len(ids), chunk)]
+
+
+def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x` as a KV pool of `dtype` stores it."""
+    if x.dtype == dtype:
+        return x
+    return x.clamp(-F8_MAX, F8_MAX).to(dtype)
+
+
+def logits_digest(logits: Tensor) -> bytes:
+    """16 bytes that stand for all bits of one token's logits."""
+    raw = logits.contiguous().view(torch.uint8).cpu().numpy().tobytes()
+    return hashlib.blake2b(raw, digest_size=16).digest()
+
+
+def aux_row(token: int, logits: Tensor) -> bytes:
+    """AUX.size bytes: a generated token and the digest of the logits it was chosen from. P sends D the first one."""
+    return AUX.pack(token, logits_digest(logits))
+
+
+def read_aux(row: bytes) -> tuple[int, bytes]:
+    token, digest = AUX.unpack(row[: AUX.size])
+    return token, digest
+
+
+# ---- the reference ------------------------------------------------------------------------------------------------
+
+
+class _RoundingCache(DynamicCache):
+    """The library's cache with KV rounded to the pool's dtype as it enters."""
+
+    def __init__(self, config: Any, dtype: torch.dtype) -> None:
+        super().__init__(config=config)
+        self.kv_dtype = dtype
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+        k, v = (rounded(x, self.kv_dtype).to(x.dtype) for x in (key_states, value_states))
+        return super().update(k, v, layer_idx, *args, **kwargs)
+
+
+@dataclass(frozen=True)
+class UnshardedRoom:
+    """One room, unsharded. `keys` and `values` [layers, heads, tokens, dim] of the prompt, in the pool's dtype.
+
+    They are on the host, or where the model is if they are only to be hashed.
+    """
+
+    tokens: list[int]  # greedy continuation; the first is P's, the rest are D's
+    logits: list[bytes]  # digest of the logits that each of them was chosen from
+    keys: Tensor
+    values: Tensor
+    seconds: tuple[float, ...] = ()  # from the beginning of the forward to each of the tokens
+
+
+def reference(model: Any, job: DemoJob, room: RoomSpec) -> UnshardedRoom:
+    """Prefill in the job's chunks and continue greedily, with the library's forward and cache."""
+    cache = _RoundingCache(model.config, torch_dtype(job.dtype))
+    device = model.lm_head.weight.device
+    ids = prompt(job, room).to(device)
+    tokens: list[int] = []
+    digests: list[bytes] = []
+    seconds: list[float] = []
+    pieces = pieces_of(ids, job.chunk)
+    start = time.monotonic()
+    while len(tokens) < room.new:
+        piece = pieces.pop(0) if pieces else torch.tensor(tokens[-1:], device=device)
+        logits = model(input_ids=piece[None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits[0, -1]
+        if not pieces:
+            tokens.append(int(logits.argmax()))
+            digests.append(logits_digest(logits))
+            seconds.append(time.monotonic() - start)
+    layers: list[Any] = cache.layers
+    keys = torch.stack([layer.keys[0, :, : room.tokens] for layer in layers])
+    values = torch.stack([layer.values[0, :, : room.tokens] for layer in layers])
+    keys, values = (rounded(x, torch_dtype(job.dtype)) for x in (keys, values))
+    if not job.hashed:
+        keys, values = keys.cpu(), values.cpu()
+    return UnshardedRoom(tokens, digests, keys, values, tuple(seconds))
+
+
+def oracle_tokens(job: DemoJob, room: RoomSpec, attention: str = "eager", device: str = "cpu") -> list[int]:
+    """What the library's own `generate()` with its own attention continues with, over KV of the job's dtype."""
+    model = build(job, attention, device)
+    ids = prompt(job, room)[None].to(device)
+    out = model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=room.new, do_sample=False,
+        past_key_values=_RoundingCache(model.config, torch_dtype(job.dtype)),
+    )  # fmt: skip
+    return [int(t) for t in out[0, room.tokens :]]

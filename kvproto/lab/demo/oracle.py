@@ -1,0 +1,43 @@
+"""The judge's process: every room of the job, unsharded, told to the parent and left in files for prefixes.
+
+It shares no memory, no pool and no connection with the ranks. What a D rank "already holds" of a room comes from its
+file: a prefix is KV that some earlier request left behind, and here the judge was that request.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from kvproto.lab.bench.machine import machine
+from kvproto.lab.demo.controls import truth_sheet
+from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.demo.job import DemoJob
+from kvproto.lab.demo.model import UnshardedRoom, build, oracle_tokens, reference
+from kvproto.lab.demo.placement import device_of
+from kvproto.lab.demo.verify import Verdict
+
+
+def truth_file(directory: Path, room: int) -> Path:
+    return directory / f"room-{room}.truth"
+
+
+def load_truth(directory: Path, room: int) -> UnshardedRoom:
+    truth: UnshardedRoom = torch.load(truth_file(directory, room), weights_only=False)
+    return truth
+
+
+def program(line: ParentPipe, job: DemoJob, directory: Path, kind: str = "cpu") -> None:
+    """Tell ("verdict", (room, Verdict)) for each room, prefixed ones first; each file is there before it is told."""
+    device = device_of(kind, "decode", 0)
+    if kind != "cpu":
+        line.tell("machine", machine())
+    model = build(job, device=device)
+    for room in sorted(job.rooms, key=lambda r: r.prefix == 0):
+        truth = reference(model, job, room)
+        if not job.hashed:
+            torch.save(truth, truth_file(directory, room.room))
+        library = oracle_tokens(job, room, device=device) if job.dtype == "float32" else None
+        sheet = truth_sheet(truth.keys, truth.values, hashed=job.hashed)
+        line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, sheet, library, truth.seconds)))

@@ -1,0 +1,174 @@
+"""The engine's side of an endpoint, as far as prefill and decode ranks have it in common.
+
+The endpoint's loop runs on its own thread (`started`), because a rank is away for long in forwards and in collectives,
+and a rank that does not answer for some seconds is taken for lost. The main thread here is the engine: it calls, and
+between its own work it looks what has come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvproto.endpoint.endpoint import Endpoint
+from kvproto.io.kernels.base import Pool
+from kvproto.io.kernels.differing import Place
+from kvproto.io.transports.base import Transport
+from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.demo.job import RoomSpec
+from kvproto.lab.demo.pass_counts import PassCounts
+from kvproto.lab.demo.rank import DemoRank
+from kvproto.lab.demo.run import Route, Run
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import room_of
+from kvproto.room import Outcome, Room
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pools import left_over
+from kvproto.verify.trace.judged import breaches
+
+TICK_S = 0.001  # how often a rank that only waits looks at its endpoint
+SETTLE_S = 5.0  # how long a rank may hold something of rooms that are released
+LOOPBACK = "127.0.0.1"
+
+
+def make_transport(run: Run) -> Transport:
+    if run.transport == "mooncake":
+        from kvproto.io.transports.mooncake import MooncakeTransport
+
+        return MooncakeTransport(LOOPBACK)
+    from kvproto.io.transports.nixl import NixlTransport
+    from kvproto.io.transports.nixl_stripes import WORKERS
+
+    return NixlTransport(maps=run.maps, workers=WORKERS if run.staging == "pinned" else 0)
+
+
+class Player:
+    """What both sides share: rooms by name, outcomes and releases as they come, and the report at the end."""
+
+    def __init__(self, line: ParentPipe, run: Run, me: DemoRank, endpoint: Endpoint, gen: int) -> None:
+        self.line, self.run, self.me, self.endpoint, self.gen = line, run, me, endpoint, gen
+        self.outcomes: dict[int, Outcome] = {}
+        self.released: set[int] = set()
+        self.began = self.ended = time.monotonic()
+        self.linked_s = self.computed_s = self.warmed_s = 0.0
+        self.intruded: list[str] = []
+        self.groups: dict[int, int] = {}
+        self.digests: dict[int, dict[Place, int]] = {}
+        names = "begun", "computed", "landed", "asked", "said"
+        self.marks: dict[str, dict[int, float]] = {name: {} for name in names}
+        self._mark_outcomes()
+
+    def mark(self, what: str, room: int) -> None:
+        """This happens now."""
+        self.marks[what][room] = time.monotonic()
+
+    def _mark_outcomes(self) -> None:
+        """When a room is over is written down by the loop: the engine may be busy then, and see it later."""
+        handlers, rank = inside(self.endpoint).loop.handlers, inside(self.endpoint).rank
+        announce = handlers[do.AnnounceOutcome]
+
+        def announced(effect: do.AnnounceOutcome) -> None:
+            room, value = room_of(effect.room)[0], rank.value_of(effect.room)
+            self.marks["landed"].setdefault(room, time.monotonic())
+            self.groups[room] = value.terms.layer_groups if value is not None and value.terms is not None else 1
+            announce(effect)
+            if self.run.digests and not effect.cause:
+                self.digests[room] = self.endpoint.digests(self.name(room))
+
+        handlers[do.AnnounceOutcome] = announced
+
+    def name(self, room: int) -> Room:
+        return Room(room, self.gen)
+
+    def pages(self, room: RoomSpec) -> list[int]:
+        """The part of the room's table that the prompt fills."""
+        return self.me.tables[room.room][: -(-room.tokens // self.me.pool.page_size)]
+
+    def take(self) -> list[Outcome]:
+        """Outcomes that are new, told to the parent; releases are noted.
+
+        Releases are taken first: the loop goes on meanwhile, and none may be seen before its outcome.
+        """
+        released = self.endpoint.released()
+        fresh = self.endpoint.finished()
+        for outcome in fresh:
+            self.outcomes[outcome.room.id] = outcome
+            self.line.tell("outcome", (outcome.room.id, outcome.cause.name))
+            self.ended = max(self.ended, self.marks["landed"][outcome.room.id])
+        self.released.update(room.id for room in released)
+        return fresh
+
+    def until(self, done: Callable[[], bool], what: str, step: Callable[[], object] = lambda: None) -> None:
+        """Look every tick until `done()`; TimeoutError says what each room waits for."""
+        limit = time.monotonic() + self.run.limit_s
+        while True:
+            step()
+            if done():
+                return
+            if time.monotonic() > limit:
+                waits = [self.endpoint.explain(self.name(r.room)) for r in self.run.job.rooms]
+                raise TimeoutError("\n".join([f"not {what} within {self.run.limit_s:g} s", *waits]))
+            time.sleep(TICK_S)
+
+    def finished(self) -> bool:
+        return len(self.outcomes) == len(self.run.job.rooms)
+
+    def all_released(self) -> bool:
+        return len(self.released) == len(self.run.job.rooms)
+
+    def warm_up(self, carry: Callable[[], None]) -> None:
+        """Let the rooms go that are not timed, then wait until all ranks have done so: the clock runs from then on."""
+        start = time.monotonic()
+        carry()
+        self.warmed_s = time.monotonic() - start
+        self.line.tell("warm")
+        self.line.hear("start")
+        self.began = time.monotonic()
+
+    def report(self, counts: dict[str, int], route: Route) -> None:
+        """Tell the parent what there is to say of this pass; write the trace if one is wanted."""
+        ep = self.endpoint
+        if self.run.trace is not None:
+            ep.save_trace(Path(self.run.trace) / f"{route}-{self.me.side[0].upper()}{self.me.rank}.jsonl")
+        until = time.monotonic() + SETTLE_S
+        while left_over(ep) and time.monotonic() < until:
+            time.sleep(TICK_S)
+        complaints = [f"{text} ({count})" for text, count in inside(ep).loop.counts.items()]
+        complaints += breaches(inside(ep).rank)
+        self.line.tell(
+            "tally",
+            PassCounts(
+                {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
+                left_over(ep), [*complaints, *ep.reports()],
+                [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s, self.groups,
+                self.digests,
+            ),
+        )  # fmt: skip
+
+
+def written(me: DemoRank) -> Any:
+    """The event after which what was stored until now is in the pages; None on the CPU, where it is there."""
+    if me.pool.device.type == "cpu":
+        return None
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def pool_of(me: DemoRank) -> Pool:
+    return Pool(me.pool.k, me.pool.v, me.pool.order, me.pool.page_size)
+
+
+@contextmanager
+def started(endpoint: Endpoint) -> Iterator[None]:
+    """The endpoint on its own thread; closed on leaving."""
+    endpoint.start()
+    try:
+        yield
+    finally:
+        endpoint.close()

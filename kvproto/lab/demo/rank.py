@@ -1,0 +1,119 @@
+"""A rank of the demonstration without its endpoint: a shard, its page tables, and what can be reported of them.
+
+Every rank draws its own page tables, from a seed of its own: nothing may rest on two ranks having the same ones. A
+prefill rank that is told that a room is released fills the room's pages with noise at once and hands them to the next
+room. An endpoint that said so too early would be found out by the comparison.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kvproto.lab.demo.comm import Comm
+from kvproto.lab.demo.controls import Copied, Guard, PooledRoom, applicable, copied, tampered, told
+from kvproto.lab.demo.job import DemoJob, RoomSpec, Side
+from kvproto.lab.demo.model import prompt
+from kvproto.lab.demo.oracle import load_truth
+from kvproto.lab.demo.pages import Allocator
+from kvproto.lab.demo.shard import AfterLayer, Shard
+from kvproto.lab.demo.verify import Sheet
+from kvproto.layout.sharding import cell, chunks, grid_tokens
+
+
+class DemoRank:
+    """Rank `rank` of the group of `side`. Constructing it joins the group's collectives: all ranks do, at once."""
+
+    def __init__(self, job: DemoJob, side: Side, rank: int, directory: Path, device: str = "cpu") -> None:
+        shape = job.shape(side)
+        self.job, self.side, self.rank, self.directory = job, side, rank, directory
+        comm = Comm(directory / f"{side}.store", rank, shape.tp, shape.pp)
+        self.shard = Shard(job, side, rank, comm, device)
+        self.pool, self.layout = self.shard.pool, self.shard.layout
+        self.grid = grid_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
+        self.rooms = {room.room: room for room in job.rooms}
+        self.tables: dict[int, list[int]] = {}
+        self._grown: dict[int, int] = {}  # tokens generated after the prompt, by room
+        self._allocator = Allocator(self.pool.pages, (job.seed, side, rank))
+        self._guard = Guard(self.pool)
+
+    def allocate(self, room: RoomSpec) -> list[int]:
+        """Pages for all of the room; MemoryError if the pool is full. What lies in them counts as old from now on."""
+        table = self.tables[room.room] = self._allocator.take(self.job.pages_of(self.side, room))
+        if self.side == "decode" and room.prefix:
+            self.shard.place(load_truth(self.directory, room.room), table, room.prefix)
+        self._guard.renew(table)
+        self.settle()
+        return table
+
+    def settle(self) -> None:
+        """Wait for the GPU, if there is one: what comes into these pages next comes on another stream."""
+        if self.pool.device.type == "cuda":
+            torch.cuda.synchronize(self.pool.device)
+
+    def give_back(self, room: int) -> None:
+        """The room's pages may be reused: they are, and noise is what a late reader or writer would meet there."""
+        table = self.tables.pop(room)
+        self._grown.pop(room, None)
+        self.pool.scribble(table)
+        self._guard.renew(table)
+        self._allocator.give(table)
+
+    def prefill(self, room: int, after_layer: AfterLayer | None = None) -> Iterator[tuple[int, bytes | None]]:
+        """`Shard.prefill` of the room's prompt into its pages."""
+        return self.shard.prefill(prompt(self.job, self.rooms[room]), self.tables[room], after_layer)
+
+    def resume(self, room: int, token: int, count: int | None = None) -> Iterator[bytes]:
+        """`Shard.resume` of the room after `token`, the last one that was generated: `count` more, or all."""
+        spec, grown = self.rooms[room], self._grown.get(room, 0)
+        count = spec.new - 1 - grown if count is None else count
+        self._grown[room] = grown + count
+        return self.shard.resume(token, self.tables[room], spec.tokens + grown, count)
+
+    def copied(self, room: int) -> Copied:
+        """The room's KV as it is now, for `told`."""
+        return copied(self.pool, self.held(room), hashed=self.job.hashed)
+
+    def told(self, copies: Copied) -> Sheet:
+        return told(copies, self.shard.first_layer, self.shard.first_head)
+
+    def sheet(self, room: int) -> Sheet:
+        return self.told(self.copied(room))
+
+    def behind(self, room: int) -> tuple[Tensor, Tensor]:
+        """(now, before) of the row that the first continued token will fill: nobody else had any business there."""
+        return self._guard.behind(self.held(room))
+
+    def intruded(self) -> list[str]:
+        """Changes outside the tokens of the rooms that hold pages now: prompts, and what was generated here."""
+        held = {room: self.held(room) for room in self.tables}
+        grown = [PooledRoom(x.table, x.tokens + self._grown.get(room, 0)) for room, x in held.items()]
+        return self._guard.intruded(grown)
+
+    def controls(self, room: int, names: list[str]) -> list[str]:
+        """Which of the controls this room and rank can be put through."""
+        return [name for name in names if applicable(name, self.pool, self._marked(room))]
+
+    @contextlib.contextmanager
+    def tampered(self, name: str, room: int) -> Iterator[None]:
+        with tampered(name, self._guard, self._marked(room)):
+            yield
+
+    def held(self, room: int) -> PooledRoom:
+        spec = self.rooms[room]
+        total = chunks(spec.tokens, spec.prefix, self.grid)
+        cells = tuple(cell(k, spec.tokens, spec.prefix, self.grid) for k in range(total))
+        return PooledRoom(self.tables[room], spec.tokens, cells)
+
+    def _marked(self, room: int) -> PooledRoom:
+        """The room with K of a head that this rank does not hold, for the control that needs one."""
+        held, heads = self.held(room), self.job.heads
+        if self.shard.heads > 1 or heads == 1 or self.job.hashed:
+            return held
+        other = (self.shard.first_head + 1) % heads
+        foreign = load_truth(self.directory, room).keys[self.shard.first_layer, other]
+        return PooledRoom(held.table, held.tokens, held.cells, foreign)

@@ -1,0 +1,184 @@
+"""One run of the demonstration, as plain values: a job, how it is carried, and what happens to it on the way.
+
+The same rooms are carried several times, in *passes*:
+
+    live         as an engine does it: regions are asked for when the rooms arrive, chunks leave while later ones are
+                 still being computed, D says a room's next token as soon as the room has landed and continues the text
+                 when all are through. Aborts happen here, and the controls are shown to be found.
+    live_layers  as live, layer by layer: what a forward has computed leaves while it computes later layers. Each
+                 request says into how many groups of layers it is cut, or leaves that to what the link costs. A cell
+                 is as long as a forward here; where rooms are not cut it is better shorter (`cell`)
+    live_slices  as live without staging, every part as small writes straight into the pages; no aborts, no controls
+    staged       all KV is there and every room open before the clock runs; nothing but the transfer takes time.
+    slices       the same without staging: what staging is measured against.
+
+What happens only once is no part of a measurement: with `warm` the first room goes alone and is not timed, in each
+pass, on P, on D and in the unsharded model. (A first write maps the target's memory; a first forward loads kernels.)
+
+P's scheduler asks for regions as the rooms arrive, and runs the forwards in batches, within a batch the shortest prompt
+first. So the ring is now and then held by a room whose KV comes late while KV that is ready waits behind it, as in any
+engine that schedules: with a small ring sends are deferred, and those whose patience ends take the way over pages.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from kvproto.fsm.timing import Timer
+from kvproto.lab.demo.job import DemoJob, RoomSpec
+from kvproto.layout.costs import Costs
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import chunks, grid_tokens
+from kvproto.protocol.timing import Timing
+from kvproto.settings import Settings
+
+Route = Literal["live", "live_layers", "live_slices", "staged", "slices"]
+Abort = Literal["none", "prefill", "decode"]
+Carrier = Literal["nixl", "mooncake"]
+Staging = Literal["device", "pinned"]
+PATIENCE_TRIES = 4
+BATCH = 3  # rooms of a prefill batch
+LONG_PATIENCE_S = 20.0  # where the staged route is measured, nothing should leave it
+EVERY_STEP = 1 << 18  # trace entries a rank keeps: all of them, for runs of this size
+USUAL: tuple[Route, ...] = ("live", "staged", "slices")
+TOLD_WHOLE: tuple[Route, ...] = ("live", "live_layers")  # passes whose texts are continued to their end
+GROUPS = 8  # of layers, at most, where what pays decides
+
+
+@dataclass(frozen=True)
+class Run:
+    """`ring`: staging memory of a D rank, in bytes; `patience`: seconds that KV waits for the ring."""
+
+    job: DemoJob
+    ring: int
+    passes: tuple[Route, ...] = USUAL
+    transport: Carrier = "nixl"
+    patience: float = 1.0
+    window: int = 4
+    abort: Abort = "none"
+    device: str = "cpu"
+    trace: str | None = None  # a directory for the ranks' traces
+    limit_s: float = 60.0  # the longest that a phase may take
+    warm: bool = False  # the first room is not timed
+    slots: int = 4  # staging slots of a P rank
+    keys: str | None = None  # the secret file that all ranks share: an encrypted control plane
+    costs: Costs | str = "free"  # what links are taken to cost: nothing, so that all goes by the ring whatever its size
+    ring_only: bool = False  # all goes by the ring whatever links cost
+    cell: int = 0  # tokens of a chunk of rooms that are not cut into layer groups; 0: as many as a forward has
+    alone: bool = False  # a room at a time: the next one comes when D has the one before
+    staging: Staging = "device"
+    digests: bool = False  # ranks keep those of what they move, and all have to agree
+    maps: bool = False  # P's kernels store into D's pages, which are mapped: no ring; on GPUs of one host
+
+    def __post_init__(self) -> None:
+        """ValueError, or LayoutError, for what cannot run."""
+        plan = self.plan
+        for room in self.job.rooms:
+            plan.admit(room.tokens, room.prefix)
+        if self.ring < 1 or self.patience <= 0 or self.window < 1:
+            raise ValueError("a run needs a ring of at least one byte, a window of one chunk and some patience")
+        if self.job.hashed and any(not each.startswith("live") for each in self.passes):
+            raise ValueError("of KV that is compared by hashes nothing is kept that could be there before")
+        if self.abort != "none" and len(self.job.rooms) < 2:
+            raise ValueError("to abort rooms takes at least two, so that one is left to be unharmed")
+        if (most := max(room.layer_groups for room in self.job.rooms)) > plan.fewest_layers:
+            raise ValueError(f"{most} layer groups: some rank holds only {plan.fewest_layers} layers of another's")
+        if not self.passes or not set(self.passes) <= set(get_args(Route)):
+            raise ValueError(f"passes are some of {', '.join(get_args(Route))}")
+
+    @property
+    def grid(self) -> int:
+        return self.grid_of("live")
+
+    def grid_of(self, route: Route) -> int:
+        """Tokens a chunk, or in the pass that goes layer by layer a cell, in this pass."""
+        tokens = self.job.chunk if route == "live_layers" else self.cell or self.job.chunk
+        return grid_tokens(tokens, self.job.prefill.page_size, self.job.decode.page_size)
+
+    @property
+    def plan(self) -> Plan:
+        return self.plan_of("live")
+
+    def plan_of(self, route: Route) -> Plan:
+        return Plan(self.job.layout("prefill"), self.job.layout("decode"), self.grid_of(route))
+
+    @property
+    def aborted(self) -> frozenset[int]:
+        """The rooms that are given up half-way: every third one."""
+        return frozenset() if self.abort == "none" else frozenset(r.room for r in self.job.rooms[1::3])
+
+    @property
+    def first(self) -> tuple[RoomSpec, ...]:
+        """The rooms that go before the clock runs."""
+        return self.job.rooms[: int(self.warm)]
+
+    @property
+    def timed(self) -> tuple[RoomSpec, ...]:
+        return self.job.rooms[int(self.warm) :]
+
+    @property
+    def forwards(self) -> list[RoomSpec]:
+        """The timed rooms in the order of their forwards."""
+        rooms = self.timed
+        batches = [rooms[first : first + BATCH] for first in range(0, len(rooms), BATCH)]
+        return [room for batch in batches for room in sorted(batch, key=lambda room: (room.tokens, room.room))]
+
+    def chunks_in(self, route: Route, groups: Mapping[int, int]) -> int:
+        """Of all rooms, cut into so many layer groups; of those that are not named: not cut."""
+        grid = self.grid_of(route)
+        return sum(chunks(room.tokens, room.prefix, grid, groups.get(room.room, 1)) for room in self.job.rooms)
+
+    @property
+    def timed_bytes(self) -> int:
+        """What has to be carried while the clock runs."""
+        plan = self.plan
+        return sum(plan.part_bytes(share, r.tokens - r.prefix) for r in self.timed for share in plan.shares)
+
+    def settings(self, route: Route) -> Settings:
+        """Of every rank in this pass."""
+        plan, grid = self.plan_of(route), self.grid_of(route)
+        slot = max(plan.part_bytes(share, grid) for share in plan.shares)
+        patience = self.patience if route.startswith("live") else LONG_PATIENCE_S
+        return Settings(
+            timing=Timing(patience=Timer(patience / PATIENCE_TRIES, PATIENCE_TRIES)), window=self.window,
+            slot_bytes=-(-slot // 256) * 256, slots=self.slots, ring_bytes=self.ring,
+            route="pages" if self.maps or route.endswith("slices") else "staged" if self.ring_only else "cost",
+            costs=self.costs, trace=EVERY_STEP, layer_groups=GROUPS if route == "live_layers" else 1,
+        )  # fmt: skip
+
+
+def chunk_bytes(job: DemoJob) -> int:
+    """Ring bytes of one whole chunk on a D rank."""
+    grid = grid_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
+    plan = Plan(job.layout("prefill"), job.layout("decode"), grid)
+    return max(plan.grant_bytes(reader, grid) for reader in range(job.decode.ranks))
+
+
+def make_rooms(
+    count: int,
+    tokens: int,
+    *,
+    page: int,
+    prefix: int = 0,
+    full_prefix: bool = False,
+    new: int = 16,
+    seed: int = 0,
+    least: float = 0.5,
+) -> tuple[RoomSpec, ...]:
+    """Rooms of uneven lengths, from `least` of `tokens` to `tokens`, that fill neither last page nor last chunk.
+
+    Every second room begins with `prefix` tokens that D has (cut to whole pages of D), and with `full_prefix` the last
+    one is there as a whole.
+    """
+    dice = random.Random(seed)
+    rooms = []
+    for number in range(count):
+        length = tokens if number == 0 else dice.randint(math.ceil(tokens * least), tokens)
+        length -= length > 1 and length % 2 == 0  # odd: no multiple of any page or chunk of an even number of tokens
+        held = min(prefix, length) // page * page if number % 2 else 0
+        rooms.append(RoomSpec(number + 1, length, length if full_prefix and number == count - 1 else held, new))
+    return tuple(rooms)

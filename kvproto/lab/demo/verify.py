@@ -1,0 +1,120 @@
+"""Bit for bit: what P computed, what D holds and what the unsharded model says must be the same bytes.
+
+Every process reports, for a room, the bytes of each (layer, K or V, head) it holds, tokens in order, whatever its
+pages, its order in them and its share of heads and layers: a `Sheet`. Bytes are compared, not digests of them, so a
+difference can be named down to the token; they go through a pipe beside the protocol, which is the point: nothing
+that the transfer itself says is used to judge it.
+
+A (layer, kind, head) that several ranks hold must be the same in all; one that no rank holds is a difference too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from kvproto.lab.demo.job import DemoJob
+
+Kind = Literal["k", "v"]
+Sheet = dict[tuple[int, Kind, int], bytes]  # (layer, kind, head) of the whole model -> tokens * dim * itemsize bytes
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the unsharded model says of a room: tokens, digests of their logits, KV of the prompt.
+
+    `library` is None where the library's own tokens were not asked for; `seconds` from its beginning to each token.
+    """
+
+    tokens: list[int]
+    logits: list[bytes]
+    sheet: Sheet
+    library: list[int] | None
+    seconds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class ByteDifference:
+    """One place where `holder` does not have the expected bytes. `tokens` of the room differ there, `first` first."""
+
+    holder: str
+    room: int
+    layer: int
+    kind: Kind
+    head: int
+    first: int
+    tokens: int
+
+    def __str__(self) -> str:
+        place = f"layer {self.layer} {self.kind.upper()} head {self.head}"
+        if self.first < 0:
+            return f"room {self.room}: nobody of {self.holder} holds {place}"
+        which = f"in {self.tokens} tokens, the first of them {self.first}"
+        return f"room {self.room}: {self.holder} differs in {place} {which}"
+
+
+def compare(
+    room: int, tokens: int, truth: Sheet, holders: Mapping[str, Sheet], group: str, layers: int, heads: int
+) -> list[ByteDifference]:
+    """All differences between `truth` and what the ranks of one group hold, over every (layer, kind, head)."""
+    found: list[ByteDifference] = []
+    for layer, kind, head in product(range(layers), _KINDS, range(heads)):
+        right = truth[layer, kind, head]
+        having = {name: sheet[layer, kind, head] for name, sheet in holders.items() if (layer, kind, head) in sheet}
+        if not having:
+            found.append(ByteDifference(group, room, layer, kind, head, -1, tokens))
+        for name, held in having.items():
+            if held != right:
+                wrong = unequal_rows(right, held, tokens)
+                found.append(ByteDifference(name, room, layer, kind, head, wrong[0], len(wrong)))
+    return found
+
+
+_KINDS: tuple[Kind, Kind] = ("k", "v")
+
+
+def unequal_rows(a: bytes, b: bytes, rows: int) -> list[int]:
+    """Which of `rows` equal pieces of `a` and `b` differ; every one of them if the lengths do."""
+    if len(a) != len(b) or len(a) % rows:
+        return list(range(rows))
+    size = len(a) // rows
+    return [r for r in range(rows) if a[r * size : (r + 1) * size] != b[r * size : (r + 1) * size]]
+
+
+class ReferenceJudge:
+    """The unsharded model's verdicts on all rooms, and what contradicts them, as sentences."""
+
+    def __init__(self, job: DemoJob) -> None:
+        self._job = job
+        self._rooms = {room.room: room for room in job.rooms}
+        self.verdicts: dict[int, Verdict] = {}
+
+    def learn(self, room: int, verdict: Verdict) -> list[str]:
+        """Take a verdict; complain if the library's own generation does not agree with it."""
+        self.verdicts[room] = verdict
+        if verdict.library is None:
+            return []
+        return _tokens_differ(f"room {room}: the library's own generation", verdict.tokens, verdict.library)
+
+    def kv(self, group: str, room: int, sheets: Mapping[str, Sheet]) -> list[str]:
+        """What is wrong with the prompt's KV in the ranks of one group, by rank name; all of them are needed."""
+        tokens, job = self._rooms[room].tokens, self._job
+        found = compare(room, tokens, self.verdicts[room].sheet, sheets, group, job.layers, job.heads)
+        return [str(difference) for difference in found]
+
+    def said(self, name: str, room: int, rows: Sequence[tuple[int, bytes]], due: int) -> list[str]:
+        """What is wrong with generated (token, digest of its logits), from the room's first one on, `due` of them."""
+        verdict, who = self.verdicts[room], f"room {room}: {name}"
+        wrong = _tokens_differ(who, verdict.tokens[:due], [token for token, _ in rows])
+        both = enumerate(zip(verdict.logits, (digest for _, digest in rows), strict=False))
+        return wrong + [f"{who}: logits of token {n} differ" for n, (a, b) in both if a != b]
+
+
+def _tokens_differ(who: str, right: Sequence[int], got: Sequence[int]) -> list[str]:
+    if list(right) == list(got):
+        return []
+    both = enumerate(zip(right, got, strict=False))
+    at = next((n for n, (a, b) in both if a != b), min(len(right), len(got)))
+    return [f"{who} differs from token {at} on: {right[at : at + 4]} expected, {got[at : at + 4]} generated"]

@@ -1,0 +1,167 @@
+"""The process of one rank: an endpoint that is polled between the engine's acts, and the line to the parent.
+
+What the parent says: `open` rooms; `connect` to prefill groups; `links`, `holdings`, `weigh`, `explain`: questions;
+`jump`: the clock; `save` the trace; `close`. What it hears: `told`, `wrong`, answers, and `late`: this process was kept
+from running.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kvproto.endpoint.decode_endpoint import STALL_S, DecodeEndpoint
+from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.io.clock import MonotonicClock, SteadyClock
+from kvproto.io.transports.base import Transport
+from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.torture.engine import TortureEngine
+from kvproto.lab.torture.fleet import DECODE, GRID, GROUP_OF, LATE_S, PREFILL, Carrier
+from kvproto.lab.torture.kernels import TroubledKernels
+from kvproto.lab.torture.memory import RankMemory
+from kvproto.lab.torture.plan import TorturePlan, TortureRoom
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.holdings import holdings, resident
+from kvproto.verify.trace.judged import monitor
+
+NAP_S = 0.003
+LONGEST_ROOM = 224
+
+
+class SkewedTime:
+    """Seconds of a clock with an origin and a rate of its own, that can jump ahead."""
+
+    def __init__(self, origin: float, rate: float) -> None:
+        self.origin, self.rate = origin, rate
+
+    def __call__(self) -> float:
+        """Now."""
+        return self.origin + self.rate * time.monotonic()
+
+
+def make_transport(carrier: Carrier) -> Transport:
+    """As between hosts (TCP), or as within one (shared memory)."""
+    if carrier == "mooncake":
+        from kvproto.io.transports.mooncake import MooncakeTransport
+
+        return MooncakeTransport("127.0.0.1")
+    os.environ["UCX_NET_DEVICES"] = "lo"
+    if carrier == "nixl-tcp":
+        # Where there are GPUs, NIXL takes no less; elsewhere UCX warns of it.
+        os.environ["UCX_TLS"] = "tcp,cuda_copy" if Path("/dev/nvidiactl").exists() else "tcp"
+    from kvproto.io.transports.nixl import NixlTransport
+
+    return NixlTransport()
+
+
+class TortureRank:
+    """Rank `name` in its `life`-th life."""
+
+    def __init__(self, line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Carrier) -> None:
+        self.line, self.plan, self.name = line, plan, name
+        (group, index), layout = GROUP_OF[name], plan.fleet.layout(GROUP_OF[name][0])
+        self.time = SkewedTime(*plan.fleet.clocks[name])
+        tokens = (2 * plan.size.at_once + 4) * LONGEST_ROOM
+        self.memory = RankMemory(layout, index, tokens, (plan.seed * 64 + group * 2 + index) * 64 + life)
+        self.kernels = TroubledKernels(self._room_at)
+        self.broken: list[str] = []
+        self.monitor = monitor(self.broken.append)
+        self.endpoint: Endpoint
+        make: Callable[..., Any] = DecodeEndpoint if group in DECODE else PrefillEndpoint
+        with self.monitor.installed():
+            self.endpoint = make(
+                layout, index, self.memory.pool, make_transport(carrier), grid=GRID, group=group, kernels=self.kernels,
+                settings=plan.fleet.settings(name),
+                clock=SteadyClock(STALL_S, self.time) if group in DECODE else MonotonicClock(self.time),
+            )  # fmt: skip
+        self.monitor.start()
+        self.engine = TortureEngine(plan, (group, index), self.endpoint, self.memory)
+        self.over = False
+
+    def _room_at(self, page: int) -> TortureRoom:
+        return self.plan.room(self.memory.owner(page))
+
+    def serve(self) -> None:
+        """Until the parent has had enough."""
+        self.line.tell("here", getattr(self.endpoint, "address", ""))
+        last = time.monotonic()
+        while not self.over:
+            moved = self.endpoint.poll()
+            self.kernels.tick()
+            self.engine.step()
+            self.engine.collect()
+            self._tell()
+            if self.line.waiting():
+                kind, data = self.line.listen()
+                getattr(self, f"_{kind}")(*data)
+            elif not moved:
+                self.endpoint.wait(NAP_S)
+            now = time.monotonic()
+            if now - last > LATE_S:
+                self.line.tell("late", (last, now))
+            last = now
+        self.endpoint.close()
+
+    def _tell(self) -> None:
+        engine = self.engine
+        if engine.told or engine.released or engine.owned:
+            self.line.tell("told", (engine.told, engine.released, engine.owned))
+            engine.told, engine.released, engine.owned = [], [], []
+        if engine.wrong:
+            self.line.tell("wrong", engine.wrong)
+            engine.wrong = []
+        while self.broken:
+            self.line.tell("broken", self.broken.pop(0))
+
+    # ------------------------------------------------------------------------------- what the parent says
+    def _open(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.engine.enter(number)
+
+    def _connect(self, addresses: dict[int, list[str]]) -> None:
+        assert isinstance(self.endpoint, DecodeEndpoint)
+        for group in PREFILL:
+            self.endpoint.connect(self.plan.fleet.layout(group), addresses[group], group=group)
+
+    def _links(self) -> None:
+        """By (group, rank) of the other end: the epoch of each link that is up."""
+        rank = inside(self.endpoint).rank
+        up = [(rank.peers[link], value) for link, value in rank.links.items() if value.state is rank.UP]
+        self.line.tell("links", {(peer.group, peer.rank): value.epoch for peer, value in up})
+
+    def _holdings(self) -> None:
+        self.engine.look()
+        self.monitor.rest()
+        self._tell()
+        faults = [text for text in self.endpoint.reports() if "the copy failed" not in text]
+        counts = {**self.endpoint.metrics(), "troubled kernels": self.kernels.hit, "judged": self.monitor.steps}
+        self.line.tell("holdings", (holdings(self.endpoint), resident(), counts, faults))
+
+    def _weigh(self) -> None:
+        self.line.tell("weighed", resident() / (1 << 20))
+
+    def _explain(self, numbers: list[int]) -> None:
+        self.line.tell("explain", [self.endpoint.explain(self.plan.room(number).room) for number in numbers])
+
+    def _jump(self, seconds: float) -> None:
+        self.time.origin += seconds
+
+    def _save(self, directory: str) -> None:
+        self.endpoint.save_trace(Path(directory) / f"{self.name}.jsonl")
+        self.line.tell("saved", self.name)
+
+    def _close(self) -> None:
+        self.over = True
+
+
+def program(line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Carrier) -> None:
+    """The process."""
+    log = logging.getLogger("kvproto")  # rooms that fail are the rule here; what is wrong, the parent says
+    log.addHandler(logging.NullHandler())
+    log.propagate = False
+    TortureRank(line, plan, name, life, carrier).serve()

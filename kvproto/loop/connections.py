@@ -1,0 +1,82 @@
+"""Lines: which peer of the control plane is at the other end of a link.
+
+A link is the protocol's; the connection under it is the control plane's, and a peer that returns comes over another
+one.  So a link is bound to its latest connection, and frames of the former one are nobody's.
+
+What is said under an epoch leaves when the loop lets it go, with all that is said on the link by then.  Frames that a
+peer has no room for wait in the control plane, in order; those of the link itself (beats, watermarks, the
+handshake) before those of rooms.  A peer that has no room there either is as
+good as gone: what waits for it is given up, and its link is reported lost (counted as "queue full").
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from kvproto.io.control.control import Control, Peer, Sent
+from kvproto.loop.blames import BLAMING, Blames
+from kvproto.protocol import effects as do
+from kvproto.protocol.codec import encode
+from kvproto.protocol.messages import Message
+
+
+class HasControl(Protocol):
+    """Whose control plane it is; it may come to have another one."""
+
+    control: Control
+
+
+class Connections:
+    """Links and peers, one to one; `lost` is told of a link whose peer's outbox is full."""
+
+    def __init__(self, at: HasControl, counts: Counter[str], lost: Callable[[int], None], blames: Blames) -> None:
+        self.at, self.counts, self.lost, self.blames = at, counts, lost, blames
+        self.peer_of: dict[int, Peer] = {}
+        self.link_at: dict[Peer, int] = {}
+        #: messages that were sent, by kind
+        self.said: Counter[type[Message]] = Counter()
+
+    def bind(self, link: int, peer: Peer) -> None:
+        """This link's messages go to this peer from now on."""
+        if self.peer_of.get(link, peer) != peer:
+            self.forget(link)
+        self.peer_of[link] = peer
+        self.link_at[peer] = link
+
+    def forget(self, link: int) -> None:
+        """This link has no connection any more."""
+        peer = self.peer_of.pop(link, None)
+        if peer is not None:
+            self.link_at.pop(peer, None)
+            self.at.control.disconnect(peer)
+
+    def waits(self, link: int) -> bool:
+        """Whether something waits for this link's peer."""
+        return self.peer_of.get(link) in self.at.control.outboxes
+
+    def clear(self, link: int) -> None:
+        """Give up what waits for this link's peer: something newer says all that it did."""
+        peer = self.peer_of.get(link)
+        if peer is not None:
+            self.at.control.outboxes.forget(peer)
+
+    def transmit(self, effect: do.Transmit) -> None:
+        """Put what a rank says on its link."""
+        self.send(effect.link, effect.epoch, effect.room, effect.body)
+
+    def send(self, link: int, epoch: int, room: int, body: Message) -> None:
+        """Put this message on this link."""
+        peer = self.peer_of.get(link)
+        if peer is None:
+            self.counts["messages to nobody"] += 1
+            return
+        self.said[kind := type(body)] += 1
+        if kind in BLAMING:
+            body = self.blames.put(room, body)
+        control = self.at.control
+        if control.send(peer, encode(epoch, room, body), urgent=not room, later=epoch > 0) is Sent.FULL:
+            self.counts["queue full"] += 1
+            control.outboxes.forget(peer)
+            self.lost(link)

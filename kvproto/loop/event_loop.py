@@ -1,0 +1,262 @@
+"""The loop of any protocol: the one place where things happen.
+
+One thread, and nothing in it blocks.  A pass (`poll`) drains the sources (calls, what finished elsewhere, frames of the
+control plane, timers), each up to a bound, hands every event to the party, and carries out the effects that come back,
+in order.  What an effect raises at once is queued as an event and handled in the same pass.  A pass with many calls or
+frames looks at the other sources in between, after `EVERY` so many if these have taken `LOOK_S`: what has finished
+elsewhere waits for few of them, not for all, and what is cheap is not interrupted for a look that costs more.  Such a
+pass takes its time, and a lease may end in it: each call, frame and queued event has its own time.
+
+The bound of calls and frames is a count and a cost: a pass that has taken `PASS_S` takes at most `EVERY` more of each,
+and the next one begins with the rest.  So however dear those of a burst are, timers fire and answers leave in between.
+Last in a pass comes a little of what is dear by nature (`bulk`); while some of it is left the loop does not sleep.
+
+What a pass says leaves at its end, in one message for each peer, and no later than `HELD_S` after a look at the clock;
+what its calls have said leaves behind them, if they have taken `LOOK_S`.
+
+Nothing of a protocol is here: an effect is looked up by its type and carried out, whatever the state.  What frames say,
+and what a fault of a handler comes to, a subclass knows.
+
+Between passes the loop sleeps.  It wakes at once for frames and calls.  Other sources can only be polled, so while
+something is in flight the sleep is short, growing from `FAST` to `SLOW` while nothing happens; with nothing in flight
+there is no tick at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, Protocol
+
+from kvproto.fsm.driver import Driver
+from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.io.clock import Clock
+from kvproto.io.control.control import Control, Peer
+from kvproto.loop.loop_thread import LoopThread
+from kvproto.observe.durations import PASS_BOUNDS, Durations
+
+FAST, SLOW = 50e-6, 250e-6
+LIMIT = 256
+EVERY = 4
+#: seconds from one look at the sources to the next, at least
+LOOK_S = 1e-4
+#: seconds of a pass after which it takes no more calls and frames than it must
+PASS_S = 0.01
+#: seconds that what is said waits for more in a long pass
+HELD_S = 3e-4
+LONGEST_WAIT = 1.0
+#: seconds from one `passed` to the next
+PERIOD = 1.0
+
+
+class Bulk(Protocol):
+    """What is dear, and done a little in each pass; true while there is some."""
+
+    def run(self) -> bool:
+        """Do a little; whether there was anything."""
+
+    def __len__(self) -> int:
+        """How much is left."""
+
+
+class EventLoop(LoopThread):
+    """A party, its control plane and its handlers."""
+
+    def __init__(self, party: Driver, control: Control, clock: Clock) -> None:
+        super().__init__(control)
+        self.party, self.clock = party, clock
+        self.handlers: dict[type[Effect], Callable[[Any], None]] = {}
+        self.counts: Counter[str] = Counter()
+        #: the time that the party is told, and how many passes there were
+        self.now, self.turns = clock.now(), 0
+        #: the last thing that a pass does
+        self.bulk: list[Bulk] = []
+        self._inbox: deque[Callable[[], None] | Event] = deque()
+        #: frames that a pass had no time for, and when this one began
+        self._arrived: deque[tuple[Peer, bytes]] = deque()
+        self._began = self._let_go = self._looked = 0.0
+        #: when `passed` is due
+        self.second = 0.0
+        self._events: deque[Event] = deque()
+        self._pace = FAST
+        #: what is done once when no event is left: work of several effects that is cheaper together
+        self.late: list[Callable[[], None]] = []
+        #: what passes have taken in which something happened
+        self.passes = Durations(PASS_BOUNDS)
+
+    # ------------------------------------------------------------------------------- what a subclass knows
+    def hear(self, peer: Peer, frame: bytes) -> None:
+        """Take a frame that came from there: `submit` what the party makes of it."""
+        raise NotImplementedError
+
+    def fault(self, what: str, error: Exception) -> None:
+        """Something raised that should not have; the loop goes on."""
+        raise NotImplementedError
+
+    def failed(self, effect: Effect, error: Exception) -> None:
+        """What else follows from a handler's fault, beside `fault`."""
+
+    def passed(self) -> None:
+        """A pass is over, but for the sleep; told once in `PERIOD` seconds."""
+
+    # ----------------------------------------------------------------------------------- the owner's side
+    def call(self, action: Callable[[], None] | Event) -> None:
+        """Have `action` done, or an event handled, in the loop's next pass.  Any thread; never waits.  EndpointError:
+        there is none.
+        """
+        if self.closed or self.broken is not None:
+            self.check()
+        self._inbox.append(action)
+        if self._owner is not None and self._owner != get_ident():
+            self.control.wake()
+
+    def raise_event(self, event: Event) -> None:
+        """Have the party handle `event` in this pass (on the loop's thread)."""
+        self._events.append(event)
+
+    def submit(self, effects: list[Effect]) -> None:
+        """Carry these effects out, and all that follows at once."""
+        handlers, events = self.handlers, self._events
+        while True:
+            for effect in effects:
+                handler = handlers.get(type(effect))
+                if handler is None:
+                    self._fault(str(effect), LookupError("no handler carries it out"))
+                    continue
+                try:
+                    handler(effect)
+                except Exception as error:  # noqa: BLE001  # a handler's fault never ends the loop
+                    self._fault(str(effect), error)
+                    self.failed(effect, error)
+            if not events:
+                if not self.late:
+                    return
+                effects = []
+                self._do_late()
+                continue
+            self.now = self.clock.again()
+            effects = self.party.handle(events.popleft(), self.now)
+
+    def _do_late(self) -> None:
+        late, self.late = self.late, []
+        for action in late:
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001  # what it concerned ends by its timers
+                self._fault("what was put off", error)
+
+    def settle(self) -> None:
+        """Carry out what was raised since, if anything was."""
+        if self._events:
+            self.submit([])
+
+    # ---------------------------------------------------------------------------------------- one pass
+    def poll(self) -> bool:
+        """One bounded pass; whether anything happened."""
+        if self._owner != get_ident():
+            self.claim()
+        self.turns += 1
+        self.now, self._began = self.clock.now(), self.clock.real()
+        self._let_go = self._looked = self._began
+        moved = bool(self._inbox) and self._take_calls()
+        moved |= self._take_sources()
+        moved |= self._take_frames()
+        if self.party.next_deadline <= self.now:
+            self.submit(self.party.tick(self.now, LIMIT))
+            moved = True
+        control = self.control
+        if control.outboxes.held:
+            control.flush()
+        took = False
+        for each in self.bulk:
+            took |= each.run()
+        if took:
+            control.flush()
+            moved = True
+        if self.second <= self.now:
+            self.second = self.now + PERIOD
+            self.passed()
+        self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
+        if moved:
+            self.passes.note(self.clock.real() - self._began)
+        return moved
+
+    def wait(self, timeout: float = LONGEST_WAIT) -> None:
+        """Sleep until there may be something to do, `timeout` seconds at most."""
+        self.claim()
+        left = min(self.due, timeout)
+        if not left:
+            return
+        self.clock.allow(left)
+        self.control.wait(left)
+
+    @property
+    def backlog(self) -> tuple[int, int]:
+        """Calls and frames that wait for the next pass."""
+        return len(self._inbox), len(self._arrived)
+
+    @property
+    def due(self) -> float:
+        """Seconds from the last pass until the next one should come, if nothing arrives before; infinity: never."""
+        if self._inbox or self._arrived or any(self.bulk):
+            return 0.0
+        left = min(self.party.next_deadline - self.now, self.control.outboxes.due_in)
+        if any(source.busy() for source in self.sources):
+            left = min(left, self._pace)
+        return max(0.0, left)
+
+    def _take_calls(self) -> bool:
+        count = min(len(self._inbox), LIMIT)
+        for turn in range(count):
+            if turn % EVERY == EVERY - 1 and self._interlude():
+                break
+            action = self._inbox.popleft()
+            self.now = self.clock.again()
+            try:
+                if callable(action):
+                    action()
+                else:
+                    self.submit(self.party.handle(action, self.now))
+            except Exception as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
+                self._fault("a call of the engine", error)
+            if self._events:
+                self.submit([])
+        if self.control.outboxes.held and self.clock.real() - self._began > LOOK_S:
+            self.control.flush()  # a peer need not wait for what the sources have
+        return count > 0
+
+    def _take_sources(self) -> bool:
+        moved = False
+        for source in self.sources:
+            try:
+                moved |= source.poll()
+            except Exception as error:  # noqa: BLE001  # a library's fault; what it concerned ends by its timers
+                self._fault(type(source).__name__, error)
+            if self._events:
+                self.submit([])
+        return moved
+
+    def _take_frames(self) -> bool:
+        self._arrived += self.control.receive(LIMIT - len(self._arrived))
+        count = min(len(self._arrived), LIMIT)
+        for turn in range(count):
+            if turn % EVERY == EVERY - 1 and self._interlude():
+                break
+            self.hear(*self._arrived.popleft())
+        return count > 0
+
+    def _interlude(self) -> bool:
+        """Look at the other sources, and let go what was said; whether the pass has taken its time."""
+        now = self.clock.real()
+        if now - self._looked > LOOK_S:
+            self._take_sources()
+            self._looked = now
+        if now - self._let_go > HELD_S:
+            self.control.flush()
+            self._let_go = now
+        return now - self._began > PASS_S
+
+    def _fault(self, what: str, error: Exception) -> None:
+        self.counts["faults"] += 1
+        self.fault(what, error)

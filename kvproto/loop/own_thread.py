@@ -1,0 +1,100 @@
+"""What a loop on a thread of its own asks of its process, and gives back.
+
+Two things are the process's and not the thread's: how long the interpreter lets one thread run before another may, and
+whether the collector looks at what has been there since the start.  Each is changed while loops run that ask for it,
+and put back when the last of them has stopped, unless somebody else has changed it meanwhile.  Which cores a loop may
+run on, and which GPU is current there, is its thread's alone, and ends with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterable
+
+from kvproto.errors import ArgumentError
+
+#: A forward is thousands of short calls, each of which gives the interpreter's lock away and takes it back before
+#: another thread has woken up; a scheduler that never sleeps gives it away only when it must.
+SWITCH_S = 2e-4
+
+_lock = threading.Lock()
+#: the intervals that running loops ask for, and what was there before: (before, as it was set)
+_asked: list[float] = []
+_switch: tuple[float, float] | None = None
+#: running loops that ask for a frozen heap
+_frozen = 0
+
+
+class OwnThread:
+    """What one loop asks for, while it runs."""
+
+    def __init__(
+        self, switch_interval: float = SWITCH_S, *, freeze: bool = False, cores: Iterable[int] | None = None,
+        gpu: int = -1,
+    ) -> None:  # fmt: skip
+        """`gpu`: the GPU that the thread works on (-1: none).
+
+        ArgumentError: a core that this process may not run on, or none; an interval that is none.
+        """
+        if not switch_interval > 0.0:  # nan is not
+            raise ArgumentError(f"a switch interval of {switch_interval!r}: it is in seconds, more than 0")
+        self.switch_interval, self.freeze, self.gpu = switch_interval, freeze, gpu
+        self.cores = None if cores is None else {*cores}
+        allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+        if self.cores is not None and not (self.cores and self.cores <= allowed):
+            raise ArgumentError(f"cores {sorted(self.cores)}: this process may run on {sorted(allowed)}")
+
+    def begin(self) -> None:
+        """The loop is about to run."""
+        global _frozen  # noqa: PLW0603  # the process has one of each
+        with _lock:
+            _asked.append(self.switch_interval)
+            _switch_soon()
+            if self.freeze:
+                if not _frozen and not gc.get_freeze_count():
+                    gc.collect()
+                    gc.freeze()
+                    _frozen = 1
+                elif _frozen:
+                    _frozen += 1
+                else:
+                    self.freeze = False  # somebody else's, and theirs to give back
+
+    def enter(self) -> None:
+        """On the loop's thread, before its first pass."""
+        if self.cores is not None:
+            os.sched_setaffinity(0, self.cores)
+        if self.gpu >= 0:
+            from kvproto.io.kernels.current_device import keep_device  # other protocols' loops need no torch
+
+            keep_device(self.gpu)
+
+    def end(self) -> None:
+        """The loop has stopped."""
+        global _frozen  # noqa: PLW0603
+        with _lock:
+            _asked.remove(self.switch_interval)
+            _switch_soon()
+            if self.freeze:
+                _frozen -= 1
+                if not _frozen:
+                    gc.unfreeze()
+
+
+def _switch_soon() -> None:
+    """The interval that is there, or the shortest one asked for; the former one when nobody asks any more."""
+    global _switch  # noqa: PLW0603
+    now = sys.getswitchinterval()
+    if _switch is not None and now != _switch[1]:
+        _switch = None  # somebody else has set it: theirs from now on
+    before = _switch[0] if _switch is not None else now
+    wanted = min(_asked, default=before)
+    if wanted < before:
+        sys.setswitchinterval(wanted)
+        _switch = before, sys.getswitchinterval()
+    elif _switch is not None:
+        sys.setswitchinterval(before)
+        _switch = None

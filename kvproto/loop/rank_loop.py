@@ -1,0 +1,128 @@
+"""The loop of a rank: what its frames say, and the effects that are the same for both sides.
+
+Side effects are in the handlers that a side installs (`prefill_effects`, `decode_effects`); the control plane is the
+same for both and is here.  How a pass goes is `event_loop`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from kvproto.fsm.codec import WireError
+from kvproto.fsm.vocabulary import Effect, Report
+from kvproto.io.clock import Clock
+from kvproto.io.control.control import Control, Peer
+from kvproto.loop.blames import BLAMING, Blames
+from kvproto.loop.connections import Connections
+from kvproto.loop.event_loop import EventLoop
+from kvproto.observe.logs import Logs, named
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.codec import ForeignCallError, RawHello, decode, encode
+from kvproto.protocol.messages import Hello, Message, Refusal, Reset
+from kvproto.protocol.states import Cause
+from kvproto.rank.base import Rank
+
+#: calls that are heard of one connection in a second: a rank that calls again does so twice a second
+CALLS = 8
+
+
+class Loop(EventLoop):
+    """A rank, its control plane and its handlers."""
+
+    def __init__(self, rank: Rank, control: Control, clock: Clock) -> None:
+        super().__init__(rank, control, clock)
+        self.rank = rank
+        self.blames = Blames(rank)
+        overflown = lambda link: self.raise_event(ev.QueueOverflowed(link))  # noqa: E731
+        self.connections = Connections(self, self.counts, overflown, self.blames)
+        self.handlers |= {
+            do.Transmit: self.connections.transmit, Report: self._report, do.BindLink: self._bind,
+            do.SayReset: self._say_reset,
+        }  # fmt: skip
+        self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
+        self.reports = self.logs.reports
+        #: messages that came, by kind; and what is done once a second
+        self.heard: Counter[type[Message]] = Counter()
+        self.every_second: list[Callable[[float], None]] = [self.logs.sum_up, self._tell_away, self._forget_calls]
+        #: of each connection: its calls in this second
+        self._calls: Counter[Peer] = Counter()
+
+    # ------------------------------------------------------------------------------------ the control plane
+    def hear(self, peer: Peer, frame: bytes) -> None:
+        """Take one frame; what is no message of this build is counted, and told.
+
+        Where it came from is said with what is about a link alone: a room's message comes by one.
+        """
+        try:
+            epoch, room, body = decode(frame)
+        except WireError as error:
+            self.counts["malformed frames"] += 1
+            self.logs.frame(f"frame from {peer}", str(error))
+            if isinstance(error, ForeignCallError) and self.rank.side == "prefill":
+                self._refuse(peer, error.call)
+            return
+        kind = type(body)
+        self.heard[kind] += 1
+        if kind is Hello and self._hasty(peer):
+            return
+        link = self.connections.link_at.get(peer, 0)
+        self.now = self.clock.again()
+        unheard = 0 if link else self.rank.counts.total()
+        place = b"" if room else peer.place
+        if kind in BLAMING:
+            body = self.blames.take(link, room, body)
+        self.submit(self.rank.receive(link, epoch, room, body, self.now, place))
+        if not link and self.rank.counts.total() > unheard:
+            self.logs.stranger(str(peer))
+
+    def _refuse(self, peer: Peer, call: RawHello) -> None:
+        """Answer a call of another build, which is no message of this one: no table sees it."""
+        why = self.rank.other_build(call.version, call.digest)
+        if why:
+            self.counts["calls of other builds"] += 1
+            self.logs.frame(f"call from {peer} refused", why)
+            self.control.send(peer, encode(0, 0, Refusal(call.session, why[:1024])))
+
+    def _hasty(self, peer: Peer) -> bool:
+        """A call beyond those that are heard in a second: each may cost a plan and a wire-up, and is said again."""
+        self._calls[peer] += 1
+        if self._calls[peer] > CALLS:
+            self.counts["calls put off, too many a second"] += 1
+            return True
+        return False
+
+    def _forget_calls(self, _now: float) -> None:
+        self._calls.clear()
+
+    # ---------------------------------------------------------------------------------------- effects
+    def _bind(self, effect: do.BindLink) -> None:
+        self.connections.bind(effect.link, Peer.at(effect.place))
+
+    def _say_reset(self, effect: do.SayReset) -> None:
+        self.control.send(Peer.at(effect.place), encode(effect.epoch, 0, Reset()))
+
+    def _report(self, effect: Report) -> None:
+        self.counts["refused events"] += 1
+        self.logs.frame(effect.what, effect.why)
+
+    def fault(self, what: str, error: Exception) -> None:
+        """Tell the log."""
+        self.logs.fault(what, error)
+
+    def failed(self, effect: Effect, error: Exception) -> None:
+        """A handler's fault ends its room."""
+        room = getattr(effect, "room", None)
+        if room is not None and not isinstance(effect, do.Transmit):
+            self.logs.blame(room, Cause.KERNEL_FAILED, f"{type(effect).__name__}: {named(error)}")
+            self.raise_event(ev.RoomFailed(room, Cause.KERNEL_FAILED))
+
+    def _tell_away(self, _now: float) -> None:
+        """Say who was turned away at the door."""
+        self.logs.away(self.control.counts.away, self.control.last_away)
+
+    def passed(self) -> None:
+        """The log sums up, and so do others."""
+        for each in self.every_second:
+            each(self.now)

@@ -1,0 +1,1 @@
+"""Metrics of endpoints, and how they are exported."""

@@ -1,0 +1,65 @@
+"""Snapshots of an endpoint's numbers, for any thread.
+
+Whoever asks hands the loop a call and waits; the loop takes the numbers between two things that it does, so they belong
+together and nothing is locked.  A loop that does not come to it in time (its engine polls, and does something else) has
+its last snapshot told again, with its age.  However many ask at once, the loop is asked once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvproto.errors import EndpointError
+from kvproto.metrics.metrics import Measured, measure
+
+if TYPE_CHECKING:
+    from kvproto.endpoint.endpoint import Endpoint
+
+
+class Snapshot(NamedTuple):
+    """Numbers that belong together; `taken`: when, by `time.monotonic`."""
+
+    taken: float
+    measured: tuple[Measured, ...]
+
+
+class Snapshots:
+    """Takes them of one endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        rank = endpoint._rank  # noqa: SLF001  # an endpoint's own
+        #: side, group and rank: what tells it from others
+        self.labels = rank.side, str(rank.group), str(rank.index)
+        self._lock = threading.Lock()
+        self._asked: threading.Event | None = None
+        self._last: Snapshot | None = None
+
+    def take(self, timeout: float) -> tuple[bool, Snapshot | None]:
+        """Whether the loop runs, and the newest snapshot (None: there is none); waits `timeout` seconds at most."""
+        loop = self.endpoint._loop  # noqa: SLF001
+        try:
+            loop.check()
+            if loop.mine:
+                self._measure()
+            else:
+                self._ask().wait(timeout)
+        except EndpointError:
+            return False, self._last
+        return True, self._last
+
+    def _ask(self) -> threading.Event:
+        with self._lock:
+            if self._asked is None or self._asked.is_set():
+                self._asked = threading.Event()
+                self.endpoint._loop.call(self._measure)  # noqa: SLF001
+            return self._asked
+
+    def _measure(self) -> None:
+        try:
+            self._last = Snapshot(time.monotonic(), tuple(measure(self.endpoint)))
+        finally:
+            if self._asked is not None:
+                self._asked.set()

@@ -1,0 +1,53 @@
+"""What there is to search of the transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from kvproto.verify.check.config import Config
+from kvproto.verify.check.configs import CONFIGS, SUITES
+from kvproto.verify.check.mutations import MUTANTS
+from kvproto.verify.check.search import check
+from kvproto.verify.check.search_coverage import MachineCollector
+from kvproto.verify.check.story import walk
+from kvproto.verify.framework.checker import Checker, PlantedBug
+from kvproto.verify.framework.search import Progress, Result
+from kvproto.verify.framework.story import ReplayedWay
+
+
+def _ranks(config: Config) -> str:
+    """`2Px1D`, or `2·1Px1D` where two groups of one rank each are on the prefill side."""
+    sides = zip("PD", config.sides, strict=True)
+    return "x".join(f"{f'{side.groups}·' if side.groups > 1 else ''}{side.ranks}{name}" for name, side in sides)
+
+
+class RankChecker(Checker):
+    """Worlds of ranks."""
+
+    suites: ClassVar = SUITES
+    planted: ClassVar = {name: PlantedBug(m.about, m.config, m.expect, m.apply) for name, m in MUTANTS.items()}
+
+    def worlds(self) -> Mapping[str, str]:
+        """How many ranks, of which groups, and what is special."""
+        return {name: f"{_ranks(c)}  {c.about or 'see docs/checker.md'}" for name, c in CONFIGS.items()}
+
+    def search(
+        self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None
+    ) -> Result:  # fmt: skip
+        """Search one configuration."""
+        config = CONFIGS[name] if limit is None else replace(CONFIGS[name], limit=limit)
+        return check(name, config, memory=memory, report=report)
+
+    def walk(self, text: str) -> ReplayedWay:
+        """Walk a recorded counterexample again."""
+        return walk(text)
+
+    def collector(self) -> MachineCollector:
+        """Machines are known by their values."""
+        return MachineCollector()
+
+
+CHECKER = RankChecker()

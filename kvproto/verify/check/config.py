@@ -1,0 +1,268 @@
+"""What is checked: the size of a world, how its network behaves, and how much may go wrong in it.
+
+A `Config` is a value.  Its *budgets* say how often each kind of trouble may happen in one behaviour; a search is
+exhaustive up to them.  Two kinds are no faults but early clocks: `early` (a timer that repeats a message ends although
+the link is busy) and `late` (a gather or a forward ends after the lease).
+
+Time has no numbers here.  Without budget a short timer (it repeats a message, or gives the ring up) ends only when
+nothing is on its link, which is what periods that are long against a round trip amount to.  A long one that waits for
+somebody who may be gone (engine, bootstrap, call, return) ends after a hard fault, when nothing else moves.  The other
+long ones (stall, lease, kernel, write, wire, forget, a last try) end only for a `timeout`.  So a wait that nothing but
+a long timer would end is found as a stuck state.
+"""
+
+from __future__ import annotations
+
+from itertools import islice, permutations
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproto.fsm.timing import Timer
+from kvproto.layout.costs import PROFILES
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.events import room_key
+from kvproto.protocol.timing import Timing
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.verify.check.sides import Side, ids, parties
+from kvproto.verify.framework.network import Net
+
+#: faults after which long timers may end by themselves when nothing else moves
+HARD = frozenset({"crash", "link", "leave"})
+
+UNIT = 256  #: bytes of a ring unit: one head of one chunk
+GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that pages have two pieces
+FIRST_ROOM = 100
+
+
+#: bounds of what a recorded counterexample may ask for, beyond any world that can be searched: one is made of it
+MANY = 8  #: no world has so many sends at a time
+Few = Annotated[int, msgspec.Meta(ge=0, le=8)]
+Some = Annotated[int, msgspec.Meta(ge=1, le=8)]
+#: a world knows every order of its rooms
+Rooms = Annotated[int, msgspec.Meta(ge=1, le=4)]
+WORDS = "open|schedule|produce|withdraw|withdrawn|finish|aux"
+EngineCalls = Annotated[str, msgspec.Meta(max_length=64, pattern=f"^({WORDS}|[+])+$")]
+EngineScript = Annotated[tuple[EngineCalls, ...], msgspec.Meta(max_length=8)]
+
+
+#: the timers of a timed world: the defaults, but that who is gone for good is forgotten sooner
+TIMED = Timing(forget=Timer(60.0))
+#: in a world without numbers for time: pages as dear as the ring; a piece that costs, so pages do; or the kernels
+FREE = PROFILES["free"]
+COSTS = {"even": FREE, "dear pages": replace(FREE, piece=1.0), "dear ring": replace(FREE, launch=1.0)}
+
+
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How often each may happen in one behaviour."""
+
+    drop: Few = 0
+    duplicate: Few = 0
+    early: Few = 0
+    late: Few = 0
+    abort: Few = 0
+    crash: Few = 0
+    link: Few = 0
+    timeout: Few = 0
+    write: Few = 0
+    kernel: Few = 0
+    doubt: Few = 0
+    #: a decode engine lets go of the prefill group
+    leave: Few = 0
+    #: a prefill engine says no to a room, whether or not it has opened it
+    refuse: Few = 0
+    slow: Few = 0
+
+
+#: what a budget can be spent on
+KINDS: tuple[str, ...] = Budget.__struct_fields__
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A world; sizes of the ring in units of one head of one chunk."""
+
+    #: ranks of a group
+    prefills: Some = 1
+    decodes: Some = 1
+    #: groups of each side, every one of them linked to all of the other side
+    prefill_groups: Some = 1
+    decode_groups: Some = 1
+    rooms: Rooms = 1
+    #: how often each room id is used, each time with a new gen
+    lives: Rooms = 1
+    chunks: Few = 2
+    #: tokens that the decode side has already
+    prefix: Few = 0
+    #: pipeline stages of the prefill side (they cut the layers; with one, its ranks cut the heads)
+    stages: Some = 1
+    #: KV heads; 0: as many as the larger group has ranks
+    heads: Few = 0
+    ring: Some = 2
+    slots: Some = 1
+    #: requests of a prefill rank to one decode rank that are not answered yet
+    requests: Some = MANY
+    #: sends of a prefill rank that write page to page at a time
+    page_writes: Some = MANY
+    window: Some = 2
+    ahead: Few = 2
+    #: units of a part, each of which lands by itself
+    pieces: Some = 1
+    net: Net = "fifo"
+    route: Literal["cost", "pages"] = "cost"
+    #: both sides have heads and pages alike
+    alike: bool = False
+    #: what the routes cost: the same, or one of them more than the other
+    costs: Literal["even", "dear pages", "dear ring"] = "even"
+    #: a staged write carries its own notification: it arrives at any moment after the last piece has landed
+    tells: bool = False
+    #: a batch of a write is ready in a step of its own (else as soon as it may be)
+    preparing: bool = False
+    #: batches of a write over pages, each of one piece
+    batches: Some = 1
+    #: kernels and writes take no time: only calls, messages and timers interleave (not for the smaller worlds)
+    swift: bool = False
+    #: everything goes by a fixed order, but for `slow` (see `delay_bounded`)
+    hasty: bool = False
+    #: links are up when it begins; else the handshake is part of it
+    wired: bool = True
+    #: what does not fit: the first life of the first decode group runs other tables, or has other leases; or the
+    #: engines name other lengths, or secrets; or all rooms have one id, and the prefill engine means the first one
+    misfit: Literal["", "tables", "lease", "length", "secret", "claim"] = ""
+    #: what crashed comes back
+    restart: bool = True
+    #: rooms that are over and remembered, a rank
+    tombstones: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)] = 4096
+    #: tokens that the last chunk is short of the grid
+    short: Annotated[int, msgspec.Meta(ge=0, lt=GRID)] = 0
+    #: sends never give the ring up: whether the ring gets there alone
+    patient: bool = False
+    #: rooms that the prefill engine can have computed and not given back; 0: any number
+    memory: Few = 0
+    #: the engine's calls, those of one word in one go ("open+schedule"); "produce" may come up to once a chunk;
+    #: "withdraw" takes all KV back, and "withdrawn" is when the engine has heard that nothing of it is read
+    engine: EngineScript = ("open+schedule", "produce", "produce", "aux")
+    budget: Budget = Budget()
+    #: time has numbers, and timers end when they are due (see `timed_world`)
+    timed: bool = False
+    #: in it, seconds between two calls of a prefill engine for one room (at once: 0)
+    pace: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 0
+    #: a decode engine may announce a room before it opens it
+    announce: bool = False
+    #: the search keeps the graph and asks whether every way ends
+    live: bool = True
+    #: give up beyond so many states
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 20_000_000
+    #: what must, and what must not, be seen in it
+    must: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    about: str = ""
+
+    @property
+    def tokens(self) -> int:
+        """Length of each room's prompt."""
+        return self.prefix + self.chunks * GRID - self.short
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """The room keys, all first lives first; rooms that no two groups share have one id."""
+        one = self.rooms if self.misfit == "claim" else ids(*self.sides)
+        places = range(self.rooms * self.lives)
+        return tuple(room_key(FIRST_ROOM + k % self.rooms // one, k // self.rooms) for k in places)
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """The prefill ranks and the decode ranks."""
+        prefill = Side(PREFILL_GROUP, self.prefills, self.prefill_groups)
+        return prefill, Side(DECODE_GROUP, self.decodes, self.decode_groups)
+
+    @property
+    def parties(self) -> tuple[tuple[int, int], ...]:
+        """By room: its prefill and its decode group, counted from 0."""
+        return tuple(parties(k, *self.sides) for k in range(self.rooms * self.lives))
+
+    @property
+    def several_groups(self) -> bool:
+        """Whether a side has more than one: then what happens to one group is no excuse for the rooms of another."""
+        return self.prefill_groups * self.decode_groups > 1
+
+    @property
+    def unfit(self) -> tuple[int, ...]:
+        """The rooms that may fail because of what does not fit, where that is not the same for all groups."""
+        places = range(self.rooms * self.lives)
+        if self.misfit == "claim":
+            return tuple(k for k in places if k)
+        return tuple(k for k in places if self.misfit and not self.parties[k][1]) if self.several_groups else ()
+
+    @property
+    def links(self) -> tuple[tuple[int, int], ...]:
+        """(prefill, decode) of each link, as ranks of a side are counted."""
+        prefill, decode = self.sides
+        linked = {d: self.plan.linked_to(d) for d in range(decode.ranks)}
+        return tuple(
+            (group * prefill.ranks + p, d)
+            for d in range(decode.everyone)
+            for group in range(prefill.groups)
+            for p in linked[decode.member(d)]
+        )
+
+    @property
+    def exchanges(self) -> tuple[tuple[int, ...], ...]:
+        """The new place of each room's place, for each exchange of rooms of one life that are between the same groups;
+        none where a fixed order knows numbers."""
+        if self.rooms == 1 or self.hasty or self.timed:
+            return ()
+        of, count = self.parties, self.rooms
+        orders = islice(permutations(range(count)), 1, None)
+        swaps = (tuple(life * count + new for life in range(self.lives) for new in order) for order in orders)
+        return tuple(swap for swap in swaps if all(of[k] == of[new] for k, new in enumerate(swap)))
+
+    @property
+    def exchanges_rooms(self) -> bool:
+        """Whether of states that differ by an exchange of rooms one is kept."""
+        return bool(self.exchanges)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether a rank's value says in which order it met its rooms: where links come and go, it tells them so."""
+        comes_and_goes = self.budget.crash or self.budget.link or self.budget.leave or self.budget.timeout
+        return self.exchanges_rooms and bool(comes_and_goes or self.misfit or not self.wired)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a room that is over may be forgotten while the other side still speaks of it."""
+        return self.tombstones < self.rooms * self.lives
+
+    @property
+    def plan(self) -> Plan:
+        """Who writes what to whom."""
+        return Plan(self.prefill_layout, self.decode_layout, GRID)
+
+    @property
+    def prefill_layout(self) -> Layout:
+        """The layout of the prefill ranks."""
+        return self._layout(self.prefills // self.stages, self.stages, GRID if self.alike else 1)
+
+    @property
+    def decode_layout(self) -> Layout:
+        """The layout of the decode ranks."""
+        return self._layout(self.decodes, 1, GRID)
+
+    def _layout(self, tp: int, pp: int, page: int) -> Layout:
+        heads = self.heads or max(self.prefills // self.stages, self.decodes)
+        dim = UNIT * self.pieces // GRID // 2  # elements of two bytes: `pieces` units a chunk
+        return Layout(
+            layers=self.stages, heads=heads, k_dim=dim, v_dim=0, itemsize=2, dtype="bfloat16", page_size=page,
+            tp=tp, pp=pp,
+        )  # fmt: skip
+
+    @property
+    def settings(self) -> Settings:
+        """What every rank is started with."""
+        return Settings(
+            window=self.window, slots=self.slots, page_writes=self.page_writes,
+            requests=self.requests, ring_bytes=self.ring * UNIT, ahead=self.ahead,
+            route=self.route, costs=COSTS[self.costs], timing=TIMED if self.timed else Timing(),
+            tombstones=self.tombstones, trace=64,
+        )  # fmt: skip

@@ -1,0 +1,126 @@
+"""Hasty worlds: everything happens at once and in a fixed order, but for a few things that are slow.
+
+The states of a world with four ranks, two rooms and two chunks cannot be counted to the end: most of them differ only
+in the order of what has nothing to do with each other.  A hasty world goes by a fixed order instead: what a kernel or a
+write has to do comes first, then reports and messages, then the engines.  From there it strays: `budget.slow` times
+something (one direction of a link, one writer's writes, a rank's gathers or scatters, an engine's calls for one room)
+may be *slow*, which is to say that everything else that can happen goes first.  Faults come at any point as in other
+worlds.  So a search is exhaustive up to a number of slow things and faults, and not in the order of everything else.
+
+It is a part of what the whole world can do, so what is found in it is real.  Rooms are not exchanged here, since the
+order knows them by their number.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+
+from kvproto.verify.check.config import Config
+from kvproto.verify.check.enabled_steps import Choice, Hearing
+from kvproto.verify.check.state_encoding import BITS, MASK, QUIET, event
+from kvproto.verify.check.successors import Explorer, Found
+
+Source = tuple[int, str, int]  #: component, word, and the room, writer or direction
+Turn = tuple[int, int, Source, Choice]  #: place in the order, who as a mask, who, what
+Heeds = dict[int, tuple[Hearing, list[Turn]]]
+
+ORDER = (
+    "land", "settle", "scattered", "gathered", "made", "wired", "restart", "notified", "wrote", "message", "hello",
+    "open", "engine",
+)  # fmt: skip
+PLACE = {word: place for place, word in enumerate(ORDER)}
+
+
+class DelayBoundedExplorer(Explorer):
+    """A world in which few things are slow."""
+
+    def __init__(self, config: Config) -> None:
+        """As for `World`."""
+        super().__init__(config)
+        self.sources: dict[Source, int] = {}
+        self.turns: list[dict[int, list[Turn]]] = [{} for _ in self.nodes]
+        self.heeds: list[tuple[Heeds, Heeds]] = [({}, {}) for _ in self.pairs]
+
+    def successors(self, state: int) -> Found:
+        """The states that come next, and why; what breaks a property is added to `faults`."""
+        numbers = [state >> shift & MASK for shift in self.shifts]
+        found: Found = [], []
+        menus, turns = [], []
+        for at, memo in enumerate(self.menus):
+            number = numbers[at]
+            menus.append(memo.get(number) or self.menu(at, number))
+            mine = self.turns[at].get(number)
+            turns += self._turns(at, number) if mine is None else mine
+        budget_at = -1 if numbers[-1] in self.poor else numbers[-1]
+        if budget_at >= 0:
+            for menu in menus:
+                for later in menu.costly:
+                    self._pay(state, budget_at, later.cost, later, found)
+        noisy = self._listen(state, numbers, budget_at, turns, found)
+        if turns:
+            self._take_turn(state, numbers[-1], turns, found)
+        self._timers(state, numbers, menus, noisy | -bool(turns), found, moving=bool(turns))
+        return found
+
+    def _turns(self, at: int, number: int) -> list[Turn]:
+        found = self.turns[at][number] = []
+        for choice in self.menu(at, number).plain.all():
+            what = choice[3].what
+            who = what[1] if what[0] in ("open", "engine") else what[1][0] if what[0] in ("land", "settle") else 0
+            found.append(self._turn((at, what[0], who), choice))
+        return found
+
+    def _turn(self, source: Source, choice: Choice) -> Turn:
+        return PLACE[choice[3].what[0]], 1 << self.sources.setdefault(source, len(self.sources)), source, choice
+
+    def _listen(self, state: int, numbers: list[int], budget_at: int, turns: list[Turn], found: Found) -> int:
+        """Add what the links can do; returns the links on which something is (mask)."""
+        noisy = 0
+        for i, ends in enumerate(self.ends):
+            wire = numbers[self.n + i]
+            if wire == QUIET:
+                continue
+            noisy |= 1 << i
+            for end, at in enumerate(ends):
+                number = numbers[at]
+                mine = self.heeds[i][end].get(number << BITS | wire)
+                heard, heeded = self._heed(i, end, number, wire) if mine is None else mine
+                turns += heeded
+                if heard.costly and budget_at >= 0:
+                    self._pay_network(state, budget_at, heard.costly, found)
+                for item, delta, cost in heard.calls:
+                    choice = self.call(numbers, i, item)
+                    if not cost:
+                        turns.append(self._turn((self.n + i, "message", end), (delta + choice[0], *choice[1:])))
+                    elif budget_at >= 0:
+                        self._pay_for(state + delta, budget_at, cost, choice, found)
+        return noisy
+
+    def _heed(self, i: int, end: int, number: int, wire: int) -> tuple[Hearing, list[Turn]]:
+        heard, turns = self.hear(i, end, number, wire), []
+        for choice in heard.free.all():
+            word = choice[3].what[0] if choice[3].what[0] in ("wrote", "notified") else "message"
+            turns.append(self._turn((self.n + i, word, end), choice))
+        self.heeds[i][end][number << BITS | wire] = heard, turns
+        return heard, turns
+
+    def _take_turn(self, state: int, budget: int, turns: list[Turn], found: Found) -> None:
+        """Who comes first goes on; or is slow, if that is still allowed."""
+        shift, asleep = self.shifts[-1], self.budgets.values[budget].asleep
+        awake = [turn for turn in turns if not asleep & turn[1]]
+        if not awake:
+            rested = self._sleep(budget, 0)
+            awake, asleep, state, budget = turns, 0, state + ((rested - budget) << shift), rested
+        _, bit, source, _ = min(awake, key=itemgetter(0))
+        for _, who, _, choice in awake:
+            if who == bit:
+                self._take(state, choice, found)
+        left = self.spend(budget, "slow", -1)
+        if left >= 0 and any(who != bit for _, who, _, _ in turns):
+            found[0].append(state + ((self._sleep(left, asleep | bit) - budget) << shift))
+            found[1].append(event(source[0], ("slow", *source[1:]), "slow"))
+
+    def _sleep(self, budget: int, asleep: int) -> int:
+        """The budget with these sources asleep."""
+        return self.budget(self.budgets.values[budget]._replace(asleep=asleep))
+

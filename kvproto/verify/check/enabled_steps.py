@@ -1,0 +1,270 @@
+"""Menus: what each node, each link and each pair of nodes could do next, worked out once for each of their values.
+
+Most choices do nothing but add a number to the state.  These are kept apart, as plain lists of numbers, because a
+search spends its time on them.  What a link hands to a node is worked out for the two together, with the answers that
+go back through the same link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kvproto.protocol.messages import Hello, PagesRsp, StagingRsp
+from kvproto.verify.check.config import KINDS, MANY, Config
+from kvproto.verify.check.link_invariants import agree, disagree, judge_pair, unanswered
+from kvproto.verify.check.network import NOTIFICATION, REPORT, TO_DECODE, deliveries
+from kvproto.verify.check.node import Move, Unrest
+from kvproto.verify.check.state_encoding import BITS, DEAD, MASK, Op, WorldEvent, event
+from kvproto.verify.check.world import CheckedWorld
+
+Choice = tuple[int, tuple[Op, ...], tuple[str, str] | None, WorldEvent]
+Option = tuple[int, int | None, int, str]  #: way, message, difference to the wire's number, cost
+Call = tuple[int, int, str]  #: message, difference to the state, cost
+
+
+class LazyChoice:
+    """A choice that is worked out when it is first taken, so that nothing counts as seen that did not happen."""
+
+    __slots__ = ("at", "cost", "done", "number", "room", "touched", "what", "world")
+
+    def __init__(
+        self, world: Menus, at: int, number: int, what: Any, cost: str, room: int, touched: int = 0
+    ) -> None:  # fmt: skip
+        """`room`: whose it is, or -1; then `touched` says which it may end, if it is a fault."""
+        self.world, self.at, self.number, self.what, self.cost, self.room = world, at, number, what, cost, room
+        self.touched = touched
+        self.done: Choice | None = None
+
+    def __call__(self) -> Choice:
+        """The choice."""
+        if self.done is None:
+            self.done = self.world.choice(self.at, self.number, self.what, self.cost)
+        return self.done
+
+
+#: the price, the difference to the state that the link makes, and what comes of it (None: it is lost)
+Trouble = tuple[str, int, LazyChoice | None, WorldEvent]
+
+
+class Free(NamedTuple):
+    """Choices that need nothing: those that only add to the state, with their events, and the others."""
+
+    deltas: list[int]
+    events: list[WorldEvent]
+    rest: list[Choice]
+
+    def all(self) -> Iterator[Choice]:
+        """Every choice."""
+        yield from ((delta, (), None, why) for delta, why in zip(self.deltas, self.events, strict=True))
+        yield from self.rest
+
+    def add(self, choice: Choice) -> None:
+        """Put a choice where it belongs."""
+        delta, ops, fault, why = choice
+        if ops or fault:
+            self.rest.append(choice)
+        else:
+            self.deltas.append(delta)
+            self.events.append(why)
+
+
+class Menu(NamedTuple):
+    """A node's moves, by what they need: nothing, a fault, quiet links, ends that disagree, patience, a timeout.
+
+    Links are named by masks: `short` needs those of its mask quiet; `beats` a bit of `LinkCouple.alone`, and
+    a quiet link.
+    """
+
+    plain: Free
+    costly: list[LazyChoice]
+    short: list[tuple[int, LazyChoice]]
+    beats: list[tuple[int, int, LazyChoice]]
+    long: list[LazyChoice]
+    rare: list[LazyChoice]
+
+
+class Hearing(NamedTuple):
+    """What can come of a link's content at one of its ends: for nothing, for a price, and calls that get an epoch."""
+
+    free: Free
+    costly: list[Trouble]
+    calls: list[Call]
+
+
+class LinkCouple(NamedTuple):
+    """What two nodes of a link are to each other: who is alone (two bits a link), what cannot be, whether both have the
+    link up as one, and what cannot be while nothing is under way on it and nothing was lost."""
+
+    alone: int
+    fault: tuple[str, str] | None
+    agreed: bool
+    untold: Unrest
+
+
+class Menus(CheckedWorld):
+    """A world that remembers what could come next."""
+
+    def __init__(self, config: Config) -> None:
+        """As for `CheckedWorld`."""
+        super().__init__(config)
+        self.sights: set[str] = set()
+        #: what was said may not come
+        self.lossy = bool(config.budget.drop)
+        self.menus: list[dict[int, Menu]] = [{} for _ in self.nodes]
+        self.options: dict[int, list[Option]] = {}
+        #: a link: what its decode end can hear, and what its prefill end can
+        self.hearings: list[tuple[dict[int, Hearing], dict[int, Hearing]]] = [({}, {}) for _ in self.pairs]
+        self.couples: list[dict[int, LinkCouple]] = [{} for _ in self.pairs]
+        self.rests: list[dict[int, Unrest]] = [{} for _ in self.nodes]
+
+    def seen(self) -> set[str]:
+        """What was worth having seen: of values, and in steps."""
+        return self.sights.union(*(node.seen for node in self.nodes))
+
+    # ------------------------------------------------------------------------------------------ a node's
+    def menu(self, at: int, number: int) -> Menu:
+        """The moves of a node."""
+        menu = self.menus[at].get(number)
+        if menu is None:
+            menu = self.menus[at][number] = self._menu(at, number)
+        return menu
+
+    def _menu(self, at: int, number: int) -> Menu:
+        value, node = self.parts[at].values[number], self.nodes[at]
+        menu = Menu(Free([], [], []), [], [], [], [], [])
+        if value[0] is DEAD:
+            if self.config.restart:
+                menu.plain.add(self.choice(at, number, ("restart",), ""))
+            return menu
+        self.sights |= node.sights(value)
+        if self.config.budget.crash:
+            menu.costly.append(LazyChoice(self, at, number, ("crash",), "crash", -1, self.touched(at, -1)))
+        for move in node.moves(value):
+            self._enter(menu, at, number, move)
+        return menu
+
+    def _enter(self, menu: Menu, at: int, number: int, move: Move) -> None:
+        node = self.nodes[at]
+        cost, touched = move.cost if move.kind == "plain" else "", self.touched(at, move.peer)
+        later = LazyChoice(self, at, number, move.input, cost, move.room, touched)
+        links = [self._link(at, peer) for peer in (node.peers if move.peer < 0 else (move.peer,))]
+        if move.kind == "short":
+            menu.short.append((sum(1 << i for i in links), later))
+        elif move.kind == "beat":
+            menu.beats.append(((1 if at < self.first_decode else 2) << 2 * links[0], 1 << links[0], later))
+        elif move.kind == "long":
+            menu.long.append(later)
+        elif move.kind == "rare":
+            menu.rare.append(later)
+        elif not move.cost:
+            menu.plain.add(later())
+        elif getattr(self.config.budget, move.cost):
+            menu.costly.append(later)
+
+    def choice(self, at: int, number: int, what: Any, cost: str) -> Choice:
+        """What comes of an input."""
+        step = self.step(at, number, what)
+        return step.delta, step.ops, step.fault, event(at, what, cost)
+
+    def _link(self, at: int, peer: int) -> int:
+        me = self.index(at)
+        return self.link_at[(me, peer) if at < self.first_decode else (peer, me)] - self.n
+
+    # ------------------------------------------------------------------------------------------ a link's
+    def hear(self, i: int, end: int, number: int, wire: int) -> Hearing:
+        """What link `i` can do at its decode end (0) or prefill end (1), whose value is `number`."""
+        memo = self.hearings[i][end]
+        found = memo.get(number << BITS | wire)
+        if found is None:
+            found = memo[number << BITS | wire] = self._hear(i, end, number, wire)
+        return found
+
+    def _hear(self, i: int, end: int, number: int, wire: int) -> Hearing:
+        link, at = self.n + i, self.ends[i][end]
+        found = Hearing(Free([], [], []), [], [])
+        for way, item, change, cost in self.deliver(wire):
+            delta = change << self.shifts[link]
+            if (way in (TO_DECODE, NOTIFICATION)) == bool(end):
+                continue
+            if item is None:
+                found.costly.append((cost, delta, None, event(link, ("lost", way), cost)))
+                continue
+            what = self.heard(i, way, item, cost)
+            if what[0] == "hello":
+                found.calls.append((item, delta, cost))
+            elif cost:
+                found.costly.append((cost, delta, LazyChoice(self, at, number, what, cost, -1), event(at, what, cost)))
+            else:
+                found.free.add(self._with_answers(link, wire + change, delta, self.choice(at, number, what, "")))
+        return found
+
+    def heard(self, i: int, way: int, item: int | None, cost: str) -> tuple[Any, ...]:
+        """What a message or report is to the node that hears it; a call needs an epoch, too."""
+        p, d = self.pairs[i]
+        assert item is not None  # what is lost is heard by nobody
+        message = self.messages.values[item]
+        if way == REPORT:
+            return "wrote late" if cost == "late" else "wrote", *message, d
+        if isinstance(message[2], Hello):
+            return "hello", d, message
+        if way == NOTIFICATION:
+            return "notified", p, message
+        return "message late" if cost == "late" else "message", p if way == TO_DECODE else d, message
+
+    def _with_answers(self, link: int, wire: int, delta: int, choice: Choice) -> Choice:
+        """The choice with what it does to the link itself: that the message is gone, and what is said in return."""
+        change, ops, fault, why = choice
+        shift = self.shifts[link]
+        if all(op[0] >= 0 for op in ops):
+            for _, way, item in (op for op in ops if op[0] == shift):
+                answered = self.pushed(way, wire, item)
+                delta, wire = delta + ((answered - wire) << shift), answered
+            ops = tuple(op for op in ops if op[0] != shift)
+        return change + delta, ops, fault, why
+
+    def deliver(self, number: int) -> list[Option]:
+        """What the network can do with a wire."""
+        found = self.options.get(number)
+        if found is None:
+            wire = self.wires.values[number]
+            cheap = {"", *(k for k in KINDS if getattr(self.config.budget, k))}
+            found = self.options[number] = [
+                (d.way, d.item, self.wires(d.left) - number, d.cost)
+                for d in deliveries(wire, self.config.net)
+                if d.cost in cheap and (d.cost != "late" or self._lasts(d.way, d.item))
+            ]
+        return found
+
+    def _lasts(self, way: int, item: int | None) -> bool:
+        """The message gives something for the time of a lease; the end of a write, to who waits for it with a lease."""
+        if way == REPORT:
+            return self.config.page_writes < MANY
+        return item is not None and isinstance(self.messages.values[item][2], PagesRsp | StagingRsp)
+
+    # ------------------------------------------------------------------------------------------ what is judged
+    def couple(self, i: int, p: int, d: int) -> LinkCouple:
+        """What the two ends of link `i` are to each other."""
+        found = self.couples[i].get(p << BITS | d)
+        if found is None:
+            at_p, at_d = self.pairs[i]
+            ours, theirs = self.parts[at_p].values[p], self.parts[self.first_decode + at_d].values[d]
+            alone = disagree(ours, theirs, at_p, at_d) << 2 * i
+            fault = judge_pair(ours, theirs, at_p, at_d, self.decodes[at_d])
+            untold = None if self.lossy else unanswered(ours, theirs, at_p, at_d, self.decodes[at_d])
+            found = LinkCouple(alone, fault, agree(ours, theirs, at_p, at_d), untold)
+            self.couples[i][p << BITS | d] = found
+        return found
+
+    def unrest(self, state: int) -> Unrest:
+        """Why the world is not at rest; None if it is."""
+        for at in range(self.n):
+            number = state >> self.shifts[at] & MASK
+            if number not in self.rests[at]:
+                value = self.parts[at].values[number]
+                self.rests[at][number] = None if value[0] is DEAD else self.nodes[at].settled(value)
+            found = self.rests[at][number]
+            if found:
+                return found
+        links = range(self.n, self.last)
+        return None if all(self.part(state, at).quiet for at in links) else ("L4", "messages are always under way")

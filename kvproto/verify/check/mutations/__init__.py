@@ -1,0 +1,8 @@
+"""The mutants; importing this package enters them all."""
+
+from __future__ import annotations
+
+from kvproto.verify.check.mutations import decode, groups, prefill, regions, sends, timed
+from kvproto.verify.check.mutations.registry import MUTANTS
+
+__all__ = ["MUTANTS", "decode", "groups", "prefill", "regions", "sends", "timed"]

@@ -1,0 +1,183 @@
+"""Mutants: what belongs to one link, epoch or group is taken for another's (most of them beside the catalogue)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import PagesReq, Watermark
+from kvproto.protocol.routes import ChunkIs, HeardMessage, SenderIs, decode_routes
+from kvproto.protocol.tables import links
+from kvproto.rank.base import Rank, bits
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.prefill_links import PrefillLinks
+from kvproto.rank.prefill_queues import PrefillQueues
+from kvproto.verify.check.mutations.registry import mutation
+from kvproto.verify.framework.table_patching import TablePatch
+
+
+def _hear(b: TablePatch, *, any_epoch: bool = False, any_state: bool = False) -> None:
+    """A prefill rank takes what comes by a link for current, although it is of another epoch, or the link is down."""
+    facts = Rank.facts
+
+    def lenient(rank: Any, heard: HeardMessage) -> Any:
+        value, said = rank.links.get(heard.link), heard.epoch
+        up = rank._up_state  # noqa: SLF001
+        if value is not None and (any_epoch or said == value.epoch) and (any_state or value.state is up):
+            heard.epoch, rank._up_state = value.epoch, value.state  # noqa: SLF001
+        found = facts(rank, heard)
+        heard.epoch, rank._up_state = said, up  # noqa: SLF001
+        return found
+
+    b.patch(PrefillRank, "facts", lenient)
+
+
+@mutation("epoch-unread", "unordered-link", "S4")
+def epoch_unread(b: TablePatch) -> None:
+    """A prefill rank hears what was said in an older epoch of the link (beside the catalogue)."""
+    _hear(b, any_epoch=True)
+
+
+@mutation("heard-while-down", "groups-in-link", "S10")
+def heard_while_down(b: TablePatch) -> None:
+    """A prefill rank hears what comes by a link that is down (beside the catalogue)."""
+    _hear(b, any_state=True)
+
+
+@mutation("old-session", "groups-in-link", "S4", "S9")
+def old_session(b: TablePatch) -> None:
+    """A decode rank that has lost its link calls with the session that it had (beside the catalogue)."""
+
+    def again(v: Any, e: Any, now: float) -> Any:
+        del e, now
+        return links.DLinkValue(v.state, session=v.session, address=v.address, leaving=v.leaving)
+
+    rows = [row for row in links.decode_link.rows if row.let is links.call_again]
+    b.change(links.decode_link, rows, let=again)
+
+
+@mutation("former-life-waits", "groups-in-link", "S8")
+def former_life_waits(b: TablePatch) -> None:
+    """A link that comes back keeps the sends that waited for the watermark of the old one (beside the catalogue)."""
+
+    def connect(rank: Any, effect: do.ConnectPeer) -> None:
+        rank.watch.setdefault(effect.link, [])
+        PrefillLinks._connect(rank, effect)  # noqa: SLF001
+
+    b.patch(PrefillQueues, "_connect", connect)
+
+
+@mutation("others-writes-count", "groups-out-link", "L1")
+def others_writes_count(b: TablePatch) -> None:
+    """A call is put off while something is written to another group's rank of the same index (beside the catalogue)."""
+
+    def writes_to(rank: Any, link: int) -> bool:
+        return any(key & 0xFFFF == rank.peers[link].rank for _, key in rank.writes)
+
+    b.patch(Rank, "_writes_to", writes_to)
+
+
+@mutation("others-rooms-end", "groups-in-link", "S9")
+def others_rooms_end(b: TablePatch) -> None:
+    """A link that is lost ends the rooms of all groups (beside the catalogue)."""
+
+    def rooms_of(rank: Any, link: int) -> list[int]:
+        del link
+        return [key for key, value in rank.rooms.items() if value.terms is not None]
+
+    b.patch(Rank, "_rooms_of", rooms_of)
+
+
+@mutation("others-group-is-left", "groups-in-leave", "S9")
+def others_group_is_left(b: TablePatch) -> None:
+    """An engine that lets go of one group lets go of all (beside the catalogue)."""
+
+    def leave(rank: Any, group: int, now: float) -> list[Any]:
+        del group
+        return [effect for link in tuple(rank.links) for effect in rank.handle(ev.DisconnectAsked(link), now)]
+
+    b.patch(DecodeRank, "leave", leave)
+
+
+@mutation("rank-is-enough", "groups-cross", "S9", "S10", "L1", "L3")
+def rank_is_enough(b: TablePatch) -> None:
+    """A room's peer is looked up by its rank, in whichever group (beside the catalogue)."""
+
+    def link_to(rank: Any, room: int, peer: int) -> int:
+        del room
+        return next((link for (_, index), link in rank.link_of.items() if index == peer), 0)
+
+    b.patch(Rank, "link_to", link_to)
+
+
+@mutation("anybody-is-party", "groups-out-claim", "S1", "S6", "S9", "S10", "S12", "L1", "L3")
+def anybody_is_party(b: TablePatch) -> None:
+    """Whoever speaks of a room is taken for the group that has it (beside the catalogue)."""
+    fact = PrefillLinks._sender_fact  # noqa: SLF001
+
+    def party(rank: Any, heard: HeardMessage, peer: Any) -> int:
+        found = fact(rank, heard, peer)
+        return int(SenderIs.PARTY) if heard.room and found != SenderIs.UNCLAIMED else found
+
+    b.patch(PrefillLinks, "_sender_fact", party)
+
+
+@mutation("lease-unread", "groups-out-lease", "S12")
+def lease_unread(b: TablePatch) -> None:
+    """Ranks whose leases differ agree all the same (beside the catalogue)."""
+    misfit = Rank.misfit
+
+    def any_lease(rank: Any, said: Any, grid: int) -> Any:
+        return misfit(rank, replace(said, lease=rank.lease), grid)
+
+    b.patch(Rank, "misfit", any_lease)
+
+
+@mutation("pages-asked-staged", "permit-late", "L3")
+def pages_asked_staged(b: TablePatch) -> None:
+    """Who asks for the pages of a chunk gets a region (beside the catalogue)."""
+
+    def staged(heard: HeardMessage) -> ev.ChunkRequested:
+        return ev.ChunkRequested(heard.room, heard.body.chunk, heard.peer, pages=False, asked=heard.body.asked)
+
+    granted = b.routes(decode_routes, PagesReq, ChunkIs.GRANTED)
+    first = [route for route in b.routes(decode_routes, PagesReq) if route.to and route not in granted]
+    b.reroute(decode_routes, first, to=(staged,))
+
+
+@mutation("quiet-told-once", "death-two", "L1", "L2")
+def quiet_told_once(b: TablePatch) -> None:
+    """Of the rooms that a dead rank wrote to one is told that nothing can land any more (beside the catalogue)."""
+
+    def raise_quiet(rank: Any, effect: do.RaisePeerQuiet) -> None:
+        peer = rank.peers[effect.link].rank
+        rank._queue += [ev.PeerQuiet(room, peer) for room in rank._rooms_of(effect.link)[:1]]  # noqa: SLF001
+
+    b.patch(DecodeRank, "_raise_quiet", raise_quiet)
+
+
+@mutation("watermark-to-one", "heads-of-line", "L3")
+def watermark_to_one(b: TablePatch) -> None:
+    """Of the writers that wait for the watermark one is told (beside the catalogue)."""
+
+    def send(rank: Any, effect: do.SendWatermark) -> None:
+        for peer in bits(effect.peers)[:1]:
+            rank._transmit_to(rank.link_to(effect.room, peer), 0, Watermark(*rank.ring.mark))  # noqa: SLF001
+
+    b.patch(DecodeRank, "_send_watermark", send)
+
+
+@mutation("usable-untold", "groups-in", "L3")
+def usable_untold(b: TablePatch) -> None:
+    """A region that becomes usable is told to nobody (beside the catalogue)."""
+
+    def free(rank: Any, effect: do.FreeSpace) -> None:
+        del rank.chunk_of[effect.grant]
+        rank.ring.free(effect.grant)
+        rank._serve()  # noqa: SLF001
+
+    b.patch(DecodeRank, "_free", free)

@@ -1,0 +1,115 @@
+"""Mutants: grants, the ring, links and gens."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvproto.fsm.table import Table
+from kvproto.layout.sharding import cell
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import StgNotify
+from kvproto.protocol.ring import Ring
+from kvproto.protocol.routes import ChunkIs, HeardMessage, decode_routes
+from kvproto.protocol.states import DGrant, PLink
+from kvproto.protocol.tables.links import prefill_link
+from kvproto.rank import prefill
+from kvproto.rank.base import Rank
+from kvproto.verify.check.mutations.registry import mutation
+from kvproto.verify.framework.table_patching import TablePatch
+
+# The package gives the tables their modules' names.
+dg = import_module("kvproto.protocol.tables.decode_grant")
+GRANTS: Table[Any] = dg.decode_grant
+PLINKS = prefill_link
+
+
+@mutation("failed-room-leaks-grant", "abort", "L2")
+def failed_room_leaks_grant(b: TablePatch) -> None:
+    """A failed room's region is not freed."""
+    b.without(GRANTS, b.rows(GRANTS, DGrant.QUARANTINED, ev.RoomDrained), "free")
+
+
+@mutation("empty-ring-stale-watermark", "odd-sizes", "L1", "L2", "L3")
+def empty_ring_stale_watermark(b: TablePatch) -> None:
+    """The watermark is the end of what was freed last, also when nothing is left in the ring."""
+
+    def free(ring: Any, grant: int) -> list[int]:
+        ring.freed.add(grant)
+        while ring.live and (oldest := next(iter(ring.live))) in ring.freed:
+            ring.tail = ring.live[oldest].round, ring.live[oldest].end
+            del ring.live[oldest]
+            ring.freed.remove(oldest)
+        return list(ring._unblock())  # noqa: SLF001
+
+    b.patch(Ring, "free", free)
+    b.patch(Ring, "mark", property(lambda ring: getattr(ring, "tail", (0, 0))))
+
+
+@mutation("count-not-set", "fan-in-duplicate", "S3")
+def count_not_set(b: TablePatch) -> None:
+    """The fan-in counts notifications; a repeated one counts twice."""
+
+    def arrive(v: Any, e: ev.PartArrived, now: float) -> Any:
+        del e, now
+        return replace(v, arrived=v.arrived + 1)
+
+    def last_part(v: Any, e: ev.PartArrived, now: float) -> bool:
+        del e, now
+        return bool(v.arrived + 1 == v.writers.bit_count())
+
+    b.drop(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "there"))
+    b.change(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "last_part"), when=last_part, let=arrive)
+    b.change(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "as_agreed"), let=arrive)
+
+
+@mutation("writers-keyed-by-pp", "fan-in-patient", "L1", "L3", "S10")
+def writers_keyed_by_pp(b: TablePatch) -> None:
+    """Writers of one pipeline stage are one writer."""
+
+    def part(heard: HeardMessage) -> ev.PartArrived:
+        return ev.PartArrived(heard.room, heard.body.chunk, 0, heard.body.grant)
+
+    b.reroute(decode_routes, b.routes(decode_routes, StgNotify, ChunkIs.GRANTED), to=(part,))
+
+
+@mutation("scatter-after-release", "abort", "S4")
+def scatter_after_release(b: TablePatch) -> None:
+    """A room that fails does not wait for its scatter."""
+    rows = b.rows(GRANTS, DGrant.SCATTERING, ev.RoomStopped)
+    b.change(GRANTS, rows, verb="row", target=DGrant.FREED, do=(dg.free, dg.close))
+
+
+@mutation("stale-subscriber", "restart", "S7")
+def stale_subscriber(b: TablePatch) -> None:
+    """A peer that calls anew is taken for its former self: what was known of its ring is kept."""
+
+    def adopt(v: Any, e: ev.HelloReceived, now: float) -> Any:
+        del now
+        return replace(v, session=e.session, epoch=e.epoch)
+
+    b.change(PLINKS, b.rows(PLINKS, (PLink.LOST, PLink.REFUSED), ev.HelloReceived, None), let=adopt)
+
+
+@mutation("room-id-reuse", "reuse", "S9", "S1", "S6", "S10", "L1")
+def room_id_reuse(b: TablePatch) -> None:
+    """Messages name a room by its id alone; they are taken to mean its latest gen."""
+    receive = Rank.receive
+
+    def by_id(rank: Any, link: int, epoch: int, room: int, body: Any, now: float, place: bytes) -> Any:
+        same = [key for key in (*rank.rooms, *rank.tombs) if room and ev.room_of(key)[0] == ev.room_of(room)[0]]
+        return receive(rank, link, epoch, max(same, default=room), body, now, place)
+
+    b.patch(Rank, "receive", by_id)
+
+
+@mutation("off-grid-chunk", "prefix", "S12")
+def off_grid_chunk(b: TablePatch) -> None:
+    """The prefill rank cuts a room's tokens from its start, not from the prefix."""
+
+    def from_zero(k: int, tokens: int, prefix: int, grid: int, _groups: int = 1) -> tuple[int, int]:
+        return cell(k, tokens, prefix - prefix, grid)
+
+    b.patch(prefill, "cell", from_zero)

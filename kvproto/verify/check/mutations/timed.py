@@ -1,0 +1,89 @@
+"""Mutants of time: what a world without numbers cannot tell from the tables as they are."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvproto.fsm.table import Table
+from kvproto.protocol import events as ev
+from kvproto.protocol.events import TimerFired
+from kvproto.protocol.states import DLink, DRoom, PLink, PRoom, PSend
+from kvproto.verify.check.mutations.registry import mutation
+from kvproto.verify.framework.table_patching import TablePatch
+
+links = import_module("kvproto.protocol.tables.links")
+P_LINKS: Table[Any] = links.prefill_link
+D_LINKS: Table[Any] = links.decode_link
+P_ROOMS: Table[Any] = import_module("kvproto.protocol.tables.prefill_room").prefill_room
+D_ROOMS: Table[Any] = import_module("kvproto.protocol.tables.decode_room").decode_room
+SENDS: Table[Any] = import_module("kvproto.protocol.tables.prefill_send").prefill_send
+
+
+@mutation("lost-call-costs-minutes", "timed-hello", "L1")
+def lost_call_costs_minutes(b: TablePatch) -> None:
+    """A call is repeated by another timer, so that one which is lost costs five minutes (beside the catalogue)."""
+    b.patch(D_LINKS, "timers", D_LINKS.timers | {DLink.AWAIT_WELCOME: "stall"})
+
+
+@mutation("stale-reset", "timed-stale", "S9")
+def stale_reset(b: TablePatch) -> None:
+    """A reset of an earlier epoch ends the link that is there now (beside the catalogue)."""
+    b.change(D_LINKS, b.rows(D_LINKS, DLink.UP, ev.ResetReceived, "same_epoch"), when=None)
+
+
+@mutation("silence-uncounted", "timed-death", "L1")
+def silence_uncounted(b: TablePatch) -> None:
+    """A decode rank does not count its beats, so a dead peer's rooms are never released (beside the catalogue)."""
+    b.change(D_LINKS, b.rows(D_LINKS, DLink.UP, TimerFired, "heard"), let=None)
+
+
+@mutation("beats-unheard", "timed-idle", "S9")
+def beats_unheard(b: TablePatch) -> None:
+    """What is heard counts for nothing, so every healthy link is lost every few seconds (beside the catalogue)."""
+
+    def silent(v: Any, e: TimerFired, now: float) -> Any:
+        del e, now
+        return replace(v, silent=v.silent + 1)
+
+    def heard(v: Any, e: TimerFired, now: float) -> bool:
+        del now
+        return bool(v.silent < e.tries)
+
+    b.change(D_LINKS, b.rows(D_LINKS, DLink.UP, TimerFired, "heard"), when=heard, let=silent)
+
+
+@mutation("answer-awaited-too-long", "timed-drop", "L1")
+def answer_awaited_too_long(b: TablePatch) -> None:
+    """Two timers are exchanged: a write is given as long as an answer, an answer as long as a write (beside the
+    catalogue)."""
+    timers = SENDS.timers | {PSend.AWAIT_ACK: "write", PSend.AWAIT_AUX_ACK: "write", PSend.WRITING: "resend"}
+    b.patch(SENDS, "timers", timers)
+
+
+@mutation("engine-awaited-too-long", "timed-alone", "S8")
+def engine_awaited_too_long(b: TablePatch) -> None:
+    """Two timers are exchanged: a room that waits for its engine lasts as long as one that works (beside the
+    catalogue)."""
+    b.patch(P_ROOMS, "timers", P_ROOMS.timers | {PRoom.AWAIT_ENGINE: "stall", PRoom.OPEN: "engine"})
+
+
+@mutation("open-asked-too-late", "timed-drop", "L1")
+def open_asked_too_late(b: TablePatch) -> None:
+    """Two timers are exchanged: a room is opened as seldom as one at work is asked after (beside the catalogue)."""
+    b.patch(D_ROOMS, "timers", D_ROOMS.timers | {DRoom.AWAIT_PEERS: "idle", DRoom.OPEN: "call"})
+
+
+@mutation("beat-not-again", "timed-idle", "S9")
+def beat_not_again(b: TablePatch) -> None:
+    """A beat does not start its timer again, which is due for ever (beside the catalogue)."""
+    b.change(P_LINKS, b.rows(P_LINKS, PLink.UP, TimerFired, "heard"), again=False)
+
+
+@mutation("work-is-no-sign", "timed-pace", "S9")
+def work_is_no_sign(b: TablePatch) -> None:
+    """Neither what an engine computes nor what is written starts a room's patience again (beside the catalogue)."""
+    for event in (ev.TokensProduced, ev.AuxProvided, ev.SendFinished):
+        b.change(P_ROOMS, b.rows(P_ROOMS, PRoom.OPEN, event), again=False)

@@ -1,0 +1,156 @@
+"""After the last fault a new room succeeds: asked of every state of rest in which all links are up.
+
+A search knows the states in which all rooms are over and nothing is under way.  Of each, all that a new room can meet
+is what the ranks have kept: links and what is known of their other ends, ring and watermark, slots, and lives.  The
+rooms that are over have other ids, so their tombstones and outcomes go; what is left is the first state of a world of
+one room and no fault (`rest_of`), and few of them differ.  From all of them together every order of messages, engines
+and timers is searched, kernels and writes in no time, with everything judged that is judged anywhere: the room may not
+fail (S9), it ends (L1), it leaves nothing (L2, S8).  Where there are several groups, there is one new room for each two
+that may have one, each by itself.
+
+A state in which a rank is dead, or a link not up as one at both ends, is left out: there a room may well fail.  Who has
+come that far and comes back is met later in the same search.  Timed worlds ask the same with numbers for time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvproto.verify.check.config import Budget, Config
+from kvproto.verify.check.decode_memory import DNode
+from kvproto.verify.check.node import GONE
+from kvproto.verify.check.prefill_local_steps import PNode
+from kvproto.verify.check.state_encoding import DEAD, MASK, QUIET, BudgetState
+from kvproto.verify.check.successors import Explorer
+from kvproto.verify.framework.search import Search
+
+#: what a node's value has by room
+OF_ROOMS = ("script", "outcome", "released", "pages", "aux")
+#: the nodes' values, without rooms: what a new room meets
+Rest = tuple[Any, ...]
+
+
+def one_room(config: Config) -> Config:
+    """The world of the new room: between two groups, whichever they are."""
+    rooms = config.prefill_groups * config.decode_groups
+    calm = {"hasty": False, "swift": True, "live": True, "lives": 1, "rooms": rooms, "memory": 0}
+    return replace(config, budget=Budget(), must=(), never=(), **calm)
+
+
+def rests(world: Explorer, order: Iterable[int]) -> dict[Rest, int]:
+    """What a new room can meet, and the number of a state in which it does; empty where both sides do not fit."""
+    found: dict[Rest, int] = {}
+    known: dict[tuple[int, int], Any] = {}
+    if world.config.misfit or world.config.timed:
+        return found
+    for place, state in enumerate(order):
+        if world.unrest(state) or not _all_up(world, state):
+            continue
+        nodes = []
+        for at in range(world.n):
+            number = state >> world.shifts[at] & MASK
+            if (at, number) not in known:
+                known[at, number] = rest_of(world.parts[at].values[number])
+            nodes.append(known[at, number])
+        found.setdefault(tuple(nodes), place)
+    return found
+
+
+def _all_up(world: Explorer, state: int) -> bool:
+    numbers = [state >> shift & MASK for shift in world.shifts]
+    if any(world.parts[at].values[numbers[at]][0] is DEAD for at in range(world.n)):
+        return False
+    return all(world.couple(i, numbers[p], numbers[d]).agreed for i, (d, p) in enumerate(world.ends))
+
+
+def rest_of(value: PNode | DNode) -> PNode | DNode:
+    """A node at rest, as it is for a room that it has never heard of."""
+    none: dict[str, Any] = {"script": (), "outcome": (), "released": ()}
+    if isinstance(value, PNode):
+        rooms, _, links, known, sends, free, held, queue, watch, *more = value.rank
+        rank = (rooms, (), links, known, sends, free, held, queue, ((),) * len(watch), *more)
+        return value._replace(rank=rank, slots=(None,) * len(value.slots), **none)
+    rooms, _, *kept = value.rank
+    return value._replace(rank=(rooms, (), *kept), pages=(), aux=(), **none)
+
+
+class OneRoom(Explorer):
+    """The new room's world, which begins where it is told to."""
+
+    first: int
+
+    def initial(self) -> int:
+        """The first of the states of rest."""
+        return self.first
+
+
+class NewRoomSearch(Search):
+    """From these states of rest: a new room, and nothing that could go wrong."""
+
+    def __init__(self, config: Config, starts: Iterable[Rest], *, memory: int = 12_000) -> None:
+        self.config = one_room(config)
+        self.world = OneRoom(self.config)
+        super().__init__("new room", self.config, self.world, memory=memory)
+        self.starts = [self._packed(nodes, k) for nodes in starts for k in range(self.config.rooms)]
+        self.world.first = self.starts[0]
+
+    def _packed(self, nodes: Rest, new: int) -> int:
+        world, state = self.world, 0
+        for at, value in enumerate(nodes):
+            fresh, _ = world.nodes[at].initial(value.life)  # a decode rank remembers whom it has called in which life
+            of_rooms = {name: getattr(fresh, name) for name in OF_ROOMS if hasattr(fresh, name)}
+            of_rooms["script"] = tuple(begun if k == new else GONE for k, begun in enumerate(fresh.script))
+            state |= world.parts[at](value._replace(**of_rooms)) << world.shifts[at]
+        for at in range(world.n, world.last):
+            state |= QUIET << world.shifts[at]
+        nothing = (0,) * len(Budget.__struct_fields__)
+        return state | world.budget(BudgetState(nothing)) << world.shifts[-1]
+
+    def _walk(self, report: Any, begun: float) -> None:
+        for state in self.starts[1:]:
+            self._meet(state, 0)
+        super()._walk(report, begun)
+
+    def _add_violation(self, name: str, text: str, at: int | None, event: Any) -> None:
+        """Only that there is one: the way there begins in another world."""
+        del at, event
+        self.result.violations.append((name, text))
+
+
+class SearchCut(Exception):  # noqa: N818  # it is no error
+    """Not every state that new rooms come to was met; `ended` is how the search for them ended."""
+
+    def __init__(self, ended: str) -> None:
+        super().__init__(ended)
+        self.ended = ended
+
+
+def first_failure(config: Config, found: dict[Rest, int], *, memory: int = 12_000) -> tuple[int, str, str] | None:
+    """The number of a state of rest after which a new room does not succeed, the property, and how it fails.
+
+    Raises SearchCut, or KeyboardInterrupt as anything does that is interrupted.
+    """
+    if not found or not _failure(config, found, memory):
+        return None
+    for nodes, place in found.items():  # by itself, so that it is known which
+        failure = _failure(config, [nodes], memory)
+        if failure is not None:
+            name, text = failure
+            return place, name, f"after this, with a new room: {re.sub('room [0-9]+', 'the new room', text)}"
+    raise AssertionError("what fails together has to fail alone")
+
+
+def _failure(config: Config, starts: Iterable[Rest], memory: int) -> tuple[str, str] | None:
+    result = NewRoomSearch(config, starts, memory=memory).run()
+    if result.violations:
+        name, text = result.violations[0]
+        return name, text
+    if result.ended == "interrupted":
+        raise KeyboardInterrupt
+    if result.ended != "exhausted":
+        raise SearchCut(result.ended)
+    return None

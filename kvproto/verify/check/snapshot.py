@@ -1,0 +1,274 @@
+"""A rank as a value: `freeze` takes everything that can make a difference later, `thaw` puts it back.
+
+Two ranks with equal snapshots behave alike, so steps can be remembered by snapshot.  To make snapshots equal where
+nothing can tell them apart:
+
+* rooms are named by their place in the configuration, links by the peer's rank;
+* deadlines, counts of tries and of silent beats are left out: the checker ends timers itself, and says each time
+  whether tries were left;
+* the watermark that a send has noted is its link's, or it is not;
+* times become three words: asked lately or long ago, a `lease` that holds or is over; of a write that is posted the
+  lease is no matter any more;
+* pages are kept while they are waited with, and not after;
+* grant ids, which are only compared, are named by (room, chunk); no chunk is granted twice in a rank's life, which the
+  checker watches;
+* of a room that has failed only what its tombstone can still say is kept.
+
+A world in which time has numbers keeps other things of each value (`Forms`).
+
+What is left out on purpose: the trace, the counters; and, but for worlds in which links come and go (`keeps_order`),
+the order in which rooms were met.  In that order a rank tells its rooms of a link's coming and going, and they their
+peers; it decides nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.protocol.ring import RingRegion
+from kvproto.protocol.states import PRoom, PSend, PWrite
+from kvproto.protocol.tables.decode_grant import DGrantValue
+from kvproto.protocol.tables.decode_room import DecodeWork as DWork
+from kvproto.protocol.tables.links import DLinkValue, PLinkValue
+from kvproto.protocol.tables.prefill_room import PrefillWork as PWork
+from kvproto.protocol.tables.prefill_send import PSendValue
+from kvproto.protocol.tables.prefill_write import PWriteValue
+from kvproto.rank.base import LinkPeer, Rank
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
+from kvproto.rank.slot_queue import SlotQueue
+from kvproto.rank.space_queue import SpaceQueue
+from kvproto.verify.check.moments import lately
+from kvproto.verify.check.sides import Side
+
+Frozen = tuple[Any, ...]
+FAILED = ("FAILED", "ABORTED")
+
+
+class Names:
+    """Room keys by their place and back; grant ids by (place, chunk)."""
+
+    def __init__(
+        self, keys: tuple[int, ...], first: tuple[int, ...], mine: tuple[int, ...], *, ordered: bool = False
+    ) -> None:  # fmt: skip
+        """`keys` in the order of their places; `first`: by place, the first rank of the other group that has a part in
+        the room; `mine`: places of rooms in which this rank's group has one; `ordered`: rooms are kept in the order in
+        which the rank met them.
+        """
+        self.keys, self.first, self.ordered = keys, first, ordered
+        self.place = {key: k for k, key in enumerate(keys)} | {keys[k]: k for k in mine}
+
+    def peer(self, k: int, member: int) -> int:
+        """This rank of the room's other group, as ranks of that side are counted; its link is the next number."""
+        return self.first[k] + member
+
+    @staticmethod
+    def grant(k: int, chunk: int) -> int:
+        """The id of the chunk's grant."""
+        return 1 + k * 256 + chunk
+
+
+def _room(value: Any) -> Any:
+    work = value.work
+    if value.state.name in FAILED:
+        owned = PWork(cause=work.cause, owned=work.owned) if isinstance(work, PWork) else DWork(cause=work.cause)
+        return replace(value, due=INFINITY, peers=0, work=owned)
+    if work is not None and work.tries:
+        work = replace(work, tries=0)
+    return replace(value, due=INFINITY, work=work)
+
+
+def _send(value: Any) -> Any:
+    lease = 0.0 if not value.lease else 30.0 if value.lease > 0 else -1.0
+    asked, first = lately(value.asked), lately(value.first)
+    pages = value.pages if value.state in (PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT) else b""
+    grant = 1 if value.grant else 0
+    return replace(
+        value, due=INFINITY, tries=0, mark=0, asked=asked, first=first, lease=lease, grant=grant, pages=pages
+    )
+
+
+def _write(value: Any) -> Any:
+    until = 0.0 if value.state is not PWrite.POSTING else 30.0 if value.until > 0 else -1.0
+    return replace(value, until=until)
+
+
+def _link(value: Any) -> Any:
+    return replace(value, due=INFINITY, silent=0)
+
+
+def plain(value: Any) -> Any:
+    """What is kept of one machine's value."""
+    if isinstance(value, PSendValue):
+        return _send(value)
+    if isinstance(value, PWriteValue):
+        return _write(value)
+    if isinstance(value, PLinkValue | DLinkValue):
+        return _link(value)
+    return _grant(value, 1) if isinstance(value, DGrantValue) else _room(value)
+
+
+def _grant(value: Any, name: int) -> Any:
+    return replace(value, due=INFINITY, grant=name if value.grant else 0)
+
+
+class Forms(NamedTuple):
+    """What is kept of each kind of value."""
+
+    room: Callable[[Any], Any]
+    send: Callable[[Any], Any]
+    write: Callable[[Any], Any]
+    link: Callable[[Any], Any]
+    grant: Callable[[Any], Any]
+
+
+#: where time has no numbers
+UNTIMED = Forms(_room, _send, _write, _link, lambda value: _grant(value, 1))
+
+
+def _rooms(rank: Rank, names: Names, forms: Forms) -> tuple[Frozen, Frozen]:
+    place: Callable[[int], int] = names.place.__getitem__
+    met = ((place(key), forms.room(v)) for key, v in rank.rooms.items())
+    rooms = tuple(met) if names.ordered else tuple(sorted(met, key=lambda pair: pair[0]))
+    tombs = tuple(sorted(((place(key), forms.room(v)) for key, v in rank.tombs.items()), key=lambda pair: pair[0]))
+    return rooms, tombs
+
+
+def _links(rank: Rank, peers: int, forms: Forms) -> Frozen:
+    """By the peer's rank; None: there is none."""
+    return tuple(forms.link(rank.links[i + 1]) if i + 1 in rank.links else None for i in range(peers))
+
+
+def _thaw_rooms(rank: Rank, names: Names, rooms: Frozen, tombs: Frozen) -> None:
+    rank.rooms = {names.keys[k]: v for k, v in rooms}
+    rank.tombs = OrderedDict((names.keys[k], v) for k, v in tombs)
+    rank.clear_pending()  # where the rank has stopped, the search may go on from before
+    rank.trace.clear()
+
+
+def freeze_prefill(rank: PrefillRank, names: Names, peers: int, forms: Forms = UNTIMED) -> Frozen:
+    """(rooms, tombs, links, terms, sends, free slots, slots held, queue for slots, waiting for a mark, writes,
+    permits held, queue for them, a link's queue for credits)."""
+    place, keep = names.place, forms.send
+    links = _links(rank, peers, forms)
+    known = tuple((rank.peers[d + 1].terms,) if d + 1 in rank.peers else None for d in range(peers))
+    writes = tuple(sorted((place[key], at, forms.write(v)) for (key, at), v in rank.writes.items()))
+    seen = {d: _mark(rank.links[d + 1]) for d in range(peers) if d + 1 in rank.links}
+
+    def sent(k: int, at: int, v: Any) -> Any:
+        return replace(keep(v), mark=v.mark == seen.get(names.peer(k, at & 0xFFFF), 0))
+
+    sends = tuple(
+        (place[key], tuple((at, sent(place[key], at, v)) for at, v in group.items()))
+        for key, group in sorted(rank.sends.items(), key=lambda item: place[item[0]])
+    )
+    held = tuple(sorted((place[k], c, p, slot) for (k, c, p), slot in rank.slot_of.items()))
+    queue = tuple((place[k], c, p) for k, c, p in rank.slot_queue)
+    heaps = [rank.watch.get(d + 1, ()) for d in range(peers)]
+    watch = tuple(tuple(sorted((r, e, place[k], c, p) for r, e, k, c, p in heap)) for heap in heaps)
+    permits = tuple(sorted((place[k], c, p) for k, c, p in rank.permits))
+    waiting = tuple((place[k], c, p) for k, c, p in rank.permit_queue)
+    free = tuple(sorted(rank.free_slots))
+    queues = tuple(tuple((place[k], c, p) for k, c, p in rank.credit_queues.get(d + 1, ())) for d in range(peers))
+    rooms = _rooms(rank, names, forms)
+    return (*rooms, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues)
+
+
+def _mark(link: Any) -> int:
+    """What a send's timer says of it."""
+    return int(link.mark_round << 48 | link.mark_tail)
+
+
+def _marked(parts: Frozen, links: Frozen) -> dict[int, Any]:
+    """The sends of a room, with the watermark that each has noted: its link's, or an older one; `links` of the room's
+    group."""
+    marks = [_mark(link) if link is not None else 0 for link in links]
+    return {at: replace(v, mark=marks[at & 0xFFFF] if v.mark else -1) for at, v in parts}
+
+
+def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, plan: Any) -> None:
+    """Make `rank` what was frozen; `others`: the decode ranks."""
+    rooms, tombs, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues = frozen
+    keys = names.keys
+    _thaw_rooms(rank, names, rooms, tombs)
+    rank.early = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
+    rank.links = {d + 1: v for d, v in enumerate(links) if v is not None}
+    rank.peers = {
+        d + 1: LinkPeer(others.group(d), others.member(d), plan if peer[0] else None, peer[0])
+        for d, peer in enumerate(known)
+        if peer is not None
+    }
+    rank.link_of = {(peer.group, peer.rank): link for link, peer in rank.peers.items()}
+    rank.writes = {(keys[k], at): v for k, at, v in writes}
+    rank._groups = {}  # noqa: SLF001  # found anew
+    rank.sends = {keys[k]: _marked(parts, links[names.peer(k, 0) :]) for k, parts in sends}
+    rank.free_slots = list(free)
+    rank.slot_of = {(keys[k], c, p): slot for k, c, p, slot in held}
+    rank.slot_queue = SlotQueue((keys[k], c, p) for k, c, p in queue)
+    rank.permits = {(keys[k], c, p) for k, c, p in permits}
+    rank.permit_queue = OrderedDict(((keys[k], c, p), None) for k, c, p in waiting)
+    rank.credits, rank.credit_queues = {}, {}
+    for k, parts in sends:
+        for at, send in parts:
+            if send.state is PSend.AWAIT_GRANT:
+                link = names.peer(k, at & 0xFFFF) + 1
+                rank.credits.setdefault(link, set()).add((keys[k], at >> 16, at & 0xFFFF))
+    for d, asking in enumerate(queues):
+        if asking:
+            rank.credit_queues[d + 1] = OrderedDict(((keys[k], c, p), None) for k, c, p in asking)
+    rank.watch = {d + 1: [(r, e, keys[k], c, p) for r, e, k, c, p in heap] for d, heap in enumerate(watch)}
+
+
+def freeze_decode(rank: DecodeRank, names: Names, peers: int, forms: Forms = UNTIMED) -> Frozen:
+    """(rooms, tombs, links, grants, ring's round and head and whose turn it is, regions, queue for space)."""
+    place, ring = names.place, rank.ring
+    links = _links(rank, peers, forms)
+    grants = tuple(
+        (place[key], tuple((c, forms.grant(v)) for c, v in group.items()))
+        for key, group in sorted(rank.grants.items(), key=lambda item: place[item[0]])
+    )
+    regions = tuple(
+        (*_owner(rank, names, grant), r.round, r.offset, r.end, grant in ring.freed, grant in ring.blocked)
+        for grant, r in ring.live.items()
+    )
+    queue = tuple((place[key], c, size) for (key, c), size in rank.space_queue.items())
+    where = ring.round, ring.head, getattr(ring, "tail", None), rank.space_turns.passed
+    return (*_rooms(rank, names, forms), links, grants, where, regions, queue)
+
+
+def _owner(rank: DecodeRank, names: Names, grant: int) -> tuple[int, int]:
+    key, chunk = rank.chunk_of.get(grant, (-1, -1))
+    return names.place.get(key, -1), chunk
+
+
+def thaw_decode(rank: DecodeRank, names: Names, frozen: Frozen) -> None:
+    """Make `rank` what was frozen; its peers stay as they are."""
+    rooms, tombs, links, grants, (round_, head, tail, passed), regions, queue = frozen
+    keys, ring = names.keys, rank.ring
+    _thaw_rooms(rank, names, rooms, tombs)
+    rank.links = {p + 1: v for p, v in enumerate(links) if v is not None}
+    rank.grants = {
+        keys[k]: {c: replace(v, grant=names.grant(k, c)) if v.grant else v for c, v in group} for k, group in grants
+    }
+    ring.round, ring.head, ring.next_grant, rank.space_turns.passed = round_, head, 1 << 20, passed
+    ring.live, ring.freed, ring.blocked, rank.chunk_of = {}, set(), {}, {}
+    ring.__dict__.pop("tail", None)
+    if tail is not None:
+        ring.__dict__["tail"] = tail  # a mutant remembers more than the ring itself does
+    for at, (k, c, r, offset, end, freed, blocked) in enumerate(regions):
+        grant = names.grant(k, c) if k >= 0 else (1 << 19) + at
+        ring.live[grant] = RingRegion(grant, r, offset, end)
+        if freed:
+            ring.freed.add(grant)
+        if blocked:
+            ring.blocked[grant] = ring.live[grant]
+        if k >= 0:
+            rank.chunk_of[grant] = keys[k], c
+    rank.space_queue = SpaceQueue()
+    for k, c, size in queue:
+        rank.space_queue.put((keys[k], c), size, rank.rooms[keys[k]].tokens)

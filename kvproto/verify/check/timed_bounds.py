@@ -1,0 +1,62 @@
+"""How long things may take in a timed world: sums of timers, by what may go wrong in it.
+
+They rest on `release_times`; what is added is how long it takes to say something again, how long one side of a room
+waits for the other, and how long a peer that is gone is remembered.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvproto.fsm.timer_wheel import QUANTUM
+from kvproto.protocol.timing import Timing
+from kvproto.verify.check.config import Config
+from kvproto.verify.claims import release_times as times
+
+
+class Bounds(NamedTuple):
+    """Seconds from the last fault: until every room is over, until every link is up or forgotten; and for how long a
+    rank that comes back is away at most."""
+
+    rooms: float
+    links: float
+    away: float
+
+
+def said_again(t: Timing) -> float:
+    """What was lost, or came late, is said once more."""
+    return max(t.call.period, t.resend.period, t.patience.period, t.heartbeat.period) + QUANTUM
+
+
+def left_ring(t: Timing) -> float:
+    """Whoever waits its turn for the ring has it, or goes over pages."""
+    return (t.turn.period + QUANTUM) * t.turn.tries
+
+
+def alone(t: Timing) -> float:
+    """A room that one side has opened, and the other side does not, or no more."""
+    return max(t.engine.period, t.bootstrap.period) + QUANTUM
+
+
+def remembered(t: Timing) -> float:
+    """A peer that does not answer, from the moment on at which nothing of it is to be feared any more."""
+    calls = sum(t.welcome_.after(times_) + QUANTUM for times_ in range(t.welcome_.tries + 1))
+    return max(calls, t.forget.period + QUANTUM)
+
+
+def bounds(config: Config) -> Bounds:
+    """Those of this world."""
+    t, budget = config.settings.timing, config.budget
+    again = said_again(t)
+    rooms, links = max(again, left_ring(t)), again
+    if budget.link or budget.crash:
+        rooms = max(rooms, alone(t) + again)
+        links = max(links, times.noticed(t) + again)
+    if budget.crash:
+        rooms = max(rooms, times.bereft(t) + again)
+        links = max(links, times.noticed(t) + times.harmless(t) + remembered(t))
+    if not config.engine:
+        rooms = max(rooms, alone(t) + again)
+    elif not any("aux" in word for word in config.engine):
+        rooms = max(rooms, t.stall.period + QUANTUM)
+    return Bounds(rooms + config.pace, links, times.noticed(t))

@@ -1,0 +1,71 @@
+"""Timed worlds, by name.  The small ones are searched with every change; the others on demand."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.verify.check.config import Budget, Config
+from kvproto.verify.check.group_worlds import GO_ON
+
+TIMED = Config(timed=True, ring=1, chunks=1, engine=("open+schedule+finish+aux",))
+TIMED_SMALL: dict[str, Config] = {
+    "timed-idle": replace(TIMED, rooms=2, chunks=2, about="idle minutes, and two rooms one after the other"),
+    "timed-hello": replace(
+        TIMED, rooms=2, wired=False, budget=Budget(drop=1), about="any one message is lost, the first call among them"
+    ),
+    "timed-drop": replace(TIMED, rooms=2, budget=Budget(drop=1), about="any one message is lost"),
+    "timed-slow": replace(TIMED, budget=Budget(slow=2), about="two things come after the next timers have ended"),
+    "timed-wait": replace(
+        TIMED, rooms=2, ring=1, ahead=0, chunks=3, window=3, budget=Budget(drop=1), about="chunks wait for space"
+    ),
+    "timed-faults": replace(TIMED, rooms=2, budget=Budget(write=1, kernel=1), about="a write and a kernel fail"),
+    "timed-alone": replace(TIMED, engine=(), budget=Budget(drop=1), about="the prefill engine never opens the room"),
+    "timed-stalled": replace(TIMED, engine=("open+schedule",), about="the prefill engine never computes anything"),
+    "timed-pace": replace(
+        TIMED, ring=2, chunks=2, engine=("open+schedule", "produce", "produce", "aux"), pace=200,
+        about="the prefill engine takes longer for a room than `stall`, and never as long for a part of it",
+    ),
+    "timed-fan-in": replace(TIMED, prefills=2, budget=Budget(drop=1), about="two writers, and any one message is lost"),
+    "timed-groups-in": replace(
+        TIMED, prefill_groups=2, rooms=2, budget=Budget(drop=1), about="two prefill groups, and any one message is lost"
+    ),
+    "timed-groups-out": replace(
+        TIMED, decode_groups=2, rooms=2, budget=Budget(drop=1), about="two decode groups, and any one message is lost"
+    ),
+    "timed-fan-out": replace(TIMED, decodes=2, budget=Budget(drop=1), about="two readers, and any one message is lost"),
+}
+TIMED_LARGE: dict[str, Config] = {
+    "timed-drops": replace(TIMED, rooms=2, budget=Budget(drop=2), about="any two messages are lost"),
+    "timed-duplicate": replace(
+        TIMED, rooms=2, budget=Budget(duplicate=1, slow=1), about="a message comes twice, something is slow"
+    ),
+    "timed-unordered": replace(
+        TIMED, net="unordered", budget=Budget(duplicate=1, slow=1, drop=1), about="and messages overtake each other"
+    ),
+    "timed-pages": replace(
+        TIMED, rooms=2, route="pages", budget=Budget(drop=1, slow=1), about="nothing is staged; one lost, one slow"
+    ),
+    "timed-abort": replace(
+        TIMED, rooms=2, budget=Budget(abort=1, drop=1), about="an engine gives up, a message is lost"
+    ),
+    "timed-forgotten": replace(
+        TIMED, prefills=2, heads=1, rooms=2, tombstones=1, engine=("open", "schedule+finish+aux"), pace=90,
+        about="a rank that has nothing to write forgets a room that is still asked after",
+    ),
+    "timed-link": replace(TIMED, rooms=2, budget=Budget(link=1), about="a link is lost, and a new room succeeds"),
+    "timed-groups-in-link": replace(
+        TIMED, prefill_groups=2, rooms=2, budget=Budget(link=1), must=GO_ON,
+        about="a prefill group's link is lost, and the other's room, opened at any moment, succeeds",
+    ),
+    "timed-groups-out-link": replace(
+        TIMED, decode_groups=2, rooms=2, budget=Budget(link=1), must=GO_ON,
+        about="a decode group's link is lost, and the other's room, opened at any moment, succeeds",
+    ),
+    "timed-link-drop": replace(TIMED, budget=Budget(link=1, drop=1), about="a link is lost, and a message"),
+    "timed-death": replace(TIMED, restart=False, budget=Budget(crash=1), about="a rank dies for good"),
+    "timed-return": replace(TIMED, rooms=2, budget=Budget(crash=1), about="a rank dies and comes back"),
+    "timed-stale": replace(
+        TIMED, net="unordered", budget=Budget(crash=1, slow=1),
+        about="it comes back, and what was said before it is slow",
+    ),
+}

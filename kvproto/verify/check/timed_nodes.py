@@ -1,0 +1,137 @@
+"""Nodes in which time has numbers: the same ranks, engines, kernels and memory, and all that a clock decides.
+
+What is kept of a rank is all of it: when timers end, how often they did, since when nothing was heard, how long a lease
+holds.  All times are seconds from now, so two moments at which the same is to come are one value, however much time
+lies between them; that makes an idle minute, or an hour, a circle of a few states.
+
+`("pass", seconds)` is the input that moves the clock: to a moment at which a timer of some rank is due, never beyond
+one.  The rank's own `tick` ends what is due.  Everything else happens now.
+
+Two clamps keep values few: a lease that is over is over, and what was asked for longer ago than any lease lasts was
+asked for long ago.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.protocol.messages import Message
+from kvproto.verify.check.moments import dated, since
+from kvproto.verify.check.node import GONE, NOW, Input, Node, RankOutput, Unrest, judge
+from kvproto.verify.check.nodes_decode import DecodeNode
+from kvproto.verify.check.nodes_prefill import PrefillNode
+from kvproto.verify.check.prefill_local_steps import PNode
+from kvproto.verify.check.snapshot import FAILED, UNTIMED, Forms, Frozen, freeze_decode, freeze_prefill
+
+#: timers of one rank that may end at one moment
+TOGETHER = 64
+#: of a frozen rank: what comes after what an untimed one has (who was heard, when the next timer ends)
+HEARD, DUE = -2, -1
+
+
+def forms(now: float) -> Forms:
+    """What is kept of values at this moment, which is the beginning of time for whoever looks at them later."""
+
+    def ahead(due: float) -> float:
+        return due - now
+
+    def over(until: float) -> float:
+        return until - now if until > now else -1.0 if until else 0.0
+
+    def room(value: Any) -> Any:
+        return UNTIMED.room(value) if value.state.name in FAILED else replace(value, due=ahead(value.due))
+
+    def send(value: Any) -> Any:
+        kept = UNTIMED.send(value)
+        due, lease = ahead(value.due), over(value.lease)
+        asked = {"asked": since(value.asked - now), "first": since(value.first - now)}
+        return replace(kept, due=due, tries=value.tries, mark=value.mark, lease=lease, **asked)
+
+    def write(value: Any) -> Any:
+        return replace(value, until=over(UNTIMED.write(value).until and value.until))
+
+    def link(value: Any) -> Any:
+        return replace(value, due=ahead(value.due))
+
+    return Forms(room, send, write, link, UNTIMED.grant)
+
+
+class TimedNode(Node):
+    """What both kinds share, before the node of either kind; `now`: how far the clock has moved in this step."""
+
+    now: float = NOW
+    rank: Any
+    interpreter: Any
+
+    def extended(self, frozen: Frozen) -> Frozen:
+        """With who was heard, and when the next timer ends."""
+        values = [value for store in self.rank.stores.values() for _, value in store.items()]
+        due = min((value.due for value in values), default=INFINITY) - self.now
+        return (*frozen, tuple(sorted(self.rank._heard_by)), due)  # noqa: SLF001  # as all of a rank
+
+    def restore(self, frozen: Frozen) -> None:
+        """What an untimed rank does not have; its other values are back already."""
+        self.rank._heard_by = set(frozen[HEARD])  # noqa: SLF001
+        for store in self.rank.stores.values():
+            if store.table.timers:
+                store.rearm()
+
+    def dated(self, body: Message) -> Message:
+        """The message, which says how long ago something was asked."""
+        return dated(body, lambda at: since(at - self.now))
+
+    def pass_time(self, seconds: float) -> None:
+        """The clock moves to this moment, and what is due ends."""
+        self.now = seconds
+        for _ in range(TOGETHER):
+            if self.rank.next_deadline > seconds:
+                return
+            self.interpreter.tick(seconds)
+        judge("L4", holds=False, text=f"more than {TOGETHER} times a timer of one rank ends at one moment")
+
+    def thaw_rank(self, frozen: Frozen) -> None:
+        """Make the rank what was frozen; now is zero."""
+        self.now = NOW
+        cast("Any", super()).thaw_rank(frozen[:HEARD])
+        self.restore(frozen)
+
+    def drive(self, what: Input) -> None:
+        """Time passes, or what happens without."""
+        if what[0] == "pass":
+            self.pass_time(what[1])
+        else:
+            cast("Any", super()).drive(what)
+
+    def settled(self, v: Any) -> Unrest:
+        """Of rooms that the engine has opened, or has lost."""
+        unrest: Unrest = cast("Any", super()).settled(self.begun(v))
+        return unrest
+
+    @staticmethod
+    def begun(value: Any) -> Any:
+        """The value as if the engine knew nothing of the rooms that it has not opened yet."""
+        return value._replace(script=tuple(at or GONE for at in value.script), rank=value.rank[:HEARD])
+
+
+class TimedPrefillNode(TimedNode, PrefillNode):
+    """A prefill rank with its clock."""
+
+    def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[PNode, list[RankOutput]]:
+        """As without a clock; no timer runs."""
+        value, outs = super().initial(life, script)
+        return value._replace(rank=(*value.rank, (), INFINITY)), outs
+
+    def freeze_rank(self) -> Frozen:
+        """The rank as a value, with its times."""
+        return self.extended(freeze_prefill(self.rank, self.names, self.others.everyone, forms(self.now)))
+
+
+class TimedDecodeNode(TimedNode, DecodeNode):
+    """A decode rank with its clock."""
+
+    def freeze_rank(self) -> Frozen:
+        """The rank as a value, with its times."""
+        return self.extended(freeze_decode(self.rank, self.names, self.others.everyone, forms(self.now)))

@@ -1,0 +1,302 @@
+"""What is always so of a decode rank's grant.
+
+The witness knows two things that the value alone does not tell: the group of writers that the two sides agreed on, and
+which region of the ring is given out to this chunk and not given back; and whether the room has failed.  All that a writer is ever told, and all that is
+scattered or freed, is measured against it.
+"""
+
+from __future__ import annotations
+
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import ChunkAck
+from kvproto.protocol.states import DGrant as S
+from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
+from kvproto.verify.framework.claims import Claims, Ghost, Step, among, apart, in_order, within
+
+
+class Seen(Ghost, frozen=True):
+    """`agreed`: the chunk's writers (set); `region`: what it has of the ring (0: nothing); `queues`: it queues for it;
+    `stopped`: the room has failed."""
+
+    agreed: int = 0
+    region: int = 0
+    queues: bool = False
+    stopped: bool = False
+
+
+grant_claims: Claims[DGrantValue] = Claims(decode_grant, Seen)
+holds, assumes, promises = grant_claims.holds, grant_claims.assumes, grant_claims.promises
+V = DGrantValue
+BEGUN = (S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED)
+OPEN = (S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES)
+
+
+@grant_claims.ghosts
+def follow(step: Step) -> Seen:
+    """Regions come with `SpaceReserved` and go with `FreeSpace`."""
+    seen, event = step.seen, step.event
+    agreed, region, queues = seen.agreed, seen.region, seen.queues
+    if step.before.state is S.NEW and isinstance(event, ev.StagingRequested | ev.PagesRequested):
+        agreed = event.writers
+    if isinstance(event, ev.SpaceReserved):
+        region, queues = event.grant, False
+    if isinstance(event, ev.SpaceDenied) or step.all_of(do.CancelSpace):
+        queues = False
+    if step.all_of(do.ReserveSpace):
+        queues = True
+    if step.all_of(do.FreeSpace):
+        region = 0
+    return Seen(agreed, region, queues, seen.stopped or isinstance(event, ev.RoomStopped))
+
+
+# --------------------------------------------------------------------------------------- the invariant
+@holds(*BEGUN)
+def writers_are_those_agreed_on(v: V, g: Seen) -> bool:
+    """Its writers are those of the plan, and there are some."""
+    return v.writers == g.agreed and bool(g.agreed)
+
+
+@holds(*BEGUN)
+def nobody_else_is_in_it(v: V, g: Seen) -> bool:
+    """Who asked, arrived or goes by pages is one of the writers."""
+    return within(v.asked, g.agreed) and within(v.arrived, g.agreed) and within(v.by_pages, g.agreed)
+
+
+@holds(S.AWAIT_SPACE)
+def waits_without_region(v: V, g: Seen) -> bool:
+    """It queues and has no region; only parts by pages are in place, and somebody has not given the region up."""
+    return g.queues and not v.grant and within(v.arrived, v.by_pages) and v.by_pages != v.writers
+
+
+@holds(S.AWAIT_WRITERS)
+def waits_for_a_writer(v: V, g: Seen) -> bool:
+    """Some writer has not asked, and some has; nothing but parts by pages is in place, by writers that asked for them."""
+    some = v.asked > 0 and v.asked != v.writers
+    return some and not v.grant and within(v.arrived, v.by_pages) and within(v.by_pages, v.asked)
+
+
+@holds(S.AWAIT_SPACE, S.FILLING, S.SCATTERING, S.QUARANTINED)
+def all_have_asked(v: V, g: Seen) -> bool:
+    """It queues for a region, or has one, because every writer has asked: the KV of all was computed."""
+    return v.asked == v.writers
+
+
+@holds(S.FILLING, S.SCATTERING, S.QUARANTINED)
+def has_its_region(v: V, g: Seen) -> bool:
+    """The region that it names is its own, and somebody has not given it up."""
+    return v.grant > 0 and v.grant == g.region and v.by_pages != v.writers
+
+
+@holds(S.FILLING_PAGES)
+def the_rest_goes_by_pages(v: V, g: Seen) -> bool:
+    """Every writer whose part is not in place goes by pages."""
+    return within(v.writers & ~v.arrived, v.by_pages)
+
+
+@holds(S.FILLING)
+def somebody_stages(v: V, g: Seen) -> bool:
+    """Some writer has not given the region up, and its part is not in place."""
+    return bool(v.writers & ~v.by_pages & ~v.arrived)
+
+
+@holds(S.SCATTERING)
+def knows_that_its_room_has_failed(v: V, g: Seen) -> bool:
+    """It knows whether the room has failed."""
+    return v.over == g.stopped
+
+
+@holds(*OPEN)
+def its_room_is_at_work(v: V, g: Seen) -> bool:
+    """The room has not failed."""
+    return not v.over and not g.stopped
+
+
+@holds(S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING_PAGES, S.FREED)
+def has_no_region(v: V, g: Seen) -> bool:
+    """It has nothing of the ring."""
+    return not g.region
+
+
+@holds(S.AWAIT_WRITERS, S.FILLING, S.FILLING_PAGES, S.SCATTERING, S.QUARANTINED, S.FREED)
+def does_not_queue(v: V, g: Seen) -> bool:
+    """It queues for nothing."""
+    return not g.queues
+
+
+@holds(*OPEN)
+def somebody_is_awaited(v: V, g: Seen) -> bool:
+    """Some writer's part is not in place."""
+    return v.arrived != v.writers
+
+
+@holds(S.SCATTERING)
+def every_staged_part_is_there(v: V, g: Seen) -> bool:
+    """The part of every writer that stages is in place."""
+    return within(v.writers & ~v.by_pages, v.arrived)
+
+
+# -------------------------------------------------------------------------------------- the assumptions
+@assumes(ev.StagingRequested, ev.PagesRequested, paid="rank: `region_asked`, `pages_asked` and `open_grant` put the terms' in")
+def writers_of_the_plan(v: V, e: ev.StagingRequested | ev.PagesRequested, g: Seen) -> bool:
+    """The event names the writers of the plan, which are some."""
+    return bool(e.writers) and (v.state == S.NEW or e.writers == g.agreed)
+
+
+@assumes(ev.StagingRequested, ev.PagesRequested, paid="decode_room: `of_plan`")
+def the_first_is_a_writer(v: V, e: ev.StagingRequested | ev.PagesRequested, g: Seen) -> bool:
+    """Who opens a grant is one of its writers."""
+    return v.state != S.NEW or among(e.peer, e.writers)
+
+
+@assumes(ev.SpaceReserved, ev.SpaceDenied, ev.SpaceQueued, paid="rank: only what queues is served")
+def serves_who_queues(v: V, e: ev.GrantEvent, g: Seen) -> bool:
+    """The ring answers those that queue."""
+    return g.queues
+
+
+@assumes(ev.SpaceReserved, paid="ring: ids count from 1")
+def regions_count_from_one(v: V, e: ev.SpaceReserved, g: Seen) -> bool:
+    """A region has a number above 0."""
+    return e.grant > 0
+
+
+# ---------------------------------------------------------------------------------------- the promises
+@promises("S1", do.SendGrant)
+def told_only_to_its_writers(step: Step, effect: do.SendGrant) -> bool:
+    """A region is told while it is held, as it is, and only to writers that have not given it up."""
+    after = step.after
+    return (
+        effect.grant == step.then.region and effect.grant > 0 and effect.offset == after.offset
+        and effect.end == after.end and within(effect.peers, step.seen.agreed) and apart(effect.peers, after.by_pages)
+    )  # fmt: skip
+
+
+@promises("S2", do.SendPages)
+def pages_only_for_parts_to_come(step: Step, effect: do.SendPages) -> bool:
+    """Pages are named to a writer whose part is not in place, and that has given the region up."""
+    return not among(effect.peer, step.before.arrived) and among(effect.peer, step.after.by_pages)
+
+
+@promises("S3", do.ScatterChunk)
+def scatters_what_all_have_written(step: Step, effect: do.ScatterChunk) -> bool:
+    """A scatter begins when every distinct staged part is in place, reads its own region, and all of those parts."""
+    after, agreed = step.after, step.then.agreed
+    return (
+        within(effect.writers, after.arrived) and effect.writers == agreed & ~after.by_pages and bool(effect.writers)
+        and effect.offset == after.offset and step.then.region == after.grant and after.grant > 0
+    )  # fmt: skip
+
+
+@promises("S9", do.ReserveSpace)
+def reserves_when_all_have_asked(step: Step, effect: do.ReserveSpace) -> bool:
+    """A region is asked of the ring when every writer has asked, so that it waits for no forward; and for who stages."""
+    return step.after.asked == step.then.agreed and step.after.by_pages != step.then.agreed
+
+
+@promises("L2", do.SendQueued)
+def says_for_what_it_waits(step: Step, effect: do.SendQueued) -> bool:
+    """Who asks hears whether the chunk waits for other writers, or in the ring's queue."""
+    return effect.early == (step.after.state is S.AWAIT_WRITERS)
+
+
+@promises("S3", do.Send)
+def confirms_what_came_as_agreed(step: Step, effect: do.Send) -> bool:
+    """A writer's part is confirmed when it is in place, and to nobody else."""
+    if not isinstance(effect.body, ChunkAck):
+        return True
+    peer = step.event.peer
+    return effect.peers == 1 << peer and (among(peer, step.after.arrived) or not among(peer, step.seen.agreed))
+
+
+@promises("S4", do.FreeSpace)
+def freed_when_nobody_writes(step: Step, effect: do.FreeSpace) -> bool:
+    """A region is freed once, by who has it: it is scattered, or all have given it up, or the room has drained."""
+    scattered = step.before.state is S.SCATTERING and isinstance(step.event, ev.Scattered | ev.ScatterFailed)
+    drained = step.before.state is S.QUARANTINED and isinstance(step.event, ev.RoomDrained)
+    over = scattered or drained or step.after.by_pages == step.seen.agreed
+    return over and effect.grant == step.seen.region and effect.grant > 0
+
+
+@promises("S4", do.SendGrant, do.SendPages)
+def answers_say_what_they_answer(step: Step, effect: do.SendGrant | do.SendPages) -> bool:
+    """An answer says when its own request was made; what comes of the queue says so, and goes to those that asked."""
+    if isinstance(effect, do.SendGrant) and effect.queued:
+        return isinstance(step.event, ev.SpaceReserved) and within(effect.peers, step.before.asked)
+    mine = effect.peer == step.event.peer if isinstance(effect, do.SendPages) else effect.peers == 1 << step.event.peer
+    return mine and effect.asked == step.event.asked
+
+
+@promises("S5", ev.ChunkLanded)
+def landed_when_all_is_in_place(step: Step, effect: ev.ChunkLanded) -> bool:
+    """A chunk is told to have landed when every writer's part is, and what was staged is scattered."""
+    scattered = step.before.state is S.SCATTERING and isinstance(step.event, ev.Scattered)
+    return step.after.arrived == step.seen.agreed and (step.before.state is S.FILLING_PAGES or scattered)
+
+
+@promises("S2", ev.GrantClosed)
+def closes_when_its_room_has_failed(step: Step, effect: ev.GrantClosed) -> bool:
+    """A grant closes when its room has failed, which it knew or was told first; so no chunk of it is granted again."""
+    fails = bool(step.all_of(ev.RoomFailed)) and in_order(step, ev.RoomFailed, ev.GrantClosed)
+    return fails or bool(step.then.stopped) or isinstance(step.event, ev.RoomDrained)
+
+
+@promises("S6")
+def tells_its_end_once(step: Step) -> bool:
+    """With its end, and only then, the room is told one thing: the chunk has landed, or the grant has closed."""
+    told = len(step.all_of(ev.ChunkLanded)) + len(step.all_of(ev.GrantClosed))
+    return told == (1 if step.after.state is S.FREED else 0)
+
+
+@promises("S4", on=(ev.StagingRequested, ev.PagesRequested))
+def remembers_who_asked(step: Step) -> bool:
+    """Who has asked, and was told where to write or that it queues, is remembered as one that may write."""
+    before, after, peer = step.before, step.after, step.event.peer
+    if before.state is S.NEW:
+        return after.state is S.NEW or after.asked == 1 << peer
+    told = step.all_of(do.SendGrant) + step.all_of(do.SendQueued) + step.all_of(do.SendPages)
+    return not told or among(peer, after.asked)
+
+
+@promises("S1", on=(ev.SpaceReserved,))
+def has_the_region_that_it_was_given(step: Step) -> bool:
+    """The region is the one that the ring gave."""
+    after, e = step.after, step.event
+    return after.grant == e.grant and after.offset == e.offset and after.round == e.round and after.end == e.end
+
+
+@promises("S3", on=(ev.PartArrived,))
+def counts_what_came_as_agreed(step: Step) -> bool:
+    """A part counts when it comes from a writer, by the way that was agreed with it; if it does, and no other."""
+    before, after, e = step.before, step.after, step.event
+    if before.state not in (*OPEN, S.SCATTERING):
+        return after.arrived == before.arrived
+    by_pages = among(e.peer, before.by_pages)
+    way = e.grant == (0 if by_pages else before.grant) and (by_pages or before.grant > 0)
+    counts = among(e.peer, before.arrived) or (among(e.peer, step.seen.agreed) and way)
+    return after.arrived == (before.arrived | 1 << e.peer if counts else before.arrived)
+
+
+@promises("L1", on=(ev.StagingRequested, ev.SpaceQueued, ev.SpaceUsable))
+def answers_who_waits(step: Step) -> bool:
+    """Who asks is told that it queues, or that it has given the ring up; who queues hears so, and who may wait for the
+    watermark hears of that.
+    """
+    before, peers = step.before, [each.peers for each in step.all_of(do.SendQueued)]
+    if isinstance(step.event, ev.SpaceUsable):
+        waiting = before.asked & ~before.by_pages & ~before.arrived
+        told = [each.peers for each in step.all_of(do.SendWatermark)]
+        return before.state is not S.FILLING or told == [waiting]
+    if isinstance(step.event, ev.SpaceQueued):
+        return before.state is not S.AWAIT_SPACE or peers == [before.asked]
+    if step.after.state not in (S.AWAIT_WRITERS, S.AWAIT_SPACE):
+        return True
+    peer, reserves = step.event.peer, bool(step.all_of(do.ReserveSpace))
+    queues = among(peer, step.then.agreed) and not among(peer, before.by_pages) and not reserves
+    return peers == [1 << peer] if queues else not peers
+
+
+@promises("L5", do.FreeSpace)
+def frees_before_it_tells(step: Step, effect: do.FreeSpace) -> bool:
+    """A region is the ring's again before anybody hears of it: who comes next finds it."""
+    return step.effects[0] == effect

@@ -1,0 +1,252 @@
+"""What is always so of a decode rank's end of a link.
+
+The witness knows whether a write of a link that was lost may still land, and how many calls have gone out since.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import DLink as S
+from kvproto.protocol.tables.links import DLinkValue, decode_link
+from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order
+
+
+class Seen(Ghost, frozen=True):
+    """`old`: a write of a link that was lost may still land; `calls`: timers that have ended since it was."""
+
+    old: bool = False
+    calls: int = 0
+
+
+link_claims: Claims[DLinkValue] = Claims(decode_link, Seen)
+holds, promises = link_claims.holds, link_claims.promises
+V = DLinkValue
+CALLED = (S.AWAIT_WELCOME, S.AWAIT_RETURN)
+
+
+@link_claims.ghosts
+def follow(step: Step) -> Seen:
+    """A link that was up may have been written to; what was is over when the peer returns, or after lease and write."""
+    seen: Seen = step.seen
+    if step.before.state is S.UP and step.after.state is S.AWAIT_RETURN:
+        return Seen(old=True, calls=0)
+    if step.before.state is S.AWAIT_RETURN and isinstance(step.event, ev.TimerFired):
+        seen = replace(seen, calls=seen.calls + 1)
+    if isinstance(step.event, ev.WelcomeReceived) and step.event.session == step.before.session:
+        seen = replace(seen, old=False)
+    if step.before.state is S.AWAIT_RETURN and step.after.state is S.AWAIT_WELCOME:
+        seen = replace(seen, old=False)
+    return seen
+
+
+# ---------------------------------------------------------------------------- the decode rank's invariant
+@holds(S.NEW, S.AWAIT_WELCOME, S.REFUSED)
+def nothing_old_is_left(v: V, g: Seen) -> bool:
+    """No write of an earlier link can land."""
+    return not g.old
+
+
+@holds(S.AWAIT_RETURN)
+def counts_its_calls(v: V, g: Seen) -> bool:
+    """Writes of the lost link may land, and it has called as often as it counts, at least."""
+    return g.old and v.silent <= g.calls and g.calls >= 0
+
+
+@promises("S4", do.RaisePeerQuiet)
+def quiet_by_return_or_time(step: Step, effect: do.RaisePeerQuiet) -> bool:
+    """That nothing of a lost link can land is told when its peer has answered this call, or after so many calls as make up
+    the lease and the longest write."""
+    event = step.event
+    if isinstance(event, ev.TimerFired):
+        return step.seen.calls >= event.tries
+    return event.session == step.before.session
+
+
+@promises("S4", ev.PeerQuiet)
+def quiet_if_nothing_is_old(step: Step, effect: ev.PeerQuiet) -> bool:
+    """A room is told that a prefill rank is quiet if nothing of the link is left, or it was told nothing of the room."""
+    return not step.seen.old or not step.event.doubt
+
+
+@promises("S4", do.RaisePeerQuiet, ev.PeerQuiet)
+def quiet_while_it_is_down(step: Step, effect: object) -> bool:
+    """It is told while the link is down: what was said by it is not heard any more."""
+    return step.before.state is not S.UP
+
+
+@promises("L1", on=(ev.QuietAsked,))
+def says_that_it_was_told_nothing(step: Step) -> bool:
+    """While writes of a lost link may land, a room of which its peer was told nothing need not wait for them."""
+    told = len(step.all_of(ev.PeerQuiet))
+    return step.before.state is not S.AWAIT_RETURN or told == (0 if step.event.doubt else 1)
+
+
+@promises("S9")
+def counts_its_sessions(step: Step) -> bool:
+    """Each call after a loss is of the next session."""
+    lost = step.before.state is S.UP and step.after.state is S.AWAIT_RETURN
+    return not lost or step.after.session == step.before.session + 1
+
+
+@promises("S6")
+def up_by_its_own_call(step: Step) -> bool:
+    """A link comes up by the answer to its latest call, from a rank that fits, and has that answer's epoch."""
+    if step.before.state is S.UP or step.after.state is not S.UP:
+        return True
+    event = step.event
+    return event.session == step.before.session and step.after.epoch == event.epoch and not event.fault
+
+
+@promises("S9")
+def is_reset_by_its_own_epoch(step: Step) -> bool:
+    """A link is lost by a reset only if that is about its epoch."""
+    stays = not isinstance(step.event, ev.ResetReceived) or step.after.state is step.before.state
+    return stays or step.event.epoch == step.before.epoch
+
+
+@promises("L1")
+def begins_with_all_its_calls(step: Step) -> bool:
+    """Beats and calls without an answer are counted from the beginning of what they are counted for."""
+    before, after = step.before.state, step.after
+    return after.state is before or after.silent == 0 or after.state in (S.REFUSED, S.FORGOTTEN)
+
+
+@promises("S12", do.Dial)
+def dials_where_it_is_told(step: Step, effect: do.Dial) -> bool:
+    """A call goes to the address that the engine has named; the engine wants it, and nothing is held against it."""
+    after = step.after
+    return effect.address == step.event.address and after.address == effect.address and not after.leaving and not after.why
+
+
+@promises("L1", on=(ev.TimerFired,))
+def counts_its_words(step: Step) -> bool:
+    """Each beat, and each call, is counted from the last one that something was heard before."""
+    again = step.after.state is step.before.state and step.before.state in (S.UP, *CALLED)
+    return not again or step.after.silent == (1 if step.event.heard else step.before.silent + 1)
+
+
+@promises("S9")
+def is_left_when_it_is_let_go(step: Step) -> bool:
+    """A link that the engine has let go of is one that is left, until it asks for it again."""
+    after, event = step.after, step.event
+    if after.state in (S.FORGOTTEN, S.REFUSED, S.NEW):
+        return True
+    if isinstance(event, ev.DisconnectAsked | ev.CallAsked):
+        return bool(after.leaving) == isinstance(event, ev.DisconnectAsked)
+    return bool(after.leaving) == bool(step.before.leaving)
+
+
+@promises("S12", on=(ev.DialFailed, ev.RefusalReceived, ev.WelcomeReceived))
+def says_why_it_is_refused(step: Step) -> bool:
+    """Why a link is refused, or cannot be called, is what was last said of it."""
+    before, after, event = step.before.state, step.after, step.event
+    if isinstance(event, ev.DialFailed) and before in (S.AWAIT_WELCOME, S.AWAIT_RETURN):
+        return after.why == event.why
+    if isinstance(event, ev.RefusalReceived) and step.all_of(do.RaiseLinkDown):
+        return after.why == event.why
+    return not isinstance(event, ev.WelcomeReceived) or after.state is before or after.state is S.UP or after.why == event.fault
+
+
+@promises("L1", do.SayHello, do.Transmit)
+def says_it_while_there_is_a_line(step: Step, effect: object) -> bool:
+    """A call goes out when its address was dialled, the last word before the line is forgotten."""
+    return in_order(step, do.Dial, do.SayHello) and in_order(step, do.Transmit, do.ForgetLink)
+
+
+@promises("S4", do.RaisePeerQuiet)
+def quiet_before_anything_new(step: Step, effect: do.RaisePeerQuiet) -> bool:
+    """What is over of the old link is told before the new one comes up, or is refused."""
+    return in_order(step, do.RaisePeerQuiet, do.RaiseLinkUp) and in_order(step, do.RaisePeerQuiet, do.RaiseLinkDown)
+
+
+# -------------------------------------------------------------------------------- where each word leads
+@link_claims.waits("L1")
+def waits_for(v: V, g: Seen) -> str:
+    """While writes of a lost link may land it calls for as long as they may, else until it is forgotten; a link that is up
+    waits for the next beat.
+    """
+    if v.state is S.UP:
+        return "heartbeat"
+    if g.old:
+        return "return"
+    return "welcome" if v.state is S.AWAIT_WELCOME else "forget"
+
+
+@promises("L1")
+def tells_its_rooms(step: Step) -> bool:
+    """With the step that loses a link its rooms hear of it, and the next call goes out; with the one that brings it up they
+    hear of that.
+    """
+    up, down = step.all_of(do.RaiseLinkUp), step.all_of(do.RaiseLinkDown)
+    before, after = step.before.state, step.after.state
+    if before is S.UP and after is S.AWAIT_RETURN:
+        return len(down) == 1 and len(step.all_of(do.SayHello)) == 1
+    return len(up) == (1 if after is S.UP and before is not S.UP else 0)
+
+
+@promises("S9", on=(ev.OpenAsked, ev.QuietAsked, ev.DialFailed, ev.HeartbeatReceived))
+def is_not_moved_by_what_is_asked(step: Step) -> bool:
+    """What rooms ask of a link, beats, and an address that cannot be called move no link."""
+    return step.after.state is step.before.state
+
+
+@promises("S9", on=(ev.WelcomeReceived, ev.RefusalReceived))
+def is_moved_by_its_answer(step: Step) -> bool:
+    """Only the answer to its latest call moves a link: up, if the two fit, and else to its refusal; but while writes of a
+    lost link may land, a refusal only says why, once.
+    """
+    before, e, then, told = step.before, step.event, step.before.state, False
+    if then in CALLED and e.session == before.session:
+        if isinstance(e, ev.WelcomeReceived):
+            then, told = (S.REFUSED, True) if e.fault else (S.UP, False)
+        else:
+            told = then is S.AWAIT_WELCOME or e.why != before.why
+            then = S.REFUSED if then is S.AWAIT_WELCOME else then
+    return step.after.state is then and len(step.all_of(do.RaiseLinkDown)) == (1 if told else 0)
+
+
+@promises("L1", on=(ev.CallAsked, ev.DisconnectAsked, ev.QueueOverflowed))
+def goes_where_its_engine_wants(step: Step) -> bool:
+    """Who is to be called is called where the engine says, anew if the terms are; one that was refused can be let go of at
+    once; a link that is up is lost with its queue.
+    """
+    before, e, then = step.before, step.event, step.before.state
+    if isinstance(e, ev.CallAsked):
+        if step.after.address != e.address:
+            return False
+        if then in (S.NEW, S.REFUSED):
+            then = S.AWAIT_WELCOME
+        elif then is S.UP and (e.anew or e.address != before.address):
+            then = S.AWAIT_RETURN
+    elif isinstance(e, ev.DisconnectAsked):
+        then = S.FORGOTTEN if then is S.REFUSED else then
+    else:
+        then = S.AWAIT_RETURN if then is S.UP else then
+    return step.after.state is then
+
+
+@promises("L1", on=(ev.TimerFired,))
+def moves_in_time(step: Step) -> bool:
+    """A link that no room needs is forgotten when its engine has let go of it, or nobody has answered for long; a peer that
+    is not heard is lost; one that does not return can do no harm after so many calls.
+    """
+    before, e, then = step.before, step.event, step.before.state
+    if then is S.REFUSED:
+        then = S.FORGOTTEN
+    elif then is S.AWAIT_RETURN:
+        then = S.AWAIT_RETURN if before.silent < e.tries else S.AWAIT_WELCOME
+    elif not e.busy and (before.leaving or (then is S.AWAIT_WELCOME and before.silent >= e.tries)):
+        then = S.FORGOTTEN
+    elif then is S.UP:
+        then = S.UP if e.heard or before.silent < e.tries else S.AWAIT_RETURN
+    return step.after.state is then
+
+
+@promises("S6", on=(ev.OpenAsked,))
+def tells_a_room_that_there_is_none(step: Step) -> bool:
+    """A room that asks is told that there will be no link, if none is called or its engine has let go of it."""
+    gone = step.before.leaving or step.before.state in (S.NEW, S.REFUSED)
+    return len(step.all_of(ev.LinkWentDown)) == (1 if gone else 0)

@@ -1,0 +1,511 @@
+"""What is always so of a decode rank's room.
+
+The witness knows which chunks were ever granted, have a grant, have landed, whether the aux row has, who of the prefill
+ranks may still write, and what the engine was told.  Success is all of it (S5), once (S6); pages are given back when
+nobody may write (S4).
+
+`live` counts the chunks that are `granted`: both are changed by the same two events, by one (`a_count_is_of_its_set`).
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.layout.sharding import chunks
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import Abort, Announce, ChunkAck, Open
+from kvproto.protocol.states import Cause
+from kvproto.protocol.states import DRoom as S
+from kvproto.protocol.tables.decode_room import IDLE, DecodeWork, DRoomValue, decode_room
+from kvproto.verify.framework.claims import Claims, Ghost, Step, among, apart, begun_anew, in_order, timed_anew, within
+
+
+class Seen(Ghost, frozen=True):
+    """`ever`: chunks that were granted, `granted`: that are, `landed` (sets); `may_write`: prefill ranks (set); `live`: how
+    many are granted."""
+
+    ever: int = 0
+    granted: int = 0
+    landed: int = 0
+    live: int = 0
+    row: bool = False
+    may_write: int = 0
+    over: bool = False
+
+
+room_claims: Claims[DRoomValue] = Claims(decode_room, Seen)
+holds, assumes, promises = room_claims.holds, room_claims.assumes, room_claims.promises
+V = DRoomValue
+LIVE = (S.AWAIT_PEERS, S.OPEN)
+BEGUN = (S.ANNOUNCED, *LIVE)
+LOST = (S.DRAINING, S.SETTLING, S.FAILED, S.ABORTED)
+ENDS = (S.DONE, S.FAILED, S.ABORTED)
+FAILING = (ev.EngineAborted, ev.RoomFailed, ev.LinkWentDown)
+
+
+@room_claims.ghosts
+def follow(step: Step) -> Seen:
+    """Grants begin with a request and end by a landing or a closing; a rank that has drained writes no more."""
+    seen: Seen = step.seen
+    event, opened = step.event, step.all_of(ev.StagingRequested) + step.all_of(ev.PagesRequested)
+    if step.before.state in (S.UNKNOWN, S.ANNOUNCED) and step.after.state in BEGUN:
+        seen = replace(seen, may_write=step.after.terms.everyone)
+    for each in opened:
+        one = 1 << each.chunk
+        seen = replace(seen, ever=seen.ever | one, granted=seen.granted | one, live=seen.live + 1)
+    if isinstance(event, ev.ChunkLanded | ev.GrantClosed):
+        seen = replace(seen, granted=seen.granted & ~(1 << event.chunk), live=seen.live - 1)
+    if isinstance(event, ev.ChunkLanded):
+        seen = replace(seen, landed=seen.landed | 1 << event.chunk)
+    if step.all_of(do.DeliverAux):
+        seen = replace(seen, row=True)
+    quiet = isinstance(event, ev.PeerQuiet) and step.before.state not in BEGUN  # while it is begun one may write later
+    if isinstance(event, ev.PeerDrained) or quiet:
+        seen = replace(seen, may_write=seen.may_write & ~(1 << event.peer))
+    return replace(seen, over=True) if step.all_of(do.AnnounceOutcome) else seen
+
+
+def work(v: V) -> DecodeWork:
+    """What has moved of it, or nothing."""
+    return v.work or IDLE
+
+
+def chunks_of(v: V) -> int:
+    """How many chunks its plan has."""
+    return chunks(v.tokens, v.prefix, v.terms.grid, v.terms.layer_groups)
+
+
+def patient_anew(v: V) -> bool:
+    """Its time begins anew, and nobody has been asked since."""
+    return timed_anew(v) and work(v).tries == 0
+
+
+# --------------------------------------------------------------------------------------- the invariant
+@holds(*BEGUN, *LOST, S.DONE)
+def knows_the_terms(v: V, g: Seen) -> bool:
+    """It has terms, of a plan, and a prompt that is no shorter than its prefix."""
+    return v.terms is not None and v.terms.grid > 0 and v.terms.layer_groups > 0 and 0 <= v.prefix <= v.tokens
+
+
+@holds(S.UNKNOWN, *BEGUN)
+def has_not_ended(v: V, g: Seen) -> bool:
+    """The engine was told of no end, and there is no cause for one."""
+    return not g.over and not work(v).cause
+
+
+@holds(*LIVE, *LOST)
+def counts_its_grants(v: V, g: Seen) -> bool:
+    """It counts the grants that have not ended."""
+    return work(v).live == g.live
+
+
+@holds(S.ANNOUNCED)
+def has_nothing_yet(v: V, g: Seen) -> bool:
+    """No chunk has a grant, and none has landed."""
+    return not g.granted and not g.landed and g.live == 0 and not g.row and v.work is None
+
+
+@holds(*LIVE, S.DONE)
+def knows_what_landed(v: V, g: Seen) -> bool:
+    """It knows which chunks have landed, and whether the aux row has."""
+    return work(v).done == g.landed and bool(work(v).aux) == bool(g.row)
+
+
+@holds(*LIVE, S.DRAINING, S.SETTLING, *ENDS)
+def a_count_is_of_its_set(v: V, g: Seen) -> bool:
+    """None are live when no chunk is granted."""
+    return g.live >= 0 and (g.live == 0) == (not g.granted)
+
+
+@holds(*LIVE, S.DONE)
+def grants_are_of_chunks_to_come(v: V, g: Seen) -> bool:
+    """What has a grant is a chunk of the plan, and has not landed; what has landed is one, too."""
+    every = (1 << chunks_of(v)) - 1
+    return apart(g.granted, g.landed) and within(g.granted, every) and within(g.landed, every)
+
+
+@holds(S.UNKNOWN, *BEGUN, S.DONE)
+def grants_end_by_landing(v: V, g: Seen) -> bool:
+    """What was ever granted is granted yet, or has landed: a grant closes when its room has failed, and then none begins."""
+    return within(g.ever, g.granted | g.landed)
+
+
+@holds(S.DONE)
+def ended_well(v: V, g: Seen) -> bool:
+    """Everything is in place."""
+    every = (1 << chunks_of(v)) - 1
+    return g.over and g.landed == every and g.row
+
+
+@holds(S.DRAINING)
+def knows_who_may_write(v: V, g: Seen) -> bool:
+    """Who may still write is among those that it waits for."""
+    return within(g.may_write, v.peers)
+
+
+@holds(S.OPEN, S.DONE)
+def everybody_takes_part(v: V, g: Seen) -> bool:
+    """Every prefill rank takes part."""
+    return v.peers == v.terms.everyone
+
+
+@holds(S.OPEN)
+def something_is_missing(v: V, g: Seen) -> bool:
+    """Not everything is in place."""
+    return g.landed != (1 << chunks_of(v)) - 1 or not g.row
+
+
+@holds(S.SETTLING)
+def some_grant_is_left(v: V, g: Seen) -> bool:
+    """It has a grant."""
+    return g.live > 0
+
+
+@holds(S.ABORTED)
+def was_given_up(v: V, g: Seen) -> bool:
+    """An engine gave it up."""
+    return v.work is not None and v.work.cause.aborted
+
+
+@holds(S.FAILED)
+def went_wrong(v: V, g: Seen) -> bool:
+    """Something went wrong."""
+    return v.work is not None and not v.work.cause.aborted
+
+
+@holds(S.SETTLING, S.FAILED, S.ABORTED)
+def nobody_may_write(v: V, g: Seen) -> bool:
+    """Nobody may write for it any more."""
+    return not g.may_write
+
+
+@holds(S.FAILED, S.ABORTED)
+def nothing_is_left(v: V, g: Seen) -> bool:
+    """It has no grant."""
+    return g.live == 0
+
+
+@holds(*LOST)
+def has_a_cause(v: V, g: Seen) -> bool:
+    """It is known why it is over, and so the engine was told."""
+    return v.work is not None and bool(v.work.cause) and g.over
+
+
+@holds(*BEGUN, S.DRAINING)
+def writers_are_its_peers(v: V, g: Seen) -> bool:
+    """Who may write is one of the prefill ranks of its plan."""
+    return within(g.may_write, v.terms.everyone)
+
+
+# -------------------------------------------------------------------------------------- the assumptions
+@assumes(ev.RoomOpened, ev.RoomAnnounced, paid="engine: arguments and the plan")
+def opens_a_room_of_a_plan(v: V, e: ev.RoomOpened | ev.RoomAnnounced, g: Seen) -> bool:
+    """The engine opens a room with terms of a plan."""
+    return e.terms.grid > 0 and e.terms.layer_groups > 0 and e.tokens >= 0
+
+
+@assumes(ev.RoomOpened, paid="engine: arguments")
+def opens_with_its_prefix(v: V, e: ev.RoomOpened, g: Seen) -> bool:
+    """A prefix is no longer than its prompt."""
+    return 0 <= e.prefix <= e.tokens
+
+
+@assumes(*FAILING, paid="engine: arguments; tables: named causes")
+def has_cause(v: V, e: ev.EngineAborted | ev.RoomFailed | ev.LinkWentDown, g: Seen) -> bool:
+    """What ends a room has a cause."""
+    return bool(e.cause)
+
+
+@assumes(ev.ChunkRequested, paid="routes: `ChunkIs.BARE`; codec: a chunk is not negative")
+def asks_for_a_bare_chunk(v: V, e: ev.ChunkRequested, g: Seen) -> bool:
+    """Who asks the room asks for a chunk without a grant."""
+    return not among(e.chunk, g.granted)
+
+
+@assumes(ev.ChunkLanded, ev.GrantClosed, paid="decode_grant: its S6, one end a grant")
+def ends_a_grant(v: V, e: ev.ChunkLanded | ev.GrantClosed, g: Seen) -> bool:
+    """What ends is a grant of the room; if it is the only one, none is left."""
+    left = g.granted & ~(1 << e.chunk)
+    return among(e.chunk, g.granted) and g.live > 0 and (g.live == 1) == (not left)
+
+
+@assumes(ev.PeerDrained, ev.PeerQuiet, paid="prefill_room: its S4; decode_link: its S4")
+def who_says_so_writes_no_more(v: V, e: ev.PeerDrained | ev.PeerQuiet, g: Seen) -> bool:
+    """A prefill rank that has drained, or is quiet, writes no more (and so is taken from those that may)."""
+    return e.peer >= 0
+
+
+# ---------------------------------------------------------------------------------------- the promises
+@promises("S5", do.AnnounceOutcome)
+def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """Success is told when every chunk of the plan and the aux row are in place, and every prefill rank takes part."""
+    after = step.after
+    if after.state is not S.DONE:
+        return bool(effect.cause)
+    every = (1 << chunks_of(after)) - 1
+    return not effect.cause and step.then.landed == every and step.then.row
+
+
+@promises("S5", do.Reply)
+def confirms_what_is_in_place(step: Step, effect: do.Reply) -> bool:
+    """A part of a chunk without a grant is confirmed when the chunk has landed; of a room that is forgotten, always."""
+    forgotten = step.before.state is S.UNKNOWN
+    return not isinstance(effect.body, ChunkAck) or forgotten or among(step.event.chunk, step.seen.landed)
+
+
+@promises("S6", do.DeliverAux)
+def one_row(step: Step, effect: do.DeliverAux) -> bool:
+    """The engine is given the aux row once."""
+    return not step.seen.row
+
+
+@promises("S6", do.AnnounceOutcome)
+def one_outcome(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """The engine is told one outcome."""
+    return not step.seen.over
+
+
+@promises("S6", do.AnnounceOutcome)
+def says_who_said_it(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """The cause is another rank's own if that says that it has drained, and else this one's."""
+    return effect.told == isinstance(step.event, ev.PeerDrained)
+
+
+@promises("S6")
+def an_end_is_an_end(step: Step) -> bool:
+    """A room that has ended stays so."""
+    return step.before.state not in ENDS or step.after.state is step.before.state
+
+
+@promises("S4", do.AnnounceReleased)
+def released_when_nobody_writes(step: Step, effect: do.AnnounceReleased) -> bool:
+    """The pages are the engine's again when it knows the outcome, no grant is left, and nobody may write, or all is in."""
+    then = step.then
+    return then.over and not then.granted and (step.after.state is S.DONE or not then.may_write)
+
+
+@promises("S4", do.DrainGrants)
+def drains_when_nobody_writes(step: Step, effect: do.DrainGrants) -> bool:
+    """Grants are told that nobody writes when nobody may."""
+    return not step.then.may_write
+
+
+@promises("S4", ev.StagingRequested, ev.PagesRequested)
+def grants_begin_with_what_was_asked(step: Step, effect: ev.StagingRequested | ev.PagesRequested) -> bool:
+    """A grant begins with the request as it came, from whom and when it was made."""
+    return effect.peer == step.event.peer and effect.asked == step.event.asked
+
+
+@promises("S2", ev.StagingRequested, ev.PagesRequested)
+def one_grant_a_chunk(step: Step, effect: ev.StagingRequested | ev.PagesRequested) -> bool:
+    """A chunk is granted once, ever, to a writer of the plan."""
+    fresh = not among(effect.chunk, step.seen.ever)
+    return fresh and among(effect.peer, effect.writers) and effect.writers == step.after.terms.writes
+
+
+@promises("L1", ev.StagingRequested, ev.PagesRequested, do.DeliverAux)
+def has_its_time_when_it_moves(step: Step, effect: object) -> bool:
+    """A room of which a chunk is asked for, or whose aux row lands, is given its whole time again, if it is not over."""
+    return step.after.state is S.DONE or patient_anew(step.after)
+
+
+@promises("L1")
+def has_its_time_for_progress_alone(step: Step) -> bool:
+    """While it stays in a state its time, and what is counted, begins anew only with a chunk that is granted, or lands, for
+    the first time, or with the aux row; else it was asked, and that is counted: so a room ends that does not get on."""
+    before, after, seen, then = step.before, step.after, step.seen, step.then
+    if after.state is not before.state or before.state not in LIVE or isinstance(step.event, ev.TimerFired):
+        return True
+    anew = begun_anew(step) or work(after).tries < work(before).tries
+    return not anew or then.ever != seen.ever or then.landed != seen.landed or bool(then.row) != bool(seen.row)
+
+
+@promises("L1", on=(ev.ChunkLanded, ev.RoomRenewed))
+def has_its_time_when_it_lands(step: Step) -> bool:
+    """So is one that all take part in, when a chunk of it lands; and one that is announced, when the engine says so again."""
+    waits = S.ANNOUNCED if isinstance(step.event, ev.RoomRenewed) else S.OPEN
+    return step.after.state is not waits or step.before.state is not waits or patient_anew(step.after)
+
+
+@promises("L1")
+def begins_with_all_its_tries(step: Step) -> bool:
+    """What is counted in a state (calls, questions, words that it is over) is counted from its beginning."""
+    return step.after.state is step.before.state or work(step.after).tries == 0 or step.after.state in (S.SETTLING, *ENDS)
+
+
+@promises("S12", on=(ev.RoomOpened,))
+def knows_what_it_was_opened_with(step: Step) -> bool:
+    """A room has the terms, the prompt, the prefix, the secret and the trace that its engine opened it with."""
+    after, e = step.after, step.event
+    if after.state is not S.AWAIT_PEERS or step.before.state is S.AWAIT_PEERS:
+        return True
+    same = after.terms == e.terms and after.tokens == e.tokens and after.prefix == e.prefix and after.runs == e.runs
+    return same and after.secret == e.secret and after.traceparent == e.traceparent
+
+
+@promises("S12", on=(ev.RoomAnnounced,))
+def announces_what_it_is_told(step: Step) -> bool:
+    """So has one that is announced."""
+    after, e = step.after, step.event
+    if after.state is not S.ANNOUNCED or step.before.state is S.ANNOUNCED:
+        return True
+    same = after.terms == e.terms and after.tokens == e.tokens
+    return same and after.secret == e.secret and after.traceparent == e.traceparent
+
+
+@promises("S12", do.Send, do.Reply)
+def says_what_its_engine_said(step: Step, effect: do.Send | do.Reply) -> bool:
+    """A prefill rank is told the room's prompt, prefix, secret, trace, runs and cut as the engine gave them, and whether all
+    take part; and why it is over.
+    """
+    after, body = step.after, effect.body
+    if isinstance(body, Abort):
+        return body.cause == work(after).cause and body.secret == after.secret
+    if not isinstance(body, Open | Announce):
+        return True
+    same = body.tokens == after.tokens and body.secret == after.secret and body.traceparent == after.traceparent
+    if isinstance(body, Announce):
+        return same
+    cut = body.prefix == after.prefix and body.runs == after.runs and body.layer_groups == after.terms.layer_groups
+    return same and cut and body.again == (after.state is S.OPEN)
+
+
+@promises("S12", do.DeliverAux)
+def belongs_to_a_trace(step: Step, effect: do.DeliverAux) -> bool:
+    """A room belongs to its engine's trace, or else to the one that comes with the aux row."""
+    return step.after.traceparent == (step.before.traceparent or step.event.traceparent)
+
+
+@promises("L1", on=(ev.TimerFired,))
+def counts_how_often_it_asks(step: Step) -> bool:
+    """Each time that the prefill ranks are asked, or told, once more is counted."""
+    return step.after.state is not step.before.state or work(step.after).tries == work(step.before).tries + 1
+
+
+@promises("L1")
+def stops_what_it_began(step: Step) -> bool:
+    """With the step that ends a room early its grants are told to stop; when nobody may write any more, they are told that."""
+    begins = step.after.state is S.DRAINING and step.before.state is not S.DRAINING
+    stops, drains = step.all_of(do.StopGrants), step.all_of(do.DrainGrants)
+    settles = step.after.state is S.SETTLING and step.before.state is not S.SETTLING
+    return len(stops) == (1 if begins else 0) and len(drains) == (1 if settles else 0)
+
+
+@promises("S6", do.AnnounceReleased)
+def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
+    """The engine is told how a room ended before it is given the pages back, and given the aux row before it is told."""
+    return in_order(step, do.AnnounceOutcome, do.AnnounceReleased) and in_order(step, do.DeliverAux, do.AnnounceOutcome)
+
+
+# -------------------------------------------------------------------------------- where each word leads
+@promises("L1", on=(ev.PeerReady, ev.ChunkLanded, ev.AuxLanded))
+def is_done_when_all_is_there(step: Step) -> bool:
+    """A room waits until all prefill ranks take part, and is done as soon as everything is in place; the engine is given the
+    aux row when it comes first.
+    """
+    before, after, then = step.before, step.after, step.then
+    if before.state not in LIVE:
+        return True
+    row = isinstance(step.event, ev.AuxLanded) and not step.seen.row
+    missing = then.landed != (1 << chunks_of(after)) - 1 or not then.row
+    waits = before.state is S.AWAIT_PEERS and (not isinstance(step.event, ev.PeerReady) or after.peers != after.terms.everyone)
+    ends = S.AWAIT_PEERS if waits else S.OPEN if missing else S.DONE
+    return after.state is ends and len(step.all_of(do.DeliverAux)) == (1 if row else 0)
+
+
+@promises("L1", on=(ev.ChunkRequested,))
+def grants_what_is_of_its_plan(step: Step) -> bool:
+    """A chunk of the plan that has not landed is granted to a writer of the plan who asks for it, the way that he asks for."""
+    before, e = step.before, step.event
+    if before.state not in LIVE:
+        return True
+    planned = e.chunk < chunks_of(before) and among(e.peer, before.terms.writes) and not among(e.chunk, step.seen.landed)
+    granted = step.all_of(ev.PagesRequested if e.pages else ev.StagingRequested)
+    return len(granted) == (1 if planned else 0)
+
+
+@promises("L1", on=(ev.PeerDrained, ev.PeerQuiet, ev.GrantClosed, ev.ChunkLanded))
+def ends_when_nothing_is_left(step: Step) -> bool:
+    """A room that has failed drains while a prefill rank may write, and then settles while a grant is left."""
+    before, after = step.before.state, step.after
+    if before not in (S.DRAINING, S.SETTLING):
+        return True
+    if before is S.DRAINING and (not isinstance(step.event, ev.PeerDrained | ev.PeerQuiet) or after.peers):
+        return after.state is S.DRAINING
+    return (after.state is S.SETTLING) == (step.then.live > 0) and after.state is not S.DRAINING
+
+
+@promises("S6", on=(ev.TimerFired,))
+def names_what_did_not_come(step: Step) -> bool:
+    """Who was not answered says so; where all take part and nothing moves, nothing moved."""
+    before, after = step.before.state, step.after
+    if before is S.DRAINING or after.state is not S.DRAINING:
+        return True
+    return work(after).cause == (Cause.NO_ANSWER if before is S.AWAIT_PEERS else Cause.STALLED)
+
+
+@promises("L1", do.Send)
+def tells_who_does_not_know(step: Step, effect: do.Send) -> bool:
+    """What is announced, or asked after, is told to all prefill ranks; that a room is open, to those that have not confirmed
+    it; that it is over, to those that may write; and of all these to each whose link comes up.
+    """
+    after, e = step.after, step.event
+    asked = 1 << e.peer if isinstance(e, ev.LinkCameUp) else after.terms.everyone
+    if after.state is S.AWAIT_PEERS:
+        return effect.peers == asked & ~after.peers
+    if after.state is S.DRAINING:
+        return effect.peers == (asked & after.peers if isinstance(e, ev.LinkCameUp) else after.peers)
+    return effect.peers == asked
+
+
+@promises("L1", on=(ev.RoomAnnounced, ev.RoomRenewed, ev.RoomOpened, ev.LinkCameUp, ev.TimerFired))
+def tells_it_again(step: Step) -> bool:
+    """With each step that begins a room, and each word of the engine, the time or a link about it, they are told once."""
+    before, after, e = step.before.state, step.after.state, step.event
+    begins = before is S.UNKNOWN and after is not S.UNKNOWN
+    opens = before is S.ANNOUNCED and isinstance(e, ev.RoomOpened | ev.RoomRenewed | ev.LinkCameUp)
+    again = isinstance(e, ev.TimerFired) or (isinstance(e, ev.LinkCameUp) and before in (S.AWAIT_PEERS, S.DRAINING))
+    return len(step.all_of(do.Send)) == (1 if begins or opens or again else 0)
+
+
+@promises("L1", do.AskLinks)
+def asks_its_links(step: Step, effect: do.AskLinks) -> bool:
+    """Links are asked for of those that are to open the room; and, when it is over, which of those that may write are quiet."""
+    after, over = step.after, step.after.state is S.DRAINING
+    if not over:
+        return not effect.quiet and effect.peers == after.terms.everyone & ~after.peers
+    whom = after.peers & 1 << step.event.peer if isinstance(step.event, ev.LinkWentDown) else after.terms.everyone
+    return effect.quiet and effect.peers == whom and effect.doubt == work(after).doubt
+
+
+@promises("L1", on=(ev.TimerFired,))
+def gives_up_in_time(step: Step) -> bool:
+    """A room asks until its tries are over, and no longer."""
+    before, after, e = step.before, step.after.state, step.event
+    asks = before.state in LIVE and work(before).tries < e.tries
+    return before.state is S.DRAINING or after is (before.state if asks else S.DRAINING)
+
+
+@promises("S12", on=(ev.LinkCameUp, ev.RoomRenewed))
+def is_not_moved_by_links(step: Step) -> bool:
+    """That a link is there, or that an announcement holds, moves no room."""
+    return step.after.state is step.before.state
+
+
+@promises("S4", on=(ev.PeerDrained, ev.PeerQuiet))
+def remembers_who_writes_no_more(step: Step) -> bool:
+    """Who writes no more is not waited for."""
+    return step.before.state is not S.DRAINING or not among(step.event.peer, step.after.peers)
+
+
+@room_claims.waits("L1")
+def waits_for(v: V, g: Seen) -> str:
+    """It calls until all take part, then asks after what does not move, and tells again that it is over until all have
+    drained; an announcement holds until it is renewed.
+    """
+    if work(v).cause:
+        return "resend"
+    if v.state is S.ANNOUNCED:
+        return "stall"
+    return "call" if v.state is S.AWAIT_PEERS else "idle"

@@ -1,0 +1,117 @@
+"""What is not in the tables, and why: every condition in ranks and engine that asks what the protocol is about.
+
+A test measures the code against this list: a condition on a state, a kind of message, an epoch, a lease or the like
+that stands in no entry is an error, and so is an entry that nothing answers to.  PROTOCOL.md shows it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Exemption(msgspec.Struct, frozen=True):
+    """One kind of thing that is decided beside the tables: where (`file:function`), why, and by which test it holds."""
+
+    name: str
+    why: str
+    places: tuple[str, ...]
+    test: str
+
+
+NOT_IN_TABLES = (
+    Exemption(
+        "how a step is carried out",
+        "A value that is final is put away, a timer that ends earlier gets a key in the wheel, one that is not yet due"
+        " is put back: what is kept follows from the value that the row made, whatever the row.",
+        ("fsm/machine_store.py:wake", "fsm/machine_store.py:_wake_parts", "fsm/machine_store.py:rearm",
+         "fsm/machine_store.py:timer_event"),
+        "tests/test_core_step.py",
+    ),
+    Exemption(
+        "what is made ready beforehand",
+        "Which gathers will be launched, and which pages stored, is guessed from the sends that wait for their KV, and"
+        " decides nothing: a guess that fails is dropped, and the launch is made when it is due.",
+        ("rank/prefill.py:foreseen", "rank/prefill.py:foreseen_pages", "data/prefill_data.py:busy",
+         "data/prefill_data.py:_foresee", "data/prepared_launches.py:ready"),
+        "tests/test_prefill_handlers.py",
+    ),
+    Exemption(
+        "by what a note travels",
+        "The first notification of a part that a kernel has stored goes by the transport, where it can, and any other"
+        " by the control plane: it is the same message, and one that comes twice counts once. It leaves as the kernel"
+        " is seen to have ended, before the rows that say so: of a write that was not stopped they say just that.",
+        ("data/prefill_data.py:_transmit", "data/writes.py:hear"),
+        "tests/test_mapped_pages.py",
+    ),
+    Exemption(
+        "whether a message can leave",
+        "A message leaves on a link that is up, under its epoch, and is not kept otherwise: whoever needs an answer"
+        " asks again, and a link that comes up tells its rooms.",
+        ("rank/base.py:_link_up", "rank/base.py:_send"),
+        "tests/test_core_scenarios.py",
+    ),
+    Exemption(
+        "facts",
+        "What a route or a guard asks is found out here and decided there: whose link it is, of which group, whether"
+        " two ranks fit, which rooms a link concerns, which sends a chunk's KV.",
+        ("rank/base.py:facts", "rank/base.py:_sender_fact", "rank/base.py:_rooms_of",
+         "rank/prefill_links.py:_sender_fact",
+         "rank/base.py:misfit", "rank/decode.py:misfit_of",
+         "rank/decode.py:call", "rank/decode.py:_needed", "rank/prefill.py:_offer_kv", "rank/prefill.py:_withdraw_kv",
+         "rank/prefill.py:unsent"),
+        "tests/test_core_scenarios.py",
+    ),
+    Exemption(
+        "bounds",
+        "Rooms that only the other side has opened, links, queues, the trace and a room's layer groups are bounded;"
+        " what is one too many is counted and dropped, and its sender repeats it.",
+        ("rank/prefill_links.py:full",
+         "rank/prefill_links.py:_make_room", "rank/prefill_links.py:_peer_opened",
+         "rank/base.py:noted"),
+        "tests/test_core_scenarios.py",
+    ),
+    Exemption(
+        "one object for what is equal",
+        "Terms that are equal are one object for all rooms of two groups: memory, nothing else.",
+        ("rank/base.py:same_terms",),
+        "tests/test_endpoint_calls.py",
+    ),
+    Exemption(
+        "resources and pacing",
+        "Credits, slots, permits and regions are given first come, first served, a region only to a room that does not"
+        " hold its share of the ring, slots to rooms in turn; gathers and scatters are launched after the frames of"
+        " their pass, small rooms first; of four regions or launches one is a larger room's; batches wait"
+        " while the transport has no room, and a pass posts a bounded number of pieces; a poll is short while"
+        " something is expected; a connection that leads to the address already is used again; of one connection's"
+        " calls a few are heard a second. When, never whether.",
+        ("rank/decode.py:held",
+         "endpoint/decode_endpoint.py:_dial", "endpoint/decode_endpoint.py:_say_hello",
+         "endpoint/decode_endpoint.py:_call_left", "loop/rank_loop.py:hear"),
+        "tests/test_writes.py",
+    ),
+    Exemption(
+        "faults of libraries and handlers",
+        "What a library says of a write becomes an event; a handler that fails ends its room, and never the loop.",
+        ("data/writes.py:hear", "data/writes.py:_settled"),
+        "tests/test_loop_engine.py",
+    ),
+    Exemption(
+        "a call of another build",
+        "A HELLO that cannot be read to its end is no message, so no row can take it: it is refused by what its"
+        " beginning says, and bound to nothing.",
+        (),
+        "tests/test_digest_refused.py",
+    ),
+    Exemption(
+        "what the engine is told",
+        "Status, outcome, times, counts and explanation are read from the values and change none.",
+        ("endpoint/endpoint.py:status", "endpoint/prefill_endpoint.py:caller", "endpoint/endpoint.py:_outcome",
+         "endpoint/prefill_endpoint.py:_knows_room",
+         "endpoint/decode_endpoint.py:_stage", "endpoint/decode_endpoint.py:_by_pages",
+         "data/room_entry.py:transfer",
+         "room.py:ok", "metrics/metrics.py:_decode", "endpoint/spans.py:ended",
+         "endpoint/explain.py:_prefill", "endpoint/explain.py:_decode", "endpoint/explain.py:_over", "endpoint/explain.py:_last",
+         "endpoint/explain.py:unlinked", "endpoint/explain.py:_leaving", "endpoint/explain.py:_down", "endpoint/explain.py:_plain"),
+        "tests/test_endpoint_calls.py",
+    ),
+)  # fmt: skip

@@ -1,0 +1,228 @@
+"""What is always so of a prefill rank's end of a link.
+
+The witness knows whether a write may be in flight to the peer, and the true watermark of the decode rank.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import PLink as S
+from kvproto.protocol.tables.links import PLinkValue, prefill_link
+from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order, timed_anew
+
+
+class Seen(Ghost, frozen=True):
+    """`writing`: a write may be in flight to the peer; the true watermark of the link's epoch, as `(round, tail)`."""
+
+    writing: bool = False
+    true_round: int = 0
+    true_tail: int = 0
+
+
+link_claims: Claims[PLinkValue] = Claims(prefill_link, Seen)
+holds, assumes, promises = link_claims.holds, link_claims.assumes, link_claims.promises
+V = PLinkValue
+AWAY = (S.LOST, S.REFUSED)
+
+
+@link_claims.ghosts
+def follow(step: Step) -> Seen:
+    """Only a link that is up is written to."""
+    seen: Seen = step.seen
+    if step.after.state is S.UP and step.before.state is not S.UP:
+        seen = replace(seen, writing=True)
+    return seen
+
+
+# --------------------------------------------------------------------------- the prefill rank's invariant
+@holds(S.NEW, S.AWAIT_WIRE_UP, S.REFUSED, S.FORGOTTEN)
+def nothing_is_written(v: V, g: Seen) -> bool:
+    """No write to the peer is in flight."""
+    return not g.writing
+
+
+@holds()
+def mark_is_true(v: V, g: Seen) -> bool:
+    """The watermark that was seen is no higher than the true one."""
+    return (v.mark_round, v.mark_tail) <= (g.true_round, g.true_tail)
+
+
+@assumes(ev.HelloReceived, paid="rank: `_writes_to`; prefill_write: its S6")
+def knows_whether_it_writes(v: V, e: ev.HelloReceived, g: Seen) -> bool:
+    """`quiet` is said only when no write is in flight."""
+    return not e.quiet or not g.writing
+
+
+@assumes(ev.TimerFired, paid="rank: `_needed`; prefill_write: its S6")
+def knows_whether_it_is_needed(v: V, e: ev.TimerFired, g: Seen) -> bool:
+    """What is not `busy` has no write in flight."""
+    return e.busy or not g.writing
+
+
+@assumes(ev.WatermarkSeen, paid="ring: the mark rises; routes: only of this epoch")
+def marks_are_true(v: V, e: ev.WatermarkSeen, g: Seen) -> bool:
+    """A watermark that comes was the true one once, and the true one never falls."""
+    return (e.round, e.tail) <= (g.true_round, g.true_tail)
+
+
+@promises("S7")
+def mark_never_falls(step: Step) -> bool:
+    """Within an epoch the watermark that was seen never falls."""
+    before, after = step.before, step.after
+    anew = isinstance(step.event, ev.HelloReceived) and after.state in (S.AWAIT_WIRE_UP, S.REFUSED)
+    return anew or (after.mark_round, after.mark_tail) >= (before.mark_round, before.mark_tail)
+
+
+@promises("S7", do.ReleaseWaiting)
+def releases_by_what_was_seen(step: Step, effect: do.ReleaseWaiting) -> bool:
+    """Who waits is let go by a watermark that the decode rank has told."""
+    return step.after.mark_round == step.event.round and step.after.mark_tail == step.event.tail
+
+
+@promises("S4", do.SayWelcome)
+def welcomes_when_quiet(step: Step, effect: do.SayWelcome) -> bool:
+    """A call is answered for the first time when nothing of an earlier link is in flight."""
+    return step.before.state is S.UP or not step.seen.writing
+
+
+@promises("S1", do.SayWelcome)
+def welcomes_its_session(step: Step, effect: do.SayWelcome) -> bool:
+    """The answer has the session that was called with and the link's epoch."""
+    after, event = step.after, step.event
+    return effect.session == event.session and effect.session == after.session and effect.epoch == after.epoch
+
+
+@promises("S9", on=(ev.HelloReceived,))
+def answers_again_where_it_was_called_from(step: Step) -> bool:
+    """A call that is repeated is answered again, unless it comes from another place than the first time."""
+    before, e = step.before, step.event
+    again = e.session == before.session and e.place == before.place
+    return before.state is not S.UP or len(step.all_of(do.SayWelcome)) == (1 if again else 0)
+
+
+@promises("L1", on=(ev.WatermarkSeen,))
+def wakes_by_what_is_new(step: Step) -> bool:
+    """Who waits is let go when a watermark is higher than any before."""
+    before, e = step.before, step.event
+    rises = (e.round, e.tail) > (before.mark_round, before.mark_tail)
+    return before.state is not S.UP or len(step.all_of(do.ReleaseWaiting)) == (1 if rises else 0)
+
+
+@promises("S12", do.ConnectPeer)
+def connects_to_who_fits(step: Step, effect: do.ConnectPeer) -> bool:
+    """The transport connects only to a rank that fits."""
+    return not step.event.fault
+
+
+@promises("S9")
+def is_not_taken_down_by_what_is_old(step: Step) -> bool:
+    """What is repeated, comes late, does not fit or is of another epoch takes no link down, and no call back."""
+    before, after, event = step.before, step.after, step.event
+    if isinstance(event, ev.ResetReceived):
+        return after.state is before.state or event.epoch == before.epoch
+    if not isinstance(event, ev.HelloReceived) or before.state not in (S.UP, S.AWAIT_WIRE_UP):
+        return True
+    if before.state is S.UP:
+        return after.state is S.UP or (event.session > before.session and not event.fault)
+    return after.session >= before.session
+
+
+@promises("S4", do.ForgetLink)
+def forgets_when_quiet(step: Step, effect: do.ForgetLink) -> bool:
+    """A link is forgotten when nothing of it is in flight."""
+    return not step.seen.writing
+
+
+@promises("S4")
+def tells_its_rooms(step: Step) -> bool:
+    """With the step that loses a link its rooms hear of it, and only then: what is at work in its epoch ends with it."""
+    lost = step.before.state is S.UP and step.after.state is not S.UP
+    return len(step.all_of(do.RaiseLinkDown)) == (1 if lost else 0)
+
+
+@promises("L1", do.ConnectPeer, do.SayRefusal)
+def has_its_time_for_each_call(step: Step, effect: object) -> bool:
+    """With each call that is taken up, and each that is refused, the time begins anew: of the wire-up, of forgetting."""
+    return timed_anew(step.after)
+
+
+@promises("L1", do.BindLink, do.SayWelcome, do.ForgetLink)
+def says_it_when_there_is_a_line(step: Step, effect: object) -> bool:
+    """A link is bound before it is answered or wired, wired before the peer may use it, and taken down before it is
+    forgotten.
+    """
+    bound = in_order(step, do.BindLink, do.SayRefusal) and in_order(step, do.BindLink, do.ConnectPeer)
+    return bound and in_order(step, do.AdoptWire, do.SayWelcome) and in_order(step, do.Disconnect, do.ForgetLink)
+
+
+@promises("L1", on=(ev.TimerFired,))
+def counts_its_beats(step: Step) -> bool:
+    """Each beat is counted from the last one that something was heard before."""
+    again = step.before.state is S.UP and step.after.state is S.UP
+    return not again or step.after.silent == (1 if step.event.heard else step.before.silent + 1)
+
+
+# -------------------------------------------------------------------------------- where each word leads
+@link_claims.waits("L1")
+def waits_for(v: V, g: Seen) -> str:
+    """A link that is up waits for the next beat, one that connects for the wire; one that is down is forgotten in time."""
+    if v.state is S.AWAIT_WIRE_UP:
+        return "wire"
+    return "heartbeat" if v.state is S.UP else "forget"
+
+
+@promises("S9", do.BindLink)
+def takes_the_call(step: Step, effect: do.BindLink) -> bool:
+    """Who is bound is refused if he does not fit, and else connected; of what was before nothing is left but the call."""
+    after, e = step.after, step.event
+    call = after.session == e.session and after.place == e.place and after.why == e.fault
+    fits = after.state is S.AWAIT_WIRE_UP and after.epoch == e.epoch
+    fresh = not after.silent and not after.mark_round and not after.mark_tail
+    return call and fresh and (after.state is S.REFUSED if e.fault else fits)
+
+
+@promises("S6", do.SayRefusal)
+def refuses_the_call(step: Step, effect: do.SayRefusal) -> bool:
+    """Who is refused is told why, and of which call."""
+    why = step.event.why if isinstance(step.event, ev.WireFailed) else step.event.fault
+    return effect.session == step.event.session and effect.why == why
+
+
+@promises("L1", on=(ev.HelloReceived,))
+def makes_way_for_a_new_call(step: Step) -> bool:
+    """A link that is up ends when its peer calls anew and fits; then the next such call is answered."""
+    before, e = step.before, step.event
+    return before.state is not S.UP or step.after.state is (S.UP if e.fault or e.session <= before.session else S.LOST)
+
+
+@promises("S9", on=(
+    ev.HeartbeatReceived, ev.WiredUp, ev.WireFailed, ev.ResetReceived, ev.TransportLost, ev.QueueOverflowed,
+))  # fmt: skip
+def moves_by_what_concerns_it(step: Step) -> bool:
+    """A link comes up by its own wire-up, and is lost with it; one that is up is lost by a reset of its epoch, with its
+    transport or its queue; and beats move none.
+    """
+    before, e, then = step.before, step.event, step.before.state
+    if before.state is S.AWAIT_WIRE_UP and isinstance(e, ev.WiredUp | ev.WireFailed) and e.session == before.session:
+        then = S.UP if isinstance(e, ev.WiredUp) else S.LOST
+    elif before.state is S.UP and isinstance(e, ev.ResetReceived | ev.TransportLost | ev.QueueOverflowed):
+        then = S.LOST if not isinstance(e, ev.ResetReceived) or e.epoch == before.epoch else S.UP
+    return step.after.state is then
+
+
+@promises("L1", on=(ev.TimerFired,))
+def moves_in_time(step: Step) -> bool:
+    """A wire-up that takes too long is lost, and so is a peer that is not heard; a link that is down is forgotten, if
+    nothing of it is in flight.
+    """
+    before, e = step.before, step.event
+    if before.state is S.UP:
+        then = S.UP if e.heard or before.silent < e.tries else S.LOST
+    elif before.state is S.LOST and e.busy:
+        then = S.LOST
+    else:
+        then = S.FORGOTTEN if before.state in AWAY else S.LOST
+    return step.after.state is then

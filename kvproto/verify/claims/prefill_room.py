@@ -1,0 +1,613 @@
+"""What is always so of a prefill rank's room.
+
+The witness counts the sends that were opened and have not ended, knows how far chunks were opened, and whether the engine
+was told how the room ended.  A room tells its one outcome once (S6), opens each chunk once (S2), and gives the pages back
+when no send of it reads or writes any more (S4), however many chunks, decode ranks and messages there were.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.fsm.vocabulary import Report
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import Drained, Opened
+from kvproto.protocol.states import PRoom as S
+from kvproto.protocol.tables.prefill_room import IDLE, PrefillWork, PRoomValue, prefill_room
+from kvproto.verify.framework.claims import OWN, Claims, Ghost, Step, among, begun_anew, in_order, timed_anew
+
+
+class Seen(Ghost, frozen=True):
+    """`live`: sends that were opened and have not ended; `opened`: all chunks below were; `row`: the aux row's sends were;
+    `told`: the engine knows how the room ended."""
+
+    live: int = 0
+    opened: int = 0
+    row: bool = False
+    told: bool = False
+
+
+room_claims: Claims[PRoomValue] = Claims(prefill_room, Seen)
+holds, assumes, promises = room_claims.holds, room_claims.assumes, room_claims.promises
+V = PRoomValue
+LIVE = (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN)
+LOST = (S.DRAINING, S.AWAIT_NOTED, S.FAILED, S.ABORTED)
+BLAMED = (ev.EngineAborted, ev.EngineRefused, ev.RoomFailed, ev.AbortAsked, ev.LinkWentDown)
+
+
+@room_claims.ghosts
+def follow(step: Step) -> Seen:
+    """Sends are opened by windows, and end one by one; a room that begins anew has told nothing."""
+    seen: Seen = step.seen
+    if step.before.state in LOST and step.after.state is S.AWAIT_PEERS:
+        seen = replace(seen, told=False)
+    for window in step.all_of(do.OpenWindow):
+        terms = step.after.terms
+        count = (window.last - window.first) * terms.writes.bit_count()
+        seen = replace(seen, live=seen.live + count + (terms.aux.bit_count() if window.aux else 0), opened=window.last)
+        if window.aux:
+            seen = replace(seen, row=True)
+    if isinstance(step.event, ev.SendFinished):
+        seen = replace(seen, live=seen.live - 1)
+    return replace(seen, told=True) if step.all_of(do.AnnounceOutcome) else seen
+
+
+def work(v: V) -> PrefillWork:
+    """What it has to do, or nothing."""
+    return v.work or IDLE
+
+
+def chunks_of(v: V) -> int:
+    """How many chunks its plan has."""
+    return -((v.prefix - v.tokens) // v.terms.grid) * v.terms.layer_groups
+
+
+def nothing_to_send(v: V) -> bool:
+    """Nobody waits for its aux row, and it writes to nobody, or there is nothing to write."""
+    return not v.terms.aux and (not v.terms.writes or v.tokens == v.prefix)
+
+
+def deeper(before: PrefillWork, e: ev.TokensProduced) -> bool:
+    """The engine says more than it had of what is computed in its first layers."""
+    return e.layers > 0 and (e.ahead > before.ahead or (e.ahead == before.ahead and e.layers > before.layers))
+
+
+# --------------------------------------------------------------------------------------- the invariant
+@holds(S.UNKNOWN, S.AWAIT_ENGINE, *LIVE)
+def has_not_ended(v: V, g: Seen) -> bool:
+    """Nobody was told of an end, and there is no cause for one."""
+    return not g.told and not work(v).cause
+
+
+@holds(S.AWAIT_ENGINE, S.AWAIT_FORWARD, S.OPEN, S.DONE)
+def knows_the_terms(v: V, g: Seen) -> bool:
+    """Some decode rank has told the terms."""
+    return v.terms is not None
+
+
+@holds()
+def terms_can_be_worked_with(v: V, g: Seen) -> bool:
+    """A chunk has tokens and layers, and a window chunks."""
+    return v.terms is None or (v.terms.grid > 0 and v.terms.layer_groups > 0 and v.terms.window > 0)
+
+
+@holds(S.AWAIT_ENGINE, *LIVE, S.DONE)
+def is_no_shorter_than_its_prefix(v: V, g: Seen) -> bool:
+    """The prefix, once it is known, lies within the prompt."""
+    return v.prefix <= v.tokens
+
+
+@holds(S.AWAIT_FORWARD, S.OPEN, S.DONE)
+def everybody_is_there(v: V, g: Seen) -> bool:
+    """Every decode rank has opened it."""
+    return v.peers == v.terms.everyone
+
+
+@holds(S.OPEN)
+def is_at_work(v: V, g: Seen) -> bool:
+    """Its engine is at work."""
+    return v.work is not None
+
+
+@holds(S.OPEN)
+def opens_no_more_than_there_is(v: V, g: Seen) -> bool:
+    """No chunk was opened that the plan does not have."""
+    return work(v).next <= chunks_of(v)
+
+
+@holds(S.ABORTED)
+def was_given_up(v: V, g: Seen) -> bool:
+    """An engine gave it up."""
+    return v.work is not None and v.work.cause.aborted
+
+
+@holds(S.FAILED)
+def went_wrong(v: V, g: Seen) -> bool:
+    """Something went wrong."""
+    return v.work is not None and not v.work.cause.aborted
+
+
+@holds(S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD)
+def opens_nothing_early(v: V, g: Seen) -> bool:
+    """No send was opened."""
+    return g.live == 0 and work(v).live == 0
+
+
+@holds(S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS, S.AWAIT_FORWARD)
+def begins_with_the_first_chunk(v: V, g: Seen) -> bool:
+    """No chunk was opened, nor the aux row's sends."""
+    return g.opened == 0 and not g.row
+
+
+@holds(S.OPEN)
+def knows_how_far_it_has_opened(v: V, g: Seen) -> bool:
+    """It knows how far chunks were opened; the aux row's sends were, with the first."""
+    return work(v).next == g.opened and g.row
+
+
+@holds(*LOST)
+def opens_nothing_for_nobody(v: V, g: Seen) -> bool:
+    """What its engine has not opened has opened nothing."""
+    return work(v).owned or (g.opened == 0 and not g.row)
+
+
+@holds(S.OPEN, S.DONE, *LOST)
+def counts_its_sends(v: V, g: Seen) -> bool:
+    """It counts the sends that have not ended."""
+    return work(v).live == g.live
+
+
+@holds(S.AWAIT_NOTED, S.DONE, S.FAILED, S.ABORTED)
+def nothing_is_under_way(v: V, g: Seen) -> bool:
+    """Every send has ended."""
+    return g.live == 0
+
+
+@holds(S.DRAINING)
+def whose_sends_end_was_opened(v: V, g: Seen) -> bool:
+    """Sends that have not ended are of a room that its engine has opened, and it was told how the room ended."""
+    return not g.live or (g.told and work(v).owned)
+
+
+@holds(*LOST)
+def has_a_cause(v: V, g: Seen) -> bool:
+    """It is known why the room is over, and the engine was told if it has the room."""
+    return v.work is not None and bool(v.work.cause) and bool(g.told) == bool(v.work.owned)
+
+
+@holds(S.DONE)
+def ended_well(v: V, g: Seen) -> bool:
+    """The engine was told of its success."""
+    return g.told and not work(v).cause
+
+
+# -------------------------------------------------------------------------------------- the assumptions
+@assumes(ev.EngineAborted, ev.EngineRefused, ev.RoomFailed, ev.LinkWentDown, paid="engine: arguments; tables: named causes")
+def has_cause(v: V, e: ev.EngineAborted | ev.EngineRefused | ev.RoomFailed | ev.LinkWentDown, g: Seen) -> bool:
+    """What ends a room has a cause."""
+    return bool(e.cause)
+
+
+@assumes(ev.EngineRefused, paid="engine: arguments")
+def refuses_with_a_refusal(v: V, e: ev.EngineRefused, g: Seen) -> bool:
+    """An engine that says no gives the room up."""
+    return e.cause.aborted
+
+
+@assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="layout: plans; settings: the window")
+def terms_are_of_a_plan(v: V, e: ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked, g: Seen) -> bool:
+    """The terms are those of a plan: a chunk has tokens and layers, and a window chunks."""
+    return e.terms.grid > 0 and e.terms.layer_groups > 0 and e.terms.window > 0
+
+
+@assumes(ev.PeerOpened, paid="rank: an OPEN whose prefix is longer than its prompt is not heard")
+def prefix_lies_within(v: V, e: ev.PeerOpened, g: Seen) -> bool:
+    """A prefix is no longer than its prompt."""
+    return e.prefix <= e.tokens
+
+
+@assumes(ev.AbortAsked, paid="codec: an ABORT without a cause is no message")
+def says_why(v: V, e: ev.AbortAsked, g: Seen) -> bool:
+    """An abort has a cause."""
+    return bool(e.cause)
+
+
+@assumes(ev.SendFinished, paid="prefill_send: its S6, one end a send that was opened")
+def only_live_sends_end(v: V, e: ev.SendFinished, g: Seen) -> bool:
+    """Who ends was opened and has not ended."""
+    return g.live > 0
+
+
+@assumes(ev.SendsStopped, paid="rank: said after every live send was told to stop")
+def counts_are_counts(v: V, e: ev.SendsStopped, g: Seen) -> bool:
+    """There are no fewer than no sends."""
+    return g.live >= 0
+
+
+# ---------------------------------------------------------------------------------------- the promises
+@promises("S4", do.AnnounceReleased)
+def released_when_nothing_works(step: Step, effect: do.AnnounceReleased) -> bool:
+    """The pages are the engine's again when every send of the room has ended, and it has opened it and knows the outcome."""
+    return step.then.live == 0 and step.then.told
+
+
+@promises("S4", do.Send, do.Reply)
+def drained_when_nothing_works(step: Step, effect: do.Send | do.Reply) -> bool:
+    """That the room has drained is told when every send of it has ended."""
+    return not isinstance(effect.body, Drained) or step.then.live == 0
+
+
+@promises("S6", do.AnnounceOutcome)
+def one_outcome(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """The engine is told one outcome: success in `DONE` alone, a cause in all that have failed."""
+    return not step.seen.told and bool(effect.cause) == (step.after.state is not S.DONE)
+
+
+@promises("S6", do.AnnounceOutcome)
+def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """Success is told when every chunk was opened and every send has ended, or nothing was to be sent."""
+    after = step.after
+    if step.after.state is not S.DONE:
+        return True
+    return nothing_to_send(after) or (step.then.live == 0 and work(after).next == chunks_of(after))
+
+
+@promises("S6", do.AnnounceOutcome)
+def says_who_said_it(step: Step, effect: do.AnnounceOutcome) -> bool:
+    """The cause is another rank's own if that has given the room up, and else this one's."""
+    return effect.told == isinstance(step.event, ev.AbortAsked)
+
+
+@promises("S6")
+def an_end_is_an_end(step: Step) -> bool:
+    """A room that has ended stays so, unless it was never this engine's and begins anew."""
+    ends = (S.DONE, S.FAILED, S.ABORTED)
+    stays = step.before.state not in ends or step.after.state is step.before.state
+    if step.before.state in LOST and step.after.state is S.AWAIT_PEERS:
+        return not step.seen.told
+    return stays
+
+
+@promises("S1", do.OpenWindow)
+def sends_when_all_are_known(step: Step, effect: do.OpenWindow) -> bool:
+    """Sends are opened when every decode rank has opened the room, and of chunks that the plan has."""
+    after = step.after
+    return after.state is S.OPEN and after.peers == after.terms.everyone and effect.last <= chunks_of(after)
+
+
+@promises("S2", do.OpenWindow)
+def opens_each_chunk_once(step: Step, effect: do.OpenWindow) -> bool:
+    """A window begins where the one before it has ended, so no chunk is opened twice; the aux row's sends are opened once."""
+    return effect.first == step.seen.opened and effect.first <= effect.last and not (effect.aux and step.seen.row)
+
+
+@promises("S12", do.Reply)
+def means_the_same_room(step: Step, effect: do.Reply) -> bool:
+    """A decode rank is confirmed that means the same prompt, and the same prefix as those before it."""
+    before, event = step.before, step.event
+    if not isinstance(effect.body, Opened) or before.state not in (S.AWAIT_ENGINE, S.AWAIT_PEERS):
+        return True
+    return event.tokens == before.tokens and (not before.peers or event.prefix == before.prefix)
+
+
+@promises("S12")
+def announces_the_same_room(step: Step) -> bool:
+    """A room goes on with a decode rank that announces it only if that means the same prompt."""
+    before, waits = step.before, (S.AWAIT_ENGINE, S.AWAIT_PEERS)
+    if before.state not in waits or step.after.state not in waits or not isinstance(step.event, ev.PeerAnnounced):
+        return True
+    return step.event.tokens == before.tokens
+
+
+@promises("S9")
+def ends_with_its_own_links(step: Step) -> bool:
+    """A link that is lost ends the rooms that the decode rank at its other end has opened, and no others."""
+    if not isinstance(step.event, ev.LinkWentDown) or step.before.state not in (S.AWAIT_ENGINE, *LIVE):
+        return True
+    return (step.after.state is not step.before.state) == among(step.event.peer, step.before.peers)
+
+
+@promises("S9")
+def goes_on_with_whom_it_means(step: Step) -> bool:
+    """The engine takes over a room that others have opened only for whom it means, and for a prompt of that length."""
+    before, event = step.before, step.event
+    goes_on = step.after.state in (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.DONE)
+    if before.state is not S.AWAIT_ENGINE or not isinstance(event, ev.EngineOpened) or not goes_on:
+        return True
+    return before.facts.claim == event.claim and before.tokens == event.tokens
+
+
+@promises("S9", on=(ev.PeerOpened,))
+def opens_nothing_anew(step: Step) -> bool:
+    """A room that all have opened, and that is forgotten here, is over: it does not begin anew, to fail for want of an engine."""
+    return step.before.state is not S.UNKNOWN or not step.event.again or step.after.state is S.UNKNOWN
+
+
+@promises("L1", do.OfferKv, do.OfferAux, do.WithdrawKv)
+def has_its_time_when_its_engine_moves(step: Step, effect: object) -> bool:
+    """An open room whose engine moves is given its whole time again."""
+    return step.after.state is not S.OPEN or timed_anew(step.after)
+
+
+@promises("L1", on=(ev.SendFinished, ev.PeerAnnounced))
+def has_its_time_when_a_send_ends(step: Step) -> bool:
+    """So is one of which a send ends; and one that waits, when a decode rank says that it will open it."""
+    after, waits = step.after, (S.AWAIT_ENGINE, S.AWAIT_PEERS)
+    moves = after.state in waits if isinstance(step.event, ev.PeerAnnounced) else after.state is S.OPEN
+    return not moves or timed_anew(after)
+
+
+@promises("L1")
+def has_its_time_for_progress_alone(step: Step) -> bool:
+    """While it stays in a state its time begins anew only with a word of its engine that says something new, with a send
+    that ends, or where it waits with a decode rank's word that it will come: so a room ends that does not get on."""
+    before, after = step.before, step.after
+    if after.state is not before.state or before.state not in (S.AWAIT_ENGINE, *LIVE) or not begun_anew(step):
+        return True
+    waits = before.state in (S.AWAIT_ENGINE, S.AWAIT_PEERS) and isinstance(step.event, ev.PeerAnnounced)
+    moves = before.state is S.OPEN and step.effects and isinstance(
+        step.event, ev.TokensProduced | ev.AuxProvided | ev.TokensWithdrawn
+    )
+    return waits or bool(moves) or isinstance(step.event, ev.SendFinished)
+
+
+@promises("L1", on=(ev.TimerFired,))
+def ends_in_time(step: Step) -> bool:
+    """A room whose time is over ends; one that has ended tells it once more, or no more."""
+    over = step.after.state in (S.AWAIT_NOTED, S.FAILED, S.ABORTED)
+    return over if step.before.state is S.AWAIT_NOTED else step.after.state is S.DRAINING
+
+
+@promises("L1", on=(ev.TimerFired,))
+def counts_how_often_it_tells(step: Step) -> bool:
+    """Each time that the decode ranks are told once more is counted."""
+    again = step.before.state is S.AWAIT_NOTED and step.after.state is S.AWAIT_NOTED
+    return not again or work(step.after).tries == work(step.before).tries + 1
+
+
+@promises("S12", on=(ev.TokensProduced, ev.TokensWithdrawn, ev.ForwardScheduled, ev.AuxProvided))
+def knows_what_is_computed(step: Step) -> bool:
+    """It knows how much its engine has said, and that it takes back; whether it is at work; whether the aux row is there."""
+    after, e = step.after, step.event
+    if step.before.state not in LIVE or after.state not in LIVE:
+        return True
+    if isinstance(e, ev.TokensProduced):
+        first, known = work(step.before), work(after)
+        ahead, layers = (e.ahead, e.layers) if deeper(first, e) else (first.ahead, first.layers)
+        more = known.produced >= e.tokens and known.produced >= first.produced
+        return after.work is not None and more and known.ahead == ahead and known.layers == layers
+    if isinstance(e, ev.TokensWithdrawn):
+        return work(after).produced <= e.tokens and work(after).layers == 0 and work(after).ahead == 0
+    if isinstance(e, ev.ForwardScheduled):
+        return after.work is not None
+    return not isinstance(e, ev.AuxProvided) or bool(work(after).aux)
+
+
+@promises("S12", on=(ev.PeerOpened,))
+def knows_what_a_peer_said(step: Step) -> bool:
+    """Of a decode rank that opens it a room keeps the terms, the prompt, the prefix, whose it is, its trace and its runs."""
+    before, after, e = step.before, step.after, step.event
+    meets = before.state in (S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS) and after.state in (S.AWAIT_ENGINE, *LIVE, S.DONE)
+    if not meets:
+        return True
+    same = after.terms == e.terms and after.tokens == e.tokens and after.prefix == e.prefix and among(e.peer, after.peers)
+    said = after.facts.claim == e.claim and after.facts.their_runs >= e.runs
+    return same and said and after.facts.traceparent == (before.facts.traceparent or e.traceparent)
+
+
+@promises("S12", on=(ev.PeerAnnounced,))
+def knows_what_a_peer_announced(step: Step) -> bool:
+    """Of one that announces a room that nobody knew it keeps the terms, the prompt, and whose it is."""
+    after, e = step.after, step.event
+    if step.before.state is not S.UNKNOWN or after.state is not S.AWAIT_ENGINE:
+        return True
+    return after.terms == e.terms and after.tokens == e.tokens and after.facts.claim == e.claim
+
+
+@promises("S12", on=(ev.EngineOpened,))
+def knows_what_its_engine_said(step: Step) -> bool:
+    """Of its engine it keeps the trace, the time that it gives the room, and its runs; the room is its own."""
+    before, after, e = step.before, step.after, step.event
+    late = before.state in LOST and after.state is before.state and step.all_of(do.AnnounceOutcome)
+    if not late and (before.state is not S.AWAIT_ENGINE or after.state not in (*LIVE, S.DONE)):
+        return True
+    facts, owned = after.facts, work(after).owned and after.tokens == e.tokens
+    said = facts.within == e.within and facts.runs == e.runs and facts.their_runs == before.facts.their_runs
+    return owned and said and facts.traceparent == (e.traceparent or before.facts.traceparent)
+
+
+@promises("L1")
+def stops_what_it_began(step: Step) -> bool:
+    """With the step that ends a room early its sends are told to stop; that they have is what it goes on with."""
+    begins = step.after.state is S.DRAINING and step.before.state is not S.DRAINING
+    return len(step.all_of(do.StopSends)) == (1 if begins else 0)
+
+
+@promises("L1", on=(ev.PeerOpened, ev.PeerAnnounced, ev.PeerNoted, ev.PeerForgot, ev.LinkWentDown))
+def tells_who_does_not_know(step: Step) -> bool:
+    """Of a room that has ended, whoever opens or announces it is to be told; who has confirmed, forgotten it or is lost, not."""
+    before, after, e = step.before, step.after, step.event
+    if before.state not in (S.DRAINING, S.AWAIT_NOTED) or after.state not in LOST:
+        return True
+    if isinstance(e, ev.PeerOpened | ev.PeerAnnounced):
+        return among(e.peer, after.peers)
+    known = before.state is S.AWAIT_NOTED and isinstance(e, ev.PeerNoted)
+    return not (known or isinstance(e, ev.PeerForgot | ev.LinkWentDown)) or not among(e.peer, after.peers)
+
+
+@promises("L1")
+def owes_it_to_whom_it_met(step: Step) -> bool:
+    """When a room ends early, those are to be told who have opened it, and who ends it; but whose link is lost, or who has
+    forgotten it.
+    """
+    before, after, e = step.before, step.after, step.event
+    if before.state not in (S.AWAIT_ENGINE, *LIVE) or after.state is not S.DRAINING:
+        return True
+    if isinstance(e, ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked):
+        return after.peers == before.peers | 1 << e.peer
+    gone = isinstance(e, ev.LinkWentDown | ev.PeerForgot)
+    return after.peers == (before.peers & ~(1 << e.peer) if gone else before.peers)
+
+
+@promises("L1")
+def ends_when_all_are_told(step: Step) -> bool:
+    """A room that has ended is closed when nobody is to be told any more, or was told often enough."""
+    closes = step.before.state in (S.DRAINING, S.AWAIT_NOTED) and step.after.state in (S.FAILED, S.ABORTED)
+    return not closes or isinstance(step.event, ev.TimerFired) or not step.after.peers
+
+
+@promises("L1", on=(ev.SendFinished, ev.SendsStopped))
+def drains_no_longer_than_it_has_to(step: Step) -> bool:
+    """It drains until its last send has ended; then its engine, if it has the room, is given the pages, and it waits if
+    somebody is to be told.
+    """
+    before, after = step.before.state, step.after
+    if before is not S.DRAINING or step.then.live > 0:
+        return before is not S.DRAINING or after.state is S.DRAINING
+    released = len(step.all_of(do.AnnounceReleased)) == (1 if work(after).owned else 0)
+    return after.state is not S.DRAINING and released and (after.state is not S.AWAIT_NOTED or bool(after.peers))
+
+
+@promises("L1", on=(ev.TimerFired,))
+def tells_until_its_tries_are_over(step: Step) -> bool:
+    """Who does not confirm that the room is over is told again until the tries are over, and no longer."""
+    before = step.before
+    return before.state is not S.AWAIT_NOTED or (step.after.state is S.AWAIT_NOTED) == (work(before).tries < step.event.tries)
+
+
+@promises("L1")
+def begins_with_all_its_tries(step: Step) -> bool:
+    """How often it is told is counted from the room's end."""
+    return step.before.state in LOST or step.after.state not in LOST or work(step.after).tries == 0
+
+
+@promises("S12", on=(ev.AbortAsked,))
+def knows_the_terms_of_what_is_given_up(step: Step) -> bool:
+    """A room that its decode ranks give up has the terms that it had, or else those that come with the word."""
+    known = step.before.terms
+    if step.before.state not in (S.UNKNOWN, S.AWAIT_ENGINE, *LIVE):
+        return True
+    return step.after.terms == (step.event.terms if known is None else known)
+
+
+@promises("L1", on=(ev.SendFinished,))
+def slides_its_window(step: Step) -> bool:
+    """With the end of a send the next chunk is opened if the window has room for it; with the last one's the room is done."""
+    before, terms = step.before, step.before.terms
+    if before.state is not S.OPEN:
+        return True
+    left, others = work(before).next < chunks_of(before), work(before).live - 1
+    held = (terms.window - 1) * terms.writes.bit_count() + terms.aux.bit_count()
+    first, windows = work(before).next, step.all_of(do.OpenWindow)
+    if left and others <= held:
+        opened = [each.first == first and each.last == first + 1 for each in windows]
+        return step.after.state is S.OPEN and len(opened) == 1 and opened[0] and work(step.after).next == first + 1
+    return (step.after.state is S.DONE) == (not left and others == 0) and not windows
+
+
+@promises("L1", on=(ev.TokensProduced, ev.AuxProvided))
+def offers_what_is_new(step: Step) -> bool:
+    """Sends hear of what the engine has computed more, and of the aux row when it comes; what was said is not said again."""
+    before, e = step.before, step.event
+    if before.state is not S.OPEN:
+        return True
+    if isinstance(e, ev.AuxProvided):
+        return len(step.all_of(do.OfferAux)) == (0 if work(before).aux else 1)
+    more = e.tokens > work(before).produced or deeper(work(before), e)
+    return len(step.all_of(do.OfferKv)) == (1 if more else 0)
+
+
+@promises("L5", do.OpenWindow)
+def opens_no_more_than_a_window(step: Step, effect: do.OpenWindow) -> bool:
+    """No more sends are open than those of a window of chunks, and of the aux row."""
+    terms = step.after.terms
+    return effect.first == 0 or work(step.after).live <= terms.window * terms.writes.bit_count() + terms.aux.bit_count()
+
+
+@promises("S6", do.AnnounceReleased)
+def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
+    """The engine is told how a room ended before it is given the pages back."""
+    return in_order(step, do.AnnounceOutcome, do.AnnounceReleased)
+
+
+# -------------------------------------------------------------------------------- where each word leads
+@promises("S12", on=(ev.PeerOpened,))
+def ends_with_whom_it_disagrees(step: Step) -> bool:
+    """A decode rank ends the room that it opens if it means another prompt, or than others another prefix or another cut; no
+    other one does.
+    """
+    before, e = step.before, step.event
+    if before.state not in (S.AWAIT_ENGINE, S.AWAIT_PEERS):
+        return True
+    cut = before.terms is not None and before.terms.layer_groups != e.terms.layer_groups
+    other = before.tokens != e.tokens or (bool(before.peers) and (before.prefix != e.prefix or cut))
+    return (step.after.state is S.DRAINING) == bool(other)
+
+
+@promises("L1", on=(ev.EngineOpened, ev.PeerOpened))
+def goes_on_when_all_are_there(step: Step) -> bool:
+    """A room that its engine and all decode ranks have opened is done if nothing is to be sent, opens its sends if its engine
+    is at work, and else waits for that; until then it waits for them.
+    """
+    before, after, opened = step.before, step.after, isinstance(step.event, ev.EngineOpened)
+    if before.state is not (S.AWAIT_ENGINE if opened else S.AWAIT_PEERS) or after.state not in (*LIVE, S.DONE):
+        return True
+    if after.peers != after.terms.everyone:
+        return after.state is S.AWAIT_PEERS
+    if nothing_to_send(after):
+        return after.state is S.DONE
+    return after.state is (S.AWAIT_FORWARD if opened or before.work is None else S.OPEN)
+
+
+@promises("S9", on=(ev.PeerAnnounced, ev.TokensWithdrawn))
+def goes_on_as_it_was(step: Step) -> bool:
+    """Who announces a room again, and an engine that takes KV back, move no room that goes on."""
+    before, after = step.before.state, step.after.state
+    return after is before or before is S.UNKNOWN or after is S.DRAINING
+
+
+@promises("S9", on=(ev.PeerForgot,))
+def is_not_failed_by_a_late_answer(step: Step) -> bool:
+    """A decode rank that may have all that is for it, and has forgotten the room, does not fail it."""
+    return step.before.state in LOST or step.after.state is step.before.state or step.event.unsent
+
+
+@promises("L1", on=(ev.AbortAsked, ev.EngineRefused, ev.PeerNoted, ev.PeerForgot, ev.LinkWentDown))
+def waits_for_whom_it_told(step: Step) -> bool:
+    """Who waits until it is known that the room is over waits for somebody."""
+    waits = step.after.state is S.AWAIT_NOTED
+    asked = step.before.state is S.AWAIT_NOTED and isinstance(step.event, ev.AbortAsked | ev.EngineRefused)
+    return asked or not waits or bool(step.after.peers)
+
+
+@promises("S6", on=(ev.EngineOpened,))
+def is_opened_for_whom_it_is_meant(step: Step) -> bool:
+    """A room that ended before its engine came begins anew if it was another's, unless the engine had said no; one that is
+    another's still ends, and is opened again.
+    """
+    before, e = step.before, step.event
+    anothers, refused = before.facts.claim != e.claim, work(before).cause.refusal
+    if before.state in (S.AWAIT_NOTED, S.FAILED, S.ABORTED) and not work(before).owned:
+        return (step.after.state is S.AWAIT_PEERS) == (anothers and not refused)
+    return before.state is not S.AWAIT_ENGINE or not anothers or step.after.state is S.AWAIT_NOTED
+
+
+@promises("S10", Report)
+def blames_who_broke_it(step: Step, effect: Report) -> bool:
+    """Nobody is blamed who confirms what this rank may have told, and forgotten."""
+    return not isinstance(step.event, ev.PeerNoted)
+
+
+@room_claims.waits("L1")
+def waits_for(v: V, g: Seen) -> str:
+    """It waits for its engine, then for its decode ranks, then for something to move, for as long as the engine gives it; and
+    tells again what is not confirmed.
+    """
+    if work(v).cause:
+        return "resend"
+    if v.state is S.AWAIT_ENGINE:
+        return "engine"
+    if v.facts.within:
+        return OWN
+    return "bootstrap" if v.state is S.AWAIT_PEERS else "stall"

@@ -1,0 +1,581 @@
+"""What is always so of a prefill rank's send.
+
+The witness keeps account of what the send has been lent, and by whom: a credit to ask, a slot, a permit (0: none, 1: it is
+in the queue, 2: it has it); of what works for it, a gather or a write; and of what it was told and what came of it: whether
+the watermark has passed its region, whether it was ever written through the ring, whether every byte is at the peer.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import PagesReq, StagingReq, StgNotify
+from kvproto.protocol.states import PSend as S
+from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
+from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order, timed_anew
+
+NONE, QUEUES, HAS = 0, 1, 2
+
+
+class Seen(Ghost, frozen=True):
+    """`gathers`, `writes`: works for it; `usable`: the watermark has passed its region; `region`: where its write goes (0:
+    pages); `complete`: every byte is at the peer; `row`: it is the aux row's; `acked`: the decode rank has confirmed it."""
+
+    credit: int = NONE
+    slot: int = NONE
+    permit: int = NONE
+    gathers: bool = False
+    writes: bool = False
+    usable: bool = False
+    #: bytes may have come to the peer, or will
+    touched: bool = False
+    complete: bool = False
+    region: int = 0
+    row: bool = False
+    acked: bool = False
+
+
+send_claims: Claims[PSendValue] = Claims(prefill_send, Seen)
+holds, assumes, promises = send_claims.holds, send_claims.assumes, send_claims.promises
+V = PSendValue
+UNASKED = (S.AWAIT_KV, S.AWAIT_CREDIT)
+QUEUED = (S.AWAIT_WRITERS, S.AWAIT_TURN)
+ASKED = (S.AWAIT_GRANT, *QUEUED)
+REGION = (S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+RING = (*ASKED, *REGION)
+AUX = (S.AWAIT_AUX, S.AWAIT_AUX_ACK)
+BYPAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV, S.AWAIT_PERMIT, S.SLICING)
+OVER = (S.DONE, S.STOPPED)
+ASKS = (S.AWAIT_PAGES, S.AWAIT_ACK, S.AWAIT_AUX_ACK)
+CALM = tuple(state for state in S if state not in (S.GATHERING, S.WRITING, S.SLICING, S.DRAINING))
+
+
+@send_claims.ghosts
+def follow(step: Step) -> Seen:
+    """What is taken, given, begun and told; only what changes is said."""
+    seen, event, before = step.seen, step.event, step.before.state
+    if before is S.NEW and step.after.state is S.NEW:
+        return Seen()
+    seen = _lent(step)
+    if step.all_of(do.GatherChunk):
+        seen = replace(seen, gathers=True)
+    if isinstance(event, ev.Gathered | ev.GatherFailed):
+        seen = replace(seen, gathers=False)
+    if isinstance(event, ev.WriteCompleted | ev.WriteLapsed) or (isinstance(event, ev.WriteFailed) and event.settled):
+        seen = replace(seen, writes=False)
+    if isinstance(event, ev.WriteCompleted | ev.WriteFailed):
+        seen = replace(seen, touched=True)
+    if isinstance(event, ev.WriteCompleted):
+        seen = replace(seen, complete=True)
+    for begun in step.all_of(ev.WriteBegun):
+        seen = replace(seen, writes=True, region=begun.grant)
+    if step.all_of(ev.PagesBegun):
+        seen = replace(seen, writes=True, region=0)
+    if isinstance(event, ev.StagingGranted) and before in ASKED:
+        seen = replace(seen, usable=event.usable)
+    if isinstance(event, ev.WatermarkReached) and before is S.AWAIT_WATERMARK:
+        seen = replace(seen, usable=True)
+    if isinstance(event, ev.ChunkAcked):
+        seen = replace(seen, acked=True)
+    return replace(seen, row=True) if before is S.NEW and step.after.state in AUX else seen
+
+
+def granted_from(v: V, e: ev.StagingGranted, now: float) -> float:
+    """From when on a region is its own: from its first request, if it queued, and else from the one that is answered."""
+    return v.first if e.queued else min(e.asked, now)
+
+
+def _lent(step: Step) -> Seen:
+    event = step.event
+    seen: Seen = step.seen
+    if isinstance(event, ev.CreditTaken):
+        seen = replace(seen, credit=HAS)
+    if isinstance(event, ev.SlotTaken):
+        seen = replace(seen, slot=HAS)
+    if isinstance(event, ev.PermitTaken):
+        seen = replace(seen, permit=HAS)
+    for effect in step.effects:
+        match effect:
+            case do.LeaveQueue():
+                left = {name: NONE for name in ("credit", "slot", "permit") if getattr(seen, name) == QUEUES}
+                seen = replace(seen, **left)
+            case do.TakeCredit() | do.FreeCredit():
+                seen = replace(seen, credit=QUEUES if isinstance(effect, do.TakeCredit) else NONE)
+            case do.TakePermit() | do.FreePermit():
+                seen = replace(seen, permit=QUEUES if isinstance(effect, do.TakePermit) else NONE)
+            case do.TakeSlot():
+                seen = replace(seen, slot=QUEUES)
+            case do.FreeSlot():
+                seen = replace(seen, slot=NONE) if seen.slot == HAS else seen
+    return seen
+
+
+# --------------------------------------------------------------------------------------- the invariant
+@holds(*(state for state in S if state not in (S.AWAIT_CREDIT, S.AWAIT_GRANT)))
+def owes_no_credit(v: V, g: Seen) -> bool:
+    """It neither has a credit nor queues for one."""
+    return g.credit == NONE
+
+
+@holds(S.AWAIT_CREDIT)
+def queues_for_credit(v: V, g: Seen) -> bool:
+    """It queues for a credit."""
+    return g.credit == QUEUES
+
+
+@holds(S.AWAIT_GRANT)
+def has_credit(v: V, g: Seen) -> bool:
+    """It has a credit: its request is unanswered."""
+    return g.credit == HAS
+
+
+@holds(*(state for state in S if state not in (S.AWAIT_SLOT, S.GATHERING, S.WRITING, S.DRAINING)))
+def owes_no_slot(v: V, g: Seen) -> bool:
+    """It neither has a slot nor queues for one."""
+    return g.slot == NONE
+
+
+@holds(S.AWAIT_SLOT)
+def queues_for_slot(v: V, g: Seen) -> bool:
+    """It queues for a slot."""
+    return g.slot == QUEUES
+
+
+@holds(S.GATHERING, S.WRITING)
+def has_slot(v: V, g: Seen) -> bool:
+    """It has a slot."""
+    return g.slot == HAS
+
+
+@holds(*(state for state in S if state not in (S.AWAIT_PERMIT, S.SLICING, S.DRAINING)))
+def owes_no_permit(v: V, g: Seen) -> bool:
+    """It neither has a permit nor queues for one."""
+    return g.permit == NONE
+
+
+@holds(S.AWAIT_PERMIT)
+def queues_for_permit(v: V, g: Seen) -> bool:
+    """It queues for a permit."""
+    return g.permit == QUEUES
+
+
+@holds(S.SLICING)
+def has_permit(v: V, g: Seen) -> bool:
+    """It has a permit."""
+    return g.permit == HAS
+
+
+@holds(S.DRAINING)
+def queues_for_nothing(v: V, g: Seen) -> bool:
+    """It queues for nothing, and something works for it, one thing at a time; it has a slot or a permit, not both."""
+    one = (g.slot == HAS) != (g.permit == HAS)
+    return one and g.slot in (NONE, HAS) and g.permit in (NONE, HAS) and bool(g.gathers) != bool(g.writes)
+
+
+@holds(S.GATHERING)
+def gathers(v: V, g: Seen) -> bool:
+    """A gather works for it, and nothing else."""
+    return g.gathers and not g.writes
+
+
+@holds(S.WRITING, S.SLICING)
+def writes(v: V, g: Seen) -> bool:
+    """A write works for it, and nothing else."""
+    return g.writes and not g.gathers
+
+
+@holds(*CALM)
+def nothing_works(v: V, g: Seen) -> bool:
+    """Neither gather nor write works for it."""
+    return not g.gathers and not g.writes
+
+
+@holds(*REGION)
+def knows_its_region(v: V, g: Seen) -> bool:
+    """It was given a region."""
+    return v.grant > 0
+
+
+@holds(*UNASKED, *ASKED, *BYPAGES, *AUX)
+def has_no_region(v: V, g: Seen) -> bool:
+    """It was given no region yet, or has given the ring up."""
+    return v.grant == 0
+
+
+@holds(S.AWAIT_SLOT, S.GATHERING, S.WRITING)
+def region_may_be_written(v: V, g: Seen) -> bool:
+    """The watermark has passed its region."""
+    return g.usable
+
+
+@holds(S.AWAIT_WATERMARK)
+def region_may_not_be_written_yet(v: V, g: Seen) -> bool:
+    """The watermark has not passed its region."""
+    return not g.usable
+
+
+@holds(*UNASKED, *ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT, *BYPAGES)
+def names_no_slot(v: V, g: Seen) -> bool:
+    """It gathers nowhere."""
+    return v.slot == -1
+
+
+@holds(S.AWAIT_CREDIT, *ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.AWAIT_PERMIT)
+def kv_is_there(v: V, g: Seen) -> bool:
+    """Its KV is computed, whatever of the ring it asks for or has: an empty region never waits for a forward."""
+    return v.kv
+
+
+@holds(S.AWAIT_KV, S.AWAIT_PAGES_KV)
+def kv_is_awaited(v: V, g: Seen) -> bool:
+    """Its KV is not computed."""
+    return not v.kv
+
+
+@holds(*UNASKED, *RING, *BYPAGES)
+def untouched(v: V, g: Seen) -> bool:
+    """Of what it has written before, no byte was ever under way."""
+    return not g.touched and not g.complete and not g.row
+
+
+@holds(S.WRITING, S.AWAIT_ACK)
+def names_what_was_written(v: V, g: Seen) -> bool:
+    """The region that it speaks of is the one that its write went into."""
+    return v.grant == g.region
+
+
+@holds(S.SLICING)
+def writes_pages(v: V, g: Seen) -> bool:
+    """Its write goes into pages."""
+    return g.region == 0
+
+
+@holds(S.AWAIT_ACK)
+def all_is_there(v: V, g: Seen) -> bool:
+    """Every byte is at the peer."""
+    return g.complete and not g.row
+
+
+@holds()
+def acked_is_acked(v: V, g: Seen) -> bool:
+    """What it takes for confirmed has been."""
+    return not v.acked or g.acked
+
+
+@holds(*AUX)
+def is_of_the_aux_row(v: V, g: Seen) -> bool:
+    """It is the aux row's."""
+    return g.row
+
+
+@holds(S.DONE)
+def ends_well(v: V, g: Seen) -> bool:
+    """The decode rank has confirmed it; and every byte is at the peer, or it is the aux row's."""
+    return g.acked and (g.complete or g.row)
+
+
+@holds()
+def works_with_what_it_has(v: V, g: Seen) -> bool:
+    """It has a slot, or a permit, while a gather or a write works for it, and a credit while its request is unanswered: so
+    nobody waits for the ring, or for KV, with what others wait for."""
+    lent = HAS in (g.slot, g.permit)
+    return (not lent or g.gathers or g.writes) and (g.credit != HAS or v.state == S.AWAIT_GRANT)
+
+
+# -------------------------------------------------------------------------------------- the assumptions
+@assumes(ev.CreditTaken, ev.SlotTaken, ev.PermitTaken, paid="rank: `give`, before anything else happens")
+def is_given_what_it_queues_for(v: V, e: ev.SendEvent, g: Seen) -> bool:
+    """What it is given it queues for."""
+    if isinstance(e, ev.CreditTaken):
+        return g.credit == QUEUES
+    return (g.slot if isinstance(e, ev.SlotTaken) else g.permit) == QUEUES
+
+
+@assumes(ev.Gathered, ev.GatherFailed, paid="engine: one end a gather")
+def only_gathers_end(v: V, e: ev.SendEvent, g: Seen) -> bool:
+    """What ends is a gather that is under way, where the send is one that gathers or drains."""
+    return v.state not in (S.GATHERING, S.DRAINING) or g.gathers
+
+
+@assumes(ev.WriteCompleted, ev.WriteFailed, ev.WriteLapsed, paid="prefill_write: its S6")
+def only_writes_end(v: V, e: ev.SendEvent, g: Seen) -> bool:
+    """What ends is a write that is under way."""
+    return v.state == S.NEW or g.writes
+
+
+@assumes(ev.StagingGranted, paid="ring: ids count from 1; decode_grant: its S1")
+def regions_count_from_one(v: V, e: ev.StagingGranted, g: Seen) -> bool:
+    """A region has a number above 0."""
+    return e.grant > 0
+
+
+# ---------------------------------------------------------------------------------------- the promises
+@promises("S1", ev.WriteBegun)
+def writes_into_its_region(step: Step, effect: ev.WriteBegun) -> bool:
+    """A staged write goes into the region that was given, and that the watermark has passed."""
+    after = step.after
+    return effect.grant == after.grant and effect.grant > 0 and effect.offset == after.offset and bool(step.seen.usable)
+
+
+@promises("S1", do.Send)
+def notifies_what_is_in_place(step: Step, effect: do.Send) -> bool:
+    """A part is told to be in place when every byte of it is, and where it was written."""
+    body = effect.body
+    return not isinstance(body, StgNotify) or (bool(step.then.complete) and body.grant == step.then.region)
+
+
+@promises("S2", ev.WriteBegun, ev.PagesBegun)
+def begins_while_nothing_was_written(step: Step, effect: ev.WriteEvent) -> bool:
+    """A write begins only when none works, and when no byte of an earlier one was ever under way."""
+    return not step.seen.writes and not step.seen.touched
+
+
+@promises("S4", ev.WriteBegun, ev.PagesBegun)
+def begins_within_the_lease(step: Step, effect: ev.WriteBegun | ev.PagesBegun) -> bool:
+    """A write begins within the lease, and is told when that ends."""
+    return effect.until == step.after.lease and step.now < effect.until
+
+
+@promises("S4", ev.SendFinished)
+def ends_when_nothing_works(step: Step, effect: ev.SendFinished) -> bool:
+    """It says that it has ended when nothing reads or writes for it, and it holds nothing."""
+    then = step.then
+    idle = not then.gathers and not then.writes
+    return idle and then.credit == NONE and then.slot == NONE and then.permit == NONE
+
+
+@promises("S4", do.Send)
+def requests_say_when_they_were_made(step: Step, effect: do.Send) -> bool:
+    """A request says when it was made, or when the first one of those that it repeats was."""
+    body, after = effect.body, step.after
+    made = after.asked in (step.now, step.before.asked)
+    return not isinstance(body, StagingReq | PagesReq) or (made and body.asked == after.asked)
+
+
+@promises("S4")
+def remembers_its_first_request(step: Step) -> bool:
+    """The first request for a region is made once, and when that was is not forgotten."""
+    asks = isinstance(step.event, ev.CreditTaken) and step.before.state is S.AWAIT_CREDIT
+    first = step.now if asks and not step.before.first else step.before.first
+    return step.after.first == first or step.before.state is S.NEW
+
+
+@promises("S9", do.Send)
+def asks_for_the_ring_with_its_kv(step: Step, effect: do.Send) -> bool:
+    """A region is asked for when the KV is computed, and not before."""
+    return not isinstance(effect.body, StagingReq) or step.after.kv
+
+
+@promises("S9", on=(ev.KvWithdrawn,))
+def leaves_the_ring_with_its_kv(step: Step) -> bool:
+    """What is taken back before its gather gives the region up, or the request for it, at once."""
+    before, asked = step.before.state, [each.body for each in step.all_of(do.Send)]
+    leaves = before in (*ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT)
+    return any(isinstance(body, PagesReq) for body in asked) == leaves
+
+
+@promises("S6")
+def ends_once(step: Step) -> bool:
+    """With its end, and only then, the room is told that it has ended."""
+    return len(step.all_of(ev.SendFinished)) == (1 if step.after.state in OVER else 0)
+
+
+@promises("S12", do.GatherChunk, ev.PagesBegun)
+def reads_what_is_computed(step: Step, effect: object) -> bool:
+    """Pages begin to be read when their KV is computed."""
+    return step.after.kv
+
+
+@promises("S1", do.GatherChunk, do.WatchWatermark)
+def works_with_its_region(step: Step, effect: do.GatherChunk | do.WatchWatermark) -> bool:
+    """A gather goes into the slot that was taken, for the region that was given; what is watched is where that ends."""
+    after = step.after
+    if isinstance(effect, do.WatchWatermark):
+        return effect.round == after.round and effect.end == after.end
+    taken = effect.slot == step.event.slot and after.slot == effect.slot
+    return taken and effect.offset == after.offset and effect.grant == after.grant
+
+
+@promises("S1", on=(ev.StagingGranted,))
+def takes_the_grant_as_it_was_given(step: Step) -> bool:
+    """A region is taken as it was given, with the number, the place and the time that came with it."""
+    before, after, e = step.before, step.after, step.event
+    if before.state not in ASKED:
+        return True
+    same = after.grant == e.grant and after.offset == e.offset and after.round == e.round and after.end == e.end
+    until = granted_from(before, e, step.now) + e.lease
+    return after.state is before.state or (same and after.lease == until and after.tries == 0)
+
+
+@promises("S1", on=(ev.PagesGranted,))
+def takes_the_pages_as_they_were_named(step: Step) -> bool:
+    """Pages are taken as they were named, until the lease ends that began with the request which is answered.
+
+    No permit is asked for when it is over.
+    """
+    before, after, e = step.before, step.after, step.event
+    if before.state not in (S.AWAIT_PAGES, S.AWAIT_PERMIT) or after.state not in (S.AWAIT_PAGES_KV, S.AWAIT_PERMIT):
+        return True
+    late = before.state is S.AWAIT_PAGES and after.state is S.AWAIT_PERMIT and step.now >= e.asked + e.lease
+    return after.pages == e.pages and after.lease == min(e.asked, step.now) + e.lease and not late
+
+
+@promises("L1")
+def asks_with_all_its_tries(step: Step) -> bool:
+    """Who begins to ask, for a region, its pages or a confirmation, has asked nobody yet; nor has who waits, if the ring moves."""
+    before, after = step.before, step.after
+    moves = isinstance(step.event, ev.TimerFired) and before.mark != after.mark
+    asks = after.state in (*QUEUED, S.AWAIT_PAGES, S.AWAIT_ACK) and after.state is not before.state
+    return not (asks or moves) or after.tries == 0
+
+
+@promises("L1", do.Send)
+def a_lease_begins_when_it_is_asked_for(step: Step, effect: do.Send) -> bool:
+    """What is asked for the first time, or because the time of an answer was over, or will be, is asked for from now on."""
+    first = step.before.state is S.AWAIT_CREDIT or isinstance(step.event, ev.StagingGranted)
+    anew = step.before.state is not S.AWAIT_PAGES or isinstance(step.event, ev.PagesGranted)
+    now = (isinstance(effect.body, StagingReq) and first) or (isinstance(effect.body, PagesReq) and anew)
+    return not now or step.after.asked == step.now
+
+
+@promises("L1", on=(ev.TimerFired,))
+def counts_how_often_it_asks(step: Step) -> bool:
+    """Each time that it asks again for what is needed is counted."""
+    before, after = step.before, step.after
+    again = after.state is before.state and after.state is not S.AWAIT_PERMIT
+    if not again or step.all_of(ev.RoomFailed) or after.mark != before.mark:
+        return True
+    return after.tries == before.tries + 1
+
+
+@promises("L1", on=(ev.TimerFired,))
+def asks_until_its_tries_are_over(step: Step) -> bool:
+    """Who asks for pages, or for a confirmation, asks until the tries are over, and no longer."""
+    before = step.before
+    return before.state not in ASKS or len(step.all_of(ev.RoomFailed)) == (0 if before.tries < step.event.tries else 1)
+
+
+@promises("L1", on=(ev.PagesGranted,))
+def writes_the_pages_in_time(step: Step) -> bool:
+    """Pages that come while the KV is there and their lease holds are written to as soon as a permit is there."""
+    before, e = step.before, step.event
+    if before.state is not S.AWAIT_PAGES or not before.kv:
+        return True
+    return (step.after.state is S.AWAIT_PERMIT) == (step.now < e.asked + e.lease)
+
+
+@promises("L1", on=(ev.ChunkAcked, ev.WriteCompleted))
+def is_confirmed_once(step: Step) -> bool:
+    """A staged write that tells of itself is not told of again, and may be confirmed before it is seen to end; then it is
+    done with its end.
+    """
+    before, after = step.before, step.after
+    if before.state is not S.WRITING:
+        return True
+    if isinstance(step.event, ev.ChunkAcked):
+        return after.acked == (before.tells or before.acked)
+    told = len(step.all_of(do.Send)) == (0 if before.acked or before.tells else 1)
+    return told and (after.state is S.DONE) == bool(before.acked)
+
+
+@promises("S6", ev.SendFinished)
+def blames_before_it_ends(step: Step, effect: ev.SendFinished) -> bool:
+    """That it failed is said before that it has ended: a room whose last send ends is taken for one that went well."""
+    return in_order(step, ev.RoomFailed, ev.SendFinished)
+
+
+# -------------------------------------------------------------------------------- where each word leads
+@promises("S12", on=(ev.SendOpened,))
+def knows_what_it_was_opened_with(step: Step) -> bool:
+    """A send knows since when it is there, whether its KV is, and whether its write tells of itself; it takes the way that
+    costs less.
+    """
+    after, e = step.after, step.event
+    if e.aux:
+        return after.state is (S.AWAIT_AUX_ACK if e.ready else S.AWAIT_AUX)
+    ring = S.AWAIT_CREDIT if e.ready else S.AWAIT_KV
+    way = ring if e.staged_cost <= e.pages_cost else S.AWAIT_PAGES
+    return after.state is way and after.asked == step.now and after.kv == e.ready and after.tells == e.tells
+
+
+@promises("S12", on=(ev.KvProduced, ev.KvWithdrawn))
+def knows_whether_it_is_computed(step: Step) -> bool:
+    """It knows whether its KV is there, and what works for it goes on; what it was given it uses while the lease holds."""
+    before, after = step.before.state, step.after
+    if before not in (*UNASKED, *RING, *BYPAGES):
+        return True
+    came = isinstance(step.event, ev.KvProduced)
+    waited = came and before is S.AWAIT_PAGES_KV
+    uses = (after.state is S.AWAIT_PERMIT) == (step.now < step.before.lease)
+    begins = before is not S.AWAIT_KV or after.state is S.AWAIT_CREDIT
+    return after.kv == came and after.state is not S.DRAINING and begins and (not waited or uses)
+
+
+@promises("L1", on=(ev.StagingGranted,))
+def waits_for_what_it_is_told(step: Step) -> bool:
+    """Who waits for a watermark is woken by it; a region that comes when much of its lease is over is asked for once more."""
+    before, after, e = step.before, step.after, step.event
+    waits = after.state is S.AWAIT_WATERMARK and before.state is not S.AWAIT_WATERMARK
+    late = before.state in QUEUED and step.now >= granted_from(before, e, step.now) + e.lease / 2
+    return len(step.all_of(do.WatchWatermark)) == (1 if waits else 0) and len(step.all_of(do.Send)) == (1 if late else 0)
+
+
+@promises("L1", do.Send)
+def waits_for_an_answer(step: Step, effect: do.Send) -> bool:
+    """Who asks, or says that a part is there, waits for the answer, for some time."""
+    return step.after.state is step.before.state or timed_anew(step.after)
+
+
+@promises("L3", on=(ev.TimerFired,))
+def gives_the_ring_up_in_time(step: Step) -> bool:
+    """The ring is given up when the tries are over, others may write page to page, to wait is dearer, and the queue does
+    not move; not before.
+    """
+    before, e = step.before, step.event
+    if before.state not in (*ASKED, S.AWAIT_WATERMARK):
+        return True
+    moves = before.state in (S.AWAIT_TURN, S.AWAIT_WATERMARK) and e.mark != before.mark
+    spent = before.tries >= e.tries and not e.full and step.now >= before.asked + e.dearer
+    return (step.after.state is S.AWAIT_PAGES) == (not moves and spent)
+
+
+@promises("L1", on=(ev.TimerFired, ev.SendStopped, ev.ChunkAcked, ev.WriteCompleted))
+def ends_as_it_should(step: Step) -> bool:
+    """What works too long, or is stopped at work, drains; who is not answered waits until it is stopped, and that ends it;
+    who is confirmed, or is only told that his write is complete, has not stopped.
+    """
+    e, before, after = step.event, step.before.state, step.after.state
+    works = step.seen.gathers or step.seen.writes
+    if isinstance(e, ev.ChunkAcked | ev.WriteCompleted):
+        return after is not S.STOPPED
+    if isinstance(e, ev.SendStopped):
+        return before is S.NEW or after is (S.DRAINING if works else S.STOPPED)
+    if works:
+        return after is S.DRAINING
+    return after is before or not step.all_of(ev.RoomFailed)
+
+
+@promises("L3", do.FreeCredit, ev.RoomFailed)
+def gives_back_before_it_takes(step: Step, effect: object) -> bool:
+    """What was lent is given back before more is taken, and a write is stopped before its room hears that it failed."""
+    return in_order(step, do.FreeCredit, do.TakeSlot) and in_order(step, ev.WriteStopped, ev.RoomFailed)
+
+
+@send_claims.waits("L1")
+def waits_for(v: V, g: Seen) -> str:
+    """A gather and a write may take as long as they may, a region is held for its lease, pages are named anew before theirs
+    ends; what the ring does is waited for with patience, what is answered at once is asked for again.
+    """
+    if g.gathers or g.writes:
+        return "kernel" if g.gathers else "write"
+    if v.grant and not g.complete:
+        return "lease" if g.usable else "patience"
+    if g.permit == QUEUES:
+        return "renew"
+    if g.credit == HAS:
+        return "patience"
+    if v.state is S.AWAIT_WRITERS:
+        return "writers"
+    return "turn" if v.state is S.AWAIT_TURN else "resend"

@@ -1,0 +1,165 @@
+"""What is always so of a prefill rank's write.
+
+The witness is the transport: how many batches it has, how many of these failed and may still move bytes, whether any byte
+may have reached the peer, whether the post that was asked for last is still undecided.  That nothing is written twice (S2)
+comes down to one sentence: a write says that it has lapsed only if the transport never had a byte of it.
+"""
+
+from __future__ import annotations
+
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import PWrite as S
+from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
+from kvproto.verify.framework.claims import Claims, Ghost, Step
+
+
+class Seen(Ghost, frozen=True):
+    """`flying`: batches that the transport has; `doubtful`: those of them that have failed; `touched`: bytes of the write
+    may have come to the peer; `failed`: a batch has failed, or was not taken."""
+
+    flying: int = 0
+    doubtful: int = 0
+    touched: bool = False
+    failed: bool = False
+
+
+write_claims: Claims[PWriteValue] = Claims(prefill_write, Seen)
+holds, assumes, promises = write_claims.holds, write_claims.assumes, write_claims.promises
+V = PWriteValue
+ENDED = (ev.BatchCompleted, ev.BatchDeferred, ev.BatchRefused)
+
+
+@write_claims.ghosts
+def follow(step: Step) -> Seen:
+    """A post adds a batch; what the transport says of it takes it away."""
+    seen, event = step.seen, step.event
+    flying, doubtful, touched, failed = seen.flying, seen.doubtful, seen.touched, seen.failed
+    if step.before.state is S.NEW:
+        return Seen()
+    flying = flying + len(step.all_of(do.PostBatch))
+    if isinstance(event, (*ENDED, ev.BatchSettled)) or (isinstance(event, ev.BatchFailed) and event.settled):
+        flying = flying - 1
+    if isinstance(event, ev.BatchSettled):
+        doubtful = doubtful - 1
+    if isinstance(event, ev.BatchFailed) and not event.settled:
+        doubtful = doubtful + 1
+    if isinstance(event, ev.BatchCompleted | ev.BatchFailed):
+        touched = True
+    if isinstance(event, ev.BatchFailed | ev.BatchRefused):
+        failed = True
+    return Seen(flying, doubtful, touched, failed)
+
+
+# --------------------------------------------------------------------------------------- the invariant
+@holds(S.NEW, S.POSTING, S.IN_FLIGHT, S.ENDING, S.IN_DOUBT)
+def counts_what_flies(v: V, g: Seen) -> bool:
+    """It counts the batches that the transport has."""
+    return v.flying == g.flying and g.doubtful <= g.flying and g.doubtful >= 0
+
+
+@holds(S.NEW, S.POSTING, S.IN_FLIGHT, S.ENDING)
+def nothing_is_in_doubt(v: V, g: Seen) -> bool:
+    """No batch of it is in doubt."""
+    return g.doubtful == 0
+
+
+@holds(S.POSTING, S.IN_FLIGHT)
+def remembers_what_landed(v: V, g: Seen) -> bool:
+    """It knows whether bytes have come to the peer, and none of its batches has failed."""
+    return bool(v.landed) == bool(g.touched) and not g.failed
+
+
+@holds(S.IN_FLIGHT, S.ENDING, S.IN_DOUBT)
+def something_flies(v: V, g: Seen) -> bool:
+    """The transport has a batch of it."""
+    return g.flying > 0
+
+
+@holds(S.COMPLETED, S.FAILED)
+def is_over(v: V, g: Seen) -> bool:
+    """The transport has nothing of it."""
+    return g.flying == 0 and g.doubtful == 0
+
+
+# -------------------------------------------------------------------------------------- the assumptions
+@assumes(*ENDED, ev.BatchFailed, paid="transport: one answer a batch; tests/test_transport_contract.py")
+def answers_what_it_has(v: V, e: ev.WriteEvent, g: Seen) -> bool:
+    """The transport speaks of a batch that it has, and that has not failed before."""
+    return v.state == S.NEW or g.flying - g.doubtful > 0
+
+
+@assumes(ev.BatchSettled, paid="engine: `RankWrites.doubtful`")
+def settles_what_is_in_doubt(v: V, e: ev.BatchSettled, g: Seen) -> bool:
+    """What settles has failed before."""
+    return v.state == S.NEW or g.doubtful > 0
+
+
+@assumes(ev.BatchUnmade, paid="engine: a write is made whole before its first batch is offered")
+def unmade_before_all(v: V, e: ev.BatchUnmade, g: Seen) -> bool:
+    """What cannot be made was not begun."""
+    return v.state != S.POSTING or (g.flying == 0 and not g.touched)
+
+
+# ---------------------------------------------------------------------------------------- the promises
+@promises("S4", do.PostBatch)
+def posts_within_the_lease(step: Step, effect: do.PostBatch) -> bool:
+    """A batch is posted only while what was given may be used, and never after the write was given up."""
+    return step.now < step.before.until and step.before.state is S.POSTING
+
+
+@promises("L1", on=(ev.BatchReady,))
+def posts_while_it_may(step: Step) -> bool:
+    """A batch that is ready is posted while what was given may be used, and with the last one all is; if nothing was posted
+    when that ends, nothing is lost.
+    """
+    before, after, e = step.before, step.after, step.event
+    if before.state is not S.POSTING:
+        return True
+    if step.now < before.until:
+        return len(step.all_of(do.PostBatch)) == 1 and (after.state is S.IN_FLIGHT) == bool(e.last)
+    untouched = step.seen.flying == 0 and not step.seen.touched
+    return len(step.all_of(ev.WriteLapsed)) == (1 if untouched else 0)
+
+
+@promises("S1", do.MakeWrite)
+def makes_what_was_asked(step: Step, effect: do.MakeWrite) -> bool:
+    """What is made ready is the slot, for the place and the region that were named."""
+    e = step.event
+    return effect.slot == e.slot and effect.offset == e.offset and effect.grant == e.grant
+
+
+@promises("S2", ev.WriteLapsed)
+def lapses_untouched(step: Step, effect: ev.WriteLapsed) -> bool:
+    """A write that says it has lapsed never had a byte under way, so it may be begun anew."""
+    return step.then.flying == 0 and not step.then.touched
+
+
+@promises("S4", ev.WriteFailed)
+def settled_when_nothing_can_land(step: Step, effect: ev.WriteFailed) -> bool:
+    """That no byte can land any more is said only when the transport has nothing of it."""
+    return not effect.settled or step.then.flying == 0
+
+
+@promises("S6", ev.WriteCompleted)
+def completes_when_all_is_there(step: Step, effect: ev.WriteCompleted) -> bool:
+    """It says that every byte is there when all is posted, nothing flies and no batch has failed."""
+    return step.before.state is S.IN_FLIGHT and step.then.flying == 0 and not step.then.failed
+
+
+@promises("S6")
+def tells_its_end_once(step: Step) -> bool:
+    """With its end, and only then, the send is told one last thing."""
+    ends = [each for each in step.all_of(ev.WriteFailed) if each.settled]
+    told = len(step.all_of(ev.WriteCompleted)) + len(step.all_of(ev.WriteLapsed)) + len(ends)
+    return told == (1 if step.after.state in (S.COMPLETED, S.FAILED) else 0)
+
+
+@promises("S6")
+def ends_as_it_says(step: Step) -> bool:
+    """A write that is complete says so, and no other; in doubt is what has said that, and nothing is begun twice."""
+    before, after = step.before.state, step.after.state
+    doubts = [each for each in step.all_of(ev.WriteFailed) if not each.settled]
+    completes, falls = after is S.COMPLETED, after is S.IN_DOUBT and before is not S.IN_DOUBT
+    said = len(step.all_of(ev.WriteCompleted)) == (1 if completes else 0) and len(doubts) == (1 if falls else 0)
+    return said and (after is not S.NEW or before is S.NEW)

@@ -1,0 +1,24 @@
+"""`kvproto export`: the protocol as one JSON document, or the schema of that document."""
+
+from __future__ import annotations
+
+import argparse
+
+from kvproto.arguments import output_file
+from kvproto.cli.console import deliver
+from kvproto.cli.ending import WELL
+from kvproto.verify.draw.export import schema, spec, text
+
+
+def main(argv: list[str]) -> int:
+    """`kvproto export`."""
+    parser = argparse.ArgumentParser(
+        prog="kvproto export",
+        description="Print the protocol as one JSON document: states, events, effects, rows, messages, timers.",
+        epilog="Example: kvproto export | jq '.machines[].rows | length'",
+    )
+    parser.add_argument("--schema", action="store_true", help="print the document's JSON Schema instead")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="write to FILE, not to the terminal")
+    args = parser.parse_args(argv)
+    deliver(text(schema() if args.schema else spec()), args.out)
+    return WELL

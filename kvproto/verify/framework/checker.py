@@ -1,0 +1,86 @@
+"""What there is to search of a protocol: named worlds, suites of them, and bugs that can be planted.
+
+A checker is what `kvproto check` drives.  A planted bug changes tables in place while a world is searched; a search
+that does not find it would not find its like either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from kvproto.fsm.bounded_files import FileError, text_of
+from kvproto.fsm.errors import ArgumentError
+from kvproto.verify.framework.search import Progress, Result
+from kvproto.verify.framework.story import ReplayedWay
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.framework.trace.coverage import Collector
+
+__all__ = ["Checker", "PlantedBug", "ReplayedWay"]
+
+
+class PlantedBug(msgspec.Struct, frozen=True):
+    """A bug: what is changed, where it is looked for, and the properties of which one must fail."""
+
+    about: str
+    world: str
+    expect: tuple[str, ...]
+    apply: Callable[[TablePatch], None]
+
+
+class Checker:
+    """Worlds and planted bugs by name; a subclass searches them."""
+
+    #: what is searched if nothing is named
+    first = "smoke"
+    suites: ClassVar[Mapping[str, Sequence[str]]] = {}
+    planted: ClassVar[Mapping[str, PlantedBug]] = {}
+
+    def worlds(self) -> Mapping[str, str]:
+        """Every world, and a line about it."""
+        raise NotImplementedError
+
+    def search(
+        self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None
+    ) -> Result:  # fmt: skip
+        """Search one world."""
+        raise NotImplementedError
+
+    def walk(self, text: str) -> ReplayedWay:
+        """Walk a recorded counterexample again.  ArgumentError: this is not one."""
+        raise NotImplementedError
+
+    def walk_file(self, path: Path) -> ReplayedWay:
+        """Walk the counterexample of a file again.  `FileError`: there is none in it."""
+        try:
+            return self.walk(text_of(path))
+        except ArgumentError as error:
+            raise FileError(f"{path}: {error}") from error
+
+    def collector(self) -> Collector:
+        """What counts rows while a search runs."""
+        raise NotImplementedError
+
+    def named(self, asked: str) -> Sequence[str]:
+        """The worlds of a suite, or the world of this name.  Raises ArgumentError with what comes close."""
+        if asked in self.suites:
+            return self.suites[asked]
+        known = self.worlds()
+        if asked in known:
+            return (asked,)
+        near = get_close_matches(asked, (*self.suites, *known)) or list(self.suites) or list(known)
+        raise ArgumentError(f"no configuration {asked!r}; is it {' or '.join(near)}?  kvproto check --list has all")
+
+    @contextmanager
+    def planting(self, name: str) -> Iterator[PlantedBug]:
+        """The bug is in the tables while the block runs.  Raises ArgumentError with all names."""
+        if name not in self.planted:
+            raise ArgumentError(f"no planted bug {name!r}: one of {', '.join(self.planted) or 'none'}")
+        with TablePatch() as bench:
+            self.planted[name].apply(bench)
+            yield self.planted[name]

@@ -1,0 +1,178 @@
+"""Claims: what is always true of a machine, said in the vocabulary of its rows.
+
+A row says what happens; a claim says what is so, whatever happens.  Claims are plain functions of the frozen value, as
+guards are: they can be looked at, run on a value that a search has found, and proved (`kvproto.verify.prove`).  Of a
+table one writes down five things:
+
+* `holds`: in these states, this is so.  All of them together are the *invariant*: it holds of the initial value, and
+  no row leads out of it.
+* `promises`: whenever a row leaves this effect (or fact) behind, or moves, that is so.  These are the properties that
+  people want; the invariant is only what it takes to see them.
+* `assumes`: what the rest of the system gives its word for when an event comes.  An assumption is a debt; where it is
+  paid stands beside it.
+* `waits`: what it waits for, and so by which timer; whenever a time begins, it is that one's.
+* `ghosts`: a witness.  It remembers what the machine has done and seen (what is in flight, who holds what), and
+  decides nothing.  A promise about the world ("nothing of it is in flight") is one about the witness.
+
+`and`, `or` and `not` mean what they do everywhere.  Nothing here knows of any solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kvproto.fsm.table import Output, Table, Value
+from kvproto.fsm.vocabulary import Event, State
+
+INFINITY = float("inf")
+#: the time that the value itself says (`Table.periods`), where a timer is asked for
+OWN = "its own"
+V = TypeVar("V", bound=Value)
+F = TypeVar("F", bound=Callable[..., bool])
+By = TypeVar("By", bound=Callable[..., str])
+#: no event has been seen yet
+Follow = Callable[["Step"], Any]
+
+
+class Ghost(msgspec.Struct, frozen=True, gc=False):
+    """Base of a witness; the defaults are what it knows of a machine that has just been made."""
+
+
+class Step(msgspec.Struct):
+    """One step of a machine, and the witness beside it, before and after."""
+
+    before: Any
+    event: Any
+    after: Any
+    effects: tuple[Output, ...]
+    now: Any
+    seen: Any
+    then: Any = None
+
+    def all_of(self, kind: type[Any]) -> list[Any]:
+        """The effects of this kind."""
+        return [each for each in self.effects if isinstance(each, kind)] if self.effects else []
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """`about`: states, events or effects (none: all); `name`: the property that a promise is part of; `on`: of which
+    events' steps it is asked (none: of all)."""
+
+    about: tuple[Any, ...]
+    text: str
+    test: Callable[..., Any]
+    name: str = ""
+    paid: str = ""
+    on: tuple[type[Event], ...] = ()
+
+
+class Claims(Generic[V]):
+    """What is claimed of one table."""
+
+    def __init__(self, table: Table[V], ghost: type[Ghost] = Ghost) -> None:
+        """`ghost`: the witness's type."""
+        self.table, self.ghost = table, ghost
+        self.invariant: list[Claim] = []
+        self.assumptions: list[Claim] = []
+        self.promises_: list[Claim] = []
+        self.waits_: Claim | None = None
+        self.follow: Follow = lambda step: step.seen
+
+    def holds(self, *states: State) -> Callable[[F], F]:
+        """In these states (none: in all) it is so; the function takes (value, witness)."""
+
+        def keep(test: F) -> F:
+            self.invariant.append(Claim(states, sentence(test), test))
+            return test
+
+        return keep
+
+    def assumes(self, *events: type[Event], paid: str) -> Callable[[F], F]:
+        """When one of these events comes (none: any), it is so; the function takes (value, event, witness).
+
+        `paid`: who gives his word for it.
+        """
+
+        def keep(test: F) -> F:
+            self.assumptions.append(Claim(events, sentence(test), test, paid=paid))
+            return test
+
+        return keep
+
+    def promises(
+        self, name: str, *effects: type[Output], on: tuple[type[Event], ...] = ()
+    ) -> Callable[[F], F]:  # fmt: skip
+        """Whenever one of these effects is left behind, it is so; the function takes (step, effect).
+
+        Without effects: at every step, or at those `on` these events, and the function takes the step alone.
+        """
+        assert not (effects and on), "a promise is about effects, or about steps"
+
+        def keep(test: F) -> F:
+            self.promises_.append(Claim(effects, sentence(test), test, name=name, on=on))
+            return test
+
+        return keep
+
+    def waits(self, name: str) -> Callable[[By], By]:
+        """By which timer it waits (`OWN`: for as long as the value says); the function takes (value, witness) as they
+        are after a step with which a time begins.
+        """
+
+        def keep(test: By) -> By:
+            self.waits_ = Claim((), sentence(test), test, name=name)
+            return test
+
+        return keep
+
+    def ghosts(self, follow: Follow) -> Follow:
+        """The witness after a step; the function takes the step."""
+        self.follow = follow
+        return follow
+
+    def broken(self, value: V, seen: Ghost) -> list[str]:
+        """Which parts of the invariant this value does not fulfil: for searches and tests, on real values."""
+        return [
+            claim.text
+            for claim in self.invariant
+            if (not claim.about or value.state in claim.about) and not claim.test(value, seen)
+        ]
+
+
+def sentence(function: Callable[..., Any]) -> str:
+    """The first paragraph of a docstring, as one line."""
+    return " ".join((function.__doc__ or function.__name__).strip().split("\n\n")[0].split())
+
+
+def in_order(step: Step, first: type[Any], later: type[Any]) -> bool:
+    """Of two kinds of effects: if both are left behind, the first one comes first."""
+    kinds = [type(each) for each in step.effects]
+    return first not in kinds or later not in kinds or kinds.index(first) < kinds.index(later)
+
+
+def timed_anew(v: Value) -> bool:
+    """The time of its state has begun.  In a proof no time runs before the step, so it is the step that begins it."""
+    return v.due < INFINITY
+
+
+def begun_anew(step: Step) -> bool:
+    """This step has begun the time of its state: of a step that is followed, too, where time was running before it."""
+    return timed_anew(step.after) and step.after.due != step.before.due
+
+
+def within(some: int, others: int) -> bool:
+    """Of two sets (masks): all of the first are in the second."""
+    return not some & ~others
+
+
+def apart(some: int, others: int) -> bool:
+    """Of two sets (masks): they have nothing in common."""
+    return not some & others
+
+
+def among(one: int, others: int) -> bool:
+    """This rank, or chunk, is in the set (mask)."""
+    return bool(others >> one & 1)

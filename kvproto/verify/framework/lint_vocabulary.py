@@ -1,0 +1,44 @@
+"""The lint of what a protocol can say: messages and events, whether or not a table or a route names them.
+
+Tables and routes are judged by what is in them (`lint`); what was written down and then forgotten is in none of them,
+and no row is at fault:
+
+* `unheard`: a message that no route takes to a machine, or answers;
+* `unused`: an event that no table takes and that nothing raises;
+* `unsaid`: a message without a sentence of what it says, or, where a protocol lists who says what, one that is missing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kvproto.fsm import vocabulary
+from kvproto.verify.framework.lint import Finding
+from kvproto.verify.framework.sources import Sources
+
+
+def lint_vocabulary(
+    messages: Mapping[str, type[Any]], events: Iterable[type[Any]], sources: Sources, said: Iterable[type[Any]] | None
+) -> list[Finding]:  # fmt: skip
+    """Every such error.  `said`: the messages of which it is listed who says them; None: there is no such list."""
+    heard = {body for routes in sources.routes for route in routes.routes if route.to for body in route.messages}
+    listed = None if said is None else set(said)
+    found = []
+    for name, body in messages.items():
+        if body not in heard:
+            found.append(_finding(body, "unheard", f"no route takes {name} to anybody"))
+        if not inspect.cleandoc(body.__doc__ or "") or (listed is not None and body not in listed):
+            found.append(_finding(body, "unsaid", f"nothing tells who says {name}, or what it means"))
+    known = {event for table in sources.tables for event in table.events} | set(sources.homeless())
+    found += [
+        _finding(event, "unused", f"no table takes {event.__name__}, and nothing raises it") for event in events
+        if event not in known and not event.__subclasses__() and event.__module__ != vocabulary.__name__
+    ]  # fmt: skip
+    return found
+
+
+def _finding(cls: type[Any], kind: str, text: str) -> Finding:
+    where = f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
+    return Finding(cls.__module__.rpartition(".")[2], kind, where, text)

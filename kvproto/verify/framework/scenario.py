@@ -1,0 +1,108 @@
+"""What surrounds the parties of a protocol in a world that is not real, said once for searches and for stages.
+
+A party's *surroundings* are a value: its stable storage, what its application has done and was told.  A scenario says
+how the parties start, what becomes of effects that are no messages, what applications may do, and what has to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kvproto.fsm.party import Member
+from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.verify.framework.network import Net
+from kvproto.verify.framework.symmetry import Alike, Renaming, renamed
+
+#: a party's surroundings: whatever can be compared and hashed
+Around = Any
+
+
+class Chances(msgspec.Struct, frozen=True):
+    """How the network behaves, how much may go wrong in one behaviour, and what is asked of a search."""
+
+    net: Net = "unordered"
+    #: how often each may happen: a message is lost, comes twice; a timer ends although messages are under way for its
+    #: party or from it; a party crashes, also in the middle of what it does
+    drop: int = 0
+    duplicate: int = 0
+    early: int = 0
+    crash: int = 0
+    #: what has crashed comes back
+    restart: bool = True
+    #: ask whether every way can come to rest
+    live: bool = True
+    limit: int = 2_000_000
+    #: sights that have to be seen, and that must not be
+    must: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    about: str = ""
+
+
+class ApplicationCall(NamedTuple):
+    """Something that an application may do: in a word, with its surroundings afterwards."""
+
+    word: str
+    around: Around
+    event: Event
+
+
+class View(NamedTuple):
+    """One party as properties see it; `values`: by store, each machine's value by key (tombstones too); None: dead."""
+
+    name: str
+    around: Around
+    values: Mapping[str, Mapping[Any, Any]] | None
+
+
+class Scenario:
+    """Parties and their surroundings; numbers count from zero, in the order of `names`."""
+
+    def __init__(self, names: tuple[str, ...], chances: Chances, alike: Alike | None = None) -> None:
+        """`alike`: names that may be exchanged everywhere, which changes nothing."""
+        self.names, self.chances, self.alike = names, chances, alike or {}
+
+    def around(self, number: int) -> Around:
+        """A party's surroundings before its first start."""
+        raise NotImplementedError
+
+    def start(self, number: int, around: Around, life: int, now: float) -> tuple[Member, list[Effect]]:
+        """The party as it starts for the first time (life 0) or again, and what it does at once."""
+        raise NotImplementedError
+
+    def act(self, number: int, around: Around, effect: Effect) -> tuple[Around, Event | None]:
+        """What an effect that is no message comes to: the surroundings, and an event that answers it at once."""
+        raise NotImplementedError
+
+    def calls(self, number: int, around: Around) -> Iterable[ApplicationCall]:
+        """What the party's application may do now."""
+        del number, around
+        return ()
+
+    def crashed(self, number: int, around: Around) -> Around:
+        """What is left of the surroundings: stable storage."""
+        del number
+        return around
+
+    def broken(self, views: list[View]) -> tuple[str, str] | None:
+        """A property that does not hold, and how; asked of every state."""
+        raise NotImplementedError
+
+    def unrest(self, views: list[View]) -> tuple[str, str] | None:
+        """The property that fails if the world stays so for ever, and how; asked when no message is under way."""
+        raise NotImplementedError
+
+    def sights(self, views: list[View]) -> Iterable[str]:
+        """What there is to be seen."""
+        del views
+        return ()
+
+    def renamed(self, around: Around, by: Renaming) -> Around:
+        """The surroundings with names of what is `alike` exchanged; what is kept sorted by name is sorted anew."""
+        return renamed(around, by)
+
+    def carry_out(self, number: int, around: Around, effect: Effect) -> tuple[Around, Event | None]:
+        """As `act`; that something is odd changes nothing."""
+        return (around, None) if isinstance(effect, Report) else self.act(number, around, effect)

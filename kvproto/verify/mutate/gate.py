@@ -1,0 +1,170 @@
+"""The gate: every mutant is killed by its tests, or somebody has said why it cannot be.
+
+Mutants are tried in nurseries, `jobs` at a time, each with at most `BROOD` mutants of one file, one after the other;
+with fewer, where there are more processes than that would keep busy.
+First the tests run on what is there: where one fails already, nothing is tried.  Of a mutant those are asked that reach
+it, for `effort_s` seconds.  What cannot be planted in a nursery is tried in a process of its own.  A trial that takes
+several times as long as its tests do unchanged is of a mutant that never ends, and killed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kvproto.errors import ArgumentError
+from kvproto.verify.mutate.nursery import ELSEWHERE, rear
+from kvproto.verify.mutate.operators import CodeMutant
+from kvproto.verify.mutate.targets import Targets
+from kvproto.verify.mutate.trial import ENDLESS, Trial, begin, end, forked, stop, warm
+
+#: mutants of a nursery, at most, and nurseries of a process
+BROOD, TURNS = 150, 3
+#: seconds between two looks at a trial in a process of its own, and the longest that it may take
+TICK_S, LONGEST_S = 0.02, 120.0
+
+
+class Told(msgspec.Struct):
+    """What a nursery says of a trial (mutant None: nothing was changed)."""
+
+    mutant: CodeMutant | None
+    witness: str
+    seconds: float
+    #: that reach it
+    tests: list[str]
+
+
+Brood = tuple[str, list[CodeMutant]]
+
+
+def run(
+    root: Path, targets: Targets, mutants: Sequence[CodeMutant], effort_s: float, jobs: int,
+    tell: Callable[[Trial], None],
+) -> list[Trial]:  # fmt: skip
+    """Try them all.  ArgumentError: tests fail without any change; whatever they are not asked about has been told."""
+    found: list[Trial] = []
+    broken: dict[str, str] = {}
+    alone: list[Told] = []
+
+    def told(file: str, each: Told) -> None:
+        if each.mutant is None:
+            if each.witness:
+                broken[file] = each.witness
+        elif each.witness == ELSEWHERE:
+            alone.append(each)
+        else:
+            found.append(Trial(each.mutant, each.witness, round(each.seconds, 2)))
+            tell(found[-1])
+
+    warm()
+    _nurseries(root, targets, deque(_broods(mutants, jobs)), effort_s, jobs, told)
+    _alone(root, deque(alone), jobs, told)
+    if broken:
+        raise ArgumentError("; ".join(f"the tests of {file} fail as it is: {test}" for file, test in broken.items()))
+    return sorted(found, key=lambda trial: trial.mutant)
+
+
+def _broods(mutants: Sequence[CodeMutant], jobs: int) -> list[Brood]:
+    most = min(BROOD, 1 + len(mutants) // (TURNS * jobs))
+    by_file: dict[str, list[CodeMutant]] = {}
+    for mutant in mutants:
+        by_file.setdefault(mutant.file, []).append(mutant)
+    return [(file, own[at : at + most]) for file, own in by_file.items() for at in range(0, len(own), most)]
+
+
+def _nurseries(
+    root: Path, targets: Targets, broods: deque[Brood], effort_s: float, jobs: int, told: Callable[[str, Told], None]
+) -> None:  # fmt: skip
+    #: by the descriptor by which it tells: its process, its file, the mutants that are left, and half a line
+    going: dict[int, tuple[int, str, bytes]] = {}
+    try:
+        while broods or going:
+            while broods and len(going) < jobs:
+                file, mutants = broods.popleft()
+                child, heard = _nursery(root, file, targets.tests(file), mutants, effort_s)
+                going[heard] = child, file, b""
+            for heard in select.select(list(going), [], [])[0]:
+                child, file, part = going[heard]
+                said = os.read(heard, 1 << 16)
+                *lines, part = (part + said).split(b"\n")
+                for line in lines:
+                    told(file, msgspec.json.decode(line, type=Told))
+                going[heard] = child, file, part
+                if not said:
+                    del going[heard]
+                    os.close(heard)
+                    os.waitpid(child, 0)
+    finally:
+        for child, _, _ in going.values():
+            stop(child)
+            os.waitpid(child, 0)
+
+
+def _nursery(
+    root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant], effort_s: float
+) -> tuple[int, int]:  # fmt: skip
+    def work(told: int) -> None:
+        def tell(mutant: CodeMutant | None, witness: str, seconds: float, reach: Sequence[str]) -> None:
+            able = list(reach) if witness == ELSEWHERE else []
+            with os.fdopen(os.dup(told), "wb") as line:
+                line.write(msgspec.json.encode(Told(mutant, witness, seconds, able)) + b"\n")
+
+        rear(root, file, tests, mutants, effort_s, tell)
+
+    return forked(work, 0)
+
+
+def _alone(root: Path, mutants: deque[Told], jobs: int, told: Callable[[str, Told], None]) -> None:
+    going: dict[int, tuple[CodeMutant, int, float]] = {}
+    try:
+        while mutants or going:
+            while mutants and len(going) < jobs:
+                each = mutants.popleft()
+                assert each.mutant is not None
+                mutant = each.mutant
+                child, heard = begin(root, mutant, each.tests)
+                going[child] = mutant, heard, time.monotonic()
+            time.sleep(TICK_S)
+            for child, (mutant, heard, since) in list(going.items()):
+                took = time.monotonic() - since
+                late = took > LONGEST_S
+                if late:
+                    stop(child)
+                ended, code = os.waitpid(child, 0 if late else os.WNOHANG)
+                if ended:
+                    del going[child]
+                    witness = end(heard, code)
+                    told(mutant.file, Told(mutant, ENDLESS if late else witness, took, []))
+    finally:
+        for child in going:
+            stop(child)
+            os.waitpid(child, 0)
+
+
+def survivors(targets: Targets, found: Sequence[Trial]) -> list[Trial]:
+    """Those that nobody killed and nobody has explained."""
+    return [trial for trial in found if not trial.witness and not targets.reason(trial.mutant.name)]
+
+
+def table(targets: Targets, found: Sequence[Trial]) -> str:
+    """Two tables in Markdown, by file and by operator: mutants, killed, explained, surviving."""
+    parts = []
+    for title in ("file", "operator"):
+        every: Counter[str] = Counter(getattr(trial.mutant, title) for trial in found)
+        killed = Counter(getattr(trial.mutant, title) for trial in found if trial.witness)
+        open_ = Counter(getattr(trial.mutant, title) for trial in survivors(targets, found))
+        lines = [f"| {title} | mutants | killed | explained | survive |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {name} | {count} | {killed[name]} | {count - killed[name] - open_[name]} | {open_[name]} |"
+            for name, count in sorted(every.items())
+        ]
+        whole = len(found), sum(killed.values()), sum(open_.values())
+        lines.append(f"| all | {whole[0]} | {whole[1]} | {whole[0] - whole[1] - whole[2]} | {whole[2]} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)

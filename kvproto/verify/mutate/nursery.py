@@ -1,0 +1,184 @@
+"""A nursery: a process in which a file's tests are collected once, and every trial is a fork of it.
+
+To import what tests need takes longer than most trials do.  So the nursery imports and collects, and each fork puts the
+mutant's code in the place of the function's own, in whatever object has it (`plant`): only bodies of functions are
+changed, and what tests make of them they make anew.  The first fork changes nothing and follows the lines that each
+test comes by (`reach`); of a mutant those are asked that reach it.
+
+Two kinds of mutants cannot be planted so, and are told as such (`ELSEWHERE`): those of functions that ran already while
+tests were collected, and may have left anything behind, and those that take a function its last look at a variable of
+the function around it.  They are tried in a process that imports the changed text (`trial`).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvproto.verify.mutate.operators import CodeMutant, mutated
+from kvproto.verify.mutate.reach import Choice, Follower, Reached
+from kvproto.verify.mutate.trial import ENDLESS, FirstFailure, calm, end, forget_kvproto, forked, quiet, stop
+
+ELSEWHERE = "to be tried in a process of its own"
+#: seconds between two looks at a trial; what it may take of a core: so many, and so many times what its tests took when
+#: followed; and how much longer by the clock, on a machine that does other things, too
+TICK_S, LEAST_S, TIMES, PATIENCE = 0.005, 5, 3, 6
+FIRST_S = 600
+#: a function by name and first line
+Place = tuple[str, int]
+#: told of a mutant (None: nothing changed), its witness, the seconds that it took, and which tests reach it
+Tell = Callable[[CodeMutant | None, str, float, Sequence[str]], None]
+
+
+class Nursery:
+    """A plugin of pytest: where the tests would run, trials do."""
+
+    def __init__(self, file: Path, mutants: Sequence[CodeMutant], effort_s: float, tell: Tell) -> None:
+        self.file, self.mutants, self.effort_s, self.tell = file, mutants, effort_s, tell
+        #: functions of the file that ran before any trial
+        self.ran: set[Place] = set()
+        self._known: list[FunctionType] = []
+
+    def seen(self, frame: FrameType, event: str, _: Any) -> None:
+        """A profile: what runs."""
+        if event == "call" and frame.f_code.co_filename == os.fspath(self.file):
+            self.ran.add(_place(frame.f_code))
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Every trial, one after the other."""
+        sys.setprofile(None)
+        if session.testsfailed:
+            self.tell(None, "they cannot be collected", 0.0, ())
+            return True
+        self._known = list(functions_of(self.file))
+        items = {item.nodeid: item for item in session.items}
+        began = time.monotonic()
+        witness, reached = self._unchanged(session)
+        self.tell(None, witness, time.monotonic() - began, ())
+        if witness:
+            return True
+        choice = Choice(self.file.read_text(), reached, self.effort_s)
+        for mutant in self.mutants:
+            able = choice.tests(mutant)
+            began, witness = time.monotonic(), ""
+            if able:
+                most_s = LEAST_S + TIMES * round(sum(each.seconds for each in able))
+                witness = self._trial(session, mutant, [items[each.test] for each in able], most_s)
+            self.tell(mutant, witness, time.monotonic() - began, [each.test for each in able])
+            choice.noticed(mutant, witness)
+        return True
+
+    def _unchanged(self, session: pytest.Session) -> tuple[str, list[Reached]]:
+        """The witness of a run that should have none, and what each test reaches."""
+        with tempfile.NamedTemporaryFile() as kept:
+
+            def work(first: FirstFailure) -> None:
+                follower = Follower(self.file)
+                for item, following in _each(session.items):
+                    began, passed = follower.begin(), first.passed
+                    session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                    if first.passed > passed:  # it was not left out
+                        follower.end(item.nodeid, began)
+                sys.settrace(None)
+                Path(kept.name).write_bytes(msgspec.json.encode(follower.found))
+                first.end(0)
+
+            witness = self._forked(session, work, FIRST_S)
+            return witness, [] if witness else msgspec.json.decode(kept.read(), type=list[Reached])
+
+    def _trial(self, session: pytest.Session, mutant: CodeMutant, items: list[pytest.Item], most_s: int) -> str:
+        def work(first: FirstFailure) -> None:
+            if not self._planted(mutant):
+                first.tell(ELSEWHERE)
+            for item, following in _each(items):
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            first.end(0)
+
+        return self._forked(session, work, most_s)
+
+    def _forked(self, session: pytest.Session, work: Callable[[FirstFailure], None], most_s: int) -> str:
+        """Do it in a fork, which tells of the first failure and does not return; its witness."""
+
+        def run(told: int) -> None:
+            resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
+            first = FirstFailure(told)
+            session.config.pluginmanager.register(first)
+            work(first)
+
+        child, heard = forked(run, 70)
+        latest, ended, code = time.monotonic() + PATIENCE * most_s, 0, 0
+        while not ended:
+            time.sleep(TICK_S)
+            if time.monotonic() > latest:
+                stop(child)
+                _, code = os.waitpid(child, 0)
+                end(heard, code)
+                return ENDLESS
+            ended, code = os.waitpid(child, os.WNOHANG)
+        spent = os.WIFSIGNALED(code) and os.WTERMSIG(code) in (signal.SIGXCPU, signal.SIGKILL)
+        return end(heard, code) if not spent else end(heard, 0) or ENDLESS
+
+    def _planted(self, mutant: CodeMutant) -> bool:
+        places = plant(self.file, self._known, mutant)
+        return bool(places) and self.ran.isdisjoint(places)
+
+
+def _each(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+    """Each with the one that follows it: pytest keeps what both need."""
+    return zip(items, [*items[1:], None], strict=True)
+
+
+def rear(
+    root: Path, file: str, tests: Sequence[str], mutants: Sequence[CodeMutant], effort_s: float, tell: Tell
+) -> int:  # fmt: skip
+    """Try these mutants of a file, in a process that was made for it; pytest's exit code."""
+    forget_kvproto()
+    quiet(root)
+    nursery = Nursery(root / file, mutants, effort_s, tell)
+    sys.setprofile(nursery.seen)
+    return int(pytest.main([*calm(), "--capture=sys", *tests], plugins=[nursery]))
+
+
+# ------------------------------------------------------------------------------------------------ functions
+def functions_of(file: Path) -> Iterator[FunctionType]:
+    """All functions that this file has made."""
+    name = os.fspath(file)
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__code__.co_filename == name:
+            yield each
+
+
+def plant(file: Path, known: Sequence[FunctionType], mutant: CodeMutant) -> set[Place]:
+    """Give the functions among the known ones the mutant's code; which are others now (none: it cannot be done)."""
+    code = compile(mutated(mutant, file.read_text()), os.fspath(file), "exec", dont_inherit=True)
+    made = {_place(each): each for each in _codes(code)}
+    changed = [each for each in known if made.get(_place(each.__code__), each.__code__) != each.__code__]
+    try:
+        for each in changed:
+            each.__code__ = made[_place(each.__code__)]
+    except ValueError:  # other free variables
+        return set()
+    return {_place(each.__code__) for each in changed}
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _codes(each)
+
+
+def _place(code: CodeType) -> Place:
+    return code.co_qualname, code.co_firstlineno

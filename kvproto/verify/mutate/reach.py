@@ -1,0 +1,109 @@
+"""Which tests reach which line, and how long they take: so that a mutant is asked only of those that can notice it.
+
+A nursery runs its tests once on what is unchanged, in a fork that follows the lines of one file (`Follower`).  A mutant
+is then tried with the tests that reach its statement, those first that have noticed another one of the same function
+before, then the quickest.  One that no test reaches survives without a trial, and one whose tests take longer than it
+is worth is asked of as many as fit.
+
+A statement is reached when any of its lines is: Python tells of an expression over several lines by the line of each
+part.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from kvproto.verify.mutate.operators import CodeMutant
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """Of one test: its name, the seconds that it took (followed, which is slower), and the lines that it came by."""
+
+    test: str
+    seconds: float
+    lines: tuple[int, ...]
+
+
+class Follower:
+    """Follows the lines of a file in all threads of this process that start from now on, one test after the other."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._lines = os.fspath(file), set[int]()
+        self.found: list[Reached] = []
+        threading.settrace(self._call)
+        sys.settrace(self._call)
+
+    def _call(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event != "call" or frame.f_code.co_filename != self._file:
+            return None
+        self._lines.add(frame.f_lineno)
+        return self._line
+
+    def _line(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            self._lines.add(frame.f_lineno)
+        return self._line
+
+    def begin(self) -> float:
+        """A test begins."""
+        self._lines.clear()
+        return time.monotonic()
+
+    def end(self, test: str, began: float) -> None:
+        """It has ended."""
+        self.found.append(Reached(test, round(time.monotonic() - began, 4), tuple(sorted(self._lines))))
+
+
+class Choice:
+    """Which tests a mutant of this file is tried with, and in which order."""
+
+    def __init__(self, text: str, reached: Sequence[Reached], effort_s: float) -> None:
+        self._reached, self._effort_s = sorted(reached, key=lambda each: each.seconds), effort_s
+        self._statements = sorted(_statements(ast.parse(text)))
+        #: by function: who noticed, how often
+        self._noticed: dict[str, Counter[str]] = {}
+
+    def tests(self, mutant: CodeMutant) -> list[Reached]:
+        """Those that reach it, the likeliest and quickest first, as many as fit."""
+        first, last = self.statement(mutant.line)
+        able = [each for each in self._reached if any(first <= line <= last for line in each.lines)]
+        noticed = self._noticed.get(mutant.where, Counter())
+        able.sort(key=lambda each: -noticed[each.test])  # a stable order: among equals, the quickest
+        spent, chosen = 0.0, list[Reached]()
+        for each in able:
+            if not chosen or spent + each.seconds <= self._effort_s:
+                chosen.append(each)
+                spent += each.seconds
+        return chosen
+
+    def noticed(self, mutant: CodeMutant, test: str) -> None:
+        """This one has killed it."""
+        self._noticed.setdefault(mutant.where, Counter())[test] += 1
+
+    def statement(self, line: int) -> tuple[int, int]:
+        """The first and last line of the smallest statement (or head of one) that this line is of."""
+        within = [lines for lines in self._statements if lines[0] <= line <= lines[1]]
+        return min(within, key=lambda lines: lines[1] - lines[0], default=(line, line))
+
+
+def _statements(tree: ast.AST) -> Iterator[tuple[int, int]]:
+    """Of those that have a body, the head alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            end = node.end_lineno or node.lineno
+            yield node.lineno, max(node.lineno, body[0].lineno - 1) if body else end
+        elif isinstance(node, ast.match_case | ast.ExceptHandler):
+            line = node.pattern.lineno if isinstance(node, ast.match_case) else node.lineno
+            yield line, max(line, node.body[0].lineno - 1)

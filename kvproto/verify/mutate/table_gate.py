@@ -1,0 +1,151 @@
+"""The gate of the tables: which mutants there are to be tried, what is known of them, and the kill table.
+
+`spec/table-mutants.toml` names the tests that are asked last, and says of survivors why nobody has to notice them; a
+reason is for every mutant whose name fits its pattern (`*` stands for anything), and belongs to one operator.  For
+effects that are left out the reasons of `kvproto check --gate` count, too: it is the same question.  Effects that are
+exchanged need no reason if they leave what they say in different places (`commuting`).
+`spec/table-kills.toml` remembers which world or test noticed a mutant, so that it is asked first the next time.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from kvproto.errors import ArgumentError
+from kvproto.verify.check import deletion_mutants
+from kvproto.verify.check.configs import CONFIGS
+from kvproto.verify.check.parallel_search import spread
+from kvproto.verify.mutate.commuting import why_apart
+from kvproto.verify.mutate.table_judges import AGREED, EQUAL, Effort, TableVerdict, judge
+from kvproto.verify.mutate.table_operators import OPERATORS, TableMutant, mutants
+from kvproto.verify.mutate.trial import wait_for
+from kvproto.verify.mutate.world_sizes import measure
+
+FILE, KILLS = Path("spec/table-mutants.toml"), Path("spec/table-kills.toml")
+JUDGES = ("lint", "proof", "world", "timed", "test")
+
+
+class TableReasons(msgspec.Struct, frozen=True):
+    """Those files' contents: `equivalent` by operator, then by pattern."""
+
+    tests: list[str]
+    equivalent: dict[str, dict[str, str]]
+    kills: dict[str, str] = {}
+
+    def reason(self, mutant: TableMutant) -> str:
+        """Why nobody has to notice it; empty: nobody has said."""
+        said = self.equivalent.get(mutant.operator, {})
+        found = next((why for pattern, why in said.items() if fits(mutant, pattern)), "")
+        if not found and mutant.operator == "swap" and mutant.row is not None:
+            return why_apart(*mutant.row.do[mutant.variant : mutant.variant + 2])
+        return found or (mutant.operator == "effect" and deletion_mutants.reason(mutant.name)) or ""
+
+
+def fits(mutant: TableMutant, pattern: str) -> bool:
+    """The mutant's name fits; brackets are brackets."""
+    return fnmatchcase(mutant.name, pattern.replace("[", "[[]"))
+
+
+def load(root: Path) -> TableReasons:
+    """Read them.  ArgumentError: this is not the project's own tree, or a reason is for no mutant."""
+    try:
+        found = msgspec.convert(tomllib.loads((root / FILE).read_text()), TableReasons)
+    except FileNotFoundError as error:
+        raise ArgumentError(f"no {FILE} here: this works in kvproto's own tree, {root} is none") from error
+    for operator, said in found.equivalent.items():
+        known = mutants(operators=[operator])
+        for pattern in said:
+            if not any(fits(each, pattern) for each in known):
+                raise ArgumentError(f"{FILE} explains {pattern!r} ({operator}), and there is no such mutant (any more)")
+    kills = tomllib.loads((root / KILLS).read_text()) if (root / KILLS).exists() else {}
+    return msgspec.structs.replace(found, kills=kills)
+
+
+def run(
+    root: Path, known: TableReasons, asked: Sequence[TableMutant], effort: Effort, jobs: int,
+    tell: Callable[[TableVerdict], None],
+) -> list[TableVerdict]:  # fmt: skip
+    """Try all; first what takes longest, since a row that leads elsewhere is seldom missed by the proofs.  Of one with
+    a reason only lint and proofs are asked: a reason is for what these cannot tell."""
+    left = sorted(asked, key=lambda mutant: mutant.operator == "target")
+    measured = measure(jobs) if jobs > 1 and effort.worlds_s else ()
+    effort = msgspec.structs.replace(effort, tests=tuple(known.tests), sizes=measured)
+    found = []
+    for verdict in spread(partial(_try, root=root, known=known, effort=effort), left, jobs):
+        found.append(verdict)
+        tell(verdict)
+    return sorted(found, key=lambda verdict: verdict.mutant)
+
+
+def gathered(
+    known: TableReasons, asked: Sequence[TableMutant], said: Mapping[str, TableVerdict]
+) -> list[TableVerdict]:  # fmt: skip
+    """What was said of each in other runs, by name.  ArgumentError: of one without a reason nothing was said."""
+    if untried := [mutant.name for mutant in asked if mutant.name not in said and not known.reason(mutant)]:
+        raise ArgumentError(f"the logs say nothing of {len(untried)} of {len(asked)} mutants, first {untried[0]!r}: "
+                            "their tables have changed, or a shard is missing; --log tries what is left")  # fmt: skip
+    found = [said.get(mutant.name) or TableVerdict(mutant, "", "", 0.0) for mutant in asked]
+    return sorted(found, key=lambda verdict: verdict.mutant)
+
+
+def _try(mutant: TableMutant, *, root: Path, known: TableReasons, effort: Effort) -> TableVerdict:
+    try:
+        if known.reason(mutant):
+            return judge(mutant, Effort(worlds_s=0.0, compares=False), root)
+        return judge(mutant, effort, root, known.kills.get(mutant.name, ""))
+    except Exception as error:  # noqa: BLE001  one mutant that breaks its judge ends no run of hours: it survives
+        return TableVerdict(mutant, "", f"the judge: {type(error).__name__}: {error}"[:200], 0.0)
+
+
+def ready(root: Path, known: TableReasons) -> None:
+    """With the tables as they are no test fails; ArgumentError: one does, and would be said to notice all mutants."""
+    if known.tests and (failed := wait_for(root, known.tests, 10 * Effort().tests_s)):
+        raise ArgumentError(f"{failed} fails with the tables as they are: mend it, or take it out of {FILE}")
+
+
+def survivors(known: TableReasons, found: Iterable[TableVerdict]) -> list[TableVerdict]:
+    """Those that nobody noticed, that are not shown to be equal, and that nobody has explained."""
+    return [each for each in found if not each.judge and not known.reason(each.mutant)]
+
+
+def record(root: Path, known: TableReasons, found: Sequence[TableVerdict]) -> None:
+    """Remember who noticed: the worlds and tests, of mutants that there still are."""
+    mine = {each.mutant.name: _hint(each) for each in found if each.judge in ("world", "timed", "test")}
+    mine = {name: by for name, by in mine.items() if by in CONFIGS or "::" in by}  # what has no name cannot be asked
+    names = {each.name for each in mutants()}
+    kept = {name: by for name, by in sorted((known.kills | mine).items()) if name in names}
+    lines = [f"{msgspec.json.encode(name).decode()} = {msgspec.json.encode(by).decode()}" for name, by in kept.items()]
+    head = "# Which world or test noticed a mutant of the tables.  Made by `kvproto mutate --tables --record`.\n\n"
+    (root / KILLS).write_text(head + "\n".join(lines) + "\n")
+
+
+def _hint(verdict: TableVerdict) -> str:
+    return verdict.by if verdict.judge == "test" else verdict.by.partition(": ")[0]
+
+
+def table(known: TableReasons, found: Sequence[TableVerdict]) -> str:
+    """Two tables in Markdown, by operator and by table: how many, who noticed, what is equal, explained, open."""
+    open_ = {each.mutant.name for each in survivors(known, found)}
+    heads = ("mutants", *JUDGES, "equal", "agreed", "explained", "survive")
+    parts = []
+    for title in ("operator", "table"):
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for each in found:
+            left = "survive" if each.mutant.name in open_ else "explained"
+            for name in (getattr(each.mutant, title), "all"):
+                counts[name].update(["mutants", each.judge or left])
+        order = [name for name in OPERATORS if name in counts] if title == "operator" else sorted({*counts} - {"all"})
+        lines = [f"| {title} | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+        lines += [f"| {name} | {' | '.join(str(counts[name][head]) for head in heads)} |" for name in (*order, "all")]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+__all__ = ["AGREED", "EQUAL", "TableReasons", "gathered", "load", "ready", "record", "run", "survivors", "table"]

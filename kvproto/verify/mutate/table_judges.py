@@ -1,0 +1,189 @@
+"""Who notices a mutant of the tables: one judge after the other, the cheapest first.
+
+    lint     what can be said of the rows without running them: milliseconds
+    proof    a claim of `kvproto prove` about the pair that is changed does not follow any more: a tenth of a second
+    equal    the solver shows that the step is the same on every value and event: nobody can notice
+    world    a property fails in a small world in which the row fires, the smallest first
+    timed    the same, in worlds in which time has numbers; before the others for what only time can tell
+    test     a test fails that runs on the changed tables, in a fork of this process
+
+A mutant whose step is the same wherever the proved invariant and its assumptions hold is not taken into worlds, since
+all in them keep to the protocol; the tests, some of which do not, are asked all the same.  If they do not notice, it is
+`agreed`: nobody who keeps to the protocol can.  What nobody noticed at all survives, and somebody has to say why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kvproto.fsm.routing import Routes
+from kvproto.fsm.table import Row, Table
+from kvproto.fsm.vocabulary import TimerFired
+from kvproto.protocol.digest import tables_digest
+from kvproto.protocol.timing import Timing
+from kvproto.verify.check import deletion_mutants
+from kvproto.verify.check.configs import CONFIGS
+from kvproto.verify.check.search import label
+from kvproto.verify.claims.sources import SOURCES
+from kvproto.verify.framework.lint import lint, lint_edge
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.mutate.equal_steps import Reach, StepPair, pair_of
+from kvproto.verify.mutate.table_operators import SUBJECTS, TableMutant
+from kvproto.verify.mutate.trial import wait_for
+from kvproto.verify.mutate.world_sizes import LATER, WorldSize, sizes
+from kvproto.verify.prove import edge
+from kvproto.verify.prove.gate import TOGETHER
+from kvproto.verify.prove.proof import TableProver
+from kvproto.verify.prove.runs import TABLES as CLAIMS
+from kvproto.verify.prove.steps import Pair
+
+#: operators that only time can tell
+OF_TIME = ("again", "timer", "period")
+EQUAL, AGREED = "equal", "agreed"
+#: a table's name, and one of its pairs
+TablePair = tuple[str, Pair]
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How long is looked for: seconds of worlds for one mutant, as they take unchanged; the tests, the quickest first,
+    and how long they may take (seconds); the worlds, if they are measured already; whether the steps are compared."""
+
+    worlds_s: float = 5.0
+    tests: tuple[str, ...] = ()
+    tests_s: float = 120.0
+    sizes: tuple[WorldSize, ...] = ()
+    compares: bool = True
+
+
+class TableVerdict(msgspec.Struct, frozen=True):
+    """Who noticed (`judge`: of the list above; empty: nobody), by what (a property, a world, a test), in what time."""
+
+    mutant: TableMutant
+    judge: str
+    by: str
+    seconds: float
+
+    @property
+    def killed(self) -> bool:
+        """Somebody noticed."""
+        return self.judge not in ("", EQUAL, AGREED)
+
+
+def judge(mutant: TableMutant, effort: Effort, root: Path, hint: str = "") -> TableVerdict:
+    """Plant it, and ask; `hint`: the world or test that noticed it once, which is then asked before the others."""
+    begun = time.perf_counter()
+    tables_digest()  # kept from now on: what a mutant is made of has no source
+    pairs = _pairs(mutant)
+    known = effort.compares and mutant.compares
+    steps = [StepPair(table, pair) for table, pair in pairs] if known else []
+    with TablePatch() as bench:
+        mutant.plant(bench)
+        who, by = _looked_at(mutant, pairs, steps)
+        if not who and hint:
+            who, by = _played([hint] if hint in CONFIGS else [], [] if hint in CONFIGS else [hint], effort, root)
+    if who in ("", AGREED):
+        if not who and effort.worlds_s and not effort.sizes:
+            effort = msgspec.structs.replace(effort, sizes=sizes())  # of the tables unchanged: not on the bench
+        worlds = () if who else tuple(_worlds(mutant, effort))
+        with TablePatch() as bench:
+            mutant.plant(bench)
+            noticed = _played(worlds, effort.tests, effort, root)
+        who, by = noticed if noticed[0] else (who, by)
+    return TableVerdict(mutant, who, by, round(time.perf_counter() - begun, 2))
+
+
+def _looked_at(mutant: TableMutant, pairs: Sequence[TablePair], steps: Sequence[StepPair]) -> tuple[str, str]:
+    """What can be said of it without running anything."""
+    if found := _linted(mutant, pairs):
+        return "lint", found
+    if found := _unproved(mutant, pairs):
+        return "proof", found
+    if steps and all(each.unchanged(Reach.ANYTHING) for each in steps):
+        return EQUAL, "the solver shows it"
+    if steps and all(each.unchanged(Reach.PROVED) for each in steps):
+        return AGREED, "equal wherever the proved invariant and assumptions hold"
+    return "", ""
+
+
+def _played(worlds: Sequence[str], tests: Sequence[str], effort: Effort, root: Path) -> tuple[str, str]:
+    """What fails when it runs."""
+    states = {size.name: size.states for size in effort.sizes}
+    for world in worlds:
+        if (broken := deletion_mutants.broken(world, states.get(world))) is not None:
+            return ("timed" if CONFIGS[world].timed else "world"), f"{world}: {broken}"
+    failed = wait_for(root, tests, effort.tests_s) if tests else ""
+    return ("test", failed) if failed else ("", "")
+
+
+def _linted(mutant: TableMutant, pairs: Iterable[TablePair]) -> str:
+    for name in dict.fromkeys((mutant.table, *(table for table, _ in pairs))):
+        subject = SUBJECTS[name]
+        found = lint_edge(SOURCES) if isinstance(subject, Routes) else lint(subject, Timing(), SOURCES)
+        if found:
+            return found[0].kind
+    return ""
+
+
+def _unproved(mutant: TableMutant, pairs: Iterable[TablePair]) -> str:
+    """A claim that does not follow any more: of one of these pairs, or of the routes."""
+    subject = SUBJECTS[mutant.table]
+    if isinstance(subject, Routes):
+        return next((failure.claim for failure in edge.proof(subject).failures), "")
+    provers: dict[str, TableProver] = {}
+    for table, pair in pairs:
+        prover = provers.setdefault(table, TableProver(CLAIMS[table], Timing()))
+        if broken := prover.fails(pair):
+            return broken
+    for table, pair in pairs:
+        failures = TOGETHER[table](pair).failures if table in TOGETHER else []
+        if failures:
+            return failures[0].claim
+    return ""
+
+
+def _pairs(mutant: TableMutant) -> Sequence[TablePair]:
+    """What it changes the steps of; those of the fewest rows first, which are proved the quickest."""
+    pairs = dict.fromkeys((table, pair_of(row)) for table, row in mutant.touched or _begun(mutant))
+    rows = {name: CLAIMS[name].table.pairs() for name in {table for table, _ in pairs}}
+    return sorted(pairs, key=lambda each: len(rows[each[0]][each[1].state, each[1].event]))
+
+
+def _begun(mutant: TableMutant) -> Iterator[tuple[str, Row]]:
+    """The rows with which the time of the changed state begins."""
+    subject = SUBJECTS[mutant.table]
+    rows = subject.rows if isinstance(subject, Table) and mutant.operator in ("timer", "period") else []
+    begins = [row for row in rows if int(row.target) == mutant.place and (row.again or row.source is not row.target)]
+    yield from ((mutant.table, row) for row in begins if row.verb == "row")
+
+
+# ------------------------------------------------------------------------------------------------- worlds
+def _worlds(mutant: TableMutant, effort: Effort) -> Iterator[str]:
+    """The worlds that can notice it, as many as the effort allows."""
+    of_time, untimed, spent = mutant.operator in OF_TIME, mutant.operator not in ("again", "period"), 0.0
+    seen = _touched(mutant)
+    able = [size for size in effort.sizes if not seen or seen & size.rows]
+    able = [size for size in able if (of_time or size.name not in LATER) and (untimed or size.timed)]
+    for size in sorted(able, key=lambda size: (of_time and not size.timed, size.seconds)):
+        spent += size.seconds
+        if spent > effort.worlds_s:
+            return
+        yield size.name
+
+
+def _touched(mutant: TableMutant) -> set[str]:
+    """Labels of rows, one of which has to fire for it to matter; none: nobody knows."""
+    subject = SUBJECTS[mutant.table]
+    if isinstance(subject, Table) and not mutant.touched:
+        return {label(each) for each in subject.rows if _ends_timer(each, mutant)}
+    if mutant.operator in ("loosen", "negate", "body"):
+        pairs = dict.fromkeys((table, pair_of(row)) for table, row in mutant.touched)
+        return {label(each) for table, pair in pairs for each in CLAIMS[table].table.rows if pair_of(each) == pair}
+    return {label(row) for _, row in mutant.touched}
+
+
+def _ends_timer(row: Row, mutant: TableMutant) -> bool:
+    return mutant.operator != "body" and int(row.source) == mutant.place and issubclass(row.event, TimerFired)

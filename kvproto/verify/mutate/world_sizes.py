@@ -1,0 +1,52 @@
+"""The worlds that are asked about a mutant of the tables: how large each is unchanged, and which rows fire in it.
+
+A world in which the row never fires cannot notice, and is not asked; of the others the quickest come first.  That is
+measured once in a run, on all its processes, and handed to each judge: it takes a minute of one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from sys import intern
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproto.verify.check.configs import CONFIGS, SUITES
+from kvproto.verify.check.parallel_search import spread
+from kvproto.verify.check.search import check
+
+#: the larger worlds that are asked about what only time can tell
+LATER = ("timed-link", "timed-pages", "timed-abort", "timed-death")
+ASKED = (*SUITES["gate"], *SUITES["timed-small"], *LATER)
+
+
+class WorldSize(msgspec.Struct, frozen=True):
+    """A world, searched with the tables as they are: states, processor seconds, labels of the rows that fire."""
+
+    name: str
+    states: int
+    seconds: float
+    rows: frozenset[str]
+
+    @property
+    def timed(self) -> bool:
+        """Time has numbers in it."""
+        return CONFIGS[self.name].timed
+
+
+def measure(jobs: int, names: Sequence[str] = ASKED) -> tuple[WorldSize, ...]:
+    """All of them, the quickest first."""
+    return tuple(sorted(spread(_measured, names, jobs), key=lambda size: size.seconds))
+
+
+@cache
+def sizes() -> tuple[WorldSize, ...]:
+    """All of them, measured in this process when they are first asked for."""
+    return measure(1)
+
+
+def _measured(name: str) -> WorldSize:
+    found = check(name, replace(CONFIGS[name], live=False))
+    return WorldSize(name, found.states, found.cpu_seconds, frozenset(map(intern, found.rows)))

@@ -1,0 +1,104 @@
+"""What is proved in one go, cut into pieces that can be proved side by side, and what came of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from kvproto.fsm.errors import ArgumentError
+from kvproto.protocol.timing import Timing
+from kvproto.verify.check.parallel_search import spread
+from kvproto.verify.claims import CLAIMS
+from kvproto.verify.framework.claims import Claims
+from kvproto.verify.prove import edge, ends, keys, lease, ring, rooms
+from kvproto.verify.prove.proof import INVARIANT, RAISES, Failure, PairProof, TableProver
+
+#: pairs of a table that one process takes at a time
+PIECE = 24
+TABLES: dict[str, Claims[Any]] = {claims.table.name: claims for claims in CLAIMS}
+#: what is proved beside the tables: lemmas, by name
+LEMMAS: dict[str, Callable[[], Iterator[PairProof]]] = {
+    ring.NAME: ring.prove, lease.NAME: lease.proofs, edge.NAME: edge.prove, keys.NAME: keys.proofs,
+    ends.NAME: ends.prove, rooms.NAME: rooms.prove,
+}  # fmt: skip
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Pairs `first` .. `last - 1` of a table; of lemmas: all."""
+
+    name: str
+    first: int = 0
+    last: int = 0
+
+
+class Proof(msgspec.Struct):
+    """What came of one table, or of one group of lemmas."""
+
+    name: str
+    pairs: int = 0
+    ways: int = 0
+    questions: int = 0
+    seconds: float = 0.0
+    #: by property: how many obligations
+    proved: dict[str, int] = {}
+    #: pairs that the assumptions leave nothing of
+    impossible: list[str] = []
+    failures: list[Failure] = []
+
+    def take(self, each: PairProof) -> None:
+        """Count this pair, too."""
+        self.pairs += each.pair != "at first"
+        self.ways += each.ways
+        self.questions += each.questions
+        self.seconds += each.seconds
+        for name, count in each.proved.items():
+            self.proved[name] = self.proved.get(name, 0) + count
+        self.impossible += [] if each.possible else [each.pair]
+        self.failures += each.failures
+
+
+def everything() -> tuple[str, ...]:
+    """The names of all that can be proved."""
+    return (*TABLES, *LEMMAS)
+
+
+def pieces(names: Sequence[str]) -> list[Piece]:
+    """The work; without names, all of it.  Raises ArgumentError with the names that there are."""
+    unknown = sorted(set(names) - set(everything()))
+    if unknown:
+        raise ArgumentError(f"there is nothing to prove of {unknown[0]!r}: one of {', '.join(everything())}")
+    found: list[Piece] = []
+    longest = ends.NAME, rooms.NAME
+    for name in sorted(names or everything(), key=lambda name: name not in longest):  # these first
+        count = len(TABLES[name].table.pairs()) if name in TABLES else 1
+        found += [Piece(name, first, min(first + PIECE, count)) for first in range(0, count, PIECE)]
+    return found
+
+
+@cache
+def _prover(name: str) -> TableProver:
+    return TableProver(TABLES[name], Timing())
+
+
+def carry_out(piece: Piece) -> list[PairProof]:
+    """Prove these."""
+    if piece.name in LEMMAS:
+        return list(LEMMAS[piece.name]())
+    prover = _prover(piece.name)
+    begin = [] if piece.first else [prover.start()]
+    return begin + [prover.prove(pair) for pair in prover.pairs[piece.first : piece.last]]
+
+
+def prove(names: Sequence[str], jobs: int = 1) -> list[Proof]:
+    """Prove all that is about these names, in their order."""
+    found = {name: Proof(name) for name in names or everything()}
+    for proofs in spread(carry_out, pieces(names), jobs):
+        for each in proofs:
+            found[each.table].take(each)
+    return list(found.values())
+
+
+__all__ = ["INVARIANT", "LEMMAS", "RAISES", "TABLES", "Proof", "carry_out", "everything", "pieces", "prove"]

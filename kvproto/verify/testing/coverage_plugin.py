@@ -1,0 +1,123 @@
+"""Coverage of rows and routes of a pytest run.
+
+Load it by `pytest -p kvproto.verify.testing.coverage_plugin`, or in the top conftest.py by
+`pytest_plugins = ["kvproto.verify.testing.coverage_plugin"]`.
+
+    pytest --rows                    count, and report rows, guard outcomes, pairs and routes at the end
+    pytest --rows --rows-least 100   fail the run if fewer rows fired than that, or fewer routes were taken, in percent
+    pytest --rows-out rows.json      keep the counts: `kvproto draw --coverage rows.json` paints them
+
+It counts what happens on ranks (`kvproto.verify.framework.trace.coverage`), in the test process and in xdist's workers;
+what processes do that tests start by themselves is not seen.
+
+A test that plays a peer, a library or an engine which breaks the contract says so by `@pytest.mark.misbehaving`, and
+what it brings about is counted apart: the report lists what honest traffic has not fired and only misbehaviour has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproto.verify.claims.kv import KV
+from kvproto.verify.framework.trace.coverage import HONEST, MISBEHAVING, Collector, percent, together
+from kvproto.verify.framework.trace.coverage_file import save, undump
+from kvproto.verify.framework.trace.coverage_report import lacking, side_by_side
+
+SECTION = "kvproto_rows"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options."""
+    group = parser.getgroup("kvproto")
+    group.addoption("--rows", action="store_true", help="report which rows and routes of the protocol were fired")
+    group.addoption("--rows-least", type=float, metavar="PERCENT", help="fail if fewer were fired (implies --rows)")
+    group.addoption("--rows-out", type=Path, metavar="FILE", help="write the counts to FILE (implies --rows)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count from now on, if that was asked for."""
+    config.addinivalue_line("markers", f"{MISBEHAVING}: plays a peer, a library or an engine that breaks the contract")
+    if config.option.rows or config.option.rows_least is not None or config.option.rows_out:
+        config.pluginmanager.register(RowCoverage(config), "kvproto-rows")
+
+
+class CollectorByKind(Collector):
+    """A collector that hands what it sees to the one whose turn it is."""
+
+    def __init__(self) -> None:
+        super().__init__(KV.counted)
+        self.by_kind = {HONEST: Collector(KV.counted), MISBEHAVING: Collector(KV.counted)}
+        self.kind = HONEST
+
+    def note(self, entry: Any) -> None:
+        """An entry of a rank's trace."""
+        if self.counting:
+            self.by_kind[self.kind].note(entry)
+
+
+class RowCoverage:
+    """The plugin while it counts."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.kinds = CollectorByKind()
+        self.counts = self.kinds.by_kind
+        self.stack = ExitStack()
+        self.stack.enter_context(self.kinds.installed())
+        self.least: float | None = config.option.rows_least
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Each test counts as what it says it is."""
+        self.kinds.kind = MISBEHAVING if item.get_closest_marker(MISBEHAVING) else HONEST
+        found = yield
+        self.kinds.kind = HONEST
+        return found
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ARG002 - xdist's own type
+        """A worker has ended: its counts are ours."""
+        for kind, said in getattr(node, "workeroutput", {}).get(SECTION, {}).items():
+            self.counts[kind].add(undump(said, KV.counted))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        """A worker hands its counts to the controller before it says that it has finished; the controller judges."""
+        self.stack.close()
+        output = getattr(self.config, "workeroutput", None)
+        if output is not None:
+            output[SECTION] = {kind: counts.dump() for kind, counts in self.counts.items()}
+        yield
+        if output is not None:
+            return
+        if self.config.option.rows_out:
+            save(self.counts, self.config.option.rows_out)
+        if self._short() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The report."""
+        whole = together(self.counts)
+        say = terminalreporter.write_line
+        terminalreporter.section("rows and routes of the protocol")
+        say(side_by_side({**self.counts, "together": whole}))
+        for title, (number, lines) in (
+            ("only misbehaviour has fired", lacking(self.counts[HONEST], {MISBEHAVING: self.counts[MISBEHAVING]})),
+            ("never fired", lacking(whole, {})),
+        ):
+            if number:
+                say(f"{title}: {number} row(s) or route(s):")
+            for line in lines:
+                say(f"  {line}")
+        if self._short():
+            rows, routes = percent(whole)
+            text = f"{rows:.1f} % of the rows fired, {routes:.1f} % of the routes were taken"
+            say(f"{text}; --rows-least {self.least:g} was asked for", red=True)
+
+    def _short(self) -> bool:
+        return self.least is not None and min(percent(together(self.counts))) < self.least

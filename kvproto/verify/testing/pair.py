@@ -1,0 +1,226 @@
+"""A pair of groups in one process: real ranks, loops, control sockets and bytes; only the transport is simulated.
+
+Every prefill and decode rank is the endpoint that an engine would hold, on a pool of torch tensors whose prefill side
+is filled with seeded noise.  The transport is the in-memory fabric: it moves the bytes for real, and its schedule can
+be taken over (`fabric.auto = False`, then `take`, `stall`, `cut`, `kill`).  Control frames travel through ZeroMQ.
+
+    with Pair(layout_p, layout_d, grid=64) as pair:
+        room = pair.open(tokens=200)
+        pair.finish(room)
+        pair.check(room)          # the KV, bit for bit, and no other page touched
+
+Endpoints are polled by the caller (`pump`), or run on threads of their own (`start`); a `ManualClock` may stand in
+for time where they are polled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Self
+
+import torch
+
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.io.clock import Clock
+from kvproto.io.transports.base import Transport
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import Cause
+from kvproto.room import Outcome, Room
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pools import left_over, noise, tokens_of, whole_model
+
+TICK_S = 50e-6
+SMALL = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18)
+
+
+class Pair:
+    """Two groups, connected; `ready` waits until every link is up."""
+
+    def __init__(
+        self, prefill: Layout, decode: Layout, *, grid: int, pages: int = 64, settings: Settings | None = None,
+        fabric: Fabric | None = None, clock: Callable[[], Clock] | None = None, ready: bool = True,
+    ) -> None:  # fmt: skip
+        """`pages`: of each pool; `clock` makes one for each endpoint (default: real time)."""
+        self.fabric = fabric or Fabric(auto=True)
+        self.plan, self.pages, self.settings = Plan(prefill, decode, grid), pages, settings or SMALL
+        self._clock = clock
+        self.free = list(range(pages - 1, -1, -1))
+        self.tables: dict[Room, tuple[list[int], list[int], int, int]] = {}
+        self.outcomes: dict[tuple[str, int, Room], Outcome] = {}
+        self.releases: Counter[tuple[str, int, Room]] = Counter()
+        self._next = 1
+        self.prefills = [self.make_prefill(index) for index in range(prefill.ranks)]
+        self.before = [noise(decode, index, pages, 2) for index in range(decode.ranks)]
+        self.decodes = [self.make_decode(index) for index in range(decode.ranks)]
+        for index in range(decode.ranks):
+            self.connect(index)
+        if ready:
+            self.pump(lambda: all(endpoint.ready() for endpoint in self.decodes))
+
+    def transport(self) -> Transport:
+        """A transport of a new rank."""
+        return MemoryTransport(self.fabric)
+
+    def make_prefill(self, index: int) -> PrefillEndpoint:
+        """A new life of this prefill rank, on an address of its own."""
+        layout = self.plan.prefill
+        return PrefillEndpoint(
+            layout, index, noise(layout, index, self.pages, 1), self.transport(), grid=self.plan.grid,
+            group=PREFILL_GROUP, settings=self.settings, clock=self._clock() if self._clock else None,
+        )  # fmt: skip
+
+    def make_decode(self, index: int) -> DecodeEndpoint:
+        """A new life of this decode rank; it has called nobody yet."""
+        layout = self.plan.decode
+        return DecodeEndpoint(
+            layout, index, noise(layout, index, self.pages, 2), self.transport(), grid=self.plan.grid,
+            group=DECODE_GROUP, settings=self.settings, clock=self._clock() if self._clock else None,
+        )  # fmt: skip
+
+    def connect(self, index: int) -> None:
+        """The decode rank calls the prefill group."""
+        self.decodes[index].connect(self.plan.prefill, [p.address for p in self.prefills], group=PREFILL_GROUP)
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """All of them, the prefill side first."""
+        return [*self.prefills, *self.decodes]
+
+    # ----------------------------------------------------------------------------------------- driving
+    def turn(self) -> bool:
+        """One pass of every endpoint, and what its engine is told; whether anything happened."""
+        moved = False
+        for endpoint in self.endpoints:
+            moved |= endpoint.poll()
+        self.collect()
+        return moved
+
+    def collect(self) -> None:
+        """What the engines are told: an outcome and a release come once each (AssertionError)."""
+        for side, group in (("P", self.prefills), ("D", self.decodes)):
+            for index, endpoint in enumerate(group):
+                for outcome in endpoint.finished():
+                    key = side, index, outcome.room
+                    assert key not in self.outcomes, f"a second outcome: {outcome} on {side}{index}"
+                    self.outcomes[key] = outcome
+                for room in endpoint.released():
+                    self.releases[side, index, room] += 1
+                    assert self.releases[side, index, room] == 1, f"{room} was released twice on {side}{index}"
+
+    def pump(self, done: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Turn until `done`; AssertionError with what every room waits for after so many (real) seconds."""
+        deadline = time.monotonic() + seconds
+        while not done():
+            if not self.turn():
+                time.sleep(TICK_S)
+            assert time.monotonic() < deadline, "\n".join(["not done:", *self.explain(), *self.leaks()])
+
+    def explain(self) -> list[str]:
+        """What every room waits for on every rank."""
+        names = [(f"{type(each).__name__} {inside(each).rank.index}", each) for each in self.endpoints]
+        return [f"{name}: {each.explain(room)}" for name, each in names for room in self.tables]
+
+    def start(self) -> None:
+        """Every loop on a thread of its own; afterwards only `collect` and the engine's calls."""
+        for endpoint in self.endpoints:
+            endpoint.start()
+
+    # ------------------------------------------------------------------------------------------- rooms
+    def name(self, tokens: int, *, prefix: int = 0, gen: int = 0, room_id: int | None = None) -> Room:
+        """A room with pages on both sides; nobody has opened it."""
+        self._next += room_id is None
+        room = Room(self._next - 1 if room_id is None else room_id, gen)
+        sizes = self.plan.prefill.page_size, self.plan.decode.page_size
+        ours, theirs = ([self.free.pop() for _ in range(-(-tokens // size))] for size in sizes)
+        self.tables[room] = ours, theirs, tokens, prefix
+        return room
+
+    def open(self, tokens: int, *, prefix: int = 0, gen: int = 0, room_id: int | None = None) -> Room:
+        """A room that every engine has opened, and whose forward is scheduled."""
+        room = self.name(tokens, prefix=prefix, gen=gen, room_id=room_id)
+        self.open_decode(room)
+        self.open_prefill(room)
+        return room
+
+    def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
+        """These prefill engines (all) open the room and schedule it."""
+        ours, _, tokens, _ = self.tables[room]
+        for endpoint in self.prefills if ranks is None else [self.prefills[i] for i in ranks]:
+            endpoint.open(room, tokens, ours)
+            endpoint.prefetch(room)
+
+    def open_decode(self, room: Room, ranks: list[int] | None = None) -> None:
+        """These decode engines (all) open the room."""
+        _, theirs, tokens, prefix = self.tables[room]
+        for endpoint in self.decodes if ranks is None else [self.decodes[i] for i in ranks]:
+            endpoint.open(room, tokens, theirs, prefix=prefix, group=PREFILL_GROUP)
+
+    def produce(self, room: Room, tokens: int | None = None, *, aux: bytes | None = b"aux") -> None:
+        """Every prefill engine has computed so many tokens (all), and gives the aux row."""
+        for endpoint in self.prefills:
+            endpoint.produced(room, self.tables[room][2] if tokens is None else tokens)
+            if aux is not None:
+                endpoint.aux(room, aux)
+
+    def over(self, *rooms: Room) -> bool:
+        """Every endpoint that knows these rooms has told its engine the outcome and the release."""
+        names = [("P", i) for i in range(len(self.prefills))] + [("D", i) for i in range(len(self.decodes))]
+        return all((*name, room) in self.outcomes and self.releases[*name, room] for name in names for room in rooms)
+
+    def finish(self, *rooms: Room, seconds: float = 10.0) -> None:
+        """Produce all of these rooms and pump until they are over."""
+        for room in rooms:
+            self.produce(room)
+        self.pump(lambda: self.over(*rooms), seconds)
+
+    def causes(self, room: Room) -> set[Cause]:
+        """How the room ended, over all ranks that have told."""
+        return {outcome.cause for (_, _, name), outcome in self.outcomes.items() if name == room}
+
+    # --------------------------------------------------------------------------------------- judgement
+    def check(self, *rooms: Room) -> None:
+        """The KV of these rooms is in the decode pages bit for bit, and no other byte of any pool has changed."""
+        layout, whole = self.plan.decode, noise(whole_model(self.plan.prefill), 0, self.pages, 1)
+        for endpoint, before in zip(self.decodes, self.before, strict=True):
+            index = inside(endpoint).rank.index
+            (head, heads), (layer, layers) = layout.heads_of(index), layout.layers_of(index)
+            every = list(range(self.pages))
+            wanted, have = tokens_of(before, every), tokens_of(endpoint.pool, every)
+            for room in rooms:
+                ours, theirs, tokens, prefix = self.tables[room]
+                source = tokens_of(whole, ours)
+                own = [*range(layer, layer + layers)]
+                own += [self.plan.prefill.layers + at for at in own] if layout.v_dim else []
+                for target, at in zip(wanted, own, strict=True):
+                    size = layout.page_size
+                    rows = [theirs[t // size] * size + t % size for t in range(tokens)]
+                    target[rows[prefix:]] = source[at][prefix:tokens, head : head + heads]
+            for at, (want, found) in enumerate(zip(wanted, have, strict=True)):
+                assert torch.equal(want, found), f"decode rank {index}, tensor {at} differs"
+
+    def rest(self) -> None:
+        """Pump until nothing is left of rooms that are over: the last confirmations have arrived."""
+        self.pump(lambda: not self.leaks())
+
+    def leaks(self) -> list[str]:
+        """What is left of rooms that are over, on any rank: empty when nothing is."""
+        return [text for endpoint in self.endpoints for text in left_over(endpoint)]
+
+    def close(self) -> None:
+        """End every endpoint."""
+        for endpoint in self.endpoints:
+            endpoint.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

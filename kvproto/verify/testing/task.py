@@ -1,0 +1,141 @@
+"""A room as its engines see it: its KV, its pages, who has opened it and who has been told that it is over."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from kvproto.io.kernels.base import Pool
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.room import Room, Status
+
+Side = Literal["P", "D"]
+#: groups of layers of a room, at most
+MOST_LAYER_GROUPS = 3
+Name = tuple[Side, int]
+Key = tuple[Side, int, Room]
+Rows = tuple[torch.Tensor, torch.Tensor]
+
+
+def rows_of(pages: list[int], first: int, last: int, size: int) -> Rows:
+    """(page, slot) of these tokens of a room, as indices of a view."""
+    tokens = torch.arange(first, last)
+    return torch.tensor(pages)[tokens // size], tokens % size
+
+
+def views(pool: Pool) -> list[torch.Tensor]:
+    """The pool's own memory as [page, token, head, byte]: K of each layer, then V."""
+    found = []
+    for tensor in (*pool.k, *pool.v):
+        raw = tensor.view(torch.uint8)
+        found.append(raw if pool.order == "NHD" else raw.transpose(1, 2))
+    return found
+
+
+class RoomTask:
+    """A room as its engines see it: its KV, its pages, who has opened it and who has been told that it is over."""
+
+    def __init__(
+        self, room: Room, plan: Plan, ours: list[int], theirs: list[int], tokens: int, prefix: int, seed: int
+    ) -> None:  # fmt: skip
+        model, bits = plan.prefill, torch.Generator().manual_seed(seed)
+        self.room, self.tokens, self.prefix = room, tokens, prefix
+        self.pages: dict[Side, list[int]] = {"P": ours, "D": theirs}
+        dims = [model.k_dim] * model.layers + [model.v_dim] * model.layers * bool(model.v_dim)
+        #: pages that the prefill engine has when it opens the room: all, or none; then they come with the KV
+        self.paged = len(ours) if room.id % 2 else 0
+        #: each tensor of the whole model, [token, head, byte]
+        self.kv = [
+            torch.randint(0, 256, (tokens, model.heads, dim * model.itemsize), dtype=torch.uint8, generator=bits)
+            for dim in dims
+        ]
+        self.opened: set[Name] = set()
+        #: decode engines that have announced it; they open it when they have pages
+        self.announced: set[Name] = set()
+        self.waits: set[Name] = set()
+        self.crashed: set[Name] = set()
+        self.freed: set[str] = set()
+        self.produced: dict[int, int] = {}
+        #: groups of layers that its cells are cut into
+        self.layer_groups = 1 + room.id % min(MOST_LAYER_GROUPS, plan.fewest_layers)
+        #: by prefill rank: tokens of a forward that has begun, and how many layers of them are computed
+        self.begun: dict[int, tuple[int, int]] = {}
+        #: by prefill rank: pages that it has been given, if not `paged`; ranks whose last pages were taken back
+        self.had: dict[int, int] = {}
+        self.taken: set[int] = set()
+        self.given: set[int] = set()
+        self.good: set[int] = set()
+        self.status: dict[Name, Status] = {}
+        #: something has happened that may end the room without success
+        self.hurt = False
+        #: its engines take their time (the driver's note)
+        self.late = False
+        #: seconds that have passed since it was named
+        self.age = 0.0
+
+    def may_open(self, side: Side, index: int) -> bool:
+        """Its pages are still its own, and this engine has not opened it; if it has announced it, it is not over."""
+        name = side, index
+        over = name in self.announced and name not in self.waits
+        return side not in self.freed and name not in self.opened | self.crashed and not over
+
+    def open(self, side: Side, index: int) -> None:
+        """This engine has opened it."""
+        self.opened.add((side, index))
+        self.waits.add((side, index))
+
+    def announce(self, index: int) -> None:
+        """This decode engine has announced it."""
+        self.announced.add(("D", index))
+        self.waits.add(("D", index))
+
+    def part(self, layout: Layout, index: int) -> list[torch.Tensor]:
+        """The KV as this rank of the group has it."""
+        (head, heads), (layer, layers) = layout.heads_of(index), layout.layers_of(index)
+        sets = [self.kv[at : at + layout.layers] for at in range(0, len(self.kv), layout.layers)]
+        return [whole[:, head : head + heads] for kind in sets for whole in kind[layer : layer + layers]]
+
+    def write(
+        self, pool: Pool, layout: Layout, index: int, first: int, last: int, layers: int | None = None
+    ) -> None:  # fmt: skip
+        """The forward of a prefill rank: these tokens come into its pages, of its first so many layers (all)."""
+        rows = rows_of(self.pages["P"], first, last, layout.page_size)
+        for at, (view, whole) in enumerate(zip(views(pool), self.part(layout, index), strict=True)):
+            if layers is None or at % pool.layers < layers:
+                view[rows] = whole[first:last]
+
+    def begin(self, index: int, upto: int, layers: int) -> tuple[int, int]:
+        """A forward of so many tokens begins on this prefill rank, or goes on: its tokens, and the layers of them."""
+        begun, deep = self.begun.get(index, (0, 0))
+        self.begun[index] = (begun, max(deep, layers)) if begun else (upto, layers)
+        return self.begun[index]
+
+    def more_pages(self, layout: Layout, index: int, upto: int) -> list[int]:
+        """The pages that a prefill engine has to give with so many tokens, now that they are being computed."""
+        first, last = self.had.get(index, self.paged), -(-upto // layout.page_size)
+        self.had[index] = max(first, last)
+        return self.pages["P"][first:last]
+
+    def take_back(self, layout: Layout, index: int, upto: int) -> None:
+        """The pages behind those of so many tokens are taken from this prefill engine."""
+        self.produced[index] = min(self.produced.get(index, 0), upto)
+        self.had[index] = min(self.had.get(index, self.paged), -(-upto // layout.page_size))
+        self.taken.add(index)
+        self.begun.pop(index, None)
+
+    def lose(self, pool: Pool, layout: Layout, index: int) -> None:
+        """What was taken back is somebody else's for a while: other bytes."""
+        first = self.had[index] * layout.page_size
+        if first < self.tokens:
+            rows = rows_of(self.pages["P"], first, self.tokens, layout.page_size)
+            for view in views(pool):
+                view[rows] = ~view[rows]
+        self.taken.discard(index)
+
+    def whole(self, plan: Plan) -> bool:
+        """Every engine has done all that is asked of it, and nothing has disturbed the room."""
+        ranks = plan.prefill.ranks + plan.decode.ranks
+        made = sum(upto == self.tokens for upto in self.produced.values())
+        return not self.hurt and len(self.opened) == ranks and made == len(self.given) == plan.prefill.ranks

@@ -1,0 +1,308 @@
+"""What every transport promises, as tests that anybody's transport can be put through.
+
+    from kvproto.verify.testing.transport_contract import Ends, TransportContract
+    from kvproto.verify.testing.transport_ends import ProcessPeer, Rank
+
+    class TestOurs(TransportContract):
+        @pytest.fixture(scope="class")
+        @classmethod
+        def ends(cls):
+            rank, peer = Rank(OurTransport()), ProcessPeer(OurTransport)
+            yield rank, peer.ready()
+            rank.close()
+            assert peer.end() == 0
+
+Bytes are compared, one outcome a write is counted, errors have to be honest: `kvproto.io.transports.base` says what is
+promised.  The writer is the process of the tests; the target is another one, or (`LocalPeer`) the same.
+
+A failed comparison shows both sides if `pytest.register_assert_rewrite("kvproto.verify.testing.transport_contract")`
+comes before the import.  Needs pytest and numpy.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kvproto.io.transports.base import (
+    BadEndpoint,
+    Busy,
+    Completed,
+    Failed,
+    Handle,
+    PeerId,
+    StaleEndpoint,
+    TransportEvent,
+    UsageError,
+    WritePart,
+)
+from kvproto.io.transports.endpoint import decode, encode
+from kvproto.io.transports.regions import bulk
+from kvproto.verify.testing.transport_ends import LocalPeer, ProcessPeer, Rank, wait
+
+PIECES = np.array([(0, 8, 16), (100, 64, 8)], dtype=np.uint64)
+Ends = tuple[Rank, LocalPeer | ProcessPeer]
+
+
+class Rig:
+    """The writer's end, with what it has been told, and the target to ask."""
+
+    def __init__(self, rank: Rank, peer: LocalPeer | ProcessPeer) -> None:
+        self.rank, self.peer = rank, peer
+        self.events: list[TransportEvent] = []
+        self.source = rank.buffers[0]
+        self.transport = rank.transport
+
+    def connect(self) -> PeerId:
+        """Connect to the target as it is now."""
+        return self.transport.connect(self.peer.ask("endpoint"))
+
+    def write(self, descs: npt.ArrayLike, tag: bytes = b"tag") -> Handle:
+        """Post one write from the first buffer to the target's first."""
+        peer = self.connect()
+        target = self.transport.remote(peer, 0)
+        return self.transport.write(peer, self.rank.regions[0], target, descs, tag)
+
+    def poll(self) -> list[TransportEvent]:
+        """All that was told so far."""
+        self.events += self.rank.poll()
+        return self.events
+
+    def finish(self, *handles: Handle) -> list[TransportEvent]:
+        """Poll until each of the handles has an outcome; those outcomes in the order in which they came."""
+
+        def mine() -> list[TransportEvent]:
+            return [e for e in self.poll() if isinstance(e, Completed | Failed) and e.handle in handles]
+
+        wait(lambda: len(mine()) >= len(handles), "outcomes")
+        return mine()
+
+    def arrived(self, count: int) -> list[tuple[str, bytes, int]]:
+        """What has arrived at the target, when it is so many."""
+        got: list[tuple[str, bytes, int]] = []
+
+        def enough() -> bool:
+            got.extend(self.peer.ask("arrived"))
+            self.poll()
+            return len(got) >= count
+
+        wait(enough, f"{count} arrivals")
+        return got
+
+
+class TransportContract:
+    """Derive, and say in a fixture `ends` which two ranks are tested."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ends(cls) -> Iterator[Ends] | Any:
+        """The writer's rank and its target."""
+        raise NotImplementedError("a fixture `ends` that yields the two ranks")
+
+    @pytest.fixture
+    def rig(self, ends: Ends) -> Rig:
+        """Both ends at rest, the source full of noise."""
+        rank, peer = ends
+        assert not rank.transport.busy()
+        peer.ask("clear")
+        rank.buffers[0][:] = np.random.default_rng(1).integers(1, 256, len(rank.buffers[0]), dtype=np.uint8)
+        return Rig(rank, peer)
+
+    def test_what_lies_here_and_nowhere_else_is_taken_from_here(self, rig: Rig) -> None:
+        assert not any(rig.transport.lifts(region) for region in rig.rank.regions)
+
+    def test_one_bulk_write_is_there_whole_when_its_tag_is(self, rig: Rig) -> None:
+        size = len(rig.source)
+        handle = rig.write(bulk(0, 0, size), b"\x00\xff tag")
+        assert rig.finish(handle) == [Completed(handle)]
+        if rig.transport.caps.native_notify:
+            total = int(rig.source.sum(dtype=np.uint64))
+            assert rig.arrived(1) == [(rig.transport.instance, b"\x00\xff tag", total)]
+        assert rig.peer.ask("read", 0, 0, size) == rig.source.tobytes()
+        assert rig.transport.quiescent(handle)
+        assert not rig.transport.busy()
+
+    def test_a_tag_never_comes_before_its_bytes(self, rig: Rig) -> None:
+        """Each round fills the target with a higher value; a tag that is early finds too low a sum."""
+        if not rig.transport.caps.native_notify:
+            pytest.skip("the control plane carries the tags, after Completed")
+        size = len(rig.source)
+        slots = np.random.default_rng(3).permutation(256) * (size // 256)
+        rows = [(int(at), int(at), size // 256) for at in slots]
+        for value in range(1, 31):
+            rig.source[:] = value
+            rig.finish(rig.write(rows, b"%d" % value))
+        assert [(tag, total) for _, tag, total in rig.arrived(30)] == [(b"%d" % v, v * size) for v in range(1, 31)]
+
+    def test_many_pieces_land_where_they_should_and_nowhere_else(self, rig: Rig) -> None:
+        rng = np.random.default_rng(2)
+        slots = rng.permutation(1000)
+        rows = [(int(src) * 640, int(dst) * 1024, 640) for src, dst in enumerate(slots)]
+        handles = [rig.write(rows[:500]), rig.write(rows[500:])]
+        assert sorted(event.handle for event in rig.finish(*handles) if isinstance(event, Completed)) == handles
+        if rig.transport.caps.native_notify:
+            rig.arrived(2)
+        expected = np.zeros(len(rig.source), dtype=np.uint8)
+        for src, dst, n in rows:
+            expected[dst : dst + n] = rig.source[src : src + n]
+        assert rig.peer.ask("read", 0, 0, len(expected)) == expected.tobytes()
+
+    def test_one_write_spans_regions(self, rig: Rig) -> None:
+        second = rig.peer.ask("add", 4096)
+        peer = rig.connect()
+        src = rig.rank.regions[0]
+        parts = [WritePart(src, rig.transport.remote(peer, i), PIECES) for i in (0, second)]
+        handle = rig.transport.write_many(peer, parts, b"two")
+        assert rig.finish(handle) == [Completed(handle)]
+        if rig.transport.caps.native_notify:
+            assert [tag for _, tag, _ in rig.arrived(1)] == [b"two"]
+        for at in (0, 1):
+            row = rig.peer.ask("read", at, 0, 80)
+            assert row == b"\0" * 8 + rig.source[:16].tobytes() + b"\0" * 40 + rig.source[100:108].tobytes() + b"\0" * 8
+        rig.peer.ask("drop", 1)
+        rig.connect()
+        with pytest.raises(StaleEndpoint, match="not in its current"):
+            rig.transport.write_many(peer, parts, b"two")
+        with pytest.raises(StaleEndpoint, match="no region"):
+            rig.transport.remote(peer, second)
+        rig.peer.ask("forget", 1)
+
+    def test_a_draft_is_posted_later_as_what_it_was(self, rig: Rig) -> None:
+        peer = rig.connect()
+        parts = [WritePart(rig.rank.regions[0], rig.transport.remote(peer, 0), PIECES)]
+        draft, spare = (rig.transport.prepare(peer, parts, tag) for tag in (b"draft", b"spare"))
+        assert not rig.transport.busy()
+        rig.transport.drop(spare)
+        handle = rig.transport.post(draft)
+        assert rig.finish(handle) == [Completed(handle)]
+        if rig.transport.caps.native_notify:
+            assert [tag for _, tag, _ in rig.arrived(1)] == [b"draft"]
+        expected = b"\0" * 8 + rig.source[:16].tobytes() + b"\0" * 40 + rig.source[100:108].tobytes() + b"\0" * 8
+        assert rig.peer.ask("read", 0, 0, 80) == expected
+
+    def test_a_draft_that_its_peer_has_outlived_is_made_anew_or_refused(self, rig: Rig) -> None:
+        second = rig.peer.ask("add", 4096)
+        peer = rig.connect()
+        first, other = (
+            rig.transport.prepare(peer, [WritePart(rig.rank.regions[0], rig.transport.remote(peer, at), PIECES)], b"")
+            for at in (0, second)
+        )
+        rig.peer.ask("drop", 1)
+        rig.connect()
+        with pytest.raises(StaleEndpoint, match="not in its current"):
+            rig.transport.post(other)
+        handle = rig.transport.post(first)
+        assert rig.finish(handle) == [Completed(handle)]
+        last = rig.transport.prepare(peer, [WritePart(rig.rank.regions[0], rig.transport.remote(peer, 0), PIECES)], b"")
+        rig.transport.drop(last)
+        rig.transport.disconnect(peer)
+        with pytest.raises(StaleEndpoint, match="not connected"):
+            rig.transport.post(last)
+        rig.peer.ask("forget", 1)
+
+    def test_many_writes_in_flight_end_once_each_and_arrive_once_each(self, rig: Rig) -> None:
+        handles = [rig.write(bulk(64 * i, 64 * i, 64), b"%d" % i) for i in range(200)]
+        outcomes = rig.finish(*handles)
+        assert sorted(e.handle for e in outcomes if isinstance(e, Completed)) == handles
+        if rig.transport.caps.native_notify:
+            assert sorted(int(tag) for _, tag, _ in rig.arrived(200)) == list(range(200))
+        assert rig.peer.ask("read", 0, 0, 12800) == rig.source[:12800].tobytes()
+        assert rig.peer.ask("arrived") == []
+
+    def test_an_empty_tag_tells_the_target_nothing(self, rig: Rig) -> None:
+        quiet = rig.write(bulk(0, 0, 64), b"")
+        rig.finish(quiet)
+        loud = rig.write(bulk(0, 64, 64), b"loud")
+        rig.finish(loud)
+        if rig.transport.caps.native_notify:
+            assert [tag for _, tag, _ in rig.arrived(1)] == [b"loud"]
+
+    def test_the_longest_tag_travels_and_a_longer_one_is_refused(self, rig: Rig) -> None:
+        limit = rig.transport.caps.max_tag
+        with pytest.raises(UsageError, match="tag"):
+            rig.write(bulk(0, 0, 1), b"x" * (limit + 1))
+        if rig.transport.caps.native_notify:
+            rig.finish(rig.write(bulk(0, 0, 1), b"x" * limit))
+            assert [len(tag) for _, tag, _ in rig.arrived(1)] == [limit]
+
+    def test_out_of_range_is_refused_and_harms_nothing(self, rig: Rig) -> None:
+        size = len(rig.source)
+        for bad in ([(0, size - 1, 2)], [(size - 1, 0, 2)], [(0, 0, 0)], [(0, 0, 8), (2**64 - 4, 0, 8)]):
+            with pytest.raises(UsageError, match="region 0"):
+                rig.write(np.array(bad, dtype=np.uint64))
+        assert not rig.transport.busy()
+        handle = rig.write(bulk(0, size - 8, 8))
+        assert rig.finish(handle) == [Completed(handle)]
+        rig.peer.ask("arrived")
+
+    def test_connecting_again_changes_nothing_and_foreign_endpoints_are_named(self, rig: Rig) -> None:
+        data = rig.peer.ask("endpoint")
+        assert rig.transport.connect(data) == rig.transport.connect(data)
+        backend = rig.transport.caps.backend
+        other = encode(msgspec.structs.replace(decode(data, backend), backend="other"))
+        with pytest.raises(BadEndpoint, match="'other'"):
+            rig.transport.connect(other)
+        with pytest.raises(BadEndpoint):
+            rig.transport.connect(data[: len(data) // 2])
+        with pytest.raises(UsageError, match="our own"):
+            rig.transport.connect(rig.transport.endpoint())
+
+    def test_an_abandoned_write_comes_to_rest_unreported(self, rig: Rig) -> None:
+        handle = rig.write(bulk(0, 0, 65536), b"late")
+        rig.transport.abandon(handle)
+        wait(lambda: (rig.poll(), rig.transport.quiescent(handle))[1], "quiescence")
+        assert not [e for e in rig.events if isinstance(e, Completed | Failed)]
+        assert not rig.transport.busy()
+        if rig.transport.caps.native_notify:
+            assert [tag for _, tag, _ in rig.arrived(1)] == [b"late"]
+
+    def test_a_source_in_flight_is_pinned_and_free_afterwards(self, rig: Rig) -> None:
+        index = rig.rank.add(4096)
+        region = rig.rank.regions[-1]
+        peer = rig.connect()
+        handle = rig.transport.write(peer, region, rig.transport.remote(peer, 0), bulk(0, 0, 4096), b"")
+        with pytest.raises(Busy, match="in flight"):
+            rig.transport.deregister(region)
+        with pytest.raises(Busy, match="not quiescent"):
+            rig.transport.disconnect(peer)
+        rig.finish(handle)
+        rig.transport.deregister(region)
+        with pytest.raises(UsageError, match=f"region {index} is not registered"):
+            rig.transport.write(peer, region, rig.transport.remote(peer, 0), bulk(0, 0, 1), b"")
+
+    def test_disconnect_and_connect_again(self, rig: Rig) -> None:
+        peer = rig.connect()
+        rig.transport.disconnect(peer)
+        with pytest.raises(StaleEndpoint, match="not connected"):
+            rig.transport.remote(peer, 0)
+        handle = rig.write(bulk(0, 0, 4096), b"again")
+        assert rig.finish(handle) == [Completed(handle)]
+        if rig.transport.caps.native_notify:
+            rig.arrived(1)
+        assert rig.peer.ask("read", 0, 0, 4096) == rig.source[:4096].tobytes()
+
+    def test_connect_and_warm_run_on_another_thread_while_the_owner_works(self, rig: Rig) -> None:
+        results: list[object] = []
+        endpoint = rig.peer.ask("endpoint")
+        rig.transport.disconnect(rig.connect())
+
+        def connect() -> None:
+            try:
+                results.append(rig.transport.warm(rig.transport.connect(endpoint), 5.0))
+            except Exception as error:  # noqa: BLE001 (shown by the assertion below)
+                results.append(error)
+
+        thread = threading.Thread(target=connect)
+        thread.start()
+        wait(lambda: (rig.poll(), not thread.is_alive())[1], "connect and warm")
+        thread.join()
+        assert results == [True]
+        handle = rig.write(bulk(0, 0, 64))
+        assert rig.finish(handle) == [Completed(handle)]
+        rig.peer.ask("arrived")

@@ -1,0 +1,1 @@
+"""Reads the traces of ranks: stories, and judges of what ranks did."""
