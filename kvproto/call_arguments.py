@@ -6,15 +6,14 @@ or later on the loop's thread, where nobody can tell whose it was.  Two decorato
     checked       looks at each argument before the call: for what is made once
     explained     looks at them only when the call has raised what Python raises for wrong types: for calls per room
 
-A whole number is what has `__index__`, so that numpy's count, and `True` does not.  A number is not NaN.  An object is
-of a protocol if it has its names.  A hint that cannot be resolved at run time is not looked at.
+A whole number is what has `__index__`, so that numpy's count, and `True` does not.  An object is of a protocol if it
+has its names.  A hint that cannot be resolved at run time is not looked at.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
 import operator
 import types
 import typing
@@ -124,7 +123,7 @@ def whole(name: str, value: Any) -> int:
 #: hints that are not looked at by isinstance
 _PLAIN: dict[Any, Callable[[Any], bool]] = {
     int: is_whole,
-    float: lambda value: isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value),
+    float: lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     None: lambda value: value is None,
     type(None): lambda value: value is None,
 }

@@ -101,7 +101,7 @@ class Endpoint:
     @checked
     def wait(self, timeout: float = 1.0) -> None:
         """Sleep until there may be something to do, `timeout` seconds at most."""
-        self._loop.wait(timeout)
+        self._loop.wait(max(0.0, timeout))  # in this order NaN is 0; it would sleep for ever
 
     @checked
     def start(
@@ -276,7 +276,8 @@ class Endpoint:
         """
         self._news.clear()
         if not (self._finished or self._released or self._loop.broken or self._loop.closed):
-            self._news.wait(timeout if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+            longest = threading.TIMEOUT_MAX
+            self._news.wait(None if timeout is None else min(max(0.0, timeout), longest))
         return bool(self._finished or self._released or self._loop.broken)
 
     @explained
