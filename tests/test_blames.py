@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kvproto.loop.blames import Blames
 from support.stories import layout
 
 from kvproto import Room
 from kvproto.endpoint.reasons import WORDS
 from kvproto.io.transports.fabric import Fabric
+from kvproto.loop.blames import Blames
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause
 from kvproto.verify.testing import inside

@@ -8,12 +8,12 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
-from kvproto.loop.blames import Blames
 
 from kvproto.fsm.codec import WireError
 from kvproto.fsm.vocabulary import Report
 from kvproto.io.control.control import Peer, Sent
 from kvproto.loop import rank_loop as loops
+from kvproto.loop.blames import Blames
 from kvproto.loop.connections import Connections
 from kvproto.loop.rank_loop import CALLS, Loop
 from kvproto.protocol import effects as do

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from kvproto.loop.blames import Blames
 from support.stories import layout
 from test_disconnect import LAG, LINKS, decode, passes
 from test_foreign_groups import GRID, LEASE, MINE, OURS, PREFILL, ROOM, prefill, say
@@ -23,6 +22,7 @@ from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Effect
 from kvproto.io.control.outbox import Counts, Outboxes
 from kvproto.io.control.sockets import Peer, Sent
+from kvproto.loop.blames import Blames
 from kvproto.loop.connections import Connections
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
