@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -24,6 +24,10 @@ from kvproto.verify.testing.pools import noise, tokens_of
 
 PAGES, TOKENS, GRID = 32, 96, 32
 LONGEST_S = 30.0
+#: seconds in which a rank may make ready what it knows of a room
+READY_S = 0.05
+#: when the prefill engine names a room's pages: with `open`, with `produced`, or with both, others the second time
+Given = Literal["opened", "late", "replaced"]
 
 
 def layout(tp: int) -> Layout:
@@ -81,17 +85,17 @@ class GpuRanks:
             self.do(each.connect, layout(tp), addresses)
         self._until(lambda: all(each.ready() for each in self.ranks))
 
-    def move(self, number: int) -> list[tuple[str, str]]:
+    def move(self, number: int, given: Given = "opened") -> list[tuple[str, str]]:
         """One room to its end; of each rank how it ended, and why."""
         room = Room(number)
-        for each, pool in zip(self.ranks, self.pools, strict=True):
-            self.do(each.open, room, TOKENS, pages(number))
+        others = {"opened": pages(number), "late": [], "replaced": pages(number + 1)}[given]
+        first = others if self.prefill else pages(number)
+        for each in self.ranks:
+            self.do(each.open, room, TOKENS, first)
             if self.prefill:
                 self.do(each.prefetch, room)
-                event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                event.record(torch.cuda.current_stream(pool.device))
-                self.do(each.produced, room, TOKENS, event)
-                self.do(each.aux, room, b"row")
+        if self.prefill:
+            self._produce(room, given)
         ends: dict[int, Any] = {}
 
         def over() -> bool:
@@ -101,6 +105,19 @@ class GpuRanks:
 
         self._until(over)
         return [(ends[at].cause.name, ends[at].reason) for at in sorted(ends)]
+
+    def _produce(self, room: Room, given: Given) -> None:
+        later = [] if given == "opened" else pages(room.id)
+        until = time.monotonic() + READY_S
+        self._until(lambda: not later or time.monotonic() > until)
+        for each in self.ranks if given == "replaced" else ():
+            self.do(each.withdraw, room, 0)
+        self._until(lambda: given != "replaced" or all(each.withdrawn(room) for each in self.ranks))
+        for each, pool in zip(self.ranks, self.pools, strict=True):
+            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record(torch.cuda.current_stream(pool.device))
+            self.do(each.produced, room, TOKENS, event, pages=later)
+            self.do(each.aux, room, b"row")
 
     def digests(self, number: int) -> dict[tuple[int, int, int], int]:
         """Of all ranks of the side."""
