@@ -89,9 +89,15 @@ class Watched(MemoryTransport):
     ours: int
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("register", "endpoint", "connect", "warm", "poll", "close"):
+        found = super().__getattribute__(name)
+        if name not in ("register", "endpoint", "connect", "warm", "poll", "close"):
+            return found
+
+        def call(*given: Any, **more: Any) -> Any:
             Watched.seen[name, Watched.devices.current] += 1
-        return super().__getattribute__(name)
+            return found(*given, **more)
+
+        return call
 
 
 class WatchedKernels(TorchKernels):
