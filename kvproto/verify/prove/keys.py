@@ -81,7 +81,8 @@ def _heard(maker: Maker, message: type[Any]) -> HeardMessage:
     heard.link, heard.peer = Number(z3.Int("link")), Number(z3.Int("peer"))  # type: ignore[assignment]
     heard.epoch, heard.room = Number(z3.Int("epoch")), Number(z3.Int("room"))  # type: ignore[assignment]
     heard.terms, heard.value, heard.place = Terms(1, 1, 1, 1, 1), _Marks(), b""
-    (heard.body,) = maker.variants(message, "said")
+    taken_off = {"blame": None} if "blame" in message.__struct_fields__ else {}  # before a rank hears it
+    (heard.body,) = maker.variants(message, "said", **taken_off)
     return heard
 
 
