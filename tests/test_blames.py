@@ -47,7 +47,8 @@ def test_the_sentence_of_a_failed_write_reaches_every_rank() -> None:
     fabric = Fabric()
     with Pair(layout(2), layout(1), grid=8, fabric=fabric) as pair:
         room = pair.open(8)
-        pair.prefills[1].produced(room, 8)
+        for prefill in pair.prefills:
+            prefill.produced(room, 8)
         writer = inside(pair.prefills[1]).data
         pair.pump(lambda: bool(writer.writes.flying))
         fabric.fail(writer.transport.instance, next(iter(writer.writes.flying)))

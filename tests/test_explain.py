@@ -5,18 +5,24 @@ Ranks alone, with two groups of two ranks at their other end (`test_rank_links`)
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from test_rank_links import FIRST, GRID, SECOND, TOKENS, decode, lose, open_rooms, prefill, say
 from test_rank_queues import SIZE, ask, filled
 from test_rank_queues import prefill as with_rooms
 
-from kvproto.endpoint.explain import explain, explain_link, unlinked
+from kvproto.endpoint.explain import SENDS, explain, explain_link, unlinked
+from kvproto.fsm.table import Table
 from kvproto.layout.costs import Costs
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import Claim, room_key
-from kvproto.protocol.states import Cause
+from kvproto.protocol.states import Cause, PSend
+from kvproto.protocol.tables.decode_room import DecodeWork, decode_room
+from kvproto.protocol.tables.prefill_room import PrefillWork, prefill_room
+from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.timing import Timing
 from kvproto.rank.base import Rank
 from kvproto.settings import Settings
@@ -35,7 +41,7 @@ def test_a_prefill_room_says_in_every_state_for_whom_it_waits() -> None:
     assert of(rank, 31) == "is not known here: it was never opened, or is long over."
     say(rank, 2, msg.Open(TOKENS, 0), 31)
     assert of(rank, 31) == (
-        "was opened by decode rank 1 and waits for this rank's engine, since 9.0 s; last event: PeerOpened."
+        "was opened by decode rank 1 and waits for this rank's engine to open it, since 9.0 s; last event: PeerOpened."
     )
     rank.handle(ev.EngineOpened(32, TOKENS, Claim(FIRST)), 1.0)
     assert of(rank, 32) == "waits for a decode group to open it, since 8.0 s; last event: EngineOpened."
@@ -50,7 +56,7 @@ def test_a_prefill_room_says_in_every_state_for_whom_it_waits() -> None:
     )
     for link in (1, 2):
         say(rank, link, msg.Noted(), 32)
-    assert of(rank, 32).startswith("is over: ABORTED (PREFILL_ABORTED), ")
+    assert of(rank, 32).startswith("is over: ABORTED (PREFILL_ABORTED); last event: ")
     later = room_key(33, 4)
     say(rank, 1, msg.Abort(Cause.DECODE_ABORTED), later)
     assert explain(rank, later, NOW).startswith("room 33 (gen 4) is over: ABORTED (")
@@ -59,12 +65,16 @@ def test_a_prefill_room_says_in_every_state_for_whom_it_waits() -> None:
 def test_a_room_under_way_says_what_each_send_waits_for_and_what_routes_cost() -> None:
     rank = with_rooms(requests=1, slots=1, page_writes=1, costs=Costs(piece=1e-3))
     rank.handle(ev.ForwardScheduled(11), 3.0)
-    assert of(rank, 11).startswith("is under way: AWAIT_KV: chunk 0 to decode rank 0, 0 to decode rank 1, 1 to ")
+    assert of(rank, 11).startswith(
+        "is under way: AWAIT_KV (waits for this rank's engine to compute the KV): chunk 0 to decode rank 0, "
+    )
     rank.handle(ev.TokensProduced(11, TOKENS), 4.0)
     costs = "".join(f"; to decode rank {peer}: {rank.estimate(11, peer)}" for peer in (0, 1))
-    aux = "AWAIT_AUX: chunk aux to decode rank 0, aux to decode rank 1"
+    waits = "waits for this rank's engine to give the aux row"
+    aux = f"AWAIT_AUX ({waits}): chunk aux to decode rank 0, aux to decode rank 1"
     assert of(rank, 11) == (
-        "is under way: AWAIT_GRANT: chunk 0 to decode rank 0, 0 to decode rank 1; AWAIT_CREDIT (waits to ask: as many "
+        "is under way: AWAIT_GRANT (waits for the decode rank to answer with a region, or a place in its queue): "
+        "chunk 0 to decode rank 0, 0 to decode rank 1; AWAIT_CREDIT (waits to ask: as many "
         "requests as may be are unanswered): chunk 1 to decode rank 0, 1 to decode rank 1; "
         f"{aux}{costs}, since 5.0 s; last event: KvProduced."
     )
@@ -73,7 +83,8 @@ def test_a_room_under_way_says_what_each_send_waits_for_and_what_routes_cost() -
     text = of(rank, 11)
     turn = "AWAIT_TURN (waits its turn: the ring is full, and serves its queue in turn)"
     assert f"{turn}: chunk 0 to decode rank 0;" in text
-    assert "AWAIT_PAGES: chunk 0 to decode rank 1;" in text and "last event: CreditTaken" in text
+    assert "AWAIT_PAGES (waits for the decode rank to name its pages): chunk 0 to decode rank 1;" in text
+    assert "last event: CreditTaken" in text
     del rank.peers[2], rank.link_of[FIRST, 1]
     text = of(rank, 11)
     assert "; to decode rank 0: " in text and "; to decode rank 1: " not in text, "nobody is there who would cost it"
@@ -92,7 +103,10 @@ def test_a_prefill_room_that_has_failed_says_what_is_still_in_flight() -> None:
     say(rank, 2, msg.StagingRsp(0, 1, 0, 0, SIZE, 0, 0), 11)
     rank.handle(ev.EngineAborted(11, Cause.PREFILL_ABORTED), 3.0)
     text = of(rank, 11)
-    assert text.startswith("has failed (PREFILL_ABORTED) and drains: DRAINING: chunk 0 to decode rank 1, since ")
+    assert text.startswith(
+        "has failed (PREFILL_ABORTED) and drains: DRAINING (waits for a gather or a write in flight to end): "
+        "chunk 0 to decode rank 1; last event: "
+    )
 
 
 def test_a_decode_room_says_in_every_state_for_whom_it_waits() -> None:
@@ -107,17 +121,21 @@ def test_a_decode_room_says_in_every_state_for_whom_it_waits() -> None:
     rank.handle(ev.RoomOpened(32, rank.terms(FIRST, plan), TOKENS, 0), 2.0)
     assert of(rank, 32) == "waits for prefill ranks 0, 1 to confirm it, since 7.0 s; last event: RoomOpened."
     say(rank, 1, msg.Opened(), 32)
-    assert of(rank, 32).startswith("waits for prefill rank 1 to confirm it, ")
+    assert of(rank, 32).startswith(
+        "waits for prefill rank 1 to confirm it; prefill rank 0 asked for nothing yet: its engine has not opened "
+    )
     say(rank, 2, msg.Opened(), 32)
     assert of(rank, 32) == (
-        "is under way: no chunk is being filled; the aux row has not landed, since 9.0 s; last event: PeerReady."
+        "is under way: no chunk is being filled; the aux row has not landed: prefill rank 0 owes it; "
+        "prefill ranks 0, 1 asked for nothing yet: their engines have not opened the room, or not computed its KV, "
+        "since 9.0 s; last event: PeerReady."
     )
     say(rank, 1, msg.StagingReq(0), 32)
-    assert "chunk 0 AWAIT_WRITERS of prefill ranks 0, 1; " in of(rank, 32)
+    assert "chunk 0 AWAIT_WRITERS of prefill rank 1; " in of(rank, 32)
     say(rank, 2, msg.StagingReq(0), 32)
     say(rank, 2, msg.PagesReq(1), 32)
     grant = rank.grants[32][0].grant
-    assert "; the aux row has not landed, since " in of(rank, 32)
+    assert "; the aux row has not landed: prefill rank 0 owes it, since " in of(rank, 32)
     say(rank, 1, msg.StgNotify(0, grant), 32)
     say(rank, 1, msg.Aux(b"aux"), 32)
     assert of(rank, 32).startswith(
@@ -132,7 +150,7 @@ def test_a_decode_room_says_in_every_state_for_whom_it_waits() -> None:
         say(rank, link, msg.Drained(Cause.NONE), 32)
     assert of(rank, 32).startswith("has failed (DECODE_ABORTED) and frees its grants: chunk 0 ")
     rank.handle(ev.Scattered(32, 0), 4.0)
-    assert of(rank, 32) == "is over: ABORTED (DECODE_ABORTED), since 5.0 s; last event: GrantClosed."
+    assert of(rank, 32) == "is over: ABORTED (DECODE_ABORTED); last event: GrantClosed."
 
 
 def test_a_room_that_has_gone_well_is_done() -> None:
@@ -143,7 +161,7 @@ def test_a_room_that_has_gone_well_is_done() -> None:
     for link in (1, 2):
         say(rank, link, msg.Opened(), 32)
         say(rank, link, msg.Aux(b"aux"), 32)
-    assert of(rank, 32).startswith("is done, since ")
+    assert of(rank, 32).startswith("is done; last event: ")
 
 
 def test_a_chunk_in_the_ring_s_queue_says_whether_its_room_or_others_hold_the_ring() -> None:
@@ -216,7 +234,8 @@ def test_without_a_trace_a_room_waits_since_its_timer_was_first_started(waited: 
     while rank.next_deadline <= 1.0 + waited:
         rank.tick(rank.next_deadline)
     told = of(rank, 32, 1.0 + waited)
-    assert told.endswith(f"since {waited:.1f} s; last event: RoomOpened."), "asking again is no news"
+    assert told.endswith("last event: RoomOpened."), "asking again is no news"
+    assert float(told.partition("since ")[2].partition(" s")[0]) == pytest.approx(waited, abs=0.2)
     rank.trace.clear()
     told = of(rank, 32, 1.0 + waited)
     assert told.startswith("waits for prefill ranks 0, 1 to confirm it, since ") and "older than the trace" in told
@@ -248,3 +267,55 @@ def test_what_happened_last_is_what_changed_the_room() -> None:
     say(rank, 1, msg.Opened(), 11)
     rank.tick(Settings().timing.heartbeat.period)
     assert of(rank, 11).endswith(last)
+
+
+# ------------------------------------------------------------------------------------------------ every state
+def test_every_state_of_a_send_says_what_ends_its_wait() -> None:
+    final = {state.name for state in prefill_send.final} | {prefill_send.initial.name}
+    assert SENDS.keys() == {state.name for state in PSend} - final
+
+
+@pytest.mark.parametrize("table", [prefill_room, decode_room], ids=lambda table: table.name)
+def test_every_state_of_a_room_says_what_it_waits_for(table: Table[Any]) -> None:
+    """None falls through to the words of a room that is over."""
+    rank = prefill() if table is prefill_room else decode()
+    open_rooms(rank)
+    value = rank.rooms[11]
+    work = value.work or (PrefillWork() if table is prefill_room else DecodeWork())
+    for state in table.states:
+        if state in table.final or state is table.initial:
+            continue
+        rank.rooms[11] = replace(value, state=state, work=replace(work, cause=Cause.STALLED), due=NOW + 1e3)
+        text = of(rank, 11)
+        assert "is over" not in text and "is done" not in text, state
+        assert ("since " in text) == (state in table.timers), state
+
+
+def test_who_has_asked_for_nothing_is_named_until_it_asks() -> None:
+    rank = decode()
+    plan = rank.peers[1].plan
+    assert plan is not None
+    rank.handle(ev.RoomOpened(32, rank.terms(FIRST, plan), TOKENS, 0), 2.0)
+    assert "asked for nothing" not in of(rank, 32), "nobody has confirmed the room"
+    for link in (1, 2):
+        say(rank, link, msg.Opened(), 32)
+    assert "; prefill ranks 0, 1 asked for nothing yet: their engines have not opened the room" in of(rank, 32)
+    say(rank, 1, msg.StagingReq(0), 32)
+    assert "; prefill rank 1 asked for nothing yet: its engine has not opened the room" in of(rank, 32)
+    assert "chunk 0 AWAIT_WRITERS of prefill rank 1" in of(rank, 32)
+    say(rank, 2, msg.StagingReq(0), 32)
+    assert "asked for nothing" not in of(rank, 32)
+
+
+@pytest.mark.parametrize("entries", [4, 512])
+def test_since_when_does_not_depend_on_the_length_of_the_trace(entries: int) -> None:
+    rank = decode()
+    plan = rank.peers[1].plan
+    assert plan is not None
+    rank.handle(ev.RoomOpened(32, rank.terms(FIRST, plan), TOKENS, 0), 2.0)
+    for link in (1, 2):
+        say(rank, link, msg.Opened(), 32)
+    told = of(rank, 32).partition("; last event")[0]
+    while len(rank.trace) > entries % 7:
+        rank.trace.popleft()
+    assert of(rank, 32).partition("; last event")[0] == told

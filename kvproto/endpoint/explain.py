@@ -17,13 +17,25 @@ from kvproto.rank.base import Rank, bits
 NO_SEND = "no send is open"
 #: rooms of a link that are named
 NAMED = 3
-#: what a send waits for that others of this rank have, or are before it in a queue for
-QUEUES = {
-    "AWAIT_CREDIT": "to ask: as many requests as may be are unanswered",
-    "AWAIT_WRITERS": "for other prefill ranks: no region is reserved before all writers of the chunk have its KV",
-    "AWAIT_TURN": "its turn: the ring is full, and serves its queue in turn",
-    "AWAIT_SLOT": "a staging slot of this rank: rooms take turns",
-    "AWAIT_PERMIT": "to write page to page: as many sends as may do",
+#: by the state of a send: what ends its wait
+SENDS = {
+    "AWAIT_CREDIT": "waits to ask: as many requests as may be are unanswered",
+    "AWAIT_GRANT": "waits for the decode rank to answer with a region, or a place in its queue",
+    "AWAIT_WRITERS": "waits for other prefill ranks: no region is reserved before all writers of the chunk have its KV",
+    "AWAIT_TURN": "waits its turn: the ring is full, and serves its queue in turn",
+    "AWAIT_WATERMARK": "waits for older regions of the decode rank's ring to be freed",
+    "AWAIT_KV": "waits for this rank's engine to compute the KV",
+    "AWAIT_SLOT": "waits for a staging slot of this rank: rooms take turns",
+    "GATHERING": "waits for this rank's kernel",
+    "WRITING": "waits for the transport to end the write",
+    "AWAIT_PAGES": "waits for the decode rank to name its pages",
+    "AWAIT_PAGES_KV": "waits for this rank's engine to compute the KV",
+    "AWAIT_PERMIT": "waits to write page to page: as many sends as may do",
+    "SLICING": "waits for the transport to end the writes into pages",
+    "AWAIT_ACK": "waits for the decode rank to confirm the part",
+    "AWAIT_AUX": "waits for this rank's engine to give the aux row",
+    "AWAIT_AUX_ACK": "waits for the decode rank to confirm the aux row",
+    "DRAINING": "waits for a gather or a write in flight to end",
 }
 
 
@@ -97,9 +109,8 @@ def explain(rank: Rank, room: int, now: float) -> str:
     if value is None:
         return f"{name} is not known here: it was never opened, or is long over."
     text = _prefill(rank, room, value) if rank.side == "prefill" else _decode(rank, room, value)
-    since, last = _last(rank, room)
-    since = _armed(rank, value) if since is None else since
-    when = f", since {now - since:.1f} s" if since is not None else ""
+    since, last = _armed(rank, value), _last(rank, room)
+    when = f", since {max(0.0, now - since):.1f} s" if since is not None else ""
     odd = _down(rank, room, value) if room in rank.rooms else ""
     return f"{name} {text}{when}; last event: {last}{odd}."
 
@@ -107,7 +118,8 @@ def explain(rank: Rank, room: int, now: float) -> str:
 def _prefill(rank: Any, room: int, value: Any) -> str:
     match value.state.name:
         case "AWAIT_ENGINE":
-            return f"was opened by {_names(value.peers, 'decode')} and waits for this rank's engine"
+            whom = f"was opened by {_names(value.peers, 'decode')}" if value.peers else "was announced"
+            return f"{whom} and waits for this rank's engine to open it"
         case "AWAIT_PEERS":
             missing = _names(value.terms.everyone & ~value.peers, "decode") if value.terms else "a decode group"
             return f"waits for {missing} to open it"
@@ -127,15 +139,38 @@ def _decode(rank: Any, room: int, value: Any) -> str:
         case "ANNOUNCED":
             return "was announced, and waits for this rank's engine to have pages"
         case "AWAIT_PEERS":
-            return f"waits for {_names(value.terms.everyone & ~value.peers, 'prefill')} to confirm it"
+            missing = _names(value.terms.everyone & ~value.peers, "prefill")
+            return f"waits for {missing} to confirm it{_silent(rank, room, value)}"
         case "OPEN":
-            aux = "has" if value.work and value.work.aux else "has not"
-            return f"is under way: {_grants(rank, room)}; the aux row {aux} landed"
+            return f"is under way: {_grants(rank, room)}; {_aux(value)}{_silent(rank, room, value)}"
         case "DRAINING":
             return f"has failed ({value.work.cause.name}); {_names(value.peers, 'prefill')} may still write"
         case "SETTLING":
             return f"has failed ({value.work.cause.name}) and frees its grants: {_grants(rank, room)}"
     return _over(value)
+
+
+def _aux(value: Any) -> str:
+    if value.work is not None and value.work.aux:
+        return "the aux row has landed"
+    return f"the aux row has not landed: {_names(value.terms.aux, 'prefill')} owes it"
+
+
+def _silent(rank: Any, room: int, value: Any) -> str:
+    """The prefill ranks that have confirmed the room, owe something, and have neither asked nor sent: by name."""
+    work, terms, grants = value.work, value.terms, list(rank.grants.get(room, {}).values())
+    heard = terms.writes if work is not None and work.done else 0
+    for grant in grants:
+        heard |= grant.asked | grant.by_pages | grant.arrived
+    if work is not None and work.aux:
+        heard |= terms.aux
+    owing = terms.writes if value.tokens > value.prefix else 0
+    silent = (owing | terms.aux) & value.peers & ~heard
+    if not silent:
+        return ""
+    whose = "their engines have" if silent & (silent - 1) else "its engine has"
+    asked = f"{_names(silent, 'prefill')} asked for nothing yet"
+    return f"; {asked}: {whose} not opened the room, or not computed its KV"
 
 
 def _over(value: Any) -> str:
@@ -160,14 +195,15 @@ def _costs(rank: Any, room: int) -> str:
 
 
 def _waiting(state: str) -> str:
-    return f"{state} (waits {QUEUES[state]})" if state in QUEUES else state
+    return f"{state} ({SENDS[state]})" if state in SENDS else state
 
 
 def _grants(rank: Any, room: int) -> str:
     texts = []
     for chunk, grant in list(rank.grants.get(room, {}).items()):
-        missing = grant.writers & ~grant.arrived
-        texts.append(f"chunk {chunk} {grant.state.name} of {_names(missing, 'prefill')}{_queued(rank, room, chunk)}")
+        state, told = grant.state.name, grant.asked if grant.state.name == "AWAIT_WRITERS" else grant.arrived
+        missing = grant.writers & ~told
+        texts.append(f"chunk {chunk} {state} of {_names(missing, 'prefill')}{_queued(rank, room, chunk)}")
     return "; ".join(texts) or "no chunk is being filled"
 
 
@@ -182,7 +218,11 @@ def _queued(rank: Any, room: int, chunk: int) -> str:
 
 
 def _armed(rank: Rank, value: Any) -> float | None:
-    """When the timer of the room's state was first started: before all ends of it after which the room stayed."""
+    """When the timer of the room's state was first started: before all ends of it after which the room stayed.
+
+    That is when something of the room last moved.  None: the state has no timer.  The trace is not asked, since how
+    far back it reaches depends on its length.
+    """
     table, state = rank.ROOM, value.state
     timer, own = rank.room_machine.timers.get(state), table.periods.get(state)
     if timer is None:
@@ -193,8 +233,8 @@ def _armed(rank: Rank, value: Any) -> float | None:
     return float(value.due - first - sum(timer.after(each) for each in range(1, times + 1)))
 
 
-def _last(rank: Rank, room: int) -> tuple[float | None, str]:
-    for when, _, event, old, new in steps(reversed(list(rank.trace))):
+def _last(rank: Rank, room: int) -> str:
+    for _, _, event, old, new in steps(reversed(list(rank.trace))):
         if getattr(event, "room", None) == room and new is not old and not isinstance(event, TimerFired):
-            return when, type(event).__name__
-    return None, "older than the trace"
+            return type(event).__name__
+    return "older than the trace"

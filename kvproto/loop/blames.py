@@ -47,7 +47,7 @@ class Blames:
         """Take the blame off a message that came by this link, and return what the rank is to hear."""
         assert isinstance(body, Abort | Drained)
         peer = self.rank.peers.get(link)
-        if peer is not None and body.cause:
+        if peer is not None:
             self.note(room, body.cause, _readable(body.blame or Blame(self.rank.other_side, peer.rank)))
         return replace(body, blame=None) if body.blame is not None else body
 
