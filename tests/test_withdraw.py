@@ -122,6 +122,18 @@ def test_nothing_is_withdrawn_before_all_sends_have_heard_of_all_of_it(
     assert not prefill.withdrawn(room), "they had not heard of it when they were looked at"
 
 
+def test_what_is_kept_need_not_be_produced_again(pair: Pair) -> None:
+    room = pair.open(TOKENS)
+    pair.pump(lambda: all(prefill.everybody(room) for prefill in pair.prefills))
+    for prefill in pair.prefills:
+        prefill.produced(room, TOKENS)
+        prefill.withdraw(room, TOKENS)  # of what is said and not yet announced, nothing is taken back
+        prefill.aux(room, b"aux")
+    pair.pump(lambda: pair.over(room))
+    assert pair.causes(room) == {Cause.NONE}
+    pair.check(room)
+
+
 def test_pages_that_are_still_read_are_not_replaced(pair: Pair) -> None:
     room = pair.open(TOKENS)
     prefill, ours = pair.prefills[0], pair.tables[room][0]

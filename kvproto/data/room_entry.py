@@ -105,8 +105,8 @@ class RoomEntry:
         return event
 
     def forget_marks(self, upto: int, layers: int) -> None:
-        """What was said of tokens behind these is no longer so; `layers`: all of this rank's."""
-        self.marks = [(upto, layers, self.marks[-1][2])] if self.marks else []
+        """Keep the newest event for the first `upto` tokens, whose KV is there in all `layers` of this rank."""
+        self.marks = [(upto, layers, self.marks[-1][2])] if upto and self.marks else []
 
 
 #: a table without pages

@@ -233,13 +233,18 @@ class PrefillEndpoint(Endpoint):
             raise ArgumentError(f"{upto} tokens stay of {entry.tokens}")
         entry.given = min(entry.given, -(-upto // self._rank.layout.page_size))
         taken = entry.taken = entry.taken + 1
-        entry.computed = 0.0
-        entry.full, entry.ahead, entry.layers = min(entry.full, upto), 0, 0
+        # Only what is there in all layers is kept: KV that comes later is not there after the events of before.
+        kept = entry.full = min(entry.full, upto)
+        entry.ahead = entry.layers = 0
+        if kept < entry.tokens:
+            entry.computed = 0.0
 
         def take() -> None:
-            entry.forget_marks(upto, self.pool.layers)
-            self._happen(ev.TokensWithdrawn(room.key, upto))
+            entry.forget_marks(kept, self.pool.layers)
+            self._happen(ev.TokensWithdrawn(room.key, kept))
             entry.heard = taken
+            if kept:  # the announcements of before stopped here: what is kept is announced to its end
+                self._announce(room.key, entry, kept, 1, taken)
 
         self._loop.call(take)
 

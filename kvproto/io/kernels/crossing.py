@@ -60,6 +60,7 @@ class PagesCopy(Protocol):
         """The copy of tokens [first, first + tokens), to be launched. `table`: the room's pages here; `theirs`: the
         bytes of those there, u32 little-endian, from the one with the first of these tokens on; both on the device.
 
+        The launch reads `table`, `bind` does not: its pages may come, or be replaced, in between.
         Page numbers are trusted, on both sides."""
         ...
 
@@ -72,9 +73,10 @@ class HostCopy:
 
     def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
         """As the contract has it."""
-        ours, there = table.tolist(), theirs.numpy().view("<u4").tolist()
+        there = theirs.numpy().view("<u4").tolist()
 
         def launch(_stream: Any, _after: Any) -> Ticket:
+            ours = table.tolist()  # not in `bind`: pages may come, or be replaced, before the launch
             for crossing in self._crossings:
                 for source, target, size in _pieces(crossing, ours, there, first, tokens):
                     for near, far in crossing.planes:

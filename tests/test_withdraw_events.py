@@ -1,0 +1,194 @@
+"""KV that is computed after a withdrawal is read after its own event, in whatever pages, layers and order it comes.
+
+The pages hold poison until somebody waits for the forward's event, so a gather that is ordered after another event, or
+reads other pages, shows in the bytes.  Every pair of features is tried in some story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, product
+from random import Random
+from typing import Any
+
+import pytest
+from support.night import by_night
+from support.stories import layout
+
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.io.transports.base import Transport
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.protocol.states import Cause
+from kvproto.room import Room
+from kvproto.settings import PREFILL_GROUP, Settings
+from kvproto.verify.testing.pair import Pair
+
+GRID, TOKENS, POISON = 8, 45, 99
+
+FEATURES: dict[str, tuple[Any, ...]] = {
+    "route": ("staged", "pages", "mapped"), "groups": (1, 2), "ranks": (1, 2), "prefix": (0, GRID),
+    "late": (False, True), "prefetch": (True, False), "early_aux": (True, False), "others": (True, False),
+    "first": (0, 16, 20, TOKENS), "layers": (0, 1), "upto": (0, 12, 16, 32, TOKENS), "again": (False, True),
+    "turns": (0, 1, 5, 30), "other_end": ("none", "aborted"),
+}  # fmt: skip
+Story = dict[str, Any]
+
+
+class MappedPair(Pair):
+    """A pair whose pools can be addressed by one another."""
+
+    def transport(self) -> Transport:
+        return MemoryTransport(self.fabric, maps=True)
+
+
+def pairwise(seed: int) -> Iterator[Story]:
+    """Stories in which every pair of values of two features occurs."""
+    random, names = Random(seed), list(FEATURES)
+    open_pairs = {
+        ((a, x), (b, y)) for a, b in combinations(names, 2) for x, y in product(FEATURES[a], FEATURES[b])
+    }  # fmt: skip
+    while open_pairs:
+        (a, x), (b, y) = min(open_pairs, key=repr)
+        tries = [{n: random.choice(v) for n, v in FEATURES.items()} | {a: x, b: y} for _ in range(20)]
+        best = max(tries, key=lambda story: len(open_pairs & set(combinations(story.items(), 2))))
+        open_pairs -= set(combinations(best.items(), 2))
+        yield best
+
+
+class Forward:
+    """An event; its KV is in the pages once a kernel waits for it, or it has been asked often enough."""
+
+    PATIENCE = 4
+
+    def __init__(self, engine: Engine, first: int, upto: int, layers: int) -> None:
+        self.engine, self.first, self.upto, self.layers = engine, first, upto, layers
+        self.asked, self.passed = 0, False
+
+    def query(self) -> bool:
+        self.asked += 1
+        if self.asked > self.PATIENCE:
+            self.wait()
+        return self.passed
+
+    def wait(self, *_: object) -> None:
+        """Forwards end in the order in which they began."""
+        for event in self.engine.events[: self.engine.events.index(self) + 1]:
+            if not event.passed:
+                event.passed = True
+                event.engine.write(event.engine.pages, event.first, event.upto, event.layers)
+
+
+class Engine:
+    """A prefill engine: which tokens are where, by the KV that they have to have."""
+
+    def __init__(self, pair: Pair, endpoint: PrefillEndpoint, room: Room) -> None:
+        self.pair, self.endpoint, self.room = pair, endpoint, room
+        self.size, self.layers = pair.plan.prefill.page_size, endpoint.pool.layers
+        self.pages, self.given = list(pair.tables[room][0]), 0
+        self.tensors = [*endpoint.pool.k, *endpoint.pool.v]
+        #: by tensor, tokens first
+        self.right = [tensor[self.pages].flatten(0, 1).clone() for tensor in self.tensors]
+        self.events: list[Forward] = []
+        self.poison(0)
+
+    def write(self, pages: list[int], first: int, upto: int, layers: int) -> None:
+        """Put the KV of these tokens into the first so many layers."""
+        for at, (tensor, right) in enumerate(zip(self.tensors, self.right, strict=True)):
+            if at % self.layers < layers:
+                for token in range(first, upto):
+                    tensor[pages[token // self.size], token % self.size] = right[token]
+
+    def poison(self, first: int) -> None:
+        """Nothing is computed from this token on."""
+        for tensor in self.tensors:
+            for token in range(first, len(self.pages) * self.size):
+                tensor[self.pages[token // self.size], token % self.size] = POISON
+
+    def produce(self, first: int, upto: int, layers: int = 0) -> None:
+        """A forward of these tokens is queued, and its event is given at once."""
+        depth, upto_page = layers or self.layers, -(-upto // self.size)
+        self.events.append(Forward(self, first, upto, depth))
+        more, self.given = self.pages[self.given : upto_page], max(self.given, upto_page)
+        self.endpoint.produced(self.room, upto, self.events[-1], pages=more, layers=layers or None)
+
+    def take_back(self, upto: int, kept: int) -> None:
+        """What was withdrawn is free: others write there, and the room gets other pages."""
+        for event in self.events:
+            event.upto = min(event.upto, kept)
+        self.poison(kept)
+        keep = -(-upto // self.size)
+        self.given = min(self.given, keep)
+        self.pages[keep:] = [self.pair.free.pop() for _ in self.pages[keep:]]
+        self.poison(kept)
+
+
+def play(story: Story) -> None:
+    """A forward, a withdrawal in the middle of it, and the forward that follows."""
+    route, prefix = story["route"], story["prefix"]
+    settings = Settings(
+        ring_bytes=1 << 20, slot_bytes=1 << 18, slots=1, route="pages" if route == "mapped" else route,
+        layer_groups=story["groups"],
+    )  # fmt: skip
+    made = MappedPair if route == "mapped" else Pair
+    with made(layout(story["ranks"]), layout(1), grid=GRID, settings=settings, pages=96) as pair:
+        room = pair.name(TOKENS, prefix=prefix)
+        other = pair.open(TOKENS) if story["others"] else None
+        pair.decodes[0].open(
+            room, TOKENS, pair.tables[room][1], prefix=prefix, group=PREFILL_GROUP, layer_groups=story["groups"]
+        )  # fmt: skip
+        engines = [Engine(pair, endpoint, room) for endpoint in pair.prefills]
+        for engine in engines:
+            engine.endpoint.open(room, TOKENS, () if story["late"] else engine.pages)
+            engine.given = 0 if story["late"] else len(engine.pages)
+            if story["prefetch"]:
+                engine.endpoint.prefetch(room)
+            if story["early_aux"]:
+                engine.endpoint.aux(room, b"aux")
+        pair.pump(lambda: all(endpoint.everybody(room) for endpoint in pair.prefills))
+        kept = story["first"]
+        for again in range(1 + story["again"]):
+            preempt(pair, engines, room, story, kept, again)
+            kept = min(story["first"], story["upto"])
+        for engine in engines:
+            engine.produce(kept, TOKENS)
+            engine.endpoint.aux(room, b"aux")
+        finish(pair, room, other, story)
+        assert pair.causes(room) == {Cause.NONE}
+        for engine in engines:  # the judge reads the pages that the room had first
+            engine.write(list(pair.tables[room][0]), 0, TOKENS, engine.layers)
+        pair.check(room, *([other] if other and story["other_end"] == "none" else []))
+
+
+def preempt(pair: Pair, engines: list[Engine], room: Room, story: Story, computed: int, again: int) -> None:
+    """Compute, begin some layers of more, and withdraw."""
+    first, upto = story["first"], story["upto"]
+    for engine in engines:
+        if first:
+            engine.produce(computed if again else 0, first)
+        if story["layers"] and first < TOKENS:
+            engine.produce(first, min(TOKENS, first + 2 * GRID), story["layers"])
+    for _ in range(story["turns"]):
+        pair.turn()
+    for engine in engines:
+        engine.endpoint.withdraw(room, upto)
+    pair.pump(lambda: all(engine.endpoint.withdrawn(room) for engine in engines))
+    for engine in engines:
+        engine.take_back(upto, min(first, upto))
+
+
+def finish(pair: Pair, room: Room, other: Room | None, story: Story) -> None:
+    """Until both rooms are over; the other one may be aborted meanwhile."""
+    if other is not None and story["other_end"] == "aborted":
+        pair.prefills[0].abort(other)
+    elif other is not None:
+        pair.produce(other)
+    pair.pump(lambda: pair.over(room, *([other] if other else [])))
+
+
+@pytest.mark.parametrize("seed", range(by_night(40, by_day=1)))
+def test_every_pair_of_features_with_a_withdrawal_in_the_middle(seed: int) -> None:
+    for story in pairwise(seed):
+        try:
+            play(story)
+        except AssertionError as error:
+            raise AssertionError(f"{story}: {error}") from error
