@@ -12,9 +12,10 @@ from support.scripted_sglang import Stage
 from kvproto.adapters import prefill_worker
 from kvproto.adapters.geometry import Geometry
 from kvproto.adapters.prefill_worker import PrefillWorker
-from kvproto.adapters.request_words import GiveBlocks, OpenRoom, Ticket, Withdraw
+from kvproto.adapters.request_words import GiveBlocks, GiveUp, OpenRoom, Ticket, Withdraw
 from kvproto.adapters.sglang.requests import Receiver, Sender
 from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import Cause
 
 LAYOUT = Layout(layers=1, heads=1, k_dim=4, v_dim=4, itemsize=2, dtype="float16", page_size=1, tp=1)
 TICKET = Ticket(7, 100)
@@ -72,6 +73,14 @@ def test_a_withdrawal_that_never_ends_is_told_after_seconds(monkeypatch: pytest.
     with pytest.raises(TimeoutError, match="still reads blocks that were taken away"):
         worker(endpoint).carry[Withdraw](Withdraw("a"))
     assert 1.0 <= now[0] <= 30.0
+
+
+def test_a_room_asks_for_its_grants_when_it_is_opened_and_is_refused_when_it_is_given_up() -> None:
+    endpoint = ToldEndpoint()
+    made = worker(endpoint)
+    assert [call[0] for call in endpoint.calls] == ["open", "prefetch"]
+    made.carry[GiveUp](GiveUp("a", TICKET, report=False))
+    assert endpoint.of("refuse") == [(Cause.PREFILL_ABORTED,)]
 
 
 @pytest.mark.parametrize(("told", "row"), [(0, 0), (3, 3), (None, -1)])

@@ -262,3 +262,19 @@ def test_what_may_be_exchanged_is_what_a_rank_keeps_apart(monkeypatch: pytest.Mo
 def test_a_dialled_line_is_no_place_of_its_own() -> None:
     assert why_apart(links.raise_quiet, links.say_hello) and not why_apart(links.dial, links.say_hello)
     assert judge(named("decode_link: NEW CallAsked - say_hello before dial"), NOTHING, ROOT).judge == "proof"
+
+
+def test_a_left_out_effect_is_asked_of_the_tests_whatever_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reason says that it comes later: a world has no time, and a test may."""
+    known, asked = table_gate.load(ROOT), list[tuple[str, Effort]]()
+
+    def judged(mutant: TableMutant, effort: Effort, _root: Path, _hint: str = "") -> TableVerdict:
+        asked.append((mutant.operator, effort))
+        return TableVerdict(mutant, "", "", 0.0)
+
+    monkeypatch.setattr(table_gate, "judge", judged)
+    explained = [each for each in EVERY if known.reason(each)]
+    of_both = [next(each for each in explained if (each.operator == "effect") is left) for left in (True, False)]
+    table_gate.run(ROOT, known, of_both, Effort(worlds_s=0.0), 1, lambda _: None)
+    assert {operator == "effect": bool(effort.tests) for operator, effort in asked} == {True: True, False: False}
+    assert all(not effort.worlds_s for _, effort in asked)

@@ -29,6 +29,8 @@ from kvproto.verify.mutate.trial import wait_for
 from kvproto.verify.mutate.world_sizes import measure
 
 FILE, KILLS = Path("spec/table-mutants.toml"), Path("spec/table-kills.toml")
+#: an effect that is left out is asked of the tests whatever reason there is: that it "comes later" costs a timer
+LEFT_OUT = "effect"
 JUDGES = ("lint", "proof", "world", "timed", "test")
 
 
@@ -73,7 +75,7 @@ def run(
     tell: Callable[[TableVerdict], None],
 ) -> list[TableVerdict]:  # fmt: skip
     """Try all; first what takes longest, since a row that leads elsewhere is seldom missed by the proofs.  Of one with
-    a reason only lint and proofs are asked: a reason is for what these cannot tell."""
+    a reason only lint and proofs are asked, and of a left-out effect the tests: worlds say what comes, not when."""
     left = sorted(asked, key=lambda mutant: mutant.operator == "target")
     measured = measure(jobs) if jobs > 1 and effort.worlds_s else ()
     effort = msgspec.structs.replace(effort, tests=tuple(known.tests), sizes=measured)
@@ -98,7 +100,9 @@ def gathered(
 def _try(mutant: TableMutant, *, root: Path, known: TableReasons, effort: Effort) -> TableVerdict:
     try:
         if known.reason(mutant):
-            return judge(mutant, Effort(worlds_s=0.0, compares=False), root)
+            tests = effort.tests if mutant.operator == LEFT_OUT else ()
+            asked = Effort(worlds_s=0.0, tests=tests, tests_s=effort.tests_s, compares=False)
+            return judge(mutant, asked, root, known.kills.get(mutant.name, ""))
         return judge(mutant, effort, root, known.kills.get(mutant.name, ""))
     except Exception as error:  # noqa: BLE001  one mutant that breaks its judge ends no run of hours: it survives
         return TableVerdict(mutant, "", f"the judge: {type(error).__name__}: {error}"[:200], 0.0)
