@@ -28,6 +28,7 @@ from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.decode_grant import in_doubt
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.rank.decode import DecodeRank
+from kvproto.endpoint.explain import explain_link
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.verify.sim.interpreter import Untaken
 from kvproto.verify.sim.world import FaultChances, Side, SimulatedWorld
@@ -628,6 +629,35 @@ def let_go_of() -> SimulatedWorld:
     return at
 
 
+def two_lives_of_one_name() -> SimulatedWorld:
+    """A second incarnation calls: it is refused while the first one answers, and heard when that has fallen silent."""
+    at = world()
+    rank, prefill = at.decode(0), at.prefill(0)
+    other = (rank.incarnation + 1) << 16
+    refused: list[tuple[bytes, int]] = []
+
+    def call() -> None:
+        at.nodes["P", 0].interpreter.hear(b"other", 0, 0, rank.hello(other), at.now)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(at, "mail_to", lambda place, *_: None)
+        call()
+        for mark in (prefill.links[1].mark_round + 1, 0):
+            effects = prefill.receive(1, prefill.links[1].epoch, 0, msg.Watermark(mark, 0), at.now)
+            refused += [(e.place, e.session) for e in effects if isinstance(e, do.RefuseCall)]
+            call()
+        assert refused == [(b"other", other)] * 2 and prefill.links[1].state is PLink.UP
+        assert "second live instance" in explain_link(prefill, 1)
+        node = at.nodes["P", 0]
+        for beat in range(4):
+            node.interpreter.handle(ev.TimerFired(0, ev.ROOM_CHUNK, 1, 5), at.now)
+            assert (prefill.links[1].state is PLink.UP) == (beat < 2), beat
+            if prefill.links[1].state is not PLink.UP:
+                break
+    ends(at)
+    return at
+
+
 def a_room_of_nobody_s_link() -> SimulatedWorld:
     """A room of a group that was never called is over at once; strangers are told to call."""
     at = world()
@@ -1031,6 +1061,7 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
     disagreement, opened_again_while_draining, lost_while_draining, kv_after_the_lease, gather_fails_too_late,
     misfit_calls, misfit_answers, fails_before_all_have_confirmed, landed_while_draining, landed_while_settling,
     failed_while_settling, words_about_nobody, gives_up_while_the_ring_is_full, a_lease_that_ends_between_two_batches,
+    two_lives_of_one_name,
     wires_that_come_late, called_elsewhere, let_go_of, a_room_of_nobody_s_link, granted_in_its_turn, denied_in_its_turn,
     not_entitled_and_not_told,
     dies_with_nothing_to_write, forgotten_when_all_is_written, declined, taken_back, announced,

@@ -57,7 +57,8 @@ def explain_link(rank: Rank, link: int) -> str:
     peer, value = rank.peers.get(link), rank.links.get(link)
     if peer is None or value is None:
         return ""
-    text = LINKS[value.state.name].format(silent=value.silent, why=value.why)
+    why = f"; {value.why}" if value.why and value.state is rank.UP else value.why
+    text = LINKS[value.state.name].format(silent=value.silent, why=why)
     whose = f"link {link} to {rank.other_side} rank {peer.rank} of group {peer.group}"
     return f"{whose} {text}{_leaving(rank, peer.group, value)}."
 
@@ -67,7 +68,7 @@ LINKS = {
     "NEW": "is not called yet",
     "AWAIT_WIRE_UP": "was called, and the transport is connecting",
     "AWAIT_WELCOME": "was called {silent} times and has not answered",
-    "UP": "is up, {silent} of our beats after it was last heard",
+    "UP": "is up, {silent} of our beats after it was last heard{why}",
     "AWAIT_RETURN": "was lost and called again {silent} times: what was posted through it may still land",
     "LOST": "was lost: it is the other end's to call again",
     "REFUSED": "was refused: {why}",
@@ -95,7 +96,7 @@ def _down(rank: Rank, room: int, value: Any) -> str:
 
 
 def _plain(rank: Rank, value: Any) -> bool:
-    return value is None or (value.state is rank.UP and not getattr(value, "leaving", False))
+    return value is None or (value.state is rank.UP and not value.why and not getattr(value, "leaving", False))
 
 
 def _names(mask: int, side: str) -> str:

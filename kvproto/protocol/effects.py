@@ -300,6 +300,14 @@ class RefuseCall(Effect, frozen=True):
     why: str
 
 
+class RefuseRival(Internal, frozen=True):
+    """Refuse the call of another incarnation of this link's rank, while the first one lives."""
+
+    link: int
+    place: bytes
+    session: int
+
+
 # ------------------------------------------------------------------------------------- link messages
 class SayHello(Effect, frozen=True):
     """Call the prefill rank."""

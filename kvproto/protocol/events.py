@@ -588,7 +588,7 @@ class LinkEvent(Event, frozen=True):
 class HelloReceived(LinkEvent, frozen=True):
     """A decode rank called.  `fault`: why the two cannot work together; `quiet`: no write is in flight.
 
-    `place`: where the call came from, in the control plane.
+    `place`: where the call came from, in the control plane; `life`: the incarnation that calls.
     """
 
     session: int
@@ -596,6 +596,7 @@ class HelloReceived(LinkEvent, frozen=True):
     fault: str
     quiet: bool
     place: bytes
+    life: int = 0
 
 
 class WiredUp(LinkEvent, frozen=True):

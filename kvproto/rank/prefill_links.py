@@ -66,7 +66,7 @@ class PrefillLinks(Rank):
         self.costs = self.settings.costs_of("free")
         self.take(ev.PeerOpened, self._peer_opened)
         self.take(ev.PeerAnnounced, self._peer_opened)
-        self.inner[do.ConnectPeer] = self._connect
+        self.inner |= {do.ConnectPeer: self._connect, do.RefuseRival: self._refuse_rival}
 
     def hello(self, said: msg.Hello, now: float, place: bytes = b"") -> tuple[int, list[Effect]]:
         """A decode rank calls; returns the link's number (0: there are too many links) and the effects."""
@@ -96,11 +96,19 @@ class PrefillLinks(Rank):
         self.next_epoch += 1
         self._call, self._heard.link = (said, plan), link
         quiet = not self._writes_to(link)
-        return ev.HelloReceived(link, said.session, self.next_epoch, why, quiet, place)
+        return ev.HelloReceived(link, said.session, self.next_epoch, why, quiet, place, said.session >> 16)
 
     def _not_meant(self, said: msg.Hello) -> str:
         """That this is not the rank which the caller means: its address has passed on."""
         return f"rank {self.index} of group {self.group} listens here, not rank {said.to_rank} of group {said.to_group}"
+
+    def _refuse_rival(self, effect: do.RefuseRival) -> None:
+        peer, life = self.peers[effect.link], self.links[effect.link].life
+        self.counts["calls under a name that is taken"] += 1
+        name = f"decode rank {peer.rank} of group {peer.group}"
+        why = f"{name} is connected already, as incarnation {life}, and answers; this is incarnation"
+        remedy = "give each instance a group of its own"
+        self._out.append(do.RefuseCall(effect.place, effect.session, f"{why} {effect.session >> 16}: {remedy}"))
 
     def _full(self) -> str:
         """Why there is no link for one more caller."""

@@ -9,6 +9,11 @@ Both ends send heartbeats, and each counts its own beats since it last heard any
 the link is lost.  A loss fails the link's rooms on that side; the other side learns of it by a `RESET`, by silence, or
 by the next call.
 
+A name, (group, rank), is one life's.  A call in the name of a link that is up, but of another incarnation, is looked
+into: the link's own is asked for its watermark.  An answer is a sign of life, and the caller is refused by name.  If
+nothing is heard for two beats, the link gives way to a later incarnation: that is a restart.  So two instances that
+were given one name by mistake never take the link from each other in turn.
+
 Two rules keep late writes harmless.  The prefill rank takes no new call while a write of the old link is in
 flight (`quiet`).  So when it agrees again, nothing of the lost link can land, and the decode rank may free what
 it had quarantined; until then it waits (`AWAIT_RETURN`) for the return, or for the lease and the longest write
@@ -52,7 +57,7 @@ from kvproto.protocol.events import (
     WiredUp,
     WireFailed,
 )
-from kvproto.protocol.messages import Heartbeat, Reset
+from kvproto.protocol.messages import Heartbeat, Reset, WatermarkReq
 from kvproto.protocol.states import Cause, DLink, PLink
 
 
@@ -60,6 +65,8 @@ class PLinkValue(Value, frozen=True, gc=False):
     """A link on a prefill rank."""
 
     session: int = 0
+    #: the incarnation of the peer
+    life: int = 0
     epoch: int = 0
     #: own beats since something was last heard
     silent: int = 0
@@ -70,6 +77,11 @@ class PLinkValue(Value, frozen=True, gc=False):
     why: str = ""
     #: where the call came from: the link's messages go there
     place: bytes = b""
+    #: the last call of another incarnation of this rank (0: none), and where it came from
+    rival: int = 0
+    rival_place: bytes = b""
+    #: since that call no sign of life came from this link's incarnation
+    doubted: bool = False
 
 
 class DLinkValue(Value, frozen=True, gc=False):
@@ -88,6 +100,10 @@ class DLinkValue(Value, frozen=True, gc=False):
 
 P = PLinkValue
 D = DLinkValue
+#: own beats without a sign of life after which an incarnation gives way to a later one that calls
+YIELDS = 2
+#: added to a link's description while two incarnations live
+TWO_LIVES = "a second live instance calls under this name, and is refused: give each instance a group of its own"
 Both = PLinkValue | DLinkValue
 
 
@@ -105,6 +121,31 @@ def same_session(v: Both, e: HelloReceived | WiredUp | WireFailed, now: float) -
 def earlier(v: P, e: HelloReceived, now: float) -> bool:
     """It is of an earlier session: a frame that comes late, or is repeated by somebody."""
     return e.session < v.session
+
+
+def other_life(v: P, e: HelloReceived, now: float) -> bool:
+    """Another incarnation of the rank calls, and this call of it has not been looked into."""
+    return e.life != v.life and not looked_into(v, e, now)
+
+
+def looked_into(v: P, e: HelloReceived, now: float) -> bool:
+    """The first incarnation has been asked for a sign of life because of this call."""
+    return e.life != v.life and v.doubted and e.session == v.rival
+
+
+def rivalled(v: P, e: WatermarkSeen, now: float) -> bool:
+    """Another incarnation calls, and this is the first one's sign of life."""
+    return v.doubted
+
+
+def rivalled_higher(v: P, e: WatermarkSeen, now: float) -> bool:
+    """It is a sign of life while another incarnation calls, and higher than any before."""
+    return v.doubted and higher(v, e, now)
+
+
+def gives_way(v: P, e: TimerFired, now: float) -> bool:
+    """A later incarnation calls, and the first one was not heard for two beats."""
+    return v.doubted and v.rival > v.session and v.silent >= YIELDS and not e.heard
 
 
 def same_call(v: D, e: WelcomeReceived | RefusalReceived, now: float) -> bool:
@@ -195,12 +236,12 @@ def higher(v: P, e: WatermarkSeen, now: float) -> bool:
 # --------------------------------------------------------------------------------------------- lets
 def adopt(v: P, e: HelloReceived, now: float) -> P:
     """The call's session, and a new epoch for it."""
-    return PLinkValue(v.state, session=e.session, epoch=e.epoch, place=e.place)
+    return PLinkValue(v.state, session=e.session, life=e.life, epoch=e.epoch, place=e.place)
 
 
 def refuse_call(v: P, e: HelloReceived, now: float) -> P:
     """The call's session, and why it is refused."""
-    return PLinkValue(v.state, session=e.session, why=e.fault, place=e.place)
+    return PLinkValue(v.state, session=e.session, life=e.life, why=e.fault, place=e.place)
 
 
 def beat(v: P, e: TimerFired, now: float) -> P:
@@ -216,6 +257,21 @@ def beat_d(v: D, e: TimerFired, now: float) -> D:
 def raise_mark(v: P, e: WatermarkSeen, now: float) -> P:
     """The watermark rises."""
     return replace(v, mark_round=e.round, mark_tail=e.tail)
+
+
+def suspect(v: P, e: HelloReceived, now: float) -> P:
+    """The call that is being looked into."""
+    return replace(v, rival=e.session, rival_place=e.place, doubted=True)
+
+
+def settle(v: P, e: WatermarkSeen, now: float) -> P:
+    """The first incarnation lives, so the other one is refused."""
+    return replace(v, doubted=False, why=TWO_LIVES)
+
+
+def settle_higher(v: P, e: WatermarkSeen, now: float) -> P:
+    """The first incarnation lives, and its watermark rises."""
+    return raise_mark(settle(v, e, now), e, now)
 
 
 def call(v: D, e: CallAsked, now: float) -> D:
@@ -279,6 +335,11 @@ def bind(v: P, e: HelloReceived) -> Output:
     return do.BindLink(e.peer, v.place)
 
 
+def probe(v: P, e: HelloReceived) -> Output:
+    """Ask the first incarnation for a sign of life: its watermark, which it tells at once."""
+    return do.Transmit(e.peer, v.epoch, 0, WatermarkReq())
+
+
 def connect(v: P, e: HelloReceived) -> Output:
     """Connect the transport."""
     return do.ConnectPeer(e.peer, v.session)
@@ -317,6 +378,11 @@ def say_welcome(v: P, e: HelloReceived | WiredUp) -> Output:
 def say_refusal(v: P, e: HelloReceived) -> Output:
     """Refuse, with the reason."""
     return do.SayRefusal(e.peer, v.session, v.why)
+
+
+def refuse_rival(v: P, e: WatermarkSeen) -> Output:
+    """Refuse the other incarnation, by name."""
+    return do.RefuseRival(e.peer, v.rival_place, v.rival)
 
 
 def say_unwired(v: P, e: WireFailed) -> Output:
@@ -440,12 +506,17 @@ row(S.AWAIT_WIRE_UP,  HelloReceived,     S.REFUSED,       when=misfit, let=refus
 row(S.AWAIT_WIRE_UP,  HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(bind, connect), again=True)
 ignore(S.UP,          HelloReceived,     "the call was answered, and this is not where it came from", when=elsewhere)
 row(S.UP,             HelloReceived,                      when=same_session, do=(say_welcome,))
+row(S.UP,             HelloReceived,                      when=other_life, let=suspect, do=(probe,))
+ignore(S.UP,          HelloReceived,     "the first incarnation's answer, or its silence, will tell", when=looked_into)
 ignore(S.UP,          HelloReceived,     "a call that came late", when=earlier)
 ignore(S.UP,          HelloReceived,     "not this link's peer; if it is, its silence will tell", when=misfit)
 row(S.UP,             HelloReceived,     S.LOST,          do=(raise_down, announce_lost))
 ignore(S.UP,          HeartbeatReceived, "whatever comes of the epoch is a sign of life: the next beat looks", when=same_epoch)
+row(S.UP,             TimerFired,        S.LOST,          when=gives_way, do=(raise_down, announce_lost))
 row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))
 row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))
+row(S.UP,             WatermarkSeen,                      when=rivalled_higher, let=settle_higher, do=(refuse_rival, release_waiting))
+row(S.UP,             WatermarkSeen,                      when=rivalled, let=settle, do=(refuse_rival,))
 row(S.UP,             WatermarkSeen,                      when=higher, let=raise_mark, do=(release_waiting,))
 row(S.UP,             ResetReceived,     S.LOST,          when=same_epoch, do=(raise_down, announce_lost))
 row(S.UP,             TransportLost,     S.LOST,          do=(raise_down, announce_lost, disconnect))

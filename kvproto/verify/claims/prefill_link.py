@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.messages import WatermarkReq
 from kvproto.protocol.states import PLink as S
-from kvproto.protocol.tables.links import PLinkValue, prefill_link
+from kvproto.protocol.tables.links import YIELDS, PLinkValue, prefill_link
 from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order, timed_anew
 
 
@@ -26,6 +27,11 @@ link_claims: Claims[PLinkValue] = Claims(prefill_link, Seen)
 holds, assumes, promises = link_claims.holds, link_claims.assumes, link_claims.promises
 V = PLinkValue
 AWAY = (S.LOST, S.REFUSED)
+
+
+def another_life(v: V, e: ev.HelloReceived) -> bool:
+    """The call is another incarnation's than the link's."""
+    return e.session != v.session and e.life != v.life
 
 
 @link_claims.ghosts
@@ -126,7 +132,8 @@ def is_not_taken_down_by_what_is_old(step: Step) -> bool:
     if not isinstance(event, ev.HelloReceived) or before.state not in (S.UP, S.AWAIT_WIRE_UP):
         return True
     if before.state is S.UP:
-        return after.state is S.UP or (event.session > before.session and not event.fault)
+        anew = event.session > before.session and not another_life(before, event) and not event.fault
+        return after.state is S.UP or anew
     return after.session >= before.session
 
 
@@ -193,9 +200,30 @@ def refuses_the_call(step: Step, effect: do.SayRefusal) -> bool:
 
 @promises("L1", on=(ev.HelloReceived,))
 def makes_way_for_a_new_call(step: Step) -> bool:
-    """A link that is up ends when its peer calls anew and fits; then the next such call is answered."""
+    """A link that is up ends when its own incarnation calls anew and fits; then the next such call is answered."""
     before, e = step.before, step.event
-    return before.state is not S.UP or step.after.state is (S.UP if e.fault or e.session <= before.session else S.LOST)
+    stays = e.fault or e.session <= before.session or another_life(before, e)
+    return before.state is not S.UP or step.after.state is (S.UP if stays else S.LOST)
+
+
+@promises("S9", on=(ev.HelloReceived,))
+def looks_into_another_life(step: Step) -> bool:
+    """A call of another incarnation has the link's own asked for a sign of life."""
+    before, after, e = step.before, step.after, step.event
+    if before.state is not S.UP or not another_life(before, e):
+        return not step.all_of(do.Transmit)
+    asked = [each for each in step.all_of(do.Transmit) if isinstance(each.body, WatermarkReq)]
+    known = before.doubted and e.session == before.rival
+    return len(asked) == (0 if known else 1) and after.doubted and (after.rival == e.session)
+
+
+@promises("S9", on=(ev.WatermarkSeen,))
+def refuses_the_second_life(step: Step) -> bool:
+    """A sign of life has the other incarnation refused, where it called from and once a call."""
+    before, after = step.before, step.after
+    doubted = before.state is S.UP and before.doubted
+    told = [(each.place, each.session) for each in step.all_of(do.RefuseRival)]
+    return told == ([(before.rival_place, before.rival)] if doubted else []) and not after.doubted
 
 
 @promises("S9", on=(
@@ -220,7 +248,8 @@ def moves_in_time(step: Step) -> bool:
     """
     before, e = step.before, step.event
     if before.state is S.UP:
-        then = S.UP if e.heard or before.silent < e.tries else S.LOST
+        yields = before.doubted and before.rival > before.session and before.silent >= YIELDS
+        then = S.UP if e.heard or not (yields or before.silent >= e.tries) else S.LOST
     elif before.state is S.LOST and e.busy:
         then = S.LOST
     else:
