@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from support.night import by_night
 from support.stories import GRID, PAGE, QUICK, Story, layout
 
+from kvproto.endpoint.explain import explain_link
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Row
 from kvproto.fsm.timing import Timer
@@ -28,7 +29,6 @@ from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.decode_grant import in_doubt
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.rank.decode import DecodeRank
-from kvproto.endpoint.explain import explain_link
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.verify.sim.interpreter import Untaken
 from kvproto.verify.sim.world import FaultChances, Side, SimulatedWorld

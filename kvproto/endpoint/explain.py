@@ -57,7 +57,7 @@ def explain_link(rank: Rank, link: int) -> str:
     peer, value = rank.peers.get(link), rank.links.get(link)
     if peer is None or value is None:
         return ""
-    why = f"; {value.why}" if value.why and value.state is rank.UP else value.why
+    why = value.why if value.state is not rank.UP else f"; {value.why}" if _claimed_twice(value) else ""
     text = LINKS[value.state.name].format(silent=value.silent, why=why)
     whose = f"link {link} to {rank.other_side} rank {peer.rank} of group {peer.group}"
     return f"{whose} {text}{_leaving(rank, peer.group, value)}."
@@ -96,7 +96,13 @@ def _down(rank: Rank, room: int, value: Any) -> str:
 
 
 def _plain(rank: Rank, value: Any) -> bool:
-    return value is None or (value.state is rank.UP and not value.why and not getattr(value, "leaving", False))
+    odd = value is not None and (_claimed_twice(value) or getattr(value, "leaving", False))
+    return value is None or (value.state is rank.UP and not odd)
+
+
+def _claimed_twice(value: Any) -> bool:
+    """Whether a second live instance has called under the peer's name (only prefill ranks know of such)."""
+    return bool(getattr(value, "rival", 0) and value.why)
 
 
 def _names(mask: int, side: str) -> str:
