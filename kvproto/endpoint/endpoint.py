@@ -298,7 +298,8 @@ class Endpoint:
     def digests(self, room: Room) -> dict[Place, int]:
         """{(first token of a chunk, layer, head): 64-bit digest} of what this rank gathered or scattered, and of what
         its pages hold where that went page to page; waits for the device. Ask after the outcome and before `released`
-        has handed the room out: NotFoundError after that.
+        has handed the room out: NotFoundError after that. Parts that went page to page from pages that were withdrawn
+        later are left out.
 
         ArgumentError: the endpoint was made without `digests=True`. `io.kernels.digesting.differing` compares ranks.
         """
@@ -309,7 +310,8 @@ class Endpoint:
             raise NotFoundError(f"{room} is unknown, or was handed out by released: ask for its digests before")
         with use_device(self.pool.gpu):
             found = self._digesting.read(entry.table)
-            return self._digesting.of_pages(self.pool, entry.pages, self._by_pages(entry, found)) | found
+            # A part that was gathered and withdrawn may have gone page to page later: what was sent last counts.
+            return found | self._digesting.of_pages(self.pool, entry.pages, self._by_pages(entry, found))
 
     def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterable[Cell]:
         """What of the room went page to page; places that are `known` did not."""

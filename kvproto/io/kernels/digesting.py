@@ -9,7 +9,7 @@ What agreement says: what the decode rank's kernels read from the ring, taken fo
 what the prefill rank's kernels read from its pages. What a page holds afterwards is the kernel's own store, which is
 tested, not watched. Parts that went page to page, past the kernels, have their digests made when they are asked for, of
 what both ranks' pages hold then, by plain indexing (`of_pages`): until `released` has handed the room out, nobody else
-may write there.
+may write there. A prefill rank leaves out those whose pages were withdrawn: they hold other KV by then.
 
 A room is known by its page table, which is its own tensor. What is kept of each of the last rooms is one number a
 chunk, layer and head.
