@@ -18,7 +18,9 @@ from kvproto.adapters.request_events import Timing as RequestTiming
 from kvproto.protocol.timing import Timing
 
 PACKAGE = Path(__file__).parent.parent / "kvproto"
-FOLDERS = ("adapters", "engine", "fsm", "io", "layout", "protocol", "rank")
+FOLDERS = (
+    "adapters", "data", "endpoint", "fsm", "io", "layout", "loop", "metrics", "observe", "protocol", "rank",
+)  # fmt: skip
 #: names of times that do not end in _S
 OTHERS = {"FAST", "SLOW", "PERIOD", "LONGEST_WAIT", "GLANCE"}
 #: by module and name: the least and the most, in seconds, and why
@@ -26,20 +28,19 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.prefill_worker.WITHDRAW_S": (2.0, 30.0, "longer than a write that is in flight; an engine's step stands"),
     "adapters.prefill_worker.PAUSE_S": (1e-5, 2e-4, "an engine's step waits: a fraction of a step, and no busy loop"),
     "adapters.sglang.manager.GLANCE": (0.005, 0.05, "an HTTP answer on a LAN; the scheduler stands meanwhile"),
-    "engine.connector.WARM_S": (0.5, 10.0, "a wire-up of UCX; less than the wire's own timer"),
-    "engine.decode_endpoint.STALL_S": (0.5, 3.0, "no pass takes so long: the process stood"),
-    "engine.event_loop.FAST": (1e-5, 1e-4, "several looks within one write of some hundred us"),
-    "engine.event_loop.SLOW": (1e-4, 1e-3, "looks at an idle device, a few per cent of a core"),
-    "engine.event_loop.LOOK_S": (2e-5, 5e-4, "sources wait no longer than a launch"),
-    "engine.event_loop.PASS_S": (2e-3, 2e-2, "a scheduler that polls stands for one pass"),
-    "engine.event_loop.HELD_S": (1e-4, 1e-3, "what is said waits for more: less than a round trip's worth"),
-    "engine.event_loop.PERIOD": (0.5, 2.0, "what is called once a second is counted a second"),
-    "engine.event_loop.LONGEST_WAIT": (0.2, 2.0, "a loop without timers looks at its sources now and then"),
-    "engine.launches.LAUNCH_S": (1e-4, 2e-3, "one launch on a CPU takes longer, several on a device less"),
-    "engine.own_thread.SWITCH_S": (5e-5, 1e-3, "the loop waits for the interpreter's lock: far under Python's 5 ms"),
-    "engine.validation.LONGEST_S": (86400.0, 100 * 86400.0, "days: what fits a timer, and no mistake of units"),
-    "engine.writes.HOLD_S": (5e-5, 1e-3, "small writes wait for one another, and gain less than that"),
-    "fsm.trace.conformance_monitor.PAUSE_S": (0.005, 0.2, "a judge beside the loop: it takes no core, and is not late"),
+    "loop.connector.WARM_S": (0.5, 10.0, "a wire-up of UCX; less than the wire's own timer"),
+    "endpoint.decode_endpoint.STALL_S": (0.5, 3.0, "no pass takes so long: the process stood"),
+    "loop.event_loop.FAST": (1e-5, 1e-4, "several looks within one write of some hundred us"),
+    "loop.event_loop.SLOW": (1e-4, 1e-3, "looks at an idle device, a few per cent of a core"),
+    "loop.event_loop.LOOK_S": (2e-5, 5e-4, "sources wait no longer than a launch"),
+    "loop.event_loop.PASS_S": (2e-3, 2e-2, "a scheduler that polls stands for one pass"),
+    "loop.event_loop.HELD_S": (1e-4, 1e-3, "what is said waits for more: less than a round trip's worth"),
+    "loop.event_loop.PERIOD": (0.5, 2.0, "what is called once a second is counted a second"),
+    "loop.event_loop.LONGEST_WAIT": (0.2, 2.0, "a loop without timers looks at its sources now and then"),
+    "data.launches.LAUNCH_S": (1e-4, 2e-3, "one launch on a CPU takes longer, several on a device less"),
+    "loop.own_thread.SWITCH_S": (5e-5, 1e-3, "the loop waits for the interpreter's lock: far under Python's 5 ms"),
+    "endpoint.validation.LONGEST_S": (86400.0, 100 * 86400.0, "days: what fits a timer, and no mistake of units"),
+    "data.writes.HOLD_S": (5e-5, 1e-3, "small writes wait for one another, and gain less than that"),
     "io.control.control.LAST_WORD_S": (0.02, 0.5, "a frame leaves within it; nobody waits for it"),
     "io.control.gate.HANDSHAKE_S": (2.0, 10.0, "a busy peer's handshake; a stranger holds a descriptor as long"),
     "io.control.outbox.SOONEST_S": (2e-4, 5e-3, "a queue that was full for a moment"),
