@@ -27,7 +27,10 @@ different orders, and hold the memory of one until it is sent, would wait for ea
 that); as long as all of them do, nobody else leaves the ring for it.
 
 At most one staged write is ever begun: the only row that begins one leaves `GATHERING` for `WRITING`, and no
-row leads back.  A write is a machine of its own (`prefill_write`); one that fails is never repeated, it fails its
+row leads back.  A write is a machine of its own (`prefill_write`).  A staged one that fails is retried over pages as
+soon as no byte of it can land any more (`retries`): the region is given up before the pages are named.  Its writes into
+pages are not retried: some of them may have landed, and to begin again would repeat the bulk.  Nor is a write that
+carries its own notification: the decode rank may have heard that the part is in place.  Each other failure fails the
 room.  One of which nothing was posted when its lease ended (`WriteLapsed`) has not failed: the region is still the
 send's, which asks for it once more and so has it for another lease, as it does where the lease ends earlier.  The lease runs from the sending of the request that was answered, so
 this rank's always ends before the decode rank's: a request says when it was made (`asked`), and its answer repeats it.
@@ -204,6 +207,11 @@ def reads_withdrawn(v: V) -> bool:
 def settled(v: V, e: WriteFailed, now: float) -> bool:
     """No byte of the failed write can land any more."""
     return e.settled
+
+
+def retries(v: V, e: WriteFailed, now: float) -> bool:
+    """No byte of the failed write can land any more, and nobody was told that the part is in place."""
+    return e.settled and not v.tells
 
 
 def tried_so_far(v: V) -> int:
@@ -516,6 +524,7 @@ row(S.AWAIT_ACK,       TimerFired,                          do=(fail_silent,))
 # ---------------------------------------------------------------------------------------------- what fails
 row(S.GATHERING,       GatherFailed,     S.STOPPED,         do=(free_slot, fail_gather, finish))
 row(S.GATHERING,       TimerFired,       S.DRAINING,        do=(fail_gather,))
+row(S.WRITING,         WriteFailed,      S.AWAIT_PAGES,     when=retries, let=ask_anew, do=(free_slot, ask_pages))
 row(S.WRITING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, fail_write, finish))
 row(S.SLICING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_permit, fail_write, finish))
 row(FLYING,            WriteFailed,      S.DRAINING,        do=(fail_write,))

@@ -58,6 +58,8 @@ RING = (
 )  # fmt: skip
 REGION = (PSend.AWAIT_WATERMARK, PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITING)
 OVER = (PSend.DONE, PSend.STOPPED)
+#: it will write into pages, and has told nobody of the part
+BEFORE_PAGES = (PSend.AWAIT_PAGES, PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT)
 #: states of a grant that has no region yet
 WAITS = (DGrant.AWAIT_WRITERS, DGrant.AWAIT_SPACE)
 HELD = (DGrant.FILLING, DGrant.QUARANTINED)
@@ -144,6 +146,17 @@ def arrived_is_in_place(e: Ends) -> bool:
     return not among(e.peer, e.grant.arrived) or bool(e.net.in_place)
 
 
+def untold_has_not_arrived(e: Ends) -> bool:
+    """A part of which nobody was told is not counted as arrived, whatever became of its staged write."""
+    return not _untold(e) or not among(e.peer, e.grant.arrived)
+
+
+def _untold(e: Ends) -> bool:
+    """The send has told nobody of the part, and no write of it does."""
+    at = e.send.state
+    return at in BEFORE_PAGES or (at in RING and not (at == PSend.WRITING and bool(e.send.tells)))
+
+
 def notified_is_in_place(e: Ends) -> bool:
     """What the writer has told to be in place is."""
     return not e.net.notified or bool(e.net.in_place)
@@ -173,7 +186,7 @@ def the_region_is_held(e: Ends) -> bool:
 INVARIANT: tuple[Fact, ...] = (
     no_grant_has_nothing, no_send_has_said_nothing, is_one_of_the_writers, asked_because_it_said_so, told_its_own_region,
     sends_to_the_region_it_was_told, writes_where_it_was_told, pages_are_for_good, given_up_by_itself,
-    arrived_is_in_place, notified_is_in_place, in_place_was_written, complete_is_in_place, drained_is_over,
+    arrived_is_in_place, untold_has_not_arrived, notified_is_in_place, in_place_was_written, complete_is_in_place, drained_is_over,
     the_region_is_held,
 )  # fmt: skip
 
@@ -194,6 +207,11 @@ def comes_if_it_was_said(e: Ends, event: Any) -> bool:
     return True
 
 
+def untold_does_not_arrive(e: Ends, event: Any) -> bool:
+    """A part arrives when somebody tells of it, and a write that tells is not retried (prefill_send: its S2)."""
+    return not isinstance(event, ev.PartArrived) or event.peer != e.peer or not _untold(e)
+
+
 def writers_have_sends(e: Ends, event: Any) -> bool:
     """The send's rank is a writer of the plan, by which both sides count."""
     return not isinstance(event, ev.StagingRequested | ev.PagesRequested) or among(e.peer, event.writers)
@@ -212,7 +230,7 @@ def lapsed_is_not_in_place(e: Ends, event: Any) -> bool:
 
 
 ASSUMED: tuple[Callable[[Ends, Any], bool], ...] = (
-    comes_if_it_was_said, writers_have_sends, drained_when_over, lapsed_is_not_in_place,
+    comes_if_it_was_said, untold_does_not_arrive, writers_have_sends, drained_when_over, lapsed_is_not_in_place,
 )  # fmt: skip
 
 
@@ -234,9 +252,12 @@ def frees_what_is_not_written(before: Ends, after: Ends, step: Step) -> bool:
 
 
 def writes_once(before: Ends, after: Ends, step: Step) -> bool:
-    """A write begins only for a part of which nothing is in place, and which the grant does not count as arrived."""
-    begun = step.all_of(ev.WriteBegun) or step.all_of(ev.PagesBegun)
-    return not begun or (not before.net.in_place and not among(before.peer, before.grant.arrived))
+    """A write begins only for a part that the grant does not count as arrived; a staged one, if nothing is in place.
+
+    The bytes of a staged write that failed may all be in place: what is written into the pages then is the same part.
+    """
+    staged, begun = step.all_of(ev.WriteBegun), step.all_of(ev.WriteBegun) or step.all_of(ev.PagesBegun)
+    return not (staged and before.net.in_place) and not (begun and among(before.peer, before.grant.arrived))
 
 
 def lands_when_in_place(before: Ends, after: Ends, step: Step) -> bool:

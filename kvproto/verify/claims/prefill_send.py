@@ -234,10 +234,16 @@ def kv_is_awaited(v: V, g: Seen) -> bool:
     return not v.kv
 
 
-@holds(*UNASKED, *RING, *BYPAGES)
+@holds(*UNASKED, *RING)
 def untouched(v: V, g: Seen) -> bool:
     """Of what it has written before, no byte was ever under way."""
     return not g.touched and not g.complete and not g.row
+
+
+@holds(*BYPAGES)
+def touched_by_a_failure_alone(v: V, g: Seen) -> bool:
+    """Of what it has written before, not all is at the peer: it has failed, if a byte was under way."""
+    return not g.complete and not g.row
 
 
 @holds(S.WRITING, S.AWAIT_ACK)
@@ -328,8 +334,18 @@ def notifies_what_is_in_place(step: Step, effect: do.Send) -> bool:
 
 @promises("S2", ev.WriteBegun, ev.PagesBegun)
 def begins_while_nothing_was_written(step: Step, effect: ev.WriteEvent) -> bool:
-    """A write begins only when none works, and when no byte of an earlier one was ever under way."""
-    return not step.seen.writes and not step.seen.touched
+    """A write begins only when none works, and a staged one only when no byte of an earlier one was ever under way.
+
+    A write into pages may follow a staged one that has failed, of which no byte can land any more.
+    """
+    return not step.seen.writes and (not step.seen.touched or isinstance(effect, ev.PagesBegun))
+
+
+@promises("S2", on=(ev.WriteFailed,))
+def retries_settled_staged_writes_alone(step: Step) -> bool:
+    """Only a staged write that has failed is retried, when no byte of it can land and nobody was told of the part."""
+    retried = step.after.state in (*BYPAGES, S.GATHERING, S.WRITING)
+    return not retried or (step.before.state is S.WRITING and step.event.settled and not step.before.tells)
 
 
 @promises("S4", ev.WriteBegun, ev.PagesBegun)
