@@ -19,6 +19,7 @@ from kvproto.lab.bench.result_types import checked_run
 from kvproto.lab.bench.results import measuring
 from kvproto.lab.bench.summary import summary
 from kvproto.lab.bench.tables import measured
+from kvproto.lab.bench.trace_summary import replays
 from kvproto.lab.cli.bench_command import main
 from kvproto.layout.sharding import LayoutError
 
@@ -129,6 +130,7 @@ def test_readme_shows_the_summary_of_the_results() -> None:
     for file, results, make in (
         ("README.md", RESULTS, highlights), ("docs/figures.md", RESULTS, summary), ("docs/operating.md", churn, tables),
         ("docs/security.md", RESULTS.with_name("torture.json"), tables),
+        ("docs/traces.md", RESULTS.with_name("traces.json"), replays),
     ):  # fmt: skip
         _, _, inside, _ = between((ROOT / file).read_text())
         assert inside == make(json.loads(results.read_text())), f"run: kvproto bench figures --into {file}"

@@ -81,6 +81,24 @@ def test_a_room_of_its_own_is_found_for_each_request_by_what_instances_have_to_d
     assert sorted(request.decode.number for request in run.replayed) == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("prefill", "speed", "pace", "closed"), [(1, 16_000, 5.0, False), (2, 2_000, 1.2, True), (2, 2_000, 1.2, False)]
+)
+def test_kv_that_is_ready_waits_for_no_forward_of_another_request(
+    prefill: int, speed: int, pace: float, closed: bool
+) -> None:
+    """A ring of 1 GiB holds two or three large rooms, a step of a forward takes 0.5 s or 4 s, a transfer 0.03 s."""
+    engines, requests = EngineModel(speed=speed), excerpt(60, pace)
+    fleet = replace(Fleet(), prefill=prefill, closed=closed, engines=engines)
+    with_, without = (replayed(fleet.way(way), requests) for way in ("prefetch", "no prefetch"))
+    ample = replayed(replace(fleet, ring=1 << 36).way("no prefetch"), requests)
+    assert [found["failed"] for found in (with_, without, ample)] == [{}, {}, {}]
+    for part in ("p50", "p99"):
+        assert with_["transfer"][part] <= 1.1 * without["transfer"][part]
+        assert without["transfer"][part] <= 1.1 * ample["transfer"][part], "nobody waits where nobody has to"
+    assert ample["transfer"]["max"] < 0.1 < engines.chunk / speed
+
+
 def test_a_replay_that_is_cut_says_what_is_left() -> None:
     run = TraceReplay(SMALL)
     run.run(excerpt(), lambda: run.settled < 5)

@@ -29,6 +29,7 @@ from kvproto.lab.bench.summary import demo, summary
 from kvproto.lab.bench.tables import churn, control, grid, layers, pinned, pipeline, route, transport
 from kvproto.lab.bench.torture_table import torture
 from kvproto.lab.bench.trace_report import told
+from kvproto.lab.bench.trace_summary import replays
 
 LEFT_OUT = ("all_ms", "all_bulk_ms", "odd", "shape")
 
@@ -53,7 +54,7 @@ def tables(results: dict[str, Any]) -> str:
 
 #: what is put between which marks
 MARKS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "figures": summary, "figures in short": highlights, "every figure": tables,
+    "figures": summary, "figures in short": highlights, "every figure": tables, "replays": replays,
 }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.lab.bench.request_traces import TracedRequest
 from kvproto.lab.bench.trace_engines import DecodeInstance, EngineModel, PrefillInstance, Replayed
 from kvproto.layout.sharding import Layout
+from kvproto.protocol.timing import Timing
 from kvproto.settings import Route, Settings
 from kvproto.verify.sim.member import FaultChances
 from kvproto.verify.sim.timed import TimedWorld
@@ -56,6 +57,8 @@ class Fleet(msgspec.Struct, frozen=True):
     #: what a link costs (`kvproto.layout.costs`)
     link: str = "rdma"
     latency: float = 100e-6
+    #: seconds between two heartbeats of a link: with 10,000 links and one a second, beats are most of the work
+    beat: float = 1.0
     closed: bool = False
     loss: float = 0.0
     failed_writes: float = 0.0
@@ -82,9 +85,11 @@ class TraceReplay:
     def __init__(self, fleet: Fleet) -> None:
         """Start every instance, and wait until all links are up."""
         self.fleet = fleet
+        timing = replace(Timing(), heartbeat=replace(Timing().heartbeat, period=fleet.beat))
         settings = Settings(
-            ring_bytes=fleet.ring, slots=fleet.slots, window=fleet.window, route=fleet.route, costs=fleet.link,
-            links=max(fleet.prefill * fleet.prefill_tp, fleet.decode * fleet.decode_tp), trace=0,
+            timing=timing, ring_bytes=fleet.ring, slots=fleet.slots, window=fleet.window, route=fleet.route,
+            costs=fleet.link, trace=0,
+            links=max(fleet.prefill * fleet.prefill_tp, fleet.decode * fleet.decode_tp),
         )  # fmt: skip
         self.world = TimedWorld(
             fleet.seed, fleet.layout(fleet.prefill_tp), fleet.layout(fleet.decode_tp), grid=fleet.grid,

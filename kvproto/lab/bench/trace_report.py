@@ -36,7 +36,7 @@ class WayFigures(msgspec.Struct):
     transfer: dict[Name, Speed]
     ttft: dict[Name, Speed]
     seconds: Speed
-    wall: Speed
+    cpu: Speed
     left: list[str]
 
 
@@ -117,7 +117,7 @@ def _whole(row: Row) -> str:
         (f"{TRANSFER}, s: p50 / p90 / p99", lambda at: latencies(at, "transfer")),
         ("longest", lambda at: f"{at['transfer'].get('max', 0):.4f}"),
         (f"{TTFT}, s: p50 / p90 / p99", lambda at: latencies(at, "ttft")),
-        ("seconds simulated, seconds it took", lambda at: f"{at['seconds']:.0f}, {at['wall']:.0f}"),
+        ("seconds simulated, of processor time", lambda at: f"{at['seconds']:.0f}, {at['cpu']:.0f}"),
     ]
     cells = [[what, *(tell(found) for found in ways.values())] for what, tell in lines]
     head = f"{row['trace']}: {_fleet(row['fleet'])}"
