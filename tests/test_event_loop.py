@@ -114,10 +114,10 @@ class ToldLoop(EventLoop):
     def hear(self, peer: Any, frame: bytes) -> None:
         self.script.told.append(("frame", peer, frame))
 
-    def fault(self, what: str, error: Exception) -> None:
+    def fault(self, what: str, error: BaseException) -> None:
         self.script.told.append(("fault", what, str(error)))
 
-    def failed(self, effect: Effect, error: Exception) -> None:
+    def failed(self, effect: Effect, error: BaseException) -> None:
         self.script.told.append(("failed", effect, str(error)))
 
     def passed(self) -> None:

@@ -63,7 +63,8 @@ class World:
         loop: Any = SimpleNamespace(
             bulk=[], handlers={}, raise_event=self.told.append, settle=lambda: self.told.append("settled"),
             clock=SimpleNamespace(real=lambda: 0.0),
-            logs=SimpleNamespace(part=lambda *about: self.told.append(about)),
+            logs=SimpleNamespace(part=lambda *about: self.told.append(about)), hold=lambda _error: None,
+            attempt=lambda _what, action: action(),
         )  # fmt: skip
         staging: Any = SimpleNamespace(
             parts=defaultdict(object), sent_off=self.sent_off, lane=lane, twins=True,

@@ -34,7 +34,7 @@ class World:
         self.where = "stream" if device else None
         self.joint = JointLaunches[str](cast("Any", self), self.where, self.went)
 
-    def went(self, whose: str, made: ReadyLaunch, ticket: Ticket | Exception, alone: bool) -> None:
+    def went(self, whose: str, made: ReadyLaunch, ticket: Ticket | BaseException, alone: bool) -> None:
         assert cast("Any", made.entry) == whose
         self.told.append((whose, ticket.how if isinstance(ticket, Launched) else str(ticket), alone))
 

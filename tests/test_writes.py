@@ -54,7 +54,7 @@ class World:
         self.loop = stand_in(
             turns=1, logs=Logs("prefill rank 0", Counter()), raise_event=self.queue.append, submit=self.submit,
             settle=lambda: self.submit([]),
-            handlers=self.handlers, late=[],
+            handlers=self.handlers, late=[], hold=lambda _error: None,
         )  # fmt: skip
         #: drafts that were posted, and that were dropped
         self.drafts: list[object] = []

@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from kvproto.data.device_streams import DeviceStreams
+from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.joint_launches import JointLaunches
 from kvproto.data.launches import Launches
 from kvproto.data.pool_memory import costs_profile, open_memory, steps_back
@@ -49,6 +49,7 @@ class DecodeData:
             loop, rank, pool, kernels, transport, entries,
         )  # fmt: skip
         self.lane = DeviceStreams(pool.device)
+        self.lane.failed = partial(table_failed, loop)
         if self.lane.stream is not None:
             loop.bulk.append(self.lane)
         self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
@@ -157,14 +158,14 @@ class DecodeData:
             self.lane.await_table(entry)
             if self.ring.twins:
                 self.ring.bring(made.first, made.end)
-        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+        except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             self._scatter_failed((effect.room, effect.chunk), error)
             return
         self.together.ask(effect, made, None, small=made.end - made.first <= self.small)
 
-    def _went(self, effect: do.LaunchScatter, made: ReadyLaunch, ticket: Ticket | Exception, _alone: bool) -> None:  # noqa: FBT001
+    def _went(self, effect: do.LaunchScatter, made: ReadyLaunch, ticket: Ticket | BaseException, _alone: bool) -> None:  # noqa: FBT001
         key = effect.room, effect.chunk
-        if isinstance(ticket, Exception):
+        if isinstance(ticket, BaseException):
             self._scatter_failed(key, ticket)
             return
         self.stats["scatters"] += 1
@@ -191,13 +192,14 @@ class DecodeData:
         try:
             if not ticket.done():
                 return False
-        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+        except BaseException as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
             self._scatter_failed(key, error)
         else:
             self.loop.raise_event(ev.Scattered(*key))
         return True
 
-    def _scatter_failed(self, key: tuple[int, int], error: Exception) -> None:
+    def _scatter_failed(self, key: tuple[int, int], error: BaseException) -> None:
+        self.loop.hold(error)
         self.loop.logs.part("scatter", key, Cause.KERNEL_FAILED, named(error))
         self.loop.raise_event(ev.ScatterFailed(*key))
 

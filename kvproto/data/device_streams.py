@@ -26,6 +26,9 @@ import torch
 
 from kvproto.data.room_entry import NO_TABLE, HostPages, RoomEntry
 from kvproto.io.kernels.current_device import use_device
+from kvproto.loop.rank_loop import Loop
+from kvproto.observe.logs import named
+from kvproto.protocol.states import Cause
 
 new_stream: Callable[..., Any] = torch.cuda.Stream
 
@@ -62,6 +65,8 @@ class DeviceStreams:
         #: rooms whose tables are not on their way yet
         self.unplaced: deque[RoomEntry] = deque()
         self._placing = Lock()
+        #: told whose table could not be put on the device, and why
+        self.failed: Callable[[RoomEntry, BaseException], None] = lambda _entry, _error: None
         self._awaited: Any = None
         #: the event of the table that was sent last, and of the one that the stores are behind
         self._sent: Any = None
@@ -108,9 +113,13 @@ class DeviceStreams:
             entry.pages[at : entry.given] = more
             if entry.table is NO_TABLE:  # they go with the others
                 return None
-        with CurrentStream(self._tables, self.index):
-            entry.table[at : entry.given].copy_(torch.from_numpy(more), non_blocking=True)
-            return self._mark_sent()
+        try:
+            with CurrentStream(self._tables, self.index):
+                entry.table[at : entry.given].copy_(torch.from_numpy(more), non_blocking=True)
+                return self._mark_sent()
+        except BaseException:
+            entry.given = at  # nothing may read pages that are not there
+            raise
 
     def put_off(self, entry: RoomEntry) -> None:
         """Have the room's table, whose pages are all given, on the device with others; any thread."""
@@ -125,13 +134,26 @@ class DeviceStreams:
             entries = [self.unplaced.popleft() for _ in range(len(self.unplaced))]
             if not entries:
                 return
-            pages = np.concatenate([entry.pages for entry in entries]) if len(entries) > 1 else entries[0].pages
-            whole, event = self.place(pages)
-            end = 0
-            for entry in entries:
-                first, end = end, end + len(entry.pages)
-                entry.placed = event  # first: another thread may copy the two
-                entry.table = whole[first:end]
+            try:
+                self._place_together(entries)
+            except BaseException as error:  # noqa: BLE001  # each alone: a smaller copy may find room
+                if len(entries) == 1:
+                    self.failed(entries[0], error)
+                    return
+                for entry in entries:
+                    try:
+                        self._place_together([entry])
+                    except BaseException as alone:  # noqa: BLE001  # its room fails, and no other
+                        self.failed(entry, alone)
+
+    def _place_together(self, entries: list[RoomEntry]) -> None:
+        pages = np.concatenate([entry.pages for entry in entries]) if len(entries) > 1 else entries[0].pages
+        whole, event = self.place(pages)
+        end = 0
+        for entry in entries:
+            first, end = end, end + len(entry.pages)
+            entry.placed = event  # first: another thread may copy the two
+            entry.table = whole[first:end]
 
     def run(self) -> bool:
         """Put them there at the end of each pass of the loop; whether there were any."""
@@ -160,3 +182,11 @@ class DeviceStreams:
         if not self._tables.query():  # all of them: two threads may have sent theirs and said so in the other order
             self.stores.wait_stream(self._tables)
         self._stored = sent
+
+
+def table_failed(loop: Loop, entry: RoomEntry, error: BaseException) -> None:
+    """End the room whose page table cannot be put on the device."""
+    if entry.room is not None:
+        loop.room_failed(entry.room.key, "page table", error)
+    else:  # the engine is just opening it: the first launch fails, for this reason
+        entry.fault = Cause.KERNEL_FAILED, f"page table: {named(error)}"

@@ -114,20 +114,20 @@ class Gathers:
             made = self.prepared.take(_anywhere(effect), entry, shape or self.shape_of(effect))
             self.staging.lane.await_table(entry)
             after = entry.after(effect.first + effect.tokens, made.layers)
-        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+        except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             self._fail((effect.room, effect.chunk, effect.peer), error)
             return
         self.together.ask(effect, made, after, small=made.end - made.first <= self.small)
 
-    def _went(self, effect: do.LaunchGather, made: ReadyLaunch, ticket: Ticket | Exception, alone: bool) -> None:  # noqa: FBT001
+    def _went(self, effect: do.LaunchGather, made: ReadyLaunch, ticket: Ticket | BaseException, alone: bool) -> None:  # noqa: FBT001
         key = effect.room, effect.chunk, effect.peer
-        if isinstance(ticket, Exception):
+        if isinstance(ticket, BaseException):
             self._fail(key, ticket)
             return
         if self.staging.twins:
             try:
                 ticket = self.staging.sent_off(made.first, made.end, ticket)
-            except Exception as error:  # noqa: BLE001  # as above
+            except BaseException as error:  # noqa: BLE001  # as above
                 self._fail(key, error)
                 return
         if not self._going and self._over(key, ticket):
@@ -150,12 +150,13 @@ class Gathers:
         try:
             if not ticket.done():
                 return False
-        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+        except BaseException as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
             self._fail(key, error)
         else:
             self.loop.raise_event(ev.Gathered(*key))
         return True
 
-    def _fail(self, key: Key, error: Exception) -> None:
+    def _fail(self, key: Key, error: BaseException) -> None:
+        self.loop.hold(error)
         self.loop.logs.part("gather", key, Cause.KERNEL_FAILED, named(error))
         self.loop.raise_event(ev.GatherFailed(*key))

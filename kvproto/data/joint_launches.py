@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: whose it is, what it launches, and the event that it waits for
 Asked = tuple[T, ReadyLaunch, Any]
 #: told whose it was, what was launched, its ticket or what it has raised, and whether it went alone
-Went = Callable[[T, ReadyLaunch, Ticket | Exception, bool], None]
+Went = Callable[[T, ReadyLaunch, Ticket | BaseException, bool], None]
 
 
 class JointLaunches(Generic[T]):
@@ -43,10 +43,10 @@ class JointLaunches(Generic[T]):
             return
         if self.aside:
             self.go()
-        ticket: Ticket | Exception
+        ticket: Ticket | BaseException
         try:  # as in `_alone`, which would be a call more
             ticket = made.launch(self._stream, after)
-        except Exception as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+        except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             ticket = error
         self._went(whose, made, ticket, True)
 
@@ -71,8 +71,8 @@ class JointLaunches(Generic[T]):
         except Exception:  # noqa: BLE001  # one of them is at fault
             return None
 
-    def _alone(self, made: ReadyLaunch, after: Any) -> Ticket | Exception:
+    def _alone(self, made: ReadyLaunch, after: Any) -> Ticket | BaseException:
         try:
             return made.launch(self._stream, after)
-        except Exception as error:  # noqa: BLE001  # as above
+        except BaseException as error:  # noqa: BLE001  # as above
             return error

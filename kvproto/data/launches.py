@@ -103,7 +103,7 @@ class Launches:
             del alike[room]
             if not alike:
                 del self._sizes[waiting.size]
-            waiting.launches.popleft()()
+            self.loop.attempt("a launch", waiting.launches.popleft())
             if waiting.launches:  # behind all that wait
                 self._places += 1
                 waiting.place = self._places

@@ -12,11 +12,12 @@ link's writes go where is said by the link's machine, and what nobody wants any 
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from kvproto.data.device_streams import DeviceStreams
+from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.gathers import Gathers
 from kvproto.data.mapped_pages import MappedPages, MappedPart
 from kvproto.data.pool_memory import costs_profile, open_memory, steps_back
@@ -57,6 +58,7 @@ class PrefillData:
         """
         self.loop, self.rank, self.kernels, self.transport, self.entries = loop, rank, kernels, transport, entries
         self.lane = DeviceStreams(pool.device)
+        self.lane.failed = partial(table_failed, loop)
         if self.lane.stream is not None:
             loop.bulk.append(self.lane)
         _, heads = rank.layout.heads_of(rank.index)
@@ -167,7 +169,7 @@ class PrefillData:
         key = effect.room, effect.chunk, effect.peer
         try:
             write = self.drafts.take(effect)
-        except Exception as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
+        except BaseException as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
             self.writes.unmade(key, error)
             return
         hold = write.piece[2] <= self.gathers.small and bool(self.gathers)
@@ -185,7 +187,7 @@ class PrefillData:
             made = self._batches(effect, peer, part) if mapped is None else deque((self._store(effect, peer, mapped),))
             if self._digests:
                 self.entries[effect.room].by_pages.append((effect.first, effect.tokens, part))
-        except Exception as error:  # noqa: BLE001  # as above
+        except BaseException as error:  # noqa: BLE001  # as above
             self.writes.unmade(key, error)
             return
         self.writes.offer(key, peer, made, after)

@@ -182,7 +182,7 @@ class RankWrites:
     def _offer(self, key: Key, left: UnpostedWrite) -> None:
         try:
             computed = left.after is None or left.after.query()
-        except Exception as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+        except BaseException as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
             del self.unposted[key]
             self.unmade(key, error)
             return
@@ -192,8 +192,9 @@ class RankWrites:
             left.after = None
             self.loop.raise_event(ev.BatchReady(*key, last=len(left.batches) == 1))
 
-    def unmade(self, key: Key, error: Exception) -> None:
+    def unmade(self, key: Key, error: BaseException) -> None:
         """Nothing of this write can be posted, for this reason."""
+        self.loop.hold(error)
         self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
         self.loop.raise_event(ev.BatchUnmade(*key))
 
@@ -215,7 +216,7 @@ class RankWrites:
         except Busy:
             self._put_off(left.peer, (key,))
             return
-        except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
+        except BaseException as error:  # noqa: BLE001  # by the contract nothing was posted
             self._refused(key, error)
             return
         self._posted(handle, (key,), "mapped" if isinstance(batch, KernelBatch) else "pages", *_size(batch))
@@ -246,7 +247,7 @@ class RankWrites:
         except Busy:
             self._put_off(peer, keys)
             return
-        except Exception as error:  # noqa: BLE001  # by the contract nothing was posted
+        except BaseException as error:  # noqa: BLE001  # by the contract nothing was posted
             if len(keys) == 1:
                 self._refused(keys[0], error)
                 return
@@ -270,8 +271,9 @@ class RankWrites:
         for key in keys:
             self.loop.raise_event(ev.BatchDeferred(*key))
 
-    def _refused(self, key: Key, error: Exception) -> None:
+    def _refused(self, key: Key, error: BaseException) -> None:
         """The transport does not take it, for this reason."""
+        self.loop.hold(error)
         self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
         self.loop.raise_event(ev.BatchRefused(*key))
 

@@ -111,6 +111,7 @@ class DecodeEndpoint(Endpoint):
         self._said: dict[int, int] = {}
         self._looking: set[int] = set()
         self._preparation = CallPreparation(self._loop.call, partial(keep_device, pool.gpu))
+        self._loop.helpers.append(("preparing calls", self._preparation.close))
         connections = self._loop.connections
         self._loop.control.outboxes.emptied = lambda peer: self._call_left(connections.link_at.get(peer, 0))
         self._loop.handlers |= {
@@ -340,11 +341,6 @@ class DecodeEndpoint(Endpoint):
             raise NotFoundError(f"the aux row of {room} has not landed")
         return entry.aux
 
-    def close(self) -> None:
-        """Stop, and let go of everything."""
-        self._preparation.close()
-        super().close()
-
     # ------------------------------------------------------------------------------------------ the loop's
     def _knows_room(self, key: int) -> bool:
         del key
@@ -376,7 +372,6 @@ class DecodeEndpoint(Endpoint):
         said = self._named.get(group)
         if said is None or link in self._looking or not is_name(said[1][index]):
             return
-        self._looking.add(link)
         plan, addresses = said
 
         def look() -> Callable[[], None]:
@@ -392,6 +387,7 @@ class DecodeEndpoint(Endpoint):
             return call
 
         self._preparation.submit(look)
+        self._looking.add(link)  # it is on its way; the call that ends that comes by this loop
 
     def _forget_link(self, effect: do.ForgetLink) -> None:
         """Its connection goes; so does what is known of its group, with the last link of one that was let go."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -38,6 +39,7 @@ from kvproto.io.control.control import Control
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.current_device import use_device
 from kvproto.io.kernels.digesting import Cell, DigestingKernels, Place
+from kvproto.loop.held_signals import held_signals
 from kvproto.loop.own_thread import SWITCH_S, OwnThread
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.durations import ROOM_BOUNDS, Durations
@@ -237,15 +239,20 @@ class Endpoint:
         return stages.get(value.state.name, Status.BOOTSTRAPPING)
 
     def finished(self) -> list[Outcome]:
-        """Outcomes since the last call; each room once.  EndpointError: the loop's thread has broken."""
+        """Outcomes since the last call; each room once.  EndpointError: there are none, and the loop has broken."""
+        if not self._finished:
+            self._check_broken()
+            return []
+        with held_signals():
+            outcomes = _drain(self._finished)
+            for outcome in outcomes:
+                self._entries[outcome.room.key].handed = True
+        return outcomes
+
+    def _check_broken(self) -> None:
+        """EndpointError if the loop's own thread has ended: nothing will come any more."""
         if self._loop.broken is not None:
             self._loop.check()
-        if not self._finished:
-            return []
-        outcomes = _drain(self._finished)
-        for outcome in outcomes:
-            self._entries[outcome.room.key].handed = True
-        return outcomes
 
     def released(self) -> list[Room]:
         """Rooms released since the last call, after their outcome: the transfer touches their pages no more.
@@ -254,7 +261,12 @@ class Endpoint:
         use of the pages: a prefill rank that owes nobody anything is released before its forward has run.
         """
         if not self._released:
+            self._check_broken()
             return []
+        with held_signals():
+            return self._take_released()
+
+    def _take_released(self) -> list[Room]:
         rooms: list[Room] = []
         early: list[Room] = []
         for room in _drain(self._released):
@@ -292,7 +304,8 @@ class Endpoint:
     @explained
     def explain(self, room: Room) -> str:
         """What the room waits for, from whom, since when."""
-        return explain(self._rank, room.key, self._loop.now)
+        told = explain(self._rank, room.key, self._loop.now)
+        return f"{self._loop.fate}; before: {told}" if self._loop.broken is not None else told
 
     @explained
     def digests(self, room: Room) -> dict[Place, int]:
@@ -343,7 +356,7 @@ class Endpoint:
             self._end_span(outcome, entry)
             self._loop.logs.room(effect.room, effect.cause, why)
             if effect.cause and self.trace_dir is not None:
-                self._traces.save(self.trace_dir, effect.room)
+                self._loop.attempt("a trace of a failed room", partial(self._traces.save, self.trace_dir, effect.room))
 
     def _end_span(self, outcome: Outcome, entry: RoomEntry) -> None:
         """Make the room's span; an exporter that raises is reported as such, and the room's outcome stays as it is."""
@@ -351,7 +364,8 @@ class Endpoint:
             return
         try:
             self.spans.ended(self._rank, outcome, entry)
-        except Exception as error:  # noqa: BLE001 - a library's own: the room is over, and was handed out
+        except BaseException as error:  # noqa: BLE001 - a library's own: the room is over, and was handed out
+            self._loop.hold(error)
             self._loop.logs.fault(f"the span of {outcome.room} (endpoint.spans)", error)
 
     def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:

@@ -96,6 +96,7 @@ class PrefillEndpoint(Endpoint):
             self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging, undo)
         rank.met, self._data.writes.arrived = self._met, self._arrived
         self._wire_up = WireUp(transport, self._wired, partial(keep_device, pool.gpu))
+        self._loop.helpers.append(("wiring up", self._wire_up.close))
         self._loop.handlers |= {
             do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
             do.RefuseCall: self._refuse_call, do.TransmitAux: self._send_aux,
@@ -305,11 +306,6 @@ class PrefillEndpoint(Endpoint):
             self._happen(ev.EngineRefused(room.key, cause))
 
         self._loop.call(begin)
-
-    def close(self) -> None:
-        """Stop, and let go of everything."""
-        self._wire_up.close()
-        super().close()
 
     # ------------------------------------------------------------------------------------------ the loop's
     def _knows_room(self, key: int) -> bool:

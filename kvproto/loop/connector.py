@@ -45,12 +45,21 @@ class WireUp:
         with self._lock:
             waits = link in self._waiting
             self._waiting[link] = session, endpoint, prepare, reach
-        if not waits:
+        if waits:
+            return
+        try:
             self._pool.submit(self._connect, link)
+        except BaseException as error:  # noqa: BLE001  # no thread is to be had: the link fails, and is called again
+            with self._lock:
+                del self._waiting[link]
+            self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"))
 
     def _connect(self, link: int) -> None:
         with self._lock:
-            session, endpoint, prepare, reach = self._waiting.pop(link)
+            call = self._waiting.pop(link, None)
+        if call is None:  # it was given up: there was no thread for it then
+            return
+        session, endpoint, prepare, reach = call
         try:
             prepare()
             peer = self._transport.connect(endpoint)
@@ -58,7 +67,7 @@ class WireUp:
             reach(peer)
         except TransportError as error:
             self._answer(WireFailed(link, session, f"{error.kind}: {error}"))
-        except Exception as error:  # noqa: BLE001  # a library's own: the link fails with its words, the loop goes on
+        except BaseException as error:  # noqa: BLE001  # a library's own: the link fails with its words, the loop goes on
             self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"))
         else:
             self._answer(WiredUp(link, session, peer))

@@ -14,6 +14,10 @@ Last in a pass comes a little of what is dear by nature (`bulk`); while some of 
 What a pass says leaves at its end, in one message for each peer, and no later than `HELD_S` after a look at the clock;
 what its calls have said leaves behind them, if they have taken `LOOK_S`.
 
+Every call that leaves the loop can fail, and ends nothing but what it was for: what it raises is a `fault`, told and
+counted.  What asks the process to end (KeyboardInterrupt, SystemExit) is kept until the pass is over and raised then,
+so nothing that was taken out of a queue is lost; signals are held back for as long (`held_signals`).
+
 Nothing of a protocol is here: an effect is looked up by its type and carried out, whatever the state.  What frames say,
 and what a fault of a handler comes to, a subclass knows.
 
@@ -33,6 +37,7 @@ from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.clock import Clock
 from kvproto.io.control.control import Control, Peer
+from kvproto.loop.held_signals import held_signals
 from kvproto.loop.loop_thread import LoopThread
 from kvproto.observe.durations import PASS_BOUNDS, Durations
 
@@ -46,6 +51,8 @@ PASS_S = 0.01
 #: seconds that what is said waits for more in a long pass
 HELD_S = 3e-4
 LONGEST_WAIT = 1.0
+#: passes in a row in which nothing can be received before the loop ends by that
+DEAF = 64
 #: seconds from one `passed` to the next
 PERIOD = 1.0
 
@@ -79,7 +86,10 @@ class EventLoop(LoopThread):
         #: when `passed` is due
         self.second = 0.0
         self._events: deque[Event] = deque()
+        #: what asks the process to end, until the pass is over
+        self._kept: BaseException | None = None
         self._pace = FAST
+        self._deaf = 0
         #: what is done once when no event is left: work of several effects that is cheaper together
         self.late: list[Callable[[], None]] = []
         #: what passes have taken in which something happened
@@ -90,11 +100,11 @@ class EventLoop(LoopThread):
         """Take a frame that came from there: `submit` what the party makes of it."""
         raise NotImplementedError
 
-    def fault(self, what: str, error: Exception) -> None:
+    def fault(self, what: str, error: BaseException) -> None:
         """Something raised that should not have; the loop goes on."""
         raise NotImplementedError
 
-    def failed(self, effect: Effect, error: Exception) -> None:
+    def failed(self, effect: Effect, error: BaseException) -> None:
         """What else follows from a handler's fault, beside `fault`."""
 
     def passed(self) -> None:
@@ -126,7 +136,7 @@ class EventLoop(LoopThread):
                     continue
                 try:
                     handler(effect)
-                except Exception as error:  # noqa: BLE001  # a handler's fault never ends the loop
+                except BaseException as error:  # noqa: BLE001  # a handler's fault never ends the loop
                     self._fault(str(effect), error)
                     self.failed(effect, error)
             if not events:
@@ -141,10 +151,20 @@ class EventLoop(LoopThread):
     def _do_late(self) -> None:
         late, self.late = self.late, []
         for action in late:
-            try:
-                action()
-            except Exception as error:  # noqa: BLE001  # what it concerned ends by its timers
-                self._fault("what was put off", error)
+            self.attempt("what was put off", action)  # what it concerned ends by its timers
+
+    def attempt(self, what: str, action: Callable[[], Any]) -> Any:
+        """Call it, and return what it does; None if it raises, which is a fault and ends nothing else."""
+        try:
+            return action()
+        except BaseException as error:  # noqa: BLE001  # it is told, and kept if it asks the process to end
+            self._fault(what, error)
+            return None
+
+    def hold(self, error: BaseException) -> None:
+        """Raise this when the pass is over, if it asks the process to end."""
+        if not isinstance(error, Exception) and self._kept is None:
+            self._kept = error
 
     def settle(self) -> None:
         """Carry out what was raised since, if anything was."""
@@ -154,8 +174,16 @@ class EventLoop(LoopThread):
     # ---------------------------------------------------------------------------------------- one pass
     def poll(self) -> bool:
         """One bounded pass; whether anything happened."""
-        if self._owner != get_ident():
+        if self._owner != get_ident() or self.broken is not None:
             self.claim()
+        with held_signals():
+            moved = self._pass()
+        if self._kept is not None:
+            error, self._kept = self._kept, None
+            raise error
+        return moved
+
+    def _pass(self) -> bool:
         self.turns += 1
         self.now, self._began = self.clock.now(), self.clock.real()
         self._let_go = self._looked = self._began
@@ -167,16 +195,17 @@ class EventLoop(LoopThread):
             moved = True
         control = self.control
         if control.outboxes.held:
-            control.flush()
+            self._flush()
         took = False
         for each in self.bulk:
-            took |= each.run()
+            took |= bool(self.attempt(type(each).__name__, each.run))
         if took:
-            control.flush()
+            self._flush()
             moved = True
+        self.settle()
         if self.second <= self.now:
             self.second = self.now + PERIOD
-            self.passed()
+            self.attempt("what is done once a second", self.passed)
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         if moved:
             self.passes.note(self.clock.real() - self._began)
@@ -189,7 +218,11 @@ class EventLoop(LoopThread):
         if not left:
             return
         self.clock.allow(left)
-        self.control.wait(left)
+        with held_signals(self.control.wake):
+            self.attempt("the control plane's wait", lambda: self.control.wait(left))
+        if self._kept is not None:
+            error, self._kept = self._kept, None
+            raise error
 
     @property
     def backlog(self) -> tuple[int, int]:
@@ -211,19 +244,19 @@ class EventLoop(LoopThread):
         for turn in range(count):
             if turn % EVERY == EVERY - 1 and self._interlude():
                 break
-            action = self._inbox.popleft()
             self.now = self.clock.again()
+            action = self._inbox.popleft()
             try:
                 if callable(action):
                     action()
                 else:
                     self.submit(self.party.handle(action, self.now))
-            except Exception as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
+            except BaseException as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
                 self._fault("a call of the engine", error)
             if self._events:
                 self.submit([])
         if self.control.outboxes.held and self.clock.real() - self._began > LOOK_S:
-            self.control.flush()  # a peer need not wait for what the sources have
+            self._flush()  # a peer need not wait for what the sources have
         return count > 0
 
     def _take_sources(self) -> bool:
@@ -231,20 +264,34 @@ class EventLoop(LoopThread):
         for source in self.sources:
             try:
                 moved |= source.poll()
-            except Exception as error:  # noqa: BLE001  # a library's fault; what it concerned ends by its timers
+            except BaseException as error:  # noqa: BLE001  # a library's fault; what it concerned ends by its timers
                 self._fault(type(source).__name__, error)
             if self._events:
                 self.submit([])
         return moved
 
     def _take_frames(self) -> bool:
-        self._arrived += self.control.receive(LIMIT - len(self._arrived))
+        try:
+            self._arrived += self.control.receive(LIMIT - len(self._arrived))
+            self._deaf = 0
+        except BaseException as error:
+            self._deaf += 1
+            if self._deaf > DEAF:  # nobody is heard any more: better no loop than a deaf one
+                raise
+            self._fault("receiving", error)
         count = min(len(self._arrived), LIMIT)
         for turn in range(count):
             if turn % EVERY == EVERY - 1 and self._interlude():
                 break
-            self.hear(*self._arrived.popleft())
+            peer, frame = self._arrived.popleft()
+            try:
+                self.hear(peer, frame)
+            except BaseException as error:  # noqa: BLE001  # one frame is lost, as on any network
+                self._fault(f"a frame from {peer}", error)
         return count > 0
+
+    def _flush(self) -> None:
+        self.attempt("sending", self.control.flush)
 
     def _interlude(self) -> bool:
         """Look at the other sources, and let go what was said; whether the pass has taken its time."""
@@ -253,10 +300,11 @@ class EventLoop(LoopThread):
             self._take_sources()
             self._looked = now
         if now - self._let_go > HELD_S:
-            self.control.flush()
+            self._flush()
             self._let_go = now
         return now - self._began > PASS_S
 
-    def _fault(self, what: str, error: Exception) -> None:
+    def _fault(self, what: str, error: BaseException) -> None:
+        self.hold(error)
         self.counts["faults"] += 1
         self.fault(what, error)

@@ -3,8 +3,12 @@
 The first thread that polls owns the loop, and with it the sockets and the transport under it; another one is refused,
 until it adopts the loop from one that has stopped.  With `run` the loop has a thread of its own, until `stop`.
 
-Nothing should end that thread.  If something does, it is kept (`broken`), whoever waits is told, and every call of the
-engine says so from then on: an engine must not wait for outcomes that nobody will hand out.
+Nothing should end that thread.  If something does, SystemExit included, it is kept (`broken`), logged, whoever waits is
+told, and every call of the engine says so from then on: an engine must not wait for outcomes that nobody will hand out.
+
+`close` runs every step once, whatever the others raise, and says afterwards what failed: helper threads first
+(`helpers`), then the loop's own thread; what is said for the last time (`farewells`) while everything still stands;
+then sources and sockets.
 """
 
 from __future__ import annotations
@@ -13,8 +17,9 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from kvproto.errors import EndpointError
+from kvproto.errors import EndpointError, Step, failures, raise_exit, run_all
 from kvproto.io.control.control import Control
+from kvproto.loop.held_signals import held_signals
 from kvproto.loop.own_thread import OwnThread
 
 
@@ -37,9 +42,12 @@ class LoopThread:
     def __init__(self, control: Control) -> None:
         self.control = control
         self.sources: list[Source] = []
-        self.closed = False
+        self.closed = self._closing = False
         #: what ended the loop's own thread
-        self.broken: Exception | None = None
+        self.broken: BaseException | None = None
+        #: what `close` does first, and what it does once nobody else polls
+        self.helpers: list[Step] = []
+        self.farewells: list[Step] = []
         #: called when the loop is closed, or broken
         self.ended: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
@@ -59,7 +67,12 @@ class LoopThread:
         if self.closed:
             raise EndpointError("this endpoint is closed: make a new one")
         if self.broken is not None:
-            raise EndpointError(f"the loop has stopped, by {self.broken!r}: close this endpoint") from self.broken
+            raise EndpointError(self.fate) from self.broken
+
+    @property
+    def fate(self) -> str:
+        """A sentence about what has ended the loop; empty: nothing."""
+        return f"the loop has stopped, by {self.broken!r}: close this endpoint" if self.broken is not None else ""
 
     @property
     def mine(self) -> bool:
@@ -73,26 +86,37 @@ class LoopThread:
             raise EndpointError("the loop runs already")
         self._stop = False
         asks.begin()
-        self._thread = threading.Thread(target=self._run, args=(asks,), name=name, daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(asks,), name=name, daemon=True)
+        try:
+            thread.start()
+        except BaseException as error:
+            asks.end()
+            if isinstance(error, Exception):
+                raise EndpointError(f"the loop gets no thread of its own ({error}): poll it, or start again") from error
+            raise
+        self._thread = thread
 
     def _run(self, asks: OwnThread) -> None:
-        self.adopt()
         try:
+            self.adopt()
             asks.enter()
             while not self._stop:
                 if not self.poll():
                     self.wait()
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too: a thread that it ends says nothing
             self.broken = error
             self.ended()
+            self.broke(error)
             raise
         finally:
             asks.end()
 
+    def broke(self, error: BaseException) -> None:
+        """What else follows when the loop's own thread has ended by this."""
+
     def claim(self) -> None:
         """The first thread that polls owns the loop; for another one, which has to adopt it, EndpointError."""
-        if self._owner == threading.get_ident():
+        if self._owner == threading.get_ident() and self.broken is None:
             return
         self.check()
         if self._owner is not None:
@@ -112,19 +136,31 @@ class LoopThread:
         """End the loop's own thread, if it has one; the calling thread is the loop's then."""
         if self._thread is not None:
             self._stop = True
-            self.control.wake()
-            self._thread.join()
-            self._thread = None
+            try:
+                self.control.wake()
+            finally:  # a loop that is not woken wakes by itself in a while
+                self._thread.join()
+                self._thread = None
             self.adopt()
 
     def close(self) -> None:
-        """Stop, and let go of sockets, transports and threads; no other thread may be polling."""
-        if self.closed:
+        """Stop, and let go of sockets, transports and threads; no other thread may be polling.  Again: nothing.
+
+        EndpointError: all of it was tried, and something failed.
+        """
+        if self._closing:
             return
-        self.stop()
-        self.adopt()
+        self._closing = True
+        with held_signals():
+            failed = run_all([
+                *self.helpers, ("its thread", self.stop), ("its owner", self.adopt), *self.farewells,
+                ("who waits for it", self._shut), *[(type(source).__name__, source.close) for source in self.sources],
+                ("the control plane", lambda: self.control.close(0.1)),
+            ])  # fmt: skip
+        raise_exit(failed)
+        if failed:
+            raise EndpointError(f"it is closed, but not all went well: {failures(failed)}")
+
+    def _shut(self) -> None:
         self.closed = True
         self.ended()
-        for source in self.sources:
-            source.close()
-        self.control.close(0.1)

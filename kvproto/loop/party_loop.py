@@ -55,7 +55,7 @@ class PartyLoop(EventLoop):
         self.now = self.clock.again()
         self.submit(self.member.receive(sender, body, self.now))
 
-    def fault(self, what: str, error: Exception) -> None:
+    def fault(self, what: str, error: BaseException) -> None:
         """Keep it for whoever asks."""
         self.reports.append(f"{what}: {type(error).__name__}: {error}")
 

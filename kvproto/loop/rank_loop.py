@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from kvproto.fsm.codec import WireError
 from kvproto.fsm.vocabulary import Effect, Report
@@ -43,6 +44,7 @@ class Loop(EventLoop):
         }  # fmt: skip
         self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
         self.reports = self.logs.reports
+        self.logs.write.lost = self._line_lost
         #: messages that came, by kind; and what is done once a second
         self.heard: Counter[type[Message]] = Counter()
         self.every_second: list[Callable[[float], None]] = [self.logs.sum_up, self._tell_away, self._forget_calls]
@@ -107,16 +109,25 @@ class Loop(EventLoop):
         self.counts["refused events"] += 1
         self.logs.frame(effect.what, effect.why)
 
-    def fault(self, what: str, error: Exception) -> None:
+    def fault(self, what: str, error: BaseException) -> None:
         """Tell the log."""
         self.logs.fault(what, error)
 
-    def failed(self, effect: Effect, error: Exception) -> None:
+    def failed(self, effect: Effect, error: BaseException) -> None:
         """A handler's fault ends its room."""
         room = getattr(effect, "room", None)
         if room is not None and not isinstance(effect, do.Transmit):
-            self.logs.blame(room, Cause.KERNEL_FAILED, f"{type(effect).__name__}: {named(error)}")
-            self.raise_event(ev.RoomFailed(room, Cause.KERNEL_FAILED))
+            self.room_failed(room, type(effect).__name__, error)
+
+    def room_failed(self, room: int, what: str, error: BaseException) -> None:
+        """End the room of this key: this was done for it, and raised."""
+        self.hold(error)
+        self.logs.blame(room, Cause.KERNEL_FAILED, f"{what}: {named(error)}")
+        self.raise_event(ev.RoomFailed(room, Cause.KERNEL_FAILED))
+
+    def broke(self, error: BaseException) -> None:
+        """Log it: nobody else may look at a thread that has ended."""
+        self.logs.fault(f"the loop's own thread has ended with {len(self.rank.rooms)} rooms", error)
 
     def _tell_away(self, _now: float) -> None:
         """Say who was turned away at the door."""
@@ -125,4 +136,9 @@ class Loop(EventLoop):
     def passed(self) -> None:
         """The log sums up, and so do others."""
         for each in self.every_second:
-            each(self.now)
+            self.attempt(getattr(each, "__qualname__", "what is done once a second"), partial(each, self.now))
+
+    def _line_lost(self, error: BaseException) -> None:
+        """A handler of the log has raised."""
+        self.hold(error)
+        self.counts["log lines lost"] += 1

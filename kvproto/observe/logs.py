@@ -40,7 +40,7 @@ def short(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
-def named(error: Exception) -> str:
+def named(error: BaseException) -> str:
     """Kind and sentence of an error."""
     return f"{type(error).__name__}: {error}"
 
@@ -49,26 +49,44 @@ def _nobody(room: int, cause: Cause, why: str) -> None:
     """Not told."""
 
 
+class Writer:
+    """Writes lines; a handler of the log that raises costs its line, and ends nothing."""
+
+    def __init__(self) -> None:
+        #: told of what a handler has raised
+        self.lost: Callable[[BaseException], None] = lambda _error: None
+
+    def __call__(
+        self, log: logging.Logger, level: int, text: str, *args: object, fault: BaseException | None = None
+    ) -> None:  # fmt: skip
+        """Write this line; `fault`: with its traceback."""
+        try:
+            log.log(level, text, *args, exc_info=fault)
+        except BaseException as error:  # noqa: BLE001  # a full disk is no reason to stop a rank
+            self.lost(error)
+
+
 class LimitedLogger:
     """A logger that nobody can flood."""
 
-    def __init__(self, subject: str) -> None:
+    def __init__(self, subject: str, write: Writer | None = None) -> None:
+        self.write = write or Writer()
         self.log, self.left, self.more = logging.getLogger(f"kvproto.{subject}"), BURST, 0
 
-    def say(self, level: int, text: str, *args: object, fault: Exception | None = None) -> None:
+    def say(self, level: int, text: str, *args: object, fault: BaseException | None = None) -> None:
         """Write the line, or count it; `fault`: with its traceback."""
         if not self.log.isEnabledFor(level):
             return
         if self.left:
             self.left -= 1
-            self.log.log(level, text, *args, exc_info=fault)
+            self.write(self.log, level, text, *args, fault=fault)
         else:
             self.more += 1
 
     def sum_up(self, name: str) -> None:
         """A second has passed: say what was counted."""
         if self.more:
-            self.log.warning("%s: and %d more", name, self.more)
+            self.write(self.log, logging.WARNING, "%s: and %d more", name, self.more)
             self.more = 0
         else:
             self.left = BURST
@@ -82,8 +100,10 @@ class Logs:
         self.name, self._unheard, self._summed = name, unheard, Counter[str]()
         self._away = Counter[str]()
         self.reports: deque[str] = deque(maxlen=KEPT)
-        self.links, self.frames = LimitedLogger("links"), LimitedLogger("frames")
-        self.transport, self.loop = LimitedLogger("transport"), LimitedLogger("loop")
+        self.write = Writer()
+        self.links, self.frames, self.transport, self.loop = (
+            LimitedLogger(subject, self.write) for subject in ("links", "frames", "transport", "loop")
+        )
         self._kinds: set[str] = set()
         #: told of what may end a room: its key, the cause, and what is known
         self.blame: Callable[[int, Cause, str], None] = _nobody
@@ -96,7 +116,7 @@ class Logs:
         if fresh:
             self._summed = self._unheard.copy()
             counts = ", ".join(f"{count} {why}" for why, count in fresh.items())
-            self.frames.log.info("%s: not heard: %s", self.name, counts)
+            self.write(self.frames.log, logging.INFO, "%s: not heard: %s", self.name, counts)
 
     def away(self, counted: Counter[str], last: str) -> None:
         """How many connections were turned away so far, by why; `last`: the last key that is not listed."""
@@ -104,7 +124,8 @@ class Logs:
         if fresh:
             self._away = counted.copy()
             counts = ", ".join(f"{count} {why}" for why, count in fresh.items())
-            SECURITY.warning("%s: turned away: %s%s", self.name, counts, f"; the last key: {last}" if last else "")
+            more = f"; the last key: {last}" if last else ""
+            self.write(SECURITY, logging.WARNING, "%s: turned away: %s%s", self.name, counts, more)
 
     def frame(self, sender: str, why: str) -> None:
         """A frame, or a notification, that cannot be read, or that should not have come."""
@@ -151,10 +172,10 @@ class Logs:
         whom = f" for decode rank {peer[0]}" if peer else ""
         text = short(f"{what} of {room_name(room)}, chunk {chunk}{whom}: {why}")
         self.reports.append(text)
-        self.transport.say(logging.WARNING, "%s: %s", self.name, text)
         self.blame(room, cause, text)
+        self.transport.say(logging.WARNING, "%s: %s", self.name, text)
 
-    def fault(self, what: str, error: Exception) -> None:
+    def fault(self, what: str, error: BaseException) -> None:
         """Something raised that should not have."""
         text = f"{short(what)}: {short(named(error))}"
         self.reports.append(text)
@@ -170,4 +191,5 @@ class Logs:
         if level == logging.WARNING:
             self.reports.append(f"{room_name(room)} failed: {reason}")
         if ROOMS.isEnabledFor(level):
-            ROOMS.log(level, "%s: %s %s", self.name, room_name(room), f"failed: {reason}" if reason else "is done")
+            end = f"failed: {reason}" if reason else "is done"
+            self.write(ROOMS, level, "%s: %s %s", self.name, room_name(room), end)

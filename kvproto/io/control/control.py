@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from kvproto.errors import Step, failures, raise_exit, run_all
 from kvproto.io.control.gate import Gate, Handshakes
 from kvproto.io.control.keys import Keys
 from kvproto.io.control.outbox import Counts, Outboxes
@@ -207,14 +208,19 @@ class Control:
         """Close every socket; libzmq has up to `drain_s` seconds for what it holds. Again: nothing."""
         if self._closed:
             return
-        self.flush()
+        steps: list[Step] = [("what was to leave", self.flush)]
+        failed = run_all(steps)
         self._closed = True
         self._end.detach()
-        self._watched.close()
-        _end(self._context, self._sockets, drain_s)
-        self._waker.close()
+        failed |= run_all([
+            ("descriptors", self._watched.close), ("sockets", lambda: _end(self._context, self._sockets, drain_s)),
+            ("the waker", self._waker.close),
+        ])  # fmt: skip
         for table in (self._sockets, self._by_fd, self._hot):
             table.clear()
+        raise_exit(failed)
+        if failed:
+            raise ControlError(f"the control plane is closed, but not all went well: {failures(failed)}")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,0 +1,340 @@
+"""One failure of something outside ends neither a rank nor a room that it was not for, and none is silent."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from support.stories import layout
+
+from kvproto.errors import EndpointError, LinkError
+from kvproto.io.control.control import Control
+from kvproto.loop.held_signals import held_signals
+from kvproto.protocol.states import Cause
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import Pair
+
+GRID, LONG = 8, 20.0
+
+
+def boom(*_: object, **__: object) -> Any:
+    raise RuntimeError("planted")
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(layout(1), layout(1), grid=GRID) as made:
+        yield made
+
+
+class BadHandler(logging.Handler):
+    """A handler of the log that raises."""
+
+    raises: BaseException = OSError("disk full")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise self.raises
+
+
+@pytest.fixture
+def bad_log() -> Iterator[BadHandler]:
+    handler, log = BadHandler(), logging.getLogger("kvproto")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    yield handler
+    log.removeHandler(handler)
+    log.setLevel(before)
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LONG
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+# ------------------------------------------------------------------------------------------- page tables
+def on_device(pair: Pair, place: Callable[[Any], Any]) -> Any:
+    """Tables are put off and copied by this, as on a device."""
+    lane: Any = inside(pair.prefills[0]).data.lane
+    lane.put_off, lane.place = lane.unplaced.append, place
+    inside(pair.prefills[0]).loop.bulk.append(lane)
+    return lane
+
+
+def test_one_failed_copy_of_page_tables_costs_no_room(pair: Pair) -> None:
+    sizes = list[int]()
+
+    def place(pages: Any) -> Any:
+        sizes.append(len(pages))
+        if len(sizes) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return torch.from_numpy(pages), None
+
+    on_device(pair, place)
+    rooms = [pair.open(20) for _ in range(3)]
+    pair.finish(*rooms)
+    assert sizes == [15, 5, 5, 5], "together, and then each alone"
+    assert all(pair.causes(room) == {Cause.NONE} for room in rooms)
+    pair.check(*rooms)
+
+
+def test_a_page_table_that_cannot_be_copied_fails_its_room_with_the_reason_and_no_other(pair: Pair) -> None:
+    bad = set[int]()
+
+    def place(pages: Any) -> Any:
+        if bad & set(pages.tolist()):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return torch.from_numpy(pages), None
+
+    on_device(pair, place)
+    rooms = [pair.name(20) for _ in range(3)]
+    bad |= {pair.tables[rooms[1]][0][0]}
+    for room in rooms:
+        pair.open_decode(room)
+        pair.open_prefill(room)
+    pair.finish(*rooms)
+    assert [Cause.NONE in pair.causes(room) for room in rooms] == [True, False, True]
+    assert "page table: OutOfMemoryError: CUDA out of memory" in pair.outcomes["P", 0, rooms[1]].reason
+
+
+# ------------------------------------------------------------------------------------------- the log
+def test_a_log_that_cannot_be_written_ends_neither_loop_nor_rooms(pair: Pair, bad_log: BadHandler) -> None:
+    del bad_log
+    inside(pair.prefills[0]).rank.counts["stale messages"] += 1
+    stranger = Control(None)
+    peer = stranger.connect(pair.prefills[0].address)
+    room = pair.open(20)
+    stranger.send(peer, b"no frame of ours")
+    pair.finish(room)
+    pair.pump(lambda: bool(stranger.receive(8)) or inside(pair.prefills[0]).loop.counts["malformed frames"] > 0)
+    stranger.close()
+    assert pair.causes(room) == {Cause.NONE}
+    assert pair.prefills[0].metrics()["log lines lost"] >= 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_loop_on_its_own_thread_outlives_a_log_that_raises_and_what_fails_once_a_second(
+    pair: Pair, bad_log: BadHandler
+) -> None:
+    del bad_log
+    end = pair.prefills[0]
+    inside(end).loop.every_second.insert(0, boom)
+    later = list[float]()
+    inside(end).loop.every_second.append(later.append)
+    end.start()
+    until(lambda: len(later) > 1)
+    assert end.finished() == [] and inside(end).loop.broken is None
+
+
+# ------------------------------------------------------------------------------------------- the end of threads
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, RuntimeError])
+def test_what_ends_the_loops_own_thread_is_said_by_every_call(
+    pair: Pair, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    end, room = pair.prefills[0], pair.open(20)
+
+    def stop() -> None:
+        raise error("planted")
+
+    monkeypatch.setattr(inside(end).loop, "_pass", stop)
+    end.start()
+    assert end.wait_news(LONG)
+    thread: Any = inside(end).loop._thread
+    until(lambda: not thread.is_alive())
+    for call in (end.finished, end.released, end.start, lambda: end.abort(room)):
+        with pytest.raises(EndpointError, match=f"the loop has stopped, by {error.__name__}"):
+            call()
+    assert "the loop has stopped, by" in end.explain(room)
+    assert any("own thread has ended" in text for text in end.reports())
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_call_that_asks_the_process_to_end_breaks_the_own_thread_loudly(
+    pair: Pair, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    end, done = pair.prefills[0], list[int]()
+
+    def ends() -> None:
+        raise error("planted")
+
+    inside(end).loop.call(ends)
+    inside(end).loop.call(lambda: done.append(1))
+    end.start()
+    assert end.wait_news(LONG) and done == [1]
+    with pytest.raises(EndpointError, match="planted"):
+        end.finished()
+    inside(end).loop.stop()
+
+
+def test_no_room_is_lost_by_an_interrupt_wherever_a_pass_calls_out(pair: Pair) -> None:
+    """Each outward call of a pass is interrupted in turn; the engine catches it and polls on."""
+    places: list[tuple[Any, str]] = []
+    for end in pair.endpoints:
+        data, loop = inside(end).data, inside(end).loop
+        places += [(data.transport, "poll"), (loop.control, "receive"), (loop.control, "flush"), (loop, "passed")]
+    interrupted, rooms = 0, []
+    for target, name in places:
+        real, left = getattr(target, name), [1]
+
+        def once(*args: Any, real: Any = real, left: list[int] = left) -> Any:
+            if left and left.pop():
+                raise KeyboardInterrupt
+            return real(*args)
+
+        setattr(target, name, once)
+        rooms.append(pair.open(6))
+        pair.produce(rooms[-1])
+
+        def turn() -> bool:
+            nonlocal interrupted
+            try:
+                pair.turn()
+            except KeyboardInterrupt:
+                interrupted += 1
+            return bool(pair.over(rooms[-1]))
+
+        deadline = time.monotonic() + LONG
+        while not turn() or left:
+            assert time.monotonic() < deadline, pair.explain()
+            time.sleep(1e-4)
+        setattr(target, name, real)
+    assert interrupted == len(places)
+    assert all(pair.causes(room) == {Cause.NONE} for room in rooms)
+
+
+def test_an_interrupt_in_the_middle_of_a_call_is_raised_when_the_pass_is_over(pair: Pair) -> None:
+    end, order = pair.prefills[0], list[str]()
+
+    def call() -> None:
+        order.append("begins")
+        signal.raise_signal(signal.SIGINT)
+        order.append("ends")
+
+    inside(end).loop.call(call)
+    inside(end).loop.call(lambda: order.append("next"))
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        end.poll()
+    assert order == ["begins", "ends", "next"] and signal.getsignal(signal.SIGINT) is handler
+    end.poll()
+
+
+def test_a_signal_ends_the_sleep_of_a_loop_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = pair.prefills[0]
+    control = inside(end).loop.control
+    sleep, slept = control.wait, list[bool]()
+
+    def wait(seconds: float) -> bool:
+        signal.raise_signal(signal.SIGINT)
+        slept.append(sleep(seconds))
+        return slept[-1]
+
+    monkeypatch.setattr(control, "wait", wait)
+    while not slept:
+        end.poll()
+        with pytest.raises(KeyboardInterrupt) if inside(end).loop.due > 0 else nullcontext():
+            end.wait(60.0)
+    assert slept == [True], "it was woken, and did not sleep until its end"
+
+
+def test_a_held_handler_that_somebody_has_put_back_later_does_what_the_former_did() -> None:
+    told = list[int]()
+    before = signal.signal(signal.SIGINT, lambda number, _: told.append(number))
+    with held_signals():
+        kept: Any = signal.getsignal(signal.SIGINT)
+    kept(signal.SIGINT, None)
+    signal.signal(signal.SIGINT, before)
+    assert told == [signal.SIGINT]
+
+
+# ------------------------------------------------------------------------------------------- start and close
+def test_after_a_thread_that_could_not_be_started_the_endpoint_polls_starts_and_closes(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end, before = pair.prefills[0], sys.getswitchinterval()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", boom)
+        with pytest.raises(EndpointError, match="no thread of its own"):
+            end.start()
+    assert sys.getswitchinterval() == before
+    room = pair.open(20)
+    pair.finish(room)
+    end.start()
+    end.close()
+    assert inside(end).loop.closed
+
+
+@pytest.mark.parametrize("side", ["prefills", "decodes"])
+def test_a_close_does_each_step_once_and_says_what_failed(
+    pair: Pair, side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = getattr(pair, side)[0]
+    parts: Any = inside(end)
+    loop, data = parts.loop, parts.data
+    asked = list[str]()
+
+    def refuse(*_: object) -> None:
+        asked.append("transport")
+        raise RuntimeError("NIXL")
+
+    monkeypatch.setattr(data.transport, "close", refuse)
+    loop.helpers.append(("a helper", boom))
+    with pytest.raises(EndpointError, match=r"a helper: RuntimeError: planted; .*Data: RuntimeError: NIXL"):
+        end.close()
+    assert loop.closed and loop.control._closed
+    end.close()
+    assert asked == ["transport"]
+    monkeypatch.undo()
+    data.transport.close()
+
+
+def test_a_close_that_is_interrupted_runs_to_its_end_and_is_interrupted_then(pair: Pair) -> None:
+    end = pair.decodes[0]
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    inside(end).loop.farewells.append(("good-bye", interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        end.close()
+    assert inside(end).loop.control._closed and cast("Any", inside(end).data.transport).closed
+
+
+def test_no_thread_for_a_wire_up_fails_the_call_by_name_and_the_next_call_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Pair(layout(1), layout(1), grid=GRID, ready=False) as pair:
+        decode = pair.decodes[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", boom)
+            with pytest.raises(LinkError, match="planted"):
+                pair.pump(decode.ready)
+        pair.connect(0)
+        pair.pump(decode.ready)
+
+
+def test_a_trace_that_cannot_be_written_costs_no_other_work(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = pair.prefills[0]
+    end.follow_trace(tmp_path / "trace.jsonl", every=1.0)
+    room = pair.open(20)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", boom)
+        inside(end).loop.second = 0.0
+        end.poll()
+    pair.finish(room)
+    assert pair.causes(room) == {Cause.NONE} and any("planted" in text for text in end.reports())
