@@ -32,6 +32,7 @@ from kvproto.metrics import metrics, snapshots
 from kvproto.metrics.metrics import METRICS, Measured, measure
 from kvproto.observe.durations import Durations
 from kvproto.observe.grant_ages import GrantAges
+from kvproto.protocol import effects as do
 from kvproto.protocol import states
 from kvproto.protocol.events import QueueOverflowed
 from kvproto.protocol.ring import Ring
@@ -111,7 +112,10 @@ def test_connections_that_are_turned_away_are_counted(pair: Pair) -> None:
 def test_what_the_ring_holds_and_what_is_in_doubt() -> None:
     clock = ManualClock(100.0)
     with Pair(layout(2), layout(1), grid=8, clock=lambda: clock) as pair:
-        decode, _ = pair.decodes[0], pair.open(20)
+        decode, room = pair.decodes[0], pair.open(20)
+        for prefill in pair.prefills:
+            inside(prefill).loop.handlers[do.LaunchGather] = lambda _: None  # it never ends
+            prefill.produced(room, 20)
         pair.pump(lambda: len(inside(decode).rank.ring.live) == 3)
         (told,) = numbers(decode)
         size = sum(region.end - region.offset for region in inside(decode).rank.ring.live.values())
@@ -163,8 +167,8 @@ def test_a_fallback_is_told_with_its_reason() -> None:
     with Pair(layout(2), layout(1), grid=8, settings=settings) as pair:
         pair.finish(pair.open(20))
         (told,) = numbers(pair.prefills[0])
-    assert fallbacks(told) == {("AWAIT_GRANT", "StagingDenied"): 3}
-    assert "fallbacks     AWAIT_GRANT StagingDenied 3" in screen({("prefill", "1", "0"): told}, {}, 2.0)
+    assert fallbacks(told) == {("AWAIT_WRITERS", "StagingDenied"): 3}
+    assert "fallbacks     AWAIT_WRITERS StagingDenied 3" in screen({("prefill", "1", "0"): told}, {}, 2.0)
 
 
 def test_what_is_never_staged_is_told_apart() -> None:

@@ -176,7 +176,7 @@ class PrefillEndpoint(Endpoint):
 
     @explained
     def prefetch(self, room: Room) -> None:
-        """The forward is scheduled: ask for grants now, so that they are there when the KV is."""
+        """The forward is scheduled: open the room's sends, so that the KV leaves as soon as it is computed."""
         if self._entry(room) is not None:
             self._loop.call(ev.ForwardScheduled(room.key))
 

@@ -148,6 +148,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timed: bool = False
     #: in it, seconds between two calls of a prefill engine for one room (at once: 0)
     pace: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 0
+    #: in a timed world: rooms of the same groups are opened while others are at work
+    abreast: bool = False
     #: a decode engine may announce a room before it opens it
     announce: bool = False
     #: the search keeps the graph and asks whether every way ends

@@ -8,6 +8,8 @@ from kvproto.verify.check.config import Budget, Config
 from kvproto.verify.check.group_worlds import GO_ON
 
 TIMED = Config(timed=True, ring=1, chunks=1, engine=("open+schedule+finish+aux",))
+#: a forward is scheduled, and ends later
+FORWARD = ("open+schedule", "finish+aux")
 TIMED_SMALL: dict[str, Config] = {
     "timed-idle": replace(TIMED, rooms=2, chunks=2, about="idle minutes, and two rooms one after the other"),
     "timed-hello": replace(
@@ -24,6 +26,14 @@ TIMED_SMALL: dict[str, Config] = {
     "timed-pace": replace(
         TIMED, ring=2, chunks=2, engine=("open+schedule", "produce", "produce", "aux"), pace=200,
         about="the prefill engine takes longer for a room than `stall`, and never as long for a part of it",
+    ),
+    "timed-ready": replace(
+        TIMED, rooms=2, ahead=0, engine=FORWARD, pace=40, abreast=True,
+        about="a room that is ready has the ring at once, while another room's forward takes longer than a lease",
+    ),
+    "timed-groups-in-ready": replace(
+        TIMED, prefill_groups=2, rooms=2, ahead=0, engine=FORWARD, pace=40, abreast=True,
+        about="so it is where the other room is another prefill group's",
     ),
     "timed-fan-in": replace(TIMED, prefills=2, budget=Budget(drop=1), about="two writers, and any one message is lost"),
     "timed-groups-in": replace(

@@ -57,7 +57,7 @@ class TimedExplorer(DelayBoundedExplorer):
         super().__init__(config)
         self.bounds = bounds(config)
         #: rooms that are opened at any moment, whatever has become of others
-        self.firsts = {k for k, of in enumerate(config.parties) if of not in config.parties[:k]}
+        self.firsts = {k for k, of in enumerate(config.parties) if config.abreast or of not in config.parties[:k]}
         #: an engine that never says all that it should: its rooms fail, and nobody else is to blame
         self.mute = not any("aux" in word for word in config.engine)
         #: the longest that rooms and links took, for whoever wants to know how sharp the bounds are

@@ -370,6 +370,18 @@ _ROWS = (
         "the prefill engine says for whom a room is (`claimed_by_another`), and a secret proves it",
     ),
     (
+        "prefetch-starves-ready",
+        "a region that is granted before its KV is computed stands empty, and what is ready waits behind it",
+        "S9 L3",
+        "`AWAIT_KV` comes before `AWAIT_CREDIT`; a region is reserved when every writer has asked (`AWAIT_WRITERS`)",
+    ),
+    (
+        "share-starves-oldest",
+        "a room's later chunks use up its share of the ring, and its oldest chunk waits for it",
+        "L1 L2",
+        "of one room the first chunk that waits is served first (`SpaceQueue.is_first`)",
+    ),
+    (
         "unclaimed-cache",
         "a cache of the model that nobody registers stays behind: wrong tokens",
         "S12",

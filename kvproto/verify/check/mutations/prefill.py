@@ -35,7 +35,8 @@ def req_before_registration(b: TablePatch) -> None:
 @mutation("grants-for-skipped-chunks", "patient", "S6", "L1", "L2")
 def grants_for_skipped_chunks(b: TablePatch) -> None:
     """Chunks that turn out to be cached are not sent; their regions are not given back."""
-    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_KV, ev.KvProduced, "lease_holds"), target=PSend.DONE, do=(ps.finish,))
+    granted = b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingGranted, "usable")
+    b.change(SENDS, granted, target=PSend.DONE, do=(ps.free_credit, ps.finish))
 
 
 @mutation("prefetch-with-partial-peers", "fan-out", "S9", "L1", "S10")

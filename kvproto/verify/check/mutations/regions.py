@@ -56,12 +56,12 @@ def count_not_set(b: TablePatch) -> None:
         del e, now
         return replace(v, arrived=v.arrived + 1)
 
-    def last_part(v: Any, e: ev.PartArrived, now: float) -> bool:
+    def last_staged(v: Any, e: ev.PartArrived, now: float) -> bool:
         del e, now
         return bool(v.arrived + 1 == v.writers.bit_count())
 
     b.drop(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "there"))
-    b.change(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "last_part"), when=last_part, let=arrive)
+    b.change(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "last_staged"), when=last_staged, let=arrive)
     b.change(GRANTS, b.rows(GRANTS, DGrant.FILLING, ev.PartArrived, "as_agreed"), let=arrive)
 
 

@@ -22,6 +22,8 @@ dg = import_module("kvproto.protocol.tables.decode_grant")
 SENDS: Table[Any] = ps.prefill_send
 WRITES: Table[Any] = pw.prefill_write
 GRANTS: Table[Any] = dg.decode_grant
+#: what a send waits for before it may write into the ring
+BEFORE = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK)
 
 
 def always(v: Any, e: Any, now: float) -> bool:
@@ -33,7 +35,8 @@ def always(v: Any, e: Any, now: float) -> bool:
 @mutation("per-token-writes", "roomy", "sometimes")
 def per_token_writes(b: TablePatch) -> None:
     """Every part goes page by page, although the ring is free."""
-    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), target=PSend.AWAIT_PAGES, do=(ps.ask_pages,))
+    for guard in ("staged", "staged_and_produced"):
+        b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, guard), target=PSend.AWAIT_PAGES, do=(ps.ask_pages,))
 
 
 @mutation("dearer-route", "dear-pages", "sometimes")
@@ -53,16 +56,17 @@ def ring_left_at_any_price(b: TablePatch) -> None:
 
     def patient(v: Any, e: TimerFired, now: float) -> bool:
         del now
-        return not v.kv or v.tries < e.tries or e.full
+        return v.tries < e.tries or e.full
 
-    for state in (PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK):
+    for state in BEFORE:
         b.change(SENDS, b.rows(SENDS, state, TimerFired, "patient"), when=patient)
 
 
 @mutation("dummy-always-true", "patient", "L1")
 def dummy_always_true(b: TablePatch) -> None:
     """The destination is never asked for a region."""
-    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), do=())
+    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged_and_produced"), do=())
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_KV, ev.KvProduced), do=())
     b.change(SENDS, b.rows(SENDS, PSend.AWAIT_GRANT, TimerFired, "patient"), do=())
 
 
@@ -94,7 +98,7 @@ def lost_watermark(b: TablePatch) -> None:
     b.change(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, TimerFired, "patient"), do=())
 
 
-@mutation("whole-chunk-retry", "fan-in", "S2")
+@mutation("whole-chunk-retry", "fan-in", "S1", "S2")
 def whole_chunk_retry(b: TablePatch) -> None:
     """A part that is not yet confirmed is gathered and written once more."""
     b.change(
@@ -126,7 +130,8 @@ def break_on_first_not_ready(b: TablePatch) -> None:
             rank.free_slots.append(slot)
         _first_in_line(rank)
 
-    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), do=(ps.take_credit, enroll))
+    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged_and_produced"), do=(ps.take_credit, enroll))
+    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), do=(enroll,))
     b.patch(PrefillRank, "_take_slot", take_slot)
     b.patch(PrefillRank, "_free_slot", free_slot)
 
@@ -162,14 +167,15 @@ def total_handlers(b: TablePatch) -> None:
 @mutation("read-before-produced", "patient", "S12")
 def read_before_produced(b: TablePatch) -> None:
     """A usable region is enough to begin; the KV is not waited for."""
-    rows = b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingGranted, "usable")
-    b.change(SENDS, rows, target=PSend.AWAIT_SLOT, do=(ps.take_slot,))
+    opened = b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged")
+    b.change(SENDS, opened, target=PSend.AWAIT_CREDIT, do=(ps.take_credit,))
+    b.ignore(SENDS, (PSend.AWAIT_CREDIT, *BEFORE, PSend.AWAIT_SLOT), ev.KvProduced)
 
 
 @mutation("capacity-inversion", "memory", "L1", "L2", "L5")
 def capacity_inversion(b: TablePatch) -> None:
     """Sends wait for the ring for ever; the way over pages is closed."""
-    for state in (PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK):
+    for state in BEFORE:
         b.drop(SENDS, b.rows(SENDS, state, TimerFired, None))
         b.change(SENDS, b.rows(SENDS, state, TimerFired, "patient"), when=None)
 

@@ -19,7 +19,30 @@ P_LINKS: Table[Any] = links.prefill_link
 D_LINKS: Table[Any] = links.decode_link
 P_ROOMS: Table[Any] = import_module("kvproto.protocol.tables.prefill_room").prefill_room
 D_ROOMS: Table[Any] = import_module("kvproto.protocol.tables.decode_room").decode_room
-SENDS: Table[Any] = import_module("kvproto.protocol.tables.prefill_send").prefill_send
+ps = import_module("kvproto.protocol.tables.prefill_send")
+SENDS: Table[Any] = ps.prefill_send
+
+
+@mutation("prefetch-starves-ready", "timed-ready", "S9")
+def prefetch_starves_ready(b: TablePatch) -> None:
+    """A region is asked for when the forward is scheduled, and is empty until that ends."""
+
+    def with_kv(v: Any, e: ev.StagingGranted, now: float) -> bool:
+        del now
+        return bool(e.usable and v.kv)
+
+    def patient(v: Any, e: TimerFired, now: float) -> bool:
+        return not v.kv or bool(ps.patient(v, e, now))
+
+    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), target=PSend.AWAIT_CREDIT, do=(ps.take_credit,))
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_TURN, TimerFired, "patient"), when=patient)
+    granted = b.rows(SENDS, PSend.AWAIT_GRANT, ev.StagingGranted)
+    b.change(SENDS, granted[1:], target=PSend.AWAIT_SLOT, do=(ps.free_credit,))
+    b.change(SENDS, granted[:1], when=with_kv)
+    before = PSend.AWAIT_CREDIT, PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_SLOT
+    b.ignore(SENDS, before, ev.KvProduced)
+    b.change(SENDS, b.rows(SENDS, before, ev.KvProduced), verb="row", let=ps.have_kv)
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_SLOT, ev.KvProduced), do=(ps.take_slot,))
 
 
 @mutation("lost-call-costs-minutes", "timed-hello", "L1")
