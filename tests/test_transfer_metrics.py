@@ -10,19 +10,22 @@ import pytest
 from msgspec.structs import replace
 from support.stories import layout
 
+from kvproto import Timer, Timing
 from kvproto.io.clock import ManualClock
 from kvproto.metrics.metrics import measure
 from kvproto.verify.testing.pair import SMALL, Pair
 
 #: tokens a chunk, and of a room: five chunks
 GRID, TOKENS = 8, 40
+#: links are never lost, however slow the machine
+CALM = replace(SMALL, timing=Timing(heartbeat=Timer(1.0, 10_000)))
 
 
 @contextmanager
 def manual(route: str = "staged") -> Iterator[tuple[Pair, ManualClock]]:
     """One prefill and one decode rank on one clock that stands still unless the test moves it."""
     clock = ManualClock(10.0)
-    pair = Pair(layout(1), layout(1), grid=GRID, clock=lambda: clock, settings=replace(SMALL, route=route))
+    pair = Pair(layout(1), layout(1), grid=GRID, clock=lambda: clock, settings=replace(CALM, route=route))
     with pair:
         yield pair, clock
 
