@@ -686,10 +686,11 @@ class QueueOverflowed(LinkEvent, frozen=True):
 
 
 class WatermarkSeen(LinkEvent, frozen=True):
-    """The decode rank told its watermark."""
+    """The decode rank told its watermark; `asked`: it says nothing else, as the answer to a question does."""
 
     round: int
     tail: int
+    asked: bool = False
 
 
 class WatermarkAsked(LinkEvent, frozen=True):

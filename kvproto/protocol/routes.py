@@ -101,7 +101,7 @@ def call(h: HeardMessage) -> ev.HelloReceived | None:
 
 def mark(h: HeardMessage) -> ev.WatermarkSeen:
     """The decode rank's watermark."""
-    return ev.WatermarkSeen(h.link, h.body.round, h.body.tail)
+    return ev.WatermarkSeen(h.link, h.body.round, h.body.tail, asked=True)
 
 
 def granted_mark(h: HeardMessage) -> ev.WatermarkSeen:

@@ -135,12 +135,12 @@ def looked_into(v: P, e: HelloReceived, now: float) -> bool:
 
 def rivalled(v: P, e: WatermarkSeen, now: float) -> bool:
     """Another incarnation calls, and this is the first one's sign of life."""
-    return v.doubted
+    return v.doubted and e.asked
 
 
 def rivalled_higher(v: P, e: WatermarkSeen, now: float) -> bool:
     """It is a sign of life while another incarnation calls, and higher than any before."""
-    return v.doubted and higher(v, e, now)
+    return rivalled(v, e, now) and higher(v, e, now)
 
 
 def gives_way(v: P, e: TimerFired, now: float) -> bool:

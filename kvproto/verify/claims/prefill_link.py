@@ -221,9 +221,9 @@ def looks_into_another_life(step: Step) -> bool:
 def refuses_the_second_life(step: Step) -> bool:
     """A sign of life has the other incarnation refused, where it called from and once a call."""
     before, after = step.before, step.after
-    doubted = before.state is S.UP and before.doubted
+    doubted = before.state is S.UP and before.doubted and step.event.asked
     told = [(each.place, each.session) for each in step.all_of(do.RefuseRival)]
-    return told == ([(before.rival_place, before.rival)] if doubted else []) and not after.doubted
+    return told == ([(before.rival_place, before.rival)] if doubted else []) and after.doubted is (before.doubted and not doubted)
 
 
 @promises("S9", on=(
