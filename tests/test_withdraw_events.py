@@ -15,7 +15,9 @@ import pytest
 from support.night import by_night
 from support.stories import layout
 
+from kvproto.data.room_entry import RoomEntry
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.io.kernels.crossing import HostCopy
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.states import Cause
@@ -183,6 +185,32 @@ def finish(pair: Pair, room: Room, other: Room | None, story: Story) -> None:
     elif other is not None:
         pair.produce(other)
     pair.pump(lambda: pair.over(room, *([other] if other else [])))
+
+
+PLAIN = {name: values[0] for name, values in FEATURES.items()}
+
+
+def test_event_of_former_kv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that is kept for all that stays, computed or not."""
+    story = PLAIN | {"first": 16, "upto": 32, "turns": 5}
+    play(story)
+
+    def keep_for_all(entry: RoomEntry, _upto: int, layers: int) -> None:
+        entry.marks = [(story["upto"], layers, entry.marks[-1][2])] if entry.marks else []
+
+    monkeypatch.setattr(RoomEntry, "forget_marks", keep_for_all)
+    with pytest.raises(AssertionError, match="differs"):
+        play(story)
+
+
+def test_table_read_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy reads the pages as they are when it is prepared."""
+    story = PLAIN | {"route": "mapped", "late": True, "others": False, "early_aux": False}
+    story, bind = story | {"first": 20, "upto": 16, "again": True, "turns": 1}, HostCopy.bind
+    play(story)
+    monkeypatch.setattr(HostCopy, "bind", lambda copy, table, *cell: bind(copy, table.clone(), *cell))
+    with pytest.raises(AssertionError, match="differs"):
+        play(story)
 
 
 @pytest.mark.parametrize("seed", range(by_night(40, by_day=1)))

@@ -56,6 +56,8 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "doubt-without-cause": ("a lost rank that was told nothing is waited for", "tests/test_hazards.py"),
     "first-come-owner": ("a room stays with who asked first", "tests/test_claims.py"),
     "unclaimed-cache": ("states beside the KV are not looked at", "tests/test_hazards.py"),
+    "event-of-former-kv": ("a withdrawal keeps an event for KV that comes later", "tests/test_withdraw_events.py"),
+    "table-read-early": ("a copy reads the page table when it is prepared", "tests/test_withdraw_events.py"),
 }
 
 

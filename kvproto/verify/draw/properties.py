@@ -387,6 +387,18 @@ _ROWS = (
         "S12",
         "adapters take all that the engine registers, or refuse by name what they cannot carry",
     ),
+    (
+        "event-of-former-kv",
+        "KV that is computed after a withdrawal is read after the event of before",
+        "S12",
+        "a withdrawal keeps only what all layers have, in the events and in the room's count alike",
+    ),
+    (
+        "table-read-early",
+        "a prepared copy reads the page table before its pages are known, or replaced",
+        "S12",
+        "a launch reads the page table, its preparation does not",
+    ),
 )
 HAZARDS: tuple[Hazard, ...] = tuple(Hazard(name, text, tuple(breaks.split()), by) for name, text, breaks, by in _ROWS)
 
