@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kvproto.verify.testing.stage import EngineStage
 
 #: what a loop reports of troubles that the schedule has made
-EXPECTED = ("write of ", "gather of ", "scatter of ", "frame from ", "call from ")
+EXPECTED = ("write of ", "gather of ", "scatter of ", "frame from ", "call from ", "link ", "room ")
 
 
 class WatchedFabric(Fabric):
