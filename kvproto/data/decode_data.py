@@ -95,9 +95,9 @@ class DecodeData:
     def poll(self) -> bool:
         """What has arrived, finished scatters; and the transport's own progress."""
         news = self.transport.poll()
-        for event in news:
+        for event in news:  # each by itself: one that raises costs no other part its notification
             if isinstance(event, Arrived):
-                self._arrived(event.tag)
+                self.loop.attempt("a notification", partial(self._arrived, event.tag))
         if not self.scatters:
             return bool(news) or (self.lane.stream is not None and self._foresee())
         done = [key for key, ticket in self.scatters.items() if self._scattered(key, ticket)]

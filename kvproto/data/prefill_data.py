@@ -124,9 +124,9 @@ class PrefillData:
             self.writes.told.clear()
         moved = self.gathers.poll()
         news = self.transport.poll()
-        for event in news:
+        for event in news:  # each by itself: one that raises costs no other write its end
             if isinstance(event, (Completed, Failed)):
-                self.writes.hear(event)
+                self.loop.attempt("the end of a write", partial(self.writes.hear, event))
             elif isinstance(event, PeerLost):
                 self._lost(event.peer)
         moved |= self.writes.poll()

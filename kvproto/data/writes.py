@@ -160,11 +160,12 @@ class RankWrites:
             if size is not None:
                 self.written[size[0]] += size[1]
             del self.flying[event.handle]
+            for key in keys:  # first: what tells of it may raise
+                self.loop.raise_event(ev.BatchCompleted(*key))
             if self._notes and (told := self._notes.pop(keys[0], None)) is not None:
                 self._tell(*told)
             for key in keys:
                 self.arrived(key[0])
-                self.loop.raise_event(ev.BatchCompleted(*key))
             return
         if event.quiescent:
             del self.flying[event.handle]

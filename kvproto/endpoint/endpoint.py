@@ -342,7 +342,6 @@ class Endpoint:
         entry = self._entries.get(effect.room)
         if entry is not None and entry.room is not None and entry.cause is None:
             entry.cause = effect.cause
-            self._time_outcome(entry, effect.cause)
             blames = self._loop.blames
             blame = blames.find(effect.room, effect.cause)
             why = reason(self._rank, effect, entry.fault, blame, entry.tokens)
@@ -353,6 +352,8 @@ class Endpoint:
             outcome = Outcome(entry.room, effect.cause, entry.aux or b"", why, trace)
             self._finished.append(outcome)
             self._tell()
+            # the room is over and handed out: what measures and tells it may fail, and changes nothing
+            self._loop.attempt("the times of a room", partial(self._time_outcome, entry, effect.cause))
             self._end_span(outcome, entry)
             self._loop.logs.room(effect.room, effect.cause, why)
             if effect.cause and self.trace_dir is not None:
@@ -381,9 +382,9 @@ class Endpoint:
         entry = self._entries.get(effect.room)
         if entry is not None and entry.room is not None and not entry.released:
             entry.released = True
-            self._phases["release"].note(self._loop.clock.real() - entry.ended)
             self._released.append(entry.room)
             self._tell()
+            self._phases["release"].note(self._loop.clock.real() - entry.ended)
 
     def _tell(self) -> None:
         """Something is there to be handed out: who waits for it wakes."""

@@ -11,6 +11,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fuzz": (
         "kvproto.lab.cli.fuzz_command", "damaged input for everything that reads what others have written, counted",
     ),
+    "faults": (
+        "kvproto.lab.cli.faults_command", "each outward call of an endpoint raises, is late, or does nothing, once",
+    ),
     "bench": ("kvproto.lab.cli.bench_command", "measure the step, the kernels and the transports"),
 }
 #: the extras that a command needs, where they are not the demonstration's

@@ -1,0 +1,156 @@
+"""The outward calls of an endpoint, and what becomes of one of them: it raises, asks to end, is late, or does nothing.
+
+An endpoint calls its transport, its kernels, its control plane, its clocks, the log and the engine's spans.  What can
+be called is read from the interfaces themselves (`calls_of`), so a method that is added is a call that nobody has
+injected yet: the coverage says so, and a test fails.  `Injected` stands before a part, counts its calls by name, and
+has the one that a `Strike` names go wrong, once.
+
+"Does nothing" needs an answer that is no lie: nothing has come, nothing is posted, a copy that never ends.  Calls that
+cannot be answered so (`TRUSTED`: a region, a peer, a closed socket) only raise or are late.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from kvproto.io.clock import Clock, ManualClock
+from kvproto.io.control.control import Control, Sent
+from kvproto.io.kernels.base import Kernels
+from kvproto.io.transports.base import Handle, Transport
+
+Kind = Literal["raises", "exits", "late", "nothing"]
+KINDS: tuple[Kind, ...] = ("raises", "exits", "late", "nothing")
+#: seconds that a late call takes: more than a beat, less than what ends a link
+LATE_S = 3.0
+#: a write that was never posted
+UNPOSTED = Handle(1 << 40)
+
+
+class Spans:
+    """Spans of rooms, as an engine gives them."""
+
+    def ended(self, *_about: object) -> None:
+        """A room has ended."""
+
+
+class LogHandler(logging.Handler):
+    """A handler of the log, as an engine installs it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write nothing."""
+
+
+class _Unending:
+    """The ticket of a copy that was never begun."""
+
+    def done(self) -> bool:
+        """Never."""
+        return False
+
+
+#: what the interface is, by the part of an endpoint
+INTERFACES: dict[str, type] = {
+    "transport": Transport, "kernels": Kernels, "control": Control, "clock": Clock, "spans": Spans, "log": LogHandler,
+}  # fmt: skip
+#: what a call answers that does nothing
+NOTHING: dict[str, Callable[[], object]] = {
+    "transport.adopt": lambda: None, "transport.deregister": lambda: None, "transport.warm": lambda: False,
+    "transport.disconnect": lambda: None, "transport.write": lambda: UNPOSTED,
+    "transport.write_many": lambda: UNPOSTED, "transport.post": lambda: UNPOSTED, "transport.run": lambda: UNPOSTED,
+    "transport.drop": lambda: None, "transport.maps": lambda: None, "transport.unmapped": lambda: "",
+    "transport.lifts": lambda: False, "transport.tell": lambda: False, "transport.poll": list,
+    "transport.busy": lambda: False, "transport.abandon": lambda: None, "transport.quiescent": lambda: False,
+    "kernels.prepare": lambda: None, "kernels.gather": _Unending, "kernels.gather_parts": _Unending,
+    "kernels.scatter": _Unending, "kernels.bind": lambda: lambda *_: _Unending(), "kernels.join": lambda: None,
+    "kernels.cross": lambda: None, "control.disconnect": lambda: None, "control.send": lambda: Sent.TAKEN,
+    "control.flush": lambda: None, "control.receive": list, "control.wait": lambda: False,
+    "control.wake": lambda: None, "clock.allow": lambda: None, "spans.ended": lambda: None, "log.emit": lambda: None,
+}  # fmt: skip
+#: calls whose answer is believed, and why there is none that would be nothing
+TRUSTED = {
+    "transport.register": "a region", "transport.endpoint": "a description", "transport.connect": "a peer",
+    "transport.remote": "a region", "transport.prepare": "a draft", "transport.close": "all is quiescent",
+    "control.connect": "a peer", "control.close": "sockets are closed", "clock.now": "a time", "clock.again": "a time",
+    "clock.real": "a time",
+}  # fmt: skip
+
+
+def calls_of(part: str) -> list[str]:
+    """The public methods of a part's interface, as `part.method`."""
+    own = INTERFACES[part]
+    names = [name for name, each in vars(own).items() if callable(each) and not name.startswith("_")]
+    return sorted(f"{part}.{name}" for name in names)
+
+
+def every_call() -> list[str]:
+    """All outward calls."""
+    return [call for part in INTERFACES for call in calls_of(part)]
+
+
+def unknown_calls() -> set[str]:
+    """Calls of the interfaces that the injector knows nothing of, and those that it knows and no interface has."""
+    return {*every_call()} ^ ({*NOTHING} | {*TRUSTED})
+
+
+class Strike(msgspec.Struct, frozen=True):
+    """The call of this side that goes wrong, which of them (from 1), and how."""
+
+    side: str
+    call: str
+    nth: int
+    kind: Kind
+
+
+class Injector:
+    """Counts outward calls by (side, call), and has one go wrong."""
+
+    def __init__(self, strike: Strike | None = None) -> None:
+        """`strike`: None counts alone."""
+        self.strike, self.struck = strike, False
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.time = ManualClock(1000.0)
+
+    def make(self, side: str, call: str, real: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Make the call, or what is to become of it."""
+        self.counts[side, call] += 1
+        strike = self.strike
+        now = side, call, self.counts[side, call]
+        if strike is None or self.struck or now != (strike.side, strike.call, strike.nth):
+            return real(*args, **named)
+        self.struck = True
+        if strike.kind == "raises":
+            raise RuntimeError(f"injected into {call}")
+        if strike.kind == "exits":
+            raise KeyboardInterrupt(f"injected into {call}")
+        if strike.kind == "nothing":
+            return NOTHING[call]()
+        found = real(*args, **named)
+        self.time.advance(LATE_S)
+        return found
+
+
+class Injected:
+    """Stands before a part: its calls go by the injector, all else is the part's."""
+
+    def __init__(self, injector: Injector, side: str, part: str, real: Any) -> None:
+        vars(self).update(_by=injector, _side=side, _part=part, _real=real, _calls={*calls_of(part)})
+
+    def __getattr__(self, name: str) -> Any:
+        real, call = getattr(self._real, name), f"{self._part}.{name}"
+        if call not in self._calls:
+            return real
+
+        def made(*args: Any, **named: Any) -> Any:
+            if call in {"transport.quiescent", "transport.abandon"} and args[0] == UNPOSTED:
+                return True
+            return self._by.make(self._side, call, real, *args, **named)
+
+        return made
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._real, name, value)
