@@ -157,6 +157,7 @@ class LoopThread:
                 ("who waits for it", self._shut), *[(type(source).__name__, source.close) for source in self.sources],
                 ("the control plane", lambda: self.control.close(0.1)),
             ])  # fmt: skip
+        self._owner = None  # so that whoever still polls is told that the endpoint is closed
         raise_exit(failed)
         if failed:
             raise EndpointError(f"it is closed, but not all went well: {failures(failed)}")
