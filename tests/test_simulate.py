@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kvproto.data.room_entry import RoomEntry
 from kvproto.verify.check.mutations import MUTANTS
 from kvproto.verify.cli.simulate_command import main
 from kvproto.verify.framework.table_patching import TablePatch
@@ -52,7 +53,8 @@ def test_a_fault_that_is_none_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("defect", "said"),
-    [("late-write-after-abort", "that is over|holds nothing|unknown room"), ("room-id-reuse", "holds nothing|healthy"),
+    [("late-write-after-abort", "that is over|holds nothing|unknown room"),
+     ("room-id-reuse", "holds nothing|healthy|was never granted"),
      ("scatter-after-release", "no room may write them|no scatter is under way"),
      ("request-during-teardown", "breaks the protocol")],
 )  # fmt: skip
@@ -65,3 +67,12 @@ def test_a_planted_row_ends_a_simulation(defect: str, said: str) -> None:
         if re.search(said, breaches[-1]):
             return
     pytest.fail(f"{defect} was not seen; the runs said {breaches}")
+
+
+def test_an_event_of_a_former_forward_ends_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep_for_all(entry: RoomEntry, _upto: int, layers: int) -> None:
+        entry.marks = [(entry.tokens, layers, entry.marks[-1][2])] if entry.marks else []
+
+    monkeypatch.setattr(RoomEntry, "forget_marks", keep_for_all)
+    breaches = [Simulation(seed, 60, ("withdraw",)).run().breach for seed in range(1, 4)]
+    assert any("wrong bytes" in breach for breach in breaches), breaches

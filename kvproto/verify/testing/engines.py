@@ -1,8 +1,9 @@
 """Engines on a stage: what real ones do, in the way that hides faults least.
 
-KV comes into the prefill pages when it is `produce`d and not before, every room has other bytes, and pages are used
-again as soon as every engine of the group has been told that they are released.  An outcome that comes twice, or a
-release that comes twice or before its outcome, is an AssertionError.
+KV comes into the prefill pages when the event that is given with `produced` is waited for and not before
+(`forwards`), every room has other bytes, and pages are used again as soon as every engine of the group has been told
+that they are released.  An outcome that comes twice, or a release that comes twice or before its outcome, is an
+AssertionError.
 """
 
 from __future__ import annotations
@@ -98,9 +99,9 @@ class Engines(Pair):
                 self._begin(room, index, max(done, upto), layers)
                 continue
             last = max(upto, task.begun.pop(index, (0, 0))[0])
-            if done < last:
-                task.write(endpoint.pool, self.plan.prefill, index, done, last)
-            endpoint.produced(room, last, pages=task.more_pages(self.plan.prefill, index, last))
+            more = task.more_pages(self.plan.prefill, index, last)
+            after = task.forward(endpoint.pool, self.plan.prefill, index, done, last) if done < last else None
+            endpoint.produced(room, last, after, pages=more)
             task.produced[index] = max(done, last)
             if aux is not None:
                 endpoint.aux(room, aux)
@@ -110,8 +111,9 @@ class Engines(Pair):
         task, endpoint = self.tasks[room], self.prefills[index]
         if (done := task.produced.get(index, 0)) < upto:
             upto, layers = task.begin(index, upto, layers)
-            task.write(endpoint.pool, self.plan.prefill, index, done, upto, layers)
-            endpoint.produced(room, upto, pages=task.more_pages(self.plan.prefill, index, upto), layers=layers)
+            more = task.more_pages(self.plan.prefill, index, upto)
+            after = task.forward(endpoint.pool, self.plan.prefill, index, done, upto, layers)
+            endpoint.produced(room, upto, after, pages=more, layers=layers)
 
     def abort(self, room: Room, side: Side, index: int) -> None:
         """The engine of this rank gives the room up."""

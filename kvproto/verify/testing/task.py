@@ -10,6 +10,7 @@ from kvproto.io.kernels.base import Pool
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.room import Room, Status
+from kvproto.verify.testing.forwards import Forward
 
 Side = Literal["P", "D"]
 #: groups of layers of a room, at most
@@ -62,6 +63,8 @@ class RoomTask:
         self.layer_groups = 1 + room.id % min(MOST_LAYER_GROUPS, plan.fewest_layers)
         #: by prefill rank: tokens of a forward that has begun, and how many layers of them are computed
         self.begun: dict[int, tuple[int, int]] = {}
+        #: by prefill rank: forwards that are queued and that nobody has waited for
+        self.forwards: dict[int, list[Forward]] = {}
         #: by prefill rank: pages that it has been given, if not `paged`; ranks whose last pages were taken back
         self.had: dict[int, int] = {}
         self.taken: set[int] = set()
@@ -106,6 +109,13 @@ class RoomTask:
             if layers is None or at % pool.layers < layers:
                 view[rows] = whole[first:last]
 
+    def forward(
+        self, pool: Pool, layout: Layout, index: int, first: int, last: int, layers: int | None = None
+    ) -> Forward:  # fmt: skip
+        """The forward is queued: its event.  The KV is there when somebody waits for it (`write`)."""
+        queue = self.forwards.setdefault(index, [])
+        return Forward(queue, first, last, lambda begin, end: self.write(pool, layout, index, begin, end, layers))
+
     def begin(self, index: int, upto: int, layers: int) -> tuple[int, int]:
         """A forward of so many tokens begins on this prefill rank, or goes on: its tokens, and the layers of them."""
         begun, deep = self.begun.get(index, (0, 0))
@@ -126,8 +136,10 @@ class RoomTask:
         self.begun.pop(index, None)
 
     def lose(self, pool: Pool, layout: Layout, index: int) -> None:
-        """What was taken back is somebody else's for a while: other bytes."""
-        first = self.had[index] * layout.page_size
+        """What was taken back is somebody else's for a while, and what is not computed has no KV: other bytes."""
+        first = self.produced[index]
+        for forward in self.forwards.get(index, ()):
+            forward.keep(first)
         if first < self.tokens:
             rows = rows_of(self.pages["P"], first, self.tokens, layout.page_size)
             for view in views(pool):

@@ -98,9 +98,9 @@ def room_id_reuse(b: TablePatch) -> None:
     """Messages name a room by its id alone; they are taken to mean its latest gen."""
     receive = Rank.receive
 
-    def by_id(rank: Any, link: int, epoch: int, room: int, body: Any, now: float, place: bytes) -> Any:
+    def by_id(rank: Any, link: int, epoch: int, room: int, body: Any, now: float, *about: Any) -> Any:
         same = [key for key in (*rank.rooms, *rank.tombs) if room and ev.room_of(key)[0] == ev.room_of(room)[0]]
-        return receive(rank, link, epoch, max(same, default=room), body, now, place)
+        return receive(rank, link, epoch, max(same, default=room), body, now, *about)
 
     b.patch(Rank, "receive", by_id)
 
