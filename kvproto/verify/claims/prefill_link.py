@@ -223,7 +223,8 @@ def refuses_the_second_life(step: Step) -> bool:
     before, after = step.before, step.after
     doubted = before.state is S.UP and before.doubted and step.event.asked
     told = [(each.place, each.session) for each in step.all_of(do.RefuseRival)]
-    return told == ([(before.rival_place, before.rival)] if doubted else []) and after.doubted is (before.doubted and not doubted)
+    stays = bool(before.doubted and not doubted)
+    return told == ([(before.rival_place, before.rival)] if doubted else []) and bool(after.doubted) == stays
 
 
 @promises("S9", on=(
