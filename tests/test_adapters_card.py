@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvproto import ArgumentError, KvprotoError, Layout
@@ -17,6 +17,7 @@ LAYOUT = Layout(layers=4, heads=4, k_dim=64, v_dim=64, itemsize=2, dtype="bfloat
 CARD = Card(7, 1, LAYOUT, 64, ("tcp://10.0.0.1:5000", "tcp://10.0.0.2:5000"))
 
 
+@example((1 << 64) - 1, (1 << 64) - 1, 1)
 @given(st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1), st.integers(1, 64))
 def test_there_and_back(group: int, incarnation: int, pages: int) -> None:
     card = Card(group, incarnation, LAYOUT, 16 * pages, CARD.addresses)
@@ -33,6 +34,9 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
     [
         ({"group": -1}, "group is -1"),
         ({"group": "seven"}, "group"),
+        ({"group": 1 << 64}, "group is 18446744073709551616"),
+        ({"incarnation": 1 << 64}, "incarnation is 18446744073709551616"),
+        ({"addresses": ["x" * 513, "x"]}, "1 to 512 printable characters"),
         ({"grid": 24}, "not whole pages of 16"),
         ({"addresses": ["tcp://10.0.0.1:5000"]}, "1 addresses for 2 ranks"),
         ({"addresses": ["", "x"]}, "address ''"),
@@ -65,6 +69,14 @@ def test_what_is_no_card_is_an_error_of_ours(text: str | bytes) -> None:
         Card.decode(text)
     assert isinstance(raised.value, KvprotoError)
     assert isinstance(raised.value, ValueError)
+
+
+def test_text_and_addresses_have_bounds_that_every_build_keeps() -> None:
+    long = msgspec.structs.replace(CARD, addresses=("a" * 512, "b" * 512))
+    text = long.encode()
+    assert Card.decode(text.ljust(1 << 18)) == long
+    with pytest.raises(CardError, match="262145 characters, more than 262144"):
+        Card.decode(text.ljust((1 << 18) + 1))
 
 
 def test_a_card_that_contradicts_itself_is_not_made() -> None:

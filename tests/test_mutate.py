@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import linecache
 import os
 import re
 import runpy
@@ -11,15 +13,18 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.night import NIGHT, by_night
 
 from kvproto.errors import ArgumentError
+from kvproto.io.kernels import count
 from kvproto.verify.mutate import trial_log
 from kvproto.verify.mutate.changes import CHANGES
 from kvproto.verify.mutate.gate import run, survivors, table
-from kvproto.verify.mutate.operators import mutants_of, mutated
+from kvproto.verify.mutate.nursery import plant
+from kvproto.verify.mutate.operators import CodeMutant, mutants_of, mutated
 from kvproto.verify.mutate.reach import Choice, Follower, Reached
 from kvproto.verify.mutate.targets import Targets, every, load, sample
 from kvproto.verify.mutate.trial import Trial
@@ -57,15 +62,58 @@ QUICK = ["kvproto/fsm/timer_wheel.py", "kvproto/io/control/outbox.py"]
 def test_every_operator_changes_one_place_of_a_function_and_nothing_for_people() -> None:
     found = mutants_of("counter.py", TEXT)
     told = [(each.operator, each.line) for each in found]
-    assert told == [("compare", 8), ("compare", 8), ("constant", 8), ("join", 8), ("negate", 8), ("operand", 8),
-                    ("operand", 8), ("drop", 9), ("assign", 10), ("swap", 10), ("constant", 11), ("sign", 11),
-                    ("call", 13), ("truth", 14), ("arithmetic", 17), ("assign", 17), ("constant", 17), ("entry", 17),
-                    ("entry", 17), ("extreme", 17), ("filter", 17), ("drop", 18), ("return", 19)]  # fmt: skip
+    assert told == [("scale", 2), ("scale", 2), ("compare", 8), ("compare", 8), ("constant", 8), ("join", 8),
+                    ("negate", 8), ("operand", 8), ("operand", 8), ("drop", 9), ("assign", 10), ("swap", 10),
+                    ("constant", 11), ("sign", 11), ("call", 13), ("truth", 14), ("arithmetic", 17), ("assign", 17),
+                    ("constant", 17), ("entry", 17), ("entry", 17), ("extreme", 17), ("filter", 17), ("drop", 18),
+                    ("return", 19)]  # fmt: skip
     assert {each.operator for each in found} == set(CHANGES)
     whole = ast.unparse(ast.parse(TEXT)).splitlines()
     for each in found:
         changed = ast.unparse(mutated(each, TEXT)).splitlines()
         assert sum(a != b for a, b in zip(whole, changed, strict=True)) == 1, each.name
+
+
+NUMBERS = """
+FEW, MANY = 30, 1 << 10
+PAUSE_S: float = 0.5
+KIND = 1
+names = 7
+
+def add(values: "tl.tensor"):
+    return values + MANY
+
+def read():
+    return FEW
+"""
+
+
+def test_numbers_that_a_module_names_are_scaled_and_their_readers_asked() -> None:
+    def made(each: CodeMutant) -> tuple[int, int, float]:
+        space: dict[str, Any] = {}
+        exec(compile(mutated(each, NUMBERS), "numbers", "exec"), space)  # noqa: S102
+        return space["FEW"], space["MANY"], space["PAUSE_S"]
+
+    scaled = [each for each in mutants_of("numbers.py", NUMBERS) if each.operator == "scale"]
+    assert [each.where for each in scaled] == ["FEW", "FEW", "MANY", "MANY", "PAUSE_S", "PAUSE_S"]
+    assert {made(each) for each in scaled} == {
+        (600, 1024, 0.5), (30, 20480, 0.5), (1, 1024, 0.5), (30, 51, 0.5), (30, 1024, 10.0), (30, 1024, 0.025),
+    }  # fmt: skip
+    reached = [Reached("reads", 0.1, (11,)), Reached("adds", 0.2, (8,)), Reached("looks at values", 0.3, ())]
+    choice = Choice(NUMBERS, reached, 9.0)
+    asked = {each.where: [test.test for test in choice.tests(each)] for each in scaled}
+    assert asked["FEW"] == ["reads", "looks at values"] and asked["MANY"] == ["adds", "looks at values"]
+    assert len(asked["PAUSE_S"]) == 3, "nobody reads it here"
+
+
+def test_the_changed_text_of_a_kernel_is_found_where_its_function_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linecache, "cache", linecache.cache.copy())
+    file = "kvproto/io/kernels/count.py"
+    (first, *_) = [each for each in mutants_of(file, (ROOT / file).read_text()) if each.where == "_mixed"]
+    before, later = (inspect.getsource(each) for each in (count._mixed, count._weighed))
+    assert plant(ROOT / file, [], first) == {("_mixed", count._mixed.__code__.co_firstlineno)}
+    assert ast.dump(ast.parse(inspect.getsource(count._mixed))) != ast.dump(ast.parse(before))
+    assert inspect.getsource(count._weighed) == later
 
 
 def test_the_projects_own_targets_and_reasons_fit_its_files() -> None:

@@ -22,12 +22,15 @@ FOLDERS = (
     "adapters", "data", "endpoint", "fsm", "io", "layout", "loop", "metrics", "observe", "protocol", "rank",
 )  # fmt: skip
 #: names of times that do not end in _S
-OTHERS = {"FAST", "SLOW", "PERIOD", "LONGEST_WAIT", "GLANCE"}
+OTHERS = {"FAST", "SLOW", "PERIOD", "LONGEST_WAIT", "GLANCE", "QUANTUM", "ANSWER", "AGAIN"}
 #: by module and name: the least and the most, in seconds, and why
 BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.prefill_worker.WITHDRAW_S": (2.0, 30.0, "longer than a write that is in flight; an engine's step stands"),
     "adapters.prefill_worker.PAUSE_S": (1e-5, 2e-4, "an engine's step waits: a fraction of a step, and no busy loop"),
     "adapters.sglang.manager.GLANCE": (0.005, 0.05, "an HTTP answer on a LAN; the scheduler stands meanwhile"),
+    "adapters.sglang.bootstrap.ANSWER": (1.0, 15.0, "an HTTP answer of a busy process; less than a card"),
+    "adapters.sglang.bootstrap.AGAIN": (0.2, 5.0, "an instance that starts is found soon, and asked no hundred times"),
+    "fsm.timer_wheel.QUANTUM": (0.004, 0.05, "timers end so much late, and as many slots a second are in the heap"),
     "loop.connector.WARM_S": (0.5, 10.0, "a wire-up of UCX; less than the wire's own timer"),
     "endpoint.decode_endpoint.STALL_S": (0.5, 3.0, "no pass takes so long: the process stood"),
     "loop.event_loop.FAST": (1e-5, 1e-4, "several looks within one write of some hundred us"),

@@ -16,6 +16,7 @@
     sign        `+=` is `-=`, and the other way round
     extreme     `min` is `max`, `any` is `all`, and the other way round
     swap        two arguments that stand next to each other are exchanged (but for the least or greatest of them)
+    scale       a number that a module names is twenty times as large, or a twentieth
 
 A change is made in the node itself, or is another node in its place.
 """
@@ -37,6 +38,8 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.Pow: ast.Mult,
 }  # fmt: skip
 EXTREMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+#: the operator of numbers that a module names, in two ways, and how much they are scaled
+SCALED, TIMES = (("scale", 2),), 20
 #: of a node, the variant that is asked for; the node in its place, or None if it was changed itself
 Change = Callable[[ast.AST, int], ast.AST | None]
 
@@ -45,6 +48,14 @@ def sites(node: ast.AST) -> Iterator[tuple[str, int]]:
     """The operators that fit this node, and how many ways each has."""
     for operator, ways in FITS.get(type(node), ()):
         yield operator, int(ways(node))
+
+
+def is_number(node: ast.expr) -> bool:
+    """A number of more than one, or a sum or product with one: others tell things apart, and measure nothing."""
+    if isinstance(node, ast.BinOp):
+        return type(node.op) in ARITHMETIC and (is_number(node.left) or is_number(node.right))
+    number = node.value if isinstance(node, ast.Constant) else None
+    return (type(number) is int and number > 1) or isinstance(number, float)
 
 
 def _once(_: Any) -> int:
@@ -188,8 +199,20 @@ def _swap(node: ast.AST, variant: int) -> None:
     node.args = args
 
 
+def _scale(node: ast.AST, variant: int) -> ast.AST:
+    """A whole number stays one, and is at least one."""
+    assert isinstance(node, ast.expr)
+    whole = not any(isinstance(each, ast.Constant) and isinstance(each.value, float) for each in ast.walk(node))
+    operator: ast.operator = ast.Mult() if not variant else ast.FloorDiv() if whole else ast.Div()
+    scaled: ast.expr = ast.BinOp(copy.deepcopy(node), operator, ast.Constant(TIMES))
+    if whole and variant:
+        scaled = ast.BoolOp(ast.Or(), [scaled, ast.Constant(1)])
+    return ast.copy_location(scaled, node)
+
+
 CHANGES: dict[str, Change] = {
     "compare": _compare, "negate": _negate, "filter": _filter, "operand": _operand, "join": _join, "call": _left_out,
     "assign": _assign, "drop": _left_out, "entry": _entry, "return": _return, "truth": _truth, "constant": _constant,
     "arithmetic": _arithmetic, "sign": _sign, "extreme": _extremes, "swap": _swap,
+    "scale": _scale,
 }  # fmt: skip

@@ -5,14 +5,19 @@ mutant's code in the place of the function's own, in whatever object has it (`pl
 changed, and what tests make of them they make anew.  The first fork changes nothing and follows the lines that each
 test comes by (`reach`); of a mutant those are asked that reach it.
 
-Two kinds of mutants cannot be planted so, and are told as such (`ELSEWHERE`): those of functions that ran already while
-tests were collected, and may have left anything behind, and those that take a function its last look at a variable of
-the function around it.  They are tried in a process that imports the changed text (`trial`).
+Of a kernel Triton's interpreter reads the text when it first runs: the changed text is put where Python looks for it.
+
+Three kinds of mutants cannot be planted so, and are told as such (`ELSEWHERE`): those of functions that ran already
+while tests were collected, and may have left anything behind, those that take a function its last look at a variable of
+the function around it, and numbers at the top of a module, which are copied from there.  They are tried in a process
+that imports the changed text (`trial`).
 """
 
 from __future__ import annotations
 
+import ast
 import gc
+import linecache
 import os
 import resource
 import signal
@@ -27,7 +32,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvproto.verify.mutate.operators import CodeMutant, mutated
+from kvproto.verify.mutate.operators import CodeMutant, kernel_of, mutated
 from kvproto.verify.mutate.reach import Choice, Follower, Reached
 from kvproto.verify.mutate.trial import ENDLESS, FirstFailure, calm, end, forget_kvproto, forked, quiet, stop
 
@@ -162,7 +167,10 @@ def functions_of(file: Path) -> Iterator[FunctionType]:
 
 def plant(file: Path, known: Sequence[FunctionType], mutant: CodeMutant) -> set[Place]:
     """Give the functions among the known ones the mutant's code; which are others now (none: it cannot be done)."""
-    code = compile(mutated(mutant, file.read_text()), os.fspath(file), "exec", dont_inherit=True)
+    tree = mutated(mutant, file.read_text())
+    if (kernel := kernel_of(tree, mutant)) is not None:
+        return _plant_kernel(file, kernel)
+    code = compile(tree, os.fspath(file), "exec", dont_inherit=True)
     made = {_place(each): each for each in _codes(code)}
     changed = [each for each in known if made.get(_place(each.__code__), each.__code__) != each.__code__]
     try:
@@ -171,6 +179,16 @@ def plant(file: Path, known: Sequence[FunctionType], mutant: CodeMutant) -> set[
     except ValueError:  # other free variables
         return set()
     return {_place(each.__code__) for each in changed}
+
+
+def _plant_kernel(file: Path, kernel: ast.FunctionDef) -> set[Place]:
+    """No function of the file begins at another line than before: there Python looks for its text."""
+    lines = file.read_text().splitlines(keepends=True)
+    long = slice(kernel.lineno - 1, kernel.end_lineno)
+    changed = [f"{line}\n" for line in ast.unparse(kernel).splitlines()]
+    lines[long] = changed + ["\n"] * (len(lines[long]) - len(changed))
+    linecache.cache[os.fspath(file)] = len("".join(lines)), None, lines, os.fspath(file)
+    return {(kernel.name, kernel.lineno)}
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

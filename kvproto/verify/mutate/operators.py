@@ -1,9 +1,9 @@
 """What a mutant is: one small change of one function, by an operator (`changes` has them, and what each does).
 
 A site is found by its place in the tree (`ast.walk` of the same text is the same order), so a mutant is three numbers
-and a name, and can be made anywhere from the file alone.  Only bodies of functions are changed: what stands at the top
-of a module is data, and has tests of its own.  Text for people is left alone (messages of exceptions, f-strings, calls
-of a log), and so are types and kernels (what takes arguments of `tl` types): Triton reads them from their file.
+and a name, and can be made anywhere from the file alone.  Bodies of functions are changed, kernels among them, and of
+what stands at the top of a module the numbers with a name in upper case (`scale`).  Text for people is left alone
+(messages of exceptions, f-strings, calls of a log), and so are types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kvproto.verify.mutate.changes import CHANGES, sites
+from kvproto.verify.mutate.changes import CHANGES, SCALED, is_number, sites
 
 #: calls for people: nothing depends on them
 TALK = frozenset(("debug", "info", "warning", "frame", "part", "logs", "note"))
@@ -27,7 +27,7 @@ class CodeMutant(msgspec.Struct, frozen=True, order=True):
     operator: str
     node: int
     variant: int
-    #: the function, and the text of the line as it is
+    #: the function (of a number at the top of a module its name), and the text of the line as it is
     where: str
     text: str
 
@@ -42,14 +42,16 @@ def mutants_of(file: str, text: str) -> list[CodeMutant]:
     """Every mutant of this text, in the order of its lines."""
     tree, lines = ast.parse(text), text.splitlines()
     owners, silent = _owners(tree), _silent(tree)
+    numbers: dict[ast.AST, str] = dict(_numbers(tree))
     found = []
     for number, node in enumerate(ast.walk(tree)):
-        if node not in owners or node in silent:
+        where = owners.get(node) or numbers.get(node)
+        if where is None or node in silent:
             continue
         line = _line(node)
         found += [
-            CodeMutant(file, line, operator, number, variant, owners[node], lines[line - 1].strip())
-            for operator, variants in sites(node)
+            CodeMutant(file, line, operator, number, variant, where, lines[line - 1].strip())
+            for operator, variants in (sites(node) if node in owners else SCALED)
             for variant in range(variants)
         ]
     return sorted(found)
@@ -70,12 +72,21 @@ def change(tree: ast.AST, node: ast.AST, mutant: CodeMutant) -> None:
         _put(tree, node, instead)
 
 
+def kernel_of(tree: ast.Module, mutant: CodeMutant) -> ast.FunctionDef | None:
+    """The kernel (which takes arguments of `tl` types) that the mutant changes, if it changes one."""
+    functions = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == mutant.where)
+    return next((each for each in functions if _is_kernel(each)), None)
+
+
 def _put(tree: ast.AST, node: ast.AST, instead: ast.AST) -> None:
-    """A statement in the place of another one."""
+    """A statement in the place of another one, or an expression."""
     for parent in ast.walk(tree):
-        for _, body in ast.iter_fields(parent):
-            if isinstance(body, list) and node in body:
-                body[body.index(node)] = instead
+        for name, field in ast.iter_fields(parent):
+            if field is node:
+                setattr(parent, name, instead)
+                return
+            if isinstance(field, list) and node in field:
+                field[field.index(node)] = instead
                 return
 
 
@@ -94,8 +105,6 @@ def _owners(tree: ast.AST) -> dict[ast.AST, str]:
             if isinstance(child, ast.ClassDef):
                 enter(child, f"{name}{child.name}.", inside=False)
             elif isinstance(child, ast.FunctionDef):
-                if _is_kernel(child):
-                    continue
                 for each in child.body:
                     owners[each] = f"{name}{child.name}"
                     enter(each, f"{name}{child.name}.", inside=True)
@@ -105,6 +114,21 @@ def _owners(tree: ast.AST) -> dict[ast.AST, str]:
 
     enter(tree, "", inside=False)
     return owners
+
+
+def _numbers(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
+    """By number that a module names in upper case: the name."""
+    for each in tree.body:
+        if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None:
+            target = each.targets[0] if isinstance(each, ast.Assign) else each.target
+            pairs = [(target, each.value)]
+            if isinstance(target, ast.Tuple) and isinstance(each.value, ast.Tuple):
+                pairs = list(zip(target.elts, each.value.elts, strict=True))
+            yield from (
+                (value, name.id)
+                for name, value in pairs
+                if isinstance(name, ast.Name) and name.id.isupper() and is_number(value)
+            )
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:

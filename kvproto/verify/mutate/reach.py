@@ -6,7 +6,8 @@ before, then the quickest.  One that no test reaches survives without a trial, a
 is worth is asked of as many as fit.
 
 A statement is reached when any of its lines is: Python tells of an expression over several lines by the line of each
-part.
+part.  A number at the top of a module is read where a function names it; those tests are asked about it, too, that come
+by no line of the file, since they look at its values.
 """
 
 from __future__ import annotations
@@ -70,14 +71,18 @@ class Choice:
 
     def __init__(self, text: str, reached: Sequence[Reached], effort_s: float) -> None:
         self._reached, self._effort_s = sorted(reached, key=lambda each: each.seconds), effort_s
-        self._statements = sorted(_statements(ast.parse(text)))
+        tree = ast.parse(text)
+        self._statements = sorted(_statements(tree))
+        #: by name in upper case: the statements of functions that read it
+        self._readers: dict[str, set[tuple[int, int]]] = {}
+        for name, line in _read(tree):
+            self._readers.setdefault(name, set()).add(self.statement(line))
         #: by function: who noticed, how often
         self._noticed: dict[str, Counter[str]] = {}
 
     def tests(self, mutant: CodeMutant) -> list[Reached]:
         """Those that reach it, the likeliest and quickest first, as many as fit."""
-        first, last = self.statement(mutant.line)
-        able = [each for each in self._reached if any(first <= line <= last for line in each.lines)]
+        able = [each for each in self._reached if self._reaches(each, mutant)]
         noticed = self._noticed.get(mutant.where, Counter())
         able.sort(key=lambda each: -noticed[each.test])  # a stable order: among equals, the quickest
         spent, chosen = 0.0, list[Reached]()
@@ -87,6 +92,14 @@ class Choice:
                 spent += each.seconds
         return chosen
 
+    def _reaches(self, test: Reached, mutant: CodeMutant) -> bool:
+        statements = {self.statement(mutant.line)}
+        if mutant.operator == "scale":
+            statements = self._readers.get(mutant.where, set())
+            if not statements or not test.lines:
+                return True
+        return any(first <= line <= last for first, last in statements for line in test.lines)
+
     def noticed(self, mutant: CodeMutant, test: str) -> None:
         """This one has killed it."""
         self._noticed.setdefault(mutant.where, Counter())[test] += 1
@@ -95,6 +108,14 @@ class Choice:
         """The first and last line of the smallest statement (or head of one) that this line is of."""
         within = [lines for lines in self._statements if lines[0] <= line <= lines[1]]
         return min(within, key=lambda lines: lines[1] - lines[0], default=(line, line))
+
+
+def _read(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Names in upper case that functions read, each with its line."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        for each in (node for part in function.body for node in ast.walk(part)):
+            if isinstance(each, ast.Name) and each.id.isupper():
+                yield each.id, each.lineno
 
 
 def _statements(tree: ast.AST) -> Iterator[tuple[int, int]]:
