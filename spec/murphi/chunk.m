@@ -1,11 +1,15 @@
 -- One chunk of one room, from two prefill ranks (writers) to one decode rank (reader), by hand from its prose.
 --
--- The reader gives the chunk one region with a part for each writer; the fan-in is a set.  A writer waits for its own
--- grant, its own watermark, its own KV; then it gathers, writes once, and tells.  Who asks while the ring is full is told
--- that it is in the queue, and asks once more if its turn comes when much of the lease is over.  A writer that has lost patience, or
--- whose lease is over, or that is refused, gives the region up for good and asks for the pages; what it writes there
--- counts like a staged part.  When every part is in place, the staged ones are scattered.  When every writer has given
--- the region up, it is free at once.
+-- The reader gives the chunk one region with a part for each writer; the fan-in is a set.  A writer asks for the region
+-- when its KV is computed, and not before.  The reader reserves the region when every writer has asked for it, or for the
+-- pages.  A writer that asks earlier is told so; a writer that asks while the ring is full is told that it is in the
+-- queue.  Either asks once more if the region comes when much of the lease is over.  A writer with a region and its
+-- watermark gathers, writes once, and notifies.  If its lease ends before the write begins, it asks for the region again.
+--
+-- A writer that has lost patience, that is refused, or whose staged write has failed for certain, gives the region up for
+-- good and asks for the pages; the part that it writes there counts like a staged one.  A staged write that carries its
+-- own notification is not retried.  When every staged part is in place, they are scattered, and the region is free; parts
+-- that go over pages may come later.  When every writer has given the region up, it is free at once.
 --
 -- A room that fails on one side is told to the other, ends there too, and is given back only when it has drained:
 -- no gather and no write in flight, and the other side says so (DRAINED, confirmed by NOTED).  Until then a region
@@ -33,14 +37,14 @@ type
   Writer: 0..1;
   WRoom: enum { W_OPEN, W_DRAINING, W_UNNOTED, W_DONE, W_FAILED };
   Send: enum {
-    NO_SEND, ASKING, TURN, WAITING, NO_KV, GATHERING, WRITING, ASKING_PAGES, NO_KV_FOR_PAGES, SLICING, TELLING, STOPPING
+    NO_SEND, NO_KV, ASKING, OTHERS, TURN, WAITING, GATHERING, WRITING, ASKING_PAGES, SLICING, TELLING, STOPPING
   };
   RRoom: enum { R_OPEN, R_DRAINING, R_SETTLING, R_DONE, R_FAILED };
-  Grant: enum { NO_GRANT, QUEUED, FILLING, FILLING_PAGES, SCATTERING, QUARANTINED };
+  Grant: enum { NO_GRANT, R_OTHERS, QUEUED, FILLING, FILLING_PAGES, SCATTERING, QUARANTINED };
   Write: enum { STILL, STAGED, PAGED, STAGED_DOUBT, PAGED_DOUBT, LANDED };
   Word: enum {
     REQ, PAGES_REQ, MARK_REQ, NOTE_STAGED, NOTE_PAGES, DRAINED,
-    RSP_WAIT, RSP_OPEN, IN_QUEUE, DENIED, PAGES, MARK, ACK, ABORT, NOTED
+    RSP_WAIT, RSP_OPEN, EARLY, EARLY_MARK, IN_QUEUE, DENIED, PAGES, MARK, ACK, ABORT, NOTED
   };
 
 var
@@ -50,7 +54,6 @@ var
   -- writers
   wroom: array [Writer] of WRoom;
   send: array [Writer] of Send;
-  kv: array [Writer] of boolean;
   gather: array [Writer] of boolean;       -- a gather is under way
   seen: array [Writer] of boolean;         -- knows that nothing else is in the region
   acked: array [Writer] of boolean;        -- confirmed before its write is known to be over
@@ -110,7 +113,6 @@ procedure w_fail(w: Writer);
 begin
   if wroom[w] = W_OPEN then
     wroom[w] := W_DRAINING;
-    kv[w] := false;
     acked[w] := false;
     if send[w] = GATHERING | send[w] = WRITING | send[w] = SLICING then
       send[w] := STOPPING;
@@ -126,9 +128,14 @@ begin
   assert write[w] = STILL & (staged[w] | paged[w] | failed()) "S6: success before the bytes are there";
   send[w] := NO_SEND;
   wroom[w] := W_DONE;
-  kv[w] := false;
   acked[w] := false;
   w_released(w);
+end;
+
+procedure ask_region(w: Writer);
+begin
+  send[w] := ASKING;
+  say(w, REQ);
 end;
 
 procedure ask_pages(w: Writer);
@@ -137,22 +144,13 @@ begin
   say(w, PAGES_REQ);
 end;
 
-procedure gather_now(w: Writer; late: boolean);
+procedure region_usable(w: Writer; late: boolean);
 begin
   if late then
-    ask_pages(w);
+    ask_region(w);
   else
     send[w] := GATHERING;
     gather[w] := true;
-  end;
-end;
-
-procedure region_usable(w: Writer; late: boolean);
-begin
-  if kv[w] then
-    gather_now(w, late);
-  else
-    send[w] := NO_KV;
   end;
 end;
 
@@ -165,9 +163,9 @@ end;
 -- what was asked for, or waited for in turn, is there
 procedure granted(w: Writer; open: boolean; late: boolean);
 begin
-  if send[w] = TURN & late then
+  if (send[w] = OTHERS | send[w] = TURN) & late then
     say(w, REQ);
-  elsif send[w] = ASKING | send[w] = TURN then
+  elsif send[w] = ASKING | send[w] = OTHERS | send[w] = TURN then
     if open then region_usable(w, late); else send[w] := WAITING; end;
   end;
 end;
@@ -221,7 +219,7 @@ begin
     if grant = FILLING then
       no_grant();
       grant := QUARANTINED;
-    elsif grant = QUEUED | grant = FILLING_PAGES then
+    elsif grant != SCATTERING then
       no_grant();
     end;
   end;
@@ -279,43 +277,76 @@ begin
   end;
 end;
 
+-- every writer has asked: those that have not given the region up hope for it
+procedure reserve();
+begin
+  if ring = SMALL then
+    all_by_pages();
+    for w: Writer do say(w, DENIED); end;
+  elsif ring = FULL & other then
+    grant := QUEUED;
+    for w: Writer do say(w, IN_QUEUE); end;
+  else
+    grant := FILLING;
+    for w: Writer do if hopes[w] then tell_region(w); end; end;
+  end;
+end;
+
+procedure reserve_if_all_asked();
+begin
+  if forall w: Writer do hopes[w] | by_pages[w] end then reserve(); end;
+end;
+
+procedure tell_early(w: Writer);
+begin
+  if ring = EMPTY | ring = SMALL | other then say(w, EARLY); else say(w, EARLY_MARK); end;
+end;
+
 procedure asked_region(w: Writer);
 begin
   switch grant
     case NO_GRANT:
       if rroom = R_OPEN then
-        if ring = SMALL then
-          all_by_pages();
-          say(w, DENIED);
-        elsif ring = FULL & other then
-          grant := QUEUED;
-          hopes[w] := true;
-          say(w, IN_QUEUE);
-        else
-          grant := FILLING;
-          hopes[w] := true;
-          tell_region(w);
-        end;
+        grant := R_OTHERS;
+        hopes[w] := true;
+        tell_early(w);
       elsif failed() then
         say(w, ABORT);
       end;
-    case QUEUED:
+    case R_OTHERS:
       if by_pages[w] then
         say(w, DENIED);
       else
         hopes[w] := true;
-        say(w, IN_QUEUE);
+        reserve_if_all_asked();
+        if grant = R_OTHERS then tell_early(w); end;
       end;
+    case QUEUED:
+      if by_pages[w] then say(w, DENIED); else say(w, IN_QUEUE); end;
     case FILLING:
-      if by_pages[w] then
-        say(w, DENIED);
-      else
-        if !arrived[w] then hopes[w] := true; end;
-        tell_region(w);
-      end;
+      if by_pages[w] then say(w, DENIED); else tell_region(w); end;
     case FILLING_PAGES:
-      say(w, DENIED);
+      if !arrived[w] then say(w, DENIED); end;
   end;
+end;
+
+-- the parts in the region are whole; those that go over pages may come later
+procedure scatter();
+begin
+  for w: Writer do
+    if by_pages[w] then
+      assert !staged[w] "S3: a part is staged that is not scattered";
+    else
+      assert staged[w] "S3: a scatter reads what is not there";
+    end;
+  end;
+  grant := SCATTERING;
+  for w: Writer do hopes[w] := false; end;
+end;
+
+procedure scatter_if_staged();
+begin
+  if forall w: Writer do by_pages[w] | arrived[w] end then scatter(); end;
 end;
 
 procedure asked_pages(w: Writer);
@@ -328,7 +359,7 @@ begin
       elsif failed() then
         say(w, ABORT);
       end;
-    case QUEUED, FILLING:
+    case R_OTHERS, QUEUED, FILLING:
       if !arrived[w] then
         by_pages[w] := true;
         hopes[w] := false;
@@ -336,24 +367,15 @@ begin
         if forall v: Writer do by_pages[v] end then
           if grant = FILLING then free_region(); end;
           grant := FILLING_PAGES;
+        elsif grant = R_OTHERS then
+          reserve_if_all_asked();
+        elsif grant = FILLING then
+          scatter_if_staged();
         end;
       end;
-    case FILLING_PAGES:
+    case FILLING_PAGES, SCATTERING:
       if !arrived[w] then say(w, PAGES); end;
   end;
-end;
-
-procedure scatter();
-begin
-  for w: Writer do
-    if by_pages[w] then
-      assert paged[w] "S3: a scatter is begun before a part is in the pages";
-    else
-      assert staged[w] "S3: a scatter reads what is not there";
-    end;
-  end;
-  no_grant();
-  grant := SCATTERING;
 end;
 
 procedure notified(w: Writer; through_pages: boolean);
@@ -361,33 +383,32 @@ begin
   switch grant
     case NO_GRANT:
       if rroom = R_DONE then say(w, ACK); elsif failed() then say(w, ABORT); end;
-    case QUEUED, FILLING, FILLING_PAGES:
+    case R_OTHERS, QUEUED, FILLING, FILLING_PAGES, SCATTERING:
       if arrived[w] then
         say(w, ACK);
       elsif by_pages[w] = through_pages then
         say(w, ACK);
         arrived[w] := true;
         hopes[w] := false;
-        if forall v: Writer do arrived[v] end then
-          if grant = FILLING then scatter(); elsif grant = FILLING_PAGES then complete(); end;
+        if grant = FILLING then
+          scatter_if_staged();
+        elsif grant = FILLING_PAGES & forall v: Writer do arrived[v] end then
+          complete();
         end;
       end;
-    case SCATTERING:
-      say(w, ACK);
   end;
 end;
 
 -- --------------------------------------------------------------------------------------------------------- the start
 ruleset r: Ring do
-  startstate "both writers have asked"
+  startstate "both forwards are scheduled"
   begin
     ring := r;
     other := r = FULL | r = AHEAD;
     for w: Writer do
-      for word: Word do sent[w][word] := word = REQ; end;
+      for word: Word do sent[w][word] := false; end;
       wroom[w] := W_OPEN;
-      send[w] := ASKING;
-      kv[w] := false;
+      send[w] := NO_KV;
       gather[w] := false;
       seen[w] := !other;
       acked[w] := false;
@@ -406,17 +427,9 @@ ruleset w: Writer do
 
   rule "the writer's engine gives up" TROUBLE = 1 & wroom[w] = W_OPEN ==> begin w_fail(w); end;
 
-  ruleset late: boolean do
-    rule "KV is produced" wroom[w] = W_OPEN & !kv[w] ==>
-    begin
-      kv[w] := true;
-      if send[w] = NO_KV then
-        gather_now(w, late);
-      elsif send[w] = NO_KV_FOR_PAGES then
-        if late then ask_pages(w); else slice(w); end;
-      end;
-    end;
+  rule "KV is produced" send[w] = NO_KV ==> begin ask_region(w); end;
 
+  ruleset late: boolean do
     rule "RSP: wait for the watermark" sent[w][RSP_WAIT] ==>
     begin
       granted(w, seen[w], late);
@@ -430,9 +443,7 @@ ruleset w: Writer do
 
     rule "PAGES" sent[w][PAGES] & send[w] = ASKING_PAGES ==>
     begin
-      if !kv[w] then
-        send[w] := NO_KV_FOR_PAGES;
-      elsif late then
+      if late then
         ask_pages(w);
       else
         slice(w);
@@ -448,7 +459,7 @@ ruleset w: Writer do
         send[w] := NO_SEND;
         drained_if_ended(w);
       elsif late then
-        ask_pages(w);
+        ask_region(w);
       else
         send[w] := WRITING;
         post(w, STAGED);
@@ -463,13 +474,24 @@ ruleset w: Writer do
     w_fail(w);
   end;
 
-  rule "QUEUED" sent[w][IN_QUEUE] & send[w] = ASKING ==> begin send[w] := TURN; end;
+  rule "QUEUED, other writers have not asked" sent[w][EARLY] & send[w] = ASKING ==> begin send[w] := OTHERS; end;
 
-  rule "DENIED" sent[w][DENIED] & (send[w] = ASKING | send[w] = TURN) ==> begin ask_pages(w); end;
+  rule "the same, with the watermark" sent[w][EARLY_MARK] ==>
+  begin
+    if send[w] = ASKING then send[w] := OTHERS; end;
+    mark_seen(w, false);
+  end;
 
-  rule "patience with the ring ends" (send[w] = ASKING | send[w] = TURN | send[w] = WAITING) & kv[w] ==> begin ask_pages(w); end;
+  rule "QUEUED" sent[w][IN_QUEUE] & (send[w] = ASKING | send[w] = OTHERS) ==> begin send[w] := TURN; end;
 
-  rule "the lease ends before the KV is there" send[w] = NO_KV ==> begin ask_pages(w); end;
+  rule "DENIED" sent[w][DENIED] & (send[w] = ASKING | send[w] = OTHERS | send[w] = TURN) ==> begin ask_pages(w); end;
+
+  rule "patience with the ring ends"
+    send[w] = ASKING | send[w] = OTHERS | send[w] = TURN | send[w] = WAITING
+  ==>
+  begin
+    ask_pages(w);
+  end;
 
   rule "the watermark is asked for" send[w] = WAITING ==> begin say(w, MARK_REQ); end;
 
@@ -536,8 +558,12 @@ ruleset w: Writer do
   rule "the write fails" TROUBLE = 1 & flying(w) ==>
   begin
     write[w] := STILL;
-    send[w] := NO_SEND;
-    w_fail(w);
+    if send[w] = WRITING & TELLS = 0 then
+      ask_pages(w);
+    else
+      send[w] := NO_SEND;
+      w_fail(w);
+    end;
   end;
 
   rule "the write is in doubt" TROUBLE = 1 & (write[w] = STAGED | write[w] = PAGED) ==>
@@ -578,7 +604,7 @@ rule "scattered" grant = SCATTERING ==>
 begin
   for w: Writer do if staged[w] then paged[w] := true; end; end;
   free_region();
-  complete();
+  if failed() | forall w: Writer do arrived[w] end then complete(); else grant := FILLING_PAGES; end;
 end;
 
 rule "scatter failed" TROUBLE = 1 & grant = SCATTERING ==>
@@ -609,6 +635,7 @@ cover "reader DRAINING" rroom = R_DRAINING;
 cover "reader SETTLING" rroom = R_SETTLING;
 cover "reader DONE" rroom = R_DONE;
 cover "reader FAILED" rroom = R_FAILED;
+cover "grant OTHERS" grant = R_OTHERS;
 cover "grant QUEUED" grant = QUEUED;
 cover "grant FILLING" grant = FILLING;
 cover "grant FILLING_PAGES" grant = FILLING_PAGES;
@@ -620,13 +647,13 @@ cover "writer UNNOTED" wroom[0] = W_UNNOTED;
 cover "writer DONE" wroom[0] = W_DONE;
 cover "writer FAILED" wroom[0] = W_FAILED;
 cover "send ASKING" send[0] = ASKING;
+cover "send OTHERS" send[0] = OTHERS;
 cover "send TURN" send[0] = TURN;
 cover "send WAITING" send[0] = WAITING;
 cover "send NO_KV" send[0] = NO_KV;
 cover "send GATHERING" send[0] = GATHERING;
 cover "send WRITING" send[0] = WRITING;
 cover "send ASKING_PAGES" send[0] = ASKING_PAGES;
-cover "send NO_KV_FOR_PAGES" send[0] = NO_KV_FOR_PAGES;
 cover "send SLICING" send[0] = SLICING;
 cover "send TELLING" send[0] = TELLING;
 cover "send STOPPING" send[0] = STOPPING;

@@ -42,9 +42,11 @@ GRANT = PLAN.grant_bytes(0, GRID)
 #: another chunk's, and it promises one round ahead
 RINGS = ("empty", "full", "small", "ahead")
 TO_READER = ("REQ", "PAGES_REQ", "MARK_REQ", "NOTE_STAGED", "NOTE_PAGES", "DRAINED")
-TO_WRITER = ("RSP_WAIT", "RSP_OPEN", "IN_QUEUE", "DENIED", "PAGES", "MARK", "ACK", "ABORT", "NOTED")
+TO_WRITER = (
+    "RSP_WAIT", "RSP_OPEN", "EARLY", "EARLY_MARK", "IN_QUEUE", "DENIED", "PAGES", "MARK", "ACK", "ABORT", "NOTED",
+)  # fmt: skip
 #: inputs of a writer that find the lease holding, or over
-TIMED = ("RSP_WAIT", "RSP_OPEN", "MARK", "PAGES", "produce", "gathered")
+TIMED = ("RSP_WAIT", "RSP_OPEN", "EARLY_MARK", "MARK", "PAGES", "gathered")
 
 
 class Tables(NamedTuple):
@@ -90,6 +92,8 @@ def name(body: msg.Message) -> str:
             return "NOTE_STAGED" if body.grant else "NOTE_PAGES"
         case msg.StagingRsp():
             return "RSP_OPEN" if (body.mark_round, body.mark_tail) >= (body.round, 0) else "RSP_WAIT"
+        case msg.StagingQueued() if body.early:
+            return "EARLY_MARK" if body.mark_round else "EARLY"
         case msg.Watermark():
             return "MARK" if body.round else ""
     return {

@@ -187,9 +187,9 @@ def _d_room(room: DRoomValue) -> DRoomValue:
 
 
 def _grant(v: DGrantValue) -> DGrantValue:
-    if v.state in (DGrant.SCATTERING, DGrant.QUARANTINED):
+    if v.state is DGrant.QUARANTINED:
         v = replace(v, arrived=0, by_pages=0)
-    waits = v.state in (DGrant.AWAIT_SPACE, DGrant.FILLING)
-    v = replace(v, asked=v.asked & ~v.arrived & ~v.by_pages if waits else 0)
+    waits = v.state in (DGrant.AWAIT_WRITERS, DGrant.AWAIT_SPACE, DGrant.FILLING)
+    v = replace(v, asked=v.asked if waits else 0)
     keeps = v.state in (DGrant.FILLING, DGrant.SCATTERING, DGrant.QUARANTINED)
     return v if keeps else replace(v, grant=0, offset=0, round=0, end=0)

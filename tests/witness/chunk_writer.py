@@ -46,9 +46,9 @@ from witness.chunk import (
 )
 
 #: states whose timer ends no room: it leads from the ring to the pages
-PATIENT = (PSend.AWAIT_GRANT, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK, PSend.AWAIT_KV)
+PATIENT = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK)
 #: states in which a send still looks at its region
-_REGION = (PSend.AWAIT_WATERMARK, PSend.AWAIT_KV, PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITING)
+_REGION = (PSend.AWAIT_WATERMARK, PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITING)
 
 
 class WValue(NamedTuple):
@@ -90,7 +90,7 @@ class Writer(Surroundings):
 
     def inputs(self, v: WValue) -> list[str]:
         """What can happen here besides messages and the ends of writes."""
-        found = ["produce", "produce late"] if v.room.state is PRoom.OPEN and not v.ready else []
+        found = ["produce"] if v.room.state is PRoom.OPEN and not v.ready else []
         if v.send is not None and v.send.state in (self.rank.send_machine.timers if self.trouble else PATIENT):
             found += ["timer", "beat"]
         found += ["gathered", "gathered late"] if v.gather else []
@@ -117,6 +117,7 @@ class Writer(Surroundings):
         bodies: dict[str, Message] = {
             "RSP_WAIT": msg.StagingRsp(0, OURS, 0, mine, GRANT, 0, 0),
             "RSP_OPEN": msg.StagingRsp(0, OURS, 0, mine, GRANT, mine, 0),
+            "EARLY": msg.StagingQueued(0, 0, 0, early=True), "EARLY_MARK": msg.StagingQueued(0, 1, 0, early=True),
             "IN_QUEUE": msg.StagingQueued(0, 0, 0), "DENIED": msg.StagingRefused(0),
             "PAGES": msg.PagesRsp(0, b"\0\0\0\0"), "MARK": msg.Watermark(1, 0),
             "ACK": msg.ChunkAck(0), "ABORT": msg.Abort(CAUSE), "NOTED": msg.Noted(),
@@ -213,7 +214,7 @@ def _p_room(room: PRoomValue) -> PRoomValue:
 
 
 def _send(v: PSendValue, slots: dict[Any, int]) -> PSendValue:
-    v = replace(v, due=INFINITY, tries=0, mark=0, asked=0.0, slot=slots.get((ROOM, 0, 0), -1))
+    v = replace(v, due=INFINITY, tries=0, mark=0, asked=0.0, first=0.0, slot=slots.get((ROOM, 0, 0), -1))
     if v.state not in _REGION:
         told = v.grant if v.state is PSend.AWAIT_ACK else 0
         v = replace(v, grant=told, offset=0, round=0, end=0)

@@ -179,8 +179,7 @@ class ChunkWorld:
         if what == "scattered":
             memory = memory._replace(paged=memory.paged | memory.staged)
         if out.scatter:
-            there = out.scatter == memory.staged and out.scatter | memory.paged == BOTH
-            judge(there, "S3: a scatter before all is there")
+            judge(out.scatter == memory.staged, "S3: a scatter reads what is not there")
         if old.held and not new.held:
             judge(not any(write in IN_RING for write in memory.write), "S4: a region is freed too early")
             memory = memory._replace(staged=0)
@@ -209,9 +208,8 @@ class ChunkWorld:
 
 #: the prose's words for what the tables call otherwise
 WORDS = {
-    "ABORTED": "FAILED", "AWAIT_NOTED": "UNNOTED", "AWAIT_SPACE": "QUEUED", "AWAIT_GRANT": "ASKING",
-    "AWAIT_TURN": "TURN", "AWAIT_WATERMARK": "WAITING", "AWAIT_KV": "NO_KV", "AWAIT_PAGES": "ASKING_PAGES",
-    "AWAIT_PAGES_KV": "NO_KV_FOR_PAGES", "AWAIT_ACK": "TELLING",
+    "ABORTED": "FAILED", "AWAIT_NOTED": "UNNOTED", "AWAIT_SPACE": "QUEUED", "AWAIT_GRANT": "ASKING", "AWAIT_WRITERS": "OTHERS",
+    "AWAIT_TURN": "TURN", "AWAIT_WATERMARK": "WAITING", "AWAIT_KV": "NO_KV", "AWAIT_PAGES": "ASKING_PAGES", "AWAIT_ACK": "TELLING",
 }  # fmt: skip
 WRITES = ("STILL", "STAGED", "PAGED", "STAGED_DOUBT", "PAGED_DOUBT", "LANDED")
 

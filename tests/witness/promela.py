@@ -5,7 +5,7 @@ itself.  From its first value every message that the other side could ever send,
 kernel, of a write, of a timer is tried, until there are no new values; what the other side could send grows on the way,
 so the two tables are grown together.  A value becomes a number, a step that changes anything becomes a row:
 
-    :: d_step { w0 == 3 && net & 512 -> w0 = 7; m0 = STAGED }
+    :: d_step { w0 == 3 && net0 & 512 -> w0 = 7; m0 = STAGED }
 
 What is global (which messages are there, who moves first, when bytes land) is Spin's alone, and so is the judgement of
 what was written where.  What a rank ignores or refuses has no row.  A world that is over has a move that changes
@@ -71,13 +71,13 @@ HEADER = """\
 #define TO_RING(m) ((m) == STAGED || (m) == STAGED_DOUBT)
 
 short w0 = {start[0]}, w1 = {start[1]}, r = {start[2]};  /* the ranks */
-int net = {net};                   /* messages that were ever sent */
+int net0 = {net[0]}, net1 = {net[1]};         /* messages that were ever sent to or by each writer */
 byte m0, m1;                   /* the writers' writes */
 bit s0, s1, p0, p1;            /* bytes in the region, in the pages */
 bit open, failed, gone;        /* the region may be written; the room has failed; its pages were given back */
 bit over0, over1, over2;       /* the ranks' rooms are over */
 
-#define LAND(m, s, p, said) \\
+#define LAND(m, s, p, net, said) \\
     assert(!(s || p));                          /* S2 */ \\
     if \\
     :: TO_RING(m) -> assert(open); s = 1; net = net | said  /* S1 */ \\
@@ -145,7 +145,7 @@ class Tabulation:
                 else:
                     row = self._write(at, number, what, new, out)
                 if row.then:
-                    only_says = all(effect.startswith("net = ") for effect in row.then)
+                    only_says = all(effect.startswith("net") for effect in row.then)
                     rows.append((number, _only_if_new(row) if only_says else row))
         return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
@@ -155,7 +155,7 @@ class Tabulation:
         word = what.removesuffix(" late")
         guard, then = f"w{i} == {number}", []
         if word in TO_WRITER:
-            guard += f" && net & {BITS[i, word]}"
+            guard += f" && net{i} & {bit(word)}"
         if what in REPORTS:
             condition, after = REPORTS[what]
             guard += f" && ({condition.format(i=i)})"
@@ -176,12 +176,12 @@ class Tabulation:
     # ------------------------------------------------------------------------------------------- the reader
     def _read(self, number: int, what: str, writer: int, new: int, out: RankOutput) -> PromelaStep:
         old, value = self.world.of[READER][number], self.world.of[READER][new]
-        guard = f"r == {number}" + (f" && net & {BITS[writer, what]}" if what in TO_READER else "")
+        guard = f"r == {number}" + (f" && net{writer} & {bit(what)}" if what in TO_READER else "")
         then = [f"r = {new}"] if new != number else []
         if what == "scattered":
             then.append("p0 = p0 | s0; p1 = p1 | s1")
         if out.scatter:
-            parts = [f"s{i}" if out.scatter >> i & 1 else f"p{i} && !s{i}" for i in WRITERS]
+            parts = [f"s{i}" if out.scatter >> i & 1 else f"!s{i}" for i in WRITERS]
             then.append(f"assert({' && '.join(parts)})  /* S3 */")
         if old.held and not value.held:
             then += ["assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */", "s0 = 0; s1 = 0"]
@@ -200,15 +200,25 @@ class Tabulation:
         return f"{named(value.room)}/{named(value.grant if at == READER else value.send)}"
 
 
+def bit(word: str) -> int:
+    """The message's bit among those of its writer: of both writers together there are more than an int has."""
+    return BITS[WRITERS[0], word]
+
+
+def _nets(net: int) -> list[int]:
+    return [sum(bit(word) for (who, word), each in BITS.items() if who == i and net & each) for i in WRITERS]
+
+
 def _send(out: RankOutput) -> list[str]:
-    bits = sum(BITS[pair] for pair in set(out.sent))
-    return [f"net = net | {bits}"] if bits else []
+    said = {i: sum(bit(word) for who, word in set(out.sent) if who == i) for i in WRITERS}
+    return [f"net{i} = net{i} | {bits}" for i, bits in said.items() if bits]
 
 
 def _only_if_new(row: PromelaStep) -> PromelaStep:
     """A row that only says something: once it is said, it changes nothing, and must not look like a move."""
-    bits = row.then[-1].rpartition(" ")[2]
-    return row._replace(guard=f"{row.guard} && (net & {bits}) != {bits}")
+    said = [(effect.split()[0], effect.rpartition(" ")[2]) for effect in row.then]
+    new = " || ".join(f"({net} & {bits}) != {bits}" for net, bits in said)
+    return row._replace(guard=f"{row.guard} && ({new})")
 
 
 def over(value: Any) -> bool:
@@ -235,11 +245,11 @@ def generate(about: PromelaWorld, tables: Tables | None = None) -> str:
     text = HEADER.format(
         ring=about.ring, sizes=[len(values) for values in table.world.of],
         more=", and nothing fails" * (not about.trouble) + ", and staged writes carry their notification" * about.tells,
-        rows=sum(map(len, rows)), start=(*start.writers, start.reader), net=start.net,
+        rows=sum(map(len, rows)), start=(*start.writers, start.reader), net=_nets(start.net),
     )  # fmt: skip
     for i in WRITERS:
-        said = BITS[i, "NOTE_STAGED"] if about.tells else 0
-        lands = f"    :: d_step {{ FLYING(m{i}) -> LAND(m{i}, s{i}, p{i}, {said}) }}\n"
+        said = bit("NOTE_STAGED") if about.tells else 0
+        lands = f"    :: d_step {{ FLYING(m{i}) -> LAND(m{i}, s{i}, p{i}, net{i}, {said}) }}\n"
         text += f"active proctype writer{i}() {{\n    do\n{lands}"
         text += _options(rows[i])
     text += "active proctype reader() {\n    do\n    :: d_step { over0 && over1 && over2 -> skip }\n"

@@ -149,7 +149,8 @@ def _first_in_line(rank: PrefillRank) -> None:
 @mutation("error-kills-worker", "writes", "L1")
 def error_kills_worker(b: TablePatch) -> None:
     """A write that fails ends its send, and nobody is told."""
-    b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteFailed, "settled"), do=(ps.free_slot,))
+    failing = [*b.rows(SENDS, PSend.WRITING, ev.WriteFailed, "retries"), *b.rows(SENDS, PSend.WRITING, ev.WriteFailed, "settled")]
+    b.change(SENDS, failing, target=PSend.STOPPED, do=(ps.free_slot,))
 
 
 @mutation("one-room-blacklists-peer", "no-ring", "S9")
