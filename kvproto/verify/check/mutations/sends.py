@@ -149,7 +149,7 @@ def _first_in_line(rank: PrefillRank) -> None:
 @mutation("error-kills-worker", "writes", "L1")
 def error_kills_worker(b: TablePatch) -> None:
     """A write that fails ends its send, and nobody is told."""
-    failing = [*b.rows(SENDS, PSend.WRITING, ev.WriteFailed, "retries"), *b.rows(SENDS, PSend.WRITING, ev.WriteFailed, "settled")]
+    failing = [row for guard in ("retries", "settled") for row in b.rows(SENDS, PSend.WRITING, ev.WriteFailed, guard)]
     b.change(SENDS, failing, target=PSend.STOPPED, do=(ps.free_slot,))
 
 
