@@ -98,15 +98,19 @@ def lost_watermark(b: TablePatch) -> None:
     b.change(SENDS, b.rows(SENDS, PSend.AWAIT_WATERMARK, TimerFired, "patient"), do=())
 
 
-@mutation("whole-chunk-retry", "fan-in", "S1", "S2")
+@mutation("whole-chunk-retry", "fan-in", "S2")
 def whole_chunk_retry(b: TablePatch) -> None:
-    """A part that is not yet confirmed is gathered and written once more."""
-    b.change(
-        SENDS, b.rows(SENDS, PSend.AWAIT_ACK, TimerFired, "tries_left"), target=PSend.AWAIT_SLOT, do=(ps.take_slot,)
-    )
+    """A staged part that is not yet confirmed is gathered and written once more."""
+
+    def staged(v: Any, e: TimerFired, now: float) -> bool:
+        return v.grant > 0 and ps.tries_left(v, e, now)
+
+    again, last = (b.rows(SENDS, PSend.AWAIT_ACK, TimerFired, guard) for guard in ("tries_left", None))
+    b.change(SENDS, again, when=staged, target=PSend.AWAIT_SLOT, do=(ps.take_slot,))
+    b.change(SENDS, last, let=ps.tried, target=PSend.AWAIT_ACK, do=(ps.notify,))
 
 
-@mutation("retry-into-reused-grant", "drop", "S1", "S4")
+@mutation("retry-into-reused-grant", "drop", "S4")
 def retry_into_reused_grant(b: TablePatch) -> None:
     """As whole-chunk-retry, when the confirmation was lost: the region is another's by then."""
     whole_chunk_retry(b)
