@@ -81,7 +81,7 @@ FAULTS: dict[str, Planted] = {
     "a doubt is never settled": Planted(
         RankWrites, "hear", "self.doubtful.append(event.handle)", "pass", "failures", "not over after|left over"),
     "the end of a write is not heard": Planted(
-        PrefillData, "poll", "self.writes.hear(event)", "pass", "two-slots", ""),
+        PrefillData, "poll", "partial(self.writes.hear, event)", "bool", "two-slots", ""),
     "a write ends with its first batch": Planted(
         RankWrites, "_post", "if left.batches:", "if False:", "over-pages", ""),
 }  # fmt: skip

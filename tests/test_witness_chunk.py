@@ -62,7 +62,7 @@ def test_the_ranks_and_the_prose_have_the_same_states(place: int, ring: str, cou
 @by_night_alone
 def test_they_have_the_same_states_in_all_rings_together() -> None:
     found = ranks(TROUBLED, True)
-    assert found.states == {"empty": 39180, "full": 306349, "small": 8666}
+    assert found.states == {"empty": 74474, "full": 636616, "small": 20282}
     agree(found, rumur(model("chunk.m", {}, found.kinds)))
 
 
