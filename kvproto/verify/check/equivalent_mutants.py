@@ -71,7 +71,6 @@ HARMLESS: dict[str, str] = {
     "NEW OpenAsked - row": CALLED,
     "NEW QuietAsked - row": CALLED,
     "AWAIT_WATERMARK TimerFired [patient] - row": SLOWER,
-    "AWAIT_KV KvProduced [lease_holds] - row": SLOWER,
     **{
         f"decode_room: {name} - row": GROWN
         for name in (
