@@ -103,7 +103,7 @@ def whole_chunk_retry(b: TablePatch) -> None:
     """A staged part that is not yet confirmed is gathered and written once more."""
 
     def staged(v: Any, e: TimerFired, now: float) -> bool:
-        return v.grant > 0 and ps.tries_left(v, e, now)
+        return bool(v.grant and ps.tries_left(v, e, now))
 
     again, last = (b.rows(SENDS, PSend.AWAIT_ACK, TimerFired, guard) for guard in ("tries_left", None))
     b.change(SENDS, again, when=staged, target=PSend.AWAIT_SLOT, do=(ps.take_slot,))
