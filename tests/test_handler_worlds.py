@@ -44,6 +44,9 @@ FAULTS: dict[str, Planted] = {
         "reads KV before its forward"),
     "a gather does not wait for its page table": Planted(
         Gathers, "_launch", "self.staging.lane.await_table(entry)", "pass", "waits", "reads a page table"),
+    "a withdrawal keeps the event of a forward that has not come": Planted(
+        PrefillEndpoint, "withdraw", "min(entry.full, upto)", "upto", "withdrawn",
+        "reads KV before its forward|reads a page table"),
     "what waits for another forward is launched with others": Planted(
         JointLaunches, "go", "asked[end][2] is not asked[begin][2]", "False", "together",
         "reads KV before its forward"),
@@ -91,7 +94,8 @@ FAULTS: dict[str, Planted] = {
     ("name", "counts"),
     [("waits", (248, 345, 2)), ("two-slots", (187, 257, 2)), ("failures", (171, 186, 37)),
      ("over-pages", (84, 185, 4)), ("one-ahead", (187, 257, 2)), ("pass-by-pass", (111, 134, 1)),
-     ("mapped", (76, 83, 6)), ("together", (73, 60, 8))],
+     ("mapped", (76, 83, 6)), ("together", (73, 60, 8)), ("withdrawn", (169, 260, 2)),
+     ("withdrawn-mapped", (94, 144, 2))],
 )  # fmt: skip
 def test_every_order_of_a_small_world_is_gone_through(name: str, counts: tuple[int, int, int]) -> None:
     found = Exploration(name, WORLDS[name]).run()

@@ -39,7 +39,10 @@ def _engines(stage: HandlerStage) -> object:
                   for (*name, room), outcome in stage.outcomes.items())  # fmt: skip
     freed = sorted((*name, stage.number(room.key)) for *name, room in stage.releases)
     done = sorted((index, stage.number(key), upto) for (index, key), upto in stage.computed.items())
-    return str((told, freed, done))
+    taken = [(stage.number(room.key), sorted(task.taken), sorted(task.produced.items()))
+             for room, task in stage.tasks.items()]  # fmt: skip
+    queued = sorted((index, stage.number(key), ends) for (index, key), ends in stage.queued.items() if ends)
+    return str((told, freed, done, taken, queued))
 
 
 def _transport(stage: HandlerStage) -> object:
@@ -77,7 +80,8 @@ def rank_of(stage: HandlerStage, endpoint: Endpoint) -> object:
          for name, store in rank.stores.items() if name != "links"],
         [_value(value) for value in rank.links.values()],
         sorted((stage.number(key), _value(value)) for key, value in rank.tombs.items() if stage.number(key) >= 0),
-        [(stage.number(key), entry.placed is not None, entry.released, entry.handed) for key, entry in entries.items()],
+        [(stage.number(key), entry.placed is not None, entry.released, entry.handed, entry.taken - entry.heard,
+          [(*mark[:2], mark[2].query()) for mark in entry.marks]) for key, entry in entries.items()],
         loop.backlog, [type(event).__name__ for event in loop._events],  # noqa: SLF001
     ]  # fmt: skip
     held.append(_prefill(stage, rank, data) if hasattr(data, "gathers") else _decode(stage, rank, data))

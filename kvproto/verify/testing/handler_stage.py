@@ -86,6 +86,8 @@ class HandlerStage(EngineStage):
         """
         self.ahead, self.maps, self.small = ahead, maps, small
         self.device, self.computed = FakeDevice(), dict[tuple[int, int], int]()
+        #: by rank and room: where the forwards end that are queued
+        self.queued: dict[tuple[int, int], list[int]] = {}
         self.slow = SlowKernels(self.device, self._whose, self._watch)
         self.rooms: list[Room] = []
         #: links whose transport was cut, with the epoch that they had; and those of which the rank was told
@@ -153,6 +155,8 @@ class HandlerStage(EngineStage):
         tokens = self.tasks[room].tokens
         for upto in (tokens,) if at_once else range(GRID, tokens + 1, GRID):
             for index, endpoint in enumerate(self.prefills):
+                if upto <= self.tasks[room].produced.get(index, 0):
+                    continue
                 after = self._forward(room, index, upto)
                 more = self.tasks[room].more_pages(self.plan.prefill, index, upto)
                 endpoint.produced(room, upto, after=after, pages=more)
@@ -164,11 +168,32 @@ class HandlerStage(EngineStage):
     def _forward(self, room: Room, index: int, upto: int) -> FakeEvent:
         task, layout, first = self.tasks[room], self.plan.prefill, self.tasks[room].produced.get(index, 0)
 
+        queued, key = self.queued.setdefault((index, room.key), []), (index, room.key)
+
         def compute() -> None:
-            task.write(self.prefills[index].pool, layout, index, first, upto)
-            self.computed[index, room.key] = upto
+            end = queued.pop(0)
+            if first < end:  # else its pages were withdrawn
+                task.write(self.prefills[index].pool, layout, index, first, end)
+                self.computed[key] = max(self.computed.get(key, 0), end)
+
+        queued.append(upto)
 
         return self.device.stream(f"P{index} engine").put(("forward", self.number(room.key), upto), compute)
+
+    def withdrawn(self, room: Room) -> bool:
+        """Whether pages of the room were withdrawn, and no prefill rank reads them any more."""
+        taken = self.tasks[room].taken
+        return bool(taken) and all(self.prefills[index].withdrawn(room) for index in taken)
+
+    def give_anew(self, room: Room) -> None:
+        """Let others have what was withdrawn; forwards that are queued compute only what is kept."""
+        task = self.tasks[room]
+        for index in sorted(task.taken):
+            task.lose(self.prefills[index].pool, self.plan.prefill, index)
+            key, kept = (index, room.key), task.produced[index]
+            if key in self.queued:
+                self.queued[key][:] = [min(end, kept) for end in self.queued[key]]
+            self.computed[key] = min(self.computed.get(key, 0), kept)
 
     def cut(self, index: int) -> None:
         """The transport of this prefill rank loses the decode rank: what is in flight is in doubt, and may yet land."""
@@ -210,6 +235,7 @@ class HandlerStage(EngineStage):
         self.releases.clear()
         self.tables.clear()
         self.computed.clear()
+        self.queued.clear()
         self._deal()
         self.cuts.clear()
         self.settled()

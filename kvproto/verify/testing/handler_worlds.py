@@ -21,9 +21,10 @@ import msgspec
 
 from kvproto.data.gathers import AHEAD
 from kvproto.data.staged_writes import SMALL
+from kvproto.room import Room
 from kvproto.settings import Route
 from kvproto.verify.testing.handler_snapshot import rank_of, snapshot
-from kvproto.verify.testing.handler_stage import HandlerStage
+from kvproto.verify.testing.handler_stage import GRID, HandlerStage
 
 Path = tuple[str, ...]
 #: passes after which the loops rest, if nothing is moved from outside
@@ -81,6 +82,8 @@ WORLDS: dict[str, HandlerWorld] = {
     "given-up": HandlerWorld(rooms=2, faults=("abort", "quick")),
     "over-pages": HandlerWorld(route="pages", faults=("fail", "doubt")),
     "mapped": HandlerWorld(route="pages", maps=True, at_once=False, paged=False, later=True, faults=("kernel", "cut")),
+    "withdrawn": HandlerWorld(route="cost", paged=False, later=True, faults=("withdraw",)),
+    "withdrawn-mapped": HandlerWorld(route="pages", maps=True, paged=False, later=True, faults=("withdraw",)),
     "one-ahead": HandlerWorld(chunks=2, slots=2, ahead=1),
     "together": HandlerWorld(chunks=2, slots=2, at_once=False, faults=("kernel",), small=SMALL),
     "pass-by-pass": HandlerWorld(passes=True, at_once=False, paged=False),
@@ -91,6 +94,8 @@ LARGE: dict[str, HandlerWorld] = {
     "failures-two-chunks": HandlerWorld(chunks=2, faults=("kernel", "fail", "doubt", "cut", "abort")),
     "two-writers": HandlerWorld(ranks=2, faults=("fail", "doubt", "cut")),
     "two-rooms": HandlerWorld(rooms=2, slots=2, faults=("fail", "doubt", "abort", "quick")),
+    "withdrawn-two-chunks": HandlerWorld(chunks=2, route="cost", paged=False, later=True, faults=("withdraw",)),
+    "withdrawn-pages": HandlerWorld(chunks=2, at_once=False, route="pages", faults=("withdraw",)),
     "two-chunks-over-pages": HandlerWorld(chunks=2, route="pages", faults=("fail", "doubt", "cut")),
 }
 
@@ -116,7 +121,9 @@ class Walk:
         """What can happen now."""
         device, fabric = self.stage.device, self.stage.fabric
         passes = [] if self.still else [Move("pass", self._pass)]
-        passes += [Move("forwards", self._compute)] if self.idle else []
+        if self.idle and not self.stage.tasks[self.idle[0]].taken:
+            passes.append(Move("forwards", self._compute))
+        passes += [Move("give anew", partial(self._anew, room)) for room in self.stage.rooms if self._free(room)]
         work = [Move(name, partial(device.run, name)) for name in device.ready()]
         steps = [Move(f"{step.kind} {at}", partial(fabric.take, step)) for at, step in enumerate(fabric.options())]
         return [*passes, *work, *steps, *(move for fault in self.left for move in self._faults(fault))]
@@ -128,6 +135,8 @@ class Walk:
         }  # fmt: skip
         if fault in single:
             return [Move(fault, single[fault], fault)]
+        if fault == "withdraw":
+            return [Move(f"withdraw {upto}", partial(self._withdraw, upto), fault) for upto in (0, GRID)]
         if fault == "kernel":
             copies = [name for name in stage.device.ready() if name.endswith(("data", "stores"))]
             return [Move(f"{name} fails", partial(self._kernel, name), fault) for name in copies]
@@ -171,6 +180,19 @@ class Walk:
                 return
             self._pass()
         raise AssertionError(f"something still moves after {MOST_PASSES} passes")
+
+    def _withdraw(self, upto: int) -> None:
+        for index in range(len(self.stage.prefills)):
+            self.stage.withdraw(self.stage.rooms[0], index, upto)
+
+    def _free(self, room: Room) -> bool:
+        return room in self.stage.tasks and self.stage.withdrawn(room)
+
+    def _anew(self, room: Room) -> None:
+        """Others have had the pages; what lacks is computed once more, unless no forward is queued yet."""
+        self.stage.give_anew(room)
+        if room not in self.idle:
+            self.stage.compute(room, at_once=self.world.at_once)
 
     def _kernel(self, stream: str) -> None:
         self.stage.hurt_all()

@@ -74,6 +74,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "again": st.booleans(),
     "lease": st.floats(allow_nan=False), "endpoint": st.binary(max_size=200), "pages": st.binary(max_size=64),
     "data": st.binary(max_size=200), "layout": layouts(),
+    "blame": st.none() | st.builds(msg.Blame, st.sampled_from(("prefill", "decode")), U32, st.text(max_size=200)),
     "placement": st.none() | PLACEMENTS, "cause": st.sampled_from(tuple(Cause)[1:]),
 }  # fmt: skip
 
