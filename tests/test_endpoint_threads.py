@@ -116,7 +116,7 @@ def test_a_closed_endpoint_takes_no_calls(pair: Pair, run: bool) -> None:
     for endpoint in pair.endpoints:
         with pytest.raises(KeyError):
             endpoint.status(late)
-        assert not endpoint.finished()
+        assert {outcome.room for outcome in endpoint.finished()} <= {room}, "the close has given it up"
 
 
 def wait_for_news(endpoint: Endpoint) -> tuple[Thread, list[bool]]:

@@ -62,7 +62,7 @@ class DecodeEndpoint(Endpoint):
 
     _rank: DecodeRank
     _data: DecodeData
-    _abort_cause = Cause.DECODE_ABORTED
+    _abort_cause, _gives_up = Cause.DECODE_ABORTED, ev.EngineAborted
 
     @checked
     def __init__(

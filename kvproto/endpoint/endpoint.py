@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 #: the word of the tables for a link that is lost
 LOST = "lost"
+#: seconds for which `close` waits until peers know of the rooms that it gives up, and their writes have ended
+LINGER_S = 0.1
 
 
 class Endpoint:
@@ -80,6 +82,7 @@ class Endpoint:
         self._released: deque[Room] = deque()
         self._news = threading.Event()
         self._loop.ended = self._news.set
+        self._loop.farewells.append(("its rooms", self._give_up))
         #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
         self.trace_dir: Path | None = None
         self._traces = FailureTraces(rank, self._loop.logs.fault)
@@ -179,9 +182,24 @@ class Endpoint:
         self._loop.every_second.append(TraceSnapshots(self._rank, Path(path), every, self._loop.logs.fault).look)
 
     def close(self) -> None:
-        """Stop, and let go of everything; rooms that are open are simply gone.  No other thread may be polling."""
+        """Give up the rooms that are not over, stop, and let go of everything.  No other thread may be polling.
+
+        Their peers are told that this engine gave them up, and have a tenth of a second to confirm it.
+        """
         with use_device(self.pool.gpu):
             self._loop.close()
+
+    def _give_up(self) -> None:
+        """Tell the peers of every room that is not over; without that they would wait for this rank's heartbeats.
+
+        A peer that has not read a message when its connection ends never reads it, so this waits for confirmations.
+        """
+        if self._loop.broken is not None:
+            return
+        self._loop.now = self._loop.clock.again()
+        for key in list(self._rank.rooms):
+            self._happen(self._gives_up(key, self._abort_cause))
+        self._loop.linger(lambda: bool(self._rank.rooms), LINGER_S)
 
     def __enter__(self) -> Self:
         return self
@@ -300,6 +318,8 @@ class Endpoint:
             self._loop.call(ev.EngineAborted(room.key, cause))
 
     _abort_cause: Cause
+    #: the event by which this side gives a room up, whether or not its engine has opened it
+    _gives_up: type[ev.EngineAborted | ev.EngineRefused]
 
     @explained
     def explain(self, room: Room) -> str:

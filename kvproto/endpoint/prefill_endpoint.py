@@ -62,7 +62,7 @@ class PrefillEndpoint(Endpoint):
 
     _rank: PrefillRank
     _data: PrefillData
-    _abort_cause = Cause.PREFILL_ABORTED
+    _abort_cause, _gives_up = Cause.PREFILL_ABORTED, ev.EngineRefused
 
     @checked
     def __init__(

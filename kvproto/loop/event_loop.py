@@ -35,7 +35,7 @@ from typing import Any, Protocol
 
 from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
-from kvproto.io.clock import Clock
+from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import Control, Peer
 from kvproto.loop.held_signals import held_signals
 from kvproto.loop.loop_thread import LoopThread
@@ -223,6 +223,14 @@ class EventLoop(LoopThread):
         if self._kept is not None:
             error, self._kept = self._kept, None
             raise error
+
+    def linger(self, goes_on: Callable[[], bool], seconds: float) -> None:
+        """Poll while this goes on, for so many real seconds at most: the last passes before `close`."""
+        real = MonotonicClock().real  # the loop's own clock may stand still
+        end = real() + seconds
+        while goes_on() and real() < end:
+            if not self.poll():
+                self.control.wait(SLOW)
 
     @property
     def backlog(self) -> tuple[int, int]:

@@ -1,0 +1,90 @@
+"""A rank that is closed in good order gives its rooms up, and its peers hear of it at once.
+
+Without that they wait until its heartbeats are missed: the rooms fail there by LINK_LOST, as by a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import pytest
+from support.stories import layout
+
+from kvproto.endpoint.endpoint import Endpoint
+from kvproto.protocol.states import Cause
+from kvproto.room import Room
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import Pair
+
+GRID, TOKENS, LONG = 8, 20, 20.0
+
+
+def only_decode(pair: Pair) -> Room:
+    """A room that the prefill engine has not opened."""
+    room = pair.name(TOKENS)
+    pair.open_decode(room)
+    pair.pump(lambda: bool(inside(pair.prefills[0]).rank.rooms))
+    return room
+
+
+def no_kv(pair: Pair) -> Room:
+    """A room of which nothing is computed."""
+    room = pair.open(TOKENS)
+    pair.pump(lambda: pair.prefills[0].everybody(room))
+    return room
+
+
+def in_flight(pair: Pair) -> Room:
+    """A room that has a write in flight."""
+    pair.fabric.auto = False
+    room = pair.open(TOKENS)
+    pair.produce(room)
+    pair.pump(lambda: bool(inside(pair.prefills[0]).rank.writes))
+    pair.fabric.auto = True
+    return room
+
+
+def hear_of_it(pair: Pair, closed: Endpoint, other: Endpoint, name: tuple[str, int, Room]) -> Cause:
+    """Close one end while the other one has a thread of its own; how the room has ended there, pages and all."""
+    other.start()
+    closed.close()
+    pair.prefills = [each for each in pair.prefills if each is not closed]
+    pair.decodes = [each for each in pair.decodes if each is not closed]
+    deadline = time.monotonic() + LONG
+    while name not in pair.outcomes or not pair.releases[name]:
+        pair.collect()
+        assert time.monotonic() < deadline, pair.explain()
+        time.sleep(0.001)
+    return pair.outcomes[name].cause
+
+
+@pytest.mark.parametrize("begin", [only_decode, no_kv, in_flight])
+def test_a_prefill_rank_that_is_closed_ends_its_rooms_at_their_decode_ranks(
+    begin: Callable[[Pair], Room], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Pair(layout(1), layout(1), grid=GRID) as pair:
+        room, decode = begin(pair), pair.decodes[0]
+        caplog.set_level(logging.WARNING, "kvproto.rooms")
+        assert hear_of_it(pair, pair.prefills[0], decode, ("D", 0, room)) is Cause.PREFILL_ABORTED
+        assert not [each for each in caplog.records if each.name == "kvproto.rooms"]
+
+
+@pytest.mark.parametrize("begin", [no_kv, in_flight])
+def test_a_decode_rank_that_is_closed_ends_its_rooms_at_their_prefill_ranks(
+    begin: Callable[[Pair], Room], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Pair(layout(1), layout(1), grid=GRID) as pair:
+        room, prefill = begin(pair), pair.prefills[0]
+        caplog.set_level(logging.WARNING, "kvproto.rooms")
+        assert hear_of_it(pair, pair.decodes[0], prefill, ("P", 0, room)) is Cause.DECODE_ABORTED
+        assert not [each for each in caplog.records if each.name == "kvproto.rooms"]
+
+
+def test_a_peer_that_never_confirms_does_not_keep_a_rank_from_being_closed() -> None:
+    with Pair(layout(1), layout(1), grid=GRID) as pair:
+        in_flight(pair)
+        pair.fabric.auto = False
+        pair.prefills[0].close()
+        assert inside(pair.prefills[0]).loop.closed
