@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from support.stories import layout
 from test_rank_links import prefill
 
@@ -20,7 +21,7 @@ from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.settings import PREFILL_GROUP, Settings
 from kvproto.verify.testing import inside
-from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pair import SMALL, Pair
 from kvproto.verify.testing.pools import noise
 
 
@@ -80,8 +81,8 @@ def test_an_abort_is_told_as_the_engine_s_that_gave_up(pair: Pair) -> None:
 
 
 def test_a_write_that_fails_has_the_transport_s_sentence_on_its_own_rank() -> None:
-    fabric = Fabric()
-    with Pair(layout(2), layout(1), grid=8, fabric=fabric) as pair:
+    fabric, pages = Fabric(), replace(SMALL, route="pages")
+    with Pair(layout(2), layout(1), grid=8, fabric=fabric, settings=pages) as pair:
         room = pair.open(8)
         pair.prefills[0].produced(room, 8)
         writer = inside(pair.prefills[0]).data

@@ -200,7 +200,7 @@ def test_a_post_is_taken_waits_is_refused_fails_or_is_in_doubt() -> None:
         assert [job.hangs for job in at.jobs] == ([] if event is None else ["write_hangs" in chances])
         assert [job.write for job in at.jobs] == [write if type(event) is ev.BatchCompleted else None for _ in at.jobs]
         assert at.flying["P0", ROOM] - flying == (answer is None)
-        assert (("P0", ROOM, 9, 0, 1) in at.posted) is (answer is None)
+        assert (("P0", ROOM, 9, 0, type(write), 1) in at.posted) is (answer is None)
 
 
 def test_a_write_is_one_batch_into_the_ring_and_a_few_over_pages_unless_it_cannot_be_made_ready() -> None:

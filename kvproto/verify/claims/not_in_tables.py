@@ -112,7 +112,8 @@ NOT_IN_TABLES = (
          "room.py:ok", "metrics/metrics.py:_decode", "endpoint/spans.py:ended",
          "endpoint/explain.py:_prefill", "endpoint/explain.py:_decode", "endpoint/explain.py:_over", "endpoint/explain.py:_last",
          "endpoint/explain.py:_grants",
-         "endpoint/explain.py:unlinked", "endpoint/explain.py:_leaving", "endpoint/explain.py:_down", "endpoint/explain.py:_plain"),
+         "endpoint/explain.py:unlinked", "endpoint/explain.py:explain_link",
+         "endpoint/explain.py:_leaving", "endpoint/explain.py:_down", "endpoint/explain.py:_plain"),
         "tests/test_endpoint_calls.py",
     ),
 )  # fmt: skip

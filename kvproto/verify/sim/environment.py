@@ -33,7 +33,7 @@ class Environment:
         self.nodes: dict[tuple[Side, int], SimulatedRank] = {}
         self.mail: list[MessageUnderWay] = []
         self.jobs: list[PendingWork] = []
-        self.posted: set[tuple[str, int, int, int, int]] = set()
+        self.posted: set[tuple[str, int, int, int, type, int]] = set()
         self.flying: Counter[tuple[str, int]] = Counter()
         self.reports: list[Report] = []
         self.fired: Counter[Row] = Counter()
@@ -98,8 +98,8 @@ class Environment:
         return [event]
 
     def note_posted(self, node: SimulatedRank, write: Write, batch: int) -> None:
-        """A batch of a write is posted: once at most, and not after the release."""
-        key = node.name, write.room, write.chunk, write.peer, batch
+        """A batch of a write is posted: once at most (a retry over pages is another), and not after the release."""
+        key = node.name, write.room, write.chunk, write.peer, type(write), batch
         assert key not in self.posted, f"seed {self.seed}: {key} is posted twice"
         assert write.room not in node.released, f"seed {self.seed}: {write} after the release"
         self.posted.add(key)
