@@ -248,7 +248,7 @@ def test_a_room_s_first_chunk_has_a_region_before_its_later_ones() -> None:
 # ----------------------------------------------------------------------------------------- unclaimed-cache
 @pytest.mark.parametrize(
     ("beside", "named"),
-    [({"state_types": (SimpleNamespace(value="mamba"),)}, "mamba states"), ({"num_draft_entries": 2}, "draft model")],
+    [({"state_types": (SimpleNamespace(value="mamba"),)}, "recurrent states"), ({"num_draft_entries": 2}, "its draft")],
 )
 def test_a_cache_that_cannot_be_carried_is_refused_by_name(beside: dict[str, object], named: str) -> None:
     plain = {"state_types": (), "kv_item_lens": [1024] * 4, "page_size": 16, "kv_cache_dtype_str": "bfloat16"}

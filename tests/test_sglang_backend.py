@@ -152,8 +152,9 @@ def test_what_cannot_be_carried_is_refused_by_name(other: dict[str, Any], what: 
 
 def test_what_an_instance_says_of_itself_is_refused_with_a_remedy() -> None:
     pools = [torch.zeros((5, 4, 2, 6), dtype=torch.bfloat16) for _ in range(4)]
-    with pytest.raises(ArgumentError, match="pipeline stages: serve without"):
-        layout_of(args_of(pools), Instance("one", 1, 0, 2, foreign=("pipeline stages",)), mla=False)
+    instance = Instance("one", 1, 0, 2, foreign=("stages: serve without",))
+    with pytest.raises(ArgumentError, match=r"does not carry stages: serve without; .* draft .*: serve without"):
+        layout_of(args_of(pools, num_draft_entries=1), instance, mla=False)
 
 
 def test_metadata_travels_as_one_row() -> None:

@@ -5,7 +5,7 @@
 Read from what `examples.vllm.run` and `examples.sglang.run` keep of each row.  A row of the table is a scenario of one
 pair: what kvproto did with digests, and the times without them and of the engine's own connector (vLLM's NixlConnector,
 SGLang's staging), which had the same prompts.  SGLang's digests and whether its caches can be emptied are found out
-once a run, and stand in each of its rows.
+once a run, and stand in each of its rows. What is refused at start stands on the same page (`refusals`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from examples.engine_runs import refusals
 
 TOP = Path(__file__).parents[2]
 RESULTS, PAGE = TOP / "examples" / "results", TOP / "docs" / "engines.md"
@@ -192,15 +194,16 @@ def told(cells: list[Cell]) -> str:
     return f"{summary(cells)}\n\nRows by the build of kvproto that ran: {said}.\n\n## Every row\n\n{each(cells)}"
 
 
-def placed(page: str, text: str) -> str:
+def placed(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
     """The page with this text between its marks; ValueError: it has none."""
-    head, rest = page.split(BEGIN)
-    return f"{head}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
+    head, rest = page.split(begin)
+    return f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}"
 
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(placed(PAGE.read_text(), told(read())))
+    refused = placed(PAGE.read_text(), refusals.told(), refusals.BEGIN, refusals.END)
+    PAGE.write_text(placed(refused, told(read())))
 
 
 if __name__ == "__main__":

@@ -61,8 +61,13 @@ class PromMetrics:
     pass
 
 
-def install(place: Callable[[int], tuple[int, int]]) -> None:
-    """Put the modules where imports find them; `place` gives (stage, place in it) of a worker that is being made."""
+#: gives (stage, place in it) of a worker that is being made; the connector's modules keep what they imported first
+PLACES: list[Callable[[int], tuple[int, int]]] = [lambda _: (0, 0)]
+
+
+def install(place: Callable[[int], tuple[int, int]] | None = None) -> None:
+    """Put the modules where imports find them; `place`, if given, is that of `PLACES` from now on."""
+    PLACES[:] = [place] if place else PLACES
     group = SimpleNamespace
     modules: dict[str, dict[str, Any]] = {
         BASE: {
@@ -76,8 +81,8 @@ def install(place: Callable[[int], tuple[int, int]]) -> None:
         "vllm.model_executor.models.utils": {"extract_layer_index": lambda name: int(name.split(".")[1])},
         "vllm.v1.request": {"RequestStatus": Status},
         "vllm.distributed.parallel_state": {
-            "get_pp_group": lambda: group(rank_in_group=place(0)[0]),
-            "get_tp_group": lambda: group(rank_in_group=place(0)[1]),
+            "get_pp_group": lambda: group(rank_in_group=PLACES[0](0)[0]),
+            "get_tp_group": lambda: group(rank_in_group=PLACES[0](0)[1]),
         },
     }  # fmt: skip
     for name, values in modules.items():
@@ -246,7 +251,7 @@ def config(role: str, tp: int, extra: dict[str, Any], engine_id: str) -> Any:
     transfer = SimpleNamespace(
         kv_role=role, kv_connector_extra_config=extra, engine_id=engine_id, is_kv_producer=role == "kv_producer"
     )
-    parallel = SimpleNamespace(tensor_parallel_size=tp, pipeline_parallel_size=1)
+    parallel = SimpleNamespace(tensor_parallel_size=tp, pipeline_parallel_size=1, data_parallel_index=0)
     model = SimpleNamespace(use_mla=False, get_total_num_kv_heads=lambda: 4, get_total_num_hidden_layers=lambda: 2)
     cache = SimpleNamespace(block_size=BLOCK)
     return SimpleNamespace(

@@ -70,7 +70,7 @@ class SGLang:
             args = SimpleNamespace(
                 kv_data_ptrs=[p.data_ptr() for p in pools], kv_data_lens=[p.nbytes for p in pools], page_size=page,
                 kv_item_lens=[p[0].nbytes for p in pools], aux_data_ptrs=[a.data_ptr() for a in aux], state_types=[],
-                aux_item_lens=list(AUX), kv_cache_dtype_str="uint8", num_draft_entries=0,
+                aux_item_lens=list(AUX), kv_cache_dtype_str="bfloat16", num_draft_entries=0,
             )  # fmt: skip
             instance = Instance(f"{side} {server}", tp, rank, heads, bootstrap_server=server, chunk=32)
             mode = SimpleNamespace(value=side)

@@ -3,34 +3,60 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from sglang.srt.arg_groups.model_override_base import model_config_of
 from sglang.srt.environ import envs
-from sglang.srt.runtime_context import get_device, get_disagg, get_parallel, get_schedule, get_serving
+from sglang.srt.runtime_context import (
+    get_device,
+    get_disagg,
+    get_memory,
+    get_parallel,
+    get_schedule,
+    get_serving,
+    get_spec,
+)
 from sglang.srt.utils.network import get_local_ip_auto
 
+from kvproto.adapters.rules import fields_of, refusals
 from kvproto.adapters.sglang.install import HELD
 from kvproto.adapters.sglang.pools import Instance
+from kvproto.adapters.sglang.rules import RECORDED, RULES
+
+#: SGLang's sections of options, as it has resolved them
+SECTIONS = {"parallel": get_parallel, "disagg": get_disagg, "memory": get_memory, "spec": get_spec}
+#: seconds for which pages of a failed request are held at least
+HOUR = 3600.0
+
+
+def foreign() -> Iterator[str]:
+    """Judge the options and the environment of this instance; a sentence for each that cannot be carried."""
+    for section, published in SECTIONS.items():
+        module, name = RECORDED[section].split(":")
+        yield from refusals(RULES, section, published(), fields_of(getattr(import_module(module), name)))
+    yield from refusals(RULES, "environment", environment(), {})
+
+
+def environment() -> SimpleNamespace:
+    """Read the variables that change what kvproto relies on, as SGLang understands them."""
+    found = {
+        name: getattr(envs, name).get()
+        for name in (
+            "SGLANG_DISAGG_STAGING_BUFFER", "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE",
+            "SGLANG_AITER_KV_CACHE_LAYOUT",
+        )
+    }  # fmt: skip
+    found["SGLANG_MOONCAKE_CUSTOM_MEM_POOL"] = os.environ.get("SGLANG_MOONCAKE_CUSTOM_MEM_POOL", "")
+    held = float(os.environ.get(HELD, "0"))
+    return SimpleNamespace(**found, **{HELD: held if held < HOUR else "an hour or more"})
 
 
 def look(server_args: Any, *, mla: bool) -> Instance:
     """This rank, and what it does that cannot be carried."""
     parallel, serving, disagg, host = get_parallel(), get_serving(), get_disagg(), get_local_ip_auto()
-    unusual = {
-        "pipeline stages": parallel.pp_size > 1,
-        "context parallelism": parallel.attn_cp_size > 1 or parallel.attn_dcp_size > 1,
-        "data-parallel attention (several groups of ranks behind one bootstrap server)": (parallel.dp_size or 1) > 1,
-        "sharded KV": parallel.enable_kv_cache_sharding,
-        "allocation after prefill": disagg.disaggregation_decode_allocation_policy == "prefill_complete",
-        "several nodes": bool(parallel.dist_init_addr),
-        "metadata in a memory pool of its own": bool(os.environ.get("SGLANG_MOONCAKE_CUSTOM_MEM_POOL")),
-        "SGLang's own staging (unset SGLANG_DISAGG_STAGING_BUFFER)": envs.SGLANG_DISAGG_STAGING_BUFFER.get(),
-        "release of pages in which something may land (unset SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE)": (
-            not envs.SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE.get()
-        ),
-        f"release of pages after a while (unset {HELD})": float(os.environ.get(HELD, "0")) < 3600.0,  # noqa: PLR2004
-    }
     device = get_device()
     server = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(serving.host, serving.host)  # noqa: S104
     return Instance(
@@ -42,5 +68,5 @@ def look(server_args: Any, *, mla: bool) -> Instance:
         chunk=get_schedule().chunked_prefill_size or 0,
         bootstrap=float(envs.SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT.get()),
         waiting=float(envs.SGLANG_DISAGGREGATION_WAITING_TIMEOUT.get()),
-        foreign=tuple(what for what, here in unusual.items() if here),
+        foreign=tuple(foreign()),
     )  # fmt: skip

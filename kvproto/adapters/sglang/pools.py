@@ -6,8 +6,8 @@ in order, a token its heads in order.  That is a dense NHD pool, whatever the el
 and the dtype is the name that SGLang has for it, which both sides have to share.  So nothing of the engine's objects is
 needed, nor torch's dtypes, nor a patch that hands tensors over.
 
-What this cannot be said of is refused by name: draft models and states beside the KV (`state_types`), layers that are
-not alike, a page that is not whole heads, stages and shards of other kinds than tensor parallelism.
+Whatever else an instance does is refused by name (`rules`), and so are layers that are not alike and a page that is not
+whole heads.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any
 import msgspec
 import torch
 
+from kvproto.adapters.rules import FORMS, need_carried, present, refusals
+from kvproto.adapters.sglang.rules import RULES
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.pool import Pool
 from kvproto.layout.sharding import Layout
@@ -40,24 +42,20 @@ class Instance(msgspec.Struct, frozen=True):
     #: seconds that it waits for the other side, as prefill and as decode
     bootstrap: float = 300.0
     waiting: float = 300.0
-    #: what it does that cannot be carried yet, in words
+    #: what it does that cannot be carried yet: a sentence a fact
     foreign: tuple[str, ...] = ()
 
 
 def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
     """How the instance cuts its cache; ArgumentError names what of it cannot be carried.  `args`: SGLang's KVArgs."""
-    foreign = [*instance.foreign, *(f"{state.value} states beside the KV" for state in args.state_types)]
-    if getattr(args, "num_draft_entries", 0):
-        foreign.append("the KV of a draft model")
+    states = present(RULES, "state", (state.value for state in args.state_types))
+    foreign = [*instance.foreign, *refusals(RULES, "args", args), *states]
     kinds = 1 if mla else 2
     items = list(args.kv_item_lens)
     layers, rest = divmod(len(items), kinds)
     if not layers or rest or any(len(set(items[k * layers : (k + 1) * layers])) > 1 for k in range(kinds)):
-        foreign.append(f"layers that are not alike ({sorted(set(items))} bytes a page)")
-    if foreign:
-        raise ArgumentError(
-            f"kvproto does not carry {', '.join(foreign)}: serve without, or choose another transfer backend"
-        )
+        foreign.append(f"layers that are not alike ({sorted(set(items))} bytes a page): {FORMS.remedy}")
+    need_carried(foreign)
     heads = 1 if mla else instance.heads
     local = max(1, heads // instance.tp)
     k, v = (items[k * layers] if k < kinds else 0 for k in range(2))

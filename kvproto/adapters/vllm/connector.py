@@ -13,7 +13,8 @@ all instances that share a prefill instance; none: one is drawn), `decode_group`
 if that has one), `secret` (hex).  It is answered with those for the decode instance: `do_remote_prefill`, `room`,
 `secret`, `card`.  A router that chooses the room and has the card can ask both at once.
 
-`kv_connector_extra_config`: `group` (of a decode instance: its name among several), `grid` (tokens a chunk), `ttl`
+`kv_connector_extra_config`: `group` (of a decode instance: its name among several; a data-parallel rank adds `_dp` and
+its number to it, and to the name of its `card`, as vLLM does to `engine_id`), `grid` (tokens a chunk), `ttl`
 (seconds that finished KV is kept for a decode instance that does not come), `wait` (of a prefill instance: seconds that
 a decode instance may wait for a request of which no forward has begun here), `ring_bytes`, `route`, `costs` and `trace`
 (as `Settings` has them), `bind` (where a prefill rank listens), `keys` (a secret file), `card` (a file in which a
@@ -49,10 +50,10 @@ from kvproto.adapters.request_events import (
 from kvproto.adapters.request_parties import ALL, everyone, scheduler
 from kvproto.adapters.request_words import Order, P, Received, Sent
 from kvproto.adapters.vllm.params import answer_of, ticket_of
-from kvproto.adapters.vllm.ranks import RankCard, make_worker
+from kvproto.adapters.vllm.ranks import RankCard, data_parallel_suffix, make_worker
+from kvproto.adapters.vllm.rules import look_at, look_into
 from kvproto.adapters.vllm.stats import Counts, TransferPromMetrics, TransferStats
 from kvproto.adapters.vllm.versions import check
-from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Effect, Event, Report, Transmit
 
 LOG = init_logger("vllm.kvproto")
@@ -72,10 +73,11 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         check()
+        look_at(vllm_config)
+        if kv_cache_config is not None:
+            look_into(kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
         transfer = vllm_config.kv_transfer_config
-        if transfer.kv_role not in ("kv_producer", "kv_consumer"):
-            raise ArgumentError(f"kv_role is {transfer.kv_role}: an instance is a kv_producer or a kv_consumer")
         self.extra, self.engine_id = transfer.kv_connector_extra_config, transfer.engine_id
         self.produces: bool = transfer.is_kv_producer
         if role is KVConnectorRole.SCHEDULER:
@@ -84,6 +86,16 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
             self.card = ""
         else:
             self.counts = Counts()
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
+        """Require no layout; refuse what cannot be carried before vLLM itself fails for a model of several kinds.
+
+        vLLM asks while it resolves the cache's layout, before it divides the memory and makes a connector.
+        """
+        check()
+        look_at(vllm_config)
+        return None
 
     # ----------------------------------------------------------------------------------------- scheduler
     def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], RankCard]) -> None:
@@ -95,7 +107,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         group, addresses = group_of(self.engine_id), tuple(rank.address for rank in ranks)
         self.card = Card(group, incarnation, layout, ranks[0].grid, addresses).encode()
         if "card" in self.extra:
-            Path(self.extra["card"]).write_text(self.card)
+            Path(self.extra["card"] + data_parallel_suffix(self._vllm_config)).write_text(self.card)
 
     def on_new_request(self, request: Any) -> None:
         """A request that hands KV over, or awaits it, is accepted."""

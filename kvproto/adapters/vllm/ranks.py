@@ -6,7 +6,8 @@ strides.  Copies are bit copies, and K and V of a token travel together, so the 
 keeps K transposed inside a block, so there a block is moved as it is.  Every block of vLLM is a page.
 
     grid         `grid` of a prefill instance's extra configuration, in vLLM's tokens, cut to whole blocks
-    group        of a prefill instance: its engine_id; of a decode instance: `group` of the extra configuration
+    group        of a prefill instance: its engine_id; of a decode instance: `group` of the extra configuration, and the
+                 `_dp` and number with which vLLM ends the engine_id of a data-parallel rank
     index        the worker's place: pipeline stages first, as the layout counts them
 """
 
@@ -69,7 +70,7 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
     more = {"settings": settings, "keys": extra.get("keys"), "digests": extra.get("digests", False)}
     mine, follow = (form.layout, shards.rank, form.pool, NixlTransport()), bool(extra.get("conformance"))
     if not transfer.is_kv_producer:
-        group = group_of(extra.get("group", "decode"))
+        group = group_of(extra.get("group", "decode") + data_parallel_suffix(config))
         return DecodeWorker(judged(lambda: DecodeEndpoint(*mine, group=group, **more), wanted=follow), form), None
     more |= {"bind": extra["bind"]} if "bind" in extra else {}
     block = config.cache_config.block_size
@@ -77,6 +78,12 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
     named = group_of(transfer.engine_id)
     sender = judged(lambda: PrefillEndpoint(*mine, grid=grid, group=named, **more), wanted=follow)
     return PrefillWorker(sender, form), RankCard(form.layout, grid, new_incarnation(), sender.address)
+
+
+def data_parallel_suffix(config: Any) -> str:
+    """Return the end by which vLLM tells the engine_ids of data-parallel ranks apart; empty if there is one rank."""
+    suffix = f"_dp{config.parallel_config.data_parallel_index}"
+    return suffix if config.kv_transfer_config.engine_id.endswith(suffix) else ""
 
 
 def _shards(config: Any, layers: int) -> Shards:

@@ -1,0 +1,188 @@
+"""Rules of vLLM's configuration: what of it kvproto carries, what changes nothing, and what is refused at start.
+
+`look_at` judges `VllmConfig` with its parts and the model (`config`, `parallel`, `cache`, `transfer`, `model`,
+`checkpoint`) before vLLM divides the memory, since vLLM fails by itself there for a model of several kinds of cache.
+`look_into` judges the cache that vLLM has decided on (`caches`, `group`, `kind`, `spec`, `number`), in its scheduler
+and in each worker. Whichever sees a fact first refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from kvproto.adapters.rules import (
+    CONTEXT,
+    DRAFTS,
+    ELASTIC,
+    FORMS,
+    NODES,
+    PIPELINE,
+    SCALES,
+    SPARSE,
+    STATES,
+    TIERS,
+    WINDOWS,
+    Lack,
+    Rules,
+    carried,
+    irrelevant,
+    need_carried,
+    present,
+    refusals,
+    refused,
+)
+
+BOTH = Lack("an instance that is prefill and decode at once", "set kv_role to kv_producer or to kv_consumer")
+RAY = Lack(
+    "workers that Ray or a launcher of your own places, maybe on several nodes",
+    "leave --distributed-executor-backend at mp or uni",
+)
+GROUPS = Lack(
+    "several groups of KV cache, each with a block table", "serve a model whose layers are alike, or use vLLM's own"
+)
+INSIDE = Lack("prefix hits inside a block", "leave --prefix-match-unit out")
+TOKENS = Lack("tokens that are not computed in order (encoder and decoder, diffusion)", "serve a decoder-only model")
+NONE = Lack("a model without a KV cache", "serve it without disaggregation")
+
+#: the part of `VllmConfig` that each section is
+PARTS = {"parallel": "parallel_config", "cache": "cache_config", "transfer": "kv_transfer_config"}
+#: the classes whose fields are recorded, by section
+RECORDED = {
+    "parallel": "vllm.config.parallel:ParallelConfig", "cache": "vllm.config.cache:CacheConfig",
+    "transfer": "vllm.config.kv_transfer:KVTransferConfig", "config": "vllm.config.vllm:VllmConfig",
+    "spec": "vllm.v1.kv_cache_interface:MLAAttentionSpec", "group": "vllm.v1.kv_cache_interface:KVCacheGroupSpec",
+    "caches": "vllm.v1.kv_cache_interface:KVCacheConfig", "kind": "vllm.v1.kv_cache_interface:KVCacheSpec+",
+}  # fmt: skip
+
+# fmt: off
+RULES: Rules = {
+    # ------------------------------------------------------------------------------------------ parallelism
+    **refused("parallel", PIPELINE, "pipeline_parallel_size", 1),
+    **refused("parallel", CONTEXT, "prefill_context_parallel_size decode_context_parallel_size", 1),
+    **refused("parallel", NODES, "nnodes", 1),
+    **refused("parallel", ELASTIC, "enable_elastic_ep", False),
+    **refused("parallel", RAY, "distributed_executor_backend", None, "mp", "uni"),
+    **refused("parallel", RAY, "data_parallel_backend", "mp"),
+    **carried("parallel", "a rank of tensor parallelism is a rank of the protocol",
+              "tensor_parallel_size rank world_size"),
+    **carried("parallel", "a data-parallel rank is an engine with an engine_id of its own",
+              "data_parallel_size data_parallel_size_local data_parallel_rank data_parallel_rank_local "
+              "data_parallel_index data_parallel_external_lb data_parallel_hybrid_lb"),
+    **irrelevant("parallel", "where the engine's own processes meet, and how long they wait",
+                 "data_parallel_master_ip data_parallel_rpc_port data_parallel_master_port dp_sync_interval "
+                 "master_addr master_port node_rank distributed_timeout_seconds cpu_distributed_timeout_seconds "
+                 "disable_nccl_for_dp_synchronization enable_shm_tensor_arena enable_fault_tolerance "
+                 "fault_tolerance_config"),
+    **irrelevant("parallel", "weights, experts and activations are no cache",
+                 "is_moe_model enable_hc_sp enable_expert_parallel enable_batch_sharded_sampling "
+                 "enable_ep_weight_filter enable_eplb eplb_config expert_placement_strategy all2all_backend "
+                 "max_parallel_loading_workers "
+                 "disable_custom_all_reduce enable_dbo ubatch_size dbo_decode_token_threshold "
+                 "dbo_prefill_token_threshold"),
+    **irrelevant("parallel", "where processes run", "worker_cls worker_extension_cls numa_bind numa_bind_nodes "
+                 "numa_bind_cpus assigned_physical_gpu_ids"),
+    **irrelevant("parallel", "counts only with what is refused",
+                 "elastic_ep_max_dp_size ray_workers_use_nsight ray_runtime_env placement_group "
+                 "dcp_kv_cache_interleave_size dcp_comm_backend dcp_q_replicate cp_kv_cache_interleave_size"),
+    # ------------------------------------------------------------------------------------------------ cache
+    **refused("cache", SCALES, "cache_dtype", "auto", "float16", "bfloat16"),
+    **refused("cache", TIERS, "kv_offloading_size", None),
+    **refused("cache", NONE, "is_attention_free", False),
+    **refused("cache", INSIDE, "prefix_match_unit", None),
+    **carried("cache", "a block is a page, and the tensors say how many there are",
+              "block_size gpu_memory_utilization num_gpu_blocks_override kv_cache_memory_bytes"),
+    **carried("cache", "what the decode instance has of a prompt is not sent", "enable_prefix_caching"),
+    **carried("cache", "the specs say which layers have a window", "sliding_window"),
+    **irrelevant("cache", "how prefixes are found, and how long they are kept",
+                 "prefix_caching_hash_algo prefix_cache_retention_interval"),
+    **irrelevant("cache", "which tokens a layer computes; what it stores is the same", "kv_sharing_fast_prefill"),
+    **irrelevant("cache", "counts only with what is refused",
+                 "kv_cache_dtype_skip_layers mamba_page_size_padded skip_page_size_padded mamba_block_size "
+                 "mamba_cache_dtype mamba_ssm_cache_dtype mamba_cache_mode enable_mamba_shared_prefix_checkpoint "
+                 "replayssm_buffer_len use_replayssm swa_bounded_replay kv_offloading_backend"),
+    # --------------------------------------------------------------------------------------------- transfer
+    **refused("transfer", BOTH, "kv_role", "kv_producer", "kv_consumer"),
+    **carried("transfer", "kvproto's own", "kv_connector kv_connector_module_path kv_connector_extra_config engine_id "
+              "kv_load_failure_policy"),
+    **irrelevant("transfer", "kvproto has buffers, ports and layouts of its own",
+                 "kv_buffer_device kv_port enable_permute_local_kv"),
+    # ----------------------------------------------------------------------------------------------- config
+    **refused("config", DRAFTS, "speculative_config", None),
+    **refused("config", TOKENS, "diffusion_config", None),
+    **carried("config", "has rules of its own", "model_config cache_config parallel_config kv_transfer_config"),
+    **carried("config", "both sides must serve the same weights, adapters and quantization",
+              "lora_config quant_config load_config"),
+    **irrelevant("config", "changes nothing of the KV that moves",
+                 "scheduler_config device_config offload_config attention_config aux_output_config engram_config "
+                 "kernel_config watermark_config structured_outputs_config observability_config logging_config "
+                 "compilation_config profiler_config kv_events_config ec_transfer_config ec_manager_config "
+                 "reasoning_config additional_config instance_id optimization_level performance_mode "
+                 "weight_transfer_config shutdown_timeout"),
+    **irrelevant("config", "counts only with what is refused", "mamba_config"),
+    # ------------------------------------------------------------------------------------------------ model
+    **refused("model", STATES, "is_hybrid", False),
+    **refused("model", TOKENS, "is_encoder_decoder is_diffusion", False),
+    **refused("checkpoint", SPARSE, "index_topk", None),
+    # -------------------------------------------------------------------------------------- the cache itself
+    **carried("kind", "a page table and rows that are alike", "FullAttentionSpec MLAAttentionSpec"),
+    **carried("kind", "its members are judged one by one", "UniformTypeKVCacheSpecs"),
+    **refused("kind", WINDOWS, "SlidingWindowSpec SlidingWindowMLASpec ChunkedLocalAttentionSpec CircularBufferSpec "
+              "RSWASpec", False),
+    **refused("kind", STATES, "MambaSpec", False),
+    **refused("kind", TIERS, "HiSparseHotSpec HiSparseResidentSpec", False),
+    **refused("kind", TOKENS, "EncoderOnlyAttentionSpec CrossAttentionSpec", False),
+    **refused("kind", FORMS, "AttentionSpec HiddenStateCacheSpec SinkFullAttentionSpec", False),
+    **refused("spec", WINDOWS, "sliding_window attention_chunk_size", None),
+    **refused("spec", SCALES, "kv_quant_mode", "NONE"),
+    **refused("spec", SCALES, "state_content_bytes num_head_slots", None),
+    **refused("spec", SCALES, "cache_dtype_str", None, "auto", "float16", "bfloat16"),
+    **refused("spec", SPARSE, "cache_role", "SPARSE"),
+    **refused("spec", FORMS, "tokens_per_state", 1),
+    **refused("spec", FORMS, "alignment model_version", None),
+    **carried("spec", "read from the tensors, their strides included",
+              "block_size block_stride_alignment page_size_padded num_kv_heads head_size head_size_v dtype"),
+    **irrelevant("spec", "how rows are attended to, or counted where context parallelism cuts them",
+                 "non_causal non_causal_multi_token_decode dcp_sharded max_tp_shards is_index_group_leader"),
+    **refused("group", DRAFTS, "is_eagle_group", False),
+    **refused("group", TIERS, "host_resident", False),
+    **refused("group", TIERS, "role", "DEFAULT"),
+    **refused("group", FORMS, "enable_kv_transfer", True),
+    **carried("group", "judged by its kind and fields", "layer_names kv_cache_spec"),
+    **refused("number", GROUPS, "groups", 1),
+    **refused("caches", TIERS, "hisparse_host_num_blocks hisparse_host_block_stride", None),
+    **refused("caches", TIERS, "hisparse_shared_host_pool", False),
+    **carried("caches", "read from the tensors, their strides included",
+              "num_blocks kv_cache_tensors kv_cache_groups kv_cache_layout kv_tp_replicas"),
+    **irrelevant("caches", "how prefixes are found, and how long they are kept",
+                 "prefix_cache_retention_interval hash_block_size cache_hit_alignment_tokens"),
+}
+# fmt: on
+
+
+def look_at(config: Any) -> None:
+    """Refuse what a `VllmConfig` says that cannot be carried; ArgumentError has a sentence for each fact."""
+    need_carried(
+        [
+            *(said for section, part in PARTS.items() for said in refusals(RULES, section, getattr(config, part))),
+            *refusals(RULES, "config", config),
+            *refusals(RULES, "model", config.model_config, {}),
+            *refusals(RULES, "checkpoint", getattr(config.model_config, "hf_text_config", None), {}),
+        ]
+    )
+
+
+def look_into(caches: Any) -> None:
+    """Refuse what a `KVCacheConfig` says that cannot be carried; ArgumentError has a sentence for each fact."""
+    need_carried([*refusals(RULES, "caches", caches), *_in_groups(caches.kv_cache_groups)])
+
+
+def _in_groups(groups: Any) -> Iterator[str]:
+    for group in groups:
+        yield from refusals(RULES, "group", group)
+        # a group whose layers differ in size alone has a spec a layer
+        for spec in getattr(group.kv_cache_spec, "kv_cache_specs", {"": group.kv_cache_spec}).values():
+            # the fields of a kind that is refused say nothing more
+            yield from present(RULES, "kind", [type(spec).__name__]) or refusals(RULES, "spec", spec)
+    yield from refusals(RULES, "number", SimpleNamespace(groups=len(groups)), {})

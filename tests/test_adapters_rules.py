@@ -1,0 +1,408 @@
+"""The rules of both engines' configurations: complete for each release, and every refusal by its sentence.
+
+No engine is needed: configurations are stand-ins with the recorded fields.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import json
+import re
+import sys
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from support import fake_vllm
+
+from examples.engine_runs import refusals as page
+from examples.engine_runs.table import PAGE, placed
+from kvproto.adapters import rules
+from kvproto.adapters.rules import Rule, fields_of, installed_fields, need_carried, refusals
+from kvproto.adapters.sglang import install
+from kvproto.adapters.sglang import rules as sglang
+from kvproto.errors import ArgumentError
+
+fake_vllm.install()
+
+from kvproto.adapters.vllm import connector, versions
+from kvproto.adapters.vllm import rules as vllm
+from kvproto.adapters.vllm.ranks import data_parallel_suffix
+
+TABLES = {"vllm": vllm, "sglang": sglang}
+#: sections whose facts are no fields of the engine's classes
+OWN = {"model", "checkpoint", "number", "environment"}
+
+
+def recorded(engine: str) -> dict[str, list[str]]:
+    """By release: its fields."""
+    place = Path(rules.__file__).with_name(engine) / "fields.json"
+    found: dict[str, list[str]] = json.loads(place.read_text())
+    return found
+
+
+def without_rule(engine: str, fields: list[str]) -> list[str]:
+    return [name for name in fields if name not in TABLES[engine].RULES]
+
+
+# -------------------------------------------------------------------------------------------- complete
+@pytest.mark.parametrize("engine", TABLES)
+def test_every_field_of_every_supported_release_has_a_rule_and_no_rule_is_left_over(engine: str) -> None:
+    releases = recorded(engine)
+    assert set(releases) == set({"vllm": versions.SUPPORTED, "sglang": install.VERSIONS}[engine])
+    assert {name for fields in releases.values() for name in without_rule(engine, fields)} == set()
+    known = {name for fields in releases.values() for name in fields}
+    assert {name for name in TABLES[engine].RULES if name.split(".")[0] not in OWN} == known
+
+
+def test_a_field_that_a_release_adds_is_found() -> None:
+    assert without_rule("vllm", [*recorded("vllm")["0.32"], "parallel.new"]) == ["parallel.new"]
+
+
+@pytest.mark.parametrize("engine", TABLES)
+def test_the_installed_engine_has_no_field_without_a_rule(engine: str) -> None:
+    pytest.importorskip(next(iter(TABLES[engine].RECORDED.values())).split(":")[0], reason="not installed here")
+    assert without_rule(engine, installed_fields(TABLES[engine].RECORDED)) == []
+
+
+def test_a_rule_that_is_not_a_refusal_says_why() -> None:
+    for table in TABLES.values():
+        assert [name for name, rule in table.RULES.items() if not rule.lack and not rule.why] == []
+
+
+# ------------------------------------------------------------------------------------------ the judging
+EVERY = [(engine, name) for engine, table in TABLES.items() for name, rule in table.RULES.items() if rule.lack]
+
+
+@pytest.mark.parametrize(("engine", "name"), EVERY)
+def test_every_refusal_has_its_sentence_and_what_is_off_is_not_refused(engine: str, name: str) -> None:
+    rule: Rule = TABLES[engine].RULES[name]
+    section, one = name.split(".")
+    assert rule.lack is not None
+    said = refusals(TABLES[engine].RULES, section, SimpleNamespace(**{one: "on"}))
+    assert said == [f"{rule.lack.what} ({name}=on): {rule.lack.remedy}"]
+    for off in rule.off:
+        assert refusals(TABLES[engine].RULES, section, SimpleNamespace(**{one: off})) == []
+
+
+@dataclass
+class Plain:
+    tensor_parallel_size: int = 1
+    new: int = 3
+    made: list[int] = field(default_factory=list)
+    derived: int = field(default=1, init=False)
+
+
+class Struct(msgspec.Struct):
+    tensor_parallel_size: int
+    new: int = 3
+    made: list[int] = []
+
+
+def defaults_of(kind: type) -> dict[str, Any]:
+    return {name: make() for name, make in fields_of(kind).items()}
+
+
+class Annotated:
+    tensor_parallel_size: int
+    new: int = 3
+    made = None
+
+
+@pytest.mark.parametrize("kind", [Plain, Struct])
+def test_a_field_without_a_rule_is_refused_by_its_name_if_it_is_set(kind: Any) -> None:
+    assert refusals(vllm.RULES, "parallel", kind(tensor_parallel_size=2)) == []
+    (said,) = refusals(vllm.RULES, "parallel", kind(tensor_parallel_size=2, new=4))
+    assert said.startswith("parallel.new=4, which no rule of this kvproto mentions: leave it at its default, 3")
+    assert defaults_of(kind)["made"] == []
+
+
+def test_fields_of_a_class_with_annotations_alone_and_of_facts() -> None:
+    assert defaults_of(Annotated) == {"tensor_parallel_size": None, "new": 3}
+    assert defaults_of(Role) == {"sparse": False, "indexer": False}
+
+
+def test_pydantics_own_description_of_a_field_is_not_its_default() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    fields = [("a", int, pydantic.Field(default=3)), ("b", list, pydantic.Field(default_factory=list))]
+    kind = pydantic.dataclasses.dataclass(make_dataclass("Kind", fields))
+    assert defaults_of(kind) == {"a": 3, "b": []}
+
+
+def test_no_default_is_made_for_a_field_that_has_a_rule() -> None:
+    def fails() -> int:
+        raise AssertionError("an engine's factory was called")
+
+    kind = make_dataclass("Kind", [("tensor_parallel_size", int, field(default_factory=fails))])
+    assert refusals(vllm.RULES, "parallel", kind(2)) == []
+
+
+def test_the_names_of_an_installed_engine_are_those_of_its_classes() -> None:
+    here = {"plain": f"{__name__}:Plain", "kind": f"{__name__}:Spec+"}
+    assert installed_fields(here) == [
+        "plain.tensor_parallel_size", "plain.new", "plain.made", "kind.FullAttentionSpec", "kind.MLAAttentionSpec",
+        "kind.MambaSpec", "kind.SlidingWindowSpec", "kind.NewSpec",
+    ]  # fmt: skip
+
+
+def test_each_sentence_is_said_once() -> None:
+    with pytest.raises(ArgumentError, match=r"^kvproto does not carry a: b; c: d$"):
+        need_carried(["a: b", "c: d", "a: b"])
+    need_carried([])
+
+
+# --------------------------------------------------------------------------------------------- vLLM
+class Mode(enum.IntEnum):
+    NONE = 0
+    FP8_PER_TENSOR = 1
+
+
+class Role(enum.Enum):
+    SPARSE = "sparse"
+    INDEXER = "indexer"
+
+
+class Spec:
+    """A stand-in for vLLM's specs, which differ by their class and fields."""
+
+    def __init__(self, **fields: Any) -> None:
+        vars(self).update({"kv_quant_mode": Mode.NONE} | fields)
+
+
+class FullAttentionSpec(Spec): ...
+
+
+class MLAAttentionSpec(Spec): ...
+
+
+class MambaSpec(Spec): ...
+
+
+class SlidingWindowSpec(Spec): ...
+
+
+class NewSpec(Spec): ...
+
+
+def section(name: str, **other: Any) -> Any:
+    """A part of vLLM's configuration, with all recorded fields and what is given."""
+    names = [each.split(".")[1] for each in recorded("vllm")["0.32"] if each.startswith(f"{name}.")]
+    off = {each: vllm.RULES[f"{name}.{each}"].off for each in names}
+    kind = make_dataclass(name, [(each, Any, field(default=off[each][0] if off[each] else None)) for each in names])
+    return kind(**other)
+
+
+def config(
+    role: str = "kv_producer", model: dict[str, Any] | None = None, later: int | None = None, **parts: dict[str, Any]
+) -> Any:
+    """A configuration of vLLM that is carried, but for what is given; `later`: the value of a field without a rule."""
+    transfer = section("transfer", kv_role=role, engine_id="one", kv_connector_extra_config={})
+    transfer.is_kv_producer = role == "kv_producer"
+    made = {
+        "parallel_config": section("parallel", data_parallel_index=0, **parts.get("parallel", {})),
+        "cache_config": section("cache", **parts.get("cache", {})), "kv_transfer_config": transfer,
+        "model_config": SimpleNamespace(**{"is_hybrid": False, "hf_text_config": SimpleNamespace()} | (model or {})),
+    }  # fmt: skip
+    if later is not None:
+        kind = make_dataclass("later", [("later", int, field(default=0))], bases=(type(made["parallel_config"]),))
+        made["parallel_config"] = kind(**vars(made["parallel_config"]), later=later)
+    return section("config", **made, **parts.get("config", {}))
+
+
+def caches(*specs: Any, **group: Any) -> Any:
+    """The cache that vLLM has decided on: a group a spec."""
+    groups = [section("group", kv_cache_spec=spec, **group) for spec in specs]
+    return section("caches", kv_cache_groups=groups)
+
+
+def uniform(*specs: Any) -> Any:
+    """A spec of layers that differ in size."""
+    return SimpleNamespace(kv_cache_specs={str(at): spec for at, spec in enumerate(specs)})
+
+
+FULL = FullAttentionSpec(block_size=16)
+AT_FIRST: dict[str, Any] = {
+    "pipeline stages": {"parallel": {"pipeline_parallel_size": 2}},
+    "context parallelism (parallel.decode_context_parallel_size=2)": {"parallel": {"decode_context_parallel_size": 2}},
+    "context parallelism (parallel.prefill_context_parallel_size": {"parallel": {"prefill_context_parallel_size": 4}},
+    "an instance on several nodes": {"parallel": {"nnodes": 2}},
+    "speculative decoding and the KV of its draft": {"config": {"speculative_config": "eagle"}},
+    "a quantized cache": {"cache": {"cache_dtype": "fp8"}},
+    "recurrent states": {"model": {"is_hybrid": True}},
+    "the index keys of sparse attention": {"model": {"hf_text_config": SimpleNamespace(index_topk=2048)}},
+    "an instance that is prefill and decode at once": {"role": "kv_both"},
+    "parallel.later=1, which no rule": {"later": 1},
+}  # fmt: skip
+AFTERWARDS = {
+    "sliding windows or chunked local attention": caches(FullAttentionSpec(sliding_window=128)),
+    "chunked local attention with KV of their own (spec.attention_chunk_size": caches(
+        uniform(FULL, FullAttentionSpec(attention_chunk_size=8192))
+    ),
+    "KV of their own (kind.SlidingWindowSpec=True)": caches(SlidingWindowSpec()),
+    "recurrent states": caches(FULL, MambaSpec(tokens_per_state=-1)),
+    "several groups of KV cache": caches(FULL, FULL),
+    "the index keys of sparse attention": caches(
+        uniform(MLAAttentionSpec(cache_role=Role.SPARSE), MLAAttentionSpec(cache_role=Role.INDEXER))
+    ),
+    "a quantized cache whose scales": caches(FullAttentionSpec(kv_quant_mode=Mode.FP8_PER_TENSOR)),
+    "beside its rows (spec.cache_dtype_str=fp8_ds_mla)": caches(MLAAttentionSpec(cache_dtype_str="fp8_ds_mla")),
+    "a form of cache that no pool expresses": caches(MLAAttentionSpec(model_version="deepseek_v4")),
+    "the KV of its draft (group.is_eagle_group=True)": caches(FULL, is_eagle_group=True),
+    "a second tier of the KV cache": caches(FULL, host_resident=True),
+    "kind.NewSpec=True, which no rule": caches(NewSpec()),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connector, "check", lambda: None)
+
+
+@pytest.mark.parametrize("what", AT_FIRST)
+@pytest.mark.parametrize("role", list(fake_vllm.Role))
+def test_vllm_is_refused_by_its_configuration_in_scheduler_and_workers_and_before(what: str, role: Any) -> None:
+    made = config(**AT_FIRST[what])
+    with pytest.raises(ArgumentError, match=f"^kvproto does not carry .*{re.escape(what)}"):
+        connector.KVProtoConnector.get_required_kvcache_layout(made)
+    with pytest.raises(ArgumentError, match=f"^kvproto does not carry .*{re.escape(what)}"):
+        connector.KVProtoConnector(made, role, None)
+
+
+@pytest.mark.parametrize("what", AFTERWARDS)
+@pytest.mark.parametrize("role", list(fake_vllm.Role))
+def test_vllm_is_refused_by_its_cache_in_scheduler_and_workers(what: str, role: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"^kvproto does not carry .*{re.escape(what)}"):
+        connector.KVProtoConnector(config(), role, AFTERWARDS[what])
+
+
+def pairs(engine: str) -> set[int]:
+    """The numbers of ranks of the instances that docs/engines.md says were run."""
+    rows = re.findall(rf"^\| {engine} \| ([^|]+) \|", PAGE.read_text().split("## Every row")[0], re.MULTILINE)
+    found = {int(number) for row in rows for number in re.findall(r"\d+", row.split("pages")[0])}
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("ranks", pairs("vLLM"))
+@pytest.mark.parametrize("side", ["kv_producer", "kv_consumer"])
+@pytest.mark.parametrize("spec", [FULL, MLAAttentionSpec(cache_role=Role.SPARSE), uniform(FULL, FULL)])
+def test_what_was_run_in_vllm_is_carried(ranks: int, side: str, spec: Any) -> None:
+    parallel = {
+        "tensor_parallel_size": ranks, "data_parallel_size": 2, "distributed_executor_backend": "mp",
+        "world_size": ranks, "enable_expert_parallel": True,
+    }  # fmt: skip
+    cache = {"block_size": 32, "enable_prefix_caching": True, "cache_dtype": "auto"}
+    made = config(side, parallel=parallel, cache=cache)
+    assert connector.KVProtoConnector.get_required_kvcache_layout(made) is None
+    for role in fake_vllm.Role:
+        connector.KVProtoConnector(made, role, caches(spec))
+
+
+def test_data_parallel_ranks_have_names_of_their_own() -> None:
+    made = config()
+    assert data_parallel_suffix(made) == ""
+    made.kv_transfer_config.engine_id, made.parallel_config.data_parallel_index = "one_dp1", 1
+    assert data_parallel_suffix(made) == "_dp1"
+
+
+# ------------------------------------------------------------------------------------------- SGLang
+def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
+    """The module that reads SGLang's objects, on a stand-in of one rank with what is given."""
+    bags: dict[str, Any] = {}
+    modules: dict[str, dict[str, Any]] = {}
+    for name in ("parallel", "disagg", "memory", "spec"):
+        fields = [each.split(".")[1] for each in recorded("sglang")["0.5.23"] if each.startswith(f"{name}.")]
+        off = {each: rule.off[0] for each in fields if (rule := sglang.RULES[f"{name}.{each}"]).off}
+        defaults = dict.fromkeys(fields) | off | ({"later": 0} if name == "parallel" else {})
+        modules[f"sglang.srt.arg_groups.fields.{name}"] = {
+            name.capitalize(): msgspec.defstruct(name, [(each, Any, value) for each, value in defaults.items()])
+        }
+        bags[name] = SimpleNamespace(**defaults)
+    vars(bags["parallel"]).update(attn_tp_size=2, attn_tp_rank=1)
+    vars(bags["disagg"]).update(disaggregation_mode="decode", disaggregation_bootstrap_port=8998)
+    for name, value in other.items():
+        part = next((bag for bag in bags.values() if hasattr(bag, name)), None)
+        if part is None:
+            monkeypatch.setenv(name, value)
+        else:
+            setattr(part, name, value)
+    held = install.HELD
+    if held not in other:
+        monkeypatch.setenv(held, install.FOR_EVER)
+    envs = SimpleNamespace(**{
+        name: SimpleNamespace(get=lambda value=value: value)
+        for name, value in {
+            "SGLANG_DISAGG_STAGING_BUFFER": other.get("SGLANG_DISAGG_STAGING_BUFFER") == "1",
+            "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE": True, "SGLANG_AITER_KV_CACHE_LAYOUT": "nhd",
+            "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": 300, "SGLANG_DISAGGREGATION_WAITING_TIMEOUT": 300,
+        }.items()
+    })  # fmt: skip
+    more = {
+        "get_device": SimpleNamespace(device="cpu"), "get_schedule": SimpleNamespace(chunked_prefill_size=64),
+        "get_serving": SimpleNamespace(host="127.0.0.1", port=30000),
+    } | {f"get_{name}": bag for name, bag in bags.items()}  # fmt: skip
+    modules |= {
+        "sglang.srt.arg_groups.model_override_base": {
+            "model_config_of": lambda _: SimpleNamespace(get_total_num_kv_heads=lambda: 4)
+        },
+        "sglang.srt.environ": {"envs": envs},
+        "sglang.srt.runtime_context": {name: (lambda bag=bag: bag) for name, bag in more.items()},
+        "sglang.srt.utils.network": {"get_local_ip_auto": lambda: "127.0.0.1"},
+    }
+    for name, members in modules.items():
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            if ".".join(parts[:end]) not in sys.modules:
+                monkeypatch.setitem(sys.modules, ".".join(parts[:end]), ModuleType(".".join(parts[:end])))
+        module = ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, "kvproto.adapters.sglang.facts", raising=False)
+    return importlib.import_module("kvproto.adapters.sglang.facts")
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ({"attn_dp_size": 2}, "data-parallel attention, .* (parallel.attn_dp_size=2): serve with --attention-data"),
+        ({"dp_size": 2}, "replicas behind one bootstrap server (parallel.dp_size=2)"),
+        ({"pp_size": 2}, "pipeline stages (parallel.pp_size=2)"),
+        ({"attn_cp_size": 2}, "context parallelism"),
+        ({"dcp_size": 2}, "context parallelism"),
+        ({"nnodes": 2}, "an instance on several nodes"),
+        ({"speculative_algorithm": "EAGLE"}, "speculative decoding"),
+        ({"enable_hierarchical_cache": True}, "a second tier of the KV cache"),
+        ({"optimistic_prefill_attempts": 1}, "a prefill that begins before"),
+        ({"later": 5}, "parallel.later=5, which no rule"),
+        ({"SGLANG_DISAGG_STAGING_BUFFER": "1"}, "SGLang's own staging (environment.SGLANG_DISAGG_STAGING_BUFFER=True)"),
+        ({install.HELD: "30"}, "release of pages in which something may still land"),
+    ],
+)
+def test_sglang_is_refused_by_its_options(monkeypatch: pytest.MonkeyPatch, other: dict[str, Any], what: str) -> None:
+    found = stand_in(monkeypatch, **other).look(None, mla=False).foreign
+    assert len(found) == 1 and re.match(re.escape(what).replace(re.escape(".*"), ".*"), found[0]), found
+
+
+@pytest.mark.parametrize("ranks", pairs("SGLang"))
+@pytest.mark.parametrize("mla", [False, True])
+def test_what_was_run_in_sglang_is_carried(monkeypatch: pytest.MonkeyPatch, ranks: int, mla: bool) -> None:
+    facts = stand_in(monkeypatch, tp_size=ranks, disaggregation_decode_enable_radix_cache=True)
+    instance = facts.look(None, mla=mla)
+    assert (instance.foreign, instance.heads) == ((), 1 if mla else 4)
+
+
+def test_every_state_of_sglang_is_refused_by_a_word_of_its_own() -> None:
+    states = [name.split(".")[1] for name in recorded("sglang")["0.5.23"] if name.startswith("state.")]
+    for state in states:
+        (said,) = rules.present(sglang.RULES, "state", [state])
+        assert f"(state.{state}=True)" in said
+
+
+# --------------------------------------------------------------------------------------------- the page
+def test_the_page_lists_every_refusal_with_its_words() -> None:
+    text = PAGE.read_text()
+    assert placed(text, page.told(), page.BEGIN, page.END) == text, "write it anew: make engines-table"
