@@ -1,0 +1,190 @@
+"""Every room has a bounded time on an idle machine, whatever the ring, slots, window, groups, fan-in and routes.
+
+The bound is computed: all of the room's parts one after the other, each with its messages, its kernels and its write. A
+room that takes longer waits for a timer, or for something that only it could give. A room whose KV is not computed lies
+beside it and has no end: the bound does not know of it. The ranks are the product's, and time is simulated.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+from typing import ClassVar, NamedTuple
+
+import pytest
+from support.night import by_night
+
+from kvproto.layout.costs import Costs, page_form
+from kvproto.layout.plan import Plan, layers_of
+from kvproto.layout.sharding import Layout
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.states import Cause
+from kvproto.rank.decode import DecodeRank
+from kvproto.rank.prefill import PrefillRank
+from kvproto.settings import Route, Settings
+from kvproto.verify.check.mutations.registry import MUTANTS
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.sim.hardware import Queues
+from kvproto.verify.sim.member import FaultChances, Side
+from kvproto.verify.sim.timed import TimedInstance, TimedRank, TimedWorld
+
+COSTS = Costs(piece=1e-6, rate=16 * 1e5, launch=1e-3, copy=16e6)
+GRID, CHUNKS, LAYERS, LATENCY = 64, 5, 5, 1e-4
+TOKENS = CHUNKS * GRID - 7
+READY, COMPUTES = 1, 2
+ROUTES: tuple[Route, ...] = ("staged", "cost")
+#: messages of one part, one after the other: request, deferral, grant, watermark, notification, confirmation; and as
+#: many again for a request that is repeated
+ROUND = 12
+
+
+class Case(NamedTuple):
+    """One machine.
+
+    `ring`: in cells of the grid (0: one region of the largest layer group); `beside`: the prefill instance where the
+    other room's forward runs.
+    """
+
+    prefill: tuple[int, int]
+    decode: int
+    ring: int
+    slots: int
+    window: int
+    groups: int
+    route: Route
+    beside: str = "nowhere"
+
+
+ALL = [
+    Case(*each)
+    for each in product(
+        ((1, 1), (2, 1), (4, 1), (1, 2), (2, 2)), (1, 2, 4), (0, 1, 3), (1, 4), (1, 2, 4), (1, 2), (*ROUTES, "pages"),
+        ("nowhere", "here", "there"),
+    )
+]  # fmt: skip
+DAY = 150
+#: two unequal groups and a ring for one cell: a later, smaller chunk must not pass an older one of its room
+CRAWL = [Case((tp, 1), 1, 1, 2, window, 2, route) for tp in (1, 2, 4) for window in (1, 4) for route in ROUTES]
+
+
+def layout(tp: int, pp: int = 1) -> Layout:
+    return Layout(layers=LAYERS, heads=4, k_dim=4, v_dim=4, itemsize=2, dtype="bfloat16", page_size=16, tp=tp, pp=pp)
+
+
+class Engine(TimedInstance):
+    """An engine that keeps how rooms end."""
+
+    def __init__(self, world: TimedWorld, number: int, ends: list[tuple[str, int, Cause]]) -> None:
+        super().__init__(world, number)
+        self.ends = ends
+
+    def heard_outcome(self, rank: TimedRank, news: do.AnnounceOutcome) -> None:
+        self.ends.append((rank.name, news.room, news.cause))
+
+
+class Prefill(Engine):
+    side: ClassVar[Side] = "P"
+
+
+class Decode(Engine):
+    side: ClassVar[Side] = "D"
+
+
+def ring_bytes(plan: Plan, case: Case) -> int:
+    regions = [
+        [plan.grant_bytes(rank, GRID, group, case.groups) for group in range(case.groups)]
+        for rank in range(plan.decode.ranks)
+    ]
+    return case.ring * max(map(sum, regions)) or max(map(max, regions))
+
+
+def one_after_the_other(plan: Plan, groups: int) -> float:
+    """Seconds of a room whose parts never overlap, each by the route that takes longer."""
+    queues, seconds = Queues(COSTS), (2 * plan.prefill.ranks + 2) * LATENCY
+    for writer in range(plan.prefill.ranks):
+        for share in plan.duties(writer):
+            for group in range(groups):
+                cut = layers_of(share, group, groups)
+                nbytes, pieces = plan.part_bytes(cut, GRID), page_form(plan, cut).pieces(GRID, 0)
+                write = max(queues.write_seconds(nbytes, 1), queues.write_seconds(nbytes, pieces))
+                kernel = COSTS.launch + nbytes / COSTS.copy
+                seconds += CHUNKS * (ROUND * LATENCY + 2 * kernel + write)
+    return seconds
+
+
+def build(case: Case) -> tuple[TimedWorld, list[tuple[str, int, Cause]]]:
+    prefill, decode = layout(*case.prefill), layout(case.decode)
+    settings = Settings(
+        costs=COSTS,
+        ring_bytes=ring_bytes(Plan(prefill, decode, GRID), case),
+        slots=case.slots,
+        window=case.window,
+        route=case.route,
+        layer_groups=case.groups,
+    )
+    world = TimedWorld(
+        1, prefill, decode, grid=GRID, settings=settings, chances=FaultChances(), closed=case.route == "staged",
+        latency=LATENCY,
+    )  # fmt: skip
+    ends: list[tuple[str, int, Cause]] = []
+    for number in range(2):
+        world.add(Prefill(world, number, ends))
+    world.add(Decode(world, 0, ends))
+    world.connect()
+    return world, ends
+
+
+def open_room(world: TimedWorld, room: int, instance: int, groups: int) -> None:
+    """Open a room on both sides and schedule its forward."""
+    source, target = world.instances["P"][instance], world.instances["D"][0]
+    for node in target.ranks:
+        assert isinstance(node.rank, DecodeRank)
+        node.opened.add(room)
+        world.tell(node, ev.RoomOpened(room, node.rank.terms(source.group, world.plan, groups), TOKENS, 0))
+    for node in source.ranks:
+        assert isinstance(node.rank, PrefillRank)
+        node.opened.add(room)
+        world.tell(node, ev.EngineOpened(room, TOKENS, node.rank.claim(target.group, b"")))
+        world.tell(node, ev.ForwardScheduled(room))
+
+
+def seconds_of(case: Case) -> tuple[float, float]:
+    """Return what the ready room takes on this machine, and what it may take."""
+    world, ends = build(case)
+    if case.beside != "nowhere":
+        open_room(world, COMPUTES, int(case.beside == "there"), case.groups)
+        quiet = world.now + 1.0
+        world.run(lambda: world.now > quiet)
+    begun, may = world.now, one_after_the_other(world.plan, case.groups)
+    open_room(world, READY, 0, case.groups)
+    for node in world.instances["P"][0].ranks:
+        world.tell(node, ev.TokensProduced(READY, TOKENS))
+        world.tell(node, ev.AuxProvided(READY))
+    ranks = len(world.instances["P"][0].ranks) + len(world.instances["D"][0].ranks)
+    world.run(lambda: len(ends) == ranks or world.now > begun + 10 * may)
+    assert [(room, cause) for _, room, cause in ends] == [(READY, Cause.NONE)] * len(ends), (case, ends)
+    return (world.now - begun if len(ends) == ranks else float("inf")), may
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_every_room_has_a_bounded_time_however_the_machine_is_set(part: int) -> None:
+    """A sample by day, and all combinations by night."""
+    cases = by_night(ALL, by_day=Random(part).sample(ALL, DAY // 5))
+    late = [(case, took, may) for case in cases[part::5] for took, may in [seconds_of(case)] if took > may]
+    assert not late, late[0]
+
+
+@pytest.mark.parametrize("case", CRAWL, ids=str)
+def test_unequal_layer_groups_do_not_lock_a_ring_for_one_cell(case: Case) -> None:
+    took, may = seconds_of(case)
+    assert took <= may
+
+
+def test_a_ring_that_is_asked_for_before_the_kv_is_there_exceeds_the_bound() -> None:
+    """Planted prefetch-starves-ready: the other room's empty regions fill a ring for one cell."""
+    cases = [Case((1, 1), 1, 1, 4, 4, 1, "staged", beside) for beside in ("here", "there")]
+    with TablePatch() as bench:
+        MUTANTS["prefetch-starves-ready"].apply(bench)
+        assert [seconds_of(case)[0] for case in cases] == [float("inf")] * len(cases)
+    assert all(took <= may for took, may in map(seconds_of, cases))
