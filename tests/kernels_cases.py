@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 
 from kvproto.io.kernels.base import Kernels, Pool, StagedPart
+from kvproto.io.kernels.crossing import Crossing, Rows
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 
@@ -331,3 +332,30 @@ def check_far_pages(kernels: Kernels, side: str) -> None:
         continue
     assert torch.equal(out.view(len(pages), 16), staged) and torch.equal(memory[pages, 0, 0], staged)
     assert int((memory != 0).any(dim=3).sum()) == len(pages), "no other page"
+
+
+def check_late_tables(kernels: Kernels, device: str = "cpu") -> None:
+    """What is bound reads the page table when it is launched: its pages come, or are replaced, in between."""
+    share = Share(writer=0, reader=0, src_head=0, dst_head=0, heads=1, src_layer=0, dst_layer=0, layers=1)
+    near, far = (torch.zeros(9, 1, 1, 16, dtype=torch.uint8, device=device) for _ in range(2))
+    near.random_(1, 255)
+    pool, other = Pool([near], []), Pool([far], [])
+    staged, rows = torch.zeros(3 * 16, dtype=torch.uint8, device=device), Rows(16, 16, 16, 1)
+    tables = [torch.zeros(3, dtype=torch.int64, device=device) for _ in range(2)]
+    theirs = torch.tensor([6, 1, 8], dtype=torch.int32, device=device)
+    copy = kernels.cross(pool, [Crossing(16, 1, rows, rows, ((near.data_ptr(), far.data_ptr()),))])
+    assert copy is not None
+    gather = kernels.bind("gather", pool, tables[0], 0, 3, ((share, staged),))
+    scatter = kernels.bind("scatter", other, tables[1], 0, 3, ((share, staged),))
+    across = copy.bind(tables[0], theirs.view(torch.uint8), 0, 3)
+    for ours, there in (([5, 2, 7], [3, 0, 4]), ([8, 1, 6], [2, 5, 7])):
+        for table, pages in zip(tables, (ours, there), strict=True):
+            table.copy_(torch.tensor(pages))
+        far.zero_()
+        for launch in (gather, scatter, across):
+            ticket = launch(None, None)
+            while not ticket.done():
+                continue
+        for pages in (there, theirs.tolist()):
+            assert torch.equal(far[pages], near[ours])
+        assert int(far.flatten(1).any(dim=1).sum()) == 2 * len(ours), "no other page"

@@ -15,7 +15,18 @@ from typing import Any
 import pytest
 import torch
 from digest_cases import check_digests
-from kernels_cases import BASE, PAIRS, SHAPES, Case, check_cells, check_gathers, check_scatters, pool_of, table_of
+from kernels_cases import (
+    BASE,
+    PAIRS,
+    SHAPES,
+    Case,
+    check_cells,
+    check_gathers,
+    check_late_tables,
+    check_scatters,
+    pool_of,
+    table_of,
+)
 
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)
@@ -54,6 +65,11 @@ def test_cells_in_one_launch(case: Case, make: Callable[[], Kernels], gpu: str) 
 @pytest.mark.parametrize("case", PAIRS + SHAPES, ids=str)
 def test_digests(case: Case, make: Callable[[], Kernels], gpu: str) -> None:
     check_digests(make(), case, gpu)
+
+
+@pytest.mark.parametrize("make", MAKERS[:2], ids=["triton", "small tiles, parts apart"])
+def test_page_tables_are_read_by_the_launch(make: Callable[[], Kernels], gpu: str) -> None:
+    check_late_tables(make(), gpu)
 
 
 @pytest.mark.parametrize("shift", [1, 2, 4, 8])

@@ -48,6 +48,7 @@ else:
         check_cells,
         check_far_pages,
         check_gathers,
+        check_late_tables,
         check_scatters,
         pool_of,
         same,
@@ -245,6 +246,12 @@ else:
     @pytest.mark.parametrize("side", ["gather", "scatter"])
     def test_page_ids_need_more_than_sixteen_bits(side: str) -> None:
         check_far_pages(kernels(), side)
+
+    @pytest.mark.parametrize(
+        "kernels", [TorchKernels(), TritonKernels(across=AcrossTuning(128, 1, 5))], ids=["host", "triton"]
+    )
+    def test_page_tables_are_read_by_the_launch(kernels: Kernels) -> None:
+        check_late_tables(kernels)
 
     @pytest.mark.parametrize(
         "kernels", [TorchKernels(), TritonKernels(across=AcrossTuning(128, 1, 5))], ids=["host", "triton"]

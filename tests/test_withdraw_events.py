@@ -28,7 +28,7 @@ from kvproto.verify.testing.pair import Pair
 GRID, TOKENS, POISON = 8, 45, 99
 
 FEATURES: dict[str, tuple[Any, ...]] = {
-    "route": ("staged", "pages", "mapped"), "groups": (1, 2), "ranks": (1, 2), "prefix": (0, GRID),
+    "route": ("cost", "pages", "mapped"), "groups": (1, 2), "ranks": (1, 2), "page": (4, 8), "prefix": (0, GRID),
     "late": (False, True), "prefetch": (True, False), "early_aux": (True, False), "others": (True, False),
     "first": (0, 16, 20, TOKENS), "layers": (0, 1), "upto": (0, 12, 16, 32, TOKENS), "again": (False, True),
     "turns": (0, 1, 5, 30), "other_end": ("none", "aborted"),
@@ -132,7 +132,7 @@ def play(story: Story) -> None:
         layer_groups=story["groups"],
     )  # fmt: skip
     made = MappedPair if route == "mapped" else Pair
-    with made(layout(story["ranks"]), layout(1), grid=GRID, settings=settings, pages=96) as pair:
+    with made(layout(story["ranks"]), layout(1, page=story["page"]), grid=GRID, settings=settings, pages=96) as pair:
         room = pair.name(TOKENS, prefix=prefix)
         other = pair.open(TOKENS) if story["others"] else None
         pair.decodes[0].open(
