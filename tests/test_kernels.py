@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,6 +56,15 @@ def test_views_of_one_interleaved_tensor() -> None:
     TORCH.gather(pool, table, 0, 30, share, outs[0])
     TORCH.gather(plain, table, 0, 30, share, outs[1])
     assert torch.equal(*outs)
+
+
+@pytest.mark.parametrize("call", ["gather_parts", "scatter"])
+def test_a_copy_waits_for_the_event_that_it_comes_after(call: str) -> None:
+    waited = list[str]()
+    pool, table, part = ordinary()
+    event = SimpleNamespace(wait=lambda: waited.append("after"))
+    getattr(TORCH, call)(pool, table, 0, 11, [(SHARE, part)], after=event)
+    assert waited == ["after"]
 
 
 def replace_share(**changes: int) -> Share:

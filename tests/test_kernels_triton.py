@@ -139,6 +139,9 @@ else:
     def test_digests(case: Case) -> None:
         check_digests(kernels(tile=small(case)), case)
 
+    def test_digests_of_more_heads_than_a_tile_has_rows() -> None:
+        check_digests(kernels(tile=16), replace(BASE, tokens=3))
+
     def batches(pool: Pool) -> set[int]:
         return {id(batch) for cut in pool._cuts.values() for plans in cut.plans.values() for batch in plans}
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support.night import NIGHT, by_night
 
@@ -27,7 +28,8 @@ from kvproto.protocol.timing import Timing
 from kvproto.rank import decode
 from kvproto.rank.base import Rank
 from kvproto.verify.framework.table_patching import TablePatch
-from kvproto.verify.mutate import table_gate, verdict_log
+from kvproto.verify.mutate import asked_effects, table_gate, verdict_log
+from kvproto.verify.mutate.asked_effects import AskedEffect
 from kvproto.verify.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
 from kvproto.verify.mutate.commuting import PLACES, place_of, why_apart
 from kvproto.verify.mutate.table_judges import EQUAL, Effort, TableVerdict, judge
@@ -266,15 +268,48 @@ def test_a_dialled_line_is_no_place_of_its_own() -> None:
 
 def test_a_left_out_effect_is_asked_of_the_tests_whatever_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reason says that it comes later: a world has no time, and a test may."""
-    known, asked = table_gate.load(ROOT), list[tuple[str, Effort]]()
+    known, asked = table_gate.load(ROOT), list[Effort]()
 
     def judged(mutant: TableMutant, effort: Effort, _root: Path, _hint: str = "") -> TableVerdict:
-        asked.append((mutant.operator, effort))
+        asked.append(effort)
         return TableVerdict(mutant, "", "", 0.0)
 
     monkeypatch.setattr(table_gate, "judge", judged)
     explained = [each for each in EVERY if known.reason(each)]
-    of_both = [next(each for each in explained if (each.operator == "effect") is left) for left in (True, False)]
-    table_gate.run(ROOT, known, of_both, Effort(worlds_s=0.0), 1, lambda _: None)
-    assert {operator == "effect": bool(effort.tests) for operator, effort in asked} == {True: True, False: False}
-    assert all(not effort.worlds_s for _, effort in asked)
+    of_all = [
+        next(each for each in explained if each.operator == "effect" and not known.explained(each)),
+        next(each for each in explained if each.name in known.asked),
+        next(each for each in explained if each.operator != "effect"),
+    ]
+    table_gate.run(ROOT, known, of_all, Effort(worlds_s=0.0), 1, lambda _: None)
+    assert [bool(effort.tests) for effort in asked] == [True, False, False], "what was recorded is not asked again"
+    assert all(not effort.worlds_s for effort in asked)
+    said = {each.name: TableVerdict(each, "", "", 0.0) for each in of_all[:1]}
+    assert len(table_gate.gathered(known, of_all, said)) == len(of_all)
+    with pytest.raises(ArgumentError, match=r"nothing of 1 of 3 mutants"):
+        table_gate.gathered(known, of_all, {})
+
+
+def test_what_was_recorded_of_a_left_out_effect_is_of_the_row_as_it_is() -> None:
+    known, named = table_gate.load(ROOT), {each.name: each for each in EVERY if each.operator == "effect"}
+    assert known.asked and known.asked.keys() <= named.keys()
+    for name, each in known.asked.items():
+        assert each.why and known.explained(named[name]), name
+        assert name not in known.kills, "somebody notices it"
+
+
+def test_a_run_records_what_nobody_noticed_and_forgets_what_somebody_did(tmp_path: Path) -> None:
+    (tmp_path / "spec").mkdir()
+    known = table_gate.load(ROOT)
+    left = [each for each in EVERY if each.operator == "effect" and known.reason(each) and not known.explained(each)]
+    found = [TableVerdict(left[0], "", "", 1.0), TableVerdict(left[1], "test", "tests/test_it.py::test_it", 1.0)]
+    stale = AskedEffect("to NOWHERE: nothing", "why")
+    before = msgspec.structs.replace(known, asked={left[1].name: asked_of(left[1]), left[2].name: stale})
+    assert not before.explained(left[2])
+    table_gate.record(tmp_path, before, found)
+    assert asked_effects.load(tmp_path) == {left[0].name: asked_of(left[0], known.reason(left[0]))}
+
+
+def asked_of(mutant: TableMutant, why: str = "why") -> AskedEffect:
+    """A record of this row as it is."""
+    return AskedEffect(asked_effects.text_of(mutant), why)

@@ -121,12 +121,7 @@ def _layers(
             heads = views.get((kind, layer, word))
             if heads is None:
                 cut = tensor.permute(pool.axes)[:, :, part.head : part.head + part.heads]
-                heads = views[kind, layer, word] = _as_words(cut, word)
+                heads = views[kind, layer, word] = cut.view(WORDS[word])
             staged = buffer[at : at + step].view(WORDS[word]).view(tokens, part.heads, grain.row // word)
             at += step
             yield heads, staged
-
-
-def _as_words(tensor: torch.Tensor, word: int) -> torch.Tensor:
-    size = tensor.element_size()
-    return (tensor if size <= word else tensor.view(torch.uint8)).view(WORDS[word])

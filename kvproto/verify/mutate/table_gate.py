@@ -2,8 +2,8 @@
 
 `spec/table-mutants.toml` names the tests that are asked last, and says of survivors why nobody has to notice them; a
 reason is for every mutant whose name fits its pattern (`*` stands for anything), and belongs to one operator.  For
-effects that are left out the reasons of `kvproto check --gate` count, too: it is the same question.  Effects that are
-exchanged need no reason if they leave what they say in different places (`commuting`).
+effects that are left out the reasons of `kvproto check --gate` count, too, once the tests were asked (`asked_effects`).
+Effects that are exchanged need no reason if they leave what they say in different places (`commuting`).
 `spec/table-kills.toml` remembers which world or test noticed a mutant, so that it is asked first the next time.
 """
 
@@ -22,6 +22,8 @@ from kvproto.errors import ArgumentError
 from kvproto.verify.check import deletion_mutants
 from kvproto.verify.check.configs import CONFIGS
 from kvproto.verify.check.parallel_search import spread
+from kvproto.verify.mutate import asked_effects
+from kvproto.verify.mutate.asked_effects import AskedEffect
 from kvproto.verify.mutate.commuting import why_apart
 from kvproto.verify.mutate.table_judges import AGREED, EQUAL, Effort, TableVerdict, judge
 from kvproto.verify.mutate.table_operators import OPERATORS, TableMutant, mutants
@@ -40,6 +42,11 @@ class TableReasons(msgspec.Struct, frozen=True):
     tests: list[str]
     equivalent: dict[str, dict[str, str]]
     kills: dict[str, str] = {}
+    asked: dict[str, AskedEffect] = {}
+
+    def explained(self, mutant: TableMutant) -> bool:
+        """It has a reason, and of a left-out effect the tests were asked."""
+        return bool(self.reason(mutant)) and (mutant.operator != LEFT_OUT or asked_effects.is_fresh(self.asked, mutant))
 
     def reason(self, mutant: TableMutant) -> str:
         """Why nobody has to notice it; empty: nobody has said."""
@@ -47,7 +54,10 @@ class TableReasons(msgspec.Struct, frozen=True):
         found = next((why for pattern, why in said.items() if fits(mutant, pattern)), "")
         if not found and mutant.operator == "swap" and mutant.row is not None:
             return why_apart(*mutant.row.do[mutant.variant : mutant.variant + 2])
-        return found or (mutant.operator == "effect" and deletion_mutants.reason(mutant.name)) or ""
+        if mutant.operator == LEFT_OUT and not found:
+            own = self.asked.get(mutant.name)
+            return own.why if own is not None else deletion_mutants.reason(mutant.name) or ""
+        return found
 
 
 def fits(mutant: TableMutant, pattern: str) -> bool:
@@ -67,7 +77,7 @@ def load(root: Path) -> TableReasons:
             if not any(fits(each, pattern) for each in known):
                 raise ArgumentError(f"{FILE} explains {pattern!r} ({operator}), and there is no such mutant (any more)")
     kills = tomllib.loads((root / KILLS).read_text()) if (root / KILLS).exists() else {}
-    return msgspec.structs.replace(found, kills=kills)
+    return msgspec.structs.replace(found, kills=kills, asked=asked_effects.load(root))
 
 
 def run(
@@ -89,8 +99,8 @@ def run(
 def gathered(
     known: TableReasons, asked: Sequence[TableMutant], said: Mapping[str, TableVerdict]
 ) -> list[TableVerdict]:  # fmt: skip
-    """What was said of each in other runs, by name.  ArgumentError: of one without a reason nothing was said."""
-    if untried := [mutant.name for mutant in asked if mutant.name not in said and not known.reason(mutant)]:
+    """What was said of each in other runs, by name.  ArgumentError: of one that is not explained nothing was said."""
+    if untried := [mutant.name for mutant in asked if mutant.name not in said and not known.explained(mutant)]:
         raise ArgumentError(f"the logs say nothing of {len(untried)} of {len(asked)} mutants, first {untried[0]!r}: "
                             "their tables have changed, or a shard is missing; --log tries what is left")  # fmt: skip
     found = [said.get(mutant.name) or TableVerdict(mutant, "", "", 0.0) for mutant in asked]
@@ -100,7 +110,7 @@ def gathered(
 def _try(mutant: TableMutant, *, root: Path, known: TableReasons, effort: Effort) -> TableVerdict:
     try:
         if known.reason(mutant):
-            tests = effort.tests if mutant.operator == LEFT_OUT else ()
+            tests = () if known.explained(mutant) else effort.tests
             asked = Effort(worlds_s=0.0, tests=tests, tests_s=effort.tests_s, compares=False)
             return judge(mutant, asked, root, known.kills.get(mutant.name, ""))
         return judge(mutant, effort, root, known.kills.get(mutant.name, ""))
@@ -120,7 +130,7 @@ def survivors(known: TableReasons, found: Iterable[TableVerdict]) -> list[TableV
 
 
 def record(root: Path, known: TableReasons, found: Sequence[TableVerdict]) -> None:
-    """Remember who noticed: the worlds and tests, of mutants that there still are."""
+    """Remember who noticed: the worlds and tests, of mutants that there still are; and what no test noticed."""
     mine = {each.mutant.name: _hint(each) for each in found if each.judge in ("world", "timed", "test")}
     mine = {name: by for name, by in mine.items() if by in CONFIGS or "::" in by}  # what has no name cannot be asked
     names = {each.name for each in mutants()}
@@ -128,6 +138,11 @@ def record(root: Path, known: TableReasons, found: Sequence[TableVerdict]) -> No
     lines = [f"{msgspec.json.encode(name).decode()} = {msgspec.json.encode(by).decode()}" for name, by in kept.items()]
     head = "# Which world or test noticed a mutant of the tables.  Made by `kvproto mutate --tables --record`.\n\n"
     (root / KILLS).write_text(head + "\n".join(lines) + "\n")
+    unseen = [each.mutant for each in found if each.mutant.operator == LEFT_OUT and not each.judge]
+    asked = {each.name: AskedEffect(asked_effects.text_of(each), why) for each in unseen if (why := known.reason(each))}
+    noticed = {each.mutant.name for each in found if each.judge}
+    open_ = {name: each for name, each in (known.asked | asked).items() if name not in noticed}
+    asked_effects.write(root, open_, mutants(operators=[LEFT_OUT]))
 
 
 def _hint(verdict: TableVerdict) -> str:
