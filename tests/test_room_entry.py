@@ -50,6 +50,8 @@ def test_what_was_said_of_tokens_that_are_taken_back_is_forgotten() -> None:
         room.mark(*mark)
     room.forget_marks(8, 2)
     assert room.marks == [(8, 2, "second")], "what is there still is behind the last that was said"
+    room.forget_marks(0, 2)
+    assert room.after(8, 2) == "second", "a gather that was asked for before, and is launched now, waits for it"
 
 
 @pytest.mark.parametrize("given", [

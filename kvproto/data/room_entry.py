@@ -106,7 +106,7 @@ class RoomEntry:
 
     def forget_marks(self, upto: int, layers: int) -> None:
         """Keep the newest event for the first `upto` tokens, whose KV is there in all `layers` of this rank."""
-        self.marks = [(upto, layers, self.marks[-1][2])] if upto and self.marks else []
+        self.marks = [(upto, layers, self.marks[-1][2])] if self.marks else []
         # What was sent from pages that the engine takes back is not there any more when digests are asked for.
         self.by_pages = [cell for cell in self.by_pages if cell[0] + cell[1] <= upto]
 
