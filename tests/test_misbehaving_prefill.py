@@ -18,8 +18,8 @@ from support.hostile_worlds import HostileWorld, search, seen, unseen
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.routes import SenderIs, prefill_routes
-from kvproto.protocol.states import PRoom, PSend
-from kvproto.protocol.tables.links import prefill_link
+from kvproto.protocol.states import PLink, PRoom, PSend
+from kvproto.protocol.tables.links import YIELDS, prefill_link
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.tables.prefill_write import prefill_write
@@ -52,6 +52,17 @@ def joined(suspect: Suspect) -> Iterator[Frozen]:
             yield rooms, tombs, (link, link), (known, known), *rest
 
 
+def doubted(suspect: Suspect) -> Iterator[Frozen]:
+    """The checker's states in which a link is up, and silent since a later incarnation has called."""
+    for value in checked_values(suspect):
+        rooms, tombs, links, *rest = value
+        if links[0] and links[0].state is PLink.UP:
+            silent = replace(
+                links[0], rival=links[0].session + 1, rival_place=b"elsewhere", doubted=True, silent=YIELDS
+            )
+            yield rooms, tombs, (silent, *links[1:]), *rest
+
+
 #: about half as many values again as the last row or route took that only this world brings about
 WORLDS = {
     "a room of one chunk, whose writes tell": prefill(Config(chunks=1, tells=True), 40),
@@ -75,6 +86,10 @@ WORLDS = {
     "a group that has grown while a room was open": prefill(
         Config(chunks=1, engine=("open", "schedule", "finish+aux")), 170, joined, wider=True
     ),
+    "KV that is taken back while it is written": prefill(
+        Config(chunks=1, engine=("open+schedule+finish", "withdraw", "withdrawn", "finish+aux")), 560
+    ),
+    "a silent link, and a later incarnation": prefill(Config(chunks=1), 20, doubted),
     "a watermark that has risen": prefill(Config(chunks=2, ring=1, budget=Budget(early=1)), 40, risen),
 }
 
