@@ -122,9 +122,9 @@ def test_a_helper_touches_the_rows_of_all_that_ask_it_in_both_tables_of_its_file
 @pytest.mark.parametrize(
     ("name", "who"),
     [
-        ("decode_grant: FILLING PartArrived [last_part] - to NEW", "lint"),
+        ("decode_grant: FILLING PartArrived [last_staged] - to NEW", "lint"),
         ("decode_link: AWAIT_RETURN TimerFired [tries_left] - not again", "lint"),
-        ("decode_grant: FILLING PartArrived [last_part] - negated", "proof"),
+        ("decode_grant: FILLING PartArrived [last_staged] - negated", "proof"),
         ("prefill_room: OPEN AuxProvided [first_aux] - not again", "proof"),
         ("prefill_room: AWAIT_ENGINE EngineOpened - own without work", "proof"),
         ("prefill_room: AWAIT_NOTED PeerNoted - no drop", "proof"),
