@@ -16,8 +16,9 @@ import torch
 
 from kvproto import DecodeEndpoint, Layout, NixlTransport, Outcome, PrefillEndpoint, Room, Settings
 from kvproto.io.clock import ManualClock
+from kvproto.protocol.states import Cause
 from kvproto.protocol.timing import Timing
-from kvproto.settings import Route
+from kvproto.settings import PREFILL_GROUP, Route
 from kvproto.verify.testing.pair import Pair
 from kvproto.verify.testing.pools import noise
 
@@ -69,27 +70,37 @@ def test_a_room_whose_kv_is_there_has_the_ring_while_another_room_s_forward_runs
         prefill.close()
 
 
-@pytest.mark.parametrize("seconds", [4.0, Timing().lease.period + 5.0])
-@pytest.mark.parametrize("route", ["staged", "cost"])
-def test_a_prefetched_room_costs_a_ready_one_no_time_however_long_its_forward_is(route: Route, seconds: float) -> None:
-    """Seventeen chunks that are computed, through a ring of twelve, before a forward that outlasts every patience."""
-    clocks: list[ManualClock] = []
+class Clocks(list[ManualClock]):
+    """The endpoints' clocks: they stand still but for `advance`."""
 
-    def clock() -> ManualClock:
-        clocks.append(ManualClock(1000.0))
-        return clocks[-1]
+    def __call__(self) -> ManualClock:
+        self.append(ManualClock(1000.0))
+        return self[-1]
+
+    def advance(self, seconds: float) -> None:
+        for each in self:
+            each.advance(seconds)
+
+
+@pytest.mark.parametrize("seconds", [4.0, 12.0, Timing().lease.period + 5.0])
+@pytest.mark.parametrize("route", ["staged", "cost"])
+@pytest.mark.parametrize(("ring", "chunks"), [(12, 17), (1, 4)])
+def test_a_prefetched_room_costs_a_ready_one_no_time_however_long_its_forward_is(
+    route: Route, seconds: float, ring: int, chunks: int
+) -> None:
+    """More chunks are computed than the ring has space for, before a forward that outlasts every patience."""
+    clocks = Clocks()
 
     def layout(tp: int) -> Layout:
         return Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=tp)
 
-    chunk, tokens = 8 * 2 * 4 * 16 * 2, 17 * 8
-    settings = Settings(ring_bytes=12 * chunk, slot_bytes=chunk, route=route)
-    with Pair(layout(2), layout(1), grid=8, pages=512, settings=settings, clock=clock) as pair:
+    chunk, tokens = 8 * 2 * 4 * 16 * 2, chunks * 8
+    settings = Settings(ring_bytes=ring * chunk, slot_bytes=chunk, route=route)
+    with Pair(layout(2), layout(1), grid=8, pages=512, settings=settings, clock=clocks) as pair:
 
         def run(length: float) -> None:
             for _ in range(round(length / STEP)):
-                for each in clocks:
-                    each.advance(STEP)
+                clocks.advance(STEP)
                 for _ in range(10):
                     pair.turn()
 
@@ -111,3 +122,27 @@ def test_a_prefetched_room_costs_a_ready_one_no_time_however_long_its_forward_is
         pair.pump(lambda: len(pair.outcomes) == 6)
         assert all(outcome.ok for outcome in pair.outcomes.values())
         assert [prefill.metrics()["slices"] + prefill.metrics()["direct"] for prefill in pair.prefills] == [0, 0]
+
+
+@pytest.mark.parametrize("route", ["staged", "cost"])
+@pytest.mark.parametrize(("writers", "window"), [(8, 1), (2, Settings().window)])
+def test_a_room_in_unequal_layer_groups_goes_through_a_ring_for_one_cell(
+    route: Route, writers: int, window: int
+) -> None:
+    """A group of three layers and one of two: no chunk waits for a smaller one of its own room, so no clock moves."""
+
+    def layout(tp: int) -> Layout:
+        return Layout(layers=5, heads=16, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=tp)
+
+    tokens, cell = 5 * 8 - 3, 8 * 5 * 16 * 16 * 2
+    settings = Settings(ring_bytes=cell, slots=2, window=window, route=route, layer_groups=2)
+    with Pair(layout(writers), layout(1), grid=8, settings=settings, clock=Clocks()) as pair:
+        rooms = [pair.name(tokens) for _ in range(3)]
+        for room in rooms:
+            pair.decodes[0].open(room, tokens, pair.tables[room][1], group=PREFILL_GROUP, layer_groups=2)
+            pair.open_prefill(room)
+            for _ in range(20):
+                pair.turn()
+            pair.finish(room)
+            assert pair.causes(room) == {Cause.NONE}
+        pair.check(*rooms)
