@@ -189,7 +189,8 @@ def test_a_rank_of_the_group_that_is_no_writer_has_no_say_in_a_chunk(state: DGra
         at.mail.clear()
         hear(at, "D", 0, msg.PagesReq(0))
     else:
-        hear(at, "D", 0, msg.StagingReq(0))
+        for writer in (0, 2):  # a region is reserved when both have asked
+            hear(at, "D", 0, msg.StagingReq(0), sender=writer)
     assert grant(at) is state
     before = at.decode(0).grants[ROOM][0]
     said = hear(at, "D", 0, asks(0), sender=1)
