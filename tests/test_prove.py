@@ -380,7 +380,7 @@ def test_claims_are_true_of_values_as_they_run() -> None:
     from kvproto.verify.framework.claims import Step
 
     events = [
-        ev.StagingRequested(7, 0, 0, 0b11), ev.SpaceReserved(7, 0, 1, 0, 0, 64), ev.StagingRequested(7, 0, 1, 0b11),
+        ev.StagingRequested(7, 0, 0, 0b11), ev.StagingRequested(7, 0, 1, 0b11), ev.SpaceReserved(7, 0, 1, 0, 0, 64),
         ev.PartArrived(7, 0, 0, 1), ev.PartArrived(7, 0, 1, 1), ev.Scattered(7, 0),
     ]  # fmt: skip
     effects: tuple[Any, ...] = ()
