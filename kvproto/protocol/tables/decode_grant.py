@@ -1,21 +1,22 @@
 """The decode rank's grant: one chunk of one room, from the first request for it to the last byte.
 
-The first writer that asks opens the grant; the region has one part per writer.  A rank of the room's group that
-does not write to this chunk has no say in it.  A region is reserved only when every writer has asked (`AWAIT_WRITERS`
-until then), and writers ask when their KV is computed: so a region is never held for the forward of another pipeline
-stage, while chunks that are ready wait behind it.  Who asks is answered at once: with the region, or that the chunk
-waits for other writers, or that it is in the ring's queue.  The fan-in is a *set*
-of writers, so a notification that comes twice counts once.  A writer that asks for the pages instead has given
-its part of the region up (`by_pages`); it counts like the others when its bytes are in the pages.  The region does not
-wait for it: when all that stage have written, they are scattered and the region is free.  When all
-writers have given it up, it is free at once.
+The first writer that asks opens the grant; the region has one part per writer.  A rank of the room's group that does
+not write to this chunk has no say in it.  Writers ask when their KV is computed, and a region is reserved only when
+every writer has asked (`AWAIT_WRITERS` until then).  So no region is held for the forward of another pipeline stage
+while ready chunks wait behind it: an early region would be head-of-line blocking.  Each request is answered at once:
+with the region, or that the chunk waits for other writers, or that it is in the ring's queue (backpressure).
 
-A region is freed in three ways only: the scatter has read it, no writer may write it (`FILLING_PAGES`), or the
-room has failed and every writer has drained (`QUARANTINED` until then).  A scatter is launched once, when
-the part of the last distinct writer that stages is in place.
+The fan-in is a *set* of writers, so a notification that comes twice counts once.  A writer that asks for the pages
+instead has given its part of the region up (`by_pages`); it counts like the others when its bytes are in the pages.
+The region does not wait for it: when all writers that stage have written, their parts are scattered and the region is
+free. When all writers have given the region up, it is free at once.
 
-A part is confirmed when it has arrived, not when it was scattered: with that its writer needs it no longer, and may have
-success where this rank's room fails yet.  Success of the transfer is what this side says.
+A region is freed in three ways only: the scatter has read it, no writer may write it (`FILLING_PAGES`), or the room
+has failed and every writer has drained (`QUARANTINED` until then).  A scatter is launched once, when the part of the
+last distinct writer that stages is in place.
+
+A part is confirmed when it has arrived, not when it was scattered.  Its writer does not need it any longer, and may
+succeed although this rank's room fails later.  Success of the transfer is what this side reports.
 
 A freed grant leaves nothing behind: the room's `done` remembers the chunk.
 """
