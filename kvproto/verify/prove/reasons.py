@@ -10,9 +10,14 @@ EARLY = "given up before a slot or a permit is taken for it; the lease is asked 
 ENGINE = "what the engine wants of a link: whether it is called, left or kept"
 KINDLY = "who is told, and what: nothing is given to anybody for it"
 LATE = "an answer to an older call; the call is repeated"
+WAITS = "for which of two reasons it waits; either way it holds nothing of the ring"
 
 UNBROKEN: dict[str, str] = {
     "FILLING_PAGES StagingRequested [not_a_writer]": KINDLY,
+    "FILLING_PAGES StagingRequested [there]": KINDLY,
+    "SCATTERING StagingRequested [not_a_writer]": KINDLY,
+    "AWAIT_GRANT StagingDeferred [early]": WAITS,
+    "AWAIT_WRITERS StagingDeferred [early]": WAITS,
     "CallAsked [same_address]": ENGINE,
     "RefusalReceived [same_call]": LATE,
     "HelloReceived [same_session]": LATE,
