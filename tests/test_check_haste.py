@@ -47,12 +47,12 @@ def test_what_a_hasty_world_does_the_whole_one_can_do() -> None:
 
 def test_what_is_slow_is_told_and_can_be_walked_again() -> None:
     with TablePatch() as bench:
-        MUTANTS["late-write-after-abort"].apply(bench)
-        tale = check("", hasty(CONFIGS["abort"], 1)).violations[0]
-        assert tale.property == "S4"
+        MUTANTS["success-before-all-chunks"].apply(bench)
+        tale = check("", hasty(CONFIGS[MUTANTS["success-before-all-chunks"].config], 1)).violations[0]
+        assert tale.property == "S5"
         assert "slow  [everything else goes first]" in tale.story()
-        assert replay(tale.jsonl()) == ("S4", "S4")
-    assert replay(tale.jsonl()) != ("S4", "S4")
+        assert replay(tale.jsonl()) == ("S5", "S5")
+    assert replay(tale.jsonl()) != ("S5", "S5")
 
 
 @cache
@@ -63,8 +63,9 @@ def holds(config: Config) -> bool:
 #: where one slow thing is not enough: a gather that holds the slot, and the word that the KV may be computed anew; a
 #: message that comes late, and one that is heard late
 TWO_SLOW = ("taken-back-and-read", "late-gone-believed")
-#: what haste does not show: a message that overtakes another, and a timer that ends while a write is under way
-UNSEEN = ("epoch-unread", "others-writes-count")
+#: what haste does not show: a message that overtakes another, a timer that ends while a write is under way, and a lease
+#: that ends while a write is made ready
+UNSEEN = ("epoch-unread", "others-writes-count", "lapse-fails-room")
 NOTICED = [name for name in MUTANTS if name not in UNSEEN and not CONFIGS[MUTANTS[name].config].timed]
 
 
@@ -84,7 +85,7 @@ def test_in_no_time_without_slow_things() -> None:
 
 
 #: by how time goes in it: states of four worlds in all, and how many rows of the whole ones never fire in it
-HIDDEN = {"whole": (21_350, 0), "swift": (4_975, 33), "hasty, one slow": (6_571, 15), "hasty": (927, 31)}
+HIDDEN = {"whole": (20_893, 0), "swift": (4_148, 37), "hasty, one slow": (5_918, 21), "hasty": (849, 39)}
 
 
 def test_what_the_abstractions_leave_out_is_known_and_written_down() -> None:

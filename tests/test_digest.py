@@ -148,7 +148,7 @@ SAME: dict[str, tuple[Edit, ...]] = {
         ("    live = _sends(v, 0, last)", "    live: int = _sends(v, 0, last)"),
     ),
     "sentences": (
-        ('"a late request: every part is in place"', '"too late"'),
+        ('"a late request: what is staged is in place"', '"too late"'),
         ("an abort without a cause: it would read", "an abort without a cause reads"),
     ),
     "what an engine chooses": (("forget: Timer = Timer(600.0)", "forget: Timer = Timer(60.0)"),),
