@@ -107,7 +107,7 @@ def test_the_gate_tells_what_is_missed_from_what_is_not(monkeypatch: pytest.Monk
     welcomed = deletion_mutants.ask(asked["prefill_link: UP HelloReceived [same_session] - say_welcome"])
     assert not welcomed.caught and not deletion_mutants.unexplained(welcomed)
     assert "it comes later" in deletion_mutants.line(welcomed)
-    guard = deletion_mutants.ask(asked["decode_grant: FILLING SpaceUsable [waiting] - guard"])
+    guard = deletion_mutants.ask(asked["decode_grant: FILLING StagingRequested [gave_up] - guard"])
     assert (guard.caught, guard.property) == (True, "lint never-fires")
     monkeypatch.setattr(deletion_mutants, "HARMLESS", {})
     assert not deletion_mutants.unexplained(guard)

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvproto.fsm.driver import steps
 from kvproto.io.kernels.differing import Place
-from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
+from kvproto.protocol.events import SpaceReserved, StagingDeferred, StagingDenied, StagingGranted, TimerFired
 from kvproto.protocol.states import DGrant, PSend
 
 SUMS = (
@@ -43,11 +43,13 @@ class PassCounts:
 
 
 def prefill_counts(trace: Iterable[Any]) -> Counter[str]:
-    """Deferred sends, and those that gave the ring up, by reason."""
+    """Count deferrals (a send queues for a region or its watermark) and sends that gave the ring up, by reason."""
     counts: Counter[str] = Counter()
     for _, _, event, old, new in steps(list(trace)):
         state, before = getattr(new, "state", None), getattr(old, "state", None)
-        if state is PSend.AWAIT_WATERMARK and isinstance(event, StagingGranted) and before is not state:
+        queued = state is PSend.AWAIT_TURN and isinstance(event, StagingDeferred)
+        ahead = state is PSend.AWAIT_WATERMARK and isinstance(event, StagingGranted)
+        if (queued or ahead) and before is not state:
             counts["deferrals"] += 1
         elif state is PSend.AWAIT_PAGES and before not in (PSend.NEW, state):
             denied, late = isinstance(event, StagingDenied), isinstance(event, TimerFired)
