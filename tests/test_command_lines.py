@@ -51,6 +51,7 @@ WRONG = [
     ("draw prefill_send --states", "--states is of --scene"),
     ("mutate --record", "--record is of --tables"),
     ("demo --lengths 100", "--lengths is of --by-layer"),
+    ("faults --sample 0", "--sample: '0' is not from 1"),
     ("doctor --need nosuch", "nothing of the name 'nosuch' to be tried: python, msgspec, tables"),
     ("demo --maps", "with --device cuda --transport nixl"),
     ("torture --traces {}/t.jsonl", "is a file, and a directory is wanted"),

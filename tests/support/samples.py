@@ -45,6 +45,7 @@ POOL: dict[str, tuple[Any, ...]] = {
     "within": (0.0, 0.0, 5.0), "first": (0.0, 1.0, 90.0), "queued": (False, True), "again": (False, True),
     "staged_cost": (0.0, 1.0), "pages_cost": (0.0, 1.0), "dearer": (0.0, 0.0, 98.0),
     "unsent": (False, True), "early": (False, True), "over": (False, True),
+    "life": (0, 1, 2), "rival": (0, 1, 2, 3), "rival_place": (b"", b"there"), "doubted": (False, True),
     "runs": (0, 1), "facts": (*[RequestFacts()] * 4, *map(RequestFacts, (Claim(2, b"word"), Claim(3)), (b"", b"00-1"))),
 }  # fmt: skip
 NOW = 100.0
