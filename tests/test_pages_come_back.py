@@ -73,6 +73,8 @@ def test_one_that_is_given_up_first_and_dies_then_is_not_waited_for_either(pair:
 
 def test_who_was_told_where_to_write_is_waited_for(pair: Pair) -> None:
     room = pair.open(30)
+    pair.fabric.auto = False  # no write ends
+    pair.produce(room)
     grants = inside(pair.decodes[0]).rank.grants
     pair.pump(lambda: len(grants.get(room.key, ())) == 4 and all(g.asked == 3 for g in grants[room.key].values()))
     dies(pair, 0, 1)
