@@ -212,8 +212,8 @@ def test_a_room_that_is_over_is_still_its_group_s_alone() -> None:
     rank = decode()
     plan = rank.peers[1].plan or fail()
     rank.handle(ev.RoomOpened(11, rank.terms(FIRST, plan), GRID, 0), 0.0)
-    for link in (1, 2):
-        for body in (msg.Opened(), msg.StagingReq(0), msg.StgNotify(0, 1), msg.Aux(b"aux")):
+    for body in (msg.Opened(), msg.StagingReq(0), msg.StgNotify(0, 1), msg.Aux(b"aux")):
+        for link in (1, 2):
             say(rank, link, body, 11)
     rank.handle(ev.Scattered(11, 0), 0.0)
     assert 11 in rank.tombs and 11 not in rank.rooms
