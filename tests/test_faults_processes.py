@@ -2,6 +2,10 @@
 
 Every test asks the same things: both sides are told in bounded time, with the reason; nothing is left of the room, of
 its writes or of the link that is gone; and the rooms that it does not concern are carried as if nothing had happened.
+
+A prefill rank asks for a region when its KV is computed, and writes as soon as it has one.  To meet a region that is
+granted and not written yet, a test takes the rank's staging slots away; to meet a write in flight, it stops the decode
+rank then, and gives them back.
 """
 
 from __future__ import annotations
@@ -11,13 +15,57 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.fleet import QUICK, BenchProcesses, until
+from support import fleet as processes
+from support.fleet import GRID, QUICK, BenchProcesses, Member, until
 
 from kvproto.io.transports import BackendUnavailable
+from kvproto.protocol.events import SlotTaken
+from kvproto.verify.testing import inside
 
 SILENCE_S = QUICK.heartbeat.period * (QUICK.heartbeat.tries + 1)
 QUARANTINE_S = QUICK.lease.period + QUICK.write.period
 SLACK_S = 2.5  # for a machine that is shared
+
+
+class HoldingMember(Member):
+    """A member whose staging slots a test can take away; its sends wait for them, and keep the regions they have."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.taken: list[int] = []
+
+    def take_slots(self) -> bool:
+        """Prefill: take the slots that are free; whether all are taken."""
+        free = inside(self.endpoint).rank.free_slots
+        self.taken += free
+        free.clear()
+        return len(self.taken) == processes.SETTINGS.slots
+
+    def give_slots(self) -> None:
+        """Prefill: give them to the sends that wait, or back."""
+        rank, loop = inside(self.endpoint).rank, inside(self.endpoint).loop
+        while self.taken:
+            slot = self.taken.pop()
+            if not rank.slot_queue:
+                rank.free_slots.append(slot)
+                continue
+            room, chunk, peer = key = rank.slot_queue.take()
+            rank.slot_of[key] = slot
+            loop.raise_event(SlotTaken(room, chunk, peer, slot))
+
+    def placed(self, room: int) -> int:
+        """Decode: how many of the room's chunks are in their pages."""
+        work = getattr(inside(self.endpoint).rank.value_of(room), "work", None)
+        return work.done.bit_count() if work else 0
+
+
+_main = processes._main
+
+
+def main(*args: Any) -> None:
+    """What runs in a process of the fleet."""
+    processes.Member = HoldingMember  # type: ignore[assignment, misc]
+    _main(*args)
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +74,11 @@ def running() -> Iterator[BenchProcesses]:
         import nixl._api  # noqa: F401
     except (ImportError, BackendUnavailable):
         pytest.skip("nixl is not installed here")
-    fleet = BenchProcesses()
-    yield fleet
-    fleet.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "_main", main)
+        fleet = BenchProcesses()
+        yield fleet
+        fleet.close()
 
 
 @pytest.fixture
@@ -37,6 +87,8 @@ def fleet(running: BenchProcesses) -> BenchProcesses:
     for name, member in running.members.items():
         if member.process.is_alive():
             member.resume()
+            if name.startswith("P"):
+                member.ask("give_slots")
         else:
             running.restart(name)
     running.healthy()
@@ -60,6 +112,25 @@ def before(fleet: BenchProcesses) -> dict[str, Any]:
 def bystanders(fleet: BenchProcesses, victim: str) -> list[int]:
     """Rooms that have nothing to do with the victim, and one that shares the other end of its link."""
     return [fleet.room(p, d, produced=40) for p in ("P1", "P2") for d in ("D1", "D2") if victim not in (p, d)]
+
+
+def granted(fleet: BenchProcesses, *rooms: int, tokens: int = 64, placed: int = 0) -> None:
+    """So many chunks of these rooms of one prefill rank are in place; what is computed next is granted, not written."""
+    until(lambda: all(fleet[fleet.rooms[room][1]].ask("placed", room) == placed for room in rooms), f"{placed} chunks")
+    prefill = fleet[fleet.rooms[rooms[0]][0]]
+    until(lambda: prefill.ask("take_slots"), "all slots")
+    for room in rooms:
+        fleet.produce(room, tokens)
+        fleet.reaches(room, "P", "AWAIT_SLOT")
+        fleet.reaches(room, "D", "FILLING")
+
+
+def writes_into(fleet: BenchProcesses, stopped: str, room: int, tokens: int = 64) -> None:
+    """This decode rank is stopped, and the room's prefill rank writes into it."""
+    granted(fleet, room, tokens=tokens)
+    fleet[stopped].stop()
+    fleet[fleet.rooms[room][0]].ask("give_slots")
+    fleet.reaches(room, "P", "WRITING")
 
 
 def back(fleet: BenchProcesses, before: dict[str, Any], name: str) -> None:
@@ -89,7 +160,7 @@ def test_a_decode_rank_that_is_killed(fleet: BenchProcesses, before: dict[str, A
 def test_a_prefill_rank_that_is_killed(fleet: BenchProcesses, before: dict[str, Any]) -> None:
     rooms = [fleet.room("P1", d, produced=40) for d in ("D1", "D2")]
     others = bystanders(fleet, "P1")
-    fleet.reaches(rooms[0], "D", "FILLING")
+    granted(fleet, *rooms, placed=1)
     killed = time.monotonic()
     fleet["P1"].kill()
     for room in rooms:
@@ -105,7 +176,7 @@ def test_a_prefill_rank_that_is_killed(fleet: BenchProcesses, before: dict[str, 
 
 def test_a_prefill_rank_that_comes_back_ends_the_quarantine(fleet: BenchProcesses, before: dict[str, Any]) -> None:
     room = fleet.room("P1", "D1", produced=40)
-    fleet.reaches(room, "D", "FILLING")
+    granted(fleet, room, placed=1)
     fleet["P1"].kill()
     fleet.restart("P1")
     cause, _, _ = fleet.told(room, "D")
@@ -121,9 +192,7 @@ def test_a_prefill_rank_that_is_killed_in_the_middle_of_a_write(fleet: BenchProc
     room = fleet.room("P1", "D1")
     other = fleet.room("P2", "D1", produced=40)
     fleet.reaches(room, "P", "AWAIT_KV")
-    fleet["D1"].stop()
-    fleet.produce(room, 64)
-    fleet.reaches(room, "P", "WRITING")
+    writes_into(fleet, "D1", room)
     fleet["P1"].kill()
     fleet["D1"].resume()
     cause, _, _ = fleet.told(room, "D")
@@ -153,8 +222,7 @@ def test_a_decode_rank_that_is_stopped_for_long(fleet: BenchProcesses, before: d
     others = bystanders(fleet, "D1")
     fleet.reaches(room, "P", "AWAIT_KV")
     stopped = time.monotonic()
-    fleet["D1"].stop()
-    fleet.produce(room, 64)
+    writes_into(fleet, "D1", room, tokens=GRID)  # one chunk: the rank's other slot is for the other rooms
     outcome = until(lambda: fleet["P1"].ask("call", "status", room).name == "FAILED", "the prefill side to be told")
     assert outcome and time.monotonic() - stopped < SILENCE_S + QUICK.write.period + SLACK_S
     for other in others:
@@ -172,7 +240,7 @@ def test_a_decode_rank_that_is_stopped_for_long(fleet: BenchProcesses, before: d
 def test_a_prefill_rank_that_is_stopped_for_long(fleet: BenchProcesses, before: dict[str, Any]) -> None:
     room = fleet.room("P1", "D1", produced=40)
     others = bystanders(fleet, "P1")
-    fleet.reaches(room, "D", "FILLING")
+    granted(fleet, room, placed=1)
     stopped = time.monotonic()
     fleet["P1"].stop()
     cause, told, _ = fleet.told(room, "D")
@@ -182,6 +250,7 @@ def test_a_prefill_rank_that_is_stopped_for_long(fleet: BenchProcesses, before: 
         fleet.succeeds(other)
     fleet["P1"].resume()
     assert fleet.told(room, "P")[0] == "LINK_LOST"
+    fleet["P1"].ask("give_slots")
     fleet.healthy()
     all_ways(fleet)
     fleet.rests(before)
@@ -192,7 +261,8 @@ PHASES: dict[str, tuple[str, bool, int | None, tuple[str, str]]] = {
     "only the prefill engine knows it": ("P", False, None, ("P", "AWAIT_PEERS")),
     "only the decode engine knows it": ("D", False, None, ("P", "AWAIT_ENGINE")),
     "no forward yet": ("PD", False, None, ("P", "AWAIT_FORWARD")),
-    "granted": ("PD", True, None, ("P", "AWAIT_KV")),
+    "no KV yet": ("PD", True, None, ("P", "AWAIT_KV")),
+    "granted": ("PD", True, None, ("D", "FILLING")),
     "some chunks are in place": ("PD", True, 40, ("D", "FILLING")),
     "only the aux row is missing": ("PD", True, 99, ("P", "AWAIT_AUX")),
 }
@@ -203,6 +273,8 @@ def test_an_abort_in_every_phase(fleet: BenchProcesses, before: dict[str, Any], 
     sides, forward, produced, (where, state) = PHASES[phase]
     other = fleet.room("P1", "D1", produced=40)
     room = fleet.room("P1", "D1", sides=sides, forward=forward, produced=produced)
+    if state == "FILLING":
+        granted(fleet, room, placed=0 if produced is None else 1)
     fleet.reaches(room, where, state)
     began = time.monotonic()
     fleet.abort(room, side)
@@ -213,6 +285,7 @@ def test_an_abort_in_every_phase(fleet: BenchProcesses, before: dict[str, Any], 
     cause = "PREFILL_ABORTED" if side == "P" else "DECODE_ABORTED"
     for told in (fleet.told(room, "P"), fleet.told(room, "D")):
         assert told[0] == cause and told[2] - began < SLACK_S
+    fleet["P1"].ask("give_slots")
     fleet.produce(other)
     fleet.succeeds(other)
     fleet.rests(before)
@@ -222,9 +295,7 @@ def test_an_abort_in_every_phase(fleet: BenchProcesses, before: dict[str, Any], 
 def test_an_abort_while_a_write_is_in_flight(fleet: BenchProcesses, before: dict[str, Any], side: str) -> None:
     room = fleet.room("P1", "D1")
     fleet.reaches(room, "P", "AWAIT_KV")
-    fleet["D1"].stop()
-    fleet.produce(room, 64)
-    fleet.reaches(room, "P", "WRITING")
+    writes_into(fleet, "D1", room)
     if side == "P":
         fleet.abort(room, "P")
         fleet.reaches(room, "P", "DRAINING")
