@@ -110,7 +110,7 @@ def test_shares_are_of_what_there_is() -> None:
 
 def test_a_guard_failed_where_a_later_row_of_its_pair_fired() -> None:
     table = next(table for table in TABLES if table.name == "prefill_send")
-    waiting = [row for row in table.rows if row.source.name == "AWAIT_GRANT"]
+    waiting = [row for row in table.rows if row.source.name == "AWAIT_TURN"]
     first, second, last = (row for row in waiting if row.event.__name__ == "StagingGranted")
     counts = Collector(KV.counted)
     counts.rows[table.name, last.index] = 1
