@@ -215,6 +215,15 @@ def test_no_room_is_lost_by_an_interrupt_wherever_a_pass_calls_out(pair: Pair) -
     assert all(pair.causes(room) == {Cause.NONE} for room in rooms)
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Python's own handler of SIGINT: a shell's background process is started with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_in_the_middle_of_a_call_is_raised_when_the_pass_is_over(pair: Pair) -> None:
     end, order = pair.prefills[0], list[str]()
 
@@ -232,6 +241,7 @@ def test_an_interrupt_in_the_middle_of_a_call_is_raised_when_the_pass_is_over(pa
     end.poll()
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_a_signal_ends_the_sleep_of_a_loop_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     end = pair.prefills[0]
     control = inside(end).loop.control
