@@ -72,9 +72,6 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "layer_groups": st.integers(1, msg.MAX_LAYER_GROUPS),
     "asked": st.floats(0.0, 2.0**47), "queued": st.booleans(), "early": st.booleans(),
     "again": st.booleans(),
-    "blame": st.none() | st.builds(
-        msg.Blame, st.sampled_from(("prefill", "decode")), U32, st.text(max_size=40)
-    ),
     "lease": st.floats(allow_nan=False), "endpoint": st.binary(max_size=200), "pages": st.binary(max_size=64),
     "data": st.binary(max_size=200), "layout": layouts(),
     "blame": st.none() | st.builds(msg.Blame, st.sampled_from(("prefill", "decode")), U32, st.text(max_size=200)),
