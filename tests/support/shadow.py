@@ -54,6 +54,7 @@ class Shadow(Surroundings):
             rank.tells, rank.next_epoch = real.tells, real.next_epoch
         elif isinstance(real, DecodeRank):
             rank.endpoint = real.endpoint
+        self.loop.farewells.clear()  # the simulated world has no end at which rooms are given up
         self.rank, self.interpreter = rank, kind(rank, self)
         #: what has come into the loop and not yet into the shadow
         self.came: deque[tuple[Callable[..., None], list[Any]]] = deque()
