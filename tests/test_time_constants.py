@@ -42,6 +42,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "loop.event_loop.LONGEST_WAIT": (0.2, 2.0, "a loop without timers looks at its sources now and then"),
     "data.launches.LAUNCH_S": (1e-4, 2e-3, "one launch on a CPU takes longer, several on a device less"),
     "loop.own_thread.SWITCH_S": (5e-5, 1e-3, "the loop waits for the interpreter's lock: far under Python's 5 ms"),
+    "endpoint.endpoint.LINGER_S": (0.02, 0.5, "peers confirm within round trips; an engine that ends waits so long"),
     "endpoint.validation.LONGEST_S": (86400.0, 100 * 86400.0, "days: what fits a timer, and no mistake of units"),
     "data.writes.HOLD_S": (5e-5, 1e-3, "small writes wait for one another, and gain less than that"),
     "io.control.control.LAST_WORD_S": (0.02, 0.5, "a frame leaves within it; nobody waits for it"),
