@@ -24,7 +24,7 @@ WITH_SIDE_EFFECTS = (
     "adapters/geometry.py", "adapters/worker.py", "adapters/prefill_worker.py", "adapters/decode_worker.py",
     "adapters/vllm", "adapters/sglang",
     "verify/cli/simulate_command.py", "verify/cli/explore_command.py", "lab/cli/torture_command.py",
-    "lab/cli/fuzz_command.py",
+    "lab/cli/fuzz_command.py", "lab/cli/faults_command.py",
 )  # fmt: skip
 
 LOADED = """
