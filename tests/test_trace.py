@@ -236,7 +236,7 @@ def test_whether_it_was_heard_is_untold_where_the_receiver_s_log_is_not_there_or
     assert [m.way for m in story if m.way and isinstance(m.entry, SentEntry)] == ["untold"] * 3
     place = next(i for i, e in enumerate(short) if i and isinstance(e, HeardEntry))
     story = merge([Log(replace(prefill.head, whole=False), [*short[:place], *short[place + 1 :]]), *others])
-    assert [m.way for m in story if m.way and isinstance(m.entry, SentEntry)] == ["untold"] * 3 + ["ended"]
+    assert [m.way for m in story if m.way and isinstance(m.entry, SentEntry)] == ["untold"] * 3 + ["lost"]
 
 
 def test_lost_repeated_and_unseen_messages_are_told_as_such() -> None:

@@ -258,7 +258,7 @@ class TimedWorld(Environment):
     def note_posted(self, node: SimulatedRank, write: Write, batch: int) -> None:
         """Judge a batch that is posted, and remember it until its room is forgotten."""
         super().note_posted(node, write, batch)
-        self._keys_of[write.room].append((node.name, write.room, write.chunk, write.peer, batch))
+        self._keys_of[write.room].append((node.name, write.room, write.chunk, write.peer, type(write), batch))
 
     def forget(self, room: int, *instances: TimedInstance) -> None:
         """Drop what is kept to judge a room that is over and released everywhere."""
