@@ -171,7 +171,7 @@ class TimedWorld(Environment):
         self.steps = 0
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._numbers = count()
-        self._keys_of = defaultdict[int, list[tuple[str, int, int, int, int]]](list)
+        self._keys_of = defaultdict[int, list[tuple[str, int, int, int, type, int]]](list)
 
     # -------------------------------------------------------------------------------------- who there is
     def add(self, instance: TimedInstance) -> None:
