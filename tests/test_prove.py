@@ -93,7 +93,7 @@ def broken(found: PairProof) -> set[str]:
 
 
 GUARDS = [
-    ("decode_grant: FILLING PartArrived [last_staged]", "S3: A scatter begins when every distinct writer's part"),
+    ("decode_grant: FILLING PartArrived [last_staged]", "invariant: Who asked, arrived or goes by pages"),
     ("decode_grant: FILLING StagingRequested [not_a_writer]", "S1: A region is told while it is held"),
     ("prefill_write: POSTING BatchReady [lease_holds]", "S4: A batch is posted only while"),
     ("decode_room: OPEN ChunkLanded [last_chunk]", "S5: Success is told when every chunk"),
