@@ -52,6 +52,8 @@ class WireUp:
         except BaseException as error:  # noqa: BLE001  # no thread is to be had: the link fails, and is called again
             with self._lock:
                 del self._waiting[link]
+            if "after shutdown" in str(error):  # a call after the close is the caller's mistake, not a lack of threads
+                raise
             self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"))
 
     def _connect(self, link: int) -> None:
