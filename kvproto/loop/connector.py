@@ -49,7 +49,7 @@ class WireUp:
             return
         try:
             self._pool.submit(self._connect, link)
-        except BaseException as error:  # noqa: BLE001  # no thread is to be had: the link fails, and is called again
+        except BaseException as error:  # no thread is to be had: the link fails, and is called again
             with self._lock:
                 del self._waiting[link]
             if "after shutdown" in str(error):  # a call after the close is the caller's mistake, not a lack of threads
