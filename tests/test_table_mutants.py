@@ -122,7 +122,7 @@ def test_a_helper_touches_the_rows_of_all_that_ask_it_in_both_tables_of_its_file
 @pytest.mark.parametrize(
     ("name", "who"),
     [
-        ("decode_grant: FILLING PartArrived [last_staged] - to NEW", "lint"),
+        ("decode_grant: FILLING PartArrived [last_staged] - to NEW", "proof"),
         ("decode_link: AWAIT_RETURN TimerFired [tries_left] - not again", "lint"),
         ("decode_grant: FILLING PartArrived [last_staged] - negated", "proof"),
         ("prefill_room: OPEN AuxProvided [first_aux] - not again", "proof"),
