@@ -30,6 +30,7 @@ class WireUp:
         """On the helper thread `begin` is called before all else, and `answer` with each event."""
         self._transport = transport
         self._answer = answer
+        self._closed = False
         #: by link: the call that waits for the thread; both threads change it
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[int, bytes, Callable[[], None], Callable[[str], None]]] = {}
@@ -52,7 +53,7 @@ class WireUp:
         except BaseException as error:  # no thread is to be had: the link fails, and is called again
             with self._lock:
                 del self._waiting[link]
-            if "after shutdown" in str(error):  # a call after the close is the caller's mistake, not a lack of threads
+            if self._closed:  # the caller's mistake, not a lack of threads
                 raise
             self._answer(WireFailed(link, session, f"{type(error).__name__}: {error}"))
 
@@ -76,4 +77,5 @@ class WireUp:
 
     def close(self) -> None:
         """Wait for what is under way, take no more."""
+        self._closed = True
         self._pool.shutdown(wait=True, cancel_futures=True)
