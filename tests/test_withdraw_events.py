@@ -12,12 +12,13 @@ from random import Random
 from typing import Any
 
 import pytest
+import torch
 from support.night import by_night
 from support.stories import layout
 
 from kvproto.data.room_entry import RoomEntry
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
-from kvproto.io.kernels.crossing import HostCopy
+from kvproto.io.kernels.crossing import HostCopy, Launch
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.states import Cause
@@ -169,6 +170,8 @@ def preempt(pair: Pair, engines: list[Engine], room: Room, story: Story, compute
             engine.produce(computed if again else 0, first)
         if story["layers"] and first < TOKENS:
             engine.produce(first, min(TOKENS, first + 2 * GRID), story["layers"])
+    if until := story.get("until"):
+        pair.pump(until)
     for _ in range(story["turns"]):
         pair.turn()
     for engine in engines:
@@ -205,10 +208,19 @@ def test_event_of_former_kv(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_table_read_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy reads the pages as they are when it is prepared."""
-    story = PLAIN | {"route": "mapped", "late": True, "others": False, "early_aux": False}
-    story, bind = story | {"first": 20, "upto": 16, "again": True, "turns": 1}, HostCopy.bind
+    bound, bind = set[int](), HostCopy.bind
+
+    def keep(copy: HostCopy, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
+        bound.add(first + tokens)
+        return bind(copy, table.clone() if early else table, theirs, first, tokens)
+
+    story = PLAIN | {"route": "mapped", "late": True, "others": False, "early_aux": False, "first": 20}
+    story |= {"upto": 16, "until": lambda: TOKENS in bound}  # every copy is prepared, before its pages come
+    monkeypatch.setattr(HostCopy, "bind", keep)
+    early = False
     play(story)
-    monkeypatch.setattr(HostCopy, "bind", lambda copy, table, *cell: bind(copy, table.clone(), *cell))
+    bound.clear()
+    early = True
     with pytest.raises(AssertionError, match="differs"):
         play(story)
 
