@@ -13,7 +13,7 @@ from kvproto.verify.check.timed_world import TimedExplorer
 
 COUNTS = tomllib.loads((Path(__file__).parent.parent / "spec" / "counts.toml").read_text())
 #: of the small ones, whether some room, or some link, takes (nearly) as long as it may
-SHARP = {"timed-wait": "rooms", "timed-stalled": "rooms", "timed-alone": "rooms"}
+SHARP = {"timed-wait": "rooms", "timed-stalled": "rooms", "timed-no-aux": "rooms", "timed-alone": "rooms"}
 
 
 @pytest.mark.parametrize("name", SUITES["timed-small"])

@@ -7,7 +7,9 @@ listed, with the reason why no rank can get there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -892,6 +894,53 @@ def failed_while_settling() -> SimulatedWorld:
     return at
 
 
+def without_aux(ends_by: Any) -> SimulatedWorld:
+    """Every chunk is in place, and the aux row alone is missing; None: it never comes."""
+    aux = Timer(2.0, 2)
+    at = world(settings=Settings(timing=replace(QUICK, aux=aux), ring_bytes=1 << 20))
+    to_open(at)
+    at.produce_all(ROOM, 20, aux=False)
+    at.calm()
+    assert state(at, "D") is DRoom.AWAIT_AUX
+    if ends_by is None:
+        at.calm(aux.period * (aux.tries + 1) + 1.0)
+    else:
+        at.raise_event("P" if ends_by.cause is Cause.PREFILL_ABORTED else "D", 0, ends_by)
+    at.calm()
+    assert at.nodes["D", 0].outcomes[ROOM] is (ends_by.cause if ends_by else Cause.AUX_MISSING)
+    ends(at)
+    return at
+
+
+#: what ends a room whose aux row alone is missing; None: time
+ENDS_WITHOUT_AUX: tuple[Any, ...] = (
+    None, ev.EngineAborted(ROOM, Cause.DECODE_ABORTED), ev.EngineAborted(ROOM, Cause.PREFILL_ABORTED),
+    ev.RoomFailed(ROOM, Cause.KERNEL_FAILED), ev.LinkWentDown(ROOM, 0, Cause.LINK_LOST),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("ends_by", ENDS_WITHOUT_AUX, ids=lambda event: type(event).__name__)
+def test_a_room_whose_aux_row_alone_is_missing_ends(ends_by: Any) -> None:
+    without_aux(ends_by)
+
+
+def confirmed_when_all_but_aux_is_there() -> SimulatedWorld:
+    """A prefill rank without a duty confirms the room when the aux row alone is missing."""
+    at = world(2, 1, heads=1)
+    at.open_all(ROOM, 20)
+    at.mail = [parcel for parcel in at.mail if (parcel.side, parcel.to) != ("P", 1)]
+    forward(at)
+    at.produce_all(ROOM, 20, aux=False)
+    at.calm()
+    assert state(at, "D") is DRoom.AWAIT_PEERS
+    at.calm(2 * QUICK.call.period)
+    assert state(at, "D") is DRoom.AWAIT_AUX
+    at.produce_all(ROOM, 20)
+    ends(at)
+    assert at.nodes["D", 0].outcomes[ROOM] is Cause.NONE
+    return at
+
+
 def words_about_nobody() -> SimulatedWorld:
     """What is not known is forgotten: of what was done it had all; what all had opened is not opened anew."""
     at, gone = world(), msg.Gone()
@@ -1066,7 +1115,7 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
     dies_with_nothing_to_write, forgotten_when_all_is_written, declined, taken_back, announced,
     taken_back_while_it_gathers, a_writer_whose_kv_never_comes, scattered_before_the_rest_comes,
     comes_while_the_rest_is_scattered, failed_while_the_rest_is_awaited, given_up_before_all_have_asked,
-    forgotten_while_it_writes,
+    forgotten_while_it_writes, confirmed_when_all_but_aux_is_there,
 ]  # fmt: skip
 
 
@@ -1132,7 +1181,8 @@ def test_a_story_is_its_seed(seed: int) -> None:
 @pytest.mark.timeout(600)
 def test_every_moving_row_is_fired_by_ranks() -> None:
     fired: set[Row] = set()
-    for scenario in BY_HAND:
+    without: list[Callable[[], SimulatedWorld]] = [partial(without_aux, each) for each in ENDS_WITHOUT_AUX]
+    for scenario in (*BY_HAND, *without):
         fired |= scenario().rows()
     for case in WRITES:
         fired |= a_write(case).rows()

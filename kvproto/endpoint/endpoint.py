@@ -253,7 +253,7 @@ class Endpoint:
         return Status(at)
 
     def _stage(self, value: Any) -> int:
-        stages = {"AWAIT_FORWARD": Status.WAITING, "OPEN": Status.TRANSFERRING, "DONE": Status.TRANSFERRING}
+        stages = dict.fromkeys(("OPEN", "AWAIT_AUX", "DONE"), Status.TRANSFERRING) | {"AWAIT_FORWARD": Status.WAITING}
         return stages.get(value.state.name, Status.BOOTSTRAPPING)
 
     def finished(self) -> list[Outcome]:

@@ -47,6 +47,13 @@ def unlinked(rank: Rank, room: int) -> str:
     return _names(down, rank.other_side) if down else ""
 
 
+def owing(rank: Rank, room: int) -> str:
+    """Which prefill rank owes the aux row of this room, by name."""
+    value = rank.value_of(room)
+    terms = value.terms if value is not None else None
+    return f"{_names(terms.aux if terms is not None else 0, rank.other_side)} owes it"
+
+
 def link_of(rank: Rank, room: int, peer: int) -> Any:
     """The value of the link to this rank of the room's other group."""
     return rank.links.get(rank.link_to(room, peer), rank.link_machine.initial)
@@ -149,7 +156,9 @@ def _decode(rank: Any, room: int, value: Any) -> str:
             missing = _names(value.terms.everyone & ~value.peers, "prefill")
             return f"waits for {missing} to confirm it{_silent(rank, room, value)}"
         case "OPEN":
-            return f"is under way: {_grants(rank, room)}; {_aux(value)}{_silent(rank, room, value)}"
+            return f"is under way: {_grants(rank, room)}; {_aux(rank, room, value)}{_silent(rank, room, value)}"
+        case "AWAIT_AUX":
+            return f"has every chunk in place; {_aux(rank, room, value)}"
         case "DRAINING":
             return f"has failed ({value.work.cause.name}); {_names(value.peers, 'prefill')} may still write"
         case "SETTLING":
@@ -157,10 +166,10 @@ def _decode(rank: Any, room: int, value: Any) -> str:
     return _over(value)
 
 
-def _aux(value: Any) -> str:
+def _aux(rank: Any, room: int, value: Any) -> str:
     if value.work is not None and value.work.aux:
         return "the aux row has landed"
-    return f"the aux row has not landed: {_names(value.terms.aux, 'prefill')} owes it"
+    return f"the aux row has not landed: {owing(rank, room)}"
 
 
 def _silent(rank: Any, room: int, value: Any) -> str:

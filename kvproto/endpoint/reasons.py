@@ -6,7 +6,7 @@ rank that it began on (`blames`), so the others name that rank and repeat its se
 
 from __future__ import annotations
 
-from kvproto.endpoint.explain import link_of, unlinked
+from kvproto.endpoint.explain import link_of, owing, unlinked
 from kvproto.observe.logs import short
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import Blame
@@ -32,6 +32,7 @@ WORDS = {
     Cause.NOT_ENTITLED: "the prefill engine opened the room for another group, or with another secret",
     Cause.DISCONNECTED: "the decode engine let go of the prefill group",
     Cause.DECLINED: "the prefill engine said no to the room",
+    Cause.AUX_MISSING: "every chunk is in place, and the aux row did not come in time",
 }
 #: where the rank that it was about is known; {why}: of its link; {tokens}: that this engine named
 ABOUT = {
@@ -43,6 +44,8 @@ ABOUT = {
     Cause.KERNEL_FAILED: "the gather for {peer} failed or did not end in time",
     Cause.FORGOTTEN: "{peer} no longer knew the room",
 }
+#: what comes of an aux row that a rank owes
+OWED = frozenset({Cause.AUX_MISSING})
 #: what may come of a link that there is not
 UNLINKED = frozenset({Cause.NO_ANSWER, Cause.PEERS_MISSING, Cause.STALLED})
 
@@ -73,5 +76,7 @@ def reason(
     if effect.peer >= 0 and cause in ABOUT:
         why = link_of(rank, effect.room, effect.peer).why
         return short(ABOUT[cause].format(peer=peer, why=why, tokens=tokens))
+    if cause in OWED:
+        return short(f"{WORDS[cause]}: {owing(rank, effect.room)}; Timing.aux bounds the wait")
     missing = unlinked(rank, effect.room) if cause in UNLINKED else ""
     return short(f"{WORDS[cause]}: there is no link to {missing}") if missing else WORDS[cause]

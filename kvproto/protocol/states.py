@@ -116,16 +116,18 @@ class DRoom(State):
     AWAIT_PEERS = 2
     #: every prefill rank takes part; chunks and the aux row are awaited
     OPEN = 3
+    #: every chunk is in its pages; the aux row alone is awaited
+    AWAIT_AUX = 4
     #: the room has failed; some prefill rank may still write
-    DRAINING = 4
+    DRAINING = 5
     #: nobody writes any more; grants of the room are still being freed
-    SETTLING = 5
+    SETTLING = 6
     #: every chunk is in its pages and the aux row has landed
-    DONE = 6
+    DONE = 7
     #: over: something went wrong
-    FAILED = 7
+    FAILED = 8
     #: over: one of the engines gave it up
-    ABORTED = 8
+    ABORTED = 9
 
 
 class DGrant(State):
@@ -218,6 +220,8 @@ class Cause(IntEnum):
     DISCONNECTED = 14
     #: the prefill engine said no to the room
     DECLINED = 15
+    #: every chunk is in place, and the aux row did not come
+    AUX_MISSING = 16
 
     @property
     def aborted(self) -> bool:

@@ -40,6 +40,8 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     bootstrap: Timer = Timer(60.0)
     #: a room in which nothing moves
     stall: Timer = Timer(300.0)
+    #: ask after a room of which the aux row alone is missing; the prefill engine gives it once the forward has sampled
+    aux: Timer = Timer(10.0, 2)
     #: what a grant is good for without a write
     lease: Timer = Timer(30.0)
     #: the longest write

@@ -8,6 +8,10 @@ late request for it is recognised and never granted anew.
 In a room in which nothing moves they are asked once more, now and then: `OPEN` is answered by whoever knows how the room
 stands, so what was told while it could not be heard (the room has ended there; it was never this engine's) is told again.
 
+Once every chunk is in place the aux row alone is missing (`AWAIT_AUX`).  The forward is over by then, so the engine owes
+it soon: the wait has a timer and a cause of its own.  A room without chunks stays
+`OPEN`, since nothing tells whether its forward has begun.
+
 An engine that still waits for pages may announce the room before (`ANNOUNCED`): the prefill ranks know of it, and one
 that has said no, or never heard of the request, says so; as often as the engine renews it, they have the more patience.
 
@@ -106,7 +110,7 @@ def _terms(v: V) -> Terms:
 
 
 def _open(v: V) -> Open:
-    return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs, _terms(v).layer_groups, v.state is S.OPEN)
+    return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs, _terms(v).layer_groups, v.state in (S.OPEN, S.AWAIT_AUX))
 
 
 def _total(v: V) -> int:
@@ -118,10 +122,19 @@ def _complete(v: V, done: int, *, aux: bool) -> bool:
     return aux and done == (1 << _total(v)) - 1
 
 
+def _all_placed(v: V, done: int) -> bool:
+    return _total(v) > 0 and done == (1 << _total(v)) - 1
+
+
 # ------------------------------------------------------------------------------------------- guards
 def last_ready_complete(v: V, e: PeerReady, now: float) -> bool:
     """Every prefill rank takes part, and everything is in place already."""
     return last_ready(v, e, now) and _complete(v, _work(v).done, aux=_work(v).aux)
+
+
+def last_ready_but_aux(v: V, e: PeerReady, now: float) -> bool:
+    """Every prefill rank takes part, and every chunk is in place."""
+    return last_ready(v, e, now) and _all_placed(v, _work(v).done)
 
 
 def last_ready(v: V, e: PeerReady, now: float) -> bool:
@@ -157,6 +170,11 @@ def no_cause(v: V, e: PeerDrained, now: float) -> bool:
 def last_chunk(v: V, e: ChunkLanded, now: float) -> bool:
     """Every chunk is in place, and the aux row has landed."""
     return _complete(v, _work(v).done | 1 << e.chunk, aux=_work(v).aux)
+
+
+def last_but_aux(v: V, e: ChunkLanded, now: float) -> bool:
+    """Every chunk is in place."""
+    return _all_placed(v, _work(v).done | 1 << e.chunk)
 
 
 def aux_completes(v: V, e: AuxLanded, now: float) -> bool:
@@ -256,6 +274,11 @@ def blame_silence(v: V, e: TimerFired, now: float) -> V:
     """Nothing was heard for too long; every prefill rank may still write."""
     cause = Cause.NO_ANSWER if v.state is S.AWAIT_PEERS else Cause.STALLED
     return replace(v, peers=_terms(v).everyone, work=replace(_work(v), cause=cause, tries=0))
+
+
+def blame_aux(v: V, e: TimerFired, now: float) -> V:
+    """The aux row did not come; every prefill rank may still write."""
+    return replace(v, peers=_terms(v).everyone, work=replace(_work(v), cause=Cause.AUX_MISSING, tries=0))
 
 
 def doubt(v: V, e: GrantsStopped, now: float) -> V:
@@ -396,15 +419,17 @@ decode_room = Table(
         RoomAnnounced, RoomRenewed, RoomOpened, PeerReady, ChunkRequested, ChunkNotified, ChunkLanded, AuxLanded, EngineAborted, RoomFailed,
         PeerDrained, GrantClosed, GrantsStopped, LinkCameUp, LinkWentDown, PeerQuiet, TimerFired,
     ),
-    timers={S.ANNOUNCED: "stall", S.AWAIT_PEERS: "call", S.OPEN: "idle", S.DRAINING: "resend"},
+    timers={S.ANNOUNCED: "stall", S.AWAIT_PEERS: "call", S.OPEN: "idle", S.AWAIT_AUX: "aux", S.DRAINING: "resend"},
     tries=tried_so_far,
     tombstones=True,
-    well=(S.UNKNOWN, S.AWAIT_PEERS, S.OPEN, S.DONE),
+    well=(S.UNKNOWN, S.AWAIT_PEERS, S.OPEN, S.AWAIT_AUX, S.DONE),
     apart=(S.DRAINING, S.SETTLING, S.FAILED, S.ABORTED),
 )  # fmt: skip
 opens, row, ignore, refuse = decode_room.opens, decode_room.row, decode_room.ignore, decode_room.refuse
 
-LIVE = (S.AWAIT_PEERS, S.OPEN)
+#: chunks are missing, or may be
+FILLS = (S.AWAIT_PEERS, S.OPEN)
+LIVE = (*FILLS, S.AWAIT_AUX)
 BEGUN = (S.ANNOUNCED, *LIVE)
 FAILED = (S.FAILED, S.ABORTED)
 OVER = (S.DONE, *FAILED)
@@ -418,19 +443,22 @@ row(S.ANNOUNCED,   LinkCameUp,                    do=(tell_one_announce,))
 row(S.ANNOUNCED,   RoomOpened,     S.AWAIT_PEERS, let=allocate, do=(tell_open, ask_open))
 opens(S.UNKNOWN,   RoomOpened,     S.AWAIT_PEERS, let=allocate, do=(tell_open, ask_open))
 row(S.AWAIT_PEERS, PeerReady,      S.DONE,        when=last_ready_complete, let=ready, do=(announce, release))
+row(S.AWAIT_PEERS, PeerReady,      S.AWAIT_AUX,   when=last_ready_but_aux, let=ready_all)
 row(S.AWAIT_PEERS, PeerReady,      S.OPEN,        when=last_ready, let=ready_all)
 row(S.AWAIT_PEERS, PeerReady,                     let=ready)
 row(S.AWAIT_PEERS, TimerFired,                    when=tries_left, let=tried, do=(tell_open, ask_open))
 row(S.AWAIT_PEERS, LinkCameUp,                    do=(tell_one_open,))
-row(S.OPEN,        TimerFired,                    when=tries_left, let=tried, do=(ask_after,))
+row((S.OPEN, S.AWAIT_AUX), TimerFired,            when=tries_left, let=tried, do=(ask_after,))
 ignore(LIVE,       ChunkRequested, "a late request: the chunk is in place", when=in_place)
-row(LIVE,          ChunkRequested,                when=of_plan, let=more_grants, do=(open_grant,), again=True)
+row(FILLS,         ChunkRequested,                when=of_plan, let=more_grants, do=(open_grant,), again=True)
 row(S.AWAIT_PEERS, ChunkLanded,                   let=place)
 row(S.OPEN,        ChunkLanded,    S.DONE,        when=last_chunk, let=place, do=(announce, release))
+row(S.OPEN,        ChunkLanded,    S.AWAIT_AUX,   when=last_but_aux, let=place)
 row(S.OPEN,        ChunkLanded,                   let=place, again=True)
 row(S.OPEN,        AuxLanded,      S.DONE,        when=aux_completes, let=have_aux, do=(say_aux_landed, deliver_aux, announce, release))
-row(LIVE,          AuxLanded,                     when=first_aux, let=have_aux, do=(say_aux_landed, deliver_aux), again=True)
-row(LIVE,          AuxLanded,                     do=(say_aux_landed,))
+row(S.AWAIT_AUX,   AuxLanded,      S.DONE,        let=have_aux, do=(say_aux_landed, deliver_aux, announce, release))
+row(FILLS,         AuxLanded,                     when=first_aux, let=have_aux, do=(say_aux_landed, deliver_aux), again=True)
+row(FILLS,         AuxLanded,                     do=(say_aux_landed,))
 row((*LIVE, S.DONE), ChunkNotified,               when=in_place, do=(say_in_place,))
 row(S.DONE,        AuxLanded,                     do=(say_aux_landed,))
 
@@ -438,7 +466,8 @@ row(S.DONE,        AuxLanded,                     do=(say_aux_landed,))
 row(BEGUN,         EngineAborted,  S.DRAINING,    let=blame, do=(announce, *FAIL))
 row(BEGUN,         RoomFailed,     S.DRAINING,    let=blame, do=(announce_peer, *FAIL))
 row(BEGUN,         LinkWentDown,   S.DRAINING,    let=blame, do=(announce_peer, *FAIL))
-row(BEGUN,         TimerFired,     S.DRAINING,    let=blame_silence, do=(announce, *FAIL))
+row(S.AWAIT_AUX,   TimerFired,     S.DRAINING,    let=blame_aux, do=(announce, *FAIL))
+row((S.ANNOUNCED, *FILLS), TimerFired, S.DRAINING, let=blame_silence, do=(announce, *FAIL))
 refuse(BEGUN,      PeerDrained,    "a prefill rank is done only when this one has told it so", when=no_cause)
 row(BEGUN,         PeerDrained,    S.DRAINING,    let=blame, do=(say_noted, announce_told, *FAIL, count_quiet))
 
@@ -473,8 +502,8 @@ row(S.UNKNOWN,     ChunkRequested,                do=(say_gone,))
 ignore(S.DONE,     ChunkRequested, "a late request: the chunk is in place")
 ignore((S.DRAINING, S.SETTLING), (EngineAborted, RoomFailed), "the first cause counts")
 ignore(OVER,       EngineAborted,  "the room is over; the engine has been told")
-ignore((S.UNKNOWN, S.ANNOUNCED, S.OPEN, S.DRAINING, S.SETTLING, *OVER), PeerReady, "a repeated answer")
-ignore((S.OPEN, S.SETTLING, *FAILED), LinkCameUp, "nobody is to be told anything")
+ignore((S.UNKNOWN, S.ANNOUNCED, S.OPEN, S.AWAIT_AUX, S.DRAINING, S.SETTLING, *OVER), PeerReady, "a repeated answer")
+ignore((S.OPEN, S.AWAIT_AUX, S.SETTLING, *FAILED), LinkCameUp, "nobody is to be told anything")
 ignore((S.SETTLING, *FAILED), LinkWentDown, "nothing can land any more")
 ignore((*BEGUN, S.SETTLING, *FAILED), PeerQuiet, "nothing of the room is in doubt")
 

@@ -126,10 +126,10 @@ class DecodeNode(DecodeMemory):
         for k, room in v.rank[0]:
             if room.state in (DRoom.AWAIT_PEERS, DRoom.DRAINING):
                 found.append(Move("short", "early", -1, k, ("room timer", k, MORE)))
-            if room.state in (DRoom.AWAIT_PEERS, DRoom.OPEN):
+            if room.state in (DRoom.AWAIT_PEERS, DRoom.OPEN, DRoom.AWAIT_AUX):
                 kind = "long" if room.state is DRoom.AWAIT_PEERS else "rare"
                 found.append(Move(kind, "timeout", -1, k, ("room timer", k, LAST)))
-            if room.state is DRoom.OPEN:
+            if room.state in (DRoom.OPEN, DRoom.AWAIT_AUX):
                 found.append(Move("long", "timeout", -1, k, ("room timer", k, MORE)))
         return found
 

@@ -38,6 +38,11 @@ def alone(t: Timing) -> float:
     return max(t.engine.period, t.bootstrap.period) + QUANTUM
 
 
+def without_aux(t: Timing) -> float:
+    """A room that has every chunk, and whose aux row never comes."""
+    return (t.aux.period + QUANTUM) * (t.aux.tries + 1)
+
+
 def remembered(t: Timing) -> float:
     """A peer that does not answer, from the moment on at which nothing of it is to be feared any more."""
     calls = sum(t.welcome_.after(times_) + QUANTUM for times_ in range(t.welcome_.tries + 1))
@@ -58,5 +63,5 @@ def bounds(config: Config) -> Bounds:
     if not config.engine:
         rooms = max(rooms, alone(t) + again)
     elif not any("aux" in word for word in config.engine):
-        rooms = max(rooms, t.stall.period + QUANTUM)
+        rooms = max(rooms, without_aux(t) if "finish" in config.engine[-1] else t.stall.period + QUANTUM)
     return Bounds(rooms + config.pace, links, times.noticed(t))

@@ -23,8 +23,9 @@ TIMED_SMALL: dict[str, Config] = {
     "timed-faults": replace(TIMED, rooms=2, budget=Budget(write=1, kernel=1), about="a write and a kernel fail"),
     "timed-alone": replace(TIMED, engine=(), budget=Budget(drop=1), about="the prefill engine never opens the room"),
     "timed-stalled": replace(TIMED, engine=("open+schedule",), about="the prefill engine never computes anything"),
+    "timed-no-aux": replace(TIMED, engine=("open+schedule+finish",), about="the aux row never comes"),
     "timed-pace": replace(
-        TIMED, ring=2, chunks=2, engine=("open+schedule", "produce", "produce", "aux"), pace=200,
+        TIMED, ring=2, chunks=2, engine=("open+schedule", "produce", "produce+aux"), pace=200,
         about="the prefill engine takes longer for a room than `stall`, and never as long for a part of it",
     ),
     "timed-ready": replace(

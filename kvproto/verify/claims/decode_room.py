@@ -37,7 +37,8 @@ class Seen(Ghost, frozen=True):
 room_claims: Claims[DRoomValue] = Claims(decode_room, Seen)
 holds, assumes, promises = room_claims.holds, room_claims.assumes, room_claims.promises
 V = DRoomValue
-LIVE = (S.AWAIT_PEERS, S.OPEN)
+MET = (S.OPEN, S.AWAIT_AUX)
+LIVE = (S.AWAIT_PEERS, *MET)
 BEGUN = (S.ANNOUNCED, *LIVE)
 LOST = (S.DRAINING, S.SETTLING, S.FAILED, S.ABORTED)
 ENDS = (S.DONE, S.FAILED, S.ABORTED)
@@ -144,7 +145,7 @@ def knows_who_may_write(v: V, g: Seen) -> bool:
     return within(g.may_write, v.peers)
 
 
-@holds(S.OPEN, S.DONE)
+@holds(*MET, S.DONE)
 def everybody_takes_part(v: V, g: Seen) -> bool:
     """Every prefill rank takes part."""
     return v.peers == v.terms.everyone
@@ -152,8 +153,14 @@ def everybody_takes_part(v: V, g: Seen) -> bool:
 
 @holds(S.OPEN)
 def something_is_missing(v: V, g: Seen) -> bool:
-    """Not everything is in place."""
-    return g.landed != (1 << chunks_of(v)) - 1 or not g.row
+    """A chunk is missing, or the aux row of a room without chunks."""
+    return g.landed != (1 << chunks_of(v)) - 1 or (chunks_of(v) == 0 and not g.row)
+
+
+@holds(S.AWAIT_AUX)
+def the_row_alone_is_missing(v: V, g: Seen) -> bool:
+    """Every chunk is in place, and there is one; the aux row has not landed."""
+    return chunks_of(v) > 0 and g.landed == (1 << chunks_of(v)) - 1 and not g.row
 
 
 @holds(S.SETTLING)
@@ -368,7 +375,7 @@ def says_what_its_engine_said(step: Step, effect: do.Send | do.Reply) -> bool:
     if isinstance(body, Announce):
         return same
     cut = body.prefix == after.prefix and body.runs == after.runs and body.layer_groups == after.terms.layer_groups
-    return same and cut and body.again == (after.state is S.OPEN)
+    return same and cut and body.again == (after.state in MET)
 
 
 @promises("S12", do.DeliverAux)
@@ -408,16 +415,20 @@ def is_done_when_all_is_there(step: Step) -> bool:
     if before.state not in LIVE:
         return True
     row = isinstance(step.event, ev.AuxLanded) and not step.seen.row
-    missing = then.landed != (1 << chunks_of(after)) - 1 or not then.row
+    missing = then.landed != (1 << chunks_of(after)) - 1 or (chunks_of(after) == 0 and not then.row)
     waits = before.state is S.AWAIT_PEERS and (not isinstance(step.event, ev.PeerReady) or after.peers != after.terms.everyone)
-    ends = S.AWAIT_PEERS if waits else S.OPEN if missing else S.DONE
+    ends = S.AWAIT_PEERS if waits else S.OPEN if missing else S.DONE if then.row else S.AWAIT_AUX
     return after.state is ends and len(step.all_of(do.DeliverAux)) == (1 if row else 0)
 
 
 @promises("L1", on=(ev.ChunkRequested,))
 def grants_what_is_of_its_plan(step: Step) -> bool:
-    """A chunk of the plan that has not landed is granted to a writer of the plan who asks for it, the way that he asks for."""
+    """A chunk of the plan that has not landed is granted to a writer of the plan who asks for it, the way that he asks for;
+    where all have landed, none is.
+    """
     before, e = step.before, step.event
+    if before.state is S.AWAIT_AUX:
+        return not step.all_of(ev.StagingRequested) and not step.all_of(ev.PagesRequested)
     if before.state not in LIVE:
         return True
     planned = e.chunk < chunks_of(before) and among(e.peer, before.terms.writes) and not among(e.chunk, step.seen.landed)
@@ -438,10 +449,14 @@ def ends_when_nothing_is_left(step: Step) -> bool:
 
 @promises("S6", on=(ev.TimerFired,))
 def names_what_did_not_come(step: Step) -> bool:
-    """Who was not answered says so; where all take part and nothing moves, nothing moved."""
+    """Who was not answered says so; where all take part and nothing moves, nothing moved; where the aux row alone is
+    missing, it is the row.
+    """
     before, after = step.before.state, step.after
     if before is S.DRAINING or after.state is not S.DRAINING:
         return True
+    if before is S.AWAIT_AUX:
+        return work(after).cause == Cause.AUX_MISSING
     return work(after).cause == (Cause.NO_ANSWER if before is S.AWAIT_PEERS else Cause.STALLED)
 
 
@@ -501,11 +516,13 @@ def remembers_who_writes_no_more(step: Step) -> bool:
 
 @room_claims.waits("L1")
 def waits_for(v: V, g: Seen) -> str:
-    """It calls until all take part, then asks after what does not move, and tells again that it is over until all have
+    """It calls until all take part, then asks after what does not move, or after the aux row, and tells again that it is over until all have
     drained; an announcement holds until it is renewed.
     """
     if work(v).cause:
         return "resend"
     if v.state is S.ANNOUNCED:
         return "stall"
+    if v.state is S.AWAIT_AUX:
+        return "aux"
     return "call" if v.state is S.AWAIT_PEERS else "idle"

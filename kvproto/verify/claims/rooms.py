@@ -110,7 +110,7 @@ def _set(*states: IntEnum) -> int:
 #: sets of states
 P_BEGUN = _set(PRoom.AWAIT_ENGINE, PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN)
 P_OVER = _set(PRoom.DONE, PRoom.FAILED, PRoom.ABORTED)
-D_BEGUN = _set(DRoom.ANNOUNCED, DRoom.AWAIT_PEERS, DRoom.OPEN)
+D_BEGUN = _set(DRoom.ANNOUNCED, DRoom.AWAIT_PEERS, DRoom.OPEN, DRoom.AWAIT_AUX)
 D_FAILED = _set(DRoom.FAILED, DRoom.ABORTED)
 D_OVER = _set(DRoom.DONE) | D_FAILED
 D_SETTLED = _set(DRoom.SETTLING) | D_FAILED
