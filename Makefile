@@ -61,6 +61,7 @@ packages: $(VENV)/.test
 lint: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/python tests/support/house_style.py
 
 check: $(VENV)/.test
 	$(BIN)/kvproto lint
