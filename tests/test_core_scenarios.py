@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.decode_grant import in_doubt
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.rank.decode import DecodeRank
-from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Route, Settings
 from kvproto.verify.sim.interpreter import Untaken
 from kvproto.verify.sim.world import FaultChances, Side, SimulatedWorld
 
@@ -322,9 +322,9 @@ def gather_fails_too_late() -> SimulatedWorld:
     return at
 
 
-def taken_back_while_it_gathers() -> SimulatedWorld:
-    """The gather outlasts its lease, and its KV is taken back meanwhile: the ring is given up."""
-    at = world()
+def taken_back_while_it_gathers(route: Route = "cost") -> SimulatedWorld:
+    """The gather outlasts its lease, and its KV is taken back meanwhile: the ring is given up, or asked for again."""
+    at = world(settings=Settings(timing=QUICK, ring_bytes=1 << 20, route=route))
     to_open(at)
     at.chances = FaultChances(gather_hangs=1.0)
     at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
@@ -333,11 +333,15 @@ def taken_back_while_it_gathers() -> SimulatedWorld:
     at.raise_event("P", 0, ev.TokensWithdrawn(ROOM, 0))
     at.now += QUICK.lease.period
     at.finish(next(job for job in at.jobs if isinstance(job.event, ev.Gathered)))
-    assert send(at) is PSend.AWAIT_PAGES
+    assert send(at) is TAKEN_FROM_RING[route]
     at.produce_all(ROOM, 20)
     ends(at)
     assert {node.outcomes[ROOM] for node in at.nodes.values()} == {Cause.NONE}
     return at
+
+
+def taken_back_while_it_gathers_from_a_closed_pool() -> SimulatedWorld:
+    return taken_back_while_it_gathers("staged")
 
 
 def a_writer_whose_kv_never_comes() -> SimulatedWorld:
@@ -421,22 +425,22 @@ def a_lease_that_ends_between_two_batches() -> SimulatedWorld:
     return at
 
 
-def a_lease_that_ends_before_the_first_batch(*, pages: bool, withdrawn: bool = False) -> SimulatedWorld:
-    at = world(settings=Settings(timing=QUICK, route="pages" if pages else "cost"))
+def a_lease_that_ends_before_the_first_batch(*, route: Route, withdrawn: bool) -> SimulatedWorld:
+    at = world(settings=Settings(timing=QUICK, route=route))
     node = at.nodes["P", 0]
     to_open(at)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node, "post", lambda write: DEFERRED)
         at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
         at.calm()
+    pages = route == "pages"
     begun = PSend.SLICING if pages else PSend.WRITING
     assert send(at) is begun and not at.prefill(0).writes[ROOM, 0].flying
     if withdrawn:
         at.raise_event("P", 0, ev.TokensWithdrawn(ROOM, 0))
     at.now += QUICK.lease.period
     node.interpreter.handle(READY, at.now)
-    pages |= withdrawn
-    again = PSend.AWAIT_PAGES if pages else PSend.AWAIT_GRANT
+    again = TAKEN_FROM_RING[route] if withdrawn else PSend.AWAIT_PAGES if pages else PSend.AWAIT_GRANT
     assert (ROOM, 0) not in at.prefill(0).writes and send(at) is again, "it asks anew"
     at.raise_event("P", 0, ev.TokensProduced(ROOM, 20))
     at.raise_event("P", 0, ev.AuxProvided(ROOM))
@@ -446,9 +450,9 @@ def a_lease_that_ends_before_the_first_batch(*, pages: bool, withdrawn: bool = F
 
 
 @pytest.mark.parametrize("withdrawn", [False, True])
-@pytest.mark.parametrize("pages", [False, True], ids=["staged", "over pages"])
-def test_a_lease_that_ends_before_the_first_batch_costs_time_and_no_room(pages: bool, withdrawn: bool) -> None:
-    a_lease_that_ends_before_the_first_batch(pages=pages, withdrawn=withdrawn)
+@pytest.mark.parametrize("route", ["cost", "pages", "staged"])
+def test_a_lease_that_ends_before_the_first_batch_costs_time_and_no_room(route: Route, withdrawn: bool) -> None:
+    a_lease_that_ends_before_the_first_batch(route=route, withdrawn=withdrawn)
 
 
 # ------------------------------------------------------------------------------------------------- links
@@ -766,7 +770,7 @@ def announced() -> SimulatedWorld:
     return at
 
 
-def taken_back() -> SimulatedWorld:
+def taken_back(*, closed: bool = False) -> SimulatedWorld:
     """The engine takes KV back while a send is wherever it may be, and computes it once more."""
     at = world()
     for room, there in ((ROOM + 1, PRoom.AWAIT_PEERS), (ROOM + 2, PRoom.AWAIT_FORWARD)):
@@ -781,10 +785,11 @@ def taken_back() -> SimulatedWorld:
     waiting = rank.sends[ROOM][0]
     assert waiting.state is PSend.AWAIT_KV
     for where, then in TAKEN_BACK.items():
-        rank.sends[ROOM][0] = replace(waiting, state=where, kv=True)
+        rank.sends[ROOM][0] = replace(waiting, state=where, kv=True, closed=closed)
         rank.rooms[ROOM] = replace(rank.rooms[ROOM], work=replace(rank.rooms[ROOM].work, produced=GRID))
         rank.handle(ev.TokensWithdrawn(ROOM, 0), now)
-        assert (taken := rank.sends[ROOM][0]).state is then and not taken.kv
+        taken = rank.sends[ROOM][0]
+        assert taken.state is (PSend.AWAIT_KV if closed and where in ON_RING else then) and not taken.kv
         assert rank.rooms[ROOM].work.produced == 0
         rank.handle(ev.KvProduced(ROOM, 0, 0), now)
         assert rank.sends[ROOM][0].kv
@@ -793,10 +798,17 @@ def taken_back() -> SimulatedWorld:
     return at
 
 
+def taken_back_of_a_closed_pool() -> SimulatedWorld:
+    return taken_back(closed=True)
+
+
+#: states of a send that has asked for the ring, and does not read its KV
+ON_RING = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK, PSend.AWAIT_SLOT)
+#: where a send is whose KV was taken back while it was read for the ring, by route
+TAKEN_FROM_RING = {"cost": PSend.AWAIT_PAGES, "pages": PSend.AWAIT_PAGES, "staged": PSend.AWAIT_KV}
 #: where a send may be with its KV -> where it is when that is taken back
 TAKEN_BACK = {S: S for S in (PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.SLICING)}
-TAKEN_BACK |= dict.fromkeys((PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK,
-                             PSend.AWAIT_SLOT), PSend.AWAIT_PAGES)  # fmt: skip
+TAKEN_BACK |= dict.fromkeys(ON_RING, PSend.AWAIT_PAGES)
 TAKEN_BACK |= {PSend.AWAIT_CREDIT: PSend.AWAIT_KV, PSend.AWAIT_PERMIT: PSend.AWAIT_PAGES_KV}
 
 
@@ -1113,7 +1125,8 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
     wires_that_come_late, called_elsewhere, let_go_of, a_room_of_nobody_s_link, granted_in_its_turn, denied_in_its_turn,
     not_entitled_and_not_told,
     dies_with_nothing_to_write, forgotten_when_all_is_written, declined, taken_back, announced,
-    taken_back_while_it_gathers, a_writer_whose_kv_never_comes, scattered_before_the_rest_comes,
+    taken_back_while_it_gathers, taken_back_while_it_gathers_from_a_closed_pool, taken_back_of_a_closed_pool,
+    a_writer_whose_kv_never_comes, scattered_before_the_rest_comes,
     comes_while_the_rest_is_scattered, failed_while_the_rest_is_awaited, given_up_before_all_have_asked,
     forgotten_while_it_writes, confirmed_when_all_but_aux_is_there,
 ]  # fmt: skip
@@ -1186,8 +1199,8 @@ def test_every_moving_row_is_fired_by_ranks() -> None:
         fired |= scenario().rows()
     for case in WRITES:
         fired |= a_write(case).rows()
-    for pages, withdrawn in product((False, True), repeat=2):
-        fired |= a_lease_that_ends_before_the_first_batch(pages=pages, withdrawn=withdrawn).rows()
+    for route, withdrawn in product(get_args(Route), (False, True)):
+        fired |= a_lease_that_ends_before_the_first_batch(route=route, withdrawn=withdrawn).rows()
     for where in WAYS:
         fired |= another_group(where).rows()
     for where in (PRoom.AWAIT_ENGINE, PRoom.FAILED, PRoom.ABORTED):

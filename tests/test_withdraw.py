@@ -27,9 +27,9 @@ from kvproto.verify.testing.pair import Pair
 TOKENS, GRID = 45, 8
 
 
-@pytest.fixture(params=[False, True], ids=["staged", "over pages"])
+@pytest.fixture(params=["cost", "pages", "staged"], ids=["staged", "over pages", "closed"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, slots=1, route="pages" if request.param else "cost")
+    settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, slots=1, route=request.param)
     with Pair(layout(2), layout(1), grid=GRID, settings=settings) as made:
         yield made
 
@@ -190,6 +190,24 @@ def test_a_send_whose_kv_is_taken_back_gives_the_ring_up_at_once(state: PSend) -
     assert do.Send(7, 1, msg.PagesReq(0, 2.0)) in effects
     again, _ = machine.step(taken, ev.KvProduced(7, 0, 0), 3.0)
     assert again.kv and again.state is PSend.AWAIT_PAGES
+
+
+@pytest.mark.parametrize("state", [*ON_THE_RING, PSend.GATHERING, PSend.WRITING])
+def test_a_send_of_a_closed_pool_comes_back_to_the_ring(state: PSend) -> None:
+    machine = Machine(prefill_send, Timing())
+    value = PSendValue(state, kv=True, asked=1.0, first=1.0, lease=2.5, grant=3, slot=0, tries=2, closed=True)
+    taken, effects = machine.step(value, ev.KvWithdrawn(7, 0, 0), 2.0)
+    if state is PSend.GATHERING:
+        taken, effects = machine.step(taken, ev.Gathered(7, 0, 0), 3.0)
+    elif state is PSend.WRITING:
+        taken, effects = machine.step(taken, ev.WriteLapsed(7, 0, 0), 3.0)
+    assert (taken.state, taken.kv, taken.grant, taken.slot, taken.tries) == (PSend.AWAIT_KV, False, 0, -1, 0)
+    assert not any(isinstance(effect, do.Send) for effect in effects), "nothing is given up that was asked for"
+    late, _ = machine.step(taken, ev.StagingDenied(7, 0, 0), 3.0)
+    assert late == taken, "what is refused meanwhile is refused again"
+    asks, _ = machine.step(taken, ev.KvProduced(7, 0, 0), 4.0)
+    again, effects = machine.step(asks, ev.CreditTaken(7, 0, 0), 5.0)
+    assert again.state is PSend.AWAIT_GRANT and do.Send(7, 1, msg.StagingReq(0, 5.0)) in effects
 
 
 @pytest.mark.parametrize(("state", "then"), [*STAYS.items(), *WAITS.items()])

@@ -342,7 +342,8 @@ class SendOpened(SendEvent, frozen=True):
     """The room wants this chunk sent; `ready`: its KV (or the aux row) is there already.
 
     `tells`: a staged write of this rank's transport carries its own notification.  `staged_cost` and `pages_cost`: what
-    the room would take by each route, in seconds (`kvproto.layout.costs`); `aux`: it is the aux row, by neither.
+    the room would take by each route, in seconds (`kvproto.layout.costs`); `aux`: it is the aux row, by neither;
+    `closed`: there is no way over pages.
     """
 
     ready: bool
@@ -350,6 +351,7 @@ class SendOpened(SendEvent, frozen=True):
     aux: bool = False
     staged_cost: float = 0.0
     pages_cost: float = 0.0
+    closed: bool = False
 
 
 class StagingGranted(SendEvent, frozen=True):

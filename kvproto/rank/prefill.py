@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
+from kvproto.layout.costs import NO_ROUTE
 from kvproto.layout.plan import layers_of
 from kvproto.layout.sharding import Layout, cell, cell_end
 from kvproto.protocol import effects as do
@@ -159,7 +160,8 @@ class PrefillRank(PrefillQueues):
             end = self._end_of(value, chunk)
             for peer, costs in known:
                 ready = work is not None and self._computed(room, value, chunk, peer, end)
-                put(ev.SendOpened(room, chunk, peer, ready, self.tells, False, costs.staged, costs.pages))
+                closed = costs.pages >= NO_ROUTE
+                put(ev.SendOpened(room, chunk, peer, ready, self.tells, False, costs.staged, costs.pages, closed))
         if effect.aux:
             ready = work is not None and work.aux
             for peer in bits(terms.aux):

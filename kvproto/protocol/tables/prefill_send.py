@@ -10,7 +10,11 @@ request.  p99 is the same, with `prefetch` and without.
 A send writes when it has a grant and the watermark that makes the region usable; it waits for no other send.  It
 takes a local staging slot only when it has both, so it holds nothing while it waits.  Then follow gather, write,
 notification and the decode rank's confirmation.  If the engine withdraws the KV before the gather, the send gives the
-region up at once, asks for the pages, and waits there for its KV.
+region up at once, asks for the pages, and waits there for its KV.  In a closed pool there are no pages to ask for
+(`closed`).  The send then keeps its region, or its place in the queue, waits in `AWAIT_KV` and asks again: the decode
+rank answers with the same region, so no part is written into a region that was told free.  Such a region stays empty
+until the preempted forward is repeated, and ready chunks behind it wait.  To give it up and come back needs requests
+and grants that are numbered: an old grant that is still on its way would be taken for the new one.
 
 Every wait for an answer ends by a timer.  The send repeats its request, each time after twice the time of the one
 before; every request is idempotent.  When the tries are used up, or the region is refused, the send gives the ring up
@@ -120,6 +124,8 @@ class PSendValue(Value, frozen=True, gc=False):
     pages: bytes = b""
     #: the staged write carries its own notification
     tells: bool = False
+    #: there is no way over pages
+    closed: bool = False
     #: the part was confirmed before its write was seen to end
     acked: bool = False
 
@@ -174,6 +180,16 @@ def waited_long(v: V, e: StagingGranted, now: float) -> bool:
 def produced(v: V, e: On, now: float) -> bool:
     """The KV is there."""
     return v.kv
+
+
+def closed(v: V, e: SendEvent, now: float) -> bool:
+    """There is no way over pages."""
+    return v.closed
+
+
+def asked_before(v: V, e: StagingDenied, now: float) -> bool:
+    """The region was asked for before the KV was taken back."""
+    return v.first > 0
 
 
 def lease_holds(v: V, e: SendEvent, now: float) -> bool:
@@ -234,7 +250,7 @@ def tried_so_far(v: V) -> int:
 # --------------------------------------------------------------------------------------------- lets
 def open_(v: V, e: SendOpened, now: float) -> V:
     """What is known when it begins; a request for pages leaves at once."""
-    return replace(v, kv=e.ready, asked=now, tells=e.tells)
+    return replace(v, kv=e.ready, asked=now, tells=e.tells, closed=e.closed)
 
 
 def ask(v: V, e: CreditTaken, now: float) -> V:
@@ -292,6 +308,11 @@ def ask_anew_with_kv(v: V, e: KvProduced, now: float) -> V:
 def ask_anew_without_kv(v: V, e: KvWithdrawn, now: float) -> V:
     """As `ask_anew`; the KV is there no more."""
     return replace(v, kv=False, grant=0, slot=-1, tries=0, asked=now)
+
+
+def await_kv(v: V, e: KvWithdrawn | Gathered | WriteLapsed, now: float) -> V:
+    """The KV is there no more; the region, or the place in the queue, is asked for again with it."""
+    return replace(v, kv=False, grant=0, slot=-1, tries=0)
 
 
 def ask_once_more(v: V, e: On, now: float) -> V:
@@ -495,8 +516,10 @@ row(S.AWAIT_WATERMARK, TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(as
 row(S.AWAIT_SLOT,      TimerFired,       S.AWAIT_CREDIT,    let=ask_anew, do=(leave_queue, take_credit))
 row(S.AWAIT_SLOT,      SlotTaken,        S.AWAIT_CREDIT,    let=ask_anew, do=(free_slot, take_credit))
 row(S.GATHERING,       Gathered,         S.AWAIT_CREDIT,    when=produced, let=ask_anew, do=(free_slot, take_credit))
+row(S.GATHERING,       Gathered,         S.AWAIT_KV,        when=closed, let=await_kv, do=(free_slot,))
 row(S.GATHERING,       Gathered,         S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
 row(S.WRITING,         WriteLapsed,      S.AWAIT_CREDIT,    when=produced, let=ask_anew, do=(free_slot, take_credit))
+row(S.WRITING,         WriteLapsed,      S.AWAIT_KV,        when=closed, let=await_kv, do=(free_slot,))
 row(S.WRITING,         WriteLapsed,      S.AWAIT_PAGES,     let=ask_anew, do=(free_slot, ask_pages))
 
 # ------------------------------------------------------------------------------------- the way over pages
@@ -517,6 +540,9 @@ row(S.AWAIT_PAGES,     TimerFired,                          do=(fail_silent,))
 
 # ------------------------------------------------------------------------------- the engine takes the KV back
 row(S.AWAIT_CREDIT,    KvWithdrawn,      S.AWAIT_KV,        let=lose_kv, do=(leave_queue,))
+row(S.AWAIT_GRANT,     KvWithdrawn,      S.AWAIT_KV,        when=closed, let=await_kv, do=(free_credit,))
+row((*QUEUED, S.AWAIT_WATERMARK), KvWithdrawn, S.AWAIT_KV,  when=closed, let=await_kv)
+row(S.AWAIT_SLOT,      KvWithdrawn,      S.AWAIT_KV,        when=closed, let=await_kv, do=(leave_queue,))
 row(S.AWAIT_GRANT,     KvWithdrawn,      S.AWAIT_PAGES,     let=ask_anew_without_kv, do=(free_credit, ask_pages))
 row((*QUEUED, S.AWAIT_WATERMARK), KvWithdrawn, S.AWAIT_PAGES, let=ask_anew_without_kv, do=(ask_pages,))
 row(S.AWAIT_SLOT,      KvWithdrawn,      S.AWAIT_PAGES,     let=ask_anew_without_kv, do=(leave_queue, ask_pages))
@@ -567,6 +593,7 @@ ignore(S.NEW, (WatermarkReached, SendStopped), "the send is over")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
 UNASKED = (S.AWAIT_KV, S.AWAIT_CREDIT)
+ignore(UNASKED,        StagingDenied,    "it asks again, and is told again", when=asked_before)
 refuse(UNASKED,        StagingDenied,    "nothing was asked for, or the region was granted")
 ignore(UNASKED,        (StagingGranted, StagingDeferred, WatermarkReached), "it has not asked yet")
 refuse(GRANTED,        StagingDenied,    "the region was granted")

@@ -110,7 +110,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: units of a part, each of which lands by itself
     pieces: Some = 1
     net: Net = "fifo"
-    route: Literal["cost", "pages"] = "cost"
+    #: "staged": pools are closed, so there is no way over pages
+    route: Literal["cost", "pages", "staged"] = "cost"
     #: both sides have heads and pages alike
     alike: bool = False
     #: what the routes cost: the same, or one of them more than the other

@@ -157,6 +157,18 @@ SMALL: dict[str, Config] = {
         ring=2, engine=("open+schedule", "finish", "withdraw", "withdrawn", "finish+aux"), budget=Budget(early=1),
         must=("KV that is taken back",), about="the prefill engine takes the KV back, and computes it once more",
     ),
+    "withdraw-closed": Config(
+        ring=1, chunks=1, route="staged", budget=Budget(late=1),
+        engine=("open+schedule+finish", "withdraw", "withdrawn", "finish+aux"),
+        must=("KV that is taken back", "success here"), never=PAGES,
+        about="there is no way over pages: it takes the KV back, and the ring is asked for once more",
+    ),
+    "withdraw-closed-fan-in": Config(
+        prefills=2, chunks=1, route="staged", swift=True,
+        engine=("open+schedule+finish", "withdraw", "withdrawn", "finish+aux"),
+        must=("KV that is taken back", "success here"), never=PAGES,
+        about="nor is there for two writers, of which one may have written its part",
+    ),
     "withdraw-pages": Config(
         chunks=1, route="pages", pieces=2, batches=2, preparing=True, budget=Budget(abort=1, late=1),
         engine=("open+schedule+finish", "withdraw", "withdrawn", "finish+aux"),

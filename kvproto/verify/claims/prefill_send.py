@@ -386,10 +386,20 @@ def asks_for_the_ring_with_its_kv(step: Step, effect: do.Send) -> bool:
 
 @promises("S9", on=(ev.KvWithdrawn,))
 def leaves_the_ring_with_its_kv(step: Step) -> bool:
-    """What is taken back before its gather gives the region up, or the request for it, at once."""
-    before, asked = step.before.state, [each.body for each in step.all_of(do.Send)]
-    leaves = before in (*ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT)
+    """What is taken back before its gather gives the region up, or the request for it, at once; where there is a way over pages."""
+    before, asked = step.before, [each.body for each in step.all_of(do.Send)]
+    leaves = before.state in (*ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT) and not before.closed
     return any(isinstance(body, PagesReq) for body in asked) == leaves
+
+
+@promises("L1", on=(ev.KvWithdrawn, ev.Gathered, ev.WriteLapsed))
+def comes_back_to_the_ring(step: Step) -> bool:
+    """Where there is no way over pages, what is taken back waits for its KV, to ask for the ring again, and never for pages."""
+    before, after = step.before, step.after
+    if before.state not in (*ASKED, *REGION) or not before.closed:
+        return True
+    waits = before.state not in (S.GATHERING, S.WRITING) and isinstance(step.event, ev.KvWithdrawn)
+    return after.state not in BYPAGES and (not waits or after.state is S.AWAIT_KV)
 
 
 @promises("S6")
@@ -513,7 +523,9 @@ def knows_what_it_was_opened_with(step: Step) -> bool:
         return after.state is (S.AWAIT_AUX_ACK if e.ready else S.AWAIT_AUX)
     ring = S.AWAIT_CREDIT if e.ready else S.AWAIT_KV
     way = ring if e.staged_cost <= e.pages_cost else S.AWAIT_PAGES
-    return after.state is way and after.asked == step.now and after.kv == e.ready and after.tells == e.tells
+    return after.state is way and after.asked == step.now and after.kv == e.ready and after.tells == e.tells and (
+        after.closed == e.closed
+    )
 
 
 @promises("S12", on=(ev.KvProduced, ev.KvWithdrawn))

@@ -39,6 +39,18 @@ def per_token_writes(b: TablePatch) -> None:
         b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, guard), target=PSend.AWAIT_PAGES, do=(ps.ask_pages,))
 
 
+@mutation("closed-gives-up", "withdraw-closed", "sometimes")
+def closed_gives_up(b: TablePatch) -> None:
+    """KV that is taken back gives the ring up for good, although there is no way over pages."""
+
+    def never(v: Any, e: Any, now: float) -> bool:
+        del v, e, now
+        return False
+
+    for state in (*BEFORE, PSend.AWAIT_SLOT):
+        b.change(SENDS, b.rows(SENDS, state, ev.KvWithdrawn, "closed"), when=never)
+
+
 @mutation("dearer-route", "dear-pages", "sometimes")
 def dearer_route(b: TablePatch) -> None:
     """Of two routes the dearer one is chosen (beside the catalogue)."""
