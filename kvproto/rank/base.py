@@ -122,8 +122,8 @@ class Rank(Party):
         self._up_state = self.UP
         self.inner |= {
             do.Send: self._send, do.Reply: self._reply,
-            do.RaiseLinkUp: self._raise_up, do.RaiseLinkDown: self._raise_down, do.Transmit: self._leave,
-            do.SayHello: self._leave, do.SayWelcome: self._leave, do.SayRefusal: self._leave,
+            do.RaiseLinkDown: self._raise_down, do.Transmit: self._leave, do.SayHello: self._leave,
+            do.SayWelcome: self._leave, do.SayRefusal: self._leave,
         }  # fmt: skip
 
     def kind_of(self, event: Event) -> str:
@@ -266,17 +266,13 @@ class Rank(Party):
     def _reply(self, effect: do.Reply) -> None:
         self._transmit_to(self._heard.link, effect.room, effect.body)
 
-    def _rooms_of(self, link: int) -> list[int]:
+    def _rooms_of(self, link: int, rooms: dict[int, Any]) -> list[int]:
         group = self.peers[link].group
-        return [key for key, value in self.rooms.items() if value.terms is not None and value.terms.group == group]
-
-    def _raise_up(self, effect: do.RaiseLinkUp) -> None:
-        peer = self.peers[effect.link].rank
-        self._queue += [ev.LinkCameUp(room, peer) for room in self._rooms_of(effect.link)]
+        return [key for key, value in rooms.items() if value.terms is not None and value.terms.group == group]
 
     def _raise_down(self, effect: do.RaiseLinkDown) -> None:
         peer = self.peers[effect.link].rank
-        self._queue += [ev.LinkWentDown(room, peer, effect.cause) for room in self._rooms_of(effect.link)]
+        self._queue += [ev.LinkWentDown(room, peer, effect.cause) for room in self._rooms_of(effect.link, self.rooms)]
 
     @cached_property
     def digest(self) -> str:

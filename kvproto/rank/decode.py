@@ -66,7 +66,7 @@ class DecodeRank(Rank):
             do.CancelSpace: self._cancel, do.FreeSpace: self._free, do.ScatterChunk: self._scatter,
             do.SendGrant: self._send_grant, do.SendQueued: self._send_queued, do.SendWatermark: self._send_watermark,
             do.ReplyWatermark: self._reply_watermark, do.SendPages: self._send_pages, do.AskLinks: self._ask_links,
-            do.RaisePeerQuiet: self._raise_quiet,
+            do.RaiseLinkUp: self._raise_up, do.RaisePeerQuiet: self._raise_quiet,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- links
@@ -314,6 +314,13 @@ class DecodeRank(Rank):
             asked = ev.QuietAsked(link, effect.room, rank, bool(effect.doubt >> rank & 1))
             self._queue.append(asked if effect.quiet else ev.OpenAsked(link, effect.room, rank))
 
+    def _raise_up(self, effect: do.RaiseLinkUp) -> None:
+        link, peer = effect.link, self.peers[effect.link].rank
+        # of thousands of rooms that are over few have left a prefill rank untold: the others get no event
+        unheard = {room: value for room, value in self.tombs.items() if value.work and value.work.untold >> peer & 1}
+        rooms = self._rooms_of(link, self.rooms) + self._rooms_of(link, unheard)
+        self._queue += [ev.LinkCameUp(room, peer) for room in rooms]
+
     def _raise_quiet(self, effect: do.RaisePeerQuiet) -> None:
         rank = self.peers[effect.link].rank
-        self._queue += [ev.PeerQuiet(room, rank) for room in self._rooms_of(effect.link)]
+        self._queue += [ev.PeerQuiet(room, rank) for room in self._rooms_of(effect.link, self.rooms)]

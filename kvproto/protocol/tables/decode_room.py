@@ -23,7 +23,10 @@ can write any more: each is told to stop and must say that it has drained; of a 
 lease and the longest write have to pass, or it has to come back with a new epoch (`PeerQuiet`).  Only of one in
 *doubt*: one that was told where to write, and whose part is not in place.  Who was told nothing has nothing to
 write, and its death delays nobody.  Then the grants' regions are freed (`SETTLING`), and the room is released.
-Final rooms stay as tombstones.
+
+Final rooms stay as tombstones.  A room may fail while a link is down, or not yet up.  The prefill rank at its other end
+cannot be told then, and its engine may still open the room.  So the tombstone keeps which prefill ranks have never said
+that they drained (`untold`), and each of them is told to stop when its link comes up.
 """
 
 from __future__ import annotations
@@ -77,6 +80,8 @@ class DecodeWork(msgspec.Struct, frozen=True, gc=False):
     tries: int = 0
     #: of a room that has failed: prefill ranks (mask) that might have been writing when it did
     doubt: int = 0
+    #: of a room that has failed: prefill ranks (mask) that have never said that they drained, so may not know of the end
+    untold: int = 0
 
 
 class DRoomValue(Value, frozen=True, gc=False):
@@ -265,20 +270,29 @@ def have_aux(v: V, e: AuxLanded, now: float) -> V:
     return replace(v, work=replace(_work(v), aux=True, tries=0), traceparent=v.traceparent or e.traceparent)
 
 
-def blame(v: V, e: EngineAborted | RoomFailed | LinkWentDown | PeerDrained, now: float) -> V:
-    """The cause is the event's; every prefill rank may still write."""
-    return replace(v, peers=_terms(v).everyone, work=replace(_work(v), cause=e.cause, tries=0))
+def _blame(v: V, cause: Cause) -> V:
+    everyone = _terms(v).everyone
+    return replace(v, peers=everyone, work=replace(_work(v), cause=cause, tries=0, untold=everyone))
+
+
+def blame(v: V, e: EngineAborted | RoomFailed | LinkWentDown, now: float) -> V:
+    """The cause is the event's; every prefill rank may still write, and none knows of the end."""
+    return _blame(v, e.cause)
+
+
+def blame_told(v: V, e: PeerDrained, now: float) -> V:
+    """The cause is the event's; every prefill rank may still write, and the sender alone knows of the end."""
+    return know(_blame(v, e.cause), e, now)
 
 
 def blame_silence(v: V, e: TimerFired, now: float) -> V:
-    """Nothing was heard for too long; every prefill rank may still write."""
-    cause = Cause.NO_ANSWER if v.state is S.AWAIT_PEERS else Cause.STALLED
-    return replace(v, peers=_terms(v).everyone, work=replace(_work(v), cause=cause, tries=0))
+    """Nothing was heard for too long; every prefill rank may still write, and none knows of the end."""
+    return _blame(v, Cause.NO_ANSWER if v.state is S.AWAIT_PEERS else Cause.STALLED)
 
 
 def blame_aux(v: V, e: TimerFired, now: float) -> V:
-    """The aux row did not come; every prefill rank may still write."""
-    return replace(v, peers=_terms(v).everyone, work=replace(_work(v), cause=Cause.AUX_MISSING, tries=0))
+    """The aux row did not come; every prefill rank may still write, and none knows of the end."""
+    return _blame(v, Cause.AUX_MISSING)
 
 
 def doubt(v: V, e: GrantsStopped, now: float) -> V:
@@ -289,6 +303,16 @@ def doubt(v: V, e: GrantsStopped, now: float) -> V:
 def quiet(v: V, e: PeerDrained | PeerQuiet, now: float) -> V:
     """This one writes no more."""
     return replace(v, peers=v.peers & ~(1 << e.peer))
+
+
+def know(v: V, e: PeerDrained, now: float) -> V:
+    """This one knows of the end."""
+    return replace(v, work=replace(_work(v), untold=_work(v).untold & ~(1 << e.peer)))
+
+
+def drain(v: V, e: PeerDrained, now: float) -> V:
+    """This one writes no more, and knows of the end."""
+    return know(quiet(v, e, now), e, now)
 
 
 # ------------------------------------------------------------------------------------------ effects
@@ -323,8 +347,8 @@ def tell_abort(v: V, e: RoomEvent | TimerFired) -> Output:
 
 
 def tell_one_abort(v: V, e: LinkCameUp) -> Output:
-    """Tell the one whose link has come up to stop."""
-    return do.Send(e.room, 1 << e.peer & v.peers, Abort(_work(v).cause, v.secret))
+    """Tell the one whose link has come up to stop, unless it has said that it has."""
+    return do.Send(e.room, 1 << e.peer & _work(v).untold, Abort(_work(v).cause, v.secret))
 
 
 def say_abort(v: V, e: RoomEvent) -> Output:
@@ -469,15 +493,15 @@ row(BEGUN,         LinkWentDown,   S.DRAINING,    let=blame, do=(announce_peer, 
 row(S.AWAIT_AUX,   TimerFired,     S.DRAINING,    let=blame_aux, do=(announce, *FAIL))
 row((S.ANNOUNCED, *FILLS), TimerFired, S.DRAINING, let=blame_silence, do=(announce, *FAIL))
 refuse(BEGUN,      PeerDrained,    "a prefill rank is done only when this one has told it so", when=no_cause)
-row(BEGUN,         PeerDrained,    S.DRAINING,    let=blame, do=(say_noted, announce_told, *FAIL, count_quiet))
+row(BEGUN,         PeerDrained,    S.DRAINING,    let=blame_told, do=(say_noted, announce_told, *FAIL, count_quiet))
 
 # ---------------------------------------------------------------------------------- draining and settling
 row(S.DRAINING,    GrantsStopped,                 let=doubt, do=(ask_quiet,))
 row(S.DRAINING,    LinkWentDown,                  do=(ask_one_quiet,))
-row(S.DRAINING,    PeerDrained,    S.ABORTED,     when=last_writer_aborted, let=quiet, do=(say_noted, release))
-row(S.DRAINING,    PeerDrained,    S.FAILED,      when=last_writer_failed, let=quiet, do=(say_noted, release))
-row(S.DRAINING,    PeerDrained,    S.SETTLING,    when=last_writer, let=quiet, do=(say_noted, drain_grants))
-row(S.DRAINING,    PeerDrained,                   let=quiet, do=(say_noted,))
+row(S.DRAINING,    PeerDrained,    S.ABORTED,     when=last_writer_aborted, let=drain, do=(say_noted, release))
+row(S.DRAINING,    PeerDrained,    S.FAILED,      when=last_writer_failed, let=drain, do=(say_noted, release))
+row(S.DRAINING,    PeerDrained,    S.SETTLING,    when=last_writer, let=drain, do=(say_noted, drain_grants))
+row(S.DRAINING,    PeerDrained,                   let=drain, do=(say_noted,))
 row(S.DRAINING,    PeerQuiet,      S.ABORTED,     when=last_writer_aborted, let=quiet, do=(release,))
 row(S.DRAINING,    PeerQuiet,      S.FAILED,      when=last_writer_failed, let=quiet, do=(release,))
 row(S.DRAINING,    PeerQuiet,      S.SETTLING,    when=last_writer, let=quiet, do=(drain_grants,))
@@ -490,7 +514,9 @@ row(S.SETTLING,    GrantClosed,    S.FAILED,      when=last_grant, let=fewer_gra
 row(S.SETTLING,    GrantClosed,                   let=fewer_grants)
 
 # ---------------------------------------------------------------- tombstones, and rooms that are not known
-row((S.UNKNOWN, S.SETTLING, *OVER), PeerDrained,  do=(say_noted,))
+row((S.UNKNOWN, S.DONE), PeerDrained,             do=(say_noted,))
+row((S.SETTLING, *FAILED), PeerDrained,           let=know, do=(say_noted,))
+row((S.SETTLING, *FAILED), LinkCameUp,            do=(tell_one_abort,))
 row((S.DRAINING, S.SETTLING, *FAILED), ChunkRequested, do=(say_abort,))
 row((S.DRAINING, S.SETTLING, *FAILED), ChunkNotified, do=(say_abort,))
 row((S.DRAINING, S.SETTLING, *FAILED), AuxLanded, do=(say_abort,))
@@ -503,7 +529,7 @@ ignore(S.DONE,     ChunkRequested, "a late request: the chunk is in place")
 ignore((S.DRAINING, S.SETTLING), (EngineAborted, RoomFailed), "the first cause counts")
 ignore(OVER,       EngineAborted,  "the room is over; the engine has been told")
 ignore((S.UNKNOWN, S.ANNOUNCED, S.OPEN, S.AWAIT_AUX, S.DRAINING, S.SETTLING, *OVER), PeerReady, "a repeated answer")
-ignore((S.OPEN, S.AWAIT_AUX, S.SETTLING, *FAILED), LinkCameUp, "nobody is to be told anything")
+ignore((S.OPEN, S.AWAIT_AUX), LinkCameUp, "nobody is to be told anything")
 ignore((S.SETTLING, *FAILED), LinkWentDown, "nothing can land any more")
 ignore((*BEGUN, S.SETTLING, *FAILED), PeerQuiet, "nothing of the room is in doubt")
 

@@ -301,8 +301,11 @@ class DecodeNode(DecodeMemory):
         judge("S6", v.outcome[k] != SILENT, f"room {k} is given back before it has an outcome")
         judge("S6", not v.released[k], f"room {k} is given back twice")
         judge("S4", all(job[0] != k for job in v.scatters), f"room {k} is given back while a scatter into it runs")
-        if any(link is not None and link.state is DLink.AWAIT_RETURN for link in v.rank[2]):
+        states = {link.state for link in v.rank[2] if link is not None}
+        if DLink.AWAIT_RETURN in states:
             self.seen.add("pages that are given back although a link is lost")
+        if DLink.AWAIT_WELCOME in states:
+            self.seen.add("a room that is over before its link is up")
         self.current = v._replace(released=put(v.released, k, True))
 
     # -------------------------------------------------------------------------------------------- ends

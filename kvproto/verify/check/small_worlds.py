@@ -97,6 +97,11 @@ SMALL: dict[str, Config] = {
     "timeout": Config(ring=1, budget=Budget(timeout=1), about="one long timer ends for no reason"),
     "link": Config(ring=1, budget=Budget(link=2), about="links are lost, and come back"),
     "handshake": Config(ring=1, wired=False, budget=Budget(drop=1, early=1), chunks=1, about="how a link comes up"),
+    "abort-handshake": Config(
+        ring=1, wired=False, chunks=1, engine=AT_ONCE, budget=Budget(abort=1, early=1),
+        must=("a room that is over before its link is up",),
+        about="an engine gives a room up before the link is up, and the other one opens it afterwards",
+    ),
     "other-tables": Config(
         ring=1, chunks=1, wired=False, engine=AT_ONCE, misfit="tables", budget=Budget(crash=1, drop=1),
         about="a rank that runs other tables is refused, and comes back with ours",

@@ -76,8 +76,9 @@ class Names:
 def _room(value: Any) -> Any:
     work = value.work
     if value.state.name in FAILED:
-        owned = PWork(cause=work.cause, owned=work.owned) if isinstance(work, PWork) else DWork(cause=work.cause)
-        return replace(value, due=INFINITY, peers=0, work=owned)
+        prefill, cause = isinstance(work, PWork), work.cause
+        kept = PWork(cause=cause, owned=work.owned) if prefill else DWork(cause=cause, untold=work.untold)
+        return replace(value, due=INFINITY, peers=0, work=kept)
     if work is not None and work.tries:
         work = replace(work, tries=0)
     return replace(value, due=INFINITY, work=work)

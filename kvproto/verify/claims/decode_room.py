@@ -463,14 +463,17 @@ def names_what_did_not_come(step: Step) -> bool:
 @promises("L1", do.Send)
 def tells_who_does_not_know(step: Step, effect: do.Send) -> bool:
     """What is announced, or asked after, is told to all prefill ranks; that a room is open, to those that have not confirmed
-    it; that it is over, to those that may write; and of all these to each whose link comes up.
+    it; that it is over, to those that may write; and of all these to each whose link comes up.  That it is over is told
+    to one whose link comes up until it has said that it drained, also when nothing can land any more.
     """
     after, e = step.after, step.event
+    if after.state in LOST and isinstance(e, ev.LinkCameUp):
+        return effect.peers == 1 << e.peer & work(after).untold
     asked = 1 << e.peer if isinstance(e, ev.LinkCameUp) else after.terms.everyone
     if after.state is S.AWAIT_PEERS:
         return effect.peers == asked & ~after.peers
     if after.state is S.DRAINING:
-        return effect.peers == (asked & after.peers if isinstance(e, ev.LinkCameUp) else after.peers)
+        return effect.peers == after.peers
     return effect.peers == asked
 
 
@@ -480,8 +483,19 @@ def tells_it_again(step: Step) -> bool:
     before, after, e = step.before.state, step.after.state, step.event
     begins = before is S.UNKNOWN and after is not S.UNKNOWN
     opens = before is S.ANNOUNCED and isinstance(e, ev.RoomOpened | ev.RoomRenewed | ev.LinkCameUp)
-    again = isinstance(e, ev.TimerFired) or (isinstance(e, ev.LinkCameUp) and before in (S.AWAIT_PEERS, S.DRAINING))
+    again = isinstance(e, ev.TimerFired) or (isinstance(e, ev.LinkCameUp) and before in (S.AWAIT_PEERS, *LOST))
     return len(step.all_of(do.Send)) == (1 if begins or opens or again else 0)
+
+
+@promises("L1")
+def remembers_who_knows(step: Step) -> bool:
+    """When a room fails none of its prefill ranks knows of it; one that says that it has drained knows, and no other."""
+    before, after = step.before, step.after
+    if after.state not in LOST:
+        return True
+    untold = work(before).untold if before.state in LOST else after.terms.everyone
+    drained = 1 << step.event.peer if isinstance(step.event, ev.PeerDrained) else 0
+    return work(after).untold == untold & ~drained
 
 
 @promises("L1", do.AskLinks)

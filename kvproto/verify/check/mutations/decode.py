@@ -125,6 +125,12 @@ def ack_by_room_only(b: TablePatch) -> None:
             b.change(DROOMS, [row], when=anyone)
 
 
+@mutation("end-kept-to-itself", "abort-handshake", "L1")
+def end_kept_to_itself(b: TablePatch) -> None:
+    """A prefill rank whose link comes up hears nothing of a room that ended before (beside the catalogue)."""
+    b.change(DROOMS, b.rows(DROOMS, (DRoom.SETTLING, DRoom.FAILED, DRoom.ABORTED), ev.LinkCameUp), do=())
+
+
 @mutation("doubt-forgotten", "link", "S4", "S1")
 def doubt_forgotten(b: TablePatch) -> None:
     """Of a lost prefill rank that was told where to write, nothing is taken to be on its way (beside the catalogue)."""

@@ -85,9 +85,9 @@ def others_writes_count(b: TablePatch) -> None:
 def others_rooms_end(b: TablePatch) -> None:
     """A link that is lost ends the rooms of all groups (beside the catalogue)."""
 
-    def rooms_of(rank: Any, link: int) -> list[int]:
-        del link
-        return [key for key, value in rank.rooms.items() if value.terms is not None]
+    def rooms_of(rank: Any, link: int, rooms: dict[int, Any]) -> list[int]:
+        del rank, link
+        return [key for key, value in rooms.items() if value.terms is not None]
 
     b.patch(Rank, "_rooms_of", rooms_of)
 
@@ -155,7 +155,7 @@ def quiet_told_once(b: TablePatch) -> None:
 
     def raise_quiet(rank: Any, effect: do.RaisePeerQuiet) -> None:
         peer = rank.peers[effect.link].rank
-        rank._queue += [ev.PeerQuiet(room, peer) for room in rank._rooms_of(effect.link)[:1]]  # noqa: SLF001
+        rank._queue += [ev.PeerQuiet(room, peer) for room in rank._rooms_of(effect.link, rank.rooms)[:1]]  # noqa: SLF001
 
     b.patch(DecodeRank, "_raise_quiet", raise_quiet)
 
