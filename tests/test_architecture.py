@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md: every file, class, member, state and message that it names exists, and it leaves out no queue."""
+"""ARCHITECTURE.md names only what exists, and leaves out no queue on a write's path."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def trees() -> dict[Path, ast.Module]:
 
 
 def attributes(cls: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Yield the attributes that a class declares or assigns to `self`, each with the source of annotation and value."""
+    """Yield each attribute that a class declares or assigns to `self`, with its source."""
     for node in ast.walk(cls):
         if isinstance(node, ast.AnnAssign):
             pairs: list[tuple[ast.expr, str]] = [(node.target, ast.unparse(node))]
@@ -105,7 +105,7 @@ def exists(name: str) -> bool:
 
 
 def named(page: str) -> set[str]:
-    """Return the names in a page: in its text those between backticks, in its charts what is written like a name."""
+    """Return the names of a page: those between backticks, and those in its charts."""
     spans = re.findall(r"`([^`\n]+)`", CHART.sub("", page))
     charts = " ".join(CHART.findall(page))
     found = {span for span in spans if re.fullmatch(r"[\w./]+", span)}
@@ -127,7 +127,7 @@ def test_a_name_that_does_not_exist_is_found(name: str) -> None:
 
 
 def queues() -> Iterator[tuple[str, str]]:
-    """Yield class and attribute of each queue on a write's way; lists of newest entries with a bound are no queues."""
+    """Yield class and attribute of each queue on a write's path; a log of the newest entries is none."""
     for path, tree in trees().items():
         if str(path.relative_to(ROOT / "kvproto")).startswith(ON_THE_WAY):
             for node in ast.walk(tree):

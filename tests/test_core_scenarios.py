@@ -323,7 +323,7 @@ def gather_fails_too_late() -> SimulatedWorld:
 
 
 def taken_back_while_it_gathers(route: Route = "cost") -> SimulatedWorld:
-    """The gather outlasts its lease, and its KV is taken back meanwhile: the ring is given up, or asked for again."""
+    """The gather outlasts its lease, its KV is withdrawn: the send leaves the ring, or requests it again."""
     at = world(settings=Settings(timing=QUICK, ring_bytes=1 << 20, route=route))
     to_open(at)
     at.chances = FaultChances(gather_hangs=1.0)

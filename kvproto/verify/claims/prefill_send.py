@@ -386,7 +386,7 @@ def asks_for_the_ring_with_its_kv(step: Step, effect: do.Send) -> bool:
 
 @promises("S9", on=(ev.KvWithdrawn,))
 def leaves_the_ring_with_its_kv(step: Step) -> bool:
-    """What is taken back before its gather gives the region up, or the request for it, at once; where there is a way over pages."""
+    """A send whose KV is withdrawn before its gather gives up its region at once, if pages are open."""
     before, asked = step.before, [each.body for each in step.all_of(do.Send)]
     leaves = before.state in (*ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT) and not before.closed
     return any(isinstance(body, PagesReq) for body in asked) == leaves
@@ -394,7 +394,7 @@ def leaves_the_ring_with_its_kv(step: Step) -> bool:
 
 @promises("L1", on=(ev.KvWithdrawn, ev.Gathered, ev.WriteLapsed))
 def comes_back_to_the_ring(step: Step) -> bool:
-    """Where there is no way over pages, what is taken back waits for its KV, to ask for the ring again, and never for pages."""
+    """A send whose KV is withdrawn and whose pool is closed waits for KV and the ring, never for pages."""
     before, after = step.before, step.after
     if before.state not in (*ASKED, *REGION) or not before.closed:
         return True
