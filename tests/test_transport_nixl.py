@@ -30,6 +30,7 @@ from kvproto.io.transports import (
     bulk,
 )
 from kvproto.io.transports.nixl_stripes import StripedWrite
+from kvproto.lab.torture.rank import ucx_over_tcp
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason="nixl is not installed")
 
@@ -42,7 +43,7 @@ UNCUT = pytest.mark.parametrize("rank", ["nixl"], indirect=True)
 @pytest.fixture(autouse=True)
 def tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over cross-memory attach a write needs nothing of its target once the link is up; over TCP it needs a reader."""
-    monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("UCX_TLS", ucx_over_tcp())
 
 
 @pytest.fixture(params=["nixl", "nixl-stripes"])

@@ -25,6 +25,7 @@ from kvproto.io.transports.memory import MemoryTransport
 from kvproto.room import Outcome, Room
 from kvproto.settings import Settings
 from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import TICK_S
 from support.engine_pools import HEADS, LAYERS, Cache, Form, fill, make, memory_of, table, truth
 
 ROOM, SETTINGS = Room(1), Settings(ring_bytes=1 << 20, slots=2)
@@ -83,12 +84,12 @@ class Groups:
         self.pump(lambda: all(each.ready() for each in self.decodes))
         return self
 
-    def pump(self, done: Callable[[], bool], seconds: float = 20.0) -> None:
+    def pump(self, done: Callable[[], bool], seconds: float = 60.0) -> None:
         """Poll all until `done()`; AssertionError with what rooms wait for."""
         end = time.monotonic() + seconds
         while not done():
-            for each in (*self.prefills, *self.decodes) if not self._started else ():
-                each.poll()
+            if self._started or sum(each.poll() for each in (*self.prefills, *self.decodes)) == 0:
+                time.sleep(TICK_S)  # kernels are compiled on a thread that needs the interpreter, too
             assert time.monotonic() < end, [each.explain(ROOM) for each in (*self.prefills, *self.decodes)]
 
     def move(

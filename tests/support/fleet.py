@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.fsm.timing import Timer
+from kvproto.lab.torture.rank import ucx_over_tcp
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
@@ -46,7 +47,7 @@ class Member:
 
     def __init__(self, name: str, bind: str, keys: str | None) -> None:
         os.environ["UCX_MODULES"] = "^ib"
-        os.environ["UCX_NET_DEVICES"], os.environ["UCX_TLS"] = "lo", "tcp"
+        os.environ["UCX_NET_DEVICES"], os.environ["UCX_TLS"] = "lo", ucx_over_tcp()
         os.environ["NIXL_LOG_LEVEL"] = "FATAL"
         import torch
 

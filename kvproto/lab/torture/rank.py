@@ -44,6 +44,12 @@ class SkewedTime:
         return self.origin + self.rate * time.monotonic()
 
 
+def ucx_over_tcp() -> str:
+    """The value of UCX_TLS for writes over TCP alone, as between hosts."""
+    # Where there are GPUs, NIXL refuses to start without cuda_copy; elsewhere UCX warns of it.
+    return "tcp,cuda_copy" if Path("/dev/nvidiactl").exists() else "tcp"
+
+
 def make_transport(carrier: Carrier) -> Transport:
     """As between hosts (TCP), or as within one (shared memory)."""
     if carrier == "mooncake":
@@ -52,8 +58,7 @@ def make_transport(carrier: Carrier) -> Transport:
         return MooncakeTransport("127.0.0.1")
     os.environ["UCX_NET_DEVICES"] = "lo"
     if carrier == "nixl-tcp":
-        # Where there are GPUs, NIXL takes no less; elsewhere UCX warns of it.
-        os.environ["UCX_TLS"] = "tcp,cuda_copy" if Path("/dev/nvidiactl").exists() else "tcp"
+        os.environ["UCX_TLS"] = ucx_over_tcp()
     from kvproto.io.transports.nixl import NixlTransport
 
     return NixlTransport()
