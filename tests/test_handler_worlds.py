@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from support.night import by_night
 from support.planting import plant
 
 from kvproto.data.decode_data import DecodeData
 from kvproto.data.gathers import Gathers
 from kvproto.data.joint_launches import JointLaunches
 from kvproto.data.prefill_data import PrefillData
+from kvproto.data.room_entry import RoomEntry
 from kvproto.data.staged_writes import PreparedWrites
 from kvproto.data.writes import RankWrites
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
@@ -22,7 +24,7 @@ from kvproto.loop.connector import WireUp
 from kvproto.protocol.states import PLink
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.handler_stage import HandlerStage
-from kvproto.verify.testing.handler_worlds import WORLDS, Exploration
+from kvproto.verify.testing.handler_worlds import LARGE, WORLDS, Exploration
 from kvproto.verify.testing.stage import TIMING
 
 
@@ -47,6 +49,8 @@ FAULTS: dict[str, Planted] = {
     "a withdrawal keeps the event of a forward that has not come": Planted(
         PrefillEndpoint, "withdraw", "min(entry.full, upto)", "upto", "withdrawn",
         "reads KV before its forward|reads a page table"),
+    "the newest event is kept for all KV, whenever it is computed": Planted(
+        RoomEntry, "forget_marks", "(upto, layers,", "(1 << 62, layers,", "withdrawn-two-chunks", "wrong bytes"),
     "what waits for another forward is launched with others": Planted(
         JointLaunches, "go", "asked[end][2] is not asked[begin][2]", "False", "together",
         "reads KV before its forward"),
@@ -95,21 +99,21 @@ FAULTS: dict[str, Planted] = {
     [("waits", (248, 345, 2)), ("two-slots", (187, 257, 2)), ("failures", (171, 186, 37)),
      ("over-pages", (84, 185, 4)), ("one-ahead", (187, 257, 2)), ("pass-by-pass", (111, 134, 1)),
      ("mapped", (76, 83, 6)), ("together", (73, 60, 8)), ("withdrawn", (169, 260, 2)),
-     ("withdrawn-mapped", (94, 144, 2))],
+     ("withdrawn-mapped", (94, 144, 2)), *by_night([("withdrawn-two-chunks", (1023, 1833, 3))], by_day=[])],
 )  # fmt: skip
 def test_every_order_of_a_small_world_is_gone_through(name: str, counts: tuple[int, int, int]) -> None:
-    found = Exploration(name, WORLDS[name]).run()
+    found = Exploration(name, (WORLDS | LARGE)[name]).run()
     assert not found.breach, found.breach
     assert (found.situations, found.walks, found.ends) == counts
     page = Path(__file__).parent.parent / "docs" / "checker.md"
-    assert f"| `{name}` | {found.situations} | {found.walks} |" in page.read_text()
+    assert f"| `{name}` | {found.situations:,} | {found.walks:,} |" in page.read_text()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, method, old, new, world, said = FAULTS[fault]
     plant(monkeypatch, owner, method, old, new)
-    breach = Exploration(world, WORLDS[world]).run().breach
+    breach = Exploration(world, (WORLDS | LARGE)[world]).run().breach
     assert breach
     assert re.search(said, breach), breach
 

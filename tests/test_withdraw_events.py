@@ -18,9 +18,11 @@ from support.stories import layout
 
 from kvproto.data.room_entry import RoomEntry
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.io.kernels.base import Pool
 from kvproto.io.kernels.crossing import HostCopy, Launch
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Room
 from kvproto.settings import PREFILL_GROUP, Settings
@@ -32,16 +34,28 @@ FEATURES: dict[str, tuple[Any, ...]] = {
     "route": ("cost", "pages", "mapped"), "groups": (1, 2), "ranks": (1, 2), "page": (4, 8), "prefix": (0, GRID),
     "late": (False, True), "prefetch": (True, False), "early_aux": (True, False), "others": (True, False),
     "first": (0, 16, 20, TOKENS), "layers": (0, 1), "upto": (0, 12, 16, 32, TOKENS), "again": (False, True),
-    "turns": (0, 1, 5, 30), "other_end": ("none", "aborted"),
+    "turns": (0, 1, 5, 30), "other_end": ("none", "aborted"), "packed": (False, True),
+    "end": ("success", "prefill aborts", "decode aborts"),
 }  # fmt: skip
 Story = dict[str, Any]
 
 
-class MappedPair(Pair):
-    """A pair whose pools can be addressed by one another."""
+class StoryPair(Pair):
+    """A pair whose pools can be `mapped`: addressed by one another, and `packed`: a page holds all layers' K and V."""
+
+    def __init__(self, *args: Any, mapped: bool, packed: bool, **named: Any) -> None:
+        self.mapped, self.packed = mapped, packed
+        super().__init__(*args, **named)
 
     def transport(self) -> Transport:
-        return MemoryTransport(self.fabric, maps=True)
+        return MemoryTransport(self.fabric, maps=self.mapped)
+
+    def pool(self, layout: Layout, index: int, seed: int) -> Pool:
+        apart = super().pool(layout, index, seed)
+        if not self.packed:
+            return apart
+        rows = torch.stack([*apart.k, *apart.v], dim=1).unbind(1)
+        return Pool(rows[: apart.layers], rows[apart.layers :], apart.order, apart.page_size)
 
 
 def pairwise(seed: int) -> Iterator[Story]:
@@ -127,13 +141,15 @@ class Engine:
 
 def play(story: Story) -> None:
     """A forward, a withdrawal in the middle of it, and the forward that follows."""
-    route, prefix = story["route"], story["prefix"]
+    route, prefix, mapped = story["route"], story["prefix"], story["route"] == "mapped"
     settings = Settings(
-        ring_bytes=1 << 20, slot_bytes=1 << 18, slots=1, route="pages" if route == "mapped" else route,
+        ring_bytes=1 << 20, slot_bytes=1 << 18, slots=1, route="pages" if mapped else route,
         layer_groups=story["groups"],
     )  # fmt: skip
-    made = MappedPair if route == "mapped" else Pair
-    with made(layout(story["ranks"]), layout(1, page=story["page"]), grid=GRID, settings=settings, pages=96) as pair:
+    with StoryPair(
+        layout(story["ranks"]), layout(1, page=story["page"]), grid=GRID, settings=settings, pages=128,
+        mapped=mapped, packed=story["packed"],
+    ) as pair:  # fmt: skip
         room = pair.name(TOKENS, prefix=prefix)
         other = pair.open(TOKENS) if story["others"] else None
         pair.decodes[0].open(
@@ -152,6 +168,9 @@ def play(story: Story) -> None:
         for again in range(1 + story["again"]):
             preempt(pair, engines, room, story, kept, again)
             kept = min(story["first"], story["upto"])
+        if story["end"] != "success":
+            room, engines = give_up(pair, engines, room, story), []
+            pair.produce(room)
         for engine in engines:
             engine.produce(kept, TOKENS)
             engine.endpoint.aux(room, b"aux")
@@ -160,6 +179,24 @@ def play(story: Story) -> None:
         for engine in engines:  # the judge reads the pages that the room had first
             engine.write(list(pair.tables[room][0]), 0, TOKENS, engine.layers)
         pair.check(room, *([other] if other and story["other_end"] == "none" else []))
+
+
+def give_up(pair: Pair, engines: list[Engine], room: Room, story: Story) -> Room:
+    """Abort the room; a new one gets its decode pages when they are released, and others write to its prefill pages."""
+    ours = story["end"] == "prefill aborts"
+    (pair.prefills if ours else pair.decodes)[0].abort(room)
+    pair.pump(lambda: pair.over(room))
+    # A rank that had sent all of its KV may have ended well before it heard of the abort.
+    sent = {Cause.NONE} if story["first"] == TOKENS else set()
+    assert pair.causes(room) <= {Cause.PREFILL_ABORTED if ours else Cause.DECODE_ABORTED, *sent}
+    for engine in engines:
+        engine.events.clear()
+        engine.poison(0)
+    heir = pair.name(TOKENS)
+    pair.tables[heir] = pair.tables[heir][0], pair.tables.pop(room)[1], TOKENS, 0
+    pair.open_decode(heir)
+    pair.open_prefill(heir)
+    return heir
 
 
 def preempt(pair: Pair, engines: list[Engine], room: Room, story: Story, computed: int, again: int) -> None:
@@ -176,6 +213,8 @@ def preempt(pair: Pair, engines: list[Engine], room: Room, story: Story, compute
         pair.turn()
     for engine in engines:
         engine.endpoint.withdraw(room, upto)
+    if story["end"] != "success" and story["again"] == again:
+        return  # the room is given up while what was withdrawn may still be read
     pair.pump(lambda: all(engine.endpoint.withdrawn(room) for engine in engines))
     for engine in engines:
         engine.take_back(upto, min(first, upto))

@@ -26,6 +26,7 @@ from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.clock import Clock
+from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
@@ -69,11 +70,15 @@ class Pair:
         """A transport of a new rank."""
         return MemoryTransport(self.fabric)
 
+    def pool(self, layout: Layout, index: int, seed: int) -> Pool:
+        """The noise of a new rank of this group."""
+        return noise(layout, index, self.pages, seed)
+
     def make_prefill(self, index: int) -> PrefillEndpoint:
         """A new life of this prefill rank, on an address of its own."""
         layout = self.plan.prefill
         return PrefillEndpoint(
-            layout, index, noise(layout, index, self.pages, 1), self.transport(), grid=self.plan.grid,
+            layout, index, self.pool(layout, index, 1), self.transport(), grid=self.plan.grid,
             group=PREFILL_GROUP, settings=self.settings, clock=self._clock() if self._clock else None,
         )  # fmt: skip
 
@@ -81,7 +86,7 @@ class Pair:
         """A new life of this decode rank; it has called nobody yet."""
         layout = self.plan.decode
         return DecodeEndpoint(
-            layout, index, noise(layout, index, self.pages, 2), self.transport(), grid=self.plan.grid,
+            layout, index, self.pool(layout, index, 2), self.transport(), grid=self.plan.grid,
             group=DECODE_GROUP, settings=self.settings, clock=self._clock() if self._clock else None,
         )  # fmt: skip
 
