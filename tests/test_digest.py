@@ -11,14 +11,15 @@ from shutil import which
 
 import msgspec
 import pytest
-from support.builds import SOURCE, Edit, build, digest_of
+from support.builds import SOURCE, Edit, build, digest_of, write_digest
 
-from kvproto.fsm.digest_text import differing
+from kvproto.fsm.digest import differing
 from kvproto.protocol.codec import RawHello
-from kvproto.protocol.digest import protocol_texts, tables_digest
+from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.messages import Hello
 from kvproto.protocol.tables import TABLES
 from kvproto.verify.check.mutations import MUTANTS
+from kvproto.verify.claims.protocol_digest import FILE, computed_digest, digest_file, protocol_texts
 from kvproto.verify.framework.table_patching import TablePatch
 
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15) if minor != sys.version_info.minor]
@@ -164,6 +165,23 @@ SAME: dict[str, tuple[Edit, ...]] = {
 
 def parts(digest: str) -> dict[str, str]:
     return dict(word.partition(":")[::2] for word in digest.split())
+
+
+def test_the_constants_are_those_of_the_tables_and_the_source() -> None:
+    stale = differing(tables_digest(), computed_digest())
+    assert not stale, f"kvproto/{FILE} is stale, run `make digest`: {stale}"
+    assert (SOURCE / FILE).read_text() == digest_file(), f"kvproto/{FILE} was edited by hand, run `make digest`"
+
+
+@pytest.mark.parametrize("broken", ["", "<<<<<<< ours\n", None])
+def test_one_command_writes_the_constants_whatever_stands_in_their_file(broken: str | None, tmp_path: Path) -> None:
+    file = build(tmp_path, CHANGES["a bound"][:2]) / "kvproto" / FILE
+    file.unlink()
+    if broken is not None:
+        file.write_text(broken)
+    write_digest(tmp_path)
+    assert parts(digest_of(tmp_path)) == dict(re.findall(r'"(\w+)": "(\w+)"', file.read_text()))
+    assert parts(digest_of(tmp_path)) != parts(computed_digest())
 
 
 @pytest.mark.parametrize("what", CHANGES)

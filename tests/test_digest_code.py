@@ -19,9 +19,10 @@ import pytest
 from support import digest_samples
 from support.builds import SOURCE, environment
 
-from kvproto.fsm.digest_code import CodeWriter, DigestError
-from kvproto.fsm.digest_text import DigestTexts, differing, digest, routes_say, shortened, table_says
+from kvproto.fsm.digest import differing
 from kvproto.layout.sharding import Layout
+from kvproto.verify.framework.digest_code import CodeWriter, DigestError
+from kvproto.verify.framework.digest_text import DigestTexts, digest, routes_say, shortened, table_says
 
 INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15)]
 COUNT = itertools.count()

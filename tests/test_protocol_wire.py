@@ -15,8 +15,8 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import MAX_FRAME, decode, encode
-from kvproto.protocol.digest import protocol_texts
 from kvproto.protocol.events import room_key
+from kvproto.verify.claims.protocol_digest import protocol_texts
 from kvproto.verify.draw.generated_docs import ROOT
 from kvproto.verify.draw.message_exchanges import TALK
 from kvproto.verify.draw.wire_tables import field_sentence

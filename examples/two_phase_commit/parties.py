@@ -22,11 +22,11 @@ from examples.two_phase_commit.protocol import (
     VoteReceived,
 )
 from kvproto.fsm.codec import Body
-from kvproto.fsm.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.fsm.party import Member, MemberMessage
 from kvproto.fsm.routing import Fact, Routes
 from kvproto.fsm.telling import Telling
 from kvproto.fsm.timing import NamedTimers
+from kvproto.verify.framework.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.verify.framework.protocol import Protocol
 from kvproto.verify.framework.sources import Sources
 

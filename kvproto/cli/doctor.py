@@ -52,7 +52,7 @@ from kvproto.verify.claims.sources import SOURCES
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 from kvproto.protocol.digest import tables_digest
-from kvproto.fsm.digest_text import shortened
+from kvproto.verify.framework.digest_text import shortened
 found = [str(f) for t in TABLES for f in lint(t, Timing(), SOURCES)] + [str(f) for f in lint_edge(SOURCES)]
 assert not found, found[0]
 print(sum(len(t.rows) for t in TABLES), "rows, digest", shortened(tables_digest()))

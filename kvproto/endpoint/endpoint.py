@@ -72,7 +72,6 @@ class Endpoint:
     def __init__(self, rank: Rank, pool: Pool, control: Control, clock: Clock) -> None:
         """The subclasses make these."""
         self._rank, self.pool = rank, pool
-        _ = rank.digest  # made here, where an error reaches the engine, and not when the first peer calls
         rank.prepare()  # no pass waits for code to be written
         self._loop = Loop(rank, control, clock)
         self._entries: dict[int, RoomEntry] = {}

@@ -19,14 +19,14 @@ would go beyond is dropped and counted, and its sender repeats it.
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.copies import CopyNumbers
-from kvproto.fsm.digest_text import differing
+from kvproto.fsm.digest import differing
 from kvproto.fsm.party import Party
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
@@ -101,6 +101,7 @@ class Rank(Party):
         )  # fmt: skip
         self.layout, self.index, self.group, self.grid = layout, index, group, grid
         self.incarnation = incarnation
+        self.digest = tables_digest()
         #: where the rows of this rank's pool lie; None: as the layout says
         self.placement: Placement | None = None
         self.peers: dict[int, LinkPeer] = {}
@@ -273,11 +274,6 @@ class Rank(Party):
     def _raise_down(self, effect: do.RaiseLinkDown) -> None:
         peer = self.peers[effect.link].rank
         self._queue += [ev.LinkWentDown(room, peer, effect.cause) for room in self._rooms_of(effect.link, self.rooms)]
-
-    @cached_property
-    def digest(self) -> str:
-        """The digest of this rank's build.  Raises DigestError."""
-        return tables_digest()
 
     def other_build(self, version: int, digest: str) -> str:
         """In what a build that says this differs from this rank's; empty: in nothing."""

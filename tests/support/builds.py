@@ -14,7 +14,7 @@ import kvproto
 SOURCE = Path(kvproto.__file__).parent
 #: (what stands once in the package, what stands there instead)
 Edit = tuple[str, str]
-TELL = "from kvproto.protocol.digest import tables_digest; print(tables_digest())"
+TELL = "from kvproto.verify.claims.protocol_digest import computed_digest; print(computed_digest())"
 
 
 @functools.cache
@@ -50,13 +50,19 @@ def _link(source: str, target: str) -> str:
     return target
 
 
+def write_digest(folder: Path) -> None:
+    """Bring the digest of this build up to date, as `make digest` does."""
+    command = [sys.executable, "-m", "kvproto.verify.cli.digest_command"]
+    subprocess.run(command, env=environment(folder), cwd=folder, capture_output=True, check=True, timeout=60)
+
+
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """For a process that imports kvproto from this folder."""
     return {**os.environ, "PYTHONPATH": str(folder), **more}
 
 
 def digest_of(folder: Path, python: str = sys.executable, **more: str) -> str:
-    """The digest that a process of this build says."""
+    """The digest of this build's tables and source, computed in a process of its own."""
     return subprocess.run(
         [python, "-c", TELL], env=environment(folder, **more), cwd=folder, capture_output=True, text=True, check=True,
         timeout=60,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from kvproto.fsm.digest_code import CodeWriter, SourceTexts
+from kvproto.verify.framework.digest_code import CodeWriter, SourceTexts
 
 LIMIT = 3
 NAMES = ("é", "'", '"', "\\", "\n")

@@ -58,12 +58,12 @@ from examples.others.sglang_staging.words import (
     Watermark,
 )
 from kvproto.fsm.codec import Body
-from kvproto.fsm.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.fsm.party import Member, MemberMessage
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
 from kvproto.fsm.telling import Telling
 from kvproto.fsm.vocabulary import Transmit
+from kvproto.verify.framework.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.verify.framework.protocol import Protocol
 
 #: every interleaving that is known, and its mend

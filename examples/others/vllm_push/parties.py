@@ -31,12 +31,12 @@ from examples.others.vllm_push.tables import (
     WriteArrived,
 )
 from kvproto.fsm.codec import Body
-from kvproto.fsm.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.fsm.party import Member, MemberMessage
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
 from kvproto.fsm.telling import Telling
 from kvproto.fsm.vocabulary import Event
+from kvproto.verify.framework.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.verify.framework.protocol import Protocol
 
 #: rows of the inventory, and one that it does not have

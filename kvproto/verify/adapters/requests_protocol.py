@@ -22,8 +22,8 @@ from kvproto.adapters.request_events import (
 from kvproto.adapters.request_parties import ROUTES, TABLES
 from kvproto.adapters.request_words import Order, Received, Sent
 from kvproto.fsm.codec import Body
-from kvproto.fsm.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.fsm.telling import Telling
+from kvproto.verify.framework.digest_text import DigestTexts, digest, routes_say, table_says
 from kvproto.verify.framework.protocol import Protocol
 from kvproto.verify.framework.sources import Sources
 

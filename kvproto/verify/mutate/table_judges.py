@@ -23,7 +23,6 @@ import msgspec
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import TimerFired
-from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.timing import Timing
 from kvproto.verify.check import deletion_mutants
 from kvproto.verify.check.configs import CONFIGS
@@ -76,7 +75,6 @@ class TableVerdict(msgspec.Struct, frozen=True):
 def judge(mutant: TableMutant, effort: Effort, root: Path, hint: str = "") -> TableVerdict:
     """Plant it, and ask; `hint`: the world or test that noticed it once, which is then asked before the others."""
     begun = time.perf_counter()
-    tables_digest()  # kept from now on: what a mutant is made of has no source
     pairs = _pairs(mutant)
     known = effort.compares and mutant.compares
     steps = [StepPair(table, pair) for table, pair in pairs] if known else []

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from kvproto.errors import ArgumentError
-from kvproto.protocol.digest import tables_digest
+from kvproto.verify.claims.protocol_digest import computed_digest
 from kvproto.verify.mutate.table_judges import TableVerdict
 from kvproto.verify.mutate.table_operators import TableMutant
 
@@ -80,5 +80,5 @@ def lines(path: Path, kind: type[L]) -> Iterable[L]:
 
 @cache
 def _digest(table: str) -> str:
-    parts = dict(part.split(":") for part in tables_digest().split())
+    parts = dict(part.split(":") for part in computed_digest().split())
     return parts.get(table) or parts["routes"]

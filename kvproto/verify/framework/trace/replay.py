@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kvproto.fsm.digest_text import differing
+from kvproto.fsm.digest import differing
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.records import Log, StepEntry
 from kvproto.fsm.table import Row, Value

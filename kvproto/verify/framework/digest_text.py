@@ -24,9 +24,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from kvproto.fsm.digest_code import CodeWriter, DigestError, SourceTexts
+from kvproto.fsm.digest import joined
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
+from kvproto.verify.framework.digest_code import CodeWriter, DigestError, SourceTexts
 
 #: hex digits of a part's hash, which guards against accidents: one in four thousand million goes unseen
 DIGITS = 8
@@ -185,20 +186,10 @@ def routes_say(routes: Routes) -> Iterator[object]:
 
 
 def digest(parts: Mapping[str, str]) -> str:
-    """`name:hash` of each part, in their order; a name has neither space nor colon."""
-    return " ".join(f"{name}:{shortened(text)}" for name, text in parts.items())
+    """The digest of these texts, by their names."""
+    return joined({name: shortened(text) for name, text in parts.items()})
 
 
 def shortened(text: str) -> str:
     """DIGITS hex digits, equal where texts are."""
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
-
-
-def differing(said: str, own: str) -> str:
-    """In which parts the digest that somebody said differs from the own one, as a sentence; empty: they are equal."""
-    theirs, ours = (dict(word.partition(":")[::2] for word in line.split()) for line in (said, own))
-    names = [name for name in ours | theirs if theirs.get(name) != ours.get(name)]
-    if not theirs.keys() & ours.keys() and names:
-        return f"digest {said!r} against {own!r}"
-    parts = (f"{name} ({theirs.get(name, 'none')} against {ours.get(name, 'none')})" for name in names)
-    return f"the builds differ in {', '.join(parts)}" if names else ""
