@@ -88,7 +88,7 @@ WRONG = [
     ("draw --scene abort --format dot", "a scene is no dot: it is a sequence chart"),
     ("draw --scene abort --format md", "a scene is no md"),
     ("completion", "required: shell"),
-    ("completion tcsh", "invalid choice: 'tcsh'"),
+    ("completion csh", "invalid choice: 'csh'"),
     ("top", "required: url"),
     ("top http://127.0.0.1:1 --every 0", "--every: '0' is not from 0.1"),
     ("torture --seeds -1", "--seeds: '-1' is not from 1"),

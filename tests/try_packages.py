@@ -27,6 +27,7 @@ TRIALS: dict[str, list[str] | str] = {
     "mooncake-cpu": ["doctor"],
     "gpu": "from kvproto.io.kernels.torch import TorchKernels; import triton",
     "metrics": "from kvproto import MetricsExporter",
+    "completion": ["completion", "bash"],
     "otel": "from kvproto import RoomSpans",
     "prove": ["prove", "decode_link"],
     "plot": "import matplotlib, kvproto.lab.bench",

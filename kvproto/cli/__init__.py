@@ -21,7 +21,7 @@ OWN: Commands = {
     "completion": ("kvproto.cli.completion_command", "a script for your shell: commands, options, choices"),
 }
 #: all commands, and the extras that a command needs, where they are not the demonstration's
-COMMANDS, EXTRAS = with_wings(OWN, {"top": "metrics", "keys": "control"})
+COMMANDS, EXTRAS = with_wings(OWN, {"top": "metrics", "keys": "control", "completion": "completion"})
 
 
 FIRST_MINUTE = """\

@@ -1,4 +1,4 @@
-"""The texts whose hashes are the digest of this build, made from the tables and the source as they are.
+"""Protocol digest: the texts of this build's tables and source whose hashes two builds compare.
 
 They give what two builds must have in common, part by part: how heads, layers and tokens are cut and where parts and
 rows lie (`layout`); the ring and its watermark (`ring`); what timers mean, not how long they are (`timing`); frames,
@@ -35,7 +35,7 @@ from kvproto.verify.framework.digest_text import DigestTexts, digest, routes_say
 
 #: the generated file, from the package's folder
 FILE = "protocol/digest_parts.py"
-HEAD = '''"""The hash of each part of the digest.  Generated: `make digest` writes this file; a stale one fails a test."""
+HEAD = '''"""Digest parts: a hash each.  Generated: `make digest` writes this file; a stale one fails a test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ PARTS = {
 
 
 def protocol_texts() -> dict[str, str]:
-    """The text of each part, by its name.  Raises DigestError: something has no text, or no source is installed."""
+    """Return the text of each part, by its name.
+
+    Raises DigestError: something has no text, or no source is installed.
+    """
     texts = DigestTexts()
     said = {
         "layout": (Layout, Plan, cell, chunks, descriptors),

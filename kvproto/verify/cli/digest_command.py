@@ -1,4 +1,4 @@
-"""Writes the generated constants of the digest: what `make digest` runs.
+"""Digest command: writes the generated constants of the digest, as `make digest` does.
 
 python -m kvproto.verify.cli.digest_command
 """

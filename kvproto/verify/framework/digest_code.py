@@ -1,4 +1,4 @@
-"""A function as text that is equal where two builds do the same: its syntax tree, written out.
+"""Digest code: a function as text, equal where two builds do the same: its syntax tree, written out.
 
 Left out is what does not change what the function does: docstrings, comments, line numbers, annotations, the
 sentences of errors and assertions.  Names of locals stay as they are; a global name is written as what it stands for,
@@ -149,7 +149,7 @@ class CodeWriter:
         return node.id if isinstance(node, ast.Name) else f"{self.text(node.value)}.{node.attr}"
 
     def _meaning_of(self, node: ast.expr) -> Any:
-        """What a global name stands for, or a name in a module or an enum; RUN_TIME: only a run can tell."""
+        """Look up a global name, or a name in a module or an enum; RUN_TIME: only a run can tell."""
         if isinstance(node, ast.Name) and not any(node.id in scope for scope in self._scopes):
             if node.id not in self._globals:
                 raise DigestError(f"{self._where} names {node.id}, which is not defined")

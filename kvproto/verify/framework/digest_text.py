@@ -1,4 +1,4 @@
-"""What two ends compare when they meet: values, types and tables as text, and digests of it by part.
+"""Digest text: values, types and tables as text, and a hash of each part, which two ends compare.
 
 A text says what is agreed, in lines that people can compare, too.  From a few roots it follows what they name: a
 constant is its value, a struct its fields in their order with types, bounds and tag, as msgspec decodes it; an enum
@@ -164,13 +164,13 @@ def _bare(thing: Any) -> Any:
 
 
 def _package(thing: Any) -> str:
-    """The top-level package of a function, class or module; a library's compiled half (`_heapq`) is the library."""
+    """Name the top-level package of a thing; a library's compiled half (`_heapq`) is the library."""
     name = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None) or "builtins"
     return str(name).partition(".")[0].lstrip("_")
 
 
 def table_says(table: Table[Any]) -> Iterator[object]:
-    """What a table says, as the roots of a part."""
+    """Yield the roots of a part that says what a table says."""
     yield from (table.value, table.tombstones, table.initial, table.events)
     yield from ((state, state in table.final, table.timers.get(state)) for state in table.states)
     yield from table.periods.items()
@@ -179,7 +179,7 @@ def table_says(table: Table[Any]) -> Iterator[object]:
 
 
 def routes_say(routes: Routes) -> Iterator[object]:
-    """What a rank's routes say, as the roots of a part."""
+    """Yield the roots of a part that says what a rank's routes say."""
     yield from (routes.messages, routes.facts)
     for route in routes.routes:
         yield tuple(getattr(route, name) for name in route.__struct_fields__ if name not in FOR_READERS)
