@@ -111,7 +111,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     "rows' order": (BEAT + SILENT, SILENT + BEAT, "prefill_link"),
     "a row gone": ("row(S.QUARANTINED,   RoomDrained,      S.FREED,         do=(free, close))\n", "", "decode_grant"),
     "effects' order": (
-        "let=quiet, do=(say_noted, drain_grants))", "let=quiet, do=(drain_grants, say_noted))", "decode_room",
+        "let=drain, do=(say_noted, drain_grants))", "let=drain, do=(drain_grants, say_noted))", "decode_room",
     ),
     "a state's number": (
         "    LOST = 3\n    #: the peers cannot work together, and know why\n    REFUSED = 4\n",
