@@ -25,6 +25,7 @@ from kvproto.loop.event_loop import (
     PERIOD,
     SLOW,
     EventLoop,
+    Handlers,
 )
 
 NEVER = float("inf")
@@ -158,6 +159,18 @@ def of(script: Script, kind: str) -> list[Any]:
 
 
 # ------------------------------------------------------------------------------------------------- effects
+def test_handlers_are_as_many_as_the_effects(loop: ToldLoop) -> None:
+    heard = list[Said]()
+    cases: list[tuple[Handlers, set[type[Said]]]] = [({}, {Said}), ({Said: heard.append}, set())]
+    for handlers, effects in cases:
+        with pytest.raises(TypeError, match=r"^handlers and effects differ by Said$"):
+            loop.install(handlers, effects)
+    assert not loop.handlers
+    loop.install({Said: heard.append}, {Said})
+    loop.submit([Said(1)])
+    assert heard == [Said(1)]
+
+
 def test_effects_are_carried_out_in_order_and_what_they_raise_follows_each_at_its_time(
     loop: ToldLoop, script: Script
 ) -> None:

@@ -61,7 +61,7 @@ class World:
             stream=stream, await_table=lambda entry: self.told.append(("table", self.room(entry))), place_all=self.place
         )  # fmt: skip
         loop: Any = SimpleNamespace(
-            bulk=[], handlers={}, raise_event=self.told.append, settle=lambda: self.told.append("settled"),
+            bulk=[], raise_event=self.told.append, settle=lambda: self.told.append("settled"),
             clock=SimpleNamespace(real=lambda: 0.0),
             logs=SimpleNamespace(part=lambda *about: self.told.append(about)), hold=lambda _error: None,
             attempt=lambda _what, action: action(),
@@ -74,7 +74,7 @@ class World:
             lambda effect: (SHARE, 0, self.sizes.get(effect.room, LARGE)),
             lambda effect: self.told.append(("meanwhile", effect.room)),
         )  # fmt: skip
-        self.ask = loop.handlers[do.LaunchGather]
+        self.ask = self.gathers.ask
 
     def place(self) -> None:
         for entry in self.entries.values():

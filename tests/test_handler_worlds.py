@@ -59,7 +59,7 @@ FAULTS: dict[str, Planted] = {
     "a scatter does not wait for its page table": Planted(
         DecodeData, "_scatter", "self.lane.await_table(entry)", "pass", "two-slots", "a scatter .* reads a page table"),
     "a write over pages does not wait for the forward": Planted(
-        PrefillData, "_prepare_pages", "peer, made, after)", "peer, made)", "over-pages", "wrong bytes"),
+        PrefillData, "prepare_pages", "peer, made, after)", "peer, made)", "over-pages", "wrong bytes"),
     "a store does not wait for the tables of pages": Planted(
         PrefillData, "_store", "self.lane.await_tables()", "pass", "mapped", "reads a page table|wrong bytes"),
     "a gather is told over while it runs": Planted(
@@ -69,7 +69,7 @@ FAULTS: dict[str, Planted] = {
     "gathers are asked in any order": Planted(
         Gathers, "_look", "self._going.popleft()", "self._going.pop()", "two-slots", ""),
     "a gather that was put off is forgotten": Planted(
-        Gathers, "_ask", "self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)", "pass",
+        Gathers, "ask", "self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)", "pass",
         "two-slots", ""),
     "any draft of the slot is taken": Planted(
         PreparedWrites, "take", "and kept[0] == self._mark(effect)", "", "given-up", ""),
@@ -90,7 +90,7 @@ FAULTS: dict[str, Planted] = {
     "the end of a write is not heard": Planted(
         PrefillData, "poll", "partial(self.writes.hear, event)", "bool", "two-slots", ""),
     "a write ends with its first batch": Planted(
-        RankWrites, "_post", "if left.batches:", "if False:", "over-pages", ""),
+        RankWrites, "post_batch", "if left.batches:", "if False:", "over-pages", ""),
 }  # fmt: skip
 
 

@@ -8,8 +8,11 @@ theirs), impostors (who call in another rank's name), and peers that say what th
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from inspect import getsource
 from random import Random
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -26,6 +29,8 @@ from kvproto.protocol.codec import encode
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
+from kvproto.protocol.tables import TABLES
+from kvproto.rank import decode, prefill, prefill_links, prefill_queues
 from kvproto.settings import DECODE_GROUP, Settings
 from kvproto.verify.sim.interpreter import Interpreter
 from kvproto.verify.testing.access import inside
@@ -42,6 +47,8 @@ WILD = {"poll": 40, "write": 14, "copy": 10, "engine": 10, "time": 6, "frame": 5
 FEW = 48
 OUTSIDE = 9  #: the number of a group that is no party to any room
 LEASE = TIMING.lease.period
+#: what carries out the internal effects of each side
+RANKS = {"prefill": (prefill, prefill_links, prefill_queues), "decode": (decode,)}
 
 
 class Shadowed(EngineStage):
@@ -236,6 +243,24 @@ class Traffic:
 def test_what_leaves_the_loop_leaves_the_simulated_world(first: int) -> None:
     for seed in range(first, first + BLOCK):
         assert Traffic(seed).run() > 20, f"seed {seed}: hardly anything happened"
+
+
+def named_in(function: Any) -> set[str]:
+    """The names of effects in a row's function, and in the functions of its module that it calls."""
+    names = set(function.__code__.co_names)
+    called = [function.__globals__.get(name) for name in names]
+    within = [each for each in called if isinstance(each, FunctionType) and each is not function]
+    return names.union(*map(named_in, within)) & vars(do).keys()
+
+
+@pytest.mark.parametrize(("side", "named"), [("prefill", do.PREFILL), ("decode", do.DECODE)])
+def test_the_named_effects_are_those_that_leave_a_rank_of_that_side(side: str, named: frozenset[type[Effect]]) -> None:
+    rows = [row for table in TABLES if table.name.startswith(side) for row in table.rows]
+    names = set[str]().union(*(named_in(build) for row in rows for build in row.do))
+    names |= {name for module in RANKS[side] for name in re.findall(r"\bdo\.([A-Z]\w+)", getsource(module))}
+    kinds = {vars(do)[name] for name in names}
+    leaving = {kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Effect)}
+    assert {kind for kind in leaving if kind is not Effect and not issubclass(kind, Internal)} | {Report} == named
 
 
 def test_every_effect_that_leaves_a_rank_is_carried_out_by_both() -> None:

@@ -137,7 +137,7 @@ def test_a_part_for_a_peer_that_is_not_connected_is_unmade_and_says_why(data: An
     data.writes.unmade = lambda *what: told.append(what)
     (link,) = data.link_peer
     data.link_peer.clear()
-    data._prepare_pages(do.PreparePages(ROOM, 1, 0, link, 7, b"", GRID, GRID))
+    data.prepare_pages(do.PreparePages(ROOM, 1, 0, link, 7, b"", GRID, GRID))
     (((room, chunk, reader), error),) = told
     assert (room, chunk, reader) == (ROOM, 1, 0) and "not connected" in str(error)
 
@@ -169,9 +169,9 @@ def test_what_the_transport_has_told_is_not_said_once_more_and_all_else_is(data:
     data.loop.connections.transmit = messages.append
     ((link, peer),) = data.link_peer.items()
     note = do.Transmit(link, 7, ROOM, StgNotify(3, 0))
-    data._transmit(note)
+    data.transmit(note)
     data.writes.told = {(peer, (7, ROOM, StgNotify(3, 0)))}
-    data._transmit(note)
+    data.transmit(note)
     assert messages == [note]
     others = [
         do.Transmit(link, 7, ROOM, StgNotify(4, 0)), do.Transmit(link, 7, ROOM, StgNotify(3, 1)),
@@ -179,10 +179,10 @@ def test_what_the_transport_has_told_is_not_said_once_more_and_all_else_is(data:
         do.Transmit(link + 1, 7, ROOM, StgNotify(3, 0)), do.Transmit(link, 7, ROOM, StagingRsp(3, 0, 0, 0, 0, 0, 0)),
     ]  # fmt: skip
     for other in others:
-        data._transmit(other)
+        data.transmit(other)
     assert messages == [note, *others]
     data.poll()
-    data._transmit(note)
+    data.transmit(note)
     assert messages[-1] is note and not data.writes.told, "what is said by the next look is said again"
 
 
@@ -192,13 +192,13 @@ def test_a_link_is_told_whether_kernels_store_what_its_peer_is_owed(data: Any) -
     data.loop.logs.unmapped = lambda *why: told.append(why)
     for why in ("", "another host"):
         data.transport.unmapped = lambda _, why=why: why
-        data._adopt_wire(do.AdoptWire(link, peer))
+        data.adopt_wire(do.AdoptWire(link, peer))
     assert told == [(link, False), ("decode rank 0", "another host"), (link, False)]
     told.clear()
     data.mapped.get = lambda to, part: (to, part) if (to, part) == (peer, data.plans[link][0].duties(0)[0]) else None
-    data._adopt_wire(do.AdoptWire(link, peer))
+    data.adopt_wire(do.AdoptWire(link, peer))
     data.plans[link] = Plan(layout(2), layout(2), GRID), 1
-    data._adopt_wire(do.AdoptWire(link, peer))
+    data.adopt_wire(do.AdoptWire(link, peer))
     assert told == [(link, True), (link, False)], "the other one is owed nothing"
 
 
@@ -210,7 +210,7 @@ def test_a_small_write_waits_for_those_whose_gathers_are_under_way(
     data.drafts.take, data.writes.offer = lambda _: write, lambda *what, hold: asked.append((*what, hold))
     if others:
         data.gathers.launches.ask(ROOM, lambda: None)
-    data._prepare_write(do.PrepareWrite(ROOM, 1, 2, 1, 0, 0, 0, 0, 0, GRID))
+    data.prepare_write(do.PrepareWrite(ROOM, 1, 2, 1, 0, 0, 0, 0, 0, GRID))
     assert asked == [((ROOM, 1, 2), "peer", deque((write,)), holds)]
 
 
@@ -226,7 +226,7 @@ def test_a_part_over_pages_waits_for_the_forward_of_all_of_its_tokens_and_layers
         entry.mark(*mark)
     data._batches, data.writes.offer = lambda *_: deque(), lambda *what: asked.append(what)
     ((link, peer),) = data.link_peer.items()
-    data._prepare_pages(do.PreparePages(ROOM, chunk, 0, link, 7, b"", chunk // groups * GRID, GRID, groups))
+    data.prepare_pages(do.PreparePages(ROOM, chunk, 0, link, 7, b"", chunk // groups * GRID, GRID, groups))
     assert asked == [((ROOM, chunk, 0), peer, deque(), waits)]
     del data.entries[ROOM]
 
@@ -252,7 +252,6 @@ def test_a_store_is_launched_on_its_stream_behind_tables_where_the_peer_s_memory
     data.lane.stores, data.lane.await_tables = "a stream", lambda: told.append("tables")
     batch = data._store(PAGES, "peer", mapped)
     assert not told and (batch.sources, batch.nbytes) == ((2, 3), 7) and data.stats["mapped"] == 1
-    assert data.loop.handlers[do.Transmit] == data._transmit
     batch.launch()
     assert told == [("peer", mapped), "tables", ("a stream", None)]
     data.lane.stores = None

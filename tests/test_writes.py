@@ -50,11 +50,10 @@ class World:
         self.machine = Machine(prefill_write, Timing())
         self.values: dict[tuple[int, int, int], PWriteValue] = {}
         self.queue: deque[Event] = deque()
-        self.handlers: dict[type[Any], Any] = {}
         self.loop = stand_in(
             turns=1, logs=Logs("prefill rank 0", Counter()), raise_event=self.queue.append, submit=self.submit,
             settle=lambda: self.submit([]),
-            handlers=self.handlers, late=[], hold=lambda _error: None,
+            late=[], hold=lambda _error: None,
         )  # fmt: skip
         #: drafts that were posted, and that were dropped
         self.drafts: list[object] = []
@@ -72,6 +71,9 @@ class World:
         self.writes = RankWrites(
             self.loop, transport, stand_in(parts=self.parts, tag=lambda writes: writes, writer=WRITER)
         )
+        self.handlers: dict[type[Any], Any] = {
+            do.PostBatch: self.writes.post_batch, do.DropBatches: self.writes.drop_batches,
+        }  # fmt: skip
 
     @staticmethod
     def parts(writes: list[StagedWrite]) -> list[Any]:

@@ -76,7 +76,6 @@ class DecodeData:
         self.stats = {"scatters": 0}
         #: bytes of KV in the pages, by the route on which they came
         self.moved = {"staged": 0, "pages": 0}
-        loop.handlers |= {do.LaunchScatter: self._ask_scatter, do.TransmitPages: self._send_pages}
         loop.sources.append(self)
 
     # ---------------------------------------------------------------------------------------- as a source
@@ -121,7 +120,8 @@ class DecodeData:
             self.loop.submit(self.rank.receive(link, epoch, room, body, self.loop.now, b"", 0))
 
     # ------------------------------------------------------------------------------------------- effects
-    def _ask_scatter(self, effect: do.LaunchScatter) -> None:
+    def ask_scatter(self, effect: do.LaunchScatter) -> None:
+        """Queue the launch of a scatter."""
         self.launches.ask(effect.room, partial(self._scatter, effect), large=effect in self.prepared.kept)
 
     def _foresee(self) -> bool:
@@ -203,7 +203,8 @@ class DecodeData:
         self.loop.logs.part("scatter", key, Cause.KERNEL_FAILED, named(error))
         self.loop.raise_event(ev.ScatterFailed(*key))
 
-    def _send_pages(self, effect: do.TransmitPages) -> None:
+    def send_pages(self, effect: do.TransmitPages) -> None:
+        """Send the page ids of a chunk to the prefill rank that asked for them."""
         entry, size = self.entries[effect.room], self.rank.layout.page_size
         first, end = effect.first, effect.first + effect.tokens
         pages = entry.pages[first // size : -(-end // size)]

@@ -62,7 +62,6 @@ class Gathers:
         self.small, self.ahead = SMALL, AHEAD
         self._going: deque[tuple[Key, Ticket]] = deque()
         self._later: deque[Callable[[], None]] = deque()
-        loop.handlers[do.LaunchGather] = self._ask
 
     def __len__(self) -> int:
         """Those to be launched, those not yet seen to be over, and what is to follow them."""
@@ -88,7 +87,8 @@ class Gathers:
     def _hungry(self, large: bool) -> bool:  # noqa: FBT001
         return len(self._going) + len(self.together.aside) < (self.ahead if large else TOGETHER)
 
-    def _ask(self, effect: do.LaunchGather) -> None:
+    def ask(self, effect: do.LaunchGather) -> None:
+        """Queue the launch of a gather."""
         shape = self.shape_of(effect) if self.launches.hungry is not None else None
         large = shape is not None and shape[2] > self.small
         self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)

@@ -100,11 +100,6 @@ class PrefillData:
         #: whether somebody may ask what went page to page
         self._digests = isinstance(kernels, DigestingKernels)
         self._counts = {"writes": 0, "slices": 0, "direct": 0, "mapped": 0}
-        loop.handlers |= {
-            do.PrepareWrite: self._prepare_write, do.PreparePages: self._prepare_pages,
-            do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
-            do.ForgetLink: self._forget,
-        }  # fmt: skip
         loop.sources.append(self)
 
     # ---------------------------------------------------------------------------------------- as a source
@@ -164,7 +159,8 @@ class PrefillData:
         return {**self._counts, "pieces": self.writes.pieces, "bytes": self.writes.nbytes}
 
     # -------------------------------------------------------------------------------------------- writes
-    def _prepare_write(self, effect: do.PrepareWrite) -> None:
+    def prepare_write(self, effect: do.PrepareWrite) -> None:
+        """Make the write of a gathered chunk, and offer it to the transport."""
         self._counts["writes"] += 1
         key = effect.room, effect.chunk, effect.peer
         try:
@@ -175,7 +171,8 @@ class PrefillData:
         hold = write.piece[2] <= self.gathers.small and bool(self.gathers)
         self.writes.offer(key, write.peer, deque((write,)), hold=hold)
 
-    def _prepare_pages(self, effect: do.PreparePages) -> None:
+    def prepare_pages(self, effect: do.PreparePages) -> None:
+        """Make the batches of a chunk that goes page to page, and offer them to the transport."""
         key, peer = (effect.room, effect.chunk, effect.peer), self.link_peer.get(effect.link)
         if peer is None:
             self.writes.unmade(key, TransportError(NOT_CONNECTED))
@@ -209,7 +206,6 @@ class PrefillData:
         entry = self.entries[effect.room]
         made = self.stores.take(effect, entry, mapped)
         self._counts["mapped"] += 1
-        self.loop.handlers[do.Transmit] = self._transmit
 
         def launch() -> Ticket:
             self.mapped.still(peer, mapped)  # it may have waited for its KV meanwhile
@@ -239,8 +235,8 @@ class PrefillData:
             for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
         )
 
-    def _transmit(self, effect: do.Transmit) -> None:
-        """What the transport has just told, of a part that a kernel has stored, is not said once more."""
+    def transmit(self, effect: do.Transmit) -> None:
+        """Put a message on its link, unless the transport has just sent the same one."""
         told = self.writes.told
         if not told or (self.link_peer.get(effect.link), (effect.epoch, effect.room, effect.body)) not in told:
             self.loop.connections.transmit(effect)
@@ -251,7 +247,8 @@ class PrefillData:
         self.plans[link], self.placements[link] = (plan, rank), placement
         self._page_runs.pop(link, None)
 
-    def _adopt_wire(self, effect: do.AdoptWire) -> None:
+    def adopt_wire(self, effect: do.AdoptWire) -> None:
+        """Take the transport's connection as the one of this link."""
         link, peer = effect.link, PeerId(effect.wire)
         if self.link_peer.get(link, peer) != peer:
             self._part(link)
@@ -268,13 +265,16 @@ class PrefillData:
             self.loop.logs.unmapped(f"decode rank {reader}", why)
         return stores
 
-    def _drop_wire(self, effect: do.DropWire) -> None:
+    def drop_wire(self, effect: do.DropWire) -> None:
+        """Let the transport's connection go, unless a link has it."""
         self._leave_unless_wanted(PeerId(effect.wire))
 
-    def _disconnect(self, effect: do.Disconnect) -> None:
+    def disconnect(self, effect: do.Disconnect) -> None:
+        """Let the link's connection go."""
         self._part(effect.link)
 
-    def _forget(self, effect: do.ForgetLink) -> None:
+    def forget_link(self, effect: do.ForgetLink) -> None:
+        """Forget what was kept for the link."""
         for known in (self.plans, self.placements, self._page_runs):
             known.pop(effect.link, None)
         self.loop.connections.forget(effect.link)

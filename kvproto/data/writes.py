@@ -98,7 +98,6 @@ class RankWrites:
         self.others: Callable[[], bool] = lambda: False
         self._full: set[PeerId] = set()
         self._turn = self._left = 0
-        loop.handlers |= {do.PostBatch: self._post, do.DropBatches: self._drop}
 
     def __bool__(self) -> bool:
         """Whether something is in flight, or waits for room."""
@@ -199,7 +198,8 @@ class RankWrites:
         self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
         self.loop.raise_event(ev.BatchUnmade(*key))
 
-    def _post(self, effect: do.PostBatch) -> None:
+    def post_batch(self, effect: do.PostBatch) -> None:
+        """Post the next batch of a write."""
         key = effect.room, effect.chunk, effect.peer
         left = self.unposted[key]
         batch = left.batches[0]
@@ -278,7 +278,8 @@ class RankWrites:
         self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
         self.loop.raise_event(ev.BatchRefused(*key))
 
-    def _drop(self, effect: do.DropBatches) -> None:
+    def drop_batches(self, effect: do.DropBatches) -> None:
+        """Drop the batches of a write that are not posted."""
         key = effect.room, effect.chunk, effect.peer
         self._notes.pop(key, None)  # its rank will say nothing
         left = self.unposted.pop(key, None)

@@ -33,6 +33,7 @@ from kvproto.endpoint.validation import (
     need_secret,
 )
 from kvproto.errors import ArgumentError, LinkError, NotFoundError
+from kvproto.fsm.vocabulary import Report
 from kvproto.io.clock import Clock, SteadyClock
 from kvproto.io.control.control import ControlError
 from kvproto.io.control.keys import Keys
@@ -45,6 +46,7 @@ from kvproto.layout.placement import closed_between
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, cell, chunks
 from kvproto.loop.call_preparation import CallPreparation, is_name, numbered
+from kvproto.loop.event_loop import Handlers
 from kvproto.observe.grant_ages import GrantAges
 from kvproto.observe.logs import named
 from kvproto.protocol import effects as do
@@ -114,9 +116,20 @@ class DecodeEndpoint(Endpoint):
         self._loop.helpers.append(("preparing calls", self._preparation.close))
         connections = self._loop.connections
         self._loop.control.outboxes.emptied = lambda peer: self._call_left(connections.link_at.get(peer, 0))
-        self._loop.handlers |= {
-            do.Dial: self._dial, do.ForgetLink: self._forget_link, do.SayHello: self._say_hello,
-            do.DeliverAux: self._deliver_aux,
+        self._loop.install(self._handlers(), do.DECODE)
+
+    def _handlers(self) -> Handlers:
+        """What carries out each effect of a decode rank."""
+        loop, data = self._loop, self._data
+        return {
+            # messages, and links
+            do.Transmit: loop.connections.transmit, do.TransmitPages: data.send_pages, do.SayHello: self._say_hello,
+            do.SayReset: loop.send_reset, do.Dial: self._dial, do.ForgetLink: self._forget_link,
+            # kernels
+            do.LaunchScatter: data.ask_scatter,
+            # the engine, and who watches
+            do.DeliverAux: self._deliver_aux, do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release,
+            do.AnnounceLink: self._link, Report: loop.report,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------ the engine's calls

@@ -90,9 +90,6 @@ class Endpoint:
         #: how rooms ended, and what they took
         self._ends: Counter[Cause] = Counter()
         self._phases = {phase: Durations(ROOM_BOUNDS) for phase in ("open", "transfer", "release")}
-        self._loop.handlers |= {
-            do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
-        }  # fmt: skip
 
     # -------------------------------------------------------------------------------------- driving it
     def poll(self) -> bool:

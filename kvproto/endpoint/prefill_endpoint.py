@@ -34,6 +34,7 @@ from kvproto.endpoint.validation import (
     need_secret,
 )  # fmt: skip
 from kvproto.errors import ArgumentError
+from kvproto.fsm.vocabulary import Report
 from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import LOOPBACK, Peer
 from kvproto.io.control.keys import Keys
@@ -43,6 +44,7 @@ from kvproto.io.kernels.digesting import Cell, Place
 from kvproto.io.transports.base import PeerId, Transport
 from kvproto.layout.sharding import Layout
 from kvproto.loop.connector import WireUp
+from kvproto.loop.event_loop import Handlers
 from kvproto.observe.logs import short
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -97,9 +99,23 @@ class PrefillEndpoint(Endpoint):
         rank.met, self._data.writes.arrived = self._met, self._arrived
         self._wire_up = WireUp(transport, self._wired, partial(keep_device, pool.gpu))
         self._loop.helpers.append(("wiring up", self._wire_up.close))
-        self._loop.handlers |= {
-            do.Connect: self._connect, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
-            do.RefuseCall: self._refuse_call, do.TransmitAux: self._send_aux,
+        self._loop.install(self._handlers(), do.PREFILL)
+
+    def _handlers(self) -> Handlers:
+        """What carries out each effect of a prefill rank."""
+        loop, data, writes = self._loop, self._data, self._data.writes
+        return {
+            # messages, and links
+            do.Transmit: data.transmit, do.TransmitAux: self._send_aux, do.SayWelcome: self._say_welcome,
+            do.SayRefusal: self._say_refusal, do.RefuseCall: self._refuse_call, do.SayReset: loop.send_reset,
+            do.BindLink: loop.bind_link, do.ForgetLink: data.forget_link, do.Connect: self._connect,
+            do.AdoptWire: data.adopt_wire, do.DropWire: data.drop_wire, do.Disconnect: data.disconnect,
+            # kernels and writes
+            do.LaunchGather: data.gathers.ask, do.PrepareWrite: data.prepare_write,
+            do.PreparePages: data.prepare_pages, do.PostBatch: writes.post_batch, do.DropBatches: writes.drop_batches,
+            # the engine, and who watches
+            do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
+            Report: loop.report,
         }  # fmt: skip
 
     @property

@@ -29,7 +29,7 @@ there is no tick at all.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -55,6 +55,9 @@ LONGEST_WAIT = 1.0
 DEAF = 64
 #: seconds from one `passed` to the next
 PERIOD = 1.0
+
+#: by kind of effect: the call that carries it out, on the loop's thread
+Handlers = Mapping[type[Effect], Callable[[Any], None]]
 
 
 class Bulk(Protocol):
@@ -94,6 +97,17 @@ class EventLoop(LoopThread):
         self.late: list[Callable[[], None]] = []
         #: what passes have taken in which something happened
         self.passes = Durations(PASS_BOUNDS)
+
+    def install(self, handlers: Handlers, effects: Collection[type[Effect]]) -> None:
+        """Have each of these effects carried out by its handler.
+
+        Raises: TypeError: an effect has no handler, or a handler none of these effects.
+        Thread: the caller's, before the first pass.
+        """
+        wrong = handlers.keys() ^ set(effects)
+        if wrong:
+            raise TypeError(f"handlers and effects differ by {', '.join(sorted(kind.__name__ for kind in wrong))}")
+        self.handlers |= handlers
 
     # ------------------------------------------------------------------------------- what a subclass knows
     def hear(self, peer: Peer, frame: bytes) -> None:

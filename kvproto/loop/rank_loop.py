@@ -1,7 +1,7 @@
 """The loop of a rank: what its frames say, and the effects that are the same for both sides.
 
-Side effects are in the handlers that a side installs (`prefill_effects`, `decode_effects`); the control plane is the
-same for both and is here.  How a pass goes is `event_loop`.
+An endpoint installs one handler for each effect of its side; the control plane is the same for both and is here.  How a
+pass goes is `event_loop`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,6 @@ class Loop(EventLoop):
         self.blames = Blames(rank)
         overflown = lambda link: self.raise_event(ev.QueueOverflowed(link))  # noqa: E731
         self.connections = Connections(self, self.counts, overflown, self.blames)
-        self.handlers |= {
-            do.Transmit: self.connections.transmit, Report: self._report, do.BindLink: self._bind,
-            do.SayReset: self._say_reset,
-        }  # fmt: skip
         self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
         self.reports = self.logs.reports
         self.logs.write.lost = self._line_lost
@@ -99,13 +95,16 @@ class Loop(EventLoop):
         self._calls.clear()
 
     # ---------------------------------------------------------------------------------------- effects
-    def _bind(self, effect: do.BindLink) -> None:
+    def bind_link(self, effect: do.BindLink) -> None:
+        """Take the place that a message came from as the link's peer."""
         self.connections.bind(effect.link, Peer.at(effect.place))
 
-    def _say_reset(self, effect: do.SayReset) -> None:
+    def send_reset(self, effect: do.SayReset) -> None:
+        """Send a reset to a place that no link leads to."""
         self.control.send(Peer.at(effect.place), encode(effect.epoch, 0, Reset()))
 
-    def _report(self, effect: Report) -> None:
+    def report(self, effect: Report) -> None:
+        """Count and log an event that was refused."""
         self.counts["refused events"] += 1
         self.logs.frame(effect.what, effect.why)
 

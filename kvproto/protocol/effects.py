@@ -8,7 +8,7 @@ printed, compared and replayed.
 
 from __future__ import annotations
 
-from kvproto.fsm.vocabulary import Effect, Internal
+from kvproto.fsm.vocabulary import Effect, Internal, Report
 from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
 from kvproto.protocol.messages import Message
@@ -557,3 +557,15 @@ class RaisePeerQuiet(Internal, frozen=True):
     """Tell the rooms of this link that nothing of its former self can land."""
 
     link: int
+
+
+# ------------------------------------------------------------------------------ what leaves which rank
+_BOTH: frozenset[type[Effect]] = frozenset({
+    Transmit, AnnounceOutcome, AnnounceReleased, AnnounceLink, ForgetLink, SayReset, Report,
+})  # fmt: skip
+#: the effects that leave a prefill rank, and those that leave a decode rank: each has one handler there
+PREFILL: frozenset[type[Effect]] = _BOTH | {
+    TransmitAux, LaunchGather, PrepareWrite, PreparePages, PostBatch, DropBatches, BindLink, Connect, AdoptWire,
+    DropWire, Disconnect, RefuseCall, SayWelcome, SayRefusal,
+}  # fmt: skip
+DECODE: frozenset[type[Effect]] = _BOTH | {TransmitPages, DeliverAux, LaunchScatter, Dial, SayHello}
