@@ -22,7 +22,7 @@ from kvproto.fsm.vocabulary import Effect
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.routes import SenderIs, prefill_routes
+from kvproto.protocol.routes import RIVALRY, SenderIs, prefill_routes
 from kvproto.protocol.states import Cause, PRoom
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.rank.prefill import PrefillRank
@@ -110,7 +110,8 @@ def test_an_abort_before_the_engine_planted() -> None:
 
 def test_rivals_planted() -> None:
     with TablePatch() as bench:
-        bench.close(prefill_routes, bench.routes(prefill_routes, msg.Open, SenderIs.RIVAL)[:1])
+        rivalry = [each for each in bench.routes(prefill_routes, msg.Open, SenderIs.RIVAL) if each.why == RIVALRY]
+        bench.close(prefill_routes, rivalry)
         _, links, done = spoken(("open", "owner"), OTHER, b"")
         assert (links[MINE], msg.Drained(Cause.NOT_ENTITLED)) in answers(done), "the owner gives the room up"
 

@@ -221,7 +221,7 @@ def test_an_event_without_a_source_and_one_without_a_table_are_found() -> None:
 def test_a_message_without_a_route_and_a_route_behind_others_are_found() -> None:
     routes = Routes("small", (msg.Heartbeat, msg.Reset), (LinkIs,))
     routes.drop(msg.Heartbeat, LinkIs.STRANGER, why="nobody")
-    routes.drop((msg.Heartbeat, msg.Reset), LinkIs.STRANGER, LinkIs.STALE, why="stale")
+    routes.drop((msg.Heartbeat, msg.Reset), LinkIs.STRANGER, LinkIs.STALE, LinkIs.BESIDE, why="stale")
     routes.drop(msg.Heartbeat, LinkIs.STALE, why="never taken")
     found = lint_edge(Sources((), (routes,), engine=(), answers={}, raised={}, states=()))
     assert [finding.text for finding in found] == [

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace
 from support.stories import layout
 from test_disconnect import LAG, LINKS, decode, passes
 from test_foreign_groups import GRID, LEASE, MINE, OURS, PREFILL, ROOM, prefill, say
@@ -46,6 +47,8 @@ from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.testing.pair import Pair
 
 TIMING = Timing()
+#: a beat and the slot of the wheel by which its timer may end later; beats of two minutes
+SECOND, BEATS = 1.1 * TIMING.heartbeat.period, 120
 
 
 def test_every_hazard_is_planted_by_name() -> None:
@@ -183,22 +186,56 @@ def test_who_left_for_good_is_not_called_for_ever() -> None:
 
 # ------------------------------------------------------------------------------------------ old-link-wins
 def moved() -> tuple[DLink, list[str]]:
-    """A prefill rank starts anew elsewhere while its old link is up: what the link is, and where it is called."""
+    """A prefill rank starts anew elsewhere while its old link is up: what the link is, and where it is called.
+
+    The old link is silent, and the later incarnation answers each call.
+    """
     rank, plan = decode()
     link, _ = rank.call(PREFILL, 0, plan, 0.0, "there")
-    said = msg.Welcome(msg.VERSION, rank.digest, rank.links[link].session, 1, PREFILL, 0, OURS, GRID, LEASE)
-    rank.receive(link, 0, 0, said, 0.0)
-    assert rank.links[link].state is DLink.UP
-    _, effects = rank.call(PREFILL, 0, plan, 1.0, "elsewhere")
-    return DLink(rank.links[link].state), [each.address for each in effects if isinstance(each, do.Dial)]
+    welcome = msg.Welcome(msg.VERSION, rank.digest, rank.links[link].session, 1 << 16, PREFILL, 0, OURS, GRID, LEASE)
+    rank.receive(link, 0, 0, welcome, 0.0)
+    called = list(rank.call(PREFILL, 0, plan, 0.0, "elsewhere")[1])
+    for beat in range(TIMING.heartbeat.tries):
+        called += rank.tick(beat * SECOND)
+        called += rank.receive(-link, 0, 0, replace(welcome, epoch=2 << 16), beat * SECOND)
+    return DLink(rank.links[link].state), [each.address for each in called if isinstance(each, do.TakeAddress)]
 
 
-def test_a_new_address_ends_the_old_link() -> None:
+def test_a_new_address_is_taken_when_a_later_incarnation_answers_there() -> None:
     assert moved() == (DLink.AWAIT_RETURN, ["elsewhere"])
     with TablePatch() as bench:
         bench.drop(decode_link, bench.rows(decode_link, DLink.UP, ev.CallAsked, None))
         bench.ignore(decode_link, DLink.UP, ev.CallAsked)
         assert moved() == (DLink.UP, []), "planted: the engine's word is not heard"
+
+
+# ------------------------------------------------------------------------------------- dead-address-displaces
+def misled() -> tuple[DLink, int]:
+    """An engine is made to name an address where nobody answers, and the link's own peer lives: what the link is two
+    minutes later, and how often the address was called.
+    """
+    rank, plan = decode()
+    link, _ = rank.call(PREFILL, 0, plan, 0.0, "there")
+    welcome = msg.Welcome(msg.VERSION, rank.digest, rank.links[link].session, 1 << 16, PREFILL, 0, OURS, GRID, LEASE)
+    rank.receive(link, 0, 0, welcome, 0.0)
+    called = list(rank.call(PREFILL, 0, plan, 0.0, "nowhere")[1])
+    for beat in range(1, BEATS):
+        rank.receive(link, 1 << 16, 0, msg.Heartbeat(), beat * SECOND)
+        called += rank.tick(beat * SECOND)
+    return DLink(rank.links[link].state), sum(isinstance(each, do.TryAddress | do.SayHello) for each in called)
+
+
+def test_an_address_where_nobody_answers_costs_a_few_calls_and_no_link() -> None:
+    assert misled() == (DLink.UP, 1 + TIMING.heartbeat.tries)
+    with TablePatch() as bench:
+        bench.drop(decode_link, bench.rows(decode_link, DLink.UP, ev.TimerFired, "tried_long"))
+        assert misled() == (DLink.UP, BEATS), "planted: it is called for ever"
+    with TablePatch() as bench:
+        bench.drop(decode_link, bench.rows(decode_link, DLink.UP, ev.CallAsked, None))
+        (again,) = bench.rows(decode_link, DLink.UP, ev.CallAsked, "anew")
+        bench.change(decode_link, [again], when=None)
+        state, calls = misled()
+        assert (state, calls) == (DLink.AWAIT_RETURN, BEATS), "planted: the link is dropped at once"
 
 
 # ------------------------------------------------------------------------------------- doubt-without-cause

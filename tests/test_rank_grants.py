@@ -13,6 +13,7 @@ from test_foreign_groups import answers
 from test_rank_links import FIRST, GRID, SECOND, decode, lose, open_rooms
 from test_rank_queues import SIZE, act, ask, filled
 
+from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -125,7 +126,7 @@ def test_a_call_to_a_rank_that_is_known_keeps_its_link_and_takes_the_plan_anew()
     rank = decode()
     plan = rank.peers[1].plan
     assert plan is not None
-    link, effects = rank.call(FIRST, 1, plan, 0.0, "elsewhere")
+    link, effects = rank.call(FIRST, 1, Plan(plan.prefill, plan.decode, 2 * plan.grid), 0.0, "elsewhere")
     assert link == 2 and [each.address for each in effects if isinstance(each, do.Dial)] == ["elsewhere"]
     assert rank.links[2].state is DLink.AWAIT_RETURN and rank.next_link == 5
     assert rank.hello(9, 2).rank == 0 and rank.hello(9, 2).to_rank == 1

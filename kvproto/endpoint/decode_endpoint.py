@@ -21,6 +21,7 @@ from kvproto.data.decode_data import DecodeData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry, page_runs_of
 from kvproto.data.staging_buffers import Kind
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.tried_addresses import TriedAddresses
 from kvproto.endpoint.validation import (
     as_traceparent,
     check_pool,
@@ -106,6 +107,8 @@ class DecodeEndpoint(Endpoint):
         self._called: dict[int, tuple[int, int]] = {}
         #: by group: what the engine has said of it last
         self._named: dict[int, tuple[Plan, tuple[str, ...]]] = {}
+        #: by group: the addresses of that, with numbers for names
+        self._numbers: dict[int, Sequence[str]] = {}
         #: groups that the engine has let go of, until their last link is forgotten; and others that were forgotten
         self._left: set[int] = set()
         self._forgotten: dict[int, None] = {}
@@ -116,15 +119,17 @@ class DecodeEndpoint(Endpoint):
         self._loop.helpers.append(("preparing calls", self._preparation.close))
         connections = self._loop.connections
         self._loop.control.outboxes.emptied = lambda peer: self._call_left(connections.link_at.get(peer, 0))
+        self._tried = TriedAddresses(self._loop, rank, self._peer_name, self._dialled.__setitem__)
         self._loop.install(self._handlers(), do.DECODE)
 
     def _handlers(self) -> Handlers:
         """What carries out each effect of a decode rank."""
-        loop, data = self._loop, self._data
+        loop, data, tried = self._loop, self._data, self._tried
         return {
             # messages, and links
             do.Transmit: loop.connections.transmit, do.TransmitPages: data.send_pages, do.SayHello: self._say_hello,
             do.SayReset: loop.send_reset, do.Dial: self._dial, do.ForgetLink: self._forget_link,
+            do.TryAddress: tried.call, do.TakeAddress: tried.take, do.LeaveAddress: tried.leave,
             # kernels
             do.LaunchScatter: data.ask_scatter,
             # the engine, and who watches
@@ -143,9 +148,10 @@ class DecodeEndpoint(Endpoint):
 
         The kernels for it are compiled first, on a thread of their own, and so are names looked up.  LayoutError: the
         two layouts cannot work together.  Whether the ranks answer shows in `ready`.  Again, it calls those that are
-        not there: at their new addresses, if they have others.  A link that nobody has answered for `Timing.forget`,
-        and that no room needs, is forgotten, and so is one that was refused: `ready` says so, of the newest
-        `Settings.links` groups.
+        not there, at their new addresses if they have others.  A link that is up is not given up for that: the new
+        address is tried beside it, and taken when a later incarnation answers there while the link is silent.  A link
+        that nobody has answered for `Timing.forget`, and that no room needs, is forgotten, and so is one that was
+        refused: `ready` says so, of the newest `Settings.links` groups.
         """
         group = need_group(group)
         if len(addresses) != layout.ranks:
@@ -204,7 +210,7 @@ class DecodeEndpoint(Endpoint):
             del self._calling[group, index]
 
     def _call(self, group: int, plan: Plan, addresses: Sequence[str]) -> None:
-        self._data.plans[group] = plan
+        self._data.plans[group], self._numbers[group] = plan, addresses
         chunk, ring = plan.grant_bytes(self._rank.index, plan.grid), self._rank.settings.ring_bytes
         if chunk > ring and self._rank.settings.route != "pages":
             closed = closed_between(None, self._data.memory.placement)
@@ -238,10 +244,12 @@ class DecodeEndpoint(Endpoint):
         self._loop.call(leave)
 
     @checked
-    def ready(self, group: int = PREFILL_GROUP) -> bool:
-        """Whether every link to the group is up; LinkError names the link that was refused, and why."""
+    def ready(self, group: int = PREFILL_GROUP, addresses: Sequence[str] | None = None) -> bool:
+        """Whether every link to the group is up, and none of `addresses` is still being tried beside one (default: of
+        those that `connect` has named last); LinkError names the link that was refused, and why.
+        """
         self._loop.check()
-        waits = False
+        waits, numbers = False, self._numbered(group, addresses)
         for index in self._plan(group).linked_to(self._rank.index):
             up, why = self._rank.reached(group, index)
             why = self._uncalled.get((group, index), why)
@@ -250,8 +258,26 @@ class DecodeEndpoint(Endpoint):
             elif why:
                 raise LinkError(why)
             else:
-                waits |= not up
+                waits |= not up or self._rank.tries(group, index) in numbers[index : index + 1]
         return not waits
+
+    @checked
+    def leads_to(self, addresses: Sequence[str], group: int = PREFILL_GROUP) -> bool:
+        """Whether the links to the group lead to these addresses of its ranks, or try them: `connect` would change
+        nothing.  NotFoundError: the group is not connected.
+        """
+        numbers, named = self._numbered(group, addresses), self._named[group][1] == tuple(addresses)
+        return all(
+            (named and (group, index) in self._calling)
+            or numbers[index] in (self._rank.tries(group, index), self._rank.leads_to(group, index))
+            for index in self._plan(group).linked_to(self._rank.index)
+        )
+
+    def _numbered(self, group: int, addresses: Sequence[str] | None) -> Sequence[str]:
+        """These addresses of a group's ranks (None: those that were named last), with numbers for names."""
+        if addresses is None or self._named.get(group, (None, ()))[1] == tuple(addresses):
+            return self._numbers.get(group, ())
+        return addresses
 
     def _plan(self, group: int) -> Plan:
         if group not in self._data.plans or group in self._left:
@@ -408,6 +434,7 @@ class DecodeEndpoint(Endpoint):
         self._dialled.pop(effect.link, None)
         self._said.pop(effect.link, None)
         self._data.calling.discard(effect.link)
+        self._tried.end(effect.link)
         self._loop.connections.forget(effect.link)
         name = f"link {effect.link} to rank {index} of group {group}"
         if group not in self._left:
@@ -432,6 +459,7 @@ class DecodeEndpoint(Endpoint):
         self._left.discard(group)
         self._forgotten.pop(group, None)
         self._data.plans.pop(group, None)
+        self._numbers.pop(group, None)
 
     def _say_hello(self, effect: do.SayHello) -> None:
         """Of what is queued for one who is away the last call alone counts, and one that waits is not made anew."""
@@ -452,6 +480,7 @@ class DecodeEndpoint(Endpoint):
 
     def _link(self, effect: do.AnnounceLink) -> None:
         self._data.calling.discard(effect.link)
+        self._tried.end(effect.link)
         super()._link(effect)
 
     def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:

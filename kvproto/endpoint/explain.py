@@ -64,10 +64,16 @@ def explain_link(rank: Rank, link: int) -> str:
     peer, value = rank.peers.get(link), rank.links.get(link)
     if peer is None or value is None:
         return ""
-    why = value.why if value.state is not rank.UP else f"; {value.why}" if _claimed_twice(value) else ""
+    why = value.why if value.state is not rank.UP else f"; {value.why}" if _claimed_twice(value) else _tried(value)
     text = LINKS[value.state.name].format(silent=value.silent, why=why)
     whose = f"link {link} to {rank.other_side} rank {peer.rank} of group {peer.group}"
     return f"{whose} {text}{_leaving(rank, peer.group, value)}."
+
+
+def _tried(value: Any) -> str:
+    """The address that a decode rank tries beside a link; empty: none."""
+    beside = getattr(value, "beside", "")
+    return f"; {beside} is tried beside it" if beside else ""
 
 
 #: by the state of a link of either side

@@ -52,6 +52,12 @@ class Connections:
             self.link_at.pop(peer, None)
             self.at.control.disconnect(peer)
 
+    def take(self, other: int, link: int) -> None:
+        """The connection of the one becomes the other's, whose former one is closed."""
+        peer = self.peer_of.pop(other)
+        del self.link_at[peer]
+        self.bind(link, peer)
+
     def waits(self, link: int) -> bool:
         """Whether something waits for this link's peer."""
         return self.peer_of.get(link) in self.at.control.outboxes

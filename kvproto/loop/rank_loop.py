@@ -36,8 +36,7 @@ class Loop(EventLoop):
         super().__init__(rank, control, clock)
         self.rank = rank
         self.blames = Blames(rank)
-        overflown = lambda link: self.raise_event(ev.QueueOverflowed(link))  # noqa: E731
-        self.connections = Connections(self, self.counts, overflown, self.blames)
+        self.connections = Connections(self, self.counts, self._overflown, self.blames)
         self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
         self.reports = self.logs.reports
         self.logs.write.lost = self._line_lost
@@ -74,6 +73,10 @@ class Loop(EventLoop):
         self.submit(self.rank.receive(link, epoch, room, body, self.now, place))
         if not link and self.rank.counts.total() > unheard:
             self.logs.stranger(str(peer))
+
+    def _overflown(self, link: int) -> None:
+        if link > 0:  # a call at an address that is tried is said again
+            self.raise_event(ev.QueueOverflowed(link))
 
     def _refuse(self, peer: Peer, call: RawHello) -> None:
         """Answer a call of another build, which is no message of this one: no table sees it."""

@@ -144,6 +144,12 @@ class Logs:
             self.reports.append(f"{what} is {short(why)}")
         self.links.say(level, "%s: %s is %s", self.name, what, why or "up")
 
+    def untaken(self, what: str, address: str, why: str) -> None:
+        """An address that was named for a link which is up is given up; the link stays as it is."""
+        self.reports.append(f"{what} stays as it is: {short(address)} was tried: {short(why)}")
+        said = "%s: %s stays as it is: %s was tried beside it: %s"
+        self.links.say(logging.WARNING, said, self.name, what, short(address), short(why))
+
     def staged(self, what: str, why: str) -> None:
         """What is written to this peer goes through its ring, as far as it can."""
         self.links.say(logging.INFO, "%s: to %s parts are staged: %s", self.name, what, short(why))

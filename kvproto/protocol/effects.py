@@ -272,6 +272,28 @@ class Dial(Effect, frozen=True):
     address: str
 
 
+class TryAddress(Effect, frozen=True):
+    """Call at this address with the link's session, by a connection beside the link's own."""
+
+    link: int
+    address: str
+    session: int
+
+
+class TakeAddress(Effect, frozen=True):
+    """The connection beside the link's own, which leads to this address, becomes the link's."""
+
+    link: int
+    address: str
+
+
+class LeaveAddress(Effect, frozen=True):
+    """Nothing is said by the connection beside the link's own any more; log why."""
+
+    link: int
+    why: str
+
+
 class BindLink(Effect, frozen=True):
     """The link's messages go to where its call came from."""
 
@@ -547,10 +569,11 @@ class RaiseLinkUp(Internal, frozen=True):
 
 
 class RaiseLinkDown(Internal, frozen=True):
-    """Tell the rooms of this link that it is down."""
+    """Tell the rooms of this link that it is down; `replaced`: another incarnation of its peer takes it over."""
 
     link: int
     cause: Cause
+    replaced: bool = False
 
 
 class RaisePeerQuiet(Internal, frozen=True):
@@ -568,4 +591,6 @@ PREFILL: frozenset[type[Effect]] = _BOTH | {
     TransmitAux, LaunchGather, PrepareWrite, PreparePages, PostBatch, DropBatches, BindLink, Connect, AdoptWire,
     DropWire, Disconnect, RefuseCall, SayWelcome, SayRefusal,
 }  # fmt: skip
-DECODE: frozenset[type[Effect]] = _BOTH | {TransmitPages, DeliverAux, LaunchScatter, Dial, SayHello}
+DECODE: frozenset[type[Effect]] = _BOTH | {
+    TransmitPages, DeliverAux, LaunchScatter, Dial, SayHello, TryAddress, TakeAddress, LeaveAddress,
+}  # fmt: skip

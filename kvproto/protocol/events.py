@@ -266,10 +266,11 @@ class LinkCameUp(RoomEvent, frozen=True):
 
 
 class LinkWentDown(RoomEvent, frozen=True):
-    """The link to a peer of the room is lost or refused."""
+    """The link to a peer of the room is lost or refused; `replaced`: a later incarnation of the peer takes it over."""
 
     peer: int
     cause: Cause
+    replaced: bool = False
 
 
 class SendFinished(RoomEvent, frozen=True):
@@ -664,6 +665,18 @@ class RefusalReceived(LinkEvent, frozen=True):
 
     session: int
     why: str
+
+
+class AddressAnswered(LinkEvent, frozen=True):
+    """The call of this session was answered or refused (`fault`) at the address that is tried beside the link.
+
+    `later`: by a later incarnation than the link's own, of which something was `heard` since the last beat.
+    """
+
+    session: int
+    fault: str = ""
+    later: bool = False
+    heard: bool = False
 
 
 class ResetReceived(LinkEvent, frozen=True):

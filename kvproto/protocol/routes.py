@@ -3,7 +3,8 @@
 Three things are asked of a message before any machine sees it.
 
 *Its link* (`LinkIs`).  A frame from a place that no link is bound to is a stranger's; one of another epoch, or of a
-link that is not up, is stale.  Only the handshake and the beats are heard from those.
+link that is not up, is stale.  Only the handshake and the beats are heard from those.  From an address that is tried
+beside a link nothing is heard but the answer to the call.
 
 *Its sender's right to speak of the room* (`SenderIs`). A room belongs to one group of the other side: on a decode
 rank to the one that its engine opened it with, on a prefill rank to the one that its engine opened it for; where that
@@ -39,6 +40,8 @@ class LinkIs(Fact):
     STALE = 1
     #: up, and the message is of its epoch
     CURRENT = 2
+    #: the message came by the connection to an address that is tried beside the link (decode rank)
+    BESIDE = 3
 
 
 class SenderIs(Fact):
@@ -195,6 +198,17 @@ def refusal(h: HeardMessage) -> ev.RefusalReceived:
     return ev.RefusalReceived(h.link, h.body.session, h.body.why)
 
 
+def answered(h: HeardMessage) -> ev.AddressAnswered:
+    """The rank looks whether it is the one that was called, fits, and is a later incarnation."""
+    later, heard = h.rank.is_later(h.link, h.body.epoch), h.rank.has_heard(h.link)
+    return ev.AddressAnswered(h.link, h.body.session, h.rank.misfit_of(h.link, h.body), later, heard)
+
+
+def unanswered(h: HeardMessage) -> ev.AddressAnswered:
+    """The call was refused at the address that is tried."""
+    return ev.AddressAnswered(h.link, h.body.session, h.body.why)
+
+
 def mark_asked(h: HeardMessage) -> ev.WatermarkAsked:
     """A prefill rank wants to know the watermark."""
     return ev.WatermarkAsked(h.link)
@@ -257,6 +271,7 @@ def note(_: HeardMessage) -> msg.Noted:
 
 NOT_UP = "stale messages"
 NO_PARTY = "messages of outsiders"
+ONLY_TRIED = "messages from addresses that are only tried"
 RIVALRY = "rooms that are claimed twice"
 NOBODY = "messages of strangers"
 WRONG_WAY = "messages for the other side"
@@ -276,6 +291,7 @@ route, answer, drop = prefill_routes.route, prefill_routes.answer, prefill_route
 
 # fmt: off
 drop(tuple(each for each in ALL if each not in TO_PREFILL),     why=WRONG_WAY)
+drop(ALL,                LinkIs.BESIDE,                           why=ONLY_TRIED)
 drop(msg.Hello,          SenderIs.OUTSIDER,                     why="calls in another rank's name")
 route(msg.Hello,                                                to=call)
 route(msg.Heartbeat,                                            to=beat)
@@ -304,6 +320,9 @@ route, answer, drop = decode_routes.route, decode_routes.answer, decode_routes.d
 
 # fmt: off
 drop(tuple(each for each in ALL if each not in TO_DECODE),      why=WRONG_WAY)
+route(msg.Welcome,       LinkIs.BESIDE,                           to=answered)
+route(msg.Refusal,       LinkIs.BESIDE,                           to=unanswered)
+drop(ALL,                LinkIs.BESIDE,                           why=ONLY_TRIED)
 route(msg.Heartbeat,                                            to=beat)
 drop(ALL,                LinkIs.STRANGER,                         why=NOBODY)
 route(msg.Welcome,                                              to=welcome)

@@ -44,7 +44,7 @@ from kvproto.protocol.routes import HeardMessage, LinkIs, SenderIs
 from kvproto.settings import Settings
 
 #: facts as they count in `facts`, looked up once
-STRANGER, STALE, CURRENT = (fact * len(SenderIs) for fact in (LinkIs.STRANGER, LinkIs.STALE, LinkIs.CURRENT))
+STRANGER, STALE, CURRENT, BESIDE = (fact * len(SenderIs) for fact in LinkIs)
 UNCLAIMED, PARTY, OUTSIDER = int(SenderIs.UNCLAIMED), int(SenderIs.PARTY), int(SenderIs.OUTSIDER)
 #: what keeps its order of all that goes by a link, calls, what is said of the link, of rooms: whether it has no epoch,
 #: and no room
@@ -167,10 +167,12 @@ class Rank(Party):
     ) -> list[Effect]:  # fmt: skip
         """Take one message that came by this link, or (0) from a place that no link is bound to.
 
+        Of less than 0: by the connection to an address that is tried beside the link of that number.
+
         `number`: which copy it is, for the trace; None: it came by a connection, in its order, and is counted here.
         """
         if number is None:
-            number = self.came.count((link, not epoch, not room), epoch) if link and epoch else 0
+            number = self.came.count((link, not epoch, not room), epoch) if link > 0 and epoch else 0
         heard = self._heard
         heard.link, heard.epoch, heard.room, heard.place, heard.body = link, epoch, room, place, body
         return self.hear(heard, now, number)
@@ -186,12 +188,15 @@ class Rank(Party):
 
     def facts(self, heard: HeardMessage) -> int:
         """What is known of the message's sender; fills it in."""
+        beside, heard.link = heard.link < 0, abs(heard.link)
         value = heard.value = self.links.get(heard.link)
         if value is None:
             heard.link = 0
             return STRANGER
         peer = self.peers[heard.link]
         heard.peer, heard.terms = peer.rank, peer.terms
+        if beside:
+            return BESIDE
         if value.state is not self._up_state or heard.epoch != value.epoch:
             return STALE + self._sender_fact(heard, peer)
         self._heard_by.add(heard.link)
@@ -273,7 +278,10 @@ class Rank(Party):
 
     def _raise_down(self, effect: do.RaiseLinkDown) -> None:
         peer = self.peers[effect.link].rank
-        self._queue += [ev.LinkWentDown(room, peer, effect.cause) for room in self._rooms_of(effect.link, self.rooms)]
+        self._queue += [
+            ev.LinkWentDown(room, peer, effect.cause, effect.replaced)
+            for room in self._rooms_of(effect.link, self.rooms)
+        ]
 
     def other_build(self, version: int, digest: str) -> str:
         """In what a build that says this differs from this rank's; empty: in nothing."""

@@ -29,7 +29,7 @@ from kvproto.protocol.routes import ChunkIs, HeardMessage, decode_routes
 from kvproto.protocol.states import DLink
 from kvproto.protocol.tables.decode_grant import HOLDS, DGrantValue, decode_grant, in_doubt
 from kvproto.protocol.tables.decode_room import decode_room
-from kvproto.protocol.tables.links import decode_link
+from kvproto.protocol.tables.links import DLinkValue, decode_link
 from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
 from kvproto.rank.room_turns import RoomTurns
 from kvproto.rank.space_queue import ChunkKey, SpaceQueue
@@ -100,10 +100,31 @@ class DecodeRank(Rank):
         at, group = self.links[link], self.peers[link].group
         return (at.leaving or at.silent >= tries) and any(self._group_of(room) == group for room in self.rooms)
 
+    def is_later(self, link: int, epoch: int) -> bool:
+        """Whether this epoch is of a later incarnation than the link's own."""
+        at: DLinkValue = self.links[link]
+        return epoch >> 16 > at.epoch >> 16
+
+    def has_heard(self, link: int) -> bool:
+        """Whether something of its epoch came by the link since its last beat."""
+        return link in self._heard_by
+
     def reached(self, group: int, rank: int) -> tuple[bool, str]:
         """Whether the link to this prefill rank is up, and why it was refused, if it was.  Any thread."""
-        value = self.links.get(self.link_of.get((group, rank), 0), self.link_machine.initial)
+        value = self._value(group, rank)
         return value.state is DLink.UP, f"refused: {value.why}" if value.why else ""
+
+    def leads_to(self, group: int, rank: int) -> str:
+        """The address that the link to this prefill rank leads to; empty: there is none.  Any thread."""
+        return self._value(group, rank).address
+
+    def tries(self, group: int, rank: int) -> str:
+        """The address that is tried beside the link to this prefill rank; empty: none.  Any thread."""
+        return self._value(group, rank).beside
+
+    def _value(self, group: int, rank: int) -> DLinkValue:
+        value: DLinkValue = self.links.get(self.link_of.get((group, rank), 0), self.link_machine.initial)
+        return value
 
     def terms(self, group: int, plan: Plan, groups: int = 1) -> Terms:
         """What this rank has to do with that group, for rooms of so many layer groups; one object for all of them."""

@@ -192,6 +192,11 @@ def first_aux(v: V, e: AuxLanded, now: float) -> bool:
     return not _work(v).aux
 
 
+def untouched(v: V, e: LinkWentDown, now: float) -> bool:
+    """Another incarnation takes the link over, and the former one has not confirmed the room."""
+    return e.replaced and not v.peers >> e.peer & 1
+
+
 def _last_writer(v: V, peer: int) -> bool:
     return not v.peers & ~(1 << peer)
 
@@ -489,6 +494,7 @@ row(S.DONE,        AuxLanded,                     do=(say_aux_landed,))
 # ------------------------------------------------------------------------------------- what ends it early
 row(BEGUN,         EngineAborted,  S.DRAINING,    let=blame, do=(announce, *FAIL))
 row(BEGUN,         RoomFailed,     S.DRAINING,    let=blame, do=(announce_peer, *FAIL))
+ignore((S.ANNOUNCED, S.AWAIT_PEERS), LinkWentDown, "the incarnation that takes the link over is told when it is up", when=untouched)
 row(BEGUN,         LinkWentDown,   S.DRAINING,    let=blame, do=(announce_peer, *FAIL))
 row(S.AWAIT_AUX,   TimerFired,     S.DRAINING,    let=blame_aux, do=(announce, *FAIL))
 row((S.ANNOUNCED, *FILLS), TimerFired, S.DRAINING, let=blame_silence, do=(announce, *FAIL))

@@ -25,6 +25,12 @@ they can drain over it; when none is left (`busy`, of a decode link: a room of i
 told that the epoch is over, and the link is forgotten.  So is one that nobody has answered for as long as `forget`, if
 no room needs it, and one that was refused so long ago: a fleet whose prefill groups come and go keeps no trace of them.
 
+An address that the engine names for a link that is up is tried beside it, by a connection of its own and with the
+link's own call (`TryAddress`): the incarnation that has the link does not hear a call that comes from elsewhere, so
+nothing of the link is touched.  A *later* incarnation takes the link over when it answers and nothing was heard of the
+link's own for two beats, which is a restart.  No other answer, and no silence, does: after as many beats as make up a
+loss the address is given up.  So an address that somebody has made up costs a few calls, and no link.
+
 The transport's connection outlives a loss: a peer that was only silent finds it as it was, one that comes back as
 another gets its own.  It is taken down when the link is forgotten.
 """
@@ -36,6 +42,7 @@ from msgspec.structs import replace
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
+    AddressAnswered,
     CallAsked,
     DialFailed,
     DisconnectAsked,
@@ -96,12 +103,19 @@ class DLinkValue(Value, frozen=True, gc=False):
     address: str = ""
     #: the engine has let go of it
     leaving: bool = False
+    #: the address that is tried beside the link, the beats since then, and whether a later incarnation answers there
+    beside: str = ""
+    trial: int = 0
+    answered: bool = False
 
 
 P = PLinkValue
 D = DLinkValue
 #: own beats without a sign of life after which an incarnation gives way to a later one that calls
 YIELDS = 2
+#: why an address that was tried beside a link is given up
+NO_ANSWER = "no prefill rank answers there"
+LIVES = "a later incarnation answers there, and the link's own lives: give each instance a group of its own"
 #: added to a link's description while two incarnations live
 TWO_LIVES = "a second live instance calls under this name, and is refused: give each instance a group of its own"
 Both = PLinkValue | DLinkValue
@@ -148,9 +162,14 @@ def gives_way(v: P, e: TimerFired, now: float) -> bool:
     return v.doubted and v.rival > v.session and v.silent >= YIELDS and not e.heard
 
 
-def same_call(v: D, e: WelcomeReceived | RefusalReceived, now: float) -> bool:
+def same_call(v: D, e: RefusalReceived, now: float) -> bool:
     """It answers the latest call."""
     return e.session == v.session
+
+
+def agreed(v: D, e: WelcomeReceived, now: float) -> bool:
+    """It answers the latest call, and its epoch is not an earlier incarnation's."""
+    return e.session == v.session and e.epoch > v.epoch
 
 
 def news(v: D, e: RefusalReceived, now: float) -> bool:
@@ -160,7 +179,47 @@ def news(v: D, e: RefusalReceived, now: float) -> bool:
 
 def same_call_misfit(v: D, e: WelcomeReceived, now: float) -> bool:
     """It answers the latest call, and the two cannot work together."""
-    return same_call(v, e, now) and bool(e.fault)
+    return agreed(v, e, now) and bool(e.fault)
+
+
+def tried(v: D, e: AddressAnswered, now: float) -> bool:
+    """It answers the call that the link is up by, from the address that is tried."""
+    return v.beside != "" and e.session == v.session
+
+
+def tried_misfit(v: D, e: AddressAnswered, now: float) -> bool:
+    """It answers from the address that is tried, and the two cannot work together."""
+    return tried(v, e, now) and e.fault != ""
+
+
+def tried_later(v: D, e: AddressAnswered, now: float) -> bool:
+    """A later incarnation answers from the address that is tried."""
+    return tried(v, e, now) and e.later and not v.leaving
+
+
+def takes_over(v: D, e: AddressAnswered, now: float) -> bool:
+    """A later incarnation answers, and the link's own was not heard for two beats."""
+    return tried_later(v, e, now) and v.silent > YIELDS and not e.heard
+
+
+def trying(v: D, e: TimerFired, now: float) -> bool:
+    """The peer was heard not too long ago, and an address is tried beside it."""
+    return v.beside != "" and heard(v, e, now)
+
+
+def tried_long(v: D, e: TimerFired, now: float) -> bool:
+    """And it was called as often as a peer may be silent."""
+    return trying(v, e, now) and v.trial >= e.tries
+
+
+def tried_already(v: D, e: CallAsked, now: float) -> bool:
+    """That address is being tried."""
+    return e.address == v.beside and not v.leaving
+
+
+def anew(v: D, e: CallAsked, now: float) -> bool:
+    """It is wanted on other terms."""
+    return e.anew
 
 
 def elsewhere(v: P, e: HelloReceived, now: float) -> bool:
@@ -295,8 +354,38 @@ def stay(v: D, e: CallAsked, now: float) -> D:
 
 
 def move_again(v: D, e: CallAsked, now: float) -> D:
-    """The next session, at another address; the epoch is over."""
+    """The next session, at the address that is named; the epoch is over."""
     return DLinkValue(v.state, session=v.session + 1, address=e.address)
+
+
+def try_beside(v: D, e: CallAsked, now: float) -> D:
+    """The address that is named is tried, and the link stays as it is."""
+    return replace(v, beside=e.address, trial=0, answered=False, leaving=False)
+
+
+def try_again(v: D, e: TimerFired, now: float) -> D:
+    """One more beat, and the address is called once more."""
+    return replace(beat_d(v, e, now), trial=v.trial + 1)
+
+
+def give_up_trying(v: D, e: TimerFired, now: float) -> D:
+    """One more beat; the address is not called any more."""
+    return replace(beat_d(v, e, now), beside="", trial=0)
+
+
+def refuse_address(v: D, e: AddressAnswered, now: float) -> D:
+    """The address is not called any more."""
+    return replace(v, beside="", trial=0)
+
+
+def note_answer(v: D, e: AddressAnswered, now: float) -> D:
+    """A later incarnation answers there."""
+    return replace(v, answered=True)
+
+
+def move_over(v: D, e: AddressAnswered, now: float) -> D:
+    """The same session, at the address that has answered; the epoch is over, and only a higher one is a new one."""
+    return DLinkValue(v.state, session=v.session, epoch=v.epoch, address=v.beside)
 
 
 def call_again(v: D, e: LinkEvent | TimerFired, now: float) -> D:
@@ -370,6 +459,26 @@ def dial(v: D, e: CallAsked) -> Output:
     return do.Dial(e.peer, v.address)
 
 
+def try_address(v: D, e: CallAsked | TimerFired) -> Output:
+    """Call at the address that is tried."""
+    return do.TryAddress(e.peer, v.beside, v.session)
+
+
+def leave_address(v: D, e: TimerFired) -> Output:
+    """The address is given up, for want of an answer or because two incarnations live."""
+    return do.LeaveAddress(e.peer, LIVES if v.answered else NO_ANSWER)
+
+
+def leave_misfit(v: D, e: AddressAnswered) -> Output:
+    """The address is given up: whoever has it does not fit, or refuses."""
+    return do.LeaveAddress(e.peer, e.fault)
+
+
+def take_address(v: D, e: AddressAnswered) -> Output:
+    """The link's messages go where the answer came from."""
+    return do.TakeAddress(e.peer, v.address)
+
+
 def say_welcome(v: P, e: HelloReceived | WiredUp) -> Output:
     """Agree."""
     return do.SayWelcome(e.peer, v.session, v.epoch)
@@ -428,6 +537,11 @@ def raise_up(v: Both, e: LinkEvent) -> Output:
 def raise_down(v: Both, e: LinkEvent | TimerFired) -> Output:
     """Tell the rooms that the link is lost."""
     return do.RaiseLinkDown(e.peer, Cause.LINK_LOST)
+
+
+def raise_replaced(v: D, e: AddressAnswered) -> Output:
+    """Tell the rooms that another incarnation takes the link over."""
+    return do.RaiseLinkDown(e.peer, Cause.LINK_LOST, replaced=True)
 
 
 def raise_left(v: D, e: DisconnectAsked) -> Output:
@@ -540,8 +654,8 @@ ignore((S.AWAIT_WIRE_UP, *AWAY), QueueOverflowed, "the link is down")
 decode_link = Table(
     "decode_link", DLinkValue, DLink, initial=DLink.NEW, final=(DLink.FORGOTTEN,),
     events=(
-        CallAsked, DisconnectAsked, DialFailed, WelcomeReceived, RefusalReceived, HeartbeatReceived, WatermarkAsked, ResetReceived,
-        QueueOverflowed, OpenAsked, QuietAsked, TimerFired,
+        CallAsked, DisconnectAsked, DialFailed, WelcomeReceived, RefusalReceived, AddressAnswered, HeartbeatReceived,
+        WatermarkAsked, ResetReceived, QueueOverflowed, OpenAsked, QuietAsked, TimerFired,
     ),
     timers={
         DLink.AWAIT_WELCOME: "welcome", DLink.UP: "heartbeat", DLink.AWAIT_RETURN: "return", DLink.REFUSED: "forget",
@@ -558,19 +672,21 @@ CALLED = (T.AWAIT_WELCOME, T.AWAIT_RETURN)
 opens_d(T.NEW,         CallAsked,          T.AWAIT_WELCOME, let=call, do=(dial, say_hello))
 row_d(T.REFUSED,       CallAsked,          T.AWAIT_WELCOME, let=call, do=(dial, say_hello))
 row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.REFUSED,       when=same_call_misfit, let=misfit_why, do=(raise_refused, announce_refused))
-row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.UP,            when=same_call, let=agree, do=(raise_up, announce_up))
+row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.UP,            when=agreed, let=agree, do=(raise_up, announce_up))
 row_d(T.AWAIT_WELCOME, RefusalReceived,    T.REFUSED,       when=same_call, let=refusal_why, do=(raise_refused, announce_refused))
 row_d(T.AWAIT_WELCOME, TimerFired,         T.FORGOTTEN,     when=unneeded, do=(forget,))
 row_d(T.AWAIT_WELCOME, TimerFired,                          let=beat_d, do=(say_hello,))
 ignore_d(T.UP,         HeartbeatReceived,  "whatever comes of the epoch is a sign of life: the next beat looks", when=same_epoch)
 row_d(T.UP,            WatermarkAsked,                      do=(say_watermark,))
 row_d(T.UP,            TimerFired,         T.FORGOTTEN,     when=let_go, do=(say_over, forget))
+row_d(T.UP,            TimerFired,                          when=tried_long, let=give_up_trying, do=(send_beat, leave_address))
+row_d(T.UP,            TimerFired,                          when=trying, let=try_again, do=(send_beat, try_address))
 row_d(T.UP,            TimerFired,                          when=heard, let=beat_d, do=(send_beat,))
 row_d(T.UP,            TimerFired,         T.AWAIT_RETURN,  let=call_again, do=(raise_down, announce_lost, say_hello))
 row_d(T.UP,            ResetReceived,      T.AWAIT_RETURN,  when=same_epoch, let=call_again, do=(raise_down, announce_lost, say_hello))
 row_d(T.UP,            QueueOverflowed,    T.AWAIT_RETURN,  let=call_again, do=(raise_down, announce_lost, say_hello))
 row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.REFUSED,       when=same_call_misfit, let=misfit_why, do=(raise_quiet, raise_refused, announce_refused))
-row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.UP,            when=same_call, let=agree, do=(raise_quiet, raise_up, announce_up))
+row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.UP,            when=agreed, let=agree, do=(raise_quiet, raise_up, announce_up))
 row_d(T.AWAIT_RETURN,  RefusalReceived,                     when=news, let=refusal_why, do=(raise_refused, announce_refused))
 ignore_d(T.AWAIT_RETURN, RefusalReceived,  "whoever refuses need not be who wrote: lease and write go by first", when=same_call)
 row_d(T.AWAIT_RETURN,  TimerFired,                          when=tries_left, let=beat_d, do=(say_hello,))
@@ -583,7 +699,14 @@ row_d(T.REFUSED,       TimerFired,         T.FORGOTTEN,     do=(forget,))
 row_d((T.UP, *CALLED), CallAsked,                           when=wanted_again, let=stay)
 ignore_d((T.UP, *CALLED), CallAsked,       "the link is there, or called", when=same_address)
 row_d(CALLED,          CallAsked,                           let=move, do=(dial, say_hello))
-row_d(T.UP,            CallAsked,          T.AWAIT_RETURN,  let=move_again, do=(raise_down, announce_lost, dial, say_hello))
+row_d(T.UP,            CallAsked,          T.AWAIT_RETURN,  when=anew, let=move_again, do=(raise_down, announce_lost, dial, say_hello))
+ignore_d(T.UP,         CallAsked,          "its answer, or the last beat of the trial, will tell", when=tried_already)
+row_d(T.UP,            CallAsked,                           let=try_beside, do=(try_address,))
+row_d(T.UP,            AddressAnswered,                     when=tried_misfit, let=refuse_address, do=(leave_misfit,))
+row_d(T.UP,            AddressAnswered,    T.AWAIT_RETURN,  when=takes_over, let=move_over, do=(raise_replaced, take_address, announce_lost, say_hello))
+row_d(T.UP,            AddressAnswered,                     when=tried_later, let=note_answer)
+ignore_d(T.UP,         AddressAnswered,    "the incarnation that has the link answers there, too, or an earlier one")
+ignore_d((T.NEW, T.REFUSED, *CALLED), AddressAnswered, "nothing is tried beside a link that is down")
 row_d(CALLED,          DialFailed,                          let=undialled_why, do=(announce_undialled,))
 
 # ------------------------------------------------------------------------------------- what rooms ask of a link

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import DLink as S
-from kvproto.protocol.tables.links import DLinkValue, decode_link
+from kvproto.protocol.tables.links import LIVES, NO_ANSWER, YIELDS, DLinkValue, decode_link
 from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order
 
 
@@ -27,6 +27,11 @@ V = DLinkValue
 CALLED = (S.AWAIT_WELCOME, S.AWAIT_RETURN)
 
 
+def answers(v: V, e: ev.WelcomeReceived) -> bool:
+    """Whether this is the answer to the link's latest call, and not a former incarnation's."""
+    return e.session == v.session and e.epoch > v.epoch
+
+
 @link_claims.ghosts
 def follow(step: Step) -> Seen:
     """A link that was up may have been written to; what was is over when the peer returns, or after lease and write."""
@@ -35,7 +40,7 @@ def follow(step: Step) -> Seen:
         return Seen(old=True, calls=0)
     if step.before.state is S.AWAIT_RETURN and isinstance(step.event, ev.TimerFired):
         seen = replace(seen, calls=seen.calls + 1)
-    if isinstance(step.event, ev.WelcomeReceived) and step.event.session == step.before.session:
+    if isinstance(step.event, ev.WelcomeReceived) and answers(step.before, step.event):
         seen = replace(seen, old=False)
     if step.before.state is S.AWAIT_RETURN and step.after.state is S.AWAIT_WELCOME:
         seen = replace(seen, old=False)
@@ -62,7 +67,7 @@ def quiet_by_return_or_time(step: Step, effect: do.RaisePeerQuiet) -> bool:
     event = step.event
     if isinstance(event, ev.TimerFired):
         return step.seen.calls >= event.tries
-    return event.session == step.before.session
+    return answers(step.before, event)
 
 
 @promises("S4", ev.PeerQuiet)
@@ -86,9 +91,15 @@ def says_that_it_was_told_nothing(step: Step) -> bool:
 
 @promises("S9")
 def counts_its_sessions(step: Step) -> bool:
-    """Each call after a loss is of the next session."""
-    lost = step.before.state is S.UP and step.after.state is S.AWAIT_RETURN
-    return not lost or step.after.session == step.before.session + 1
+    """Each call after a loss is of the next session; a later incarnation that takes the link over has answered this one,
+    and answers it once more with an epoch that is higher than the former one's.
+    """
+    before, after = step.before, step.after
+    if before.state is not S.UP or after.state is not S.AWAIT_RETURN:
+        return True
+    if isinstance(step.event, ev.AddressAnswered):
+        return after.session == before.session and after.epoch == before.epoch
+    return after.session == before.session + 1
 
 
 @promises("S6")
@@ -97,7 +108,7 @@ def up_by_its_own_call(step: Step) -> bool:
     if step.before.state is S.UP or step.after.state is not S.UP:
         return True
     event = step.event
-    return event.session == step.before.session and step.after.epoch == event.epoch and not event.fault
+    return answers(step.before, event) and step.after.epoch == event.epoch and not event.fault
 
 
 @promises("S9")
@@ -119,6 +130,71 @@ def dials_where_it_is_told(step: Step, effect: do.Dial) -> bool:
     """A call goes to the address that the engine has named; the engine wants it, and nothing is held against it."""
     after = step.after
     return effect.address == step.event.address and after.address == effect.address and not after.leaving and not after.why
+
+
+@promises("S12", do.TryAddress)
+def tries_with_its_own_call(step: Step, effect: do.TryAddress) -> bool:
+    """An address is tried beside a link that stays up, with the call that the link is up by."""
+    before, after = step.before, step.after
+    kept = after.state is before.state and after.address == before.address and after.epoch == before.epoch
+    return kept and effect.address == after.beside and effect.session == after.session == before.session
+
+
+@promises("S9", on=(ev.AddressAnswered,))
+def gives_way_to_a_later_life(step: Step) -> bool:
+    """A link gives way to a later incarnation that answers where it was tried, and only if its own was not heard for two
+    beats; else it stays as it is.
+    """
+    before, after, e = step.before, step.after, step.event
+    tried = before.state is S.UP and before.beside != "" and e.session == before.session
+    silent = before.silent > YIELDS and not e.heard
+    if tried and silent and e.later and not e.fault and not before.leaving:
+        return after.state is S.AWAIT_RETURN and after.address == before.beside
+    stays = after.state is before.state and after.epoch == before.epoch and after.address == before.address
+    return stays and after.silent == before.silent
+
+
+@promises("S9", do.TakeAddress)
+def takes_what_has_answered(step: Step, effect: do.TakeAddress) -> bool:
+    """The link goes on at the address that was tried, and its rooms are told that it was replaced."""
+    (down,) = step.all_of(do.RaiseLinkDown)
+    return down.replaced and effect.address == step.before.beside == step.after.address
+
+
+@promises("S6", do.RaiseLinkDown)
+def is_replaced_by_an_answer(step: Step, effect: do.RaiseLinkDown) -> bool:
+    """Rooms hear that a link was replaced only from a later incarnation's answer."""
+    return not effect.replaced or isinstance(step.event, ev.AddressAnswered)
+
+
+@promises("S12", do.LeaveAddress)
+def says_why_an_address_is_left(step: Step, effect: do.LeaveAddress) -> bool:
+    """Why an address is given up is its answer, or that there was none, or that two incarnations live."""
+    why = LIVES if step.before.answered else NO_ANSWER
+    return step.after.beside == "" and effect.why == (step.event.fault if isinstance(step.event, ev.AddressAnswered) else why)
+
+
+@promises("S12", on=(ev.AddressAnswered, ev.CallAsked))
+def knows_who_has_answered(step: Step) -> bool:
+    """That a later incarnation lives, too, is known from its answer at the address that is tried now."""
+    before, after, e = step.before, step.after, step.event
+    if after.state is not S.UP or after.beside == "":
+        return True
+    if isinstance(e, ev.CallAsked):
+        return after.beside == before.beside or not after.answered
+    here = e.later and e.session == before.session and not before.leaving
+    return after.answered == (before.answered or here)
+
+
+@promises("L1", on=(ev.TimerFired,))
+def ends_its_trials(step: Step) -> bool:
+    """An address is called with each beat, as often as a peer may be silent; then it is given up."""
+    before, after, e = step.before, step.after, step.event
+    if before.state is not S.UP or after.state is not S.UP or before.beside == "":
+        return True
+    over = before.trial >= e.tries
+    called, left = len(step.all_of(do.TryAddress)), len(step.all_of(do.LeaveAddress))
+    return (called, left) == ((0, 1) if over else (1, 0)) and (over or after.trial == before.trial + 1)
 
 
 @promises("L1", on=(ev.TimerFired,))
@@ -153,7 +229,7 @@ def says_why_it_is_refused(step: Step) -> bool:
 @promises("L1", do.SayHello, do.Transmit)
 def says_it_while_there_is_a_line(step: Step, effect: object) -> bool:
     """A call goes out when its address was dialled, the last word before the line is forgotten."""
-    return in_order(step, do.Dial, do.SayHello) and in_order(step, do.Transmit, do.ForgetLink)
+    return in_order(step, do.Dial, do.SayHello) and in_order(step, do.TakeAddress, do.SayHello) and in_order(step, do.Transmit, do.ForgetLink)
 
 
 @promises("S4", do.RaisePeerQuiet)
@@ -199,8 +275,9 @@ def is_moved_by_its_answer(step: Step) -> bool:
     lost link may land, a refusal only says why, once.
     """
     before, e, then, told = step.before, step.event, step.before.state, False
-    if then in CALLED and e.session == before.session:
-        if isinstance(e, ev.WelcomeReceived):
+    welcome = isinstance(e, ev.WelcomeReceived)
+    if then in CALLED and e.session == before.session and (not welcome or e.epoch > before.epoch):
+        if welcome:
             then, told = (S.REFUSED, True) if e.fault else (S.UP, False)
         else:
             told = then is S.AWAIT_WELCOME or e.why != before.why
@@ -210,16 +287,20 @@ def is_moved_by_its_answer(step: Step) -> bool:
 
 @promises("L1", on=(ev.CallAsked, ev.DisconnectAsked, ev.QueueOverflowed))
 def goes_where_its_engine_wants(step: Step) -> bool:
-    """Who is to be called is called where the engine says, anew if the terms are; one that was refused can be let go of at
-    once; a link that is up is lost with its queue.
+    """Who is to be called is called where the engine says, anew if the terms are; a link that is up is not given up for
+    another address, which is tried beside it; one that was refused can be let go of at once; a link that is up is lost
+    with its queue.
     """
     before, e, then = step.before, step.event, step.before.state
     if isinstance(e, ev.CallAsked):
-        if step.after.address != e.address:
+        tried = then is S.UP and not e.anew and e.address != before.address
+        if step.after.address != (before.address if tried else e.address):
             return False
+        if tried:
+            return step.after.state is then and step.after.beside == e.address
         if then in (S.NEW, S.REFUSED):
             then = S.AWAIT_WELCOME
-        elif then is S.UP and (e.anew or e.address != before.address):
+        elif then is S.UP and e.anew:
             then = S.AWAIT_RETURN
     elif isinstance(e, ev.DisconnectAsked):
         then = S.FORGOTTEN if then is S.REFUSED else then

@@ -53,10 +53,10 @@ NOT_IN_TABLES = (
     Exemption(
         "facts",
         "What a route or a guard asks is found out here and decided there: whose link it is, of which group, whether"
-        " two ranks fit, which rooms a link concerns, which sends a chunk's KV.",
+        " two ranks fit, whose incarnation is the later one, which rooms a link concerns, which sends a chunk's KV.",
         ("rank/base.py:facts", "rank/base.py:_sender_fact", "rank/base.py:_rooms_of",
          "rank/prefill_links.py:_sender_fact",
-         "rank/base.py:misfit", "rank/decode.py:misfit_of",
+         "rank/base.py:misfit", "rank/decode.py:misfit_of", "rank/decode.py:is_later",
          "rank/decode.py:call", "rank/decode.py:_needed", "rank/prefill.py:_offer_kv", "rank/prefill.py:_withdraw_kv",
          "rank/prefill.py:unsent"),
         "tests/test_core_scenarios.py",
@@ -86,7 +86,7 @@ NOT_IN_TABLES = (
         " calls a few are heard a second. When, never whether.",
         ("rank/decode.py:held",
          "endpoint/decode_endpoint.py:_dial", "endpoint/decode_endpoint.py:_say_hello",
-         "endpoint/decode_endpoint.py:_call_left", "loop/rank_loop.py:hear"),
+         "endpoint/decode_endpoint.py:_call_left", "endpoint/tried_addresses.py:call", "loop/rank_loop.py:hear"),
         "tests/test_writes.py",
     ),
     Exemption(

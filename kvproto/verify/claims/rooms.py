@@ -159,8 +159,11 @@ def epochs_are_counted(r: Rooms) -> bool:
 
 
 def opens_in_one_epoch(r: Rooms) -> bool:
-    """While a room is begun it was opened in the epoch in which the link is up, if it was: it ends with the link."""
-    begun = among(r.d.state, D_BEGUN)
+    """While a room is begun it was opened in the epoch in which the link is up, if it was: it ends with the link, but for
+    one that a rank which is replaced has not confirmed, and that is opened anew when the link is up.
+    """
+    waits = r.link.ours == 0 and r.d.state == DRoom.AWAIT_PEERS and not among(r.peer, r.d.peers)
+    begun = among(r.d.state, D_BEGUN) and not waits
     fresh = r.d.state == DRoom.ANNOUNCED or (r.d.state == DRoom.UNKNOWN and not r.link.forgotten)
     return (not begun or r.link.opened in (0, r.link.ours)) and (not fresh or r.link.opened == 0)
 
@@ -267,6 +270,11 @@ def a_link_comes_up_anew(r: Rooms, event: Any, chance: Chance) -> bool:
     return r.link.ours == 0 and r.link.taken < chance.epoch and chance.epoch <= r.link.given
 
 
+def confirms_by_a_link_that_is_up(r: Rooms, event: Any, chance: Chance) -> bool:
+    """A prefill rank confirms a room by a link that is up (the ranks' edge: its S9)."""
+    return not isinstance(event, ev.PeerReady) or event.peer != r.peer or r.link.ours != 0
+
+
 def landed_comes_if_it_was_told(r: Rooms, event: Any, chance: Chance) -> bool:
     """That the chunk has landed comes only if its grant has told so (decode_grant: its S6)."""
     return not isinstance(event, ev.ChunkLanded) or event.chunk != r.chunk or bool(r.link.landed)
@@ -275,7 +283,7 @@ def landed_comes_if_it_was_told(r: Rooms, event: Any, chance: Chance) -> bool:
 ASSUMED: tuple[Callable[[Rooms, Any, Chance], bool], ...] = (
     opens_with_its_ranks, is_opened_once, an_open_comes_in_its_epoch, who_opens_is_a_party,
     no_open_comes_after_the_end, drained_comes_if_it_was_said, is_quiet_while_the_link_is_down,
-    a_link_comes_up_anew, landed_comes_if_it_was_told,
+    a_link_comes_up_anew, confirms_by_a_link_that_is_up, landed_comes_if_it_was_told,
 )  # fmt: skip
 
 

@@ -38,15 +38,19 @@ def hears_its_own_side(routes: Routes, message: type, facts: tuple[Fact, ...], r
 
 
 def hears_by_its_link(routes: Routes, message: type, facts: tuple[Fact, ...], route: Route) -> bool:
-    """Of a stranger a rank hears calls of its name and beats, by a link that is not up answers and resets, too."""
+    """Of a stranger a rank hears calls of its name and beats, by a link that is not up answers and resets, too; from an
+    address that a decode rank tries beside a link it hears the answer to its call, and nothing else.
+    """
     link, stranger = _of(facts, LinkIs), message in (msg.Hello, msg.Heartbeat)
+    if link is LinkIs.BESIDE:
+        return (route.end == "route") == (routes is decode_routes and message in (msg.Welcome, msg.Refusal))
     stale = link is LinkIs.STALE and message in (*CALLS, msg.Reset)
     return route.end == "drop" or link is LinkIs.CURRENT or stranger or stale
 
 
 def hears_who_may_speak(routes: Routes, message: type, facts: tuple[Fact, ...], route: Route) -> bool:
     """By a link that is up, and of calls and beats by any, all is heard but what is said of another's room or rank."""
-    if message not in MINE[routes.name] or (message is not msg.Hello and _of(facts, LinkIs) is not LinkIs.CURRENT):
+    if message not in MINE[routes.name] or _of(facts, LinkIs) is LinkIs.BESIDE or (message is not msg.Hello and _of(facts, LinkIs) is not LinkIs.CURRENT):
         return True
     always = (msg.Heartbeat, msg.Reset, msg.Welcome, msg.Refusal, msg.Watermark, msg.WatermarkReq)
     both = routes is prefill_routes and message is not msg.Hello

@@ -30,6 +30,7 @@ ANSWERS: dict[type[Effect], tuple[type[Event], ...]] = {
     do.Connect: (ev.WiredUp, ev.WireFailed),
     do.AdoptWire: (ev.TransportLost,),
     do.Dial: (ev.DialFailed,),
+    do.TryAddress: (ev.AddressAnswered,),
     do.Transmit: (ev.QueueOverflowed,),
 }
 RAISED: dict[type[Effect], tuple[type[Event], ...]] = {
@@ -59,6 +60,7 @@ STATES = (
     (LinkIs.STRANGER, (PLink.NEW, DLink.NEW)),
     (LinkIs.STALE, (*set(PLink) - {PLink.NEW, PLink.FORGOTTEN}, *set(DLink) - {DLink.NEW})),
     (LinkIs.CURRENT, (PLink.UP, DLink.UP)),
+    (LinkIs.BESIDE, tuple(set(DLink) - {DLink.NEW})),
     (ChunkIs.BARE, (DGrant.NEW,)),
     (ChunkIs.GRANTED, tuple(set(DGrant) - {DGrant.NEW, DGrant.FREED})),
 )

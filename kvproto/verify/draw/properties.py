@@ -355,7 +355,13 @@ _ROWS = (
         "old-link-wins",
         "a new address is not heard while the old link counts as up, whose end takes the new one down",
         "L1 S9",
-        "`move_again`: the engine's word of a new address ends the old link at once",
+        "`try_beside`: the new address is tried beside the link, and a later incarnation that answers there takes over",
+    ),
+    (
+        "dead-address-displaces",
+        "an address that somebody has made up takes the place of a link that is up, and is called for ever",
+        "L1 S9",
+        "`takes_over`: a link gives way to a later incarnation's answer alone; `tried_long`: a trial ends",
     ),
     (
         "doubt-without-cause",

@@ -115,6 +115,7 @@ class Interpreter:
             do.SayHello: self._say_hello, do.SayWelcome: self._say_welcome, do.SayRefusal: self._say_refusal,
             do.SayReset: self._say_reset, do.RefuseCall: self._refuse_call,
             do.BindLink: self._bind_link, do.Dial: self._dial, do.ForgetLink: self._forget_link,
+            do.TryAddress: self._try_address, do.TakeAddress: self._take_address, do.LeaveAddress: self._leave_address,
             do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
             do.PrepareWrite: self._prepare, do.PreparePages: self._prepare, do.PostBatch: self._post,
             do.DropBatches: self._drop_batches,
@@ -211,6 +212,19 @@ class Interpreter:
 
     def _forget_link(self, effect: do.ForgetLink) -> None:
         self._unbind(effect.link)
+        self._unbind(-effect.link)
+
+    def _try_address(self, effect: do.TryAddress) -> None:
+        assert isinstance(self.rank, DecodeRank)
+        self.bind(-effect.link, effect.address.encode())
+        self._transmit(-effect.link, 0, 0, self.rank.hello(effect.session, effect.link))
+
+    def _take_address(self, effect: do.TakeAddress) -> None:
+        self._unbind(-effect.link)
+        self.bind(effect.link, effect.address.encode())
+
+    def _leave_address(self, effect: do.LeaveAddress) -> None:
+        self._unbind(-effect.link)
 
     def _adopt_wire(self, effect: do.AdoptWire) -> None:
         self.wires[effect.link] = effect.wire
