@@ -226,8 +226,8 @@ def test_sessions_and_epochs_are_numbers_that_no_earlier_life_has_used() -> None
     ours, theirs = prefill(), decode()
     assert [value.epoch for value in ours.links.values()] == [BORN << 16 | n for n in (1, 2, 3, 4)]
     assert [value.session for value in theirs.links.values()] == [BORN << 16] * 4
-    theirs.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "elsewhere")
-    assert theirs.links[1].session == (BORN << 16) + 1, "a call to another address is a call anew"
+    theirs.call(FIRST, 0, Plan(TWO, ONE, 2 * GRID), 0.0, "elsewhere")
+    assert theirs.links[1].session == (BORN << 16) + 1, "a call on other terms is a call anew"
     for link in (1, 3):
         lose(ours, link)
     ours.hello(hello(FIRST, 0, 2), 0.0, b"back")
@@ -296,7 +296,7 @@ def test_of_a_link_that_is_forgotten_nothing_is_left() -> None:
 def test_a_link_that_is_forgotten_before_its_next_beat_leaves_nothing_either() -> None:
     rank = decode()
     say(rank, 1, msg.Heartbeat())
-    rank.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "elsewhere")
+    rank.call(FIRST, 0, Plan(TWO, ONE, 2 * GRID), 0.0, "elsewhere")
     rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, grid=GRID + 1), 0.0)
     assert rank.links[1].state is DLink.REFUSED and rank._heard_by == {1}
     rank.leave(FIRST, 0.0)

@@ -74,6 +74,8 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: a prefill engine says no to a room, whether or not it has opened it
     refuse: Few = 0
     slow: Few = 0
+    #: a decode engine is made to name an address where nobody is
+    address: Few = 0
 
 
 #: what a budget can be spent on

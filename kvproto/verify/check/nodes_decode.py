@@ -41,6 +41,8 @@ from kvproto.verify.check.snapshot import Frozen, freeze_decode, thaw_decode
 
 #: a place in a script: the engine has announced the room
 ANNOUNCED = 2
+#: an address where no rank is
+NOWHERE = "nowhere"
 
 
 class DecodeNode(DecodeMemory):
@@ -141,6 +143,10 @@ class DecodeNode(DecodeMemory):
                 continue
             if link.leaving:
                 found.append(Move("short", "early", p, -1, ("link timer", p, MORE)))
+            if not link.beside:
+                found.append(Move("plain", "address", p, -1, ("address", p)))
+            elif link.state is DLink.UP:
+                found.append(Move("plain", "", p, -1, ("tried", p)))
             if link.state is DLink.UP:
                 found += [Move("beat", "", p, -1, ("beat", p)), Move("beat", "", p, -1, ("silence", p))]
                 found.append(Move("plain", "link", p, -1, ("overflowed", p)))
@@ -225,6 +231,12 @@ class DecodeNode(DecodeMemory):
 
     def _drive_time(self, what: Input) -> None:
         match what[0]:
+            case "address":
+                who = self.others.group(what[1]), self.others.member(what[1])
+                _, effects = self.rank.call(*who, self.plan, NOW, NOWHERE)
+                self.interpreter.carry_out(effects, NOW)
+            case "tried":
+                self._handle(TimerFired(0, ROOM_CHUNK, what[1] + 1, 0, busy=bool(self.rank.rooms), heard=True))
             case "overflowed":
                 self._handle(ev.QueueOverflowed(what[1] + 1))
             case "beat" | "silence":
@@ -254,6 +266,8 @@ class DecodeNode(DecodeMemory):
     # ----------------------------------------------------------------------------- what the rank asks for
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
         """As every node; all grants of a chunk have one name, and a first life may run other tables."""
+        if place == NOWHERE.encode():
+            return
         if isinstance(body, StagingRsp):
             body = replace(body, grant=1)
         elif isinstance(body, Hello) and self.odd:

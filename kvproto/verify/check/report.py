@@ -53,7 +53,6 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     ),
     "dead-link-costs": ("a link that nobody answers is called for ever", "tests/test_hazards.py"),
     "old-link-wins": ("a new address is ignored while the old link counts as up", "tests/test_hazards.py"),
-    "dead-address-displaces": ("a link is dropped for an address that nobody has tried", "tests/test_hazards.py"),
     "doubt-without-cause": ("a lost rank that was told nothing is waited for", "tests/test_hazards.py"),
     "first-come-owner": ("a room stays with who asked first", "tests/test_claims.py"),
     "unclaimed-cache": ("states beside the KV are not looked at", "tests/test_hazards.py"),

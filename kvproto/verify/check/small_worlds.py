@@ -191,6 +191,13 @@ SMALL: dict[str, Config] = {
         net="unordered", budget=Budget(abort=1), about="messages overtake each other, engines give up"
     ),
     "leave": Config(ring=1, budget=Budget(leave=1), about="the decode engine lets go of the prefill group"),
+    "address": Config(
+        ring=1, chunks=1, engine=AT_ONCE, budget=Budget(address=1), must=("success here",), never=("failure here",),
+        about="the decode engine is made to name an address where nobody is",
+    ),
+    "address-link": Config(
+        ring=1, chunks=1, engine=AT_ONCE, budget=Budget(address=1, link=1), about="it is, and a link is lost"
+    ),
     "leave-link": Config(
         ring=1, chunks=1, engine=AT_ONCE, budget=Budget(leave=1, link=1), about="it lets go, and a link is lost"
     ),

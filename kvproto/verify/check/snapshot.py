@@ -100,7 +100,8 @@ def _write(value: Any) -> Any:
 
 
 def _link(value: Any) -> Any:
-    return replace(value, due=INFINITY, silent=0)
+    calm = {"trial": 0} if isinstance(value, DLinkValue) else {}
+    return replace(value, due=INFINITY, silent=0, **calm)
 
 
 def plain(value: Any) -> Any:

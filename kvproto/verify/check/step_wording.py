@@ -23,7 +23,7 @@ COSTS = {
     "drop": "the network loses it", "duplicate": "and it will arrive again", "early": "although its link is busy",
     "late": "too late for its lease", "timeout": "a fault: too slow", "link": "a fault", "crash": "a fault",
     "abort": "of its own", "leave": "of its own", "refuse": "of its own", "write": "a fault", "kernel": "a fault",
-    "doubt": "a fault", "slow": "everything else goes first",
+    "doubt": "a fault", "slow": "everything else goes first", "address": "a forged card",
 }  # fmt: skip
 
 
@@ -126,6 +126,8 @@ def deed(config: Config, event: WorldEvent) -> str:
     words = {
         "open": "its engine opens {0}", "announce": "its engine announces {0}", "renew": "its engine renews {0}",
         "leave": f"its engine lets go of {_group(config, what)}",
+        "address": f"its engine names an address for {other} where nobody is",
+        "tried": f"has tried the address for {other} long enough",
         "refuse": "its engine says no to {0}", "dismiss": "its engine says no to {0}, and never opens it",
         "abort": "its engine gives {0} up", "failed": "{0} fails", "crash": "crashes", "restart": "starts anew",
         "age": "has no lease left", "peer crashed": "loses a peer's writes",

@@ -10,6 +10,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesReq, Watermark
 from kvproto.protocol.routes import ChunkIs, HeardMessage, SenderIs, decode_routes
+from kvproto.protocol.states import DLink
 from kvproto.protocol.tables import links
 from kvproto.rank.base import Rank, bits
 from kvproto.rank.decode import DecodeRank
@@ -181,3 +182,10 @@ def usable_untold(b: TablePatch) -> None:
         rank._serve()  # noqa: SLF001
 
     b.patch(DecodeRank, "_free", free)
+
+
+@mutation("dead-address-displaces", "address", "S9")
+def dead_address_displaces(b: TablePatch) -> None:
+    """A link that is up is dropped for an address that the engine names, before anybody has answered there."""
+    b.drop(links.decode_link, b.rows(links.decode_link, DLink.UP, ev.CallAsked, None))
+    b.change(links.decode_link, b.rows(links.decode_link, DLink.UP, ev.CallAsked, "anew"), when=None)
