@@ -1,1 +1,1 @@
-"""The framework: states, events and effects as base types, tables of rows, the compiled step, the lint. Knows no KV."""
+"""The framework: base types, tables of rows, and the compiled step.  It knows nothing of KV."""

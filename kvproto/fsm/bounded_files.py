@@ -1,9 +1,9 @@
-"""Files that somebody gives a command: read within bounds, and refused by name and place.
+"""Bounded files: a command reads its input files within bounds, and refuses others by name and place.
 
-A file that was cut, doctored, or is none at all costs no more than its size, up to a bound, whatever the numbers in it
-say: a document is read up to `MOST_BYTES`, lines one by one up to `LONGEST_LINE`.  So a device without an end is
-refused like any other file that is too large.  What a document holds is checked against a type, with the bounds of its
-numbers, before anybody looks at it.
+A truncated, doctored or foreign file costs no more than its size, up to a bound, whatever numbers it contains.  A
+document is read up to `MOST_BYTES`, lines one by one up to `LONGEST_LINE`.  So an endless device is refused like any
+other file that is too large.  The content of a document is checked against a type, with the bounds of its numbers,
+before it is used.
 """
 
 from __future__ import annotations

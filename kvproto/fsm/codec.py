@@ -1,9 +1,9 @@
-"""Frames: a message with its header, in MessagePack.
+"""Codec: encodes a message with its header as a frame in MessagePack, and decodes it.
 
-A frame is an array: the header's fields, then the body, itself an array whose first element is its name.  What arrives
-is judged here, before any machine sees it: types, ranges, sizes and names are those of the header and of the union of
-bodies, and a frame of another kind is a `WireError` that says what was wrong with it.  No size in a frame sizes
-anything here: bodies bound their bytes and numbers by `Meta`.
+A frame is an array: the header's fields, then the body, itself an array whose first element is its name.  A received
+frame is validated here, before any machine sees it: types, ranges, sizes and names have to be those of the header and
+of the union of bodies.  Any other frame raises a `WireError` that names the fault.  No size in a frame allocates
+memory here: bodies bound their bytes and numbers by `Meta`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def reader(header: tuple[Any, ...], bodies: Any) -> msgspec.msgpack.Decoder[Any]:
-    """What reads frames with these types of a header, and one of these bodies (a union)."""
+    """Return a decoder of frames with these header types, and one of these bodies (a union)."""
     return msgspec.msgpack.Decoder(tuple[(*header, bodies)])  # type: ignore[valid-type]  # made of what is given
 
 

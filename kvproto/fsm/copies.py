@@ -1,12 +1,12 @@
-"""Which copy of a message it is: numbers that a trace gives to what leaves a party and to what comes.
+"""Copies: a trace numbers the copies of each message that a party sends and receives.
 
-The same message may leave twice, word for word: a request that is repeated, an answer to each.  If one of the two is
-lost, their texts do not say which, so a trace numbers them, and only the trace: nothing of it is on the wire.
+The same message may be sent twice, word for word: a retransmitted request, an answer to each.  If one copy is lost,
+the text does not tell which.  So a trace numbers the copies; nothing of it is on the wire.
 
-The sender numbers what leaves it, each *way* by itself: to whom, in which *era* (a link's epoch), and in which order of
-delivery.  The receiver counts the same way, and has the same numbers, wherever a way keeps its order and loses nothing
-but its end: a connection does.  Where messages get lost, doubled and late one by one, the network is somebody's that
-knows each copy (a stage, a simulation), and tells the receiver its number.  0: nobody knows it.
+The sender counts each *way* by itself: the receiver, the *era* (a link's epoch), and the order of delivery.  The
+receiver counts the same way.  Both get the same numbers if a way keeps its order and loses nothing but its end, as a
+connection does.  A simulated network that loses, duplicates and delays single messages knows each copy, and tells the
+receiver its number.  0 means that the number is unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The digest by which two builds know each other: a hash a part, and in which parts two digests differ."""
+"""The digest by which two builds recognise each other: a hash of each part, and a comparison."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def joined(hashes: Mapping[str, str]) -> str:
 
 
 def differing(said: str, own: str) -> str:
-    """In which parts the digest that somebody said differs from the own one, as a sentence; empty: they are equal."""
+    """Name the parts in which a peer's digest differs from the own one, as a sentence; empty: none."""
     theirs, ours = (dict(word.partition(":")[::2] for word in line.split()) for line in (said, own))
     names = [name for name in ours | theirs if theirs.get(name) != ours.get(name)]
     if not theirs.keys() & ours.keys() and names:

@@ -1,18 +1,18 @@
-"""The driver: the machines of one party, of several kinds, by key.  Pure.
+"""The driver: the machines of one party, of several kinds, by key.  It is pure.
 
-What comes from outside is handled at once, and so is all that follows from it inside: what a step leaves behind may be
-an event of another machine, internal effects raise further ones, and all queue first in, first out, until nothing is
-left.  One kind goes first: what a machine is *given* (a slot, a region) it hears before anything else happens (`give`),
-so that nothing that is given out ever belongs to nobody.  What remains goes to the caller.  Time comes in as an
-argument, effects go out; a loop and a search drive the same object.
+The driver handles an event from outside at once, with everything that follows from it inside.  A step may raise events
+for other machines, and internal effects raise further ones.  They queue first in, first out, until none is left.  One
+kind goes first: an event that *gives* a machine something (a slot, a region) is handled before all others (`give`), so
+every resource that is given out has an owner.  All other effects go to the caller.  Time is an argument; an event loop
+and a search drive the same object.
 
-An event for which no machine is there meets the table's initial state, like the first event of all.
+An event without a machine meets the table's initial state, like the first event of all.
 
-Where several kinds have the same event (the timers' may be one for all), `handle` asks `kind_of` which of them it is
-for; a timer that ends by `tick` or `expire` knows its machine.
+If several kinds have the same event (one timer event may serve all), `handle` asks `kind_of` for the kind.  A timer
+that ends by `tick` or `expire` knows its machine.
 
-The trace keeps the last steps, without their effects: a step is pure, so who wants to see them fires it again.  Who
-wants to see *every* entry has drivers made with another kind of trace (`make_trace`).
+The trace keeps the last steps without their effects: a step is pure, so a reader repeats it to see them.  A caller that
+needs *every* entry makes drivers with another kind of trace (`make_trace`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Driver:
         self.timing = timing
         self.trace = self.make_trace(trace)
         self.log = self.trace.append
-        #: what takes events and internal effects, by type; all others go to the caller
+        #: handlers of events and internal effects, by type; all others go to the caller
         self.inner: dict[type[Output], Callable[[Any], None]] = {}
         self.stores: dict[str, MachineStore] = {}
         self._timed: list[MachineStore] = []
@@ -73,7 +73,7 @@ class Driver:
         timer: Callable[..., TimerFired] | None = None, bound: int = 0, tombs: str = "tombs",
         restless: bool = False, ended: Callable[[Any], None] | None = None,
     ) -> Machine[Any]:  # fmt: skip
-        """Have machines of this table; their values are the attribute `store`.  The rest is as for `MachineStore`."""
+        """Add machines of this table, with their values in the attribute `store`; see `MachineStore`."""
         made = MachineStore(
             self, store, table, key, within=within, timer=timer, bound=bound, tombs=tombs, restless=restless,
             ended=ended,
@@ -87,11 +87,11 @@ class Driver:
         return made.machine
 
     def take(self, event: type[Event], on: On) -> None:
-        """Have `on` take the events of this type; it may hand them to `stores[...].take`."""
+        """Route events of this type to `on`, which may pass them to `stores[...].take`."""
         self._route[event] = on
 
     def give(self, *events: Event) -> None:
-        """Have machines hear, in this order, of what they were just given before anything else happens."""
+        """Queue these events, in this order, before all others: machines were just given something."""
         self._queue.extendleft(reversed(events))
 
     def handle(self, event: Event, now: float, *then: Event) -> list[Effect]:
@@ -128,7 +128,7 @@ class Driver:
         raise LookupError(f"{type(event).__name__} is an event of several kinds: `kind_of` has to say of which")
 
     def carry_out(self, effect: Output) -> None:
-        """Do what an effect says if that is this driver's to do; else leave it to the caller."""
+        """Carry out an internal effect; leave all others to the caller."""
         act = self.inner.get(type(effect))
         if act is None:
             self._out.append(effect)
@@ -136,7 +136,7 @@ class Driver:
             act(effect)
 
     def prepare(self) -> None:
-        """Have the code of all steps written now: by whoever cannot spare the milliseconds later."""
+        """Generate the code of all steps now, for a caller that cannot spare the milliseconds later."""
         for store in self.stores.values():
             store.prepare()
 
@@ -169,7 +169,7 @@ class Driver:
         return soonest
 
     def clear_pending(self) -> None:
-        """Forget timers, and events that nobody has heard yet: for whoever puts values back from elsewhere."""
+        """Drop timers and unhandled events, for a caller that restores values from elsewhere."""
         self._queue.clear()
         for store in self._timed:
             store.wheel.clear()

@@ -1,10 +1,10 @@
-"""The root of all errors that this project raises on purpose, and the kind that its lowest layer needs, too."""
+"""Errors: the root of all errors of this project, and the kind that its lowest layer needs, too."""
 
 from __future__ import annotations
 
 
 class KvprotoError(Exception):
-    """Whatever goes wrong by a caller's mistake, a peer's or the machine's; the sentence names cause and remedy.
+    """A mistake of a caller, a peer or the machine; the sentence names cause and remedy.
 
     Every kind derives from the builtin of its meaning, too, such as ValueError or ConnectionError.
     """
@@ -13,4 +13,4 @@ class KvprotoError(Exception):
 
 
 class ArgumentError(KvprotoError, ValueError):
-    """What was given does not fit: a number out of its range, a table too short, a room that is open already."""
+    """An argument does not fit: a number out of its range, a table too short, a room that is open already."""

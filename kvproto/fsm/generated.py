@@ -1,4 +1,4 @@
-"""Code that is written by code: compiled under a name of its own, and shown by tracebacks like any other."""
+"""Generated code: compiled under a name of its own, and shown by tracebacks like any other."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What a table's small functions say, as expressions, so that the compiled step need not call them.
+"""Inline: turns a table's small functions into expressions that the compiled step contains.
 
-Guards, changes and effects are mostly one `return`.  Its expression, with the function's parameters renamed, can stand
-where the call would: the meaning is the same, and a call less is a good part of what a step costs.  Helpers that are
-one `return` themselves follow, as long as their arguments are plain names, so that nothing is computed twice.  Members
-of enums and of modules are looked up once, here, and not at each step.
+Guards, changes and effects are mostly one `return`.  Its expression, with renamed parameters, replaces the call: the
+meaning is the same, and a call is a large part of the cost of a step.  Helpers of one `return` are inlined, too, if
+their arguments are plain names, so nothing is computed twice.  Members of enums and of modules are looked up once,
+here, and not in each step.
 
-What is not that simple (several statements, a closure, an argument left to its default, a lambda or a comprehension,
-source that cannot be found) stays a call.  Nothing depends on which of the two it is.
+Anything else (several statements, a closure, a default argument, a lambda or a comprehension, missing source) stays a
+call.  Behaviour does not depend on which of the two it is.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Place(ast.NodeTransformer):
         return ast.Call(self.visit(node.func), given, keywords)
 
     def _value(self, node: ast.expr) -> Any:
-        """What a name, or a member of an enum or a module, stands for; MISSING if only the step can tell."""
+        """Return the value of a name or of a member of an enum or module; MISSING: known only in the step."""
         if isinstance(node, ast.Name):
             if node.id in self.arguments:
                 return MISSING
@@ -116,7 +116,7 @@ def _simple(function: FunctionType) -> tuple[tuple[str, ...], ast.expr] | None:
 
 @cache
 def _functions(file: str) -> dict[CodeType, ast.FunctionDef]:
-    """The functions of a file by their code: a file that was edited since has others, and those are not mistaken."""
+    """Return the functions of a file by their code, so functions of a file edited since are not mistaken."""
     text = "".join(linecache.getlines(file))
     try:
         tree, module = ast.parse(text), compile(text, file, "exec")

@@ -1,19 +1,18 @@
-"""The step: a table, made fast.
+"""Machine: compiles a table into one function for each pair of state and event.
 
-`Machine` compiles a table: for each pair of state and event the rows become one function, written out as source
-and compiled, in which a row is an `if`, a line and a `return`; what guards, changes and effects say stands in it
-(`kvproto.fsm.inline`).  So what runs is what a careful hand would have written for this pair, and nothing is looked up
-but the pair itself.  A driver has the same rows from the same place (`kvproto.fsm.row_code`), with what it has to do
-about them beside (`kvproto.fsm.machine_code`).
+The rows of a pair become generated source, in which a row is an `if`, a line and a `return`; guards, changes and
+effects are inlined (`kvproto.fsm.inline`).  So a step runs the code that a careful programmer would write for this
+pair, and looks up nothing but the pair.  A driver gets the same rows from the same place (`kvproto.fsm.row_code`),
+with its own bookkeeping around them (`kvproto.fsm.machine_code`).
 
-A step is pure: no clock, no I/O, no logging; the same arguments give the same result, which is what makes the
-checker's memory of results sound.  The order within a row: the guard sees the value as it is; `let` makes the new
-value; state and timer are set; the effects are built from the *new* value.  A value that nothing changes is
-returned as it is, the same object.  A timer ends on the wheel's next slot after its period; one that ends again and
-again in its state, and has a longest period, waits twice as long each time.
+A step is pure: no clock, no I/O, no logging.  The same arguments give the same result, so the checker may cache
+results.  The order within a row: the guard sees the old value; `let` makes the new value; state and timer are set; the
+effects are built from the *new* value.  An unchanged value is returned as the same object.  A timer ends on the
+wheel's next slot after its period.  A timer with a longest period backs off: each repetition in the same state doubles
+the period.
 
-An event for which a state has no row at all is refused by name.  The lint proves that this cannot happen for
-events of the table; it is here so that nothing can stop a rank.
+If a state has no row for an event, the event is refused by name.  The lint proves that this cannot happen for events
+of the table; the code is here so that no message can stop a rank.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Machine(Generic[V]):
         return new, effects
 
     def undecided(self, value: V, event: Event) -> Fired[V]:
-        """What happens where no row decides: nothing, and a report."""
+        """Return the step of an event without a row: no change, and a report."""
         return None, value, (self.report(value, event, NO_ROW),)
 
     def _undecided(self, value: V, event: Event, _now: float) -> Fired[V]:
@@ -87,22 +86,22 @@ class Machine(Generic[V]):
         return fire
 
     def given(self, rows: Iterable[Row]) -> dict[str, Any]:
-        """What the code of these rows is given by the machine: when their timers end, and what a refusal says."""
+        """Return the names that the code of these rows uses: ends of timers, texts of refusals."""
         dues = {f"due{i}": self._dues[row.target] for i, row in enumerate(rows)}
         return dues | {"slot": _slot, "report": self.report}
 
     def report(self, value: Value, event: Event, why: str) -> Report:
-        """That this came in this state, and why nothing came of it."""
+        """Return the report that this event was refused in this state, and why."""
         return Report(f"{self.table.name}: {event} in {value.state.name}", why)
 
 
 def parts(table: Table[Any]) -> tuple[object, ...]:
-    """What a machine is made of; a patched table has others."""
+    """Return the parts of a table that a machine is made of; a patched table has others."""
     return *table.rows, *vars(table).values()
 
 
 def machine_for(table: Table[V], timing: NamedTimers) -> Machine[V]:
-    """The machine of a table as it is now, made once for all drivers of the process that have these timers."""
+    """Return the machine of a table as it is now, shared by all drivers with these timers."""
     return _machine(table, tuple(map(id, parts(table))), timing)
 
 
@@ -124,7 +123,7 @@ def _code(
 
 
 def _returned(code: RowCode) -> list[str]:
-    """What a step comes to."""
+    """Return the lines that return a row's result."""
     if code.row.verb == "ignore":
         return [f"return row{code.number}, value, ()"]
     if code.row.verb == "refuse":

@@ -1,13 +1,12 @@
-"""A step as a driver takes it: the code that finds an event's machine, and the code that carries its row out.
+"""Machine code: generates a driver's functions that find an event's machine and carry its row out.
 
-Two functions for each event.  One, by event, finds the machine's value by its key.  The other, by event and state, is
-the rows (`kvproto.fsm.row_code`): it writes the trace, keeps the value or puts it away, gives an earlier timer to the
-wheel, and carries the effects out, one after the other.  All of that follows from the row, so it is decided here, when
-the source is written, and what is left for the step to do is that alone: no list of effects is made and read, nobody is
-asked whether the new state is final or who takes an effect of this class.
+There are two functions for each event.  The first, by event, finds the machine's value by its key.  The second, by
+event and state, is the rows (`kvproto.fsm.row_code`): it writes the trace, stores or removes the value, puts an earlier
+timer on the wheel, and carries the effects out in order.  All of this follows from the row, so it is decided when the
+source is generated.  A step makes no list of effects, and tests neither whether the new state is final nor which
+handler takes an effect.
 
-Source is written once for all drivers of the process, whatever their number; what belongs to one driver is given to it
-as names.
+Source is generated once for all drivers of the process; the objects of one driver are passed in as names.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ STEP_PART = "def step(event, now, value, key, whole, parts):"
 
 
 class StoreWords(msgspec.Struct, frozen=True):
-    """What the code of one store's machines has to know beside the rows."""
+    """Facts about one store that its generated code needs beside the rows."""
 
     store: str
     #: machines are parts of wholes
@@ -84,7 +83,7 @@ def step_code(rows: tuple[Row, ...], of: StoreWords, inner: tuple[bool, ...], na
 
 
 def _block(code: RowCode, of: StoreWords, inner: tuple[bool, ...]) -> list[str]:
-    """What is done where the row fires."""
+    """Return the lines that carry a row out."""
     i, row = code.number, code.row
     if row.verb != "row":
         told = [f"carry_out(report(value, event, {row.why!r}))"] if row.verb == "refuse" else []
@@ -99,7 +98,7 @@ def _block(code: RowCode, of: StoreWords, inner: tuple[bool, ...]) -> list[str]:
 
 
 def _kept(code: RowCode, of: StoreWords) -> list[str]:
-    """Where the new value goes; one that has never left the initial state goes nowhere."""
+    """Return the lines that store the new value; a value that never left the initial state is not stored."""
     row, lines, first = code.row, [], code.row.source is of.initial
     if row.target in of.counted and row.target is not row.source:
         lines.append(f"driver.entered[entry{code.number}] += 1")

@@ -1,18 +1,18 @@
-"""The machines of one kind that a driver has: how an event finds its machine, and when its timer ends.
+"""Machine store: the machines of one kind, found by the key of an event, and their timers.
 
-A kind is a table and a *key*: a function of the event that says which machine it is for.  Machines are flat (one
-dictionary by key) or *parts* of something (a dictionary by `within`, and in it one by key), where what belongs together
-is looked up, stopped and forgotten together.  Key functions that are one `return` stand in the code that takes the
-event (`kvproto.fsm.inline`), so that finding a machine costs what a hand-written look-up costs.  What carries its rows
-out is written for each pair of state and event, when the first one comes (`kvproto.fsm.machine_code`).
+A kind is a table and a *key*: a function of the event that names its machine.  Machines are flat (one dictionary by
+key) or *parts* of a whole (a dictionary by `within`, and in it one by key); parts are looked up, stopped and removed
+together.  A key function of one `return` is inlined into the code that takes the event (`kvproto.fsm.inline`), so
+finding a machine costs as much as a hand-written look-up.  The code of a pair of state and event is generated when the
+pair first occurs (`kvproto.fsm.machine_code`).
 
-A machine is kept once a step has taken it out of the initial state, and forgotten when it is final; where the table has
+A machine is stored once a step has taken it out of the initial state, and removed when it is final.  If the table has
 tombstones, the last values stay for a while and answer, at most `bound` of them.
 
-*Timers.*  Each kind has a wheel.  An armed value has a key in it that comes up no later than its `due`; one that comes
-up early is put back, one whose value is gone is dropped, so that moving a timer costs nothing.  Of machines that live
-long and start their timers anew all the time only the last key counts (`restless`), and the parts of one whole share a
-key: both remember in `wakes` when it was put in.
+*Timers.*  Each kind has a wheel.  Each armed value has a key in it that comes up no later than its `due`.  A key that
+comes up early is put back, a key whose value is gone is dropped, so moving a timer costs nothing.  Two kinds keep only
+one key, and remember in `wakes` when it was put in: machines that live long and restart their timers often
+(`restless`), and the parts of one whole.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ class MachineStore:
         timer: Callable[..., TimerFired] | None = None, bound: int = 0, tombs: str = "tombs",
         restless: bool = False, ended: Callable[[Any], None] | None = None,
     ) -> None:  # fmt: skip
-        """`timer` makes the timer's event, of the key (a part's: of both) and the tries; by default it is the table's,
-        with the key as its first field.  `ended` is called with the key of a machine that was forgotten (of parts: with
-        that of the whole, after the last one).  Up to `bound` tombstones are the driver's attribute `tombs`.
+        """Add the store to a driver, with its values in the attribute `store` and tombstones in `tombs`.
+
+        `timer` makes the timer's event from the key (for a part: both keys) and the tries; by default it is the table's
+        event with the key as first field.  `ended` is called with the key of each machine that is removed (for parts:
+        with the key of the whole, after the last one).  At most `bound` tombstones are kept.
         """
         self.driver, self.store, self.table, self.restless, self.on_end = driver, store, table, restless, ended
         self.machine: Machine[Any] = machine_for(table, driver.timing)
@@ -109,7 +111,7 @@ class MachineStore:
 
     # ---------------------------------------------------------------------------------------- taking events
     def _written(self) -> tuple[StoreWords, dict[str, str]]:
-        """What the code of this store has to know."""
+        """Return what the generated code of this store needs: its words, and its source by name."""
         table, machine, part = self.table, self.machine, self.within is not None
         bare = not (self.restless or self.on_end)
         flat = "bury(key, new)" if self.bound else f"driver.{self.store}.pop(key, None)" if bare else "end(key)"
@@ -130,8 +132,9 @@ class MachineStore:
         return {event: make(self.driver, steps, self.machine.initial) for event, steps in self._steps.items()}
 
     def prepare(self) -> None:
-        """Have the code of all steps written now, if it has not been for another driver of the process; what a store
-        is given of it when the first such event comes is microseconds.
+        """Generate the code of all steps now, unless another driver of the process has done so.
+
+        To bind it to a store, when the first such event comes, takes microseconds.
         """
         named = self.table.name, self._words
         if named not in PREPARED:
@@ -146,7 +149,7 @@ class MachineStore:
         step(event, now, value, *found)
 
     def _step(self, event: type[Event], state: State) -> Callable[..., None]:
-        """What carries out the rows of this pair."""
+        """Return the function that carries out the rows of this pair."""
         driver, machine, inner = self.driver, self.machine, self.driver.inner
         rows = tuple(self._pairs.get((state, event), ()))
         if not rows:
@@ -207,7 +210,7 @@ class MachineStore:
         self.wheel.put(due, key)
 
     def rearm(self) -> None:
-        """Start the timer of every value, to end when it is due: for whoever has put values back from elsewhere."""
+        """Start the timer of every value, to end when it is due, after values were restored from elsewhere."""
         for key, value in self.items():
             if value.due == INFINITY:
                 continue

@@ -1,11 +1,11 @@
-"""A party: one side of a protocol.  A driver behind an edge, where messages become events.
+"""A party: one side of a protocol, a driver with an edge where messages become events.
 
-A message is heard with what is known of it: an object that a subclass fills in, of which `hear` asks nothing but the
-message (`heard.body`).  `facts` says which combination of the routes' facts it is; the route decides the rest.
+A subclass passes each received message to `hear` in an object with all that it knows about it; `hear` itself reads only
+the message (`heard.body`).  `facts` returns the combination of the routes' facts; the route decides the rest.
 
-Each message has its number in the trace, when it leaves and when it comes (`kvproto.fsm.copies`).
+The trace numbers the copies of each message, sent and received (`kvproto.fsm.copies`).
 
-A `Member` is the simplest kind: one of a few that are known beforehand, by numbers.
+A `Member` is the simplest kind: one of a few that know each other by numbers.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class Party(Driver):
         self.routes, self._routes = routes, routes.compiled()
 
     def hear(self, heard: Any, now: float, number: int = 0) -> list[Effect]:
-        """Take one message, the copy of this number (0: nobody knows); returns the effects that others have to carry
-        out.
+        """Take one message and return the effects that the caller has to carry out.
+
+        `number`: which copy of the message it is, for the trace (0: unknown).
         """
         route = self._routes[type(heard.body)][self.facts(heard)]
         if route.end == "route":
@@ -59,16 +60,16 @@ class Party(Driver):
         return 0
 
     def noted(self, heard: Any) -> tuple[Any, ...]:
-        """What the trace keeps of the message: where it came from, and the message at the end."""
+        """Return the trace's fields of the message: its origin, and the message last."""
         raise NotImplementedError
 
     def answer(self, heard: Any, body: Any) -> None:
-        """Have this said to whoever sent what was heard."""
+        """Send this to the sender of the received message."""
         raise NotImplementedError
 
 
 class MemberMessage(msgspec.Struct):
-    """A message, and who sent it."""
+    """A message and its sender."""
 
     party: Any
     peer: int
@@ -94,15 +95,15 @@ class Member(Party):
         self.inner |= {Transmit: self._leave, Broadcast: self._broadcast}
 
     def receive(self, peer: int, body: Any, now: float, number: int = 0) -> list[Effect]:
-        """Take one message of the party with this number; `number` is its copy's, if somebody knows it."""
+        """Take one message from this peer; `number`: which copy of it, if known."""
         return self.hear(MemberMessage(self, peer, body), now, number)
 
     def noted(self, heard: MemberMessage) -> tuple[int, Any]:
-        """Who sent it, and the message."""
+        """Return the sender and the message."""
         return heard.peer, heard.body
 
     def answer(self, heard: MemberMessage, body: Any) -> None:
-        """Say it to whoever sent what was heard."""
+        """Send this to the sender of the received message."""
         self._leave(Transmit(heard.peer, body))
 
     def _leave(self, effect: Transmit) -> None:

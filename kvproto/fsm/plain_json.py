@@ -1,10 +1,10 @@
-"""Structs as plain JSON values and back, in a form that people read and other languages understand.
+"""Plain JSON: converts structs to JSON values that people and other languages read, and back.
 
-A struct becomes an object; where it is one of many (an event, an effect, a message) its `type` is named.  Members of
-enums go by name, bytes as hex digits, and infinity is null.  A protocol may have fields of its own form (`forms`): a
-key whose parts people know, a number that has more digits than many JSON readers keep.  What comes back is equal to
-what went in, and is checked field by field: its type, and that a number is within the bounds of its field.  Bounds
-matter where a number is a place in a mask or counts what is made: whoever doctors one must not get memory by it.
+A struct becomes an object; one of many kinds (an event, an effect, a message) has a `type`.  Members of enums are
+names, bytes are hex digits, and infinity is null.  A protocol may define its own form of a field (`forms`): a key whose
+parts people know, or a number with more digits than many JSON readers keep.  The way back gives an equal value, and
+checks each field: its type, and the bounds of numbers.  Bounds matter where a number is a place in a mask or a count:
+a doctored number must not allocate memory.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class PlainJson:
         return ""
 
     def struct(self, cls: type[S], data: object, where: str = "", given: dict[str, object] | None = None) -> S:
-        """The struct of this class (for a base of many: of the `type` that it names); `given` is taken as it is."""
+        """Return the struct of this class, or of the `type` that the data names; `given` is taken as it is."""
         where = where or cls.__name__
         if not isinstance(data, dict):
             raise PlainError(f"{where}: an object is expected, not {_short(data)}")
@@ -144,7 +144,7 @@ class PlainJson:
         return self._simple(hint, data, name, where)
 
     def _base(self, choices: list[Any], where: str) -> type:
-        """What many are one of."""
+        """Return the common base of these choices."""
         for base in self.kinds:
             if all(isinstance(each, type) and issubclass(each, base) for each in choices):
                 return base

@@ -1,14 +1,14 @@
-"""Traces: what a party did, step by step, as data.
+"""Records: the steps of a party as data, and the files that hold them.
 
-A party keeps its latest steps in memory at all times (`Driver.trace`), as references to values that exist anyway.  Here
-they become a `Log`, and a log becomes JSON lines: one line names the party, every other one is a step of a machine, a
-message that was heard, or a message that left.  A file may hold the logs of several parties, one after the other.
+A party always keeps its latest steps in memory (`Driver.trace`), as references to existing values.  Here they become a
+`Log`, and a log becomes JSON lines: one line names the party, every other one is a step of a machine, a received
+message, or a sent message.  A file may hold the logs of several parties, one after the other.
 
-A step's value before is written only where a reader could not know it: at a machine's first step in the log, if it had
-begun before, and where a tombstone was forgotten in between.  From there on the rows give it, which is what makes a
-trace replayable, and a doctored one detectable.
+The value before a step is written only if a reader cannot know it: at a machine's first step in the log, if it had
+begun before, and after a tombstone was evicted.  From there on the rows give it, so a trace can be replayed, and a
+doctored one is detected.
 
-A message has the number of its copy (`kvproto.fsm.copies`), at the one end and at the other.
+A message has the number of its copy (`kvproto.fsm.copies`), in the sender's log and in the receiver's.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class StepEntry(msgspec.Struct, frozen=True):
 
 
 class HeardEntry(msgspec.Struct, frozen=True):
-    """A message that came, and the route that took it; `header`: what came with it (`Telling.header`); `number`: which
-    copy it is (0: nobody knows).
+    """A received message and the route that took it.
+
+    `header`: the fields beside the message (`Telling.header`); `number`: which copy it is (0: unknown).
     """
 
     line: int
@@ -226,7 +227,7 @@ def _time(data: dict[str, Any], telling: Telling) -> float:
 
 
 def _read_output(data: Any, telling: Telling) -> Output:
-    """What a step left behind: an effect, or an event for another machine of the party."""
+    """Read an output of a step: an effect, or an event for another machine of the party."""
     name = data.get("type") if isinstance(data, dict) else None
     event = isinstance(name, str) and name in telling.events
     return telling.json.struct(Event, data) if event else telling.json.struct(Effect, data)

@@ -1,17 +1,16 @@
-"""Routing: which event a message becomes, by what is known of its sender when it comes; as data.
+"""Routing: turns a received message into an event, by facts about its sender; as data.
 
-A rank hears messages, a machine hears events.  What lies between is a list of *routes*, read from the top: the first
-one that takes the message decides.  A route asks for *facts*, each one of a few words (is the sender's link up? is the
+A rank receives messages, a machine handles events.  Between them is a list of *routes*, read from the top: the first
+one that takes the message decides.  A route asks for *facts*, each with a few values (is the sender's link up? is the
 sender a party to the room?), and has one of three ends:
 
-* `route`: the message becomes an event (or two), of the machine that it concerns;
-* `answer`: it is answered here, and no machine hears of it;
-* `drop`: it is counted under its reason, and nobody hears of it.
+* `route`: the message becomes an event (or two) of the machine that it concerns;
+* `answer`: it is answered here, and no machine sees it;
+* `drop`: it is dropped and counted under its reason.
 
-The facts are the rank's to find out, and nothing else is: what follows from them stands in the list.  For each message
-the list is laid out once as a table by facts, so that finding the route costs two look-ups whatever its length.  A
-message that no route takes, in any combination of facts, is an error (`gaps`), and so is a route behind one that
-always takes what it would (`hidden`).
+The rank finds out the facts and nothing else; all consequences are in the list.  The list is compiled once into a table
+by facts, so finding a route costs two look-ups, however long the list is.  A message that no route takes, in any
+combination of facts, is an error (`gaps`), and so is a route that can never take one (`hidden`).
 """
 
 from __future__ import annotations
@@ -117,11 +116,11 @@ class Routes:
         return at
 
     def gaps(self) -> list[str]:
-        """What no route takes, in words."""
+        """Describe the messages that no route takes."""
         return [f"{message.__name__} with {_names(facts)}" for message, facts, route in self.cases() if route is None]
 
     def hidden(self) -> list[Route]:
-        """Routes that never take anything, because others always do before."""
+        """Return the routes that never take a message, because an earlier one always does."""
         taken = {id(route) for _, _, route in self.cases() if route is not None}
         return [route for route in self.routes if id(route) not in taken]
 

@@ -1,11 +1,11 @@
-"""What the rows of one pair of state and event say, as source: a guard, a new value, its effects.
+"""Row code: generates the source of the rows of one pair of state and event.
 
-Two printers make functions of it: `kvproto.fsm.machine` one that returns what a step comes to, for whoever asks,
-`kvproto.fsm.machine_code` one that carries it out, for drivers.  So both say the same: all that a row says about its
-machine is written here, once.
+Two printers make functions of it.  `kvproto.fsm.machine` makes one that returns the result of a step;
+`kvproto.fsm.machine_code` makes one that carries it out, for drivers.  Both agree, because the meaning of a row is
+generated here, once.
 
-What a row's small functions say stands in the source itself (`kvproto.fsm.inline`), and of an effect that is plainly
-made by its class it is known which class that is.
+A row's small functions are inlined (`kvproto.fsm.inline`).  If an effect is plainly made by its class, the class is
+known when the source is generated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RowCode(msgspec.Struct, frozen=True):
 def code_of(
     rows: tuple[Row, ...], timed: tuple[bool, ...], tries: Tries, periods: Periods
 ) -> tuple[list[RowCode], dict[str, Any]]:  # fmt: skip
-    """The rows of one pair, and the names that they use; `due0` and so on, when a timer ends, are the printer's."""
+    """Return the code of a pair's rows and the names it uses; the printer defines `due0` and so on."""
     names: dict[str, Any] = {"replace": replace, "INFINITY": INFINITY} | dict.fromkeys(LOCAL, LOCAL)
     found = []
     for i, row in enumerate(rows):
@@ -68,7 +68,7 @@ def code_of(
 
 
 def function(head: str, codes: list[RowCode], block: Callable[[RowCode], list[str]], last: str) -> str:
-    """The function of this head: the block (which returns) of the first row whose guard holds; `last`: of none."""
+    """Return the source of a function: the block of the first row whose guard holds; `last`: of none."""
     lines = [head]
     for code in codes:
         if code.guard:
@@ -94,7 +94,7 @@ def _lines(
 
 
 def _since(row: Row, names: dict[str, Any], tries: Tries) -> str:
-    """What a timer's end is worked out of: the time, and for one that ends where it began, how often it has ended."""
+    """Return the arguments of a timer's end: the time, and the repetitions if the state stays."""
     if tries is None or row.target is not row.source or not issubclass(row.event, TimerFired):
         return "now"
     return f"now, {ast.unparse(expression(tries, ASKED[:1], names))} + 1"

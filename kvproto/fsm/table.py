@@ -1,30 +1,29 @@
-"""Rows: how a machine is written down.
+"""Table: the rows of a machine.
 
-A machine is a `Table`, and a table is a list of rows.  A row says: in *source*, when *event* has happened and
-*when* holds, go to *target*, let the value be what *let* says, and have *do* done.  The first row whose guard
-passes wins, so for each pair of state and event the rows read from the most particular to the general, and the
-last one has no guard (the lint demands it: nothing is left undecided).
+A machine is a `Table`, and a table is a list of rows.  A row says: in state *source*, on *event*, if *when* holds, go
+to *target*, set the value to *let*, and emit the effects of *do*.  The first row whose guard holds wins.  So the rows
+of a pair of state and event read from the particular to the general, and the last one has no guard (the lint demands
+it: every pair is decided).
 
 Four verbs write a row:
 
-* `opens` makes the machine: the event is its first.  Before that there is nothing but the initial state, which every
-  event meets for which no machine is there, so what is late or of nobody is a row of the initial state, too;
-* `row` moves (or stays, with work to do);
-* `ignore` stays, on purpose: the event is expected here and means nothing any more;
-* `refuse` stays, and reports: the event should not come here, whoever sent it broke the protocol or is late
-  beyond what the protocol allows.  Nothing else happens, so no message can stop anything.
+* `opens` creates the machine with its first event.  An event without a machine meets the initial state, so late and
+  stray events are rows of the initial state, too;
+* `row` moves to another state, or stays and has work to do;
+* `ignore` stays on purpose: the event is expected here and no longer matters;
+* `refuse` stays and reports: the sender broke the protocol, or is later than the protocol allows.  Nothing else
+  happens, so no message can stop a rank.
 
-`when`, `let` and `do` are plain functions of the frozen value and the event (`when` and `let` also see the
-time), typed by the table's value and by the row's event: a guard that looks at a field that the event does not
-have is a type error, not a surprise.  A `do` function returns exactly one effect and decides nothing.
+`when`, `let` and `do` are plain functions of the frozen value and the event (`when` and `let` also see the time).  They
+are typed by the table's value and by the row's event: a guard that reads a missing field is a type error.  A `do`
+function returns exactly one effect and decides nothing.  Instead of an effect it may return an event, which another
+machine of the same rank handles next.
 
-Every state has at most one timer, named in `timers`: it runs from the moment that the state is entered, a row
-that stays leaves it running unless the row says `again`, and its end is the event `TimerFired`, for which the
-table has rows like for any other.  A row written on its timer's event always starts it anew.
+Every state has at most one timer, named in `timers`.  It starts when the state is entered.  A row that stays leaves it
+running unless the row says `again`.  Its end is the event `TimerFired`, with rows like any other event; a row on that
+event always restarts the timer.
 
-What a `do` function returns is an effect, or an event: something that another machine of the same rank hears next.
-
-Because a row knows the file and line that it stands on, every complaint about it can say where to look.
+A row knows its file and line, so every error about it says where to look.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Verb = Literal["row", "ignore", "refuse"]
 
 
 class Value(msgspec.Struct, frozen=True, gc=False):
-    """What a machine remembers; `due` is when its timer ends (seconds, infinity: no timer runs)."""
+    """The value of a machine; `due` is when its timer ends (seconds, infinity: no timer runs)."""
 
     state: State
     due: float = float("inf")
@@ -93,13 +92,13 @@ class Table(Generic[V]):
         counted: tuple[State, ...] = (), tries: Callable[[V], int] | None = None,
         periods: dict[State, Callable[[V], float]] | None = None,
     ) -> None:  # fmt: skip
-        """`final`: the states that end the machine; `tombstones`: final values are kept for a while and still answer;
-        else they are deleted at once.  For pictures, since rows do not say which way is the usual one: `well`, the
-        states that a life which goes well passes through, in their order; `apart`, those in which it does not.  For
-        whoever watches: `counted`, the states of which every entry is counted, by where it came from and on what.
-        `tries`: of a value, how often its timer has ended so far; timers with a longest period back off by it.
-        `periods`: of a value, by state: the period (seconds) that this one's timer has instead of the named one's;
-        0: it has none of its own.
+        """Make an empty table; `row` and the other verbs add its rows.
+
+        `final`: states that end the machine; `tombstones`: final values are kept for a while and still answer, else
+        they are deleted at once.  `well` and `apart` are for diagrams: the states of a successful life, in order, and
+        those of a failed one.  `counted` is for metrics: states whose entries are counted, by previous state and event.
+        `tries` returns how often the timer of a value has ended so far; timers with a longest period back off by it.
+        `periods` returns for a value, by state, a period in seconds that replaces the named one; 0: none does.
         """
         self.name = name
         self.value = value

@@ -1,11 +1,11 @@
-"""How a protocol's traces are written, merged and told: what the rows alone do not say.
+"""Telling: how the traces of a protocol are written, merged and shown, beyond what the rows say.
 
-A trace holds events, effects and messages of a protocol; to write them as JSON their classes have to be known by name.
-A story is told of one *subject* (a transfer, a transaction, a lock), so each step and each message says of which.  A
-message that came has to be matched with the one that left; a party and a machine need names.
+A trace holds events, effects and messages of a protocol; to write them as JSON their classes need names.  A story is
+about one *subject* (a transfer, a transaction, a lock), so each step and each message names its subject.  A received
+message has to be matched with the sent one.  Parties and machines need names.
 
-`Telling` has an answer to all of it that fits a protocol whose events name their machine first, whose subject is that
-name, and whose messages leave as `Transmit`; one with more to say overrides what does not fit.
+The defaults of `Telling` fit a protocol whose events name their machine first, whose subject is that name, and whose
+messages leave as `Transmit`.  Other protocols override what does not fit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Way = Literal["", "lost", "ended", "untold", "repeated", "unseen"]
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What was said: by whom, to whom, about what."""
+    """A message: its sender, its receiver, its subject."""
 
     sender: str
     receiver: str
@@ -50,7 +50,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class LogHead(msgspec.Struct, frozen=True):
-    """Whose log it is; `peers` has the others' names by the numbers that this party gives them."""
+    """The head of a log: its party; `peers`: names of the others, by the numbers that this party uses."""
 
     name: str
     digest: str
@@ -75,7 +75,7 @@ class Moment(msgspec.Struct):
 
 
 class SenderClues:
-    """What else may have led to a message of which nobody has written down that it was sent."""
+    """Other possible causes of a received message whose sending is in no log."""
 
     def note(self, moment: Moment, step: StepEntry) -> None:
         """Hear of each step, in the story's order."""
@@ -92,7 +92,7 @@ class SenderClues:
 
 
 class Telling:
-    """What the traces of one protocol need."""
+    """Names and rules for the traces of one protocol."""
 
     #: what a party is called; what stories are told of; a part of that ("": there are none); what is of no subject
     party, subject, part, nobodys = "party", "subject", "", ""
@@ -144,7 +144,7 @@ class Telling:
         return {self.identity(head): head.name for head in heads}
 
     def identity(self, head: Any) -> Any:
-        """What is the same in all lives of a party."""
+        """Return what is the same in all incarnations of a party."""
         return head.name
 
     def peers(self, head: Any, names: Mapping[Any, str]) -> dict[int, str]:
@@ -159,30 +159,30 @@ class Telling:
         return math.inf
 
     def title(self, party: str) -> str:
-        """What stands over the party's column."""
+        """Return the heading of the party's column."""
         return party
 
     def column(self, party: str) -> Any:
-        """What parties are ordered by."""
+        """Return the key by which parties are sorted."""
         return party
 
     def clues(self, logs: Iterable[Any], names: Mapping[Any, str]) -> SenderClues:
-        """What else may have led to a message."""
+        """Return other possible causes of received messages."""
         del logs, names
         return SenderClues()
 
     # --------------------------------------------------------------------------------------------- machines
     def key_of(self, table: Table[Any], event: Event) -> Key:
-        """Which of the table's machines the event concerns."""
+        """Return the key of the table's machine that the event concerns."""
         del table
         return (getattr(event, event.__struct_fields__[0]),)
 
     def key_getter(self, table: Table[Any]) -> Callable[[Event], Hashable]:
-        """Of an event: which of the table's machines it concerns, in some form, and as fast as may be."""
+        """Return a fast function from an event to the key of its machine, in any hashable form."""
         return lambda event: self.key_of(table, event)
 
     def subject_of(self, step: StepEntry) -> Subject:
-        """What the step is about."""
+        """Return the subject of a step."""
         return step.key[0]
 
     def subject_name(self, subject: Subject) -> str:
@@ -200,21 +200,21 @@ class Telling:
         return int(text)
 
     def part_of(self, step: StepEntry) -> object:
-        """Which part of the subject the step is about; None: all of it."""
+        """Return the part of the subject that a step concerns; None: all of it."""
         del step
         return None
 
     def part_of_message(self, message: Message) -> object:
-        """Which part of the subject the message is about; None: all of it."""
+        """Return the part of the subject that a message concerns; None: all of it."""
         del message
         return None
 
     def machine(self, step: StepEntry) -> str:
-        """Which machine moved."""
+        """Return the name of the machine that moved."""
         return step.machine
 
     def track(self, step: StepEntry) -> str:
-        """Which machine of which subject moved."""
+        """Return the names of machine and subject of a step."""
         return f"{self.subject_title(self.subject_of(step))}: {self.machine(step)}"
 
     def background(self, step: StepEntry) -> bool:
@@ -228,17 +228,17 @@ class Telling:
         return entry.header[0], self.subject_of_body(entry.body), entry.body
 
     def subject_of_body(self, body: Any) -> Subject:
-        """What a message is about."""
+        """Return the subject of a message."""
         return getattr(body, type(body).__struct_fields__[0])
 
     def left(self, effect: Effect) -> tuple[int, Subject, str, tuple[tuple[str, object], ...]] | None:
-        """Of an effect by which a message leaves: the receiver's number, subject, name and fields."""
+        """Return receiver, subject, name and fields of the message that an effect sends; None: it sends none."""
         if not isinstance(effect, Transmit):
             return None
         return effect.peer, self.subject_of_body(effect.body), *self.spoken(effect.body)
 
     def era(self, entry: HeardEntry | SentEntry) -> Hashable:
-        """Whose copies are numbered together, of all messages from one party to another."""
+        """Return the group of messages between two parties whose copies are numbered together."""
         del entry
         return 0
 
@@ -273,13 +273,13 @@ class Telling:
         return f"{name} {word(value)}"
 
     def drawn(self, moment: Moment, effect: Output, memory: dict[Any, Any]) -> Iterator[str]:
-        """What a sequence chart shows of an effect; `memory` lasts as long as the chart."""
+        """Yield the lines of a sequence chart for an effect; `memory` lasts as long as the chart."""
         del memory
         if isinstance(effect, self.told):
             yield f"    Note over {moment.party}: {self.fact(effect)}"
 
     def drawn_background(self, moment: Moment, step: StepEntry) -> Iterator[str]:
-        """What a sequence chart shows of a step in the background."""
+        """Yield the lines of a sequence chart for a step in the background."""
         if step.source != step.target:
             yield f"    Note over {moment.party}: {self.machine(step)} is {step.target}"
 

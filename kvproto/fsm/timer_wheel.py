@@ -1,9 +1,9 @@
-"""The wheel: timers of many things that mostly wait, at eight bytes each.
+"""The timer wheel: timers of many machines, at eight bytes each.
 
-Time is cut into slots of `QUANTUM` seconds; a timer is a key in the list of its slot, and only the slots are kept
-in a heap.  Timers end on slots, a little late and never early: the shortest timer of the protocol is sixteen slots
-long.  Nothing is ever taken out: who starts a timer anew leaves the old key where it is, and the rank looks at the
-value's own `due` when a key comes up.
+Time is cut into slots of `QUANTUM` seconds.  A timer is a key in the list of its slot, and only the slots are in a
+heap.  Timers end on slots, slightly late and never early: the shortest timer of the protocol is sixteen slots long.  No
+key is removed: a restarted timer leaves the old key in place, and the rank compares the value's own `due` when a key
+comes up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Timers: tables name them, and whoever runs a table says what each name stands for."""
+"""Timing: tables name their timers, and the owner of a rank gives each name its numbers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from kvproto.fsm.errors import ArgumentError
 
 
 class Timer(msgspec.Struct, frozen=True, gc=False):
-    """`period` seconds, at most `tries` times in all; where the table counts them, each time twice as long as before,
-    up to `longest` seconds (0: no longer than the first)."""
+    """A period in seconds, and how often the timer may end before the protocol gives up.
+
+    If the table counts `tries`, each period is twice the one before, up to `longest` seconds (0: it does not grow).
+    """
 
     period: float
     tries: int = 1
@@ -48,7 +50,7 @@ class Timers(msgspec.Struct, frozen=True):
 
 
 class NamedTimers(Protocol):
-    """What gives the timers of a table their numbers; alike if they are equal."""
+    """Numbers for the timers of a table; two objects are alike if they are equal."""
 
     def __hash__(self) -> int: ...
 

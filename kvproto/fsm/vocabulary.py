@@ -1,8 +1,8 @@
-"""The vocabulary's bases: what every machine's states, events and effects are.
+"""Vocabulary: the base types of states, events and effects of every machine.
 
 *States* are members of an `IntEnum`; their numbers are indices into the compiled tables, so they count from zero in
-each machine.  *Events* are facts that have happened.  *Effects* are what is to be done: an `Internal` one is carried
-out by the machines' owner, in the same pass and without any I/O; all others leave it.
+each machine.  *Events* are facts that have happened.  *Effects* are orders: the machines' owner carries an `Internal`
+one out itself, in the same pass and without any I/O; all others leave it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Internal(Effect, frozen=True):
 
 
 class Transmit(Effect, frozen=True):
-    """Say this to a peer, by the number that this party gives it.  (A protocol may have others of its own.)"""
+    """Send this to a peer, by the number that this party gives it.  (A protocol may define its own.)"""
 
     peer: int
     body: Any
@@ -55,7 +55,7 @@ class Broadcast(Internal, frozen=True):
 
 
 class Report(Effect, frozen=True):
-    """Tell whoever watches: an event was refused, or something is odd."""
+    """Report to the log: an event was refused, or something is odd."""
 
     what: str
     why: str
