@@ -15,17 +15,12 @@ import pytest
 
 from kvproto.cli import main as kvproto_main
 from kvproto.cli.ending import DEFECT
+from kvproto.lab.bench.flat import checked_results, rows_of
 from kvproto.lab.bench.results import Course
 from kvproto.lab.cli import BENCHES
 from kvproto.lab.cli.bench_command import main
 
 ROOT = Path(__file__).parents[1]
-#: by which word of a result a benchmark says that all was well, and what it is then
-SAYS: dict[str, tuple[str, object]] = {
-    "demo": ("ok", True),
-    "conformance": ("found", []),
-    "step": ("disagreements", []),
-}
 
 
 def test_usage_and_wrong_names(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,10 +34,10 @@ def test_usage_and_wrong_names(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_judging_costs_is_measured_on_ranks_that_conform(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "--rooms", "48", "--repeats", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["figures"]
-    assert told["found"] == []
-    assert told["steps"] > 1000
-    assert told["judge"] > 0
+    told = {each["name"]: each for each in json.loads(capsys.readouterr().out)["figures"]}
+    assert "found" not in told
+    assert told["judge"]["labels"]["steps"] > 1000
+    assert told["judge"]["value"] > 0
 
 
 def test_asking_what_there_is_loads_no_device_library() -> None:
@@ -55,12 +50,9 @@ def test_the_results_in_the_repository_become_tables(capsys: pytest.CaptureFixtu
     assert main(["figures", "--results", str(results)]) == 0
     text = capsys.readouterr().out
     for run in json.loads(results.read_text())["runs"]:
-        assert f"`{run['command']}`" in text
-        rows = run["figures"] if isinstance(run["figures"], list) else run["figures"].get("kernels", [run["figures"]])
-        assert rows
-        measured = [row for row in rows if not row.get("skipped", {}).get("cell")]
-        says, well = SAYS.get(run["bench"], ("right", True))
-        assert all(row[says] == well for row in measured)
+        assert f"`{run['command']}`" in text and run["figures"]
+        assert all(each["labels"].get("right", True) for each in run["figures"])
+        assert not {each["name"] for each in run["figures"]} & {"found", "disagreements"}
 
 
 def test_a_pipeline_between_processes_is_right(tmp_path: Path) -> None:
@@ -72,11 +64,12 @@ def test_a_pipeline_between_processes_is_right(tmp_path: Path) -> None:
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     assert "2 of 3 cases; some " in done.stderr and "GB/s" in done.stderr
-    run = json.loads(out.read_text())
-    assert "cut" not in run
-    assert [row["what"] for row in run["figures"]] == ["one", "many", "slice"]
-    assert all(row["right"] and not row["odd"] for row in run["figures"])
-    pieces = [row["pieces"] for row in run["figures"]]
+    (run,) = checked_results(out)
+    assert not run.cut
+    rows = [each.labels for each in rows_of(run.figures)]
+    assert [row["what"] for row in rows] == ["one", "many", "slice"]
+    assert all(row["right"] for row in rows) and not any("odd" in each.name for each in run.figures)
+    pieces = [int(row["pieces"]) for row in rows]
     assert pieces[0] == 2
     assert pieces[2] > 1000
 
@@ -88,20 +81,21 @@ def test_a_run_keeps_what_it_has_measured_and_begins_nothing_it_has_no_time_for(
     monkeypatch.setattr("kvproto.lab.bench.results.time.perf_counter", lambda: now[0])
     out = tmp_path / "run.json"
     course = Course("layers", ["--json", "x"], Namespace(json=str(out), seconds=10))
-    rows: list[int] = []
+    rows: list[dict[str, float]] = []
     for part in (2, 1):
         for case in course.cases(range(4), part):  # 2 s each: of the first part's 5 s it has two, of the rest's three
             now[0] += 2.0
-            rows.append(case)
+            rows.append({"case": float(case)})
             course.keep(rows, f"row {case}")
             run = json.loads(out.read_text())
-            assert run["cut"] and run["figures"] == rows and run["command"] == "kvproto bench layers"
-    assert rows == [0, 1, 0, 1, 2]
+            assert run["cut"] and run["command"] == "kvproto bench layers"
+            assert [each["value"] for each in run["figures"]] == [row["case"] for row in rows]
+    assert [row["case"] for row in rows] == [0, 1, 0, 1, 2]
     assert course.left_out == 3
-    course.end(rows, "a table")
+    course.end(rows)
     assert "cut" not in json.loads(out.read_text())
     told = capsys.readouterr()
-    assert told.out == "a table\n"
+    assert "case" in told.out
     assert "[   4 of 10 s] 2 of 4 cases left out" in told.err
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
 
@@ -115,7 +109,8 @@ def test_a_transport_between_processes_is_right(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "kvproto.lab.bench.transport", *sizes, "--json", str(out)]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
-    rows = json.loads(out.read_text())["figures"]
+    (run,) = checked_results(out)
+    rows = [each.labels for each in rows_of(run.figures)]
     assert all(row["right"] for row in rows)
     assert {(row["what"], row["how"]) for row in rows} == {
         *((what, how) for what in ("bulk", "tag") for how in ("polled", "thread", "ours")), ("pieces", "ours"),

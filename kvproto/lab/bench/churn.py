@@ -28,7 +28,6 @@ from kvproto.arguments import positive
 from kvproto.io.control import gate
 from kvproto.lab.bench.churn_endpoint import ChurnEndpoint
 from kvproto.lab.bench.results import Course, command_line
-from kvproto.lab.bench.tables import churn
 
 #: passes that are timed, and seconds of rest
 PASSES, REST_S = 1000, 10.0
@@ -54,7 +53,7 @@ def rest(end: ChurnEndpoint, departed: int) -> dict[str, Any]:
     return {
         "side": end.side, "departed": departed, "pass_us": statistics.median(took), "mean_us": statistics.mean(took),
         "p99_us": took[len(took) * 99 // 100], "idle_share": share, "rss_mib": before["rss_mib"],
-        "grown_kib_s": 1024 * grown / seconds,
+        "grown_kibs": 1024 * grown / seconds,
     }  # fmt: skip
 
 
@@ -115,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     course = Course("churn", argv, options)
     found = bench(options.departed, options.instances, course)
-    course.end(found, churn(found))
+    course.end(found)
     left = {row["side"]: row["left"] for row in found["come_and_gone"] if row["left"]}
     if left:
         print(f"left of those that are gone: {left}", file=sys.stderr)

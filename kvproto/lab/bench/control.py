@@ -34,7 +34,6 @@ import torch
 
 from kvproto.arguments import positive, real
 from kvproto.io.control.keys import make_pair
-from kvproto.lab.bench import tables
 from kvproto.lab.bench.control_calls import count
 from kvproto.lab.bench.control_side import LIVE, ControlRank
 from kvproto.lab.bench.members import Members
@@ -97,8 +96,8 @@ def bench(
                     for room, at in ours["posted"].items() if room in ours["gathered"] and room in ours["produced"]
                 ]  # fmt: skip
         rows.append({"rooms": live, "samples": len(spans["produced to posted"]),
-                     **{name: spread(each) for name, each in spans.items()}})  # fmt: skip
-        course.keep(found, tables.latencies(rows[-1:]))
+                     **{f"{name} us": spread(each) for name, each in spans.items()}})  # fmt: skip
+        course.keep(found, f"{live} rooms open: produced to posted {rows[-1]['produced to posted us']}")
     if keys is not None:
         for side in "pd":
             members.start(side, 0, ControlRank, side.upper(), spin, cuda, keys)
@@ -110,7 +109,7 @@ def bench(
         "rooms_a_second_with_keys": speeds.get("pd", []),
     }  # fmt: skip
     course.keep(found, f"rooms a second: {', '.join(f'{each:.0f}' for each in speeds['PD'])}")
-    idle = tell("PD", "rest", 2.0)
+    idle = dict(zip(("prefill", "decode"), tell("PD", "rest", 2.0), strict=True))
     right = all(tell("Dd" if rooms >= max(LIVE) else "D", "right"))  # fewer leave pages as they were
     tell("PDpd", "end")
     return found | {"idle": idle, "right": right, "calls": count()}
@@ -138,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             course, spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms,
             keys=keys,
         )  # fmt: skip
-    course.end(found, tables.control(found))
+    course.end(found)
     return 0 if found["right"] else 1
 
 

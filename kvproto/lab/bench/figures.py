@@ -1,87 +1,100 @@
-"""Results as tables in Markdown, or as a plot: what README says of a machine is made from the file of its runs.
+"""Figures of results: tables in Markdown or a plot, of files that benchmarks wrote; pages are made from them.
 
     kvproto bench figures                               the tables of examples/results/h200.json
     kvproto bench figures --plot bandwidth.svg          bandwidth over size, the copy as ceiling (needs matplotlib)
     kvproto bench figures --add A B                     put what single benchmarks wrote (--json) into that file
-    kvproto bench figures --into README.md docs/figures.md      put summaries of it between these files' marks
+    kvproto bench figures --into README.md docs/figures.md      put tables of it between these files' marks
 
-A file of results is `{"runs": [...]}`; each run says which benchmark, by which command, on which machine. A run that
-is added takes the place of one of the same command.
+A file of results is `{"runs": [...]}`; each run says which benchmark, by which command, on which machine, and has its
+figures flat (`flat`). A run that is added takes the place of one of the same command.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kvproto.errors import ArgumentError, KvprotoError
-from kvproto.fsm.bounded_files import FileError, document, text_of
-from kvproto.lab.bench import conformance, step
-from kvproto.lab.bench.highlights import highlights
-from kvproto.lab.bench.kernel_tables import Run, kernels
+import msgspec
+
+from kvproto.errors import ArgumentError
+from kvproto.fsm.bounded_files import FileError, decoded, document, text_of
+from kvproto.lab.bench.flat import Figure, MeasuredRun, checked_results, flat
+from kvproto.lab.bench.goals import goals
 from kvproto.lab.bench.pieces import DEFAULT
+from kvproto.lab.bench.pivot import every_run, pivot
 from kvproto.lab.bench.plot import add_plot, draw
-from kvproto.lab.bench.result_types import checked_results, checked_run
-from kvproto.lab.bench.summary import demo, summary
-from kvproto.lab.bench.tables import churn, control, grid, layers, pinned, pipeline, route, transport
-from kvproto.lab.bench.torture_table import torture
-from kvproto.lab.bench.trace_report import told
-from kvproto.lab.bench.trace_summary import replays
 
-LEFT_OUT = ("all_ms", "all_bulk_ms", "odd", "shape")
+Runs = list[MeasuredRun]
 
 
-TABLES: dict[str, Callable[[Any], str]] = {
-    "kernels": kernels, "pipeline": pipeline, "pinned": pinned, "control": control, "transport": transport,
-    "demo": demo, "layers": layers, "route": route, "grid": grid, "churn": churn,
-    "torture": torture, "step": step.fenced, "conformance": conformance.fenced, "trace": told,
-}  # fmt: skip
+def _replays(runs: Runs) -> str:
+    """Lay out replayed traces: p99 and failures by commit (`at`), pool and way, and below what whole fleets carry."""
+    figures = [each for run in runs for each in run.figures]
+    both = [each for each in figures if "at" in each.labels and (each.name == "transfer, p99" or _failed(each))]
+    return f"{pivot(both, ('at', 'pools', 'way'))}\n\n{pivot(each for each in figures if 'at' not in each.labels)}"
 
 
-def tables(results: dict[str, Any]) -> str:
-    """All runs, one after the other."""
-    parts = []
-    for run in results["runs"]:
-        machine = {name: value for name, value in run["machine"].items() if value}
-        gpus = machine.pop("gpus", None) or [machine.pop("gpu", "no GPU")]
-        rest = ", ".join(f"{name} {value}" for name, value in machine.items())
-        parts.append(f"`{run['command']}` ({len(gpus)} x {gpus[0]}; {rest})\n\n{TABLES[run['bench']](run['figures'])}")
-    return "\n\n".join(parts)
+def _failed(figure: Figure) -> bool:
+    return figure.name == "failed" and figure.value > 0
 
 
 #: what is put between which marks
-MARKS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "figures": summary, "figures in short": highlights, "every figure": tables, "replays": replays,
+MARKS: dict[str, Callable[[Runs], str]] = {
+    "figures": lambda runs: "\n\n".join(filter(None, [goals(runs), every_run(runs)])),
+    "figures in short": lambda runs: goals(runs, short=True),
+    "every figure": every_run, "replays": _replays,
 }  # fmt: skip
 
 
-def read(file: Path) -> Run:
-    """One run, as a benchmark or the demonstration wrote it; times of single transfers are left out."""
-    run: Run = document(file)
+def read(file: Path) -> MeasuredRun:
+    """Read one run without the times of single transfers; what is not flat (`kvproto demo`, `torture`) is made so."""
+    run = document(file)
     if not isinstance(run, dict):
         raise FileError(f"{file}: no run: an object is expected")
     if "figures" not in run:
-        head = [name for name in ("bench", "command", "machine") if name in run]
-        run = {**{name: run[name] for name in head}, "figures": {k: v for k, v in run.items() if k not in head}}
-    figures = run["figures"]
-    rows = figures.get("kernels") if isinstance(figures, dict) else figures
-    for row in rows if isinstance(rows, list) else ():
-        for name in LEFT_OUT if isinstance(row, dict) else ():
-            row.pop(name, None)
-    return run
+        head = {name: run[name] for name in ("bench", "command", "machine", "date") if name in run}
+        run = {**head, "figures": {name: each for name, each in run.items() if name not in head}}
+    rows = run["figures"] if isinstance(run["figures"], list) else [run["figures"]]
+    try:
+        if any("value" not in row for row in rows):
+            run["figures"] = msgspec.to_builtins(flat([_counted(row) for row in rows]))
+    except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise FileError(f"{file}: no figures can be made of this run: {type(error).__name__}: {error}") from error
+    found = decoded(str(file), run, MeasuredRun)
+    found.figures = [each for each in found.figures if not each.is_detail]
+    return found
 
 
-def put(runs: Iterable[Run], into: dict[str, Any]) -> dict[str, Any]:
-    """The results with these runs; one of the same command is replaced where it stands."""
-    found = {run["command"]: run for run in into.get("runs", [])}
-    return {"runs": list((found | {run["command"]: run for run in runs}).values())}
+def _counted(row: dict[str, Any]) -> dict[str, Any]:
+    """Make the counts of a torture, of whom the carrier and the seed are labels, figures."""
+    if "carrier" not in row:
+        return row
+    kept = ("carrier", "rooms", "undisturbed", "faults", "hits", "judged", "attacks", "found", "seconds")
+    counts = {name: len(row[name]) if name == "found" else row[name] for name in kept if name in row}
+    whole = {name: float(each) if isinstance(each, int) else each for name, each in counts.items()}
+    attacks = {name: float(each) for name, each in row.get("attacks", {}).items()}
+    return whole | ({"attacks": attacks} if attacks else {}) | ({"seed": row["seed"]} if "seed" in row else {})
+
+
+def put(runs: Iterable[MeasuredRun], into: Runs) -> Runs:
+    """Return the runs with these; one of the same command is replaced where it stands."""
+    return list(({run.command: run for run in into} | {run.command: run for run in runs}).values())
+
+
+def written(runs: Iterable[MeasuredRun]) -> bytes:
+    """Write a file of results with a line for each figure, so that a change of it can be read."""
+    texts = []
+    for run in runs:
+        head = msgspec.json.encode(msgspec.structs.replace(run, figures=[])).replace(b'"figures":[],', b"")
+        figures = b",\n".join(msgspec.json.encode(figure) for figure in run.figures)
+        texts.append(head[:-1] + b',"figures":[\n' + figures + b"\n]}")
+    return b'{"runs":[\n' + b",\n".join(texts) + b"\n]}\n"
 
 
 def between(text: str) -> tuple[str, str, str, str]:
-    """The marks' name, and what stands before, between and after them. ArgumentError: there are none."""
+    """Find the marks' name, and what stands before, between and after them.  ArgumentError: there are none."""
     for name in MARKS:
         before, found, rest = text.partition(f"<!-- {name} -->\n")
         inside, also, after = rest.partition(f"\n<!-- /{name} -->")
@@ -91,47 +104,30 @@ def between(text: str) -> tuple[str, str, str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables, or write a plot, a file of results or a summary."""
+    """Print the tables, or write a plot, a file of results or pages."""
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser(prog="kvproto bench figures", description=about)
     parser.add_argument("--results", type=Path, default=DEFAULT, help=f"the file of results (default {DEFAULT})")
     parser.add_argument("--add", type=Path, nargs="+", metavar="RUN", help="put these runs into it first")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="RUN", help="make it anew of these runs first")
-    parser.add_argument(
-        "--into",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help=f"put a summary between these files' marks, <!-- {' -->, <!-- '.join(MARKS)} -->",
-    )
+    marks = ", ".join(f"<!-- {name} -->" for name in MARKS)
+    parser.add_argument("--into", type=Path, nargs="+", metavar="FILE", help=f"put tables between these marks: {marks}")
     parser.add_argument("--json", action="store_true", help="print the results as they are")
     add_plot(parser)
     options = parser.parse_args(argv)
     fresh = options.merge or options.add
-    old = {} if options.merge or (fresh and not options.results.exists()) else checked_results(options.results)
+    runs = [] if options.merge or (fresh and not options.results.exists()) else checked_results(options.results)
     if fresh:
-        runs = [checked_run(str(file), read(file)) for file in fresh]
+        runs = put([read(file) for file in fresh], runs)
         options.results.parent.mkdir(parents=True, exist_ok=True)
-        old = put(runs, old)
-        options.results.write_text(json.dumps(old, indent=1) + "\n")
-    try:
-        return _show(old, options)
-    except (LookupError, ArithmeticError, TypeError, ValueError) as error:
-        if isinstance(error, KvprotoError):
-            raise
-        lacking = "a run has not all that its table is made from"
-        raise FileError(f"{options.results}: {lacking}: {type(error).__name__}: {error}") from error
-
-
-def _show(old: dict[str, Any], options: argparse.Namespace) -> int:
-    if options.into:
-        for file in options.into:
-            name, before, _, after = between(text_of(file))
-            file.write_text(before + MARKS[name](old) + after)
-        return 0
+        options.results.write_bytes(written(runs))
+    for file in options.into or ():
+        name, before, _, after = between(text_of(file))
+        file.write_text(before + MARKS[name](runs) + after)
     if options.plot:
-        return draw(old, options.plot)
-    print(json.dumps(old) if options.json else tables(old))
+        return draw(runs, options.plot)
+    if not options.into:
+        print(msgspec.json.encode({"runs": runs}).decode() if options.json else every_run(runs))
     return 0
 
 

@@ -1,184 +1,148 @@
-"""Each goal beside what was measured, and beside the floor that was measured in the same run.
+"""Goals of a file of results: each beside what was measured and its floor, and whether it is met.
 
 A floor is what the same bytes take by hand, with the same kernels and the same transport and nothing of a protocol
 around them (`kvproto.lab.bench.bare`), or what something that is not ours takes in the place of ours: what is missed
-above it is the protocol's, what is missed below it is not to be had in this form.  A line stands only if the runs that
-it is made from are there; of several measurements the worst decides whether the goal is met.
+above it is the protocol's, what is missed below it is not to be had in this form.  A line stands only if the figures
+that it is made of are there; of several measurements the worst decides whether the goal is met.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from kvproto.lab.bench.kernel_tables import Run
-from kvproto.lab.bench.tables import MeasuredRow, markdown, workers
+from kvproto.lab.bench.flat import Label, MeasuredRow, MeasuredRun, rows_of
+from kvproto.lab.bench.pivot import markdown, number
 
-#: MiB of a room alone, and what it should reach of its bulk write
-ALONE = ((64, 0.6), (256, 0.85), (1024, 0.85))
-#: what rooms that come together should reach of it, and cells of the grid of so many MiB
-TOGETHER, CELL, WIDE = 0.9, 0.9, 256
-#: milliseconds: what may be left after a forward beyond the last group's bulk write
-LEFT = 0.3
-#: microseconds at 64 rooms (median, p99, p99.9), and rooms a second
-LATENCY, ROOMS = (40, 100, 400), 10_000
-#: GB/s through pinned memory; share of a copy; microseconds an event, and of an event that is followed
-PINNED, COPY, EVENT, FOLLOWED = 20, 0.95, 2.0, 0.2
+READY = {"ring": 0, "staging": "device"}
+POSTED = "produced to posted, without the gather"
 
 
 class Goal(NamedTuple):
-    """A line of the table."""
+    """A line: which figure of which rows, by which label it is told apart, and what it should reach.
+
+    Of rows that share the labels of `by` the best counts; without `by` all count, and the extremes are told.  `where`
+    has a label's value, or a question to it.  `floor` is a figure of the same row.
+    """
 
     what: str
+    bench: str
     figure: str
-    floor: str
-    met: bool
-    command: str
+    where: Mapping[str, Any] = {}
+    by: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    floor: str = ""
+    #: README has it, too
+    short: bool = False
 
 
-def goals(runs: Iterable[Run]) -> str:
-    """A table in Markdown; empty if no run has anything to do with a goal."""
-    found = [goal for run in runs for goal in MAKERS.get(run["bench"], _none)(run["figures"], run["command"])]
-    lines = [(each.what, each.figure, each.floor, "yes" if each.met else "**no**", f"`{each.command}`")
-             for each in found]  # fmt: skip
-    return markdown(("goal", "measured", "floor, in the same run", "met", "command"), lines) if lines else ""
+def _wide(mib: Label) -> bool:
+    return isinstance(mib, int) and mib >= 256
 
 
-def _none(_figures: Any, _command: str) -> Iterator[Goal]:
-    yield from ()
+def _small(nbytes: Label) -> bool:
+    return isinstance(nbytes, int) and nbytes <= 17 << 20
 
 
-def _listed(parts: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(f"{name} {figure}" for name, figure in parts)
+def _several(count: Label) -> bool:
+    return isinstance(count, int) and count > 1
 
 
-def _pipeline(rows: list[MeasuredRow], command: str) -> Iterator[Goal]:
-    rows = [row for row in rows if "ratio" in row]
-    ready = [row for row in rows if not row["ring"] and row.get("staging", "device") == "device"]
-    for size, wanted in ALONE:
-        best = _best(row for row in ready if row["rooms"] == 1 and row["size"] == size and "bare_ms" in row)
-        if best:
-            yield Goal(
-                f"a room of {size} MiB alone: {wanted:g} of its bulk write",
-                _listed((_pair(row), f"{row['ratio']:.2f} ({row.get('went', 'staged')})") for row in best),
-                _listed((_pair(row), f"{row['bulk_ms'] / row['bare_ms']:.2f}") for row in best),
-                all(row["ratio"] >= wanted for row in best), command,
-            )  # fmt: skip
-    for size in sorted({row["size"] for row in ready if row["what"] == "many"}):
-        best = _best(row for row in ready if row["what"] == "many" and row["size"] == size)
-        told = _listed((f"{_pair(row)}", f"{row['ratio']:.2f} ({row['gbs']:.0f} GB/s)") for row in best)
-        met = all(row["ratio"] >= TOGETHER for row in best)
-        yield Goal(f"rooms of {size} MiB together: {TOGETHER:g} of bulk writes", told, "the bulk write", met, command)
-    pinned = [row for row in rows if row.get("staging") == "pinned" and row["rooms"] > 1]
-    if pinned:
-        most = {(_pair(row), workers(row)): row for row in sorted(pinned, key=lambda row: float(row["gbs"]))}
-        writes = {workers(row): row["bulk_gbs"] for row in sorted(pinned, key=lambda row: float(row["bulk_gbs"]))}
-        yield Goal(
-            f"staging in pinned memory, between processes of one host: {PINNED} GB/s",
-            _listed((f"{pair} by {who}", f"{most[pair, who]['gbs']:.1f}") for pair, who in sorted(most)),
-            _listed((f"one write by {who}", f"{writes[who]:.1f}") for who in sorted(writes)),
-            all(row["gbs"] >= PINNED for row in {pair: row for (pair, _), row in most.items()}.values()), command,
-        )  # fmt: skip
+GOALS = (
+    Goal("gather and scatter, 512 MiB, pages at random, as endpoints call them: share of a copy on the device",
+         "kernels", "ratio", {"table": "kernels", "usual": True}, least=0.95, short=True),
+    Goal("the same by SGLang's kernels, in the same run", "kernels", "peer ratio", {"table": "peer kernels"},
+         short=True),
+    Goal("scatter of fp8 by one writer: share of the copy", "kernels", "ratio",
+         {"table": "kernels", "what": "scatter", "row": 128, "parts": 1}, least=0.95),
+    Goal("torch's own copy of such strips", "kernels", "write ratio", {"table": "strips", "strip": 128, "of": 1024}),
+    Goal("kernels on 16 MiB: share of the copy", "kernels", "ratio", {"table": "kernels", "bytes": _small}, least=0.95),
+    Goal("host time of a launch, us, median", "kernels", "median us", {"table": "host"}, short=True),
+    *(Goal(f"a room of {size} MiB alone: share of its bulk write", "pipeline", "ratio",
+           READY | {"rooms": 1, "size": size, "beside": True}, ("pair",), least=wanted, floor="floor ratio",
+           short=size == 1024)
+      for size, wanted in ((64, 0.6), (256, 0.85), (1024, 0.85))),
+    *(Goal(f"rooms of {size} MiB together: share of bulk writes", "pipeline", "ratio",
+           READY | {"what": "many", "size": size}, ("pair",), least=0.9, short=size == 1024)
+      for size in (64, 256, 1024)),
+    Goal("staging in pinned memory, between processes of one host, GB/s", "pipeline", "GB/s",
+         {"staging": "pinned", "rooms": _several}, ("pair",), least=20, floor="bulk GB/s"),
+    Goal("each cell of the grid of 256 MiB and more: share of the bulk write", "grid", "share", {"size": _wide},
+         least=0.9),
+    Goal("the grid, times as fast as a write for each page, layer, K and V", "grid", "faster", least=1, short=True),
+    Goal("after a forward, beyond the last layer group's bulk write, ms", "layers", "over ms", {"groups": _several},
+         ("tokens",), most=0.3, floor="floor over ms"),
+    *(Goal(f"{POSTED}, 64 rooms open, us, {name}", "control", f"{POSTED}, {part} us", {"table": "rows", "rooms": 64},
+           most=most, floor=f"posting to posted, {part} us", short=part != "p999")
+      for part, name, most in (("median", "p50", 40), ("p99", "p99", 100), ("p999", "p99.9", 400))),
+    Goal("rooms a second through one link, hardly any KV", "control", "rooms a second", least=10_000,
+         floor="rooms a second by hand", short=True),
+    Goal("an event through the full typed path, us", "step", "per event us", most=2),
+    Goal("bytes a room", "step", "bytes per room", most=200),
+    Goal("an event of a rank that is followed, us more", "conformance", "rank pays", most=0.2, floor="judge"),
+    Goal("what the transfer adds to the first token, s, median", "demo", "first token, transfer, median",
+         {"table": "passes"}, ("route",), short=True),
+)  # fmt: skip
 
 
-def _pair(row: MeasuredRow) -> str:
-    return str(row["pair"]).partition(" ")[0]
+def goals(runs: Iterable[MeasuredRun], *, short: bool = False) -> str:
+    """Make the table; `short`: README's lines of it.  Empty: no run has anything to do with a goal."""
+    found = [(run.bench, run.command, rows_of(run.figures)) for run in runs]
+    if short:  # what several runs have measured is one line
+        benches = dict.fromkeys(bench for bench, *_ in found)
+        found = [(bench, "", [row for own, _, rows in found if own == bench for row in rows]) for bench in benches]
+    lines = [line for bench, command, rows in found for line in _lines(bench, command, rows, short=short)]
+    head = ("what", "measured", "goal", "floor, in the same run", "met", "command")
+    return markdown(head[:3] if short else head, [line[:3] if short else line for line in lines]) if lines else ""
 
 
-def _best(rows: Iterable[MeasuredRow]) -> list[MeasuredRow]:
-    """Of each pair of ranks the form that reaches most."""
-    best: dict[str, MeasuredRow] = {}
-    for row in rows:
-        if row["ratio"] > best.get(row["pair"], {"ratio": 0.0})["ratio"]:
-            best[row["pair"]] = row
-    return list(best.values())
+def _lines(bench: str, command: str, rows: Sequence[MeasuredRow], *, short: bool) -> Iterator[tuple[str, ...]]:
+    for goal in GOALS:
+        found = chosen(goal, rows) if goal.bench == bench and (goal.short or not short) else []
+        if not found:
+            continue
+        floors = _told(goal, [(row, row.values[goal.floor]) for row in found if goal.floor in row.values])
+        met = sum(_is_met(goal, row.values[goal.figure]) for row in found)
+        bounded = goal.least is not None or goal.most is not None
+        yes = "yes" if met == len(found) else "**no**" if goal.by or not met else f"**no**: {met} of {len(found)}"
+        aim = f"{number(goal.least)} or more" if goal.least is not None else f"at most {number(goal.most or 0.0)}"
+        measured = _told(goal, [(row, row.values[goal.figure]) for row in found])
+        yield goal.what, measured, aim if bounded else "", floors, yes if bounded else "", f"`{command}`"
 
 
-def _grid(rows: list[MeasuredRow], command: str) -> Iterator[Goal]:
-    wide = [row for row in rows if row["size"] >= WIDE and "share" in row]
-    if not wide:
-        return
-    reached = [row for row in wide if row["share"] >= CELL]
-    least = min(wide, key=lambda row: float(row["share"]))
-    floors = [row["bulk_ms"] / row["floor_ms"] for row in wide if "floor_ms" in row]
-    below = [row for row in wide if row.get("floor_ms", 0.0) * CELL > row["bulk_ms"]]
-    yield Goal(
-        f"the grid: {CELL:g} of bulk in each cell of {WIDE} MiB and more",
-        f"{len(reached)} of {len(wide)} cells; least {least['share']:.2f} ({_pair(least)}, {least['size']:g} MiB)",
-        f"one room {min(floors):.2f} to {max(floors):.2f}; {len(below)} cells cannot" if floors else "",
-        len(reached) == len(wide), command,
-    )  # fmt: skip
-    faster = [row["faster"] for row in rows if "faster" in row]
-    if faster:
-        told = f"{min(faster):.1f} to {max(faster):.0f} times as fast, {len(faster)} cells"
-        yield Goal("the grid: never below descriptors", told, "the descriptors", min(faster) >= 1, command)
+def chosen(goal: Goal, rows: Iterable[MeasuredRow]) -> list[MeasuredRow]:
+    """Find the rows that count."""
+    found: dict[str, MeasuredRow] = {}
+    for place, row in enumerate(rows):
+        if goal.figure not in row.values or not all(_fits(row, *each) for each in goal.where.items()):
+            continue
+        key = _place(goal, row) if goal.by else str(place)
+        held = found.setdefault(key, row)
+        mine, best = row.values[goal.figure], held.values[goal.figure]
+        if (mine < best) if goal.most is not None else (mine > best):
+            found[key] = row
+    return list(found.values())
 
 
-def _layers(rows: list[MeasuredRow], command: str) -> Iterator[Goal]:
-    best: dict[int, MeasuredRow] = {}
-    for row in rows:
-        if row["groups"] > 1 and row["after_ms"] < best.get(row["tokens"], {"after_ms": 1e9})["after_ms"]:
-            best[row["tokens"]] = row
-    if best:
-        over = [(row, row["after_ms"] - row["last_ms"]) for row in best.values()]
-        yield Goal(
-            f"after a forward: the last layer group's bulk write and {LEFT} ms",
-            _listed((f"{row['tokens']} tokens, {row['groups']} groups, {row['way']}", f"+{excess:.2f} ms")
-                    for row, excess in over),
-            _listed((f"{row['tokens']}", f"+{row['floor_ms'] - row['last_ms']:.2f} ms") for row, _ in over),
-            all(excess <= LEFT for _, excess in over), command,
-        )  # fmt: skip
+def _fits(row: MeasuredRow, name: str, wanted: Any) -> bool:
+    label = row.labels.get(name)
+    return bool(wanted(label)) if callable(wanted) else label == wanted and type(label) is type(wanted)
 
 
-def _control(found: MeasuredRow, command: str) -> Iterator[Goal]:
-    row = {row["rooms"]: row for row in found["rows"]}[64]
-    alone = row.get("produced to posted, without the gather")
-    if alone:
-        told = [alone[name] for name in ("median", "p99", "p999")]
-        yield Goal(
-            f"produced to posted, 64 rooms, without the gather: {' / '.join(map(str, LATENCY))} us, p50 / p99 / p99.9",
-            " / ".join(f"{each:.0f}" for each in told),
-            f"the transport's own post {row['posting to posted']['median']:.0f}" if "posting to posted" in row else "",
-            all(each <= most for each, most in zip(told, LATENCY, strict=True)), command,
-        )  # fmt: skip
-    calls = _listed((side, f"{each['room']:.0f}") for side, each in found.get("calls", {}).items())
-    speed = statistics.median(found["rooms_a_second"])
-    by_hand = found.get("rooms_a_second_by_hand")
-    floor = f"by hand {statistics.median(by_hand):.0f}" if by_hand else f"Python calls a room: {calls}" if calls else ""
-    yield Goal(f"rooms a second through one link: {ROOMS}", f"{speed:.0f}", floor, speed >= ROOMS, command)
+def _is_met(goal: Goal, value: float) -> bool:
+    return (goal.least is None or value >= goal.least) and (goal.most is None or value <= goal.most)
 
 
-def _kernels(found: MeasuredRow, command: str) -> Iterator[Goal]:
-    strips = {(row["strip"], row["of"]): row for row in found.get("strips", [])}
-    rows = found["kernels"]
-    narrow = [row for row in rows if (row["what"], row["row"], row["parts"]) == ("scatter", 128, 1)]
-    if narrow and (128, 1024) in strips:
-        least = min(row["ratio"] for row in narrow)
-        floor = f"torch's copy of such strips {strips[128, 1024]['write_ratio']:.2f}"
-        yield Goal(f"scatter of fp8 by one writer: {COPY:g} of the copy", f"{least:.2f}", floor, least >= COPY, command)
-    small = [row for row in rows if row["bytes"] <= 17 << 20]
-    if small and all("copy_gbs" in row for row in small):
-        least = min(row["ratio"] for row in small)
-        more = max(2e-3 * row["bytes"] * (1 / row["kernel_gbs"] - 1 / row["copy_gbs"]) for row in small)
-        floor = f"{more:.1f} us more than the copy, of any size"
-        yield Goal(f"kernels on 16 MiB: {COPY:g} of the copy", f"{least:.2f}", floor, least >= COPY, command)
+def _told(goal: Goal, values: list[tuple[MeasuredRow, float]]) -> str:
+    """Name each by its labels; without labels the extremes."""
+    if goal.by:
+        return ", ".join(f"{_place(goal, row)} {number(each)}" for row, each in values)
+    found = sorted({number(each): each for _, each in values}.items(), key=itemgetter(1))
+    return " to ".join(text for text, _ in (found[:1] + found[1:][-1:]))
 
 
-def _step(found: MeasuredRow, command: str) -> Iterator[Goal]:
-    best, median = found["us_per_event_best"], found["us_per_event"]
-    told = f"{median:.2f}, best block {best:.2f}"
-    yield Goal(f"an event through the full typed path: {EVENT:g} us", told, "", median <= EVENT, command)
-
-
-def _conformance(found: MeasuredRow, command: str) -> Iterator[Goal]:
-    pays = found["rank_pays"]
-    floor = f"the judge, behind it, {found['judge']:.1f}"
-    yield Goal(f"an event of a rank that is followed: {FOLLOWED:g} us more", f"{pays:.2f}", floor, pays <= FOLLOWED,
-               command)  # fmt: skip
-
-
-MAKERS: dict[str, Callable[[Any, str], Iterator[Goal]]] = {
-    "kernels": _kernels, "pipeline": _pipeline, "grid": _grid, "layers": _layers, "control": _control, "step": _step,
-    "conformance": _conformance,
-}  # fmt: skip
+def _place(goal: Goal, row: MeasuredRow) -> str:
+    """Name the labels by which a row is told apart; of a pair the ranks, not their GPUs."""
+    return " ".join(str(row.labels.get(name)).partition(" on ")[0] for name in goal.by)

@@ -31,7 +31,6 @@ from typing import Any
 import torch
 
 from kvproto.arguments import positive
-from kvproto.lab.bench import tables
 from kvproto.lab.bench.pipeline import BenchProcesses
 from kvproto.lab.bench.pipeline_cases import MIB, ONE_CHUNK, SHAPES, Case, PipelineShape
 from kvproto.lab.bench.results import Course, command_line
@@ -230,7 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for row in rows(options):
         found.append(row)
         course.keep(found, told(row))
-    course.end(found, tables.grid(found))
+    course.end(found)
     return 0 if all(row.get("right", True) for row in found) else 1
 
 

@@ -23,7 +23,6 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import product
 from typing import Any
 
@@ -44,7 +43,6 @@ from kvproto.lab.bench.kernel_work import (
 )
 from kvproto.lab.bench.pools import random_bytes
 from kvproto.lab.bench.results import Course, command_line
-from kvproto.lab.bench.tables import measured
 
 
 def measure(shape: KernelShape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
@@ -57,7 +55,7 @@ def measure(shape: KernelShape, side: Side, every: bool, nbytes: int, kernels: K
         "what": side, "pair": shape.name, "page": shape.page, "parts": len(work.parts),
         "row": work.parts[0][0].heads * work.pool.grains[0].row, "tokens": work.tokens, "bytes": work.nbytes,
         "copy_gbs": 2e-9 * work.nbytes / copy, "kernel_gbs": 2e-9 * work.nbytes / kernel, "ratio": copy / kernel,
-        "right": right, "shape": asdict(shape),
+        "right": right,
     }  # fmt: skip
 
 
@@ -146,7 +144,8 @@ def run(options: argparse.Namespace, course: Course) -> dict[str, Any]:
     course.keep(found, "strips of rows, and the host's time")
     rows = [(side, *row) for side in sides for row in plan_rows(side, mib, options.quick)]
     for side, shape, every, size in course.cases(rows, 3):
-        found["kernels"].append(measure(shape, side, every, size << 20, kernels, repeats))
+        row = measure(shape, side, every, size << 20, kernels, repeats)
+        found["kernels"].append(row | {"usual": size == mib and row["parts"] == calls_of(shape, side)})
         course.keep(found, told(found["kernels"][-1]))
         torch.cuda.empty_cache()
     shapes = DIGESTED[:3] if options.quick else DIGESTED
@@ -160,20 +159,15 @@ def run(options: argparse.Namespace, course: Course) -> dict[str, Any]:
     return found | {"peer": peer.figures(other, mib, kernels, repeats, quick=options.quick)}
 
 
+def calls_of(shape: KernelShape, side: Side) -> int:
+    """Count the parts of a call as endpoints make it: a gather for one destination, a scatter of all writers."""
+    return 1 if side == "gather" else len(shape.plan().writers(0))
+
+
 def told(row: dict[str, Any]) -> str:
     """A row as soon as it is measured."""
     form = f"page {row['page']}, {row['bytes'] >> 20} MiB, parts {row['parts']}"
     return f"{row['what']} {row['pair']}, {form}: {row['ratio']:.3f} of the copy"
-
-
-def text(found: dict[str, Any]) -> str:
-    """All tables."""
-    return "\n\n".join([
-        measured(found["kernels"]),
-        "share of the copy that torch reaches with strips of rows, no pages, no tables", measured(found["strips"]),
-        "with digests of each head of each layer, beside the same call without", measured(found["digests"]),
-        "host time of a call, 512 tokens x 32 layers", measured(found["host"]), peer.table(found["peer"]),
-    ])  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -189,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     course = Course("kernels", argv, options)
     found = run(options, course)
-    course.end(found, text(found))
+    course.end(found)
     rows = found["kernels"] + found["digests"] + found["peer"].get("kernels", [])
     return 0 if all(row["right"] for row in rows) else 1
 

@@ -20,7 +20,7 @@ def machine() -> dict[str, Any]:
     except ImportError:  # the core does without
         return _host()
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {"gpus": gpus, **_host(), "torch": torch.__version__, "cuda": torch.version.cuda, "driver": _driver()}
+    return {"gpus": gpus, **_host(), "torch": str(torch.__version__), "cuda": torch.version.cuda, "driver": _driver()}
 
 
 def _host() -> dict[str, Any]:

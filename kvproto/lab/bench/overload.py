@@ -33,7 +33,6 @@ from kvproto.arguments import positive, real
 from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.overload_rank import CHUNKS, RING_CHUNKS, OverloadRank, Stranger
 from kvproto.lab.bench.results import Course, command_line
-from kvproto.lab.bench.tables import markdown
 
 PREFILLS, TURNS = 2, 3
 #: small rooms beside a huge one: turns of each of the two
@@ -66,12 +65,12 @@ def beside(tell: Tell, rooms: int, pace: float, huge: int) -> list[dict[str, Any
     found: list[dict[str, Any]] = [
         {"huge_chunks": chunks, "strangers": strangers, "p50_ms": [], "p99_ms": [], "huge_beside": [],
          "huge_by_itself": [], "coreless": [], "cpu": [], "failed": 0}
-        for chunks, strangers in ((0, 0.0), (huge, 0.0), (0, 1.0))
+        for chunks, strangers in ((0, False), (huge, False), (0, True))
     ]  # fmt: skip
     first = 1 << 24
     for _ in range(REPEATS):
         for row in found:
-            part = row["strangers"] and max(0.0, found[1]["cpu"][-1] - found[0]["cpu"][-1])
+            part = max(0.0, found[1]["cpu"][-1] - found[0]["cpu"][-1]) if row["strangers"] else 0.0
             tell("S", "take", part)
             start = time.monotonic() + 0.5
             told = tell("SPD", "pace", first, rooms, pace, start, row["huge_chunks"])[PREFILLS + 1 :]
@@ -86,6 +85,8 @@ def beside(tell: Tell, rooms: int, pace: float, huge: int) -> list[dict[str, Any
                 row["huge_by_itself"].append(decode["by_itself"])
             row["coreless"].append(max(t["coreless"] for t in told))
             row["failed"] += max(t["failed"] for t in told)
+    for row in found:
+        row["p99_of_alone"] = [a / b for a, b in zip(row["p99_ms"], found[0]["p99_ms"], strict=True)]
     return found
 
 
@@ -103,46 +104,11 @@ def bench(course: Course, *, rooms: int, small: int, pace: float, huge: int) -> 
 
     tell("D", "connect", tell("P", "address"))
     tell("PD", "carry", 1 << 28, 2 * FITTING, FITTING)  # warm
-    found = {"load": load(tell, rooms)}
+    found = {"cores": len(os.sched_getaffinity(0)), "load": load(tell, rooms)}
     course.keep(found, "rooms a second under load: done")
     found["beside"] = beside(tell, small, pace, huge)
     tell("SPD", "end")
     return found
-
-
-def told(found: dict[str, Any]) -> str:
-    """The figures as tables."""
-    once = statistics.median(found["load"][0]["rooms_a_second"])
-    rows = [
-        [f"{row['times']} x", f"{speed:.0f}", f"{speed / once:.2f}", str(row["failed"]), str(row["by_pages"])]
-        for row in found["load"]
-        for speed in (statistics.median(row["rooms_a_second"]),)
-    ]
-    alone = found["beside"][0]["p99_ms"]
-    more = [
-        [_company(row), spread(row["p50_ms"]), spread(row["p99_ms"]),
-         spread([a / b for a, b in zip(row["p99_ms"], alone, strict=True)], 2), spread(row["coreless"], 2),
-         str(row["failed"])]
-        for row in found["beside"]
-    ]  # fmt: skip
-    huge = found["beside"][1]
-    beside, itself = (statistics.median(huge[name]) for name in ("huge_beside", "huge_by_itself"))
-    kept = f"; {beside / itself:.2f} of that" if itself else " in no turn: give it more chunks"
-    head = markdown(["load", "rooms/s", "of 1 x", "failed", "chunks by pages"], rows)
-    small = markdown(["beside", "p50 ms", "p99 ms", "p99 of alone", "without a core", "failed"], more)
-    pace = f"the huge room: {itself:.0f} chunks/s by itself, {beside:.0f} beside small ones{kept}"
-    return f"{head}\n\n{small}\n\n{pace}\n{len(os.sched_getaffinity(0))} cores for {PREFILLS + 1} ranks"
-
-
-def _company(row: dict[str, Any]) -> str:
-    if row["strangers"]:
-        return "strangers with as much of the cores"
-    return f"a room of {row['huge_chunks']} chunks" if row["huge_chunks"] else "nobody"
-
-
-def spread(values: list[float], digits: int = 1) -> str:
-    """Their median, the least and the most."""
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def percentile(values: list[float], part: int) -> float:
@@ -161,8 +127,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     course = Course("overload", argv, options)
     found = bench(course, rooms=options.rooms, small=options.small, pace=1e-3 * options.pace, huge=options.huge)
-    course.end(found, told(found))
-    failed = sum(row["failed"] for rows in found.values() for row in rows)
+    course.end(found)
+    failed = sum(row["failed"] for row in (*found["load"], *found["beside"]))
     if failed:
         print(f"{failed} rooms failed", file=sys.stderr)
     outlived = not all(found["beside"][1]["huge_by_itself"])

@@ -36,7 +36,6 @@ from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.lab.bench.kernel_work import KernelCall, KernelShape, check, device_times, make_work
 from kvproto.lab.bench.pools import MARKER, marked_twin, random_bytes, same
-from kvproto.lab.bench.tables import measured
 
 MODULE = "sglang.srt.disaggregation.common.staging_buffer"
 NEEDED = (MODULE, "sglang.srt.environ", "sglang.kernels.ops.memory.ptr_table")
@@ -203,14 +202,3 @@ def figures(peer: SglangKernels, mib: int, kernels: Kernels, repeats: int, *, qu
     shapes = [KernelShape(prefill, decode, layers=32) for prefill, decode in ((4, 2), (1, 4), (8, 1))]
     host = [calls(peer, shape, side, kernels, 200) for side in sides for shape in shapes]
     return {"release": peer.version, "kernels": rows, "calls": host}
-
-
-def table(found: dict[str, Any]) -> str:
-    """The rows; or the sentence that says why there are none."""
-    if "missing" in found:
-        return f"SGLang's staging kernels: {found['missing']}"
-    return "\n\n".join([
-        f"SGLang {found['release']}: its staging kernels beside ours, in turns", measured(found["kernels"]),
-        "a call of 512 tokens x 32 layers, until it returns and until the device is through as well",
-        measured(found["calls"]),
-    ])  # fmt: skip

@@ -21,12 +21,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
-from typing import Any
 
 from kvproto.arguments import pages, positive, whole
 from kvproto.errors import ArgumentError
-from kvproto.lab.bench.result_types import curve_rows
-from kvproto.lab.bench.tables import markdown
+from kvproto.lab.bench.flat import Figure, checked_results, rows_of
+from kvproto.lab.bench.pivot import markdown
 from kvproto.layout.sharding import LayoutError, grid_tokens
 
 MIB = 1 << 20
@@ -45,15 +44,18 @@ class Suggestion:
     why: str
 
 
-def curves(rows: Iterable[Mapping[str, Any]], pair: str) -> dict[int, Curve]:
-    """Rate over chunk size of single rooms, by MiB of the room; `pair` as in "1->1". Figures of one form count once."""
+def curves(figures: Iterable[Figure], pair: str) -> dict[int, Curve]:
+    """Find the best rate over chunk size of single rooms, by MiB of the room; `pair` as in "1->1"."""
     found: dict[int, Curve] = {}
-    for row in rows:
-        if row["what"] != "one" or row["ring"] or row.get("staging", "device") != "device":
+    for row in rows_of(figures):
+        labels, rate = row.labels, row.values.get("GB/s")
+        size, chunk = labels.get("size"), labels.get("chunk")
+        single = labels.get("what") == "one" and not labels.get("ring") and labels.get("staging", "device") == "device"
+        if rate is None or not single or str(labels.get("pair")).split(" ")[0] != pair:
             continue
-        if row["pair"].split(" ")[0] == pair:
-            curve = found.setdefault(row["size"], {})
-            curve[row["chunk"]] = max(curve.get(row["chunk"], 0.0), row["gbs"])
+        if type(size) is int and type(chunk) is int and size > 0 and chunk > 0:
+            curve = found.setdefault(size, {})
+            curve[chunk] = max(curve.get(chunk, 0.0), rate)
     return found
 
 
@@ -131,7 +133,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the curves and the grid."""
     options = parser().parse_args(argv)
-    measured = curves(curve_rows(options.results), options.pair)
+    runs = [run for run in checked_results(options.results) if run.bench == "pipeline"]
+    measured = curves((figure for run in runs for figure in run.figures), options.pair)
     dims = options.k_dim + (options.k_dim if options.v_dim is None else options.v_dim)
     found = suggest(
         measured, token_bytes=options.layers * options.kv_heads * dims * options.itemsize, tokens=options.tokens,

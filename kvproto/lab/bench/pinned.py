@@ -24,7 +24,6 @@ from kvproto.data.device_streams import DeviceStreams
 from kvproto.data.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.torch import TorchKernels
-from kvproto.lab.bench import tables
 from kvproto.lab.bench.kernel_work import KernelShape
 from kvproto.lab.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
 from kvproto.lab.bench.results import Course, command_line
@@ -147,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for case in course.cases(pinned_simulated.CASES):
             rows.append(pinned_simulated.row(*case))
             course.keep(rows)
-        course.end(rows, pinned_simulated.table(rows))
+        course.end(rows)
         return 0
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)
@@ -158,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for side, (mib, pieces) in course.cases(list(product(SIDES, SIZES))):
         found.append(measure(kernels, side, mib, pieces, options.repeats))
         course.keep(found)
-    course.end(found, tables.pinned(found))
+    course.end(found)
     return 0 if all(row["right"] for row in found) else 1
 
 

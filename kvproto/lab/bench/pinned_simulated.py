@@ -25,7 +25,6 @@ from kvproto.io.kernels.torch import TorchKernels
 from kvproto.io.transports.base import Handle, PeerId
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.regions import Request
-from kvproto.lab.bench.tables import markdown
 from kvproto.layout.costs import PROFILES
 from kvproto.layout.sharding import Layout, chunks
 from kvproto.settings import Settings
@@ -185,13 +184,3 @@ def row(rooms: int, size: int, chunk: int) -> dict[str, Any]:
         "rooms": rooms, "size": size, "chunk": chunk, "wire_ms": 1e3 * wire, "device_ms": 1e3 * device,
         "pinned_ms": 1e3 * pinned, "share": wire / pinned, "exposed": (pinned - device) / (2 * nbytes / HOST),
     }  # fmt: skip
-
-
-def table(found: Sequence[dict[str, Any]]) -> str:
-    """The same for a reader."""
-    head = ("rooms", "MiB each", "MiB a chunk", "wire, ms", "staged on the device", "in pinned memory", "wire's share",
-            "copies exposed")  # fmt: skip
-    times = "wire_ms", "device_ms", "pinned_ms"
-    cells = [(row["rooms"], row["size"], row["chunk"], *(f"{row[name]:.2f}" for name in times), f"{row['share']:.3f}",
-              f"{row['exposed']:.1%}") for row in found]  # fmt: skip
-    return markdown(head, cells)

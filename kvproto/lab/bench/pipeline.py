@@ -28,7 +28,6 @@ from typing import Any, Self
 import torch
 
 from kvproto.arguments import positive
-from kvproto.lab.bench import tables
 from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases, mapped
 from kvproto.lab.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
@@ -107,8 +106,8 @@ class BenchProcesses:
         odd = {f"{side}{index}": s for (side, index), s in stats.items() if s["reports"]}
         nbytes = case.rooms * tokens * self.shape.token_bytes
         return {
-            **asdict(case), "pair": self.shape.name, "links": len(form.plan.shares), "bytes": nbytes,
-            "right": right, "odd": odd,
+            **asdict(case), "seconds": round(case.seconds), "pair": self.shape.name, "links": len(form.plan.shares),
+            "bytes": nbytes, "right": right, "odd": odd,
             "ms": 1e3 * statistics.median(times), "gbs": 1e-9 * nbytes / statistics.median(times),
             "best_gbs": 1e-9 * nbytes / min(times), "all_ms": [round(1e3 * t, 4) for t in times],
             "all_bulk_ms": [round(1e3 * t, 4) for t in bulks],
@@ -117,6 +116,7 @@ class BenchProcesses:
             **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
                 "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
             **({"bare_ms": 1e3 * statistics.median(bares[-len(times) :])} if bares else {}),
+            **({"floor_ratio": bulk / statistics.median(bares[-len(times) :])} if bares and bulk else {}),
         }  # fmt: skip
 
     def _checked(self, names: Sequence[int], gen: int, tokens: int) -> bool:
@@ -221,11 +221,19 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
     ]
 
 
+def case(row: dict[str, Any]) -> str:
+    """Say what a row moves, and how many workers carry it from host memory to host memory."""
+    if row["what"] == "slice":
+        return "slices, " + (f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it")
+    pinned = f", pinned, {row['workers'] or 'no'} workers" if row.get("staging") == "pinned" else ""
+    return ("one room" if row["rooms"] == 1 else f"{row['rooms']} rooms") + pinned
+
+
 def told(row: dict[str, Any]) -> str:
     """A row as soon as it is measured, with what took its time."""
     phases = ", ".join(f"{name} {us:.0f}" for name, us in row["phases"].items())
     return (
-        f"{row['pair']}, {tables.case(row)}, {row['size']} MiB: {row['gbs']:.1f} GB/s, best {row['best_gbs']:.1f}"
+        f"{row['pair']}, {case(row)}, {row['size']} MiB: {row['gbs']:.1f} GB/s, best {row['best_gbs']:.1f}"
         + (f", {row['went']} {row['ms']:.3f} ms, by hand {row['bare_ms']:.3f}" if "bare_ms" in row else "")
         + (f"\n   us: {phases}" if phases else "") + (f"\n   {row['odd']}" if row["odd"] else "")
     )  # fmt: skip
@@ -264,8 +272,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for case in course.cases(mapped(found) if options.maps else found, len(names) - turn):
                 rows.append(fleet.run(case))
                 course.keep(rows, told(rows[-1]))
-    course.end(rows, tables.pipeline(rows))
-    drawn = draw({"runs": [{"bench": "pipeline", "figures": rows}]}, options.plot)
+    drawn = draw([course.end(rows)], options.plot)
     return drawn if all(row["right"] for row in rows) else 1
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kvproto.lab.bench.flat import MeasuredRow, MeasuredRun, rows_of
 from kvproto.lab.bench.results import output
 
 #: name -> size in MiB -> GB/s
@@ -39,47 +40,51 @@ def plotted(text: str) -> Path:
     return to
 
 
-def draw(results: Mapping[str, Any], to: Path | None) -> int:
+def draw(runs: Iterable[MeasuredRun], to: Path | None) -> int:
     """Write the plot, if one is wanted: 0, or 2 with a word on standard error if it cannot be."""
     if to is None:
         return 0
     try:
-        plot(lines_of(results), to)
+        plot(lines_of(runs), to)
     except (ImportError, ValueError, OSError) as error:
         print(f"no plot: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def lines_of(results: Mapping[str, Any]) -> Connections:
-    """What there is to plot: the best of each size; of pipelines one pair, 1->1 if there is such a one."""
-    lines: Connections = {}
-    runs = [run for run in results["runs"] if run["bench"] in {"pipeline", "transport"}]
-    pairs = [_pair(row) for run in runs for row in run["figures"] if run["bench"] == "pipeline"]
+def lines_of(runs: Iterable[MeasuredRun]) -> Connections:
+    """Find what there is to plot: the best of each size; of pipelines one pair, 1->1 if there is such a one."""
+    rows = [(run.bench, row) for run in runs if run.bench in ("pipeline", "transport") for row in rows_of(run.figures)]
+    pairs = [_pair(row) for bench, row in rows if bench == "pipeline"]
     pair = "1->1" if "1->1" in pairs else next(iter(pairs), "")
-    for run in runs:
-        for row in run["figures"]:
-            for name, speed in _points(run["bench"], row, pair):
+    lines: Connections = {}
+    for bench, row in rows:
+        size, kib = row.labels.get("size"), row.labels.get("kib")
+        size = kib / 1024 if isinstance(kib, int) else size
+        for name, figure in _points(bench, row, pair):
+            if figure in row.values and isinstance(size, int | float):
                 line = lines.setdefault(name, {})
-                line[row["size"]] = max(line.get(row["size"], 0.0), speed)
+                line[size] = max(line.get(size, 0.0), row.values[figure])
     return lines
 
 
-def _pair(row: Mapping[str, Any]) -> str:
-    return str(row["pair"]).split(" ")[0]
+def _pair(row: MeasuredRow) -> str:
+    return str(row.labels.get("pair")).split(" ")[0]
 
 
-def _points(bench: str, row: Mapping[str, Any], pair: str) -> list[tuple[str, float]]:
+def _points(bench: str, row: MeasuredRow, pair: str) -> list[tuple[str, str]]:
+    """Name the lines that the row has a point of, and by which figure."""
+    what = row.labels.get("what")
     if bench == "transport":
-        return [(HOW[row["how"]], row["gbs"]), (CEILING, row["copy_gbs"])] if row["what"] == "bulk" else []
-    if row["what"] == "slice":
-        return [("page by page, in slices", row["gbs"])]
+        how = HOW.get(str(row.labels.get("how")), "")
+        return [(how, "GB/s"), (CEILING, "copy GB/s")] if what == "bulk" and how else []
+    if what == "slice":
+        return [("page by page, in slices", "GB/s")]
     if _pair(row) != pair:
         return []
-    if row["what"] == "many":
-        return [("gather, write, scatter: many rooms", row["gbs"])]
-    found = [("gather, write, scatter: one room", row["gbs"])]
-    return [*found, ("NIXL, one write, polled", row["bulk_gbs"])] if "bulk_gbs" in row else found
+    if what == "many":
+        return [("gather, write, scatter: many rooms", "GB/s")]
+    return [("gather, write, scatter: one room", "GB/s"), ("NIXL, one write, polled", "bulk GB/s")]
 
 
 def plot(lines: Connections, to: Path) -> None:

@@ -8,14 +8,17 @@ last one is there; and with `--seconds` no case is begun that would likely end l
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from kvproto.arguments import positive
+from kvproto.lab.bench.flat import MeasuredRun, flat
+from kvproto.lab.bench.pivot import tables
 
 T = TypeVar("T")
 
@@ -91,26 +94,31 @@ class Course:
         of = f" of {self._seconds:.0f}" if self._seconds is not None else ""
         print(f"[{self.gone:4.0f}{of} s] {text}", file=sys.stderr, flush=True)
 
-    def keep(self, figures: Any, text: str = "") -> None:
-        """What has been measured so far; `text` tells the last of it."""
+    def keep(self, measured: Any, text: str = "") -> None:
+        """Keep what has been measured so far, rows or a dict of them; `text` tells the last of it."""
         if text:
             self.say(text)
         if self._to not in (None, "-"):
-            self._write(figures, {"cut": True})
+            self._write(self._run(measured, cut=True))
 
-    def end(self, figures: Any, table: str) -> None:
-        """All that was measured: as a table, or as JSON."""
+    def end(self, measured: Any) -> MeasuredRun:
+        """Tell all that was measured, as tables or as JSON, and return the run."""
+        run = self._run(measured)
         if self._to != "-":
-            print(table)
+            print(tables(run.figures))
         if self._to is not None:
-            self._write(figures, {})
+            self._write(run)
+        return run
 
-    def _write(self, figures: Any, more: dict[str, bool]) -> None:
+    def _run(self, measured: Any, *, cut: bool = False) -> MeasuredRun:
         from kvproto.lab.bench.machine import machine  # it loads torch, and who only reads results does not
 
         given = measuring(sys.argv[1:] if self._argv is None else self._argv)
-        head = {"bench": self.name, "command": " ".join(["kvproto bench", self.name, *given]), "date": self._date}
-        text = json.dumps({**head, **more, "machine": machine(), "figures": figures})
+        command = " ".join(["kvproto bench", self.name, *given])
+        return MeasuredRun(self.name, command, flat(measured), machine(), self._date, cut)
+
+    def _write(self, run: MeasuredRun) -> None:
+        text = msgspec.json.encode(run).decode()
         if self._to == "-":
             print(text)
         else:

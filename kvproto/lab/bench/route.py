@@ -20,7 +20,6 @@ from typing import Any
 import torch
 
 from kvproto.arguments import positive
-from kvproto.lab.bench import tables
 from kvproto.lab.bench.pipeline import BenchProcesses
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape
 from kvproto.lab.bench.results import Course, command_line
@@ -109,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     course = Course("route", argv, options)
     if options.simulate:
         rows = list(simulated(names, list(map(int, sizes)), options.simulate))
-        course.end(rows, tables.measured(rows))
+        course.end(rows)
         return 0
     gpus = max(max(*PAIRS[name].prefill_on, *PAIRS[name].decode_on) for name in names) + 1
     if not options.cpu and torch.cuda.device_count() < gpus:
@@ -120,8 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with BenchProcesses(PAIRS[name], cuda=not options.cpu) as fleet:
             for size, fresh in course.cases(list(product(map(int, sizes), (False, True))), len(names) - turn):
                 rows.append(measured(fleet, size, options.repeats, profile, fresh=fresh))
-                course.keep(rows, tables.route(rows[-1:]))
-    course.end(rows, tables.route(rows))
+                course.keep(rows, f"{rows[-1]['pair']}, {size} MiB: {rows[-1]['chosen']}, {rows[-1]['loss']:+.0%} more")
+    course.end(rows)
     return 0 if all(row["right"] for row in rows) else 1
 
 

@@ -20,14 +20,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
-from msgspec import to_builtins
-
 from kvproto.arguments import positive, real, several, whole
 from kvproto.lab.bench.request_traces import TracedRequest, chosen, read_trace
 from kvproto.lab.bench.results import Course, command_line
 from kvproto.lab.bench.trace_engines import EngineModel
 from kvproto.lab.bench.trace_replay import WAYS, Fleet, TraceReplay, Way, figures
-from kvproto.lab.bench.trace_report import short, told
 from kvproto.layout.costs import PROFILES
 from kvproto.layout.plan import plan_between
 from kvproto.settings import Route
@@ -143,6 +140,24 @@ def replay(fleet: Fleet, requests: Sequence[TracedRequest], course: Course, unti
     return figures(run) | {"cpu": time.process_time() - began}
 
 
+def row(trace: str, fleet: Fleet, way: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Name what was replayed on what, and make every count a figure."""
+    counts = {name: float(each) for name, each in found.items() if type(each) is int}
+    spreads = {name: each for name, each in found.items() if isinstance(each, dict | float | list)}
+    return {
+        "trace": trace, "prefill": f"{fleet.prefill} x TP{fleet.prefill_tp}",
+        "decode": f"{fleet.decode} x TP{fleet.decode_tp}", "tokens a second": round(fleet.engines.speed),
+        "ring": f"{fleet.ring / 2**30:g} GiB", "pools": "closed" if fleet.closed else "open", "way": way,
+        **counts, **spreads, "failed": float(sum(found["failed"].values())),
+    }  # fmt: skip
+
+
+def short(found: Mapping[str, Any]) -> str:
+    """Say the most important figures of one way in a line."""
+    took = " / ".join(f"{found['transfer'].get(part, 0.0):.4f}" for part in ("p50", "p90", "p99"))
+    return f"{found['well']} of {found['requests']} well; KV ready -> at decode {took} s"
+
+
 def sound(way: Mapping[str, Any], fleet: Fleet) -> bool:
     """Whether nothing failed but what was made to fail, and nothing was left over."""
     return not way["left"] and (way["cut"] or not way["unsettled"]) and (fleet.failed_writes > 0 or not way["failed"])
@@ -158,12 +173,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for fleet, way in course.cases([(fleet, way) for fleet in fleets for way in ways]):
         found = replay(fleet.way(way), requests, course, asked.seconds)
         well = well and sound(found, fleet)
-        about = to_builtins(fleet)
-        if not rows or rows[-1]["fleet"] != about:
-            rows.append({"trace": asked.file.name, "fleet": about, "ways": {}})
-        rows[-1]["ways"][way] = found
+        rows.append(row(asked.file.name, fleet, way, found))
         course.keep(rows, f"{way}: {short(found)}")
-    course.end(rows, told(rows))
+    course.end(rows)
     return WELL if well else FOUND
 
 

@@ -22,7 +22,6 @@ from typing import Any, Self, get_args
 import torch
 
 from kvproto.arguments import positive, real, several
-from kvproto.lab.bench import tables
 from kvproto.lab.bench.plot import add_plot, draw
 from kvproto.lab.bench.pools import seeded_bytes
 from kvproto.lab.bench.results import Course, command_line
@@ -75,7 +74,7 @@ class TransportPair:
         right = self.ask("right", size, pieces)
         took = statistics.median(self.seconds(rows)[1] for _ in range(repeats))
         moved = int(rows[:, 2].sum())
-        return {"size": size / MIB, "pieces": pieces, "ms": 1e3 * took, "gbs": 1e-9 * moved / took, "right": right}
+        return {"kib": size >> 10, "pieces": pieces, "ms": 1e3 * took, "gbs": 1e-9 * moved / took, "right": right}
 
     def tagged(self, size: int, repeats: int) -> dict[str, Any]:
         """Microseconds from before the post: until the target has the tag, and until the sender knows of the end."""
@@ -87,7 +86,7 @@ class TransportPair:
             begin, took = self.seconds(rows, tag)
             told.append(1e6 * (self.ask("when", tag) - begin))
             over.append(1e6 * took)
-        return {"size": size / MIB, "told_us": statistics.median(told[1:]), "over_us": statistics.median(over[1:])}
+        return {"kib": size >> 10, "told_us": statistics.median(told[1:]), "over_us": statistics.median(over[1:])}
 
 
 def copies(sizes: Sequence[int], repeats: int, where: tuple[str, str]) -> dict[int, float]:
@@ -155,8 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sizes = [int(each * MIB) for each in options.sizes]
     course = Course("transport", argv, options)
     found = bench(course, sizes, [int(each) for each in options.pieces], options.repeats, cuda=options.cuda)
-    course.end(found, tables.transport(found))
-    drawn = draw({"runs": [{"bench": "transport", "figures": found}]}, options.plot)
+    drawn = draw([course.end(found)], options.plot)
     return drawn if all(row["right"] for row in found) else 1
 
 
