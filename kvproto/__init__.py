@@ -1,9 +1,8 @@
 """kvproto: the KV-cache transfer protocol as tables that are checked, run and drawn.
 
-What an engine needs is here by its name; `dir(kvproto)` lists it.  Importing this package loads nothing: neither torch
-nor zmq nor nixl, nor any module of its own.  A name is fetched when it is first used, and one whose libraries are not
-installed raises `MissingExtraError` then, with the command that installs them.
-"""
+The names that an engine needs are here; `dir(kvproto)` lists them.  Importing this package loads nothing: neither torch
+nor zmq nor nixl, nor any module of its own.  A name is loaded when it is first used.  If its libraries are not
+installed it raises `MissingExtraError`, with the command that installs them. """
 
 from __future__ import annotations
 

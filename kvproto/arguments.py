@@ -1,7 +1,7 @@
-"""What the arguments of a command may be: numbers within bounds, files that can be written when the work is done.
+"""Arguments of commands: numbers within bounds, files that can be written when the work is done.
 
-Each is a `type` for argparse, which names the argument and ends with exit code 2.  A number without a bound is a way to
-take all memory or to divide by zero; a file that cannot be written is refused before an hour of work, not after it.
+Each is a `type` for argparse, which names the argument and ends with exit code 2.  An unbounded number could take all
+memory or divide by zero; a file that cannot be written is refused before an hour of work, not after it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def positive(text: str) -> int:
-    """How many of something that a machine can be asked for: at least one, and at most some hundred millions."""
+    """Read a count: at least one, and at most some hundred millions."""
     return whole(1, 1 << 28)(text)
 
 
 def real(least: float, most: float) -> Callable[[str], float]:
-    """A number from `least` to `most`, never infinite and always one."""
+    """Return a reader of numbers from `least` to `most`, without nan and infinity."""
 
     def number(text: str) -> float:
         try:
@@ -99,7 +99,7 @@ def only_with(parser: ArgumentParser, asked: Namespace, what: str, *options: str
 
 
 def one_question(parser: ArgumentParser, asked: Namespace, *options: str) -> str:
-    """Which of these options is given (none: empty); the parser's error if more than one is."""
+    """Return the option that is given (none: empty); the parser's error if there are several."""
     given = [option for option in options if getattr(asked, option.lstrip("-").replace("-", "_"))]
     if len(given) > 1:
         parser.error(f"{given[0]} and {given[1]} ask different questions: one at a time")

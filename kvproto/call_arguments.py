@@ -1,13 +1,13 @@
-"""Arguments of public calls against the types of their signatures: a wrong one is a WrongTypeError at the call.
+"""Call arguments: checks the arguments of public calls against the types of their signatures.
 
-A signature says what each argument is.  Without a check a wrong one travels, and ends as a TypeError deep in a library,
-or later on the loop's thread, where nobody can tell whose it was.  Two decorators read the signature:
+Without a check a wrong argument travels on, and becomes a TypeError deep in a library, or later on the loop's thread,
+where its caller is unknown.  A checked call raises WrongTypeError at once.  Two decorators read the signature:
 
-    checked       looks at each argument before the call: for what is made once
-    explained     looks at them only when the call has raised what Python raises for wrong types: for calls per room
+    checked       checks each argument before the call: for constructors and rare calls
+    explained     checks them only after the call has raised an error of wrong types: for calls per room
 
-A whole number is what has `__index__`, so that numpy's count, and `True` does not.  An object is of a protocol if it
-has its names.  A hint that cannot be resolved at run time is not looked at.
+A whole number is an object with `__index__`, so numpy's numbers count, and `True` does not.  An object is of a protocol
+if it has its names.  A hint that cannot be resolved at run time is not checked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def checked(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def explained(call: Callable[P, T]) -> Callable[P, T]:
-    """Check every argument once the call has failed as calls with wrong types fail.  Raises WrongTypeError."""
+    """Check the arguments after a call has failed with an error of wrong types.  Raises WrongTypeError."""
 
     @functools.wraps(call)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -58,7 +58,7 @@ def explained(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def check_arguments(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """WrongTypeError names the first argument whose type is not the signature's; a missing one is left to Python."""
+    """Raise WrongTypeError for the first argument of a wrong type; leave a missing one to Python."""
     try:
         given = inspect.signature(call).bind(*args, **kwargs).arguments
     except TypeError:

@@ -1,12 +1,13 @@
 """The errors: one root, and the kinds that are raised in more than one place.
 
-Whoever catches `KvprotoError` has caught every error that is meant for a caller.  Each kind is also the builtin that a
-reader of the call would expect, so that code which knows nothing of this module catches it, too.  A value of a wrong
-type is an ArgumentError at every public constructor and method of an endpoint (`call_arguments`).  Kinds that one
-module alone raises are there: `LayoutError`, `WireError`, `KernelError`, `ControlError`, `TransportError` with kinds of
-its own, `TraceError` and others.
+`KvprotoError` is the base of every error that a caller may see.  Each kind is also the builtin that a reader of the
+call would expect, so code that does not know this module catches it, too.  A value of a wrong type is an ArgumentError
+at every public constructor and method of an endpoint (`call_arguments`).  Kinds that one module alone raises are
+defined there: `LayoutError`, `WireError`, `KernelError`, `ControlError`, `TransportError` with kinds of its own,
+`TraceError` and others.
 
-What is raised is a caller's mistake or a machine's lack.  How a *room* fails is no error: it is an `Outcome`.
+An exception is a mistake of the caller or a lack of the machine.  The failure of a *room* is no exception but an
+`Outcome`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an engine says and hears of rooms: their names, where they are, how they ended."""
+"""Rooms as an engine sees them: their names, statuses and outcomes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvproto.protocol.states import Cause
 
 
 class Status(IntEnum):
-    """Where a room is; only FAILED may follow a higher one."""
+    """The status of a room; it only rises, except to FAILED."""
 
     FAILED = 0
     #: some rank has not opened the room

@@ -1,4 +1,4 @@
-"""What an engine chooses for its ranks."""
+"""Settings: what an engine chooses for its ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOUNDS = (
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What an engine chooses for a rank; sizes in bytes."""
+    """The settings of a rank; sizes in bytes."""
 
     timing: Timing = Timing()
     #: chunks of a room that are asked for at a time
@@ -73,5 +73,5 @@ class Settings(msgspec.Struct, frozen=True):
             raise ArgumentError(f"Settings.costs is {self.costs!r}: it is a Costs, or one of {', '.join(PROFILES)}")
 
     def costs_of(self, profile: str) -> Costs:
-        """What a link costs, where the transport names this profile."""
+        """Return the costs of a link: the engine's, or those of this profile of the transport."""
         return self.costs if isinstance(self.costs, Costs) else PROFILES[self.costs or profile]

@@ -1,3 +1,3 @@
-"""This package's version, for whoever must not import the whole of it."""
+"""The version of this package, for code that must not import all of it."""
 
 __version__ = "0.1.0"

@@ -124,11 +124,11 @@ def test_every_sentence_word_for_word_with_its_logger_and_level(logs: Logs, said
             ("frames", "WARNING", "a message from link 4, to which no link is bound"),
             ("links", "INFO", "link 1 is up"),
             ("links", "WARNING", "link 1 is lost"),
-            ("links", "INFO", "to rank 2 parts are staged: re-sliced"),
-            ("links", "WARNING", f"{small} (Settings.ring_bytes): it goes over pages"),
+            ("links", "INFO", "rank 2: staged route: re-sliced"),
+            ("links", "WARNING", f"{small} (Settings.ring_bytes): it is written page to page"),
             ("links", "WARNING", f"{small} (Settings.ring_bytes): it fails, since no way"),
             ("links", "INFO", "the memory of rank 3 is not mapped here: another host"),
-            ("links", "INFO", "link 5 is forgotten: the engine has let go of it"),
+            ("links", "INFO", "link 5 is forgotten: the engine has disconnected it"),
             ("transport", "WARNING", "the transport does not connect to rank 4: no route"),
             ("transport", "WARNING", write),
             ("transport", "WARNING", scatter),
@@ -152,15 +152,16 @@ def test_what_is_counted_is_told_once_with_what_is_new_of_it(said: pytest.LogCap
     unheard.update({"late": 5, "early": 1})
     logs.sum_up(2.0)
     assert lines(said, "frames") == [
-        ("INFO", "prefill rank 0: not heard: 2 late"), ("INFO", "prefill rank 0: not heard: 5 late, 1 early"),
+        ("INFO", "prefill rank 0: messages dropped: 2 late"),
+        ("INFO", "prefill rank 0: messages dropped: 5 late, 1 early"),
     ]  # fmt: skip
     logs.away(away, "")
     logs.away(away, "")
     away.update({"strange": 1})
     logs.away(away, "k")
     assert lines(said, "security") == [
-        ("WARNING", "prefill rank 0: turned away: 3 strange"),
-        ("WARNING", "prefill rank 0: turned away: 1 strange; the last key: k"),
+        ("WARNING", "prefill rank 0: refused: 3 strange"),
+        ("WARNING", "prefill rank 0: refused: 1 strange; last key: k"),
     ]
 
 
@@ -213,7 +214,7 @@ def test_what_strangers_say_is_told_with_their_place_and_summed(said: pytest.Log
         pair.turn()
         assert lines(said, "frames")[BURST:] == [
             ("WARNING", f"prefill rank 0: and {count - BURST} more"),
-            ("INFO", f"prefill rank 0: not heard: {count} messages of strangers"),
+            ("INFO", f"prefill rank 0: messages dropped: {count} messages of strangers"),
         ]  # fmt: skip
         stranger.close()
 

@@ -110,11 +110,11 @@ def test_a_page_that_is_not_one_run_is_staged_and_says_so(caplog: pytest.LogCapt
         assert groups.prefills[0].routes() == {(2, 0): "a page of the prefill rank's pool is not one run of bytes"}
         groups.move(29)
         assert groups.right == [True] and groups.counts()["writes"] == 4
-    assert "parts are staged: a page of the prefill rank's pool is not one run of bytes" in caplog.text
+    assert "staged route: a page of the prefill rank's pool is not one run of bytes" in caplog.text
 
 
 WORDS = [
-    (Cut(Form("BNHC"), tp=2), Cut(Form("BNHC")), "2 of the decode rank's 4 heads: a part of each of its pages"),
+    (Cut(Form("BNHC"), tp=2), Cut(Form("BNHC")), "a part has 2 of the decode rank's 4 heads, a fraction of every page"),
     (Cut(Form("BNHC")), Cut(Form("BNHC"), size=8), "pages of 4 tokens on the prefill side, of 8 on the other"),
     (Cut(Form("BNHC")), Cut(Form("BHNC")), "the two sides have the tokens and heads of a page in different order"),
 ]
@@ -151,7 +151,7 @@ def test_where_no_route_is_left_the_call_is_refused(ours: Settings, why: str) ->
         groups.connect()
 
 
-OVER_PAGES = "prefill group 1 takes 6144 bytes, the ring has 6143 (Settings.ring_bytes): it goes over pages"
+OVER_PAGES = "prefill group 1 takes 6144 bytes, the ring has 6143 (Settings.ring_bytes): it is written page to page"
 RINGS = [
     (Settings(ring_bytes=6143), [OVER_PAGES]),
     (Settings(ring_bytes=6143, route="staged"), [": it fails, since the pool of the decode rank is closed"]),

@@ -1,7 +1,7 @@
 """The command line: `kvproto COMMAND ...`.
 
-A command is a module with `main(argv) -> exit code`, imported only when it is asked for, so that `kvproto lint`
-loads no device library and starts in no time.  How it ends, and what becomes of an error, is in `ending`.
+A command is a module with `main(argv) -> exit code`.  It is imported only when it is called, so `kvproto lint` loads no
+device library and starts at once.  `ending` has the exit codes and the handling of errors.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ kvproto --help has every command; source <(kvproto completion bash) completes th
 
 
 def usage() -> str:
-    """What there is to ask for."""
+    """Return the list of all commands."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items()]
     codes = [f"  {code:>{width}}  {what}" for code, what in MEANINGS.items()]

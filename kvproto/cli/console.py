@@ -1,4 +1,4 @@
-"""What commands print."""
+"""Console: what commands print."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`kvproto doctor`: what works on this machine, and for what does not: why, and what would help.
+"""Doctor, `kvproto doctor`: reports what works on this machine, and the remedy for what does not.
 
-Each thing is tried in a process of its own, because what is tried may crash, hang or change the process that loads it
-(a native library at exit, for one).  Trying means using: a transport is asked for its endpoint, a device for a sum,
-not only an import for its name.  Nothing here is required to check, draw or trace the protocol.
+Each part is tried in a process of its own, because it may crash, hang or change the process that loads it (a native
+library at exit, for instance).  To try means to use: a transport makes its endpoint, a device computes a sum; an import
+is not enough.  Checking, drawing and tracing the protocol need none of these parts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How every command ends: the exit codes, and the one place where an error becomes a line.
+"""Ending: the exit codes of every command, and the one place where an error becomes a line.
 
-A command returns `WELL` or `FOUND` and raises everything else.  Whoever reads an exit code learns from it whose turn it
-is, so what was found is never mixed up with what could not be looked at:
+A command returns `WELL` or `FOUND` and raises everything else.  The exit code says who has to act, so a finding is
+never confused with something that could not be checked:
 
 | code | name | |
 |---|---|---|
@@ -9,12 +9,12 @@ is, so what was found is never mixed up with what could not be looked at:
 | 1 | `FOUND` | something was found: a broken property, a finding, a difference, a wrong byte |
 | 2 | `WRONG` | it could not be done: the command line, a file, this machine; one line says why and what to do |
 | 3 | `UNFINISHED` | `kvproto check` alone: nothing was found, and not everything was searched |
-| 70 | `DEFECT` | a defect of kvproto: the traceback is for whoever mends it |
+| 70 | `DEFECT` | a defect of kvproto, with its traceback |
 | 130 | `INTERRUPTED` | Ctrl-C |
-| 141 | `UNREAD` | whoever read the output went away (`kvproto ... | head`), as any program ends in a pipe |
+| 141 | `UNREAD` | the reader of the output has exited (`kvproto ... | head`), as any program ends in a pipe |
 
-What a user can cause is a `KvprotoError`, an OSError or a lack of memory; all other exceptions are defects.  argparse
-says itself what is wrong with a command line, and ends with 2.
+A user can cause a `KvprotoError`, an OSError or a lack of memory; all other exceptions are defects.  argparse reports a
+wrong command line itself, and ends with 2.
 """
 
 from __future__ import annotations
@@ -63,15 +63,16 @@ def ended(program: str, work: Callable[[], int]) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """Who starts us without standard output or error (`>&-`) wants nothing of it, and gets that."""
+    """Open /dev/null for standard streams that the caller has closed (`>&-`)."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # as long as the process lives
 
 
 def run(module: str, argv: Sequence[str], extras: str, about: str = "") -> int:
-    """Load a command's module and run it.  `MissingExtraError` names the package of these extras that it lacks; who
-    only asks what the command is for is told that much.
+    """Load a command's module and run it; with `--help` and a missing package, print `about`.
+
+    MissingExtraError names the package of these extras that is missing.
     """
     try:
         code: int = importlib.import_module(module).main(argv)
@@ -98,7 +99,7 @@ def _cause(error: OSError) -> str:
 
 
 def _unread() -> bool:
-    """Whether standard output is a pipe whose other end is closed; one that broke elsewhere is another matter."""
+    """Whether standard output is a pipe whose reader has closed it."""
     output = select.poll()
     try:
         output.register(sys.stdout.fileno(), 0)
@@ -108,7 +109,7 @@ def _unread() -> bool:
 
 
 def _drop_output() -> None:
-    """What standard output does not take goes nowhere, or the interpreter tries it again at its end."""
+    """Discard unwritten output, which the interpreter would else try to write at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,10 +1,10 @@
-"""`kvproto top URL`: running ranks on one screen, from what their `MetricsExporter` serves.
+"""`kvproto top URL`: running ranks on one screen, from the metrics of their `MetricsExporter`.
 
     kvproto top http://127.0.0.1:9400/metrics            every two seconds, until it is interrupted
     kvproto top http://127.0.0.1:9400/metrics --once     once; --json: once, for a script
 
-One block a rank: its rooms by state, how rooms have ended, what its slots or its ring hold, its links.  What grows is
-shown a second, from the second screen on.
+Each rank has a block: its rooms by state, outcomes, slots or ring, and links.  Counters are shown as rates per second,
+from the second screen on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Ranks = dict[tuple[str, ...], ValueNumbers]
 
 
 def read(url: str) -> Ranks:
-    """By rank: every number that is served there.  OSError, ValueError: it is not to be had, or is no such page."""
+    """Return every metric by rank.  OSError, ValueError: no answer, or no page of metrics."""
     from prometheus_client.parser import text_string_to_metric_families  # the help does not need it
 
     with urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  # the address is the operator's own

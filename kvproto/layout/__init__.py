@@ -1,1 +1,1 @@
-"""Who holds which heads and layers, and which bytes go where: arithmetic over intervals, pure."""
+"""Layouts: which rank holds which heads and layers, and which bytes go where.  Pure arithmetic."""

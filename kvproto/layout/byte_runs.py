@@ -1,21 +1,22 @@
-"""The byte runs of one share in one cell, page to page: what the slice and the direct route write.
+"""The byte runs of one share in one cell, which the slice route and the direct route write.
 
 A pool is rows, the ``dim`` elements of one head at one token, placed by strides (`kvproto.layout.placement`): by itself
 one tensor a layer for K and one for V, ``[page, token, head, dim]`` (NHD) or ``[page, head, token, dim]`` (HND).  Of
 those, regions are numbered from 1: K of local layer i is ``1 + i``, V of it ``1 + layers + i``, with as many local
 layers as that rank holds; region 0 is the staging ring.  Offsets count bytes from the start of a region.
 
-The planes (a layer's K or V) of one kind look alike, so rows are walked and merged once for K and once for V, and the
-result is moved to where each plane begins.  Two rows join when they adjoin on *both* sides.  The walk decides which
-rows can: token by token as a rule; where both sides keep a head's tokens together, head by head within the tokens that
-share a page on both sides.  Along the tables' order of pages this walk misses no join of a dense pool, and a direct
-share comes out as whole pages, or runs of them.  (Where heads lie outside of pages, neighbouring pages are not joined.)
+The planes (a layer's K or V) of one kind are alike, so rows are walked and merged once for K and once for V, and the
+result is shifted to the beginning of each plane.  Two rows join if they adjoin on *both* sides.  The order of the walk
+decides which rows can join: token by token as a rule; head by head, within the tokens that share a page on both sides,
+if both sides keep a head's tokens together.  In the tables' order of pages this walk misses no join of a dense pool,
+and a direct share becomes whole pages, or runs of them.  (If heads lie outside of pages, neighbouring pages are not
+joined.)
 
-Planes that share a region on both sides, as in a block that holds all layers, are walked together, run by run, so that
-what adjoins from plane to plane joins, too: a block of all layers, K and V, can be one run.
+Planes that share a region on both sides, as in a block that holds all layers, are walked together, run by run.  So runs
+that adjoin from plane to plane join, too: a block of all layers, K and V, can be one run.
 
-This is the definition, row by row in plain Python. `kvproto.layout.byte_runs_numpy` computes the same with numpy.
-"""
+This module is the definition, row by row in plain Python. `kvproto.layout.byte_runs_numpy` computes the same with
+numpy. """
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Form(msgspec.Struct, frozen=True):
     target: Strides
 
     def by_head(self, heads: int) -> bool:
-        """Whether a walk over so many heads goes head by head: both sides keep a head's tokens in a page together."""
+        """Whether a walk goes head by head: both sides keep a head's tokens in a page together."""
         return self.source.token == self.target.token == self.row and (heads == 1 or not self.whole)
 
     @property
@@ -72,7 +73,7 @@ def descriptors(
 def pieces_of_pages(
     plan: Plan, share: Share, pages: int, ours: Placement | None = None, theirs: Placement | None = None
 ) -> int:
-    """How many runs so many neighbouring pages make, of the smaller ones of the two sides; as `descriptors` counts."""
+    """Count the runs of neighbouring pages (of the side with smaller ones), as `descriptors` does."""
     table, tokens = range(pages), pages * min(plan.prefill.page_size, plan.decode.page_size)
     ours, theirs = ours or dense(plan.prefill, share.writer), theirs or dense(plan.decode, share.reader)
     runs = [list(_joined(_pieces(plan, share, form, table, table, 0, tokens))) for form in forms(plan, ours, theirs)]
@@ -84,13 +85,13 @@ def pieces_of_pages(
 
 
 def forms(plan: Plan, ours: Placement, theirs: Placement) -> list[Form]:
-    """Of K and, if there is any, of V."""
+    """Return the form of K and, if there is any, of V."""
     sides = zip(rows(plan.prefill), ours.strides, theirs.strides, strict=True)
     return [Form(row, source, target) for row, source, target in sides]
 
 
 def planes(plan: Plan, share: Share, ours: Placement, theirs: Placement) -> dict[tuple[int, int], list[Plane]]:
-    """The share's planes by (source region, target region): K of its layers, then V; in one region, as they lie."""
+    """Return the share's planes by (source region, target region): K of its layers, then V."""
     source, target = plan.prefill.layers_of(share.writer)[1], plan.decode.layers_of(share.reader)[1]
     found: dict[tuple[int, int], list[Plane]] = {}
     for kind in range(len(ours.strides)):
@@ -158,7 +159,7 @@ def _walk(plan: Plan, share: Share, form: Form, first: int, tokens: int) -> Iter
 
 
 def _offset(layout: Layout, strides: Strides, table: Sequence[int], token: int, head: int) -> int:
-    """Where the row of the token of that local head begins in its plane."""
+    """Return the offset in its plane of the row of this token and local head."""
     index, slot = divmod(token, layout.page_size)
     page = int(table[index])
     if page < 0:

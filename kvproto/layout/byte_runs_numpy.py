@@ -1,19 +1,17 @@
-"""The byte runs of one share in one cell, computed with numpy: `kvproto.layout.byte_runs` for real sizes.
+"""Byte runs with numpy: the runs of one share in one cell, as `kvproto.layout.byte_runs` defines them.
 
-The slice route writes a head slice straight into the reader's pages, one run a token, layer, K and V at worst, so a
-cell is easily a million runs; the direct route needs one a page at most. Both take their runs from here, as five
-columns that a transport passes on without a Python object a run.
+The slice route writes a head slice straight into the reader's pages: at worst one run for each token, layer, K and V,
+so a cell may have a million runs.  The direct route needs at most one run a page.  Both get their runs from here, as
+five columns that a transport passes on without one Python object for each run.
 
-The work is done once for K and once for V (see `kvproto.layout.byte_runs` for the walk and for what a row is): pieces
-that are contiguous by construction, then a merge of the pieces that adjoin on both sides, then a copy of the merged
-runs to where each plane begins.  Only planes that share a region are merged once more.
+The work is done once for K and once for V (`kvproto.layout.byte_runs` explains the walk and the rows).  First come
+pieces that are contiguous by construction, then a merge of the pieces that adjoin on both sides, then a copy of the
+merged runs to the beginning of each plane.  Only planes that share a region are merged once more.
 
-Is that the best form? A million runs cost 5 ns each here, some 20 in batches, 50 in the transport's checks and 40 in
-NIXL's request; posting them costs 2,500 to 4,000, a copy of its own each. So lists that NIXL keeps prepared would save
-less than 3 %, and would need an entry for every row of the pool. What does matter is that a batch stays in the
-processor's caches while it is posted: batches of a few thousand are 15 to 20 % faster than one of all, and the loop
-gets its turn between them.
-"""
+A million runs cost 5 ns each here, some 20 in batches, 50 in the transport's checks and 40 in NIXL's request.  Posting
+them costs 2,500 to 4,000, since each is a copy of its own.  So lists that NIXL keeps prepared would save less than 3 %,
+and would need an entry for every row of the pool.  It matters more that a batch stays in the processor's caches while
+it is posted: batches of a few thousand are 15 to 20 % faster than one of all, and the loop runs between them. """
 
 from __future__ import annotations
 
@@ -41,16 +39,17 @@ def slices(
     plan: Plan, share: Share, src_table: Table, dst_table: Table, first: int, tokens: int,
     ours: Placement | None = None, theirs: Placement | None = None,
 ) -> Columns:  # fmt: skip
-    """(src_region, src_off, dst_region, dst_off, length): the runs of `descriptors`, in its order, as uint64 columns.
+    """Return the runs of `descriptors`, in its order, as uint64 columns.
 
-    The tables hold the page ids of the whole room; offsets and lengths are bytes.  Raises `LayoutError` if a table ends
-    before the tokens or names a negative page.  Who asks for the same share again keeps a `PageRuns`.
+    The columns are (src_region, src_off, dst_region, dst_off, length); offsets and lengths are bytes.  The tables hold
+    the page ids of the whole room.  Raises `LayoutError` if a table ends before the tokens or names a negative page.
+    A caller that needs the same share again keeps a `PageRuns`.
     """
     return PageRuns(plan, share, ours, theirs).columns(src_table, dst_table, first, tokens)
 
 
 class PageRuns:
-    """What does not change from cell to cell: where the planes of a share begin on both sides, and how rows lie."""
+    """The constants of a share for all cells: where its planes begin on both sides, and its rows' strides."""
 
     def __init__(
         self, plan: Plan, share: Share, ours: Placement | None = None, theirs: Placement | None = None
@@ -78,7 +77,7 @@ class PageRuns:
         return _stacked([self._together(*each, runs) for each in self.pairs.items()])
 
     def _together(self, pair: tuple[int, int], places: list[Plane], runs: list[Columns3]) -> list[Column]:
-        """Of the planes of a region: run by run over all of them, and joined once more."""
+        """Join the runs of the planes of one region, run by run over all planes."""
         moved = []
         for src, dst, kind in places:
             source, target, sizes = runs[0 if self.alike else kind]
@@ -105,9 +104,10 @@ def _stacked(columns: list[list[Column]]) -> Columns:
 
 
 def batches(columns: Columns, most: int) -> Iterator[list[tuple[int, int, Column]]]:
-    """The runs of `slices` as writes of at most `most` pieces (or BATCH): each (src_region, dst_region, pieces)s.
+    """Yield the runs of `slices` as writes of at most `most` (or BATCH) pieces.
 
-    Pieces are (n, 3): source offset, destination offset, length, all between that one pair of regions.
+    Each write is a list of (src_region, dst_region, pieces).  Pieces are an array [n, 3]: source offset, destination
+    offset, length, all between that one pair of regions.
     """
     src_region, src_off, dst_region, dst_off, length = columns
     most = min(most, BATCH)
@@ -131,7 +131,7 @@ def _runs(
 
 
 def _pieces(plan: Plan, share: Share, form: Form, first: int, tokens: int) -> tuple[Rows, Rows, Rows, int]:
-    """What is contiguous on both sides whatever the tables say.
+    """Return the pieces that are contiguous on both sides, whatever the tables say.
 
     Start tokens [n, 1], tokens a piece [n, 1], first heads of the pieces at each start [m], rows a token of a piece.
     """
@@ -149,7 +149,7 @@ def _pieces(plan: Plan, share: Share, form: Form, first: int, tokens: int) -> tu
 def _offsets(
     layout: Layout, strides: Strides, table: Table, first: int, tokens: int, starts: Rows, heads: Rows
 ) -> Rows:  # fmt: skip
-    """Where the row of each (start token, local head) begins in its plane."""
+    """Return the offset in its plane of the row of each (start token, local head)."""
     begin, end = covered(layout, table, first, tokens)
     pages = np.asarray(table[begin:end], np.int64)
     if pages.size and pages.min() < 0:

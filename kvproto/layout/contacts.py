@@ -1,12 +1,12 @@
-"""Which ranks meet, by arithmetic: what one rank owes or gets costs the ranks that it meets, whatever the groups.
+"""Contacts: computes which ranks of two groups exchange KV.
 
-Ranks hold blocks of heads and blocks of layers, both consecutive.  So whoever meets an interval of heads and one of
-layers is a rectangle: some consecutive places in some consecutive stages (`Group.meeting`).  No rank is looked at that
-does not belong to it, and nothing is made for pairs of which the asking rank is no part: a plan between two groups of
-512 ranks has up to 262,144 contacts, and a rank of it at most 512.
+The cost for one rank grows with the ranks that it meets, not with the groups.  Ranks hold blocks of heads and blocks of
+layers, both consecutive.  So the ranks that meet an interval of heads and one of layers are a rectangle: consecutive
+places in consecutive stages (`Group.meeting`).  Only these ranks are visited, and nothing is made for pairs without the
+calling rank: a plan between two groups of 512 ranks has up to 262,144 contacts, and one rank has at most 512.
 
-Replicas take turns over the readers of what they hold, in reader order; a reader's turn is its place in that rectangle,
-so it is known without having counted the readers before it.
+Replicas take turns over their readers, in reader order.  A reader's turn is its place in the rectangle, so it is known
+without counting the readers before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvproto.layout.sharding import Interval, Layout
 
 
 class Share(msgspec.Struct, frozen=True, cache_hash=True):
-    """What one writer (a P rank) writes for one reader (a D rank); offsets count in each rank's own pool."""
+    """The KV that one writer (a P rank) writes for one reader (a D rank), in each rank's own offsets."""
 
     writer: int
     reader: int
@@ -84,7 +84,7 @@ class Group:
 
 
 class Contacts:
-    """Who of a prefill group meets whom of a decode group, and whose turn it is to write."""
+    """The pairs of ranks of two groups that share KV, and the replica of each that writes."""
 
     __slots__ = ("decode", "prefill")
 
@@ -92,28 +92,28 @@ class Contacts:
         self.prefill, self.decode = Group(prefill), Group(decode)
 
     def readers(self, writer: int) -> Rectangle:
-        """Who holds something that the writer holds."""
+        """Return the readers that hold something that the writer holds."""
         return self.decode.meeting(*self.prefill.holding(writer))
 
     def writers(self, reader: int) -> Rectangle:
-        """Who holds something that the reader holds, replicas included."""
+        """Return the writers that hold something that the reader holds, replicas included."""
         return self.prefill.meeting(*self.decode.holding(reader))
 
     def owed_by(self, writer: int) -> Iterator[Share]:
-        """What the writer writes, by reader."""
+        """Yield the shares that the writer writes, by reader."""
         readers, copies = self.readers(writer), self.prefill.copies
         mine = writer - self.prefill.first_copy(writer)
         return (self.meet(writer, reader) for turn, reader in enumerate(readers) if turn % copies == mine)
 
     def owed_to(self, reader: int) -> Iterator[Share]:
-        """What the reader gets, by writer: one replica of each holding has the turn."""
+        """Yield the shares that the reader gets, by writer: one replica of each holding has the turn."""
         copies = self.prefill.copies
         for first in self.writers(reader):
             if first == self.prefill.first_copy(first):
                 yield self.meet(first + self.readers(first).turn(reader) % copies, reader)
 
     def lead(self, reader: int) -> int:
-        """Of those that write to the reader, the lowest on the last stage."""
+        """Return the lowest writer to this reader on the last stage."""
         writers = self.writers(reader)
         first = writers.stages[-1] * writers.tp + writers.places.start
         return first + self.readers(first).turn(reader) % self.prefill.copies
@@ -124,7 +124,7 @@ class Contacts:
         return min(end - begin for begin, end in pairwise([0, *ends]))
 
     def meet(self, writer: int, reader: int) -> Share:
-        """What the two have in common, as a share; of nothing if they do not meet."""
+        """Return what the two have in common, as a share; an empty one if they do not meet."""
         ours, theirs = self.prefill.holding(writer), self.decode.holding(reader)
         heads, layers = (_common(*pair) for pair in zip(ours, theirs, strict=True))
         return Share(writer, reader, *heads, *layers)

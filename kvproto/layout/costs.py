@@ -1,40 +1,39 @@
-"""What each route would cost, in seconds, before a byte moves: the numbers that choose between ring and pages.
+"""Costs: estimates the seconds that a room would take by each route, to choose between ring and pages.
 
-A few figures of a link say nearly all of it: what one piece of a write costs, whatever its size (`piece`), how fast one
-large write is (`rate`), how fast bytes go in pieces that do not overlap (`piece_rate`), and what a gather or a scatter
-takes (`launch`, and `copy` a byte).
+A few figures describe a link: the cost of one piece of a write, whatever its size (`piece`), the throughput of one
+large write (`rate`) and of pieces that do not overlap (`piece_rate`), and the cost of a gather or a scatter (`launch`,
+and `copy` for each byte).
 
-- *staged*: a gather, one write and a scatter for each chunk, of which those of successive chunks overlap: what counts
-  is the slowest of the three, and the others once.
-- *pages*: one write of many pieces, as many as are left when runs that adjoin on both sides are joined
-  (`kvproto.layout.byte_runs`).  Pieces are posted while others move, so what is slower of the two counts; where each
-  is a copy of its own, which the next one waits for, they add up.
+- *staged*: a gather, one write and a scatter for each chunk.  Successive chunks overlap: the slowest of the three
+  counts for each chunk, the others once.
+- *pages*: one write of many pieces, after runs that adjoin on both sides are joined (`kvproto.layout.byte_runs`).
+  Pieces are posted while others move, so the slower of posting and moving counts; if each piece is a copy that the next
+  one waits for, they add up.
 
-Where a cache is fresh its pages follow one another, and join; where it has been in use for an hour they lie at random,
-and do not.  How many runs of consecutive pages a room's table has is counted once on each side; a cut of either one is
-a cut of both.  So pieces are known to within the cuts that fall on the same place.
+In a fresh cache pages are consecutive and join; after an hour of use they lie at random and do not.  Each side counts
+the runs of consecutive pages in a room's table once; a cut of either side is a cut of both.  So the number of pieces is
+known except for cuts that coincide.
 
-Over `cuda_ipc` a piece of 32 KiB takes 7 us and one of 1 MiB 24 us, where the whole write would take 3 us for it, so
-that even a fresh cache is staged unless it is tiny; over RDMA a page of 16 KiB goes as fast as a large write, and the
-two kernels of staging can be saved.  A profile says which (`PROFILES`), and `Settings.costs` can say it better: measure
-with `kvproto bench route`.
+Over `cuda_ipc` a piece of 32 KiB takes 7 us and one of 1 MiB 24 us, where a large write takes 3 us for it.  So even a
+fresh cache is staged unless it is tiny.  Over RDMA a page of 16 KiB is as fast as a large write, and the two kernels of
+staging can be saved.  A profile has the figures (`PROFILES`); `Settings.costs` overrides it.  Measure with `kvproto
+bench route`.
 
-Where a peer's pages are mapped, as those of another process of the host can be (`kvproto.data.mapped_pages`), one
-kernel stores a chunk straight into them, in as many pieces as it likes: a piece costs nothing, and on two H200s such
-stores go at 367 GB/s where one large write goes at 390.  A room alone gains what gather and scatter take: 64 MiB takes
-0.58 ms (staged 0.76), 256 MiB 1.03 (1.16), and 1 GiB 3.26 (3.44).  Of several large rooms at once the ring carries
-more (8 rooms of 1 GiB 0.96 of the bulk write, where stores reach 0.93), and so it does where two ranks of a side have
-one GPU, on which their kernels take turns: two ranks to two, 8 rooms of 1 GiB, 0.83 by stores.  So the rate of `mapped`
-is given as less than it is: shares of more than some 450 MiB go by the ring.  Where several links carry one room, to
-one rank or from one, they share that rank's port: what counts is the room's bytes at the busier of the two ends
-(`at_the_port`), else two ranks that write 256 MiB each to a third would both store, at 326 GB/s where the ring carries
-385.
+If a peer's pages are mapped, as those of another process of the host can be (`kvproto.data.mapped_pages`), one kernel
+stores a chunk straight into them.  Pieces cost nothing, and on two H200s such stores reach 367 GB/s where one large
+write reaches 390.  A single room saves gather and scatter: 64 MiB takes 0.58 ms (staged 0.76), 256 MiB 1.03 (1.16), and
+1 GiB 3.26 (3.44).  Of several large rooms at once the ring carries more (8 rooms of 1 GiB: 0.96 of the bulk write,
+stores 0.93).  So it does if two ranks of a side share a GPU, on which their kernels take turns (two ranks to two, 8
+rooms of 1 GiB: 0.83 by stores).  So the rate of `mapped` is set lower than measured: shares of more than some 450 MiB
+use the ring.  Links of one room to one rank, or from one, share that rank's port.  So the room's bytes at the busier of
+the two ends count (`at_the_port`).  Else two ranks that write 256 MiB each to a third would both store, at 326 GB/s
+where the ring carries 385.
 
-*Layer groups.*  A cell that is cut into groups of layers leaves while the forward computes the next ones, and what is
-left when the forward ends is the last group.  Each group costs the two kernels and the control path once more, so it
-has to be large enough (`layer_groups`): on two H200s, of 128 MiB a cut into four left 0.49 ms to do after the forward
-(into one 0.97, two 0.74, eight 0.47), of 1 GiB one into eight 0.86 (into one 3.45, two 2.51, four 1.50).  So 32 MiB are
-enough there: what goes over the link in half of a launch (`kvproto bench layers`).
+*Layer groups.*  A group of layers leaves while the forward computes the next ones; after the forward only the last
+group is left.  Each group costs the two kernels and the control path once more, so it has to be large enough
+(`layer_groups`).  On two H200s a cell of 128 MiB left 0.49 ms after the forward in four groups (one 0.97, two 0.74,
+eight 0.47), one of 1 GiB 0.86 in eight (one 3.45, two 2.51, four 1.50).  So 32 MiB are enough there: the bytes that
+cross the link in half of a launch (`kvproto bench layers`).
 
 A route that does not exist costs `NO_ROUTE`.  Ties are staged.
 """
@@ -61,7 +60,7 @@ LONGEST: Final = 60.0
 
 
 class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a link; times in seconds, rates in bytes a second.  Raises `ArgumentError` for what cannot be one."""
+    """The figures of a link; times in seconds, rates in bytes a second.  Raises ArgumentError."""
 
     #: one piece of a write, however small
     piece: float = 6.9e-6
@@ -106,7 +105,7 @@ class PageForm(msgspec.Struct, frozen=True):
     joined: int
 
     def pieces(self, tokens: int, runs: int) -> int:
-        """Of so many tokens whose pages make so many runs (0: nobody has counted, so each page is one)."""
+        """Count the pieces of so many tokens whose pages make so many runs (0: unknown, each page is one)."""
         pages = -(-tokens // self.tokens)
         return pages * self.alone - (pages - min(pages, runs or pages)) * self.joined
 
@@ -132,7 +131,7 @@ def runs_between(ours: int, theirs: int) -> int:
 
 
 class Estimate(msgspec.Struct, frozen=True, gc=False):
-    """What a room would take by each route; seconds, from its first gather to its last byte, with no other room."""
+    """The seconds of a room by each route, from first gather to last byte, without other rooms."""
 
     staged: float
     pages: float
@@ -157,8 +156,11 @@ def estimate(
     costs: Costs, nbytes: int, pieces: int, chunks: int, *, ring: bool = True, open_: bool = True, mapped: bool = False,
     port: float = 1.0,
 ) -> Estimate:  # fmt: skip
-    """Of so many bytes, in so many pieces or chunks; `ring`: they may be staged, `open_`: pages may be written, and if
-    they are `mapped` it is a kernel that does; `port`: as many times as many pass the busier end meanwhile."""
+    """Estimate a transfer of `nbytes`, in so many pieces (page to page) or chunks (staged).
+
+    `ring`: it may be staged; `open_`: pages may be written; `mapped`: by a kernel; `port`: the bytes at the busier
+    end, as a multiple of `nbytes`.
+    """
     chunk = nbytes / max(1, chunks)
     kernel, write = costs.launch + chunk / costs.copy, max(costs.piece, port * chunk / costs.rate)
     staged = 2 * kernel + write + max(0, chunks - 1) * max(kernel, write)
@@ -168,7 +170,7 @@ def estimate(
 
 
 def layer_groups(costs: Costs, nbytes: int, most: int) -> int:
-    """Into how many groups of layers a cell of so many bytes is best cut: a power of two, `most` at most; 1: none."""
+    """Return the best number of layer groups for a cell: a power of two, `most` at most; 1: none."""
     groups = 1
     while 2 * groups <= most and nbytes / costs.rate >= 2 * groups * GROUP_LAUNCHES * costs.launch:
         groups *= 2

@@ -1,17 +1,17 @@
-"""Where the rows of one rank's pool lie: strides, and a place for each plane, so that a peer can write into them.
+"""The placement of the rows of one rank's pool, for peers that write into it.
 
 A *row* is the ``dim`` elements of one head at one token, dense.  A *plane* is K, or V, of one local layer; planes
 count K of every layer first, then V.  Engines place rows as suits their kernels: K and V side by side in a page,
-blocks that hold all layers, heads outside of pages.  All that such forms differ in is three steps (from page to page,
-token to token, head to head, in bytes; one set for K, one for V) and where each plane begins.
+blocks that hold all layers, heads outside of pages.  Such forms differ only in three strides (from page to page, token
+to token, head to head, in bytes; one set for K, one for V) and in the beginning of each plane.
 
-The layout names the usual form, one dense tensor a plane in a region of its own: region ``1 + plane``, offset 0
-(`dense`).  A rank whose pool has that form says nothing; any other says its placement when it calls, and the writer's
-byte runs (`kvproto.layout.byte_runs`) follow it.  A pool that is not open to writes at all says why (``closed``), and
-its parts are staged.
+The layout implies the usual form, one dense tensor for each plane in a region of its own: region ``1 + plane``, offset
+0 (`dense`).  A rank with that form sends no placement; any other sends its placement in HELLO, and the writer's byte
+runs (`kvproto.layout.byte_runs`) follow it.  A pool that is not open to writes says why (``closed``), and its parts are
+staged.
 
-It comes off the wire, so numbers are bounded where it is decoded, and `fault` says whether it can be this rank's.  What
-a wrong one could do is done to its own rank: a writer's transport writes into the regions of that peer alone.
+A placement comes off the wire.  Its numbers are bounded where it is decoded, and `fault` checks whether it can be this
+rank's.  A wrong one harms only its own rank: a writer's transport writes into the regions of that peer alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Run = Literal["NHD", "HND", "either", ""]
 
 
 class Strides(msgspec.Struct, frozen=True, array_like=True):
-    """Bytes from one to the next; of a step that is never taken, as there is but one, the row's bytes."""
+    """Bytes from one page, token or head to the next; the row's bytes if there is only one."""
 
     page: Bytes  #: from a page to the next
     token: Bytes  #: from a token to the next in its page
@@ -39,7 +39,7 @@ class Strides(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Placement(msgspec.Struct, frozen=True, array_like=True):
-    """Where the rows of one rank's pool lie."""
+    """The places of the rows of one rank's pool."""
 
     #: of K and, if there is any, of V
     strides: Annotated[tuple[Strides, ...], msgspec.Meta(max_length=2)]
@@ -89,7 +89,7 @@ def closed_between(ours: Placement | None, theirs: Placement | None) -> str:
 
 
 def page_runs(layout: Layout, placement: Placement | None) -> tuple[Run, ...]:
-    """Of K and of V: in what order a page's rows are one run of bytes; empty: they are not one."""
+    """Return for K and V the order in which a page's rows are one run of bytes; empty: they are not."""
     size, heads = layout.page_size, layout.local_heads
     if placement is None:
         usual: Run = "either" if size == 1 or heads == 1 else layout.order

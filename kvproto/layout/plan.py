@@ -1,27 +1,26 @@
-"""Who writes what to whom: the plan that both ends derive from the same two layouts.
+"""The plan: who writes what to whom, derived by both ends from the same two layouts.
 
-Ranks hold intervals of heads and of layers (`kvproto.layout.sharding`), so all of the planning is one idea: **what a
-prefill rank owes a decode rank is the overlap of two intervals of heads and two intervals of layers**. No ratio of
-the two tensor-parallel sizes appears anywhere; 6 ranks serve 4 as simply as 4 serve 2.
+Ranks hold intervals of heads and of layers (`kvproto.layout.sharding`), so planning is one idea: **a prefill rank owes
+a decode rank the overlap of two intervals of heads and two intervals of layers**. No ratio of the two tensor-parallel
+sizes appears; 6 ranks serve 4 as simply as 4 serve 2.
 
-Writers with the same heads and layers are replicas, and for each reader exactly one of them writes: readers take
-turns over the replicas, in reader order, so no replica has two duties more than another. The others remain *linked*
-to the reader: they share its rooms, its aborts and its outcome, but post nothing.
+Writers with the same heads and layers are replicas, and for each reader exactly one of them writes.  Readers take turns
+over the replicas, in reader order, so duties differ by at most one. The other replicas remain *linked* to the reader:
+they share its rooms, its aborts and its outcome, but post nothing.
 
-The aux row of a reader comes from its *lead*. Its content (the first token) is born on the last prefill stage, so the
-lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may hear
-only from early writers; the engine then hands the content to these leads.
+The aux row of a reader comes from its *lead*. The last prefill stage computes its content (the first token), so the
+lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may be linked
+only to early writers; the engine then passes the content to these leads.
 
-A room may cut its cells by layers, too (`kvproto.layout.sharding`).  Each share is cut by itself, into as many groups
-as the room says, so every writer of a grant has a part of every chunk, pipeline stages or not: cut by the layers of the
-model, a chunk would have no part of a stage that holds none of them, and the fan-in of grants would change from chunk
-to chunk.  So a room has no more groups than the smallest share has layers.  The first groups are the larger ones: what
-is left to do when the forward ends is the last.
+A room may cut its cells by layers, too (`kvproto.layout.sharding`).  Each share is cut by itself into the room's number
+of groups, so every writer of a grant has a part of every chunk, with pipeline stages or without.  If the layers of the
+model were cut, a stage without those layers would have no part of a chunk, and the fan-in of grants would change from
+chunk to chunk.  So a room has at most as many groups as the smallest share has layers.  The first groups are the larger
+ones, because only the last one is left when the forward ends.
 
-A plan is made once a pair of groups, at the handshake, which costs nothing: what a rank owes or gets is worked out when
-it is first asked for (`kvproto.layout.contacts`), and read from dictionaries from then on.  So a call costs a rank the
-ranks that it meets, however large the layout that a caller names.
-"""
+A plan is made at the handshake, once for each pair of groups, and costs nothing then: shares are computed when they are
+first needed (`kvproto.layout.contacts`), and cached.  So a call costs a rank only the ranks that it meets, however
+large the layout that a caller names. """
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ class Plan:
         return tuple(share for reader in range(self.decode.ranks) for share in self.writers(reader))
 
     def duties(self, writer: int) -> tuple[Share, ...]:
-        """What the writer writes, by reader."""
+        """Return the shares that the writer writes, by reader."""
         known = self._duties.get(writer)
         if known is None:
             known = tuple(self._contacts.owed_by(_known(self.prefill, writer, "writer")))
@@ -95,7 +94,7 @@ class Plan:
         return known
 
     def writers(self, reader: int) -> tuple[Share, ...]:
-        """What the reader receives, by writer: the fan-in of each of its grants, in the order of the parts."""
+        """Return the shares that the reader gets, by writer: the fan-in of its grants, in the order of parts."""
         known = self._writers.get(reader)
         if known is None:
             known = tuple(self._contacts.owed_to(_known(self.decode, reader, "reader")))
@@ -115,11 +114,11 @@ class Plan:
         return known
 
     def lead(self, reader: int) -> int:
-        """The writer that sends the aux row: the lowest with a duty on the last stage that writes to the reader."""
+        """Return the writer of the aux row: the lowest on the last stage that writes to the reader."""
         return self._contacts.lead(_known(self.decode, reader, "reader"))
 
     def share(self, writer: int, reader: int) -> Share:
-        """What the writer writes for the reader; `LayoutError` no-duty if that is nothing."""
+        """Return the share that the writer writes for the reader; LayoutError no-duty if there is none."""
         known = self._share.get((writer, reader))
         if known is None:
             self.duties(writer)
@@ -127,7 +126,7 @@ class Plan:
         return known
 
     def overlap(self, writer: int, reader: int) -> Share | None:
-        """What the two hold in common, whoever has the duty to write it; None if they are not linked."""
+        """Return the common KV of the two, whichever replica writes it; None if they are not linked."""
         if _known(self.decode, reader, "reader") not in self._contacts.readers(writer):
             return None
         return self._contacts.meet(writer, reader)
@@ -140,11 +139,11 @@ class Plan:
             groups *= 2
 
     def part_bytes(self, share: Share, tokens: int) -> int:
-        """Bytes of the share's part for so many tokens: [K of each layer | V of each], each [token, head, dim]."""
+        """Return the bytes of a part: [K of each layer | V of each], each [token, head, dim]."""
         return share.heads * share.layers * self.prefill.cell_bytes * _counted(tokens)
 
     def part_offset(self, reader: int, writer: int, tokens: int, group: int = 0, groups: int = 1) -> int:
-        """Where the writer's part begins in the reader's grant for so many tokens in that group of layers."""
+        """Return the offset of the writer's part in the reader's grant, for this group of layers."""
         self._lay_out(reader, group, groups)
         return _aligned(_owed(self._before, writer, reader, group, groups), tokens)
 
@@ -153,8 +152,11 @@ class Plan:
         return _aligned(self._lay_out(reader, group, groups), tokens)
 
     def direct(self, share: Share, ours: Placement | None = None, theirs: Placement | None = None) -> bool:
-        """Whether the share goes page to page in whole pages: all heads of both sides, pages of the same bytes, each
-        page of a plane one run; `ours` and `theirs`: the two ranks' placements (None: `dense`)."""
+        """Whether the share goes page to page in whole pages.
+
+        It does if both sides have all of its heads, pages of the same bytes, and each page of a plane is one run.
+        `ours` and `theirs`: the two ranks' placements (None: `dense`).
+        """
         if not share.heads == self.prefill.local_heads == self.decode.local_heads:
             return False
         if ours is None is theirs:
@@ -163,14 +165,15 @@ class Plan:
         return self.prefill.page_size == self.decode.page_size and source == target and "" not in source
 
     def why_staged(self, share: Share, ours: Placement | None, theirs: Placement | None) -> str:
-        """Why the share does not go page to page in whole pages, in words; empty: it does."""
+        """Say why the share does not go page to page in whole pages; empty: it does."""
         closed = closed_between(ours, theirs)
         if closed or self.direct(share, ours, theirs):
             return closed
         sides = (("prefill", self.prefill, ours), ("decode", self.decode, theirs))
         for side, layout, placement in sides:
             if share.heads != layout.local_heads:
-                return f"{share.heads} of the {side} rank's {layout.local_heads} heads: a part of each of its pages"
+                some = f"{share.heads} of the {side} rank's {layout.local_heads} heads"
+                return f"a part has {some}, a fraction of every page"
             if "" in page_runs(layout, placement):
                 return f"a page of the {side} rank's pool is not one run of bytes"
         if self.prefill.page_size != self.decode.page_size:
@@ -180,7 +183,7 @@ class Plan:
         return "the two sides have the tokens and heads of a page in different order"
 
     def admit(self, tokens: int, prefix: int) -> int:
-        """The number of chunks of a room whose first `prefix` tokens D has; refuses a prefix that ends inside a page.
+        """Return the chunks of a room whose first `prefix` tokens D has; refuse a prefix inside a page.
 
         A full hit (prefix = tokens) moves no KV, so it may end anywhere.
         """

@@ -1,4 +1,4 @@
-"""How a group of engine ranks cuts its KV cache, and how a room's tokens are cut.
+"""Sharding: how a group of ranks shards its KV cache, and how a room's tokens are cut into cells.
 
 Tensor parallelism cuts the heads, pipeline stages cut the layers, rooms are cut into cells. All cuts are *intervals*:
 
@@ -14,10 +14,9 @@ Tensor parallelism cuts the heads, pipeline stages cut the layers, rooms are cut
   What the protocol calls a chunk is then one group of layers of one cell, numbered cell by cell: chunk k is group
   ``k % groups`` of cell ``k // groups``.
 
-A layout comes off the wire, so it is validated where it is built, within bounds that make a hostile one cheap to
-refuse. Copies are bit copies: a dtype is a name to compare, an itemsize a number of bytes. Elements smaller than a
-byte are described by the bytes that they are packed into.
-"""
+A layout comes off the wire, so its constructor validates it, within bounds that make a hostile one cheap to refuse.
+Copies are bit copies: a dtype is a name to compare, an itemsize a number of bytes. Elements smaller than a byte are
+described by the bytes that they are packed into. """
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ Stages = Annotated[tuple[int, ...], msgspec.Meta(max_length=MAX_RANKS)]
 
 
 class LayoutError(KvprotoError, ValueError):
-    """A layout, a pair of layouts or a room that is refused: ``reason`` is its name, ``sentence`` cause and remedy."""
+    """A refused layout, pair of layouts or room: ``reason`` is a name, ``sentence`` cause and remedy."""
 
     def __init__(self, reason: Reason, sentence: str) -> None:
         super().__init__(reason, sentence)
@@ -181,7 +180,7 @@ def chunks(tokens: int, prefix: int, grid: int, groups: int = 1) -> int:
 
 
 def cell(k: int, tokens: int, prefix: int, grid: int, groups: int = 1) -> tuple[int, int]:
-    """(first token, count) of chunk k, whose layers are one of so many groups; the last cell may be shorter."""
+    """Return (first token, count) of chunk k, one of so many layer groups; the last cell may be shorter."""
     first = prefix + k // groups * grid
     if not (grid >= 1 and 0 <= prefix <= first < tokens):
         total = chunks(tokens, prefix, grid, groups)
@@ -196,7 +195,7 @@ def cell_end(k: int, tokens: int, prefix: int, grid: int, groups: int = 1) -> in
 
 
 def grid_tokens(chunked_prefill: int | None, page_p: int, page_d: int) -> int:
-    """Tokens a cell: the prefill chunk (None: not chunked) cut to whole pages of both sides, at least one of each."""
+    """Return the tokens of a cell: the prefill chunk (None: not chunked), in whole pages of both sides."""
     aim = DEFAULT_GRID_TOKENS if chunked_prefill is None else chunked_prefill
     if min(aim, page_p, page_d) < 1:
         raise LayoutError("grid-not-positive", f"chunk {aim}, pages {page_p} and {page_d}; None means 'not chunked'")

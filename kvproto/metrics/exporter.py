@@ -34,7 +34,7 @@ FAMILIES: dict[str, type[Any]] = {
 
 
 class MetricsExporter(Collector):
-    """What a Prometheus registry asks for the metrics of some endpoints."""
+    """The collector of some endpoints' metrics for a Prometheus registry."""
 
     def __init__(self, *endpoints: Endpoint, timeout: float = 1.0) -> None:
         """`timeout`: seconds that a scrape waits for a loop; then it has the loop's last numbers."""
@@ -61,7 +61,7 @@ class MetricsExporter(Collector):
         return ()
 
     def collect(self) -> Iterable[Any]:
-        """The families of all endpoints; on whatever thread."""
+        """Yield the metric families of all endpoints; any thread."""
         families = {name: _family(name, metric) for name, metric in METRICS.items()}
         up, age = _family("kvproto_up", UP), _family("kvproto_snapshot_age_seconds", AGE)
         for source in self._sources:

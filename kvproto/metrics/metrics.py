@@ -1,10 +1,9 @@
-"""What an operator may want to know of a rank, as numbers: every name, and what is read for it.
+"""Metrics: the names and values that an operator reads about a rank.
 
-A snapshot is taken by the loop, between two things that it does, and only when somebody asks
-(`kvproto.metrics.snapshots`): what is here costs nothing until then.  What has to be counted as it happens (messages,
-ends of timers, outcomes, the time of a pass) is a counter where it happens.
+The loop takes a snapshot on request (`kvproto.metrics.snapshots`); between requests this module costs nothing.  Events
+that have to be counted when they happen (messages, ends of timers, outcomes, the time of a pass) have counters there.
 
-Only names and numbers: how they are served is `kvproto.metrics.exporter`, what to make of them is docs/operating.md.
+`kvproto.metrics.exporter` serves the metrics; docs/operating.md explains them.
 """
 
 from __future__ import annotations
@@ -53,39 +52,39 @@ METRICS: dict[str, Metric] = {
                             " ring), pages (written into its pages piece by piece), mapped (stored there by a kernel of"
                             " the prefill rank; a decode rank counts these as pages). Prefill counts a write when it"
                             " ends; decode counts staged bytes when they are scattered, pages when the room succeeds."),
-    "kvproto_entries": Metric("gauge", (), "Rooms that the engine has yet to be handed the outcome or the release of."),
+    "kvproto_entries": Metric("gauge", (), "Rooms whose outcome or release the engine has not taken yet."),
     "kvproto_sends": Metric("gauge", ("state",), "Prefill: sends that are not over, by state."),
     "kvproto_grants": Metric("gauge", ("state",), "Decode: chunks under way, by state."),
     "kvproto_parts": Metric("counter", ("route",), "Prefill: parts by route: staged, slices (page by page, since the"
                             " ring was not to be had), direct (page to page, as nothing is re-sliced), mapped (by a"
                             " kernel that stores into the peer's pages)."),
-    "kvproto_route_seconds": Metric("gauge", ("peer_group", "peer_rank", "route"), "Prefill: what the KV of the last"
-                                    " kind of room for this peer was thought to take by each route that there is: the"
-                                    " smaller one is chosen."),
+    "kvproto_route_seconds": Metric("gauge", ("peer_group", "peer_rank", "route"), "Prefill: estimated time of the"
+                                    " KV of the last kind of room for this peer by each possible route; the cheaper one"
+                                    " is chosen."),
     "kvproto_fallbacks": Metric("counter", ("state", "event"), "Prefill: sends that gave the ring up, by the state in"
                                 " which they waited and what ended it; NEW: parts that are never staged."),
     "kvproto_slots": Metric("gauge", ("state",), "Prefill: staging slots, held and free."),
     "kvproto_slot_queue": Metric("gauge", (), "Prefill: sends that wait for a slot."),
-    "kvproto_credit_queue": Metric("gauge", (), "Prefill: sends that wait to ask, as many requests being unanswered."),
-    "kvproto_permit_queue": Metric("gauge", (), "Prefill: sends that wait to write page to page, as many doing so."),
-    "kvproto_watermark_waits": Metric("gauge", (), "Prefill: regions given that the watermark has not passed."),
-    "kvproto_unposted_writes": Metric("gauge", (), "Prefill: writes that wait for room in the transport."),
+    "kvproto_credit_queue": Metric("gauge", (), "Prefill: sends that wait for a credit to request a region."),
+    "kvproto_permit_queue": Metric("gauge", (), "Prefill: sends that wait for a permit to write page to page."),
+    "kvproto_watermark_waits": Metric("gauge", (), "Prefill: granted regions that wait for the watermark."),
+    "kvproto_unposted_writes": Metric("gauge", (), "Prefill: writes that wait for their KV or for the transport."),
     "kvproto_ring_bytes": Metric("gauge", ("part",), "Decode: the ring: size; used (regions a writer may write to now);"
                                  " promised (regions beyond the watermark); quarantined (of rooms that failed)."),
-    "kvproto_ring_lag_bytes": Metric("gauge", (), "Decode: from the watermark to the end of the last promise."),
+    "kvproto_ring_lag_bytes": Metric("gauge", (), "Decode: bytes from the watermark to the end of the last promise."),
     "kvproto_oldest_grant_seconds": Metric("gauge", (), "Decode: age of the oldest region, to a second."),
-    "kvproto_space_queue": Metric("gauge", (), "Decode: chunks that wait for a promise of the ring."),
+    "kvproto_space_queue": Metric("gauge", (), "Decode: chunks that wait for a region of the ring."),
     "kvproto_links": Metric("gauge", ("state",), "Links, by state."),
     "kvproto_link_silent_beats": Metric("gauge", ("peer_group", "peer_rank"), "Own beats, or calls, since the peer was"
                                         " last heard: of the 64 most silent links."),
     "kvproto_messages_sent": Metric("counter", ("message",), "Messages of the protocol that were sent."),
-    "kvproto_messages_received": Metric("counter", ("message",), "Messages that came, heard or not."),
+    "kvproto_messages_received": Metric("counter", ("message",), "Messages received, handled or dropped."),
     "kvproto_timer_ends": Metric("counter", ("machine", "state", "to"), "Ends of timers: a repeat where the state"
                                  " stays."),
-    "kvproto_outbox": Metric("gauge", ("unit",), "What waits for peers that have no room: frames, bytes."),
-    "kvproto_inbox": Metric("gauge", ("what",), "What waits for the loop's next pass: calls, frames."),
-    "kvproto_pass_seconds": Metric("histogram", (), "What a pass of the loop took in which something happened."),
-    "kvproto_counts": Metric("counter", ("what",), "What else is counted: not heard, refused, turned away, failed."),
+    "kvproto_outbox": Metric("gauge", ("unit",), "Queued for peers that take no more: frames, bytes."),
+    "kvproto_inbox": Metric("gauge", ("what",), "Queued for the loop's next pass: calls, frames."),
+    "kvproto_pass_seconds": Metric("histogram", (), "Duration of a pass of the loop in which something happened."),
+    "kvproto_counts": Metric("counter", ("what",), "Other counts, by reason: dropped, refused, failed."),
 }
 # fmt: on
 
@@ -93,7 +92,7 @@ LONGEST_SILENCES = MOST_PEERS = 64
 
 
 def measure(endpoint: Endpoint) -> Iterator[Measured]:
-    """Everything of one endpoint; on its loop's thread."""
+    """Yield all metrics of one endpoint; on its loop's thread."""
     rank, loop = endpoint._rank, endpoint._loop  # noqa: SLF001  # an endpoint's own
     yield from _by_state("kvproto_rooms", rank.rooms.values())
     yield from _by_state("kvproto_links", rank.links.values())

@@ -1,8 +1,8 @@
 """Snapshots of an endpoint's numbers, for any thread.
 
-Whoever asks hands the loop a call and waits; the loop takes the numbers between two things that it does, so they belong
-together and nothing is locked.  A loop that does not come to it in time (its engine polls, and does something else) has
-its last snapshot told again, with its age.  However many ask at once, the loop is asked once.
+The caller hands a call to the loop and waits.  The loop takes all numbers in that call, so they are consistent without
+a lock.  If the loop does not run in time (its engine polls, and does something else), the caller gets the last snapshot
+and its age.  Concurrent callers share one call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Snapshots:
         self._last: Snapshot | None = None
 
     def take(self, timeout: float) -> tuple[bool, Snapshot | None]:
-        """Whether the loop runs, and the newest snapshot (None: there is none); waits `timeout` seconds at most."""
+        """Return whether the loop runs, and the newest snapshot; wait `timeout` seconds at most."""
         loop = self.endpoint._loop  # noqa: SLF001
         try:
             loop.check()

@@ -1,1 +1,1 @@
-"""What a rank leaves for people while it runs: logs, durations, traces in files."""
+"""Observability of a running rank: logs, durations, traces in files."""

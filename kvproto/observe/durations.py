@@ -1,4 +1,4 @@
-"""How long things take, counted: a histogram costs a look-up and two additions each time."""
+"""Durations: histograms of latencies, at the cost of a look-up and two additions each time."""
 
 from __future__ import annotations
 

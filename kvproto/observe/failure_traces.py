@@ -1,8 +1,8 @@
-"""Traces of rooms that failed, kept in files for whoever looks later.
+"""Failure traces: traces of failed rooms, kept in files for later diagnosis.
 
-A trace is a ring: what led to a failure is soon overwritten.  So it is copied when the room's outcome is told, and
-written on a thread, since the loop does not wait for a disk.  An endpoint writes `MAX_TRACES` of them and no more.  A
-file that cannot be written is reported with its path.
+A trace is a ring buffer, so the entries before a failure are soon overwritten.  It is copied when the room's outcome is
+announced, and written on a thread, because the loop does not wait for a disk.  An endpoint writes at most `MAX_TRACES`
+of them.  A file that cannot be written is reported with its path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How old the oldest region of a ring is.
+"""Grant ages: the age of the oldest region of a ring.
 
-Nothing is written down when a region is given: ids count upwards, so a look at the next id once a second says of every
-region between which two looks it was given.
+Nothing is recorded when a region is granted.  Ids count upwards, so the next id, sampled once a second, dates every
+region to the second.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kvproto.protocol.ring import Ring
 
 
 class GrantAges:
-    """Looks at one ring; what is told of its regions' ages is right to a second, and never too much."""
+    """Samples one ring; the ages of its regions are right to a second, and never too high."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring

@@ -1,17 +1,17 @@
-"""What goes wrong, in words: for the engine's log, and for whoever looks later (`reports`, the newest 256).
+"""Logs: the log lines of one rank, and its newest reports (`reports`, 256 of them).
 
-Six loggers of the standard library, each with one subject.  Nothing is installed on them (on `kvproto` above them only
-what a library has to have: a handler that does nothing), and a logger that is switched off costs a look-up.
+There are six loggers of the standard library, each with one subject.  No handler is installed on them (on `kvproto`
+above them only a null handler), and a disabled logger costs a look-up.
 
-    kvproto.rooms       how a room ended: INFO; by no engine's wish: WARNING
-    kvproto.links       a link is up, or let go of: INFO; lost, refused, or forgotten: WARNING
-    kvproto.transport   a write, a gather, a scatter or a wire-up has failed: WARNING
-    kvproto.frames      what a peer should not have sent: WARNING; messages that nobody hears, counted: INFO
-    kvproto.security    connections that were turned away, counted once a second, and insecure=True: WARNING
+    kvproto.rooms       the end of a room: INFO; if no engine asked for it: WARNING
+    kvproto.links       a link is up, or disconnected: INFO; lost, refused, or forgotten: WARNING
+    kvproto.transport   a write, a gather, a scatter or a connection has failed: WARNING
+    kvproto.frames      a message that violates the protocol: WARNING; dropped messages, counted: INFO
+    kvproto.security    refused connections, counted once a second, and insecure=True: WARNING
     kvproto.loop        a handler, a library or an engine's call has raised: ERROR, the first of a kind with traceback
 
-How often a line is written must not be a peer's choice.  So all but the rooms' (one line for each room that the engine
-opened) are *limited*: `BURST` lines, then one a second that says how many there were, until a second has none too many.
+A peer must not control the rate of log lines.  So all but the rooms' lines (one for each room that the engine opened)
+are *limited*: `BURST` lines, then one a second with the number of suppressed ones, until a second suppresses none.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ def named(error: BaseException) -> str:
 
 
 def _nobody(room: int, cause: Cause, why: str) -> None:
-    """Not told."""
+    """Ignore it."""
 
 
 class Writer:
-    """Writes lines; a handler of the log that raises costs its line, and ends nothing."""
+    """Writes lines; a log handler that raises loses its line, and stops nothing."""
 
     def __init__(self) -> None:
-        #: told of what a handler has raised
+        #: called with what a log handler has raised
         self.lost: Callable[[BaseException], None] = lambda _error: None
 
     def __call__(
         self, log: logging.Logger, level: int, text: str, *args: object, fault: BaseException | None = None
     ) -> None:  # fmt: skip
-        """Write this line; `fault`: with its traceback."""
+        """Write this line; `fault`: an error whose traceback is appended."""
         try:
             log.log(level, text, *args, exc_info=fault)
         except BaseException as error:  # noqa: BLE001  # a full disk is no reason to stop a rank
@@ -67,14 +67,14 @@ class Writer:
 
 
 class LimitedLogger:
-    """A logger that nobody can flood."""
+    """A logger with a rate limit, so that no peer can flood it."""
 
     def __init__(self, subject: str, write: Writer | None = None) -> None:
         self.write = write or Writer()
         self.log, self.left, self.more = logging.getLogger(f"kvproto.{subject}"), BURST, 0
 
     def say(self, level: int, text: str, *args: object, fault: BaseException | None = None) -> None:
-        """Write the line, or count it; `fault`: with its traceback."""
+        """Write the line, or count it; `fault`: an error whose traceback is appended."""
         if not self.log.isEnabledFor(level):
             return
         if self.left:
@@ -84,7 +84,7 @@ class LimitedLogger:
             self.more += 1
 
     def sum_up(self, name: str) -> None:
-        """A second has passed: say what was counted."""
+        """Write how many lines the last second has suppressed."""
         if self.more:
             self.write(self.log, logging.WARNING, "%s: and %d more", name, self.more)
             self.more = 0
@@ -93,10 +93,10 @@ class LimitedLogger:
 
 
 class Logs:
-    """The log of one rank, with its loop."""
+    """The log of one rank and its loop."""
 
     def __init__(self, name: str, unheard: Counter[str]) -> None:
-        """`name` of the rank; `unheard`: messages that it did not hear, counted by why."""
+        """`name` of the rank; `unheard`: counts of the messages that it dropped, by reason."""
         self.name, self._unheard, self._summed = name, unheard, Counter[str]()
         self._away = Counter[str]()
         self.reports: deque[str] = deque(maxlen=KEPT)
@@ -105,75 +105,75 @@ class Logs:
             LimitedLogger(subject, self.write) for subject in ("links", "frames", "transport", "loop")
         )
         self._kinds: set[str] = set()
-        #: told of what may end a room: its key, the cause, and what is known
+        #: called with a fault that may end a room: its key, the cause, the sentence
         self.blame: Callable[[int, Cause, str], None] = _nobody
 
     def sum_up(self, _now: float) -> None:
-        """Called once a second."""
+        """Write the counts of the last second; called once a second."""
         for limited in (self.links, self.frames, self.transport, self.loop):
             limited.sum_up(self.name)
         fresh = self._unheard - self._summed
         if fresh:
             self._summed = self._unheard.copy()
             counts = ", ".join(f"{count} {why}" for why, count in fresh.items())
-            self.write(self.frames.log, logging.INFO, "%s: not heard: %s", self.name, counts)
+            self.write(self.frames.log, logging.INFO, "%s: messages dropped: %s", self.name, counts)
 
     def away(self, counted: Counter[str], last: str) -> None:
-        """How many connections were turned away so far, by why; `last`: the last key that is not listed."""
+        """Log the connections refused since the last call, by reason; `last`: the last unlisted key."""
         fresh = counted - self._away
         if fresh:
             self._away = counted.copy()
             counts = ", ".join(f"{count} {why}" for why, count in fresh.items())
-            more = f"; the last key: {last}" if last else ""
-            self.write(SECURITY, logging.WARNING, "%s: turned away: %s%s", self.name, counts, more)
+            more = f"; last key: {last}" if last else ""
+            self.write(SECURITY, logging.WARNING, "%s: refused: %s%s", self.name, counts, more)
 
     def frame(self, sender: str, why: str) -> None:
-        """A frame, or a notification, that cannot be read, or that should not have come."""
+        """Log a frame or notification that cannot be decoded, or that violates the protocol."""
         text = f"{short(sender)}: {short(why)}"
         self.reports.append(text)
         self.frames.say(logging.WARNING, "%s: %s", self.name, text)
 
     def stranger(self, place: str) -> None:
-        """A message was not heard since no link is bound to where it came from."""
+        """Log a dropped message from an address to which no link is bound."""
         self.frames.say(logging.WARNING, "%s: a message from %s, to which no link is bound", self.name, place)
 
     def link(self, what: str, why: str) -> None:
-        """A link is up (`why` empty), lost, refused, or forgotten."""
+        """Log that a link is up (`why` is empty), lost, refused, or forgotten."""
         level = logging.WARNING if why else logging.INFO
         if why:
             self.reports.append(f"{what} is {short(why)}")
         self.links.say(level, "%s: %s is %s", self.name, what, why or "up")
 
     def untaken(self, what: str, address: str, why: str) -> None:
-        """An address that was named for a link which is up is given up; the link stays as it is."""
+        """Log that a second address of a link that is up did not connect; the link stays as it is."""
         self.reports.append(f"{what} stays as it is: {short(address)} was tried: {short(why)}")
         said = "%s: %s stays as it is: %s was tried beside it: %s"
         self.links.say(logging.WARNING, said, self.name, what, short(address), short(why))
 
     def staged(self, what: str, why: str) -> None:
-        """What is written to this peer goes through its ring, as far as it can."""
-        self.links.say(logging.INFO, "%s: to %s parts are staged: %s", self.name, what, short(why))
+        """Log why parts for this peer take the staged route."""
+        self.links.say(logging.INFO, "%s: %s: staged route: %s", self.name, what, short(why))
 
     def small_ring(self, what: str, chunk: int, ring: int, closed: str) -> None:
-        """No whole chunk of this group fits the ring, so none is staged."""
-        fate = f"fails, since {short(closed)}" if closed else "goes over pages"
+        """Log that a whole chunk of this group does not fit in the ring, so none is staged."""
+        fate = f"fails, since {short(closed)}" if closed else "is written page to page"
         said = "%s: a whole chunk of %s takes %d bytes, the ring has %d (Settings.ring_bytes): it %s"
         self.links.say(logging.WARNING, said, self.name, what, chunk, ring, fate)
 
     def unmapped(self, what: str, why: str) -> None:
-        """No kernel of this rank can store into this peer's pages."""
+        """Log why no kernel of this rank can store into this peer's pages."""
         self.links.say(logging.INFO, "%s: the memory of %s is not mapped here: %s", self.name, what, short(why))
 
     def left(self, what: str) -> None:
-        """A link is forgotten, as the engine has asked."""
-        self.links.say(logging.INFO, "%s: %s is forgotten: the engine has let go of it", self.name, what)
+        """Log that a link is forgotten, because the engine has disconnected its group."""
+        self.links.say(logging.INFO, "%s: %s is forgotten: the engine has disconnected it", self.name, what)
 
     def wire(self, what: str, why: str) -> None:
-        """The transport could not be connected to a peer."""
+        """Log that the transport could not connect to a peer."""
         self.transport.say(logging.WARNING, "%s: the transport does not connect to %s: %s", self.name, what, why)
 
     def part(self, what: str, key: tuple[int, ...], cause: Cause, why: str) -> None:
-        """A write, gather or scatter has failed; `key`: room, chunk (and decode rank)."""
+        """Log a failed write, gather or scatter; `key`: room, chunk (and decode rank)."""
         room, chunk, *peer = key
         whom = f" for decode rank {peer[0]}" if peer else ""
         text = short(f"{what} of {room_name(room)}, chunk {chunk}{whom}: {why}")
@@ -182,7 +182,7 @@ class Logs:
         self.transport.say(logging.WARNING, "%s: %s", self.name, text)
 
     def fault(self, what: str, error: BaseException) -> None:
-        """Something raised that should not have."""
+        """Log an error that a handler, a library or a call has raised."""
         text = f"{short(what)}: {short(named(error))}"
         self.reports.append(text)
         kind = f"{what.partition('(')[0]} {type(error).__name__}"
@@ -192,7 +192,7 @@ class Logs:
         self.loop.say(logging.ERROR, "%s: %s", self.name, text, fault=error if first else None)
 
     def room(self, room: int, cause: Cause, reason: str) -> None:
-        """A room is over; `reason` is empty if it succeeded."""
+        """Log the end of a room; `reason` is empty if it succeeded."""
         level = logging.WARNING if reason and not cause.aborted else logging.INFO
         if level == logging.WARNING:
             self.reports.append(f"{room_name(room)} failed: {reason}")

@@ -1,7 +1,7 @@
-"""How the protocol's own traces are written and told: ranks, rooms, chunks, links.
+"""Rank traces: how traces of ranks, rooms, chunks and links are written and shown.
 
-A story is told of a room.  What is said about a link alone is of no room, and a chart shows it only if it is asked for.
-How heads, rooms and secrets are written is in `written`.
+A story is about a room.  Messages about a link alone belong to no room, and a chart shows them only on request.
+`written` has the form of heads, rooms and secrets.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RankTelling(Telling):
 
     # ----------------------------------------------------------------------------------------------- ranks
     def head_of(self, party: Rank, *, whole: bool) -> RankLogHead:
-        """Side, group and index, and who is at the other end of each link."""
+        """Return side, group and index, and the peer at the other end of each link."""
         links = {link: (peer.group, peer.rank) for link, peer in list(party.peers.items())}
         side: Literal["prefill", "decode"] = "prefill" if isinstance(party, PrefillRank) else "decode"
         tells = isinstance(party, PrefillRank) and party.tells
@@ -198,7 +198,7 @@ class RankTelling(Telling):
         return (link, None, name, (("session", getattr(effect, "session", 0)),)) if name else None
 
     def era(self, entry: HeardEntry | SentEntry) -> tuple[int, bool]:
-        """A link's epoch (0: calls), and whether it is said of a room: what is said of the link goes before it."""
+        """Return epoch (0: calls), and whether a room is named: a link's own messages go first."""
         if isinstance(entry, HeardEntry):
             _, epoch, room = entry.header
         else:
@@ -210,14 +210,14 @@ class RankTelling(Telling):
         return None if kind in LINK_BODIES and not room else room
 
     def spoken(self, body: Body) -> tuple[str, tuple[tuple[str, object], ...]]:
-        """Of a call or its answer only the session; when something was asked, and a blame, go without saying."""
+        """Return name and shown fields of a message: of a call the session alone, never times or blames."""
         if isinstance(body, msg.Hello | msg.Welcome | msg.Refusal):
             return str(type(body).__struct_config__.tag), (("session", body.session),)
         name, fields = super().spoken(body)
         return name, tuple(each for each in fields if each[0] not in {"asked", "blame"})
 
     def aside(self, message: Message) -> bool:
-        """What is said about a link, but for the beats."""
+        """Whether a message is about a link alone, and no heartbeat."""
         return message.subject is None and message.name != "HEARTBEAT"
 
     # ------------------------------------------------------------------------------------------------ words
@@ -235,7 +235,7 @@ class RankTelling(Telling):
         return "aux" if name == "chunk" and value == AUX_CHUNK else super().field(name, value)
 
     def remember(self, moment: Moment, step: StepEntry, memory: dict[Any, Any]) -> None:
-        """Where the writes of a send go."""
+        """Remember where the writes of a send go."""
         if type(step.event) in INTO:
             memory[moment.party, step.key] = INTO[type(step.event)]
 

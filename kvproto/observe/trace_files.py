@@ -1,8 +1,8 @@
-"""The trace of a running rank as a file that is written anew every few seconds: for whoever follows it.
+"""Trace files: the trace of a running rank, rewritten every few seconds for a follower.
 
-The file holds what the trace holds, `Settings.trace` entries and no more, however long the rank runs.  It is copied on
-the loop (a list of references) and written on a thread, one at a time: a disk that is slow makes the file older, and
-the loop no slower.  Whoever reads it has a whole one always, for the new one takes the old one's place.
+The file holds at most `Settings.trace` entries, however long the rank runs.  The trace is copied on the loop (a list of
+references) and written on a thread, one file at a time: a slow disk makes the file older, and the loop no slower.  A
+reader always gets a complete file, because each new one replaces the old one.
 """
 
 from __future__ import annotations

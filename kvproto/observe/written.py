@@ -1,7 +1,7 @@
-"""How logs of ranks are written: whose they are, and what does not stand in them as it is.
+"""Written forms: how heads, room keys and secrets appear in logs of ranks.
 
-Room keys are written as `"ID.GEN"`: room ids may have 64 bits, and many JSON readers lose digits beyond 53.  Of a
-room's secret only a digest is written, the same for the same secret: a trace replays, and opens nothing.
+Room keys are written as `"ID.GEN"`: room ids may have 64 bits, and many JSON readers lose digits beyond 53.  A room's
+secret is replaced by a digest, the same for the same secret: a trace can be replayed, and does not reveal the secret.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kvproto.protocol.timing import Timing
 
 
 class RankLogHead(msgspec.Struct, frozen=True):
-    """Whose log it is.
+    """The head of a log: its rank and its links.
 
     `links` gives the (group, rank) at the other end of each link; `tells`: its staged writes carry their notification.
     """
@@ -33,7 +33,7 @@ class RankLogHead(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """`P0`, `D1`: side and index (groups are told apart by whoever shows several)."""
+        """Return `P0` or `D1`: side and index; a caller that shows several groups tells them apart."""
         return f"{self.side[0].upper()}{self.index}"
 
     @property
@@ -52,12 +52,12 @@ def room_from(data: object, where: str) -> int:
 
 
 def hidden(secret: bytes) -> str:
-    """What stands for a secret; empty for none."""
+    """Return the digest that replaces a secret; empty for none."""
     return blake2b(secret, digest_size=16).hexdigest() if secret else ""
 
 
 def hidden_from(data: object, where: str) -> bytes:
-    """What stood for a secret, as bytes."""
+    """Return the bytes of a written secret's digest."""
     try:
         return bytes.fromhex(data)  # type: ignore[arg-type]
     except (TypeError, ValueError):
