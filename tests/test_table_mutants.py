@@ -33,6 +33,7 @@ from kvproto.verify.mutate.asked_effects import AskedEffect
 from kvproto.verify.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
 from kvproto.verify.mutate.commuting import PLACES, place_of, why_apart
 from kvproto.verify.mutate.table_judges import EQUAL, Effort, TableVerdict, judge
+from kvproto.verify.mutate.table_nursery import FiredTest, TableNursery, TableQuestions, lines_of_mutant
 from kvproto.verify.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, mutants, sample
 from kvproto.verify.testing.simulation import FAULTS, Simulation
 
@@ -139,16 +140,16 @@ def test_a_helper_touches_the_rows_of_all_that_ask_it_in_both_tables_of_its_file
     ],
 )
 def test_the_cheapest_judge_that_can_tell_is_named(name: str, who: str) -> None:
-    verdict = judge(named(name), NOTHING, ROOT)
+    verdict = judge(named(name), NOTHING)
     assert (verdict.judge, verdict.killed) == (who, who != EQUAL), verdict
 
 
-def test_worlds_and_tests_are_asked_by_a_hint_first() -> None:
+def test_a_world_is_asked_by_a_hint_first() -> None:
     silent = named("prefill_write: NEW PagesBegun - make_pages")
-    assert judge(silent, NOTHING, ROOT).judge == ""
-    assert judge(silent, NOTHING, ROOT, "permit-late").by == "permit-late: L1"
+    assert judge(silent, NOTHING).judge == ""
+    assert judge(silent, NOTHING, "permit-late").by == "permit-late: L1"
     beat = named("prefill: Heartbeat [] route - not there")
-    assert judge(beat, NOTHING, ROOT).judge == "lint"
+    assert judge(beat, NOTHING).judge == "lint"
 
 
 def test_reasons_are_for_mutants_that_there_are_and_tests_are_files(tmp_path: Path) -> None:
@@ -188,10 +189,66 @@ def test_a_log_is_taken_up_again_and_shards_are_read_together(tmp_path: Path) ->
         verdict_log.read([one], asked)
 
 
+PAGES = "test_pages.py::test_pages"
+#: tests that look at rows, and one that fires rows on ranks
+TESTS = """
+from kvproto.protocol.tables.prefill_write import prefill_write
+from kvproto.verify.testing.simulation import Simulation
+
+def test_rooms():
+    assert not Simulation(1, 3, ()).run().breach
+
+def test_pages():
+    assert any(each.__name__ == "make_pages" for row in prefill_write.rows for each in row.do)
+
+def test_rows():
+    assert prefill_write.rows
+"""
+
+
+def told_by(root: Path, reasons: table_gate.TableReasons, names: list[str]) -> list[TableVerdict]:
+    """What is said of these mutants where these are the tests."""
+    told: list[TableVerdict] = []
+    found = table_gate.run(root, reasons, [named(name) for name in names], NOTHING, 1, told.append)
+    assert sorted(told, key=lambda each: each.mutant) == found
+    return found
+
+
 def test_a_test_that_fails_anyway_is_no_witness(tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text("def test_it():\n    assert False\n")
+    reasons = table_gate.TableReasons(["test_broken.py"], {})
     with pytest.raises(ArgumentError, match=r"test_broken\.py::test_it fails with the tables as they are"):
-        table_gate.ready(tmp_path, table_gate.TableReasons(["test_broken.py"], {}))
+        told_by(tmp_path, reasons, ["prefill_write: NEW PagesBegun - make_pages"])
+    (tmp_path / "test_broken.py").write_text("import nothing\n")
+    with pytest.raises(ArgumentError, match=r"they cannot be collected"):
+        told_by(tmp_path, reasons, ["prefill_write: NEW PagesBegun - make_pages"])
+
+
+def test_the_tests_are_asked_about_what_nobody_else_noticed(tmp_path: Path) -> None:
+    (tmp_path / "test_pages.py").write_text(TESTS)
+    silent, refused = "prefill_write: NEW PagesBegun - make_pages", "decode_link: REFUSED CallAsked - dial"
+    found = told_by(tmp_path, table_gate.TableReasons(["test_pages.py"], {}), [silent, refused])
+    assert [(each.judge, each.by) for each in found] == [("", ""), ("test", PAGES)]
+    explained = table_gate.TableReasons(["test_pages.py"], {"effect": {silent: "why"}})
+    assert told_by(tmp_path, explained, [silent])[0].judge == "test", "a left-out effect, whatever its reason"
+
+
+def test_tests_are_asked_that_fire_the_row_and_the_one_that_noticed_it_first() -> None:
+    mutant = named("prefill_write: NEW PagesBegun - make_pages")
+    ask = TableQuestions(lambda each: TableVerdict(each, "", "", 0.0), lambda _: False, {mutant.name: "known"})
+    nursery = TableNursery([], ask, lambda _: None)
+    line = ("prefill_write", mutant.place)
+    assert lines_of_mutant(mutant) == frozenset({line})
+    nursery._fired = [
+        FiredTest("slow", 9.0, frozenset({line})), FiredTest("known", 8.0, frozenset({line, ("x", 1)})),
+        FiredTest("looks", 1.0, frozenset()), FiredTest("another", 1.0, frozenset({("prefill_write", 99)})),
+    ]  # fmt: skip
+    assert [each.test for each in nursery._able(mutant)] == ["known", "looks", "slow"]
+    nursery._noticed[line]["slow"] += 1
+    assert [each.test for each in nursery._able(mutant)] == ["known", "slow", "looks"]
+    assert lines_of_mutant(named("prefill_send: GATHERING - timer write")) is None
+    stranger = named("prefill: any [LinkIs.STRANGER] drop - not there")
+    assert lines_of_mutant(stranger) == frozenset({("prefill", stranger.place)})
 
 
 @pytest.mark.timeout(600)  # a process for each test that is asked
@@ -263,27 +320,20 @@ def test_what_may_be_exchanged_is_what_a_rank_keeps_apart(monkeypatch: pytest.Mo
 
 def test_a_dialled_line_is_no_place_of_its_own() -> None:
     assert why_apart(links.raise_quiet, links.say_hello) and not why_apart(links.dial, links.say_hello)
-    assert judge(named("decode_link: NEW CallAsked - say_hello before dial"), NOTHING, ROOT).judge == "proof"
+    assert judge(named("decode_link: NEW CallAsked - say_hello before dial"), NOTHING).judge == "proof"
 
 
-def test_a_left_out_effect_is_asked_of_the_tests_whatever_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_left_out_effect_is_asked_of_the_tests_whatever_its_reason() -> None:
     """A reason says that it comes later: a world has no time, and a test may."""
-    known, asked = table_gate.load(ROOT), list[Effort]()
-
-    def judged(mutant: TableMutant, effort: Effort, _root: Path, _hint: str = "") -> TableVerdict:
-        asked.append(effort)
-        return TableVerdict(mutant, "", "", 0.0)
-
-    monkeypatch.setattr(table_gate, "judge", judged)
+    known = table_gate.load(ROOT)
     explained = [each for each in EVERY if known.reason(each)]
     of_all = [
         next(each for each in explained if each.operator == "effect" and not known.explained(each)),
         next(each for each in explained if each.name in known.asked),
         next(each for each in explained if each.operator != "effect"),
     ]
-    table_gate.run(ROOT, known, of_all, Effort(worlds_s=0.0), 1, lambda _: None)
-    assert [bool(effort.tests) for effort in asked] == [True, False, False], "what was recorded is not asked again"
-    assert all(not effort.worlds_s for effort in asked)
+    wanted = [table_gate._wants_tests(known, TableVerdict(each, "", "", 0.0)) for each in of_all]
+    assert wanted == [True, False, False], "what was recorded is not asked again"
     said = {each.name: TableVerdict(each, "", "", 0.0) for each in of_all[:1]}
     assert len(table_gate.gathered(known, of_all, said)) == len(of_all)
     with pytest.raises(ArgumentError, match=r"nothing of 1 of 3 mutants"):

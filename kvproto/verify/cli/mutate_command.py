@@ -177,7 +177,6 @@ def _judged(asked: Any, root: Path, known: TableReasons, mutants: Sequence[Table
     log = [asked.log] if asked.log and asked.log.exists() else []
     noticed = {name: each for name, each in verdict_log.read(log, mutants).items() if each.judge}
     left = [mutant for mutant in mutants if mutant.name not in noticed]
-    table_gate.ready(root, known)
 
     def name(verdict: TableVerdict) -> str:
         return "" if verdict.judge or known.reason(verdict.mutant) else verdict.mutant.name

@@ -10,10 +10,10 @@ several times as long as its tests do unchanged is of a mutant that never ends, 
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,7 @@ from kvproto.errors import ArgumentError
 from kvproto.verify.mutate.nursery import ELSEWHERE, rear
 from kvproto.verify.mutate.operators import CodeMutant
 from kvproto.verify.mutate.targets import Targets
-from kvproto.verify.mutate.trial import ENDLESS, Trial, begin, end, forked, stop, warm
+from kvproto.verify.mutate.trial import ENDLESS, Trial, begin, end, lines_of, stop, warm
 
 #: mutants of a nursery, at most, and nurseries of a process
 BROOD, TURNS = 150, 3
@@ -63,7 +63,13 @@ def run(
             tell(found[-1])
 
     warm()
-    _nurseries(root, targets, deque(_broods(mutants, jobs)), effort_s, jobs, told)
+    broods = _broods(mutants, jobs)
+    works = [
+        partial(_nursery, root=root, file=file, tests=targets.tests(file), mutants=own, effort_s=effort_s)
+        for file, own in broods
+    ]
+    for which, line in lines_of(works, jobs):
+        told(broods[which][0], msgspec.json.decode(line, type=Told))
     _alone(root, deque(alone), jobs, told)
     if broken:
         raise ArgumentError("; ".join(f"the tests of {file} fail as it is: {test}" for file, test in broken.items()))
@@ -78,46 +84,14 @@ def _broods(mutants: Sequence[CodeMutant], jobs: int) -> list[Brood]:
     return [(file, own[at : at + most]) for file, own in by_file.items() for at in range(0, len(own), most)]
 
 
-def _nurseries(
-    root: Path, targets: Targets, broods: deque[Brood], effort_s: float, jobs: int, told: Callable[[str, Told], None]
-) -> None:  # fmt: skip
-    #: by the descriptor by which it tells: its process, its file, the mutants that are left, and half a line
-    going: dict[int, tuple[int, str, bytes]] = {}
-    try:
-        while broods or going:
-            while broods and len(going) < jobs:
-                file, mutants = broods.popleft()
-                child, heard = _nursery(root, file, targets.tests(file), mutants, effort_s)
-                going[heard] = child, file, b""
-            for heard in select.select(list(going), [], [])[0]:
-                child, file, part = going[heard]
-                said = os.read(heard, 1 << 16)
-                *lines, part = (part + said).split(b"\n")
-                for line in lines:
-                    told(file, msgspec.json.decode(line, type=Told))
-                going[heard] = child, file, part
-                if not said:
-                    del going[heard]
-                    os.close(heard)
-                    os.waitpid(child, 0)
-    finally:
-        for child, _, _ in going.values():
-            stop(child)
-            os.waitpid(child, 0)
-
-
 def _nursery(
-    root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant], effort_s: float
-) -> tuple[int, int]:  # fmt: skip
-    def work(told: int) -> None:
-        def tell(mutant: CodeMutant | None, witness: str, seconds: float, reach: Sequence[str]) -> None:
-            able = list(reach) if witness == ELSEWHERE else []
-            with os.fdopen(os.dup(told), "wb") as line:
-                line.write(msgspec.json.encode(Told(mutant, witness, seconds, able)) + b"\n")
+    told: int, root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant], effort_s: float
+) -> None:  # fmt: skip
+    def tell(mutant: CodeMutant | None, witness: str, seconds: float, reach: Sequence[str]) -> None:
+        able = list(reach) if witness == ELSEWHERE else []
+        os.write(told, msgspec.json.encode(Told(mutant, witness, seconds, able)) + b"\n")
 
-        rear(root, file, tests, mutants, effort_s, tell)
-
-    return forked(work, 0)
+    rear(root, file, tests, mutants, effort_s, tell)
 
 
 def _alone(root: Path, mutants: deque[Told], jobs: int, told: Callable[[str, Told], None]) -> None:

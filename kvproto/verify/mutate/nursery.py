@@ -91,7 +91,7 @@ class Nursery:
 
             def work(first: FirstFailure) -> None:
                 follower = Follower(self.file)
-                for item, following in _each(session.items):
+                for item, following in in_turn(session.items):
                     began, passed = follower.begin(), first.passed
                     session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                     if first.passed > passed:  # it was not left out
@@ -100,47 +100,48 @@ class Nursery:
                 Path(kept.name).write_bytes(msgspec.json.encode(follower.found))
                 first.end(0)
 
-            witness = self._forked(session, work, FIRST_S)
+            witness = in_fork(session, work, FIRST_S)
             return witness, [] if witness else msgspec.json.decode(kept.read(), type=list[Reached])
 
     def _trial(self, session: pytest.Session, mutant: CodeMutant, items: list[pytest.Item], most_s: int) -> str:
         def work(first: FirstFailure) -> None:
             if not self._planted(mutant):
                 first.tell(ELSEWHERE)
-            for item, following in _each(items):
+            for item, following in in_turn(items):
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             first.end(0)
 
-        return self._forked(session, work, most_s)
-
-    def _forked(self, session: pytest.Session, work: Callable[[FirstFailure], None], most_s: int) -> str:
-        """Do it in a fork, which tells of the first failure and does not return; its witness."""
-
-        def run(told: int) -> None:
-            resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
-            first = FirstFailure(told)
-            session.config.pluginmanager.register(first)
-            work(first)
-
-        child, heard = forked(run, 70)
-        latest, ended, code = time.monotonic() + PATIENCE * most_s, 0, 0
-        while not ended:
-            time.sleep(TICK_S)
-            if time.monotonic() > latest:
-                stop(child)
-                _, code = os.waitpid(child, 0)
-                end(heard, code)
-                return ENDLESS
-            ended, code = os.waitpid(child, os.WNOHANG)
-        spent = os.WIFSIGNALED(code) and os.WTERMSIG(code) in (signal.SIGXCPU, signal.SIGKILL)
-        return end(heard, code) if not spent else end(heard, 0) or ENDLESS
+        return in_fork(session, work, most_s)
 
     def _planted(self, mutant: CodeMutant) -> bool:
         places = plant(self.file, self._known, mutant)
         return bool(places) and self.ran.isdisjoint(places)
 
 
-def _each(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+def in_fork(session: pytest.Session, work: Callable[[FirstFailure], None], most_s: int) -> str:
+    """Do it in a fork, which tells of the first failure and does not return; its witness."""
+
+    def run(told: int) -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
+        first = FirstFailure(told)
+        session.config.pluginmanager.register(first)
+        work(first)
+
+    child, heard = forked(run, 70)
+    latest, ended, code = time.monotonic() + PATIENCE * most_s, 0, 0
+    while not ended:
+        time.sleep(TICK_S)
+        if time.monotonic() > latest:
+            stop(child)
+            _, code = os.waitpid(child, 0)
+            end(heard, code)
+            return ENDLESS
+        ended, code = os.waitpid(child, os.WNOHANG)
+    spent = os.WIFSIGNALED(code) and os.WTERMSIG(code) in (signal.SIGXCPU, signal.SIGKILL)
+    return end(heard, code) if not spent else end(heard, 0) or ENDLESS
+
+
+def in_turn(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
     """Each with the one that follows it: pytest keeps what both need."""
     return zip(items, [*items[1:], None], strict=True)
 

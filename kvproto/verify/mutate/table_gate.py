@@ -21,13 +21,15 @@ import msgspec
 from kvproto.errors import ArgumentError
 from kvproto.verify.check import deletion_mutants
 from kvproto.verify.check.configs import CONFIGS
-from kvproto.verify.check.parallel_search import spread
+from kvproto.verify.check.parallel_search import LOST, LostProcessError
 from kvproto.verify.mutate import asked_effects
 from kvproto.verify.mutate.asked_effects import AskedEffect
 from kvproto.verify.mutate.commuting import why_apart
 from kvproto.verify.mutate.table_judges import AGREED, EQUAL, Effort, TableVerdict, judge
+from kvproto.verify.mutate.table_nursery import TableQuestions, TableTold, rear_tables
 from kvproto.verify.mutate.table_operators import OPERATORS, TableMutant, mutants
-from kvproto.verify.mutate.trial import wait_for
+from kvproto.verify.mutate.trial import lines_of, warm
+from kvproto.verify.mutate.verdict_log import shard
 from kvproto.verify.mutate.world_sizes import measure
 
 FILE, KILLS = Path("spec/table-mutants.toml"), Path("spec/table-kills.toml")
@@ -85,14 +87,26 @@ def run(
     tell: Callable[[TableVerdict], None],
 ) -> list[TableVerdict]:  # fmt: skip
     """Try all; first what takes longest, since a row that leads elsewhere is seldom missed by the proofs.  Of one with
-    a reason only lint and proofs are asked, and of a left-out effect the tests: worlds say what comes, not when."""
+    a reason only lint and proofs are asked, and of a left-out effect the tests: worlds say what comes, not when.
+
+    ArgumentError: a test fails with the tables as they are, and would be said to notice all mutants.
+    """
     left = sorted(asked, key=lambda mutant: mutant.operator == "target")
     measured = measure(jobs) if jobs > 1 and effort.worlds_s else ()
-    effort = msgspec.structs.replace(effort, tests=tuple(known.tests), sizes=measured)
+    effort = msgspec.structs.replace(effort, sizes=measured)
+    ask = TableQuestions(partial(_try, known=known, effort=effort), partial(_wants_tests, known), known.kills)
+    herds = [shard(left, part, jobs) for part in range(1, min(jobs, len(left)) + 1)]
+    works = [partial(rear_tables, root=root, tests=known.tests, mutants=each, ask=ask) for each in herds]
     found = []
-    for verdict in spread(partial(_try, root=root, known=known, effort=effort), left, jobs):
-        found.append(verdict)
-        tell(verdict)
+    warm()
+    for _, line in lines_of(works, jobs):
+        told = msgspec.json.decode(line, type=TableTold)
+        if told.verdict is None:
+            raise ArgumentError(f"{told.broken} fails with the tables as they are: mend it, or take it out of {FILE}")
+        found.append(told.verdict)
+        tell(told.verdict)
+    if len(found) < len(left):
+        raise LostProcessError(LOST)
     return sorted(found, key=lambda verdict: verdict.mutant)
 
 
@@ -107,21 +121,18 @@ def gathered(
     return sorted(found, key=lambda verdict: verdict.mutant)
 
 
-def _try(mutant: TableMutant, *, root: Path, known: TableReasons, effort: Effort) -> TableVerdict:
+def _try(mutant: TableMutant, *, known: TableReasons, effort: Effort) -> TableVerdict:
+    if known.reason(mutant):
+        effort = Effort(worlds_s=0.0, compares=False)
     try:
-        if known.reason(mutant):
-            tests = () if known.explained(mutant) else effort.tests
-            asked = Effort(worlds_s=0.0, tests=tests, tests_s=effort.tests_s, compares=False)
-            return judge(mutant, asked, root, known.kills.get(mutant.name, ""))
-        return judge(mutant, effort, root, known.kills.get(mutant.name, ""))
+        return judge(mutant, effort, known.kills.get(mutant.name, ""))
     except Exception as error:  # noqa: BLE001  one mutant that breaks its judge ends no run of hours: it survives
         return TableVerdict(mutant, "", f"the judge: {type(error).__name__}: {error}"[:200], 0.0)
 
 
-def ready(root: Path, known: TableReasons) -> None:
-    """With the tables as they are no test fails; ArgumentError: one does, and would be said to notice all mutants."""
-    if known.tests and (failed := wait_for(root, known.tests, 10 * Effort().tests_s)):
-        raise ArgumentError(f"{failed} fails with the tables as they are: mend it, or take it out of {FILE}")
+def _wants_tests(known: TableReasons, verdict: TableVerdict) -> bool:
+    """Nobody has noticed it, and there is no reason that spares the tests."""
+    return verdict.judge in ("", AGREED) and not known.explained(verdict.mutant)
 
 
 def survivors(known: TableReasons, found: Iterable[TableVerdict]) -> list[TableVerdict]:
@@ -167,4 +178,4 @@ def table(known: TableReasons, found: Sequence[TableVerdict]) -> str:
     return "\n\n".join(parts)
 
 
-__all__ = ["AGREED", "EQUAL", "TableReasons", "gathered", "load", "ready", "record", "run", "survivors", "table"]
+__all__ = ["AGREED", "EQUAL", "TableReasons", "gathered", "load", "record", "run", "survivors", "table"]

@@ -5,7 +5,7 @@
     equal    the solver shows that the step is the same on every value and event: nobody can notice
     world    a property fails in a small world in which the row fires, the smallest first
     timed    the same, in worlds in which time has numbers; before the others for what only time can tell
-    test     a test fails that runs on the changed tables, in a fork of this process
+    test     a test fails that runs on the changed tables, in a fork of its nursery (`table_nursery`)
 
 A mutant whose step is the same wherever the proved invariant and its assumptions hold is not taken into worlds, since
 all in them keep to the protocol; the tests, some of which do not, are asked all the same.  If they do not notice, it is
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -32,7 +31,6 @@ from kvproto.verify.framework.lint import lint, lint_edge
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.mutate.equal_steps import Reach, StepPair, pair_of
 from kvproto.verify.mutate.table_operators import SUBJECTS, TableMutant
-from kvproto.verify.mutate.trial import wait_for
 from kvproto.verify.mutate.world_sizes import LATER, WorldSize, sizes
 from kvproto.verify.prove import edge
 from kvproto.verify.prove.gate import TOGETHER
@@ -48,12 +46,10 @@ TablePair = tuple[str, Pair]
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """How long is looked for: seconds of worlds for one mutant, as they take unchanged; the tests, the quickest first,
-    and how long they may take (seconds); the worlds, if they are measured already; whether the steps are compared."""
+    """How long is looked for: seconds of worlds for one mutant, as they take unchanged; the worlds, if they were
+    measured already; whether the steps are compared."""
 
     worlds_s: float = 5.0
-    tests: tuple[str, ...] = ()
-    tests_s: float = 120.0
     sizes: tuple[WorldSize, ...] = ()
     compares: bool = True
 
@@ -72,8 +68,8 @@ class TableVerdict(msgspec.Struct, frozen=True):
         return self.judge not in ("", EQUAL, AGREED)
 
 
-def judge(mutant: TableMutant, effort: Effort, root: Path, hint: str = "") -> TableVerdict:
-    """Plant it, and ask; `hint`: the world or test that noticed it once, which is then asked before the others."""
+def judge(mutant: TableMutant, effort: Effort, hint: str = "") -> TableVerdict:
+    """Plant it, and ask all but the tests; `hint`: the world that noticed it once, which is asked before the others."""
     begun = time.perf_counter()
     pairs = _pairs(mutant)
     known = effort.compares and mutant.compares
@@ -81,16 +77,15 @@ def judge(mutant: TableMutant, effort: Effort, root: Path, hint: str = "") -> Ta
     with TablePatch() as bench:
         mutant.plant(bench)
         who, by = _looked_at(mutant, pairs, steps)
-        if not who and hint:
-            who, by = _played([hint] if hint in CONFIGS else [], [] if hint in CONFIGS else [hint], effort, root)
-    if who in ("", AGREED):
-        if not who and effort.worlds_s and not effort.sizes:
+        if not who and hint in CONFIGS:
+            who, by = _played([hint], effort)
+    if not who and effort.worlds_s:
+        if not effort.sizes:
             effort = msgspec.structs.replace(effort, sizes=sizes())  # of the tables unchanged: not on the bench
-        worlds = () if who else tuple(_worlds(mutant, effort))
+        worlds = tuple(_worlds(mutant, effort))
         with TablePatch() as bench:
             mutant.plant(bench)
-            noticed = _played(worlds, effort.tests, effort, root)
-        who, by = noticed if noticed[0] else (who, by)
+            who, by = _played(worlds, effort)
     return TableVerdict(mutant, who, by, round(time.perf_counter() - begun, 2))
 
 
@@ -107,14 +102,13 @@ def _looked_at(mutant: TableMutant, pairs: Sequence[TablePair], steps: Sequence[
     return "", ""
 
 
-def _played(worlds: Sequence[str], tests: Sequence[str], effort: Effort, root: Path) -> tuple[str, str]:
-    """What fails when it runs."""
+def _played(worlds: Sequence[str], effort: Effort) -> tuple[str, str]:
+    """The first of these worlds in which a property fails."""
     states = {size.name: size.states for size in effort.sizes}
     for world in worlds:
         if (broken := deletion_mutants.broken(world, states.get(world))) is not None:
             return ("timed" if CONFIGS[world].timed else "world"), f"{world}: {broken}"
-    failed = wait_for(root, tests, effort.tests_s) if tests else ""
-    return ("test", failed) if failed else ("", "")
+    return "", ""
 
 
 def _linted(mutant: TableMutant, pairs: Iterable[TablePair]) -> str:

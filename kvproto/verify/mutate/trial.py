@@ -17,7 +17,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -130,20 +130,6 @@ def forget_kvproto() -> None:
         del sys.modules[name]
 
 
-def wait_for(root: Path, tests: Sequence[str], longest_s: float) -> str:
-    """Run the tests in a fork, on what is loaded here as it is now; the one that failed first, or "" if none did."""
-    warm()
-    child, heard = _fork(root, lambda: None, tests)
-    ended, _, _ = select.select([heard], [], [], longest_s)
-    if not ended:
-        stop(child)
-    _, code = os.waitpid(child, 0)
-    witness = end(heard, code)
-    if not ended:
-        return ENDLESS
-    return "" if witness == NOTHING_RUN else witness
-
-
 def _fork(root: Path, change: Callable[[], None], tests: Sequence[str]) -> tuple[int, int]:
     def work(told: int) -> None:
         change()
@@ -168,6 +154,36 @@ def forked(work: Callable[[int], None], code: int) -> tuple[int, int]:
     finally:
         os._exit(code)
     raise AssertionError
+
+
+def lines_of(works: Sequence[Callable[[int], None]], jobs: int) -> Iterator[tuple[int, bytes]]:
+    """Do each of these in a fork, `jobs` at a time: which of them has told a line, and the line.
+
+    Forks that are still going when nobody listens any more are ended.
+    """
+    left = list(enumerate(works))[::-1]
+    #: by the descriptor by which it tells: its process, which it is, and half a line
+    going: dict[int, tuple[int, int, bytes]] = {}
+    try:
+        while left or going:
+            while left and len(going) < jobs:
+                which, work = left.pop()
+                child, hears = forked(work, 0)
+                going[hears] = child, which, b""
+            for hears in select.select(list(going), [], [])[0]:
+                child, which, part = going[hears]
+                said = os.read(hears, 1 << 16)
+                *lines, part = (part + said).split(b"\n")
+                going[hears] = child, which, part
+                if not said:
+                    del going[hears]
+                    os.close(hears)
+                    os.waitpid(child, 0)
+                yield from ((which, line) for line in lines)
+    finally:
+        for child, _, _ in going.values():
+            stop(child)
+            os.waitpid(child, 0)
 
 
 def _run(root: Path, tests: Sequence[str], told: int) -> None:

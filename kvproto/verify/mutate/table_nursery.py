@@ -1,0 +1,157 @@
+"""A nursery of the tables' mutants: tests are collected once, and each fork runs those that the changed row reaches.
+
+To start pytest and to collect takes longer than most answers do.  The first fork changes nothing and counts, for each
+test, the rows and routes that it fires on ranks (`framework.trace.coverage`).  A mutant is then tried with the tests
+that fire what it changes: those first that have noticed another mutant of the same row, then the quickest.  A test that
+fires nothing looks at values, fires machines by hand or changes tables itself, and is tried with every mutant.  So is
+every test with a mutant whose rows nobody can name: of timers, and of functions that ranks call, too.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kvproto.fsm.routing import Routes
+from kvproto.verify.claims.kv import KV
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.framework.trace.coverage import Collector
+from kvproto.verify.mutate.nursery import FIRST_S, LEAST_S, TIMES, in_fork, in_turn
+from kvproto.verify.mutate.table_judges import TableVerdict
+from kvproto.verify.mutate.table_operators import SUBJECTS, TableMutant
+from kvproto.verify.mutate.trial import NOTHING_RUN, FirstFailure, calm, quiet
+
+#: a table or list of routes by name, and the place of one of its rows or routes
+Line = tuple[str, int]
+UNCOLLECTED = "they cannot be collected"
+
+
+class FiredTest(msgspec.Struct, frozen=True):
+    """A test, the seconds that it took, and what it fired on ranks."""
+
+    test: str
+    seconds: float
+    lines: frozenset[Line]
+
+
+class TableTold(msgspec.Struct):
+    """A nursery's line: a verdict, or the test that fails with the tables as they are."""
+
+    verdict: TableVerdict | None = None
+    broken: str = ""
+
+
+class TableQuestions(msgspec.Struct, frozen=True):
+    """Who judges a mutant before the tests, whether the tests are then asked, and which test noticed it once."""
+
+    judge: Callable[[TableMutant], TableVerdict]
+    wants_tests: Callable[[TableVerdict], bool]
+    hints: Mapping[str, str]
+
+
+class TableNursery:
+    """A plugin of pytest: where the tests would run, mutants are judged."""
+
+    def __init__(self, mutants: Sequence[TableMutant], ask: TableQuestions, tell: Callable[[TableTold], None]) -> None:
+        self.mutants, self.ask, self.tell = mutants, ask, tell
+        self._fired: list[FiredTest] = []
+        #: by line: which tests noticed a mutant of it, how often
+        self._noticed: defaultdict[Line, Counter[str]] = defaultdict(Counter)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_exception_interact(self, report: pytest.CollectReport | pytest.TestReport) -> None:
+        """A file of tests cannot be imported: say so, and end before faulthandler waits for a thread of the parent."""
+        if isinstance(report, pytest.CollectReport):
+            self.tell(TableTold(broken=UNCOLLECTED))
+            os._exit(1)
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Judge one mutant after the other."""
+        for mutant in self.mutants:
+            verdict = self.ask.judge(mutant)
+            if self.ask.wants_tests(verdict) and session.items:
+                if not self._fired and (broken := self._unchanged(session)):
+                    self.tell(TableTold(broken=broken))
+                    return True
+                verdict = self._tested(session, verdict)
+            self.tell(TableTold(verdict))
+        return True
+
+    def _unchanged(self, session: pytest.Session) -> str:
+        """The test that fails with the tables as they are (empty: none does); what each test fires is kept."""
+        with tempfile.NamedTemporaryFile() as kept:
+
+            def work(first: FirstFailure) -> None:
+                counts, found = Collector(KV.counted), list[FiredTest]()
+                with counts.installed():
+                    for item, following in in_turn(session.items):
+                        counts.rows.clear()
+                        counts.routes.clear()
+                        began = time.monotonic()
+                        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                        lines = frozenset((*counts.rows, *counts.routes))
+                        found.append(FiredTest(item.nodeid, time.monotonic() - began, lines))
+                Path(kept.name).write_bytes(msgspec.json.encode(found))
+                first.end(0)
+
+            broken = in_fork(session, work, FIRST_S)
+            self._fired = [] if broken else msgspec.json.decode(kept.read(), type=list[FiredTest])
+        return broken
+
+    def _tested(self, session: pytest.Session, verdict: TableVerdict) -> TableVerdict:
+        mutant, began = verdict.mutant, time.monotonic()
+        able = self._able(mutant)
+        items = {item.nodeid: item for item in session.items}
+
+        def work(first: FirstFailure) -> None:
+            with TablePatch() as bench:
+                mutant.plant(bench)
+                for item, following in in_turn([items[each.test] for each in able]):
+                    session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            first.end(0)
+
+        most_s = LEAST_S + TIMES * round(sum(each.seconds for each in able))
+        witness = in_fork(session, work, most_s) if able else ""
+        if witness in ("", NOTHING_RUN):
+            return verdict
+        for line in lines_of_mutant(mutant) or ():
+            self._noticed[line][witness] += 1
+        return TableVerdict(mutant, "test", witness, round(verdict.seconds + time.monotonic() - began, 2))
+
+    def _able(self, mutant: TableMutant) -> list[FiredTest]:
+        """The tests that can notice it, the likeliest and quickest first."""
+        lines, hint = lines_of_mutant(mutant), self.ask.hints.get(mutant.name, "")
+        able = [each for each in self._fired if lines is None or not each.lines or lines & each.lines]
+        noticed = sum((self._noticed[line] for line in lines or ()), Counter[str]())
+        return sorted(able, key=lambda each: (each.test != hint, -noticed[each.test], each.seconds))
+
+
+def lines_of_mutant(mutant: TableMutant) -> frozenset[Line] | None:
+    """The rows or routes that it changes; None: nobody can name them all."""
+    if isinstance(SUBJECTS[mutant.table], Routes):
+        return frozenset({(mutant.table, mutant.place)})
+    if not mutant.touched or (mutant.body is not None and not mutant.compares):
+        return None
+    # A guard that lets an event pass, or keeps one off, has other rows of its pair fire.
+    pairs = {(table, row.source, row.event) for table, row in mutant.touched}
+    rows = [(name, row) for name, table in SUBJECTS.items() if not isinstance(table, Routes) for row in table.rows]
+    return frozenset((name, row.index) for name, row in rows if (name, row.source, row.event) in pairs)
+
+
+def rear_tables(
+    told: int, root: Path, tests: Sequence[str], mutants: Sequence[TableMutant], ask: TableQuestions
+) -> None:  # fmt: skip
+    """Judge these mutants, in a process that was made for it; each verdict is a line (`TableTold`)."""
+    quiet(root)
+
+    def tell(line: TableTold) -> None:
+        os.write(told, msgspec.json.encode(line) + b"\n")
+
+    pytest.main([*calm(), "--capture=sys", *tests], plugins=[TableNursery(mutants, ask, tell)])
