@@ -61,8 +61,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     "the wire version": ("code speaks\nVERSION = 2", "code speaks\nVERSION = 3", "messages"),
     "a cause's number": ("    FORGOTTEN = 12\n", "    FORGOTTEN = 99\n", "messages"),
     "what a cause means": (
-        "return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED, Cause.DISCONNECTED, Cause.DECLINED)",
-        "return self is Cause.DECODE_ABORTED", "messages",
+        "return self in asked", "return self is Cause.DECODE_ABORTED", "messages",
     ),
     "what is judged of a frame": (
         "if kind is Open and body.prefix > body.tokens:",
@@ -94,8 +93,8 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     ),
     "an event's field": ("    usable: bool\n    lease: float\n", "    lease: float\n    usable: bool\n", "vocabulary"),
     "an effect's field": (
-        'up (`why` empty), lost or refused."""\n\n    link: int\n',
-        'up (`why` empty), lost or refused."""\n\n    link: int\n    rank: int\n', "vocabulary",
+        'up (`why` empty), `CLOSED`, `LOST` or refused."""\n\n    link: int\n',
+        'up (`why` empty), `CLOSED`, `LOST` or refused."""\n\n    link: int\n    rank: int\n', "vocabulary",
     ),
     "a row's timer again": (
         "ChunkLanded,                   let=place, again=True)",

@@ -8,7 +8,6 @@ import pytest
 from support.stories import layout
 
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
-from kvproto.endpoint.endpoint import LOST
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
@@ -123,9 +122,9 @@ def test_what_waits_for_a_peer_is_given_up_with_a_link_that_is_lost_alone(
 ) -> None:
     (_, loop, _, _), cleared = inside(pair.decodes[0]), list[int]()
     monkeypatch.setattr(loop.connections, "clear", cleared.append)
-    for why in ("", "refused: planted", LOST):
+    for why in ("", "refused: planted", do.CLOSED, do.LOST):
         loop.handlers[do.AnnounceLink](do.AnnounceLink(1, why))
-        assert cleared == ([1] if why == LOST else [])
+        assert cleared == ([1] if why == do.LOST else [])
 
 
 def test_no_room_goes_back_to_an_earlier_stage(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,7 @@ def to_prefill(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
         (msg.Abort(Cause.REFUSED, SECRET), 31, [ev.AbortAsked(31, PEER, terms, Cause.REFUSED, claim)]),
         (msg.Noted(), ROOM, [ev.PeerNoted(ROOM, PEER)]),
         (msg.Gone(), ROOM, [ev.PeerForgot(ROOM, PEER, unsent=False)]),
+        (msg.Goodbye(quiet=True), 0, [ev.GoodbyeReceived(LINK, rank.links[LINK].epoch, quiet=True)]),
     ]  # fmt: skip
 
 
@@ -87,6 +88,7 @@ def to_decode(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
         (msg.Opened(), ROOM, [ev.PeerReady(ROOM, PEER)]),
         (msg.Aux(b"data", TRACE), ROOM, [ev.AuxLanded(ROOM, PEER, b"data", TRACE)]),
         (msg.Drained(Cause.REFUSED), ROOM, [ev.PeerDrained(ROOM, PEER, Cause.REFUSED)]),
+        (msg.Goodbye(quiet=False), 0, [ev.GoodbyeReceived(LINK, rank.links[LINK].epoch, quiet=False)]),
     ]
 
 

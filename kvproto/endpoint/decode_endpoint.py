@@ -65,7 +65,7 @@ class DecodeEndpoint(Endpoint):
 
     _rank: DecodeRank
     _data: DecodeData
-    _abort_cause, _gives_up = Cause.DECODE_ABORTED, ev.EngineAborted
+    _abort_cause, _gives_up, _answered = Cause.DECODE_ABORTED, ev.EngineAborted, False
 
     @checked
     def __init__(

@@ -49,6 +49,7 @@ from kvproto.observe.trace_files import TraceSnapshots
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import room_of
+from kvproto.protocol.messages import Goodbye
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 from kvproto.room import Outcome, Room, Status
@@ -57,9 +58,8 @@ if TYPE_CHECKING:
     from kvproto.endpoint.spans import RoomSpans
 
 
-#: the word of the tables for a link that is lost
-LOST = "lost"
-#: seconds for which `close` waits until peers know of the rooms that it gives up, and their writes have ended
+#: seconds for which `close` waits until peers know of the rooms that it gives up, and their writes have ended; and then
+#: until they have answered a goodbye
 LINGER_S = 0.1
 
 
@@ -81,7 +81,7 @@ class Endpoint:
         self._released: deque[Room] = deque()
         self._news = threading.Event()
         self._loop.ended = self._news.set
-        self._loop.farewells.append(("its rooms", self._give_up))
+        self._loop.farewells += [("its rooms", self._give_up), ("its links", self._take_leave)]
         #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
         self.trace_dir: Path | None = None
         self._traces = FailureTraces(rank, self._loop.logs.fault)
@@ -196,6 +196,19 @@ class Endpoint:
         for key in list(self._rank.rooms):
             self._happen(self._gives_up(key, self._abort_cause))
         self._loop.linger(lambda: bool(self._rank.rooms), LINGER_S)
+
+    def _take_leave(self) -> None:
+        """Say goodbye on every link, and wait for answers; without that peers would take it for a crash, and wait."""
+        loop = self._loop
+        if loop.broken is not None:
+            return
+        loop.poll()  # a peer that has said goodbye first would answer none
+        heard, said = loop.heard, loop.connections.said
+        known = heard[Goodbye]
+        loop.now = loop.clock.again()
+        loop.submit(self._rank.take_leave(loop.now))
+        if self._answered:
+            loop.linger(lambda: heard[Goodbye] - known < said[Goodbye], LINGER_S)
 
     def __enter__(self) -> Self:
         return self
@@ -316,6 +329,8 @@ class Endpoint:
     _abort_cause: Cause
     #: the event by which this side gives a room up, whether or not its engine has opened it
     _gives_up: type[ev.EngineAborted | ev.EngineRefused]
+    #: whether peers answer a goodbye
+    _answered: bool
 
     @explained
     def explain(self, room: Room) -> str:
@@ -408,7 +423,7 @@ class Endpoint:
             self._news.set()
 
     def _link(self, effect: do.AnnounceLink) -> None:
-        if effect.why == LOST:  # what waits for its peer is of an epoch that is over
+        if effect.why == do.LOST:  # what waits for its peer is of an epoch that is over; of one closed, the answer
             self._loop.connections.clear(effect.link)
         self._loop.logs.link(self._peer_name(effect.link), effect.why)
 

@@ -64,7 +64,7 @@ class PrefillEndpoint(Endpoint):
 
     _rank: PrefillRank
     _data: PrefillData
-    _abort_cause, _gives_up = Cause.PREFILL_ABORTED, ev.EngineRefused
+    _abort_cause, _gives_up, _answered = Cause.PREFILL_ABORTED, ev.EngineRefused, True
 
     @checked
     def __init__(

@@ -33,6 +33,7 @@ WORDS = {
     Cause.DISCONNECTED: "the decode engine let go of the prefill group",
     Cause.DECLINED: "the prefill engine said no to the room",
     Cause.AUX_MISSING: "every chunk is in place, and the aux row did not come in time",
+    Cause.CLOSED: "a rank of the other side was closed",
 }
 #: where the rank that it was about is known; {why}: of its link; {tokens}: that this engine named
 ABOUT = {
@@ -43,6 +44,7 @@ ABOUT = {
     Cause.WRITE_FAILED: "the write to {peer} failed or did not end in time",
     Cause.KERNEL_FAILED: "the gather for {peer} failed or did not end in time",
     Cause.FORGOTTEN: "{peer} no longer knew the room",
+    Cause.CLOSED: "{peer} was closed",
 }
 #: what comes of an aux row that a rank owes
 OWED = frozenset({Cause.AUX_MISSING})

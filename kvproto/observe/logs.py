@@ -20,6 +20,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable
 
+from kvproto.protocol.effects import CLOSED
 from kvproto.protocol.events import room_name
 from kvproto.protocol.messages import MAX_REASON
 from kvproto.protocol.states import Cause
@@ -138,9 +139,9 @@ class Logs:
         self.frames.say(logging.WARNING, "%s: a message from %s, to which no link is bound", self.name, place)
 
     def link(self, what: str, why: str) -> None:
-        """Log that a link is up (`why` is empty), lost, refused, or forgotten."""
-        level = logging.WARNING if why else logging.INFO
-        if why:
+        """Log that a link is up (`why` is empty), closed by its other end, lost, refused, or forgotten."""
+        level = logging.INFO if why in ("", CLOSED) else logging.WARNING
+        if level == logging.WARNING:
             self.reports.append(f"{what} is {short(why)}")
         self.links.say(level, "%s: %s is %s", self.name, what, why or "up")
 

@@ -137,8 +137,12 @@ class DeliverAux(Effect, frozen=True):
     data: bytes
 
 
+#: what a link is that was up: its peer was closed in good order, or nobody knows why it ended
+CLOSED, LOST = "closed", "lost"
+
+
 class AnnounceLink(Effect, frozen=True):
-    """Tell the engine that a link is up (`why` empty), lost or refused."""
+    """Tell the engine that a link is up (`why` empty), `CLOSED`, `LOST` or refused."""
 
     link: int
     why: str

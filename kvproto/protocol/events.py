@@ -628,6 +628,14 @@ class DisconnectAsked(LinkEvent, frozen=True):
     """The decode engine has let go of the prefill group: no new room will be opened at it."""
 
 
+class CloseAsked(LinkEvent, frozen=True):
+    """The engine closes this rank; `quiet`: no write of this rank to the link's other end is in flight."""
+
+    #: the link's, which ends
+    epoch: int
+    quiet: bool
+
+
 class DialFailed(LinkEvent, frozen=True):
     """The control plane cannot connect to the link's address."""
 
@@ -690,6 +698,14 @@ class HeartbeatReceived(LinkEvent, frozen=True):
 
     epoch: int
     place: bytes
+
+
+class GoodbyeReceived(LinkEvent, frozen=True):
+    """The peer closes the link in good order; `quiet`: nothing that it has written can land any more."""
+
+    #: the link's, which ends
+    epoch: int
+    quiet: bool
 
 
 class TransportLost(LinkEvent, frozen=True):

@@ -22,6 +22,7 @@ time.  Who answers what:
 | prefill | `STAGING_REQ`, `PAGES_REQ` of a room that the decode rank does not know | `GONE` |
 | prefill | these two, `STG_NOTIFY`, `AUX` of a room that is another group's | `GONE` |
 | either | `HEARTBEAT` of an epoch that the receiver does not know | `RESET` |
+| prefill | `GOODBYE` | `GOODBYE`: a decode rank that has not read it when its connection ends never does |
 """
 
 from __future__ import annotations
@@ -127,6 +128,13 @@ class Reset(Body, tag="RESET", frozen=True):
 
 class Heartbeat(Body, tag="HEARTBEAT", frozen=True):
     """I am here."""
+
+
+class Goodbye(Body, tag="GOODBYE", frozen=True):
+    """The sender closes the link in good order: its epoch is over."""
+
+    #: nothing that the sender has written can land any more; a decode rank writes nothing, so always says so
+    quiet: bool
 
 
 class Open(Body, tag="OPEN", frozen=True):
@@ -305,7 +313,7 @@ class Gone(Body, tag="GONE", frozen=True):
     """I do not know this room (any more)."""
 
 
-LinkBody = Hello | Welcome | Refusal | Reset | Heartbeat | Watermark | WatermarkReq
+LinkBody = Hello | Welcome | Refusal | Reset | Heartbeat | Goodbye | Watermark | WatermarkReq
 RoomBody = (
     Open | Announce | Opened
     | StagingReq | StagingRsp | StagingQueued | StagingRefused | PagesReq | PagesRsp | StgNotify

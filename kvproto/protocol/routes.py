@@ -95,6 +95,11 @@ def reset(h: HeardMessage) -> ev.ResetReceived:
     return ev.ResetReceived(h.link, h.epoch)
 
 
+def goodbye(h: HeardMessage) -> ev.GoodbyeReceived:
+    """The peer closes the link."""
+    return ev.GoodbyeReceived(h.link, h.epoch, h.body.quiet)
+
+
 # --------------------------------------------------------------------------------------- prefill side
 def call(h: HeardMessage) -> ev.HelloReceived | None:
     """The rank finds the caller's link, or makes it, and looks whether the two fit; None: too many links."""
@@ -282,8 +287,8 @@ P_ROOMS = (msg.Open, msg.Announce, msg.Abort, msg.Noted, msg.Gone)
 D_LINK = (msg.WatermarkReq,)
 D_CHUNKS = (msg.StagingReq, msg.PagesReq, msg.StgNotify)
 D_ROOMS = (*D_CHUNKS, msg.Opened, msg.Aux, msg.Drained)
-TO_PREFILL = (msg.Hello, msg.Heartbeat, msg.Reset, *P_LINK, *P_SENDS, *P_ROOMS)
-TO_DECODE = (msg.Welcome, msg.Refusal, msg.Heartbeat, msg.Reset, *D_LINK, *D_ROOMS)
+TO_PREFILL = (msg.Hello, msg.Heartbeat, msg.Reset, msg.Goodbye, *P_LINK, *P_SENDS, *P_ROOMS)
+TO_DECODE = (msg.Welcome, msg.Refusal, msg.Heartbeat, msg.Reset, msg.Goodbye, *D_LINK, *D_ROOMS)
 ALL = tuple(dict.fromkeys((*TO_PREFILL, *TO_DECODE)))
 
 prefill_routes = Routes("prefill", ALL, (LinkIs, SenderIs))
@@ -298,6 +303,7 @@ route(msg.Heartbeat,                                            to=beat)
 drop(ALL,                LinkIs.STRANGER,                         why=NOBODY)
 route(msg.Reset,                                                to=reset)
 drop(ALL,                LinkIs.STALE,                            why=NOT_UP)
+route(msg.Goodbye,                                              to=goodbye)
 route(msg.Watermark,                                            to=mark)
 drop((msg.Open, msg.Announce), SenderIs.RIVAL,                    why=RIVALRY)
 answer((msg.Open, msg.Announce, msg.Abort), SenderIs.OUTSIDER, SenderIs.RIVAL,  to=taken, why="the room is another's")
@@ -329,6 +335,7 @@ route(msg.Welcome,                                              to=welcome)
 route(msg.Refusal,                                              to=refusal)
 route(msg.Reset,                                                to=reset)
 drop(ALL,                LinkIs.STALE,                            why=NOT_UP)
+route(msg.Goodbye,                                              to=goodbye)
 route(msg.WatermarkReq,                                         to=mark_asked)
 answer(msg.Drained,      SenderIs.OUTSIDER,                       to=note, why="the room is another group's")
 answer((*D_CHUNKS, msg.Aux), SenderIs.OUTSIDER,                   to=not_yours, why="the room is another group's")

@@ -222,11 +222,14 @@ class Cause(IntEnum):
     DECLINED = 15
     #: every chunk is in place, and the aux row did not come
     AUX_MISSING = 16
+    #: the rank at the link's other end was closed in good order
+    CLOSED = 17
 
     @property
     def aborted(self) -> bool:
         """True where an engine asked for the end, false where something went wrong."""
-        return self in (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED, Cause.DISCONNECTED, Cause.DECLINED)
+        asked = (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED, Cause.DISCONNECTED, Cause.DECLINED, Cause.CLOSED)
+        return self in asked
 
     @property
     def refusal(self) -> bool:

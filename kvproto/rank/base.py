@@ -161,6 +161,13 @@ class Rank(Party):
         self._heard_by.discard(link)
         return heard
 
+    def take_leave(self, now: float) -> list[Effect]:
+        """Close every link in good order."""
+        effects: list[Effect] = []
+        for link, value in tuple(self.links.items()):
+            effects += self.handle(ev.CloseAsked(link, value.epoch, not self._writes_to(link)), now)
+        return effects
+
     # ---------------------------------------------------------------------------------------- messages
     def receive(
         self, link: int, epoch: int, room: int, body: Message, now: float, place: bytes = b"", number: int | None = None

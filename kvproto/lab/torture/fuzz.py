@@ -169,6 +169,7 @@ def bodies() -> list[Any]:
         msg.ChunkAck(1), msg.Aux(b"row", b"00-1"), msg.AuxAck(),
         msg.Abort(Cause.DECODE_ABORTED, b"secret", msg.Blame("prefill", 1, "why")),
         msg.Drained(Cause.STALLED, msg.Blame("decode", 2)), msg.Noted(), msg.Gone(),
+        msg.Goodbye(quiet=True),
     ]  # fmt: skip
 
 

@@ -31,6 +31,11 @@ nothing of the link is touched.  A *later* incarnation takes the link over when 
 link's own for two beats, which is a restart.  No other answer, and no silence, does: after as many beats as make up a
 loss the address is given up.  So an address that somebody has made up costs a few calls, and no link.
 
+A rank that is closed in good order says `GOODBYE` on each link that is up.  The link and its rooms end at once on both
+sides, as `CLOSED`, which is no fault of anybody's.  Only a prefill rank may leave writes in flight behind, and says so: the
+decode rank waits for them then as after a loss.  It calls again with the timer and not at once, since whoever says goodbye
+is still there for a moment.  A goodbye that is lost leaves what a crash leaves: silence.
+
 The transport's connection outlives a loss: a peer that was only silent finds it as it was, one that comes back as
 another gets its own.  It is taken down when the link is forgotten.
 """
@@ -44,8 +49,10 @@ from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     AddressAnswered,
     CallAsked,
+    CloseAsked,
     DialFailed,
     DisconnectAsked,
+    GoodbyeReceived,
     HeartbeatReceived,
     HelloReceived,
     LinkEvent,
@@ -64,7 +71,7 @@ from kvproto.protocol.events import (
     WiredUp,
     WireFailed,
 )
-from kvproto.protocol.messages import Heartbeat, Reset, WatermarkReq
+from kvproto.protocol.messages import Goodbye, Heartbeat, WatermarkReq
 from kvproto.protocol.states import Cause, DLink, PLink
 
 
@@ -255,6 +262,11 @@ def unneeded(v: D, e: TimerFired, now: float) -> bool:
 def untold(v: D, e: QuietAsked, now: float) -> bool:
     """The prefill rank was never told where to write, or all of it is in place."""
     return not e.doubt
+
+
+def quiet(v: D, e: GoodbyeReceived, now: float) -> bool:
+    """Nothing that the prefill rank has written can land any more."""
+    return e.quiet
 
 
 def unquiet(v: P, e: HelloReceived, now: float) -> bool:
@@ -514,9 +526,19 @@ def say_reset(v: Both, e: HeartbeatReceived) -> Output:
     return do.SayReset(e.place, e.epoch)
 
 
+def say_goodbye(v: P, e: CloseAsked) -> Output:
+    """Close the link: nothing more is said or posted on it."""
+    return do.Transmit(e.peer, e.epoch, 0, Goodbye(e.quiet))
+
+
+def answer_goodbye(v: D, e: CloseAsked | GoodbyeReceived) -> Output:
+    """Close the link, or confirm that it is closed: no room is opened on it any more."""
+    return do.Transmit(e.peer, e.epoch, 0, Goodbye(quiet=True))
+
+
 def say_over(v: D, e: TimerFired) -> Output:
-    """The epoch is over: no room is opened on it any more."""
-    return do.Transmit(e.peer, v.epoch, 0, Reset())
+    """Close the link, which the engine has let go of: no room is opened on it any more."""
+    return do.Transmit(e.peer, v.epoch, 0, Goodbye(quiet=True))
 
 
 def say_watermark(v: D, e: WatermarkAsked) -> Output:
@@ -542,6 +564,11 @@ def raise_down(v: Both, e: LinkEvent | TimerFired) -> Output:
 def raise_replaced(v: D, e: AddressAnswered) -> Output:
     """Tell the rooms that another incarnation takes the link over."""
     return do.RaiseLinkDown(e.peer, Cause.LINK_LOST, replaced=True)
+
+
+def raise_closed(v: Both, e: CloseAsked | GoodbyeReceived) -> Output:
+    """Tell the rooms that one of the two ranks was closed."""
+    return do.RaiseLinkDown(e.peer, Cause.CLOSED)
 
 
 def raise_left(v: D, e: DisconnectAsked) -> Output:
@@ -586,7 +613,12 @@ def announce_up(v: Both, e: LinkEvent) -> Output:
 
 def announce_lost(v: Both, e: LinkEvent | TimerFired) -> Output:
     """Tell the engine that the link is lost."""
-    return do.AnnounceLink(e.peer, "lost")
+    return do.AnnounceLink(e.peer, do.LOST)
+
+
+def announce_closed(v: Both, e: GoodbyeReceived) -> Output:
+    """Tell the engine that the peer has closed the link."""
+    return do.AnnounceLink(e.peer, do.CLOSED)
 
 
 def announce_refused(v: Both, e: LinkEvent) -> Output:
@@ -598,7 +630,7 @@ prefill_link = Table(
     "prefill_link", PLinkValue, PLink, initial=PLink.NEW, final=(PLink.FORGOTTEN,),
     events=(
         HelloReceived, WiredUp, WireFailed, HeartbeatReceived, WatermarkSeen, ResetReceived, TransportLost,
-        QueueOverflowed, TimerFired,
+        QueueOverflowed, GoodbyeReceived, CloseAsked, TimerFired,
     ),
     timers={PLink.AWAIT_WIRE_UP: "wire", PLink.UP: "heartbeat", PLink.LOST: "forget", PLink.REFUSED: "forget"},
     well=(PLink.NEW, PLink.AWAIT_WIRE_UP, PLink.UP),
@@ -634,6 +666,8 @@ row(S.UP,             WatermarkSeen,                      when=rivalled, let=set
 row(S.UP,             WatermarkSeen,                      when=higher, let=raise_mark, do=(release_waiting,))
 row(S.UP,             ResetReceived,     S.LOST,          when=same_epoch, do=(raise_down, announce_lost))
 row(S.UP,             TransportLost,     S.LOST,          do=(raise_down, announce_lost, disconnect))
+row(S.UP,             GoodbyeReceived,   S.LOST,          do=(raise_closed, announce_closed))
+row(S.UP,             CloseAsked,        S.LOST,          do=(say_goodbye, raise_closed))
 ignore(S.LOST,        HelloReceived,     "a write of the old link is in flight: it will call again", when=unquiet)
 row(AWAY,             HelloReceived,     S.REFUSED,       when=misfit, let=refuse_call, do=(bind, say_refusal, announce_refused), again=True)
 row(AWAY,             HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(bind, connect))
@@ -649,13 +683,14 @@ ignore(S.UP,          WatermarkSeen,     "not higher than before")
 ignore((S.AWAIT_WIRE_UP, S.UP, *AWAY), ResetReceived, "an older epoch's, or a former life's")
 ignore(S.NEW,         (TransportLost, QueueOverflowed), "the link was forgotten")
 ignore((S.AWAIT_WIRE_UP, *AWAY), QueueOverflowed, "the link is down")
+ignore((S.NEW, S.AWAIT_WIRE_UP, *AWAY), CloseAsked, "nobody is to be told")
 # fmt: on
 
 decode_link = Table(
     "decode_link", DLinkValue, DLink, initial=DLink.NEW, final=(DLink.FORGOTTEN,),
     events=(
         CallAsked, DisconnectAsked, DialFailed, WelcomeReceived, RefusalReceived, AddressAnswered, HeartbeatReceived,
-        WatermarkAsked, ResetReceived, QueueOverflowed, OpenAsked, QuietAsked, TimerFired,
+        WatermarkAsked, ResetReceived, QueueOverflowed, GoodbyeReceived, CloseAsked, OpenAsked, QuietAsked, TimerFired,
     ),
     timers={
         DLink.AWAIT_WELCOME: "welcome", DLink.UP: "heartbeat", DLink.AWAIT_RETURN: "return", DLink.REFUSED: "forget",
@@ -685,6 +720,9 @@ row_d(T.UP,            TimerFired,                          when=heard, let=beat
 row_d(T.UP,            TimerFired,         T.AWAIT_RETURN,  let=call_again, do=(raise_down, announce_lost, say_hello))
 row_d(T.UP,            ResetReceived,      T.AWAIT_RETURN,  when=same_epoch, let=call_again, do=(raise_down, announce_lost, say_hello))
 row_d(T.UP,            QueueOverflowed,    T.AWAIT_RETURN,  let=call_again, do=(raise_down, announce_lost, say_hello))
+row_d(T.UP,            GoodbyeReceived,    T.AWAIT_WELCOME, when=quiet, let=call_again, do=(answer_goodbye, raise_closed, announce_closed))
+row_d(T.UP,            GoodbyeReceived,    T.AWAIT_RETURN,  let=call_again, do=(answer_goodbye, raise_closed, announce_closed))
+row_d(T.UP,            CloseAsked,         T.AWAIT_RETURN,  let=call_again, do=(answer_goodbye, raise_closed))
 row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.REFUSED,       when=same_call_misfit, let=misfit_why, do=(raise_quiet, raise_refused, announce_refused))
 row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.UP,            when=agreed, let=agree, do=(raise_quiet, raise_up, announce_up))
 row_d(T.AWAIT_RETURN,  RefusalReceived,                     when=news, let=refusal_why, do=(raise_refused, announce_refused))
@@ -722,6 +760,7 @@ ignore_d(CALLED,       HeartbeatReceived,  "the call says all that a reset would
 ignore_d((T.UP, T.REFUSED, *CALLED), (WelcomeReceived, RefusalReceived), "an older call's, or the same answer again")
 ignore_d((T.UP, T.REFUSED, *CALLED), ResetReceived, "an older epoch's")
 ignore_d((T.NEW, T.REFUSED, *CALLED), QueueOverflowed, "the link is down")
+ignore_d((T.NEW, T.REFUSED, *CALLED), CloseAsked, "nobody is to be told")
 ignore_d((T.NEW, T.UP, T.REFUSED), DialFailed,    "an older address")
 ignore_d(T.NEW,        DisconnectAsked,    "the link was forgotten")
 # fmt: on

@@ -30,7 +30,7 @@ from kvproto.verify.check.sides import Side, ids, parties
 from kvproto.verify.framework.network import Net
 
 #: faults after which long timers may end by themselves when nothing else moves
-HARD = frozenset({"crash", "link", "leave"})
+HARD = frozenset({"crash", "link", "leave", "close"})
 
 UNIT = 256  #: bytes of a ring unit: one head of one chunk
 GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that pages have two pieces
@@ -73,6 +73,8 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leave: Few = 0
     #: a prefill engine says no to a room, whether or not it has opened it
     refuse: Few = 0
+    #: a rank says goodbye on all of its links, as if it were closed
+    close: Few = 0
     slow: Few = 0
     #: a decode engine is made to name an address where nobody is
     address: Few = 0
@@ -231,7 +233,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def keeps_order(self) -> bool:
         """Whether a rank's value says in which order it met its rooms: where links come and go, it tells them so."""
-        comes_and_goes = self.budget.crash or self.budget.link or self.budget.leave or self.budget.timeout
+        comes_and_goes = any(getattr(self.budget, kind) for kind in (*HARD, "timeout"))
         return self.exchanges_rooms and bool(comes_and_goes or self.misfit or not self.wired)
 
     @property

@@ -47,7 +47,7 @@ _GATE = (
     "window", "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
     "other-secret",
     "death-abort", "smoke-tells", "drop-tells", "abort-tells", "writes-tells", "timeout-tells", "prepare",
-    "prepare-pages", "batches", "batches-doubt", "leave", "leave-link", "fan-in-leave",
+    "prepare-pages", "batches", "batches-doubt", "leave", "leave-link", "fan-in-leave", "close", "close-unordered",
     "turn", "credit", "credit-abort", "permit", "permit-late", "turn-permit", "refuse", "refuse-abort", "fan-in-refuse",
     "announce", "withdraw", "withdraw-pages", "fan-in-death",
 )  # fmt: skip

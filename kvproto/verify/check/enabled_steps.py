@@ -140,6 +140,8 @@ class Menus(CheckedWorld):
         self.sights |= node.sights(value)
         if self.config.budget.crash:
             menu.costly.append(LazyChoice(self, at, number, ("crash",), "crash", -1, self.touched(at, -1)))
+        if self.config.budget.close:
+            menu.costly.append(LazyChoice(self, at, number, ("close",), "close", -1, self.touched(at, -1)))
         for move in node.moves(value):
             self._enter(menu, at, number, move)
         return menu

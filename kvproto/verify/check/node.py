@@ -131,6 +131,7 @@ class Node(Surroundings):
         self.seen: set[str] = set()
         #: while a step goes on: the value as it is so far, and what has left
         self.current: Any = None
+        self.interpreter: Watched
         self.outs: list[RankOutput] = []
 
     # ------------------------------------------------------------------------------ what both kinds share
@@ -151,6 +152,11 @@ class Node(Surroundings):
     def unfit(self, k: int) -> bool:
         """Whether the two sides of this room must not come to an agreement."""
         return self.config.misfit in ("length", "secret") or (self.config.misfit == "claim" and k > 0)
+
+    def take_leave(self) -> None:
+        """The rank says goodbye on all of its links."""
+        it = self.interpreter
+        it.carry_out(it.ask(it.rank.take_leave, NOW), NOW)
 
     def place(self, peer: int) -> bytes:
         """Where this rank of the other side is."""

@@ -212,6 +212,8 @@ class DecodeNode(DecodeMemory):
             case "leave":
                 it = self.interpreter
                 it.carry_out(it.ask(self.rank.leave, self.others.group(what[1]), NOW), NOW)
+            case "close":
+                self.take_leave()
             case "abort":
                 self._handle(ev.EngineAborted(keys[what[1]], Cause.DECODE_ABORTED))
             case "scattered" | "scatter failed":

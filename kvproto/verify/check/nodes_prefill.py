@@ -124,6 +124,8 @@ class PrefillNode(PrefillSlots):
     def _drive_link(self, what: Input) -> None:
         v, keys = self.current, self.names.keys
         match what[0]:
+            case "close":
+                self.take_leave()
             case "wired":
                 _, d, session, life = what
                 self.current = v._replace(wiring=remove(v.wiring, what[1:]))

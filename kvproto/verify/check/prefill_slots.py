@@ -8,7 +8,7 @@ by its batches: each is posted once, through a link that is up, and until all of
 from __future__ import annotations
 
 from kvproto.protocol import effects as do
-from kvproto.protocol.messages import Message, Reset, StgNotify
+from kvproto.protocol.messages import Goodbye, Message, Reset, StgNotify
 from kvproto.rank.prefill import PrefillRank
 from kvproto.verify.check.config import GRID, Config
 from kvproto.verify.check.node import SILENT, Watched, add, judge, page_ids, put
@@ -37,6 +37,8 @@ class PrefillSlots(PrefillMoves):
         """As every node.  Who answers a place that no link is bound to answers a stranger."""
         if isinstance(body, Reset) and place not in self.interpreter.link_at:
             self.seen.add("a stranger's heartbeat that is answered")
+        if isinstance(body, Goodbye) and not body.quiet:
+            self.seen.add("a goodbye while a write is in flight")
         if isinstance(body, StgNotify) and body.grant and self.rank.tells:
             self.seen.add("a part that its write has told is told by a message")
         super().deliver(place, epoch, room, body)

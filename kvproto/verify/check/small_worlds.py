@@ -201,6 +201,21 @@ SMALL: dict[str, Config] = {
     "leave-link": Config(
         ring=1, chunks=1, engine=AT_ONCE, budget=Budget(leave=1, link=1), about="it lets go, and a link is lost"
     ),
+    "close": Config(
+        ring=1, chunks=1, engine=IN_TWO, budget=Budget(close=1), must=("a goodbye while a write is in flight",),
+        about="a rank is closed in good order",
+    ),
+    "close-drop": Config(
+        ring=1, chunks=1, engine=AT_ONCE, budget=Budget(close=1, drop=1),
+        about="and any message, the goodbye among them, is lost",
+    ),
+    "close-unordered": Config(
+        chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(close=1, duplicate=1),
+        about="and what was said before comes after the goodbye, or twice",
+    ),
+    "close-crash": Config(
+        ring=1, chunks=1, engine=AT_ONCE, budget=Budget(close=1, crash=1), about="and its process ends, and begins anew"
+    ),
     "leave-unordered": Config(
         chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(leave=1, duplicate=1),
         about="it lets go, and what is said comes twice, in any order",

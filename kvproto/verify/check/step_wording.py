@@ -22,8 +22,8 @@ UNSAID = ("data", "secret", "traceparent", "asked", "queued")
 COSTS = {
     "drop": "the network loses it", "duplicate": "and it will arrive again", "early": "although its link is busy",
     "late": "too late for its lease", "timeout": "a fault: too slow", "link": "a fault", "crash": "a fault",
-    "abort": "of its own", "leave": "of its own", "refuse": "of its own", "write": "a fault", "kernel": "a fault",
-    "doubt": "a fault", "slow": "everything else goes first", "address": "a forged card",
+    "abort": "of its own", "leave": "of its own", "close": "of its own", "refuse": "of its own", "write": "a fault",
+    "kernel": "a fault", "doubt": "a fault", "slow": "everything else goes first", "address": "a forged card",
 }  # fmt: skip
 
 
@@ -128,6 +128,7 @@ def deed(config: Config, event: WorldEvent) -> str:
         "leave": f"its engine lets go of {_group(config, what)}",
         "address": f"its engine names an address for {other} where nobody is",
         "tried": f"has tried the address for {other} long enough",
+        "close": "it says goodbye",
         "refuse": "its engine says no to {0}", "dismiss": "its engine says no to {0}, and never opens it",
         "abort": "its engine gives {0} up", "failed": "{0} fails", "crash": "crashes", "restart": "starts anew",
         "age": "has no lease left", "peer crashed": "loses a peer's writes",

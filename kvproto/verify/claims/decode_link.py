@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.messages import Goodbye
 from kvproto.protocol.states import DLink as S
 from kvproto.protocol.tables.links import LIVES, NO_ANSWER, YIELDS, DLinkValue, decode_link
 from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order
@@ -36,8 +37,8 @@ def answers(v: V, e: ev.WelcomeReceived) -> bool:
 def follow(step: Step) -> Seen:
     """A link that was up may have been written to; what was is over when the peer returns, or after lease and write."""
     seen: Seen = step.seen
-    if step.before.state is S.UP and step.after.state is S.AWAIT_RETURN:
-        return Seen(old=True, calls=0)
+    if step.before.state is S.UP and step.after.state in CALLED:
+        return Seen(old=not isinstance(step.event, ev.GoodbyeReceived) or not step.event.quiet, calls=0)
     if step.before.state is S.AWAIT_RETURN and isinstance(step.event, ev.TimerFired):
         seen = replace(seen, calls=seen.calls + 1)
     if isinstance(step.event, ev.WelcomeReceived) and answers(step.before, step.event):
@@ -48,7 +49,7 @@ def follow(step: Step) -> Seen:
 
 
 # ---------------------------------------------------------------------------- the decode rank's invariant
-@holds(S.NEW, S.AWAIT_WELCOME, S.REFUSED)
+@holds(S.NEW, S.AWAIT_WELCOME, S.UP, S.REFUSED)
 def nothing_old_is_left(v: V, g: Seen) -> bool:
     """No write of an earlier link can land."""
     return not g.old
@@ -95,7 +96,7 @@ def counts_its_sessions(step: Step) -> bool:
     and answers it once more with an epoch that is higher than the former one's.
     """
     before, after = step.before, step.after
-    if before.state is not S.UP or after.state is not S.AWAIT_RETURN:
+    if before.state is not S.UP or after.state not in CALLED:
         return True
     if isinstance(step.event, ev.AddressAnswered):
         return after.session == before.session and after.epoch == before.epoch
@@ -253,14 +254,33 @@ def waits_for(v: V, g: Seen) -> str:
 
 @promises("L1")
 def tells_its_rooms(step: Step) -> bool:
-    """With the step that loses a link its rooms hear of it, and the next call goes out; with the one that brings it up they
-    hear of that.
+    """With the step that loses a link its rooms hear of it, and the next call goes out, unless one of the two has said
+    goodbye; with the one that brings it up they hear of that.
     """
     up, down = step.all_of(do.RaiseLinkUp), step.all_of(do.RaiseLinkDown)
     before, after = step.before.state, step.after.state
-    if before is S.UP and after is S.AWAIT_RETURN:
-        return len(down) == 1 and len(step.all_of(do.SayHello)) == 1
+    if before is S.UP and after in CALLED:
+        parted = isinstance(step.event, ev.GoodbyeReceived | ev.CloseAsked)
+        return len(down) == 1 and len(step.all_of(do.SayHello)) == (0 if parted else 1)
     return len(up) == (1 if after is S.UP and before is not S.UP else 0)
+
+
+@promises("L1", on=(ev.GoodbyeReceived, ev.CloseAsked, ev.TimerFired))
+def says_goodbye(step: Step) -> bool:
+    """Whoever closes a link that is up says so, and whoever hears it answers: of the epoch that is over, and with quiet."""
+    before, after = step.before, step.after
+    parts = isinstance(step.event, ev.GoodbyeReceived | ev.CloseAsked) or after.state is S.FORGOTTEN
+    told = [each for each in step.all_of(do.Transmit) if isinstance(each.body, Goodbye)]
+    epoch = before.epoch if isinstance(step.event, ev.TimerFired) else step.event.epoch
+    said = [each for each in told if each.epoch == epoch and each.body.quiet]
+    return len(told) == len(said) == (1 if before.state is S.UP and parts else 0)
+
+
+@promises("S4", on=(ev.GoodbyeReceived, ev.CloseAsked))
+def waits_for_what_is_written(step: Step) -> bool:
+    """A link that ends by a goodbye is called again; until then writes may land, unless the prefill rank has none."""
+    quiet = isinstance(step.event, ev.GoodbyeReceived) and step.event.quiet
+    return step.before.state is not S.UP or step.after.state is (S.AWAIT_WELCOME if quiet else S.AWAIT_RETURN)
 
 
 @promises("S9", on=(ev.OpenAsked, ev.QuietAsked, ev.DialFailed, ev.HeartbeatReceived))

@@ -40,7 +40,7 @@ NOT_IN_TABLES = (
         "The first notification of a part that a kernel has stored goes by the transport, where it can, and any other"
         " by the control plane: it is the same message, and one that comes twice counts once. It leaves as the kernel"
         " is seen to have ended, before the rows that say so: of a write that was not stopped they say just that.",
-        ("data/prefill_data.py:_transmit", "data/writes.py:hear"),
+        ("data/prefill_data.py:transmit", "data/writes.py:hear"),
         "tests/test_mapped_pages.py",
     ),
     Exemption(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import WatermarkReq
+from kvproto.protocol.messages import Goodbye, WatermarkReq
 from kvproto.protocol.states import PLink as S
 from kvproto.protocol.tables.links import YIELDS, PLinkValue, prefill_link
 from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order, timed_anew
@@ -56,8 +56,8 @@ def mark_is_true(v: V, g: Seen) -> bool:
     return (v.mark_round, v.mark_tail) <= (g.true_round, g.true_tail)
 
 
-@assumes(ev.HelloReceived, paid="rank: `_writes_to`; prefill_write: its S6")
-def knows_whether_it_writes(v: V, e: ev.HelloReceived, g: Seen) -> bool:
+@assumes(ev.HelloReceived, ev.CloseAsked, paid="rank: `_writes_to`; prefill_write: its S6")
+def knows_whether_it_writes(v: V, e: ev.HelloReceived | ev.CloseAsked, g: Seen) -> bool:
     """`quiet` is said only when no write is in flight."""
     return not e.quiet or not g.writing
 
@@ -135,6 +135,21 @@ def is_not_taken_down_by_what_is_old(step: Step) -> bool:
         anew = event.session > before.session and not another_life(before, event) and not event.fault
         return after.state is S.UP or anew
     return after.session >= before.session
+
+
+@promises("S4", do.Transmit)
+def says_goodbye_as_it_is(step: Step, effect: do.Transmit) -> bool:
+    """A goodbye is quiet only when nothing is in flight, and is of the epoch that is over."""
+    said = isinstance(effect.body, Goodbye)
+    return not said or (effect.epoch == step.event.epoch and not (effect.body.quiet and step.seen.writing))
+
+
+@promises("L1", on=(ev.GoodbyeReceived, ev.CloseAsked))
+def ends_by_a_goodbye(step: Step) -> bool:
+    """A link that is up ends by a goodbye, its own or its peer's, and only its own is said."""
+    before, told = step.before.state, step.all_of(do.Transmit)
+    own = before is S.UP and isinstance(step.event, ev.CloseAsked)
+    return step.after.state is (S.LOST if before is S.UP else before) and len(told) == (1 if own else 0)
 
 
 @promises("S4", do.ForgetLink)

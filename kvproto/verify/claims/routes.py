@@ -52,7 +52,7 @@ def hears_who_may_speak(routes: Routes, message: type, facts: tuple[Fact, ...], 
     """By a link that is up, and of calls and beats by any, all is heard but what is said of another's room or rank."""
     if message not in MINE[routes.name] or _of(facts, LinkIs) is LinkIs.BESIDE or (message is not msg.Hello and _of(facts, LinkIs) is not LinkIs.CURRENT):
         return True
-    always = (msg.Heartbeat, msg.Reset, msg.Welcome, msg.Refusal, msg.Watermark, msg.WatermarkReq)
+    always = (msg.Heartbeat, msg.Reset, msg.Goodbye, msg.Welcome, msg.Refusal, msg.Watermark, msg.WatermarkReq)
     both = routes is prefill_routes and message is not msg.Hello
     rivals = (SenderIs.OUTSIDER, SenderIs.RIVAL) if both else (SenderIs.OUTSIDER,)
     return (route.end == "route") == (message in always or _of(facts, SenderIs) not in rivals)

@@ -18,7 +18,7 @@ from kvproto.verify.framework.sources import Sources
 ENGINE = (
     ev.EngineOpened, ev.ForwardScheduled, ev.TokensProduced, ev.TokensWithdrawn, ev.AuxProvided, ev.EngineAborted,
     ev.EngineRefused, ev.RoomOpened, ev.RoomAnnounced, ev.RoomRenewed,
-    ev.CallAsked, ev.DisconnectAsked,
+    ev.CallAsked, ev.DisconnectAsked, ev.CloseAsked,
 )  # fmt: skip
 #: a fault in any handler of an effect that names a room ends the room
 ANSWERS: dict[type[Effect], tuple[type[Event], ...]] = {

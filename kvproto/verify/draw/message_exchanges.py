@@ -29,6 +29,7 @@ TALK: tuple[MessageExchange, ...] = (
     MessageExchange(msg.Refusal, "prefill"),
     MessageExchange(msg.Heartbeat, "either", "`RESET` if the epoch is not the receiver's"),
     MessageExchange(msg.Reset, "either"),
+    MessageExchange(msg.Goodbye, "either", "`GOODBYE`, by a decode rank"),
     MessageExchange(msg.Open, "decode", "`OPENED`, or `DRAINED` with the cause"),
     MessageExchange(msg.Announce, "decode", "nothing, or `DRAINED` with the cause"),
     MessageExchange(msg.Opened, "prefill"),

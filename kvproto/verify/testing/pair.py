@@ -220,8 +220,8 @@ class Pair:
         return [text for endpoint in self.endpoints for text in left_over(endpoint)]
 
     def close(self) -> None:
-        """End every endpoint."""
-        for endpoint in self.endpoints:
+        """End every endpoint: decode ranks first, for a prefill rank waits for answers to its goodbyes."""
+        for endpoint in reversed(self.endpoints):
             endpoint.close()
 
     def __enter__(self) -> Self:

@@ -131,6 +131,12 @@ def end_kept_to_itself(b: TablePatch) -> None:
     b.change(DROOMS, b.rows(DROOMS, (DRoom.SETTLING, DRoom.FAILED, DRoom.ABORTED), ev.LinkCameUp), do=())
 
 
+@mutation("goodbye-in-haste", "close", "S4", "S1")
+def goodbye_in_haste(b: TablePatch) -> None:
+    """A decode rank takes every goodbye for the end of all that is written (beside the catalogue)."""
+    b.change(DLINKS, b.rows(DLINKS, DLink.UP, ev.GoodbyeReceived, "quiet"), when=None)
+
+
 @mutation("doubt-forgotten", "link", "S4", "S1")
 def doubt_forgotten(b: TablePatch) -> None:
     """Of a lost prefill rank that was told where to write, nothing is taken to be on its way (beside the catalogue)."""

@@ -1,0 +1,109 @@
+"""A rank that is closed in good order says goodbye: its peers' links and rooms end at once, and nobody's log warns.
+
+Without that the peers take it for a crash: they wait until its heartbeats are missed, five seconds, and warn.  All
+of this is the product's own: endpoints with threads, ZeroMQ sockets, bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.stories import layout
+
+from kvproto.endpoint.endpoint import Endpoint
+from kvproto.protocol.messages import Goodbye
+from kvproto.protocol.states import Cause, DLink, PLink
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pair import Pair
+
+GRID, TOKENS = 8, 20
+#: seconds: far below the five of `Timing.heartbeat`, and beyond what a busy machine takes
+SOON = 2.0
+
+
+@pytest.fixture
+def pair(caplog: pytest.LogCaptureFixture) -> Iterator[Pair]:
+    """Two ranks whose links are up, with threads of their own."""
+    caplog.set_level(logging.INFO)
+    with Pair(layout(1), layout(1), grid=GRID) as found:
+        found.start()
+        yield found
+
+
+def within_soon(done: Callable[[], object]) -> None:
+    """Wait until that is so; AssertionError after `SOON`."""
+    end = time.monotonic() + SOON
+    while not done():
+        assert time.monotonic() < end, "it takes as long as silence does"
+        time.sleep(0.005)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged above INFO."""
+    return [each.getMessage() for each in caplog.records if each.levelno > logging.INFO]
+
+
+def leaves(endpoint: Endpoint) -> None:
+    """Have the rank say goodbye as `close` does, but leave its rooms as they are."""
+    rank, loop = inside(endpoint)[:2]
+    loop.call(lambda: loop.submit(rank.take_leave(loop.now)))
+
+
+def test_a_prefill_rank_that_is_closed_ends_its_peers_links_at_once(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    prefill, decode = pair.prefills[0], pair.decodes[0]
+    prefill.close()
+    within_soon(lambda: inside(decode).rank.links[1].state is not DLink.UP)
+    assert inside(decode).rank.links[1].state is DLink.AWAIT_WELCOME
+    within_soon(lambda: "link 1 to rank 0 of group 1 is closed" in caplog.text)
+    assert not warnings(caplog)
+
+
+def test_a_decode_rank_that_is_closed_ends_its_peers_links_at_once(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    prefill, decode = pair.prefills[0], pair.decodes[0]
+    decode.close()
+    within_soon(lambda: inside(prefill).rank.links[1].state is PLink.LOST)
+    within_soon(lambda: "link 1 to rank 0 of group 2 is closed" in caplog.text)
+    assert not warnings(caplog) and not prefill.reports()
+
+
+@pytest.mark.parametrize("prefill_leaves", [True, False])
+def test_rooms_end_as_closed_with_their_pages(
+    pair: Pair, caplog: pytest.LogCaptureFixture, prefill_leaves: bool
+) -> None:
+    room = pair.open(TOKENS)
+    within_soon(lambda: pair.prefills[0].everybody(room))
+    leaves(pair.prefills[0] if prefill_leaves else pair.decodes[0])
+
+    def over() -> bool:
+        pair.collect()
+        return pair.over(room)
+
+    within_soon(over)
+    assert pair.causes(room) == {Cause.CLOSED} and not warnings(caplog)
+    reasons = [each.reason for each in pair.outcomes.values()]
+    assert all("was closed" in each for each in reasons)
+
+
+def test_pages_that_are_written_wait_for_the_write_although_its_rank_has_said_goodbye(pair: Pair) -> None:
+    prefill, decode = pair.prefills[0], pair.decodes[0]
+    pair.fabric.auto = False
+    room = pair.open(TOKENS)
+    pair.produce(room)
+    within_soon(lambda: inside(prefill).rank.writes)
+    leaves(prefill)
+    within_soon(lambda: inside(decode).rank.links[1].state is DLink.AWAIT_RETURN)
+    within_soon(decode.finished)
+    assert not decode.released()
+
+
+def test_a_peer_that_does_not_answer_a_goodbye_does_not_keep_a_rank_from_being_closed() -> None:
+    with Pair(layout(1), layout(1), grid=GRID) as pair:
+        pair.prefills[0].close()
+        assert inside(pair.prefills[0]).loop.closed and not inside(pair.prefills[0]).loop.heard[Goodbye]
