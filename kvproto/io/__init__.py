@@ -1,1 +1,1 @@
-"""Sockets, transports, devices and clocks.  Of the protocol nothing is known here; of layouts, the bytes."""
+"""Sockets, transports, devices and clocks.  This folder knows layouts as bytes, and no protocol."""

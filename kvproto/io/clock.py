@@ -1,4 +1,4 @@
-"""Where `now` comes from: seconds as a float, never set back, handed to the protocol as an argument.
+"""The clock: seconds as a float, never set back, passed to the protocol as an argument.
 
 Nothing of the protocol reads a clock: the loop reads one once a pass, and a test hands in whatever time it
 likes.

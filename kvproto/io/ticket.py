@@ -1,4 +1,4 @@
-"""Work that was begun, as far as whoever began it may follow it: a kernel's, to kernels and to transports."""
+"""A ticket: work in flight that its caller can ask about, of kernels and of transports."""
 
 from __future__ import annotations
 

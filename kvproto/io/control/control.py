@@ -71,13 +71,12 @@ LAST_WORD_S = 0.1  # what was said to a peer before it is forgotten may leave fo
 
 
 class Control:
-    """A rank's end of the control plane. `bind`: where to listen, such as LOOPBACK; None: it only connects.
+    """A rank's end of the control plane.
 
-    `max_queue` frames and `max_bytes` bytes bound the outbox of each peer, `max_frame` bytes a frame, sent or
-    received. `keys`: only whose key is listed connects, and is connected to; without them nothing goes beyond
-    loopback, unless `insecure`. ControlError: the address cannot be had, it is beyond loopback and there are no keys,
-    or an outbox could not hold one frame.
-    """
+    `bind`: where to listen, such as LOOPBACK; None: it only connects. `max_queue` frames and `max_bytes` bytes bound
+    the outbox of each peer, `max_frame` bytes a frame, sent or received. `keys`: only whose key is listed connects, and
+    is connected to; without them nothing goes beyond loopback, unless `insecure`. ControlError: the address cannot be
+    had, it is beyond loopback and there are no keys, or an outbox could not hold one frame. """
 
     def __init__(
         self,
@@ -139,7 +138,7 @@ class Control:
             socket.close(LAST_WORD_S)
 
     def send(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
-        """Queue one frame, in order with the others to this peer; one that is urgent, only with those that are.
+        """Queue one frame to this peer, in order; urgent frames have an order of their own.
 
         `later`: it may leave with others, at the next `flush`, `receive` or `wait`; that the peer is gone shows then.
         ControlError: longer than `max_frame`.
@@ -152,12 +151,12 @@ class Control:
         return self.outboxes.offer(peer, data, urgent=urgent, later=later)
 
     def flush(self) -> None:
-        """What was to leave later leaves now."""
+        """Send the frames that were held for later."""
         if self.outboxes.held:
             self.outboxes.let_go()
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
-        """Return up to `limit` frames, in order for each peer, and what else came in one message with the last.
+        """Return up to `limit` frames, in order for each peer, and the rest of the last message.
 
         Never wait. Outboxes that have room move on, too.
         """
@@ -268,7 +267,7 @@ class Control:
         return self._news(socket) != 0
 
     def _news(self, socket: PolledSocket) -> int:
-        """What the socket has: frames (POLLIN), or room for what waits for it (POLLOUT); 0: it is cold."""
+        """Return POLLIN if the socket has frames, POLLOUT if it takes waiting ones; 0: it is cold."""
         wanted = zmq.POLLIN | zmq.POLLOUT if _peer_of(socket) in self.outboxes else zmq.POLLIN
         news = socket.events() & wanted
         if not news:
@@ -276,7 +275,7 @@ class Control:
         return news
 
     def _has_input(self) -> bool:
-        """Whether a hot socket has a frame; those that have none, nor room for what waits, are cold from here on."""
+        """Whether a hot socket has a frame; sockets without frames and room become cold."""
         self.outboxes.flush()
         for socket in tuple(self._hot.values()):
             while news := self._news(socket):
@@ -286,7 +285,7 @@ class Control:
         return False
 
     def _sort(self, ready: list[int]) -> bool:
-        """Whether anything but a socket is ready, which ends the sleep by itself; else heat the sockets that are."""
+        """Whether anything but a socket is ready, which ends the sleep; heat the sockets that are ready."""
         other, watched = False, self._watched.sleepers()
         for fd in ready:
             if fd in watched:
@@ -306,7 +305,7 @@ def _peer_of(socket: PolledSocket) -> Peer:
 
 
 def _end(context: zmq.Context[zmq.Socket[bytes]], sockets: dict[int, Polled], drain_s: float = 0.0) -> None:
-    """Close all: also of a Control that was dropped, whose context would else wait for its sockets for ever."""
+    """Close all sockets, also of a dropped Control, whose context would else wait for them for ever."""
     for socket in sockets.values():
         socket.close(drain_s)
     context.term()

@@ -143,8 +143,9 @@ class Gate(_Served):
 
 
 class Handshakes(_Served):
-    """Counts connections that ended before libzmq had anything to ask: without a key, or with a wrong idea of ours.
-    And tells `unread` of all that come and go.
+    """Counts connections that ended in their handshake, without a key or with a wrong server key.
+
+    It also reports all connections that open and close to `unread`.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ def with_key(address: str, keys: Keys | None) -> str:
 
 
 def split_key(address: str) -> tuple[str, bytes | None]:
-    """The address alone, and the key of who listens there, if it has one.  ValueError: what follows is no key."""
+    """Split an address into place and listener's key (None: it has none).  ValueError: no valid key."""
     place, mark, text = address.partition(MARK)
     if not mark:
         return place, None
@@ -95,7 +95,7 @@ def split_key(address: str) -> tuple[str, bytes | None]:
 
 
 def beyond_loopback(address: str) -> bool:
-    """Whether another machine might reach this address, or be reached by it; a name that is not known counts as one."""
+    """Whether another machine might reach this address, or be reached by it, as with an unknown name."""
     scheme, _, rest = address.partition("://")
     host = rest.rpartition(":")[0]
     return scheme == "tcp" and host not in ("", *_LOCAL_HOSTS) and not _is_loopback(host)

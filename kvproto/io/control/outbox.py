@@ -1,11 +1,11 @@
-"""What waits for a peer that has no room just now: bounded in frames and in bytes, and never dropped unsaid.
+"""The outbox of a peer that takes no more frames: bounded in frames and bytes, never dropped silently.
 
 libzmq's own queue counts messages only, and cannot be asked what it holds; so it is kept short and the rest
 waits here, where both are counted. An outbox exists only while something waits, so peers that come and go
 leave nothing behind.
 
-It has two lanes, each in order: what is urgent goes before all that is not, so that signs of life and watermarks never
-queue behind bulk.
+It has two queues, each in order. Urgent frames go first, so heartbeats and watermarks never queue behind bulk:
+no head-of-line blocking.
 
 What is offered to leave *later* is held until `flush`, and leaves with all that was held for its peer, several frames a
 message: one call of libzmq, and one wake-up of its thread and of the peer, for many.
@@ -36,7 +36,7 @@ SOONEST_S, SLOWEST_S = 1e-3, 0.25
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the frames since the start, and of those who would not be heard."""
+    """Counts of frames since the start, by their fate, and of refused connections."""
 
     sent: int = 0  #: left for a socket
     received: int = 0
@@ -77,7 +77,7 @@ class _Outbox:
 
 
 class Outboxes:
-    """One queue for each peer in front of `post`, which takes a message of frames or answers FULL or GONE at once."""
+    """One queue for each peer in front of `post`, which sends a message or answers FULL or GONE at once."""
 
     def __init__(
         self, post: Callable[[Peer, Sequence[bytes]], Sent], counts: Counts, max_queue: int, max_bytes: int,
@@ -104,7 +104,7 @@ class Outboxes:
         return peer in self._boxes
 
     def offer(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
-        """Post a frame, or keep it in order behind those of its lane that wait; `later`: hold it until `flush`."""
+        """Post a frame, or queue it in order behind its kind; `later`: hold it until `flush`."""
         if self.held and not later:
             self.let_go()
         box = self._boxes.get(peer)
@@ -134,7 +134,7 @@ class Outboxes:
         return max(0.0, self._tries[0][0] - self._clock()) if self._tries else float("inf")
 
     def let_go(self) -> None:
-        """What was held leaves, as far as its peers take it."""
+        """Send the held frames, as far as their peers take them."""
         held, self.held = self.held, []
         for peer, box in held:
             if self._boxes.get(peer) is box:

@@ -1,4 +1,4 @@
-"""What every socket has that the control plane's poller watches, whether it carries frames or questions."""
+"""A polled socket: the interface of every socket that the control plane's poller watches."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class PolledSocket:
         self._socket = socket
 
     def events(self) -> int:
-        """Whether something is here (POLLIN), or would be taken (POLLOUT); of what is not, the descriptor tells."""
+        """Return POLLIN for input, POLLOUT for room; the descriptor tells about everything else."""
         return int(self._socket.get(zmq.EVENTS))

@@ -107,7 +107,7 @@ class Waker:
         return self._reader.fileno()
 
     def wake(self) -> None:
-        """From any thread, any number of times. After `close` it does nothing."""
+        """Wake the sleeper; any thread, any number of times. After `close` it does nothing."""
         if self._called:
             return
         self._called = True

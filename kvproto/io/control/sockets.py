@@ -70,7 +70,7 @@ class ControlError(KvprotoError, RuntimeError):
 
 
 class Sent(Enum):
-    """What became of a frame. True unless trying again would help: `if not send(...): keep it for later`."""
+    """The fate of a frame. True unless a retry would help: `if not send(...): keep it for later`."""
 
     TAKEN = "taken"  #: queued in order; it goes when the peer has room
     FULL = "full"  #: no room for the peer: not queued, try again later
@@ -81,7 +81,7 @@ class Sent(Enum):
 
 
 class Peer(NamedTuple):
-    """Who sent, or whom to send to. Hashable; holds nothing open."""
+    """The address of a sender or receiver. Hashable; holds nothing open."""
 
     link: int  #: 0: it connected to us; n: our n-th connection
     name: bytes  #: routing id, unique to one connection opened by one process
@@ -155,7 +155,7 @@ def listen(
     context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int, keys: Keys | None, away: Counter[str],
     unread: Unread,
 ) -> tuple[ControlSocket, Handshakes, str]:  # fmt: skip
-    """Bind a ROUTER behind the gate, which must be there: with its monitor, and the address to be passed on."""
+    """Bind a ROUTER behind the gate; return it with its monitor and its public address."""
     own: Options = {} if keys is None else {zmq.CURVE_SERVER: 1, zmq.CURVE_SECRETKEY: keys.secret}
     socket = _open(context, zmq.ROUTER, _ROUTER | own, max_frame + SEAL * (keys is not None))
     handshakes = Handshakes(context, socket, away, unread)
@@ -199,7 +199,7 @@ def check_keys(address: str, keys: Keys | None, *, insecure: bool) -> None:
 
 
 def _agree(address: str, keys: Keys | None) -> tuple[str, Options]:
-    """Where to connect, and the options that go with both sides' keys; ControlError: they do not go together."""
+    """Return place and options for both sides' keys; ControlError: one side has keys, the other none."""
     try:
         place, key = split_key(address)
     except ValueError as error:

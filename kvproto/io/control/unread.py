@@ -1,4 +1,4 @@
-"""Messages without end: who sends one is hung up on, for libzmq puts a message together before anybody sees it.
+"""Unread messages: closes connections whose message never ends, which libzmq would buffer for ever.
 
 MAXMSGSIZE bounds a part, RCVHWM counts whole messages; the parts of one message have no bound, and each of them is
 memory: some 0.6 GB a second on loopback, 64 bytes for a part of none.  But the system counts what has come over each
@@ -93,7 +93,7 @@ class Unread:
         self._suspects.pop(fd, None)
 
     def look(self, now: float) -> None:
-        """Note what suspects have sent, and some of the others: those first that were not looked at for longest."""
+        """Record the bytes of suspects, and of some others: those that were not checked for longest."""
         for fd in tuple(self._late):
             self.add(fd)
         for fd in tuple(self._suspects):
@@ -126,8 +126,9 @@ class Unread:
             self._suspects[fd], connection.mark = connection, sent
 
     def judge(self, *, emptied: bool) -> None:
-        """Acquit who has spoken, and hang up on who cannot have finished; `emptied`: all messages that there were
-        before the last look have been taken since.
+        """Clear connections that have finished a message, and close those that cannot have finished one.
+
+        `emptied`: all messages from before the last look have been taken since.
         """
         for fd, connection in tuple(self._suspects.items()):
             if fd in (self.spoken or ()):

@@ -1,4 +1,4 @@
-"""The descriptors of all sockets as one: to ask which of them have something costs those that do, not those that are.
+"""Watched descriptors: one set for all sockets, at the cost of the ready ones, not of all.
 
 `epoll` keeps the set in the kernel, and its own descriptor is readable while one of the set is; so a loop sleeps on
 that one (`poller`).  Where there is no `epoll`, the set is handed over at every sleep.
@@ -35,7 +35,7 @@ class WatchedDescriptors:
             self._epoll.unregister(fd)
 
     def sleepers(self) -> tuple[int, ...]:
-        """What to sleep on until one of the set has something."""
+        """Return the descriptor that is readable when one of the set is."""
         return tuple(self._fds) if self._epoll is None else (self._epoll.fileno(),)
 
     def ready(self) -> list[int]:

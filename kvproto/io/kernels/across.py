@@ -58,8 +58,10 @@ def _across(
     T_SIZE: tl.constexpr, GROUPS: tl.constexpr, UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr,
     WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Some tiles. `planes` is a table of int64 pairs (here, there); `ours` of int64 page numbers from the room's first
-    token on, `theirs` of uint32 ones from page `begin` on; a plane has so many `tiles`, all of them `total`."""
+    """Copy some tiles from pages here to pages there.
+
+    `planes` is a table of int64 pairs (here, there); `ours` of int64 page numbers from the room's first token on,
+    `theirs` of uint32 ones from page `begin` on; a plane has so many `tiles`, all of them `total`."""
     words = tl.arange(0, UNIT // WORD)[None, :]
     places = planes.to(tl.pointer_type(tl.int64))
     near, far = ours.to(tl.pointer_type(tl.int64)), theirs.to(tl.pointer_type(tl.uint32))
@@ -109,8 +111,10 @@ class PagesAcross:
         self._launch = compile_kernel(place, across, len(RUN_TIME), constants, tuning.warps)
 
     def bind(self, ours: int, theirs: int, first: int, tokens: int) -> Callable[[int], None]:
-        """The copy of these tokens, to be queued on the raw stream that is given to it. `ours` is the address of the
-        room's int64 page table here, `theirs` that of the uint32 pages there, from the one with token `first` on."""
+        """Return the copy of these tokens, to be called with a raw stream.
+
+        `ours` is the address of the room's int64 page table here, `theirs` that of the uint32 pages there, from the one
+        with token `first` on."""
         units = tokens * self._groups * self._pieces
         need(first + tokens < 1 << 31 and units < 1 << 31, f"{tokens} tokens are too many for one call")
         tiles = -(-units // self._rows)

@@ -1,4 +1,4 @@
-"""What every gather and scatter promises: the calls, the checks before them, and the ticket of a launch.
+"""The base of all kernels: the calls of gather and scatter, their checks, and the ticket of a launch.
 
 A staged part is `[K of each of its layers | V of each]`, each `[token, head, dim]`, dense. What is checked at each
 call is what can be known on the host: the device, the types, the sizes. What cannot be checked without waiting for
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class EventTicket:
-    """The ticket of work on a CUDA stream. Its event goes back to where it was taken from once it is seen done."""
+    """The ticket of work on a CUDA stream; its event returns to its pool once it is seen done."""
 
     __slots__ = ("_event", "_spare")
 
@@ -57,7 +57,7 @@ class EventTicket:
         return True
 
     def lead(self, stream: Any) -> None:
-        """Have what is queued on this stream from now on wait for the work. The ticket is spent, its event free."""
+        """Make later work on this stream wait for this work; the ticket is spent, its event free."""
         event, self._event = self._event, None
         if event is not None:
             stream.wait_event(event)
@@ -113,7 +113,7 @@ def check_call(
 
 
 def on_stream(stream: Any) -> AbstractContextManager[Any]:
-    """Where the work of this block goes; None: to the caller's current stream."""
+    """Run this block's work on the stream; None: on the caller's current one."""
     return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
@@ -131,8 +131,9 @@ class Kernels(Protocol):
     """
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
-        """Make now what the first call with all of these shares, or with some, would make: checks, pointer tables,
-        compiled kernels; with `digests`, those of calls that ask for them.
+        """Prepare calls with all or some of these shares: checks, pointer tables, compiled kernels.
+
+        `digests`: also the kernels of calls that want digests.
 
         This waits for the device, and may take seconds, so any thread may call it while another one gathers and
         scatters: neither undoes what the other has made. Kernels are compiled for parts at multiples of 16 bytes;
@@ -169,7 +170,7 @@ class Kernels(Protocol):
         return lambda stream, after: move(pool, table, first, tokens, parts, stream=stream, after=after)
 
     def join(self, launches: Sequence[Launch]) -> Launch | None:  # noqa: ARG002
-        """What launches all of these, which `bind` has made, for less than each by itself; None: there is nothing.
+        """Join launches that `bind` has made into a cheaper one; None: they cannot be joined.
 
         Its ticket is that of all of them.  If it raises, none was launched."""
         return None

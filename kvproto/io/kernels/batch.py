@@ -1,4 +1,4 @@
-"""What is made once of up to eight parts of a cut: the constants of its kernel, a table of addresses, the launch.
+"""A batch of up to eight parts of a cut: its kernel's constants, a table of addresses, the launch.
 
 The compiled kernel depends on the cut and on how the staged parts are aligned. Parts at multiples of 16 bytes, as
 grants give them, move in words of 16 bytes; anything else moves in the widest words that fit it.
@@ -49,8 +49,10 @@ BEST = KernelTuning()
 
 @dataclass(slots=True)
 class Copy:
-    """One cell to be copied: of which batch, the programs that it takes, and the kernel's arguments; called with the
-    raw stream on which it is to be queued."""
+    """One cell to be copied: its batch, the number of programs, and the kernel's arguments.
+
+    Call it with the raw stream on which it is queued.
+    """
 
     batch: Batch
     launch: Launcher
@@ -76,7 +78,7 @@ class Cells:
 
 
 class Batch:
-    """Up to eight parts of a cut: constants, the table of addresses, and the compiled kernels, by alignment."""
+    """Up to eight parts of a cut: constants, the address table, and compiled kernels by alignment."""
 
     def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: KernelTuning, *, digests: bool) -> None:
         self.parts, self._layers = len(slices), max(part.layers for part in slices)
@@ -135,7 +137,7 @@ class Batch:
             self._cells = compile_kernel(self._place, move_cells, CELL_ARGUMENTS, constants, self._warps)
 
     def join(self, copies: Sequence[Copy]) -> list[Callable[[int], None]] | None:
-        """These copies, all of this batch, in as few launches as can be; None: nothing was made ready for that."""
+        """Join copies of this batch in as few launches as possible; None: nothing was prepared for that."""
         if self._cells is None or not all(copy.aligned for copy in copies):
             return None
         return [self._joined(copies[at : at + self._most]) for at in range(0, len(copies), self._most)]
@@ -155,8 +157,10 @@ class Batch:
     def bind(
         self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int
     ) -> Copy:  # fmt: skip
-        """The copy, to be queued. `pages`, `staged` and `digests` are addresses: of the page table, of each staged
-        part, of this batch's first digest in a table of `entries` a row."""
+        """Return the copy, to be queued.
+
+        `pages`, `staged` and `digests` are addresses: of the page table, of each staged part, of this batch's first
+        digest in a table of `entries` a row."""
         bits, programs, together = 0, 0, self.parts if self._mixed else 1
         for address in staged:
             bits |= address
@@ -167,7 +171,7 @@ class Batch:
 
 
 def _addresses(pool: Pool, slices: Sequence[Slice], layers: int) -> list[int]:
-    """The pool's address of each (part, K or V, layer), its first head included; 0 where a part has fewer layers."""
+    """Return the pool's address of each (part, K or V, layer) and its first head; 0: no such layer."""
     return [
         tensors[part.layer + layer].data_ptr() + part.head * grain.head if layer < part.layers else 0
         for part in slices

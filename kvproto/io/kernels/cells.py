@@ -33,8 +33,10 @@ def _move_cells(
     K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, ALIKE: tl.constexpr, MIXED: tl.constexpr, HEADS: tl.constexpr,
     GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One tile of one of CELLS cells, which take turns; a cell has its table, its tokens and PARTS staged parts, and
-    one that is not there has no tokens. All else is as `_move` has it."""
+    """Copy one tile of one of CELLS cells, which take turns.
+
+    A cell has its table, its tokens and PARTS staged parts; a missing cell has no tokens. All else is as `_move` has
+    it."""
     cell = tl.program_id(0) % CELLS
     program = tl.program_id(0) // CELLS
     part, unit = dealt(program, PARTS, MIXED, K_ROWS)

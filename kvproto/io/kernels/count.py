@@ -56,8 +56,10 @@ def _count(
     kind: tl.tensor, heads: tl.tensor, digests: tl.tensor, entries: tl.tensor, entry: tl.tensor,
     HEADS: tl.constexpr, UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr, WORD: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Add a tile, with zeros where it is not live. `entry` is the first of the layer's `heads`; HEADS is the most that
-    a part has. Few heads are summed each by itself: units of one head that add to it apart queue for its place."""
+    """Add a tile to the digests, with zeros where it is not live.
+
+    `entry` is the first of the layer's `heads`; HEADS is the most that a part has. Few heads are summed each by itself:
+    units of one head that add to it apart queue for its place."""
     at = words
     if PIECES > 1:
         at = (piece % PIECES)[:, None] * (UNIT // WORD) + words

@@ -1,4 +1,4 @@
-"""From pages to pages, where a peer's pool can be addressed from here: what lies where, and the copy on a host.
+"""Crossing from pages to pages of a peer's addressable pool: the addresses, and the copy on a host.
 
 On a device it is one launch (`across`); here it is the same, piece by piece, for memory that one process has.
 """
@@ -38,8 +38,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Planes of one kind: bytes of a row, heads of the share, how rows lie here and there, and the addresses where each
-    plane begins on both sides, with the share's first head in them."""
+    """Planes of one kind: bytes of a row, heads of the share, and strides of rows here and there.
+
+    The addresses where each plane begins on both sides include the share's first head.
+    """
 
     row: int
     heads: int
@@ -57,8 +59,10 @@ class PagesCopy(Protocol):
     """A share on its way from this pool's pages into a peer's."""
 
     def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
-        """The copy of tokens [first, first + tokens), to be launched. `table`: the room's pages here; `theirs`: the
-        bytes of those there, u32 little-endian, from the one with the first of these tokens on; both on the device.
+        """Return the copy of tokens [first, first + tokens), to be launched.
+
+        `table`: the room's pages here; `theirs`: the bytes of those there, u32 little-endian, from the one with the
+        first of these tokens on; both on the device.
 
         The launch reads `table`, `bind` does not: its pages may come, or be replaced, in between.
         Page numbers are trusted, on both sides."""

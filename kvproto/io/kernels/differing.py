@@ -1,4 +1,4 @@
-"""Where the digests of several ranks disagree; it needs no torch, so whoever collects them need not have it."""
+"""Differing digests of several ranks; without torch, so a collector of digests need not have it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Place = tuple[int, int, int]
 
 
 def differing(*ranks: Mapping[Place, int]) -> list[Place]:
-    """Where ranks disagree, of either side and in any number: places that two of them know by different digests."""
+    """Return the places for which two ranks, of either side, have different digests."""
     known: dict[Place, int] = {}
     wrong: set[Place] = set()
     for digests in ranks:

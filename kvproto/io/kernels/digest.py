@@ -54,7 +54,7 @@ def read_table(table: torch.Tensor) -> list[int]:
 
 
 def wrong_table(table: torch.Tensor, wanted: int, pool: Pool) -> str | None:
-    """What keeps a table from being one for so many entries; None if nothing does."""
+    """Say why a tensor is no table for so many entries; None: it is one."""
     shape, dense = tuple(table.shape), table.is_contiguous()
     if shape == (SPREAD, wanted) and dense and table.dtype is torch.int64 and table.get_device() == pool.gpu:
         return None
@@ -72,9 +72,9 @@ def mixed(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def digest_rows(rows: torch.Tensor, first: int, kind: int) -> torch.Tensor:
-    """The digests of uint8 rows `[token, head, bytes]` of K (kind 0) or V (1), tokens from `first` on: int64 `[head]`.
+    """Return the digests `[head]` of uint8 rows `[token, head, bytes]` of K (kind 0) or V (1).
 
-    The reference: written for being read, it makes eight bytes of each four.
+    Tokens count from `first`. This is the reference, written for readers: it makes eight bytes of each four.
     """
     tokens, heads, size = rows.shape
     padded = torch.nn.functional.pad(rows, (0, -size % 4)).reshape(tokens, heads, -1, 4).long()

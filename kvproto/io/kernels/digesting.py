@@ -41,10 +41,10 @@ Made = dict[tuple[int, tuple[Share, ...]], tuple[Side, torch.Tensor, Any]]
 
 
 class DigestingKernels(Kernels):
-    """Other kernels, whose calls all make digests. Gathers and scatters come from one thread, all else from any."""
+    """Kernels whose calls all make digests. One thread gathers and scatters; any thread calls the rest."""
 
     def __init__(self, kernels: Kernels, layout: Layout, index: int, rooms: int = ROOMS) -> None:
-        """`layout` and `index` say which heads and layers of the model are in the pool; `rooms`: how many are kept."""
+        """`layout` and `index` name the pool's heads and layers of the model; `rooms`: how many are kept."""
         self._inner, self._rooms = kernels, rooms
         self._layer, self._head = layout.layers_of(index)[0], layout.heads_of(index)[0]
         self._made: dict[int, tuple[torch.Tensor, Made]] = {}
@@ -81,7 +81,7 @@ class DigestingKernels(Kernels):
         return self._inner.cross(pool, crossings)
 
     def read(self, table: torch.Tensor) -> dict[Place, int]:
-        """The digests of the room with this page table, unsigned; waits for the device. Empty if there are none."""
+        """Return the digests of the room with this page table, unsigned and perhaps none; wait for the device."""
         with self._lock:
             _, made = self._made.get(id(table), (None, {}))
             calls = list(made.items())
@@ -124,7 +124,7 @@ class DigestingKernels(Kernels):
                 del self._made[next(iter(self._made))]
 
     def places(self, side: Side, first: int, shares: tuple[Share, ...]) -> Iterator[Place]:
-        """What a call with these shares makes digests of, in their order."""
+        """Yield the places that a call with these shares makes digests of, in order."""
         for share in shares:
             source = side == "gather"
             layer = self._layer + (share.src_layer if source else share.dst_layer)

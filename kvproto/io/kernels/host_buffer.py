@@ -1,4 +1,4 @@
-"""A buffer on the host that copy engines read and write at full speed, and that peers on this host can map.
+"""A host buffer that copy engines read and write at full speed, and that peers on this host can map.
 
 Page-locked, if there is a device: the driver is told of memory that is there already, since what it hands out by itself
 no other process can map.  It is told again before the memory goes.

@@ -21,7 +21,7 @@ LIBRARY = "libcuda.so.1"
 
 @cache
 def _driver() -> Any:
-    """The driver's asynchronous copy, which finds the direction by itself; None if there is no such driver."""
+    """Return the driver's asynchronous copy, which finds the direction itself; None: no driver."""
     try:
         call = ctypes.CDLL(LIBRARY).cuMemcpyAsync
     except (OSError, AttributeError):
@@ -32,7 +32,7 @@ def _driver() -> Any:
 
 
 def copy_bytes(to: torch.Tensor, source: torch.Tensor, first: int, last: int, stream: Any) -> None:
-    """Queue the copy of bytes [first, last) of one uint8 tensor into the same place of another, on this stream."""
+    """Queue a copy of bytes [first, last) of one uint8 tensor to the same place of another."""
     call, place = _driver(), max(to.get_device(), source.get_device())
     here = call is not None and torch.cuda.current_device() == place
     if here and call(to.data_ptr() + first, source.data_ptr() + first, last - first, stream.cuda_stream) == 0:

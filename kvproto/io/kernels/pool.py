@@ -108,7 +108,7 @@ class Pool:
         return ByteGeometry(row, *steps)
 
     def cut(self, side: Side, shares: tuple[Share, ...]) -> SliceCopy:
-        """What these shares select here, checked; made once for each set of shares: of two threads' the first stays."""
+        """Return the checked cut of these shares, cached; of two threads' results the first stays."""
         found = self._cuts.get((side, shares))
         if found is None:
             found = self._cuts.setdefault((side, shares), SliceCopy(self, side, shares))
@@ -150,7 +150,7 @@ def _alike(name: str, tensors: Sequence[torch.Tensor]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One share of a cut: where it is in the pool, in heads and layers, and how wide a token of one layer is."""
+    """One share of a cut: its heads and layers in the pool, and the width of a token of one layer."""
 
     head: int
     heads: int
@@ -161,7 +161,7 @@ class Slice:
 
 
 class SliceCopy:
-    """The slices that shares take from a pool, or put into it; `side` chooses the source's or the reader's offsets."""
+    """The slices of shares in a pool; `side` chooses the source's or the reader's offsets."""
 
     def __init__(self, pool: Pool, side: Side, shares: tuple[Share, ...]) -> None:
         need(len(shares) > 0, f"a {side} needs at least one part")

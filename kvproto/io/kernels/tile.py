@@ -57,8 +57,10 @@ def _copy(
     UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr,
     HEADS: tl.constexpr, GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Some units of one layer: `base` is its address in the pool, `block` that of its first staged byte, `entry` the
-    first of its digests. `base` and `block` may differ from unit to unit."""
+    """Copy some units of one layer.
+
+    `base` is its address in the pool, `block` that of its first staged byte, `entry` the first of its digests. `base`
+    and `block` may differ from unit to unit."""
     units = groups * PIECES
     live = unit < tl.where(held, tokens * units, 0)
     token = first + unit // units
@@ -188,8 +190,10 @@ def _move(
     K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, ALIKE: tl.constexpr, MIXED: tl.constexpr, HEADS: tl.constexpr,
     GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One tile. `places` is a table of int64: the pool's address of each (part, K or V, layer), with the part's first
-    head in it, `layers` a part; then each part's groups; then each part's layers, and its first entry among the
+    """Copy one tile.
+
+    `places` is a table of int64: the pool's address of each (part, K or V, layer), with the part's first head in it,
+    `layers` a part; then each part's groups; then each part's layers, and its first entry among the
     digests. GROUPS is 0 where parts differ; HEADS is the most groups that a part has."""
     program = tl.program_id(0)
     part, unit = dealt(program, PARTS, MIXED, K_ROWS)

@@ -103,7 +103,7 @@ def _places(pool: Pool, table: torch.Tensor, first: int, tokens: int) -> tuple[t
 
 @lru_cache(maxsize=32)
 def _within(start: int, tokens: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each token from `start` on in a page: how many pages on it lies, and the slot in its page."""
+    """Return for each token from `start` on: its page, counted from the first, and its slot there."""
     token = torch.arange(start, start + tokens)
     return token // size, token % size
 
@@ -111,7 +111,7 @@ def _within(start: int, tokens: int, size: int) -> tuple[torch.Tensor, torch.Ten
 def _layers(
     pool: Pool, part: Slice, buffer: torch.Tensor, tokens: int, views: HeadViews
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
-    """Of each layer's K, then of each layer's V: the pool's heads (kept in `views`) and the staged rows, as words."""
+    """Yield the pool's heads (cached in `views`) and the staged rows, as words: K of each layer, then V."""
     at, offset = 0, buffer.storage_offset()
     for kind, (tensors, grain, width) in enumerate(zip(pool.kinds, pool.grains, part.widths, strict=True)):
         size, step = gcd(8, grain.align), tokens * width

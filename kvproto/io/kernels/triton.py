@@ -71,9 +71,9 @@ ALONE = "alone"
 
 
 class TritonKernels:
-    """Gather and scatter on CUDA devices, each pool on its own, whichever is the caller's current one; see `Kernels`.
+    """Gather and scatter on the pool's own CUDA device, whatever the current one is; see `Kernels`.
 
-    What two threads make of one cut at a time is made twice, and the first stays: its table may be in use by then.
+    If two threads prepare one cut at a time, the first result stays: its table may be in use by then.
     """
 
     def __init__(self, tuning: KernelTuning = BEST, across: AcrossTuning = AcrossTuning()) -> None:  # noqa: B008
@@ -126,14 +126,14 @@ class TritonKernels:
         return self._first(cut, found, digests=digests)
 
     def _first(self, cut: SliceCopy, made: list[Batch], *, digests: bool) -> list[Batch]:
-        """What is kept of the cut: this, unless there is something already."""
+        """Store the batches of a cut, unless there are some already; return the stored ones."""
         kept: list[Batch] = cut.plans.setdefault((self, digests), made)
         return kept
 
     def _batches(
         self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: SliceCopy, *, digests: bool
     ) -> list[Batch]:
-        """What is launched for these shares: made at the first call, unless each of them was prepared.
+        """Return the batches of these shares, made at the first call unless each was prepared.
 
         So a scatter of some writers of many, of which there are too many kinds to prepare, compiles nothing.
         """

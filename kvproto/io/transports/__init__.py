@@ -1,4 +1,4 @@
-"""Transports: one contract, several backends. `base` states the contract; nothing here imports a backend."""
+"""Transports: one contract (`base`), several backends. This module imports none of them."""
 
 from .base import (
     Arrived,

@@ -72,7 +72,7 @@ class BackendUnavailable(TransportError):
 
 
 class UsageError(TransportError):
-    """A bug of the caller: bad descriptors, unregistered memory, too long a tag, closed transport. Never retry."""
+    """A bug of the caller: bad descriptors, unregistered memory, long tag, closed transport. Never retry."""
 
     kind: ClassVar[FaultKind] = "usage"
 
@@ -98,13 +98,13 @@ class PeerGone(TransportError):
 
 
 class Busy(TransportError):
-    """Nothing was done because something is still in flight or a queue is full. Retry after the next events."""
+    """Nothing was done: something is still in flight, or a queue is full. Retry after the next events."""
 
     kind: ClassVar[FaultKind] = "busy"
 
 
 class TransportCaps(msgspec.Struct, frozen=True):
-    """What a backend can do."""
+    """The capabilities of a backend."""
 
     backend: str
     kinds: tuple[Kind, ...]
@@ -116,7 +116,7 @@ class TransportCaps(msgspec.Struct, frozen=True):
 
 
 class MemoryRegion(msgspec.Struct, frozen=True):
-    """Registered memory of this process. `index` names it to peers; one that an endpoint has named is never reused."""
+    """Registered memory of this process. `index` names it to peers; a published index is never reused."""
 
     index: int
     addr: int
@@ -172,7 +172,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Arrived(msgspec.Struct, frozen=True):
-    """A peer's write is here, whole. The peer need not be connected from this side. `tag` is not authenticated."""
+    """A peer's whole write has arrived; the peer may be unconnected here. `tag` is not authenticated."""
 
     peer: PeerId
     tag: bytes
@@ -200,18 +200,23 @@ class Transport(Protocol):
         """Make the calling thread the owner. The previous owner must have stopped calling."""
 
     def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> MemoryRegion:
-        """Open memory to this transport and its peers; the caller keeps it alive until `deregister` or `close`.
-        Raises UsageError for empty, overlapping or unsupported memory."""
+        """Open memory to this transport and its peers.
+
+        The caller keeps it alive until `deregister` or `close`. Raises UsageError for empty, overlapping or unsupported
+        memory."""
 
     def deregister(self, region: MemoryRegion) -> None:
-        """Raises Busy while a write that is not quiescent uses it. Peers' writes into it cannot be seen from here:
-        the caller must know that they are drained, and some backends end the process if they are not."""
+        """Close memory; Busy while a write that is not quiescent uses it.
+
+        Peers' writes into it cannot be seen from here: the caller must know that they are drained, and some backends
+        end the process if they are not."""
 
     def endpoint(self) -> bytes:
         """This instance as peers must know it: identity and all regions of now. Any thread."""
 
     def connect(self, endpoint: bytes) -> PeerId:
-        """Learn a peer, or its newer region table. May block; any thread. The same endpoint again changes nothing.
+        """Learn a peer, or its newer region table; idempotent. May block; any thread.
+
         Raises BadEndpoint, PeerGone, StaleEndpoint (older than known, or the peer is lost), Busy (connecting)."""
 
     def warm(self, peer: PeerId, timeout_s: float = 1.0) -> bool:
@@ -225,42 +230,53 @@ class Transport(Protocol):
         """The peer's region of that index. Raises StaleEndpoint if its endpoint has none."""
 
     def write(self, peer: PeerId, src: MemoryRegion, dst: RemoteRegion, descs: npt.ArrayLike, tag: bytes) -> Handle:
-        """Post one write of n pieces, `descs` being (n, 3) integers: source offset, destination offset, length.
-        An empty tag asks for no notification."""
+        """Post one write of n pieces.
+
+        `descs` are (n, 3) integers: source offset, destination offset, length. An empty tag asks for no
+        notification."""
 
     def write_many(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> Handle:
-        """One write, one tag, pieces in several pairs of regions; all sources of one kind, all targets of one kind."""
+        """Post one write with one tag over several pairs of regions: sources of one kind, targets of one kind."""
 
     def prepare(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> WriteDraft:
         """All of `write_many` but the posting, for a write that will be wanted soon. Nothing is read or sent."""
 
     def post(self, draft: WriteDraft) -> Handle:
-        """Post a draft, once. One that regions or peers have outlived is prepared anew, and may be refused then.
-        After Busy it can be tried again; after anything else it is spent."""
+        """Post a draft, once.
+
+        If regions or peers have changed it is prepared again, and may be refused then. After Busy it can be tried
+        again; after anything else it is spent."""
 
     def drop(self, draft: WriteDraft) -> None:
         """Give up a draft that was not posted; drop those to a peer before it is disconnected."""
 
     def maps(self, peer: PeerId) -> Mapping[int, int] | None:
-        """Where this process has the peer's regions, as addresses by index: those that are here at all; None: no one
-        is, only writes reach them. What was found holds as long as the same object is found."""
+        """Return the addresses of the peer's mapped regions in this process, by index; None: none is mapped.
+
+        The addresses are valid as long as the same object is returned.
+        """
 
     def unmapped(self, peer: PeerId) -> str:
         """Why memory of the peer is not here, though it may be of this host; empty: there is nothing to say."""
 
     def lifts(self, region: MemoryRegion) -> bool:
-        """Whether what is written from this region, which has a twin on a device (`host_memory`), is taken from there,
-        so that it need not lie here as well. It is so as long as the region is registered, or never."""
+        """Whether writes from this region read its twin on a device (`host_memory`) instead.
+
+        The answer does not change while the region is registered.
+        """
 
     def run(self, peer: PeerId, launch: Callable[[], Ticket], sources: tuple[int, ...]) -> Handle:
-        """A write that a kernel of the caller's does, from our regions of these indices into mapped ones of the peer.
-        `launch` begins it; what that raises is raised, and nothing was written. It ends like a write, without a tag."""
+        """Track a write by a kernel of the caller, from our regions into mapped ones of the peer.
+
+        `launch` begins it; if it raises, the error is passed on and nothing was written. It ends like a write, without
+        a tag.
+        """
 
     def tell(self, peer: PeerId, tag: bytes) -> bool:
         """Send a tag alone, which comes as `Arrived`, and may be lost; false: this backend cannot, or not now."""
 
     def poll(self) -> list[TransportEvent]:
-        """What happened since the last poll; also what makes things happen. Never blocks."""
+        """Make progress, and return the events since the last poll. Never blocks."""
 
     def busy(self) -> bool:
         """True while any write, abandoned and doubtful ones included, is not quiescent: keep polling."""
@@ -272,8 +288,10 @@ class Transport(Protocol):
         """True if this write will neither read its source nor write its target any more."""
 
     def close(self, drain_s: float = 1.0) -> None:
-        """Poll up to `drain_s` for writes in flight, then end the backend: after that all is quiescent, but for what
-        `run` launched. Nothing ends a kernel: its write fails in doubt, and `poll` sees its end. Repeatable."""
+        """Poll up to `drain_s` for writes in flight, then end the backend.
+
+        After that all is quiescent except kernels that `run` launched. Nothing ends a kernel: its write fails in doubt,
+        and `poll` sees its end. Repeatable."""
 
 
 class Owner:

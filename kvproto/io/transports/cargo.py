@@ -1,4 +1,4 @@
-"""What travels on a fabric: writes as bags of pieces, the steps they can take, and the news they make."""
+"""The cargo of a fabric: writes as bags of pieces, their possible steps, and the news they make."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FabricStep(msgspec.Struct, frozen=True, order=True):
 
 
 class WriteEnd(msgspec.Struct, frozen=True):
-    """What an instance is told: the end of one of its writes, with the fault if there is one."""
+    """News for an instance: the end of one of its writes, with the fault if there is one."""
 
     handle: Handle
     fault: Fault | None = None
@@ -47,7 +47,7 @@ News: TypeAlias = WriteEnd | WriteArrived | FabricPeerLost
 
 
 class FabricWrite:
-    """A write on the fabric. `pieces` holds (source address, target address, length) of what has not landed."""
+    """A write on the fabric; `pieces`: (source address, target address, length) of those in flight."""
 
     __slots__ = ("handle", "pieces", "tag", "target", "told", "writer")
 

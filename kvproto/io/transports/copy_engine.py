@@ -1,4 +1,4 @@
-"""Writes into host memory that a peer shares, carried by a device's copy engine instead of a processor.
+"""Copy engine: writes into host memory that a peer shares, carried by a device instead of a processor.
 
 A staging buffer in pinned memory has a twin on the device, which kernels fill (`kvproto.data.staging_buffers`).
 What is written from such a region is taken from its twin (`lifts`): where a peer's ring is mapped into this process
@@ -56,7 +56,7 @@ class EngineCopy:
         return self._code != _NOT_READY
 
     def exception(self) -> BaseException | None:
-        """What went wrong with them."""
+        """Return the error of the copies; None: there is none."""
         return OSError(f"the device's copy failed (CUresult {self._code})") if self._code else None
 
 
@@ -101,8 +101,9 @@ class CopyEngine:
         return any(index in self._twins for index in sources)
 
     def start(self, rows: Sequence[tuple[int, int, int]], keep: object = None) -> EngineCopy | None:
-        """Queue copies of what lies on the device: the address here of its host memory, where to, bytes; None: it
-        cannot be.  `keep`: what has to live as long.
+        """Queue copies of rows that lie on the device; None: it cannot be done.
+
+        A row is (address of its host memory here, destination, bytes).  `keep`: an object that has to live as long.
         """
         event, cuda = ctypes.c_void_p(), cuda_driver()
         with on_device(cuda, self._device) as there:
@@ -124,7 +125,7 @@ class CopyEngine:
         return failed == 0
 
     def twin(self, source: int, nbytes: int) -> int | None:
-        """Where these bytes of host memory lie on the device; None: they do not."""
+        """Return the device address of these bytes of host memory; None: they have none."""
         for region, addr in self._twins.values():
             first = source - region.addr
             if first >= 0 and first + nbytes <= region.nbytes:

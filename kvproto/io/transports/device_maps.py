@@ -52,7 +52,7 @@ def cuda_driver() -> Any:
 
 @lru_cache(maxsize=1)
 def this_host() -> bytes:
-    """Which host this is, and since when; empty: nobody says."""
+    """Return this host's boot id; empty: it is unknown."""
     try:
         return BOOT_ID.read_bytes().strip()[:HOST].ljust(HOST)
     except OSError:
@@ -75,7 +75,7 @@ def on_device(driver: Any, device: int) -> Iterator[bool]:
 
 
 def share(region: MemoryRegion) -> bytes:
-    """What a peer on this host opens the region with; empty: it cannot."""
+    """Return the handle with which a peer on this host opens the region; empty: there is none."""
     driver = cuda_driver() if region.kind == "VRAM" else None
     if driver is None or not this_host():
         return b""
@@ -88,14 +88,14 @@ def share(region: MemoryRegion) -> bytes:
 
 
 def _allocation(driver: Any, address: int) -> tuple[int, int] | None:
-    """Where the allocation that the address lies in begins, and its bytes."""
+    """Return start and size of the allocation around an address."""
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     found = driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)) == 0
     return (base.value, size.value) if found else None
 
 
 class DeviceMaps:
-    """What is mapped of peers' memory; of one transport. `open` and `close` from any thread, a peer at a time."""
+    """The mapped memory of one transport's peers. Any thread may `open` and `close`, one peer at a time."""
 
     def __init__(self) -> None:
         self._addresses: dict[PeerId, dict[int, int]] = {}
@@ -106,8 +106,9 @@ class DeviceMaps:
         self._why: dict[PeerId, str] = {}
 
     def open(self, peer: PeerId, regions: Sequence[RegionEntry], device: int) -> None:
-        """Map what can be of these, for kernels of this device.  They are all that the peer has: what an earlier table
-        said of a region holds no longer, however little is new.
+        """Map these regions, as far as possible, for kernels of this device.
+
+        They replace all earlier regions of the peer.
         """
         self._addresses.pop(peer, None)
         self._why.pop(peer, None)
@@ -132,11 +133,11 @@ class DeviceMaps:
             self._addresses[peer] = found
 
     def of(self, peer: PeerId) -> Mapping[int, int] | None:
-        """Where the peer's regions are here, by index; None: none is."""
+        """Return the addresses of the peer's mapped regions, by index; None: none is mapped."""
         return self._addresses.get(peer)
 
     def why_not(self, peer: PeerId) -> str:
-        """Why a region of the peer is not here, as far as it can be told from one of another host; empty: it is."""
+        """Say why a region of the peer, on this host, is not mapped; empty: it is, or the host is another one."""
         return self._why.get(peer, "")
 
     def close(self, peer: PeerId) -> None:
@@ -160,7 +161,7 @@ class DeviceMaps:
 
     @staticmethod
     def _open(driver: Any, opened: dict[bytes, int], region: RegionEntry) -> tuple[int, str]:
-        """Where the region is here; 0, and why: it cannot be mapped, or is not what it says."""
+        """Return the region's address here and ""; or 0 and why it cannot be mapped."""
         handle = region.share[HOST : HOST + HANDLE]
         offset, base = int.from_bytes(region.share[HOST + HANDLE :], "little"), opened.get(handle, 0)
         if not base:

@@ -44,7 +44,7 @@ class RegionEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What every version has."""
+    """The fields of every version."""
 
     #: what moves the bytes: `nixl`, `mooncake`, or `memory` within one process; the same on both sides
     backend: str

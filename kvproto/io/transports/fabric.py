@@ -35,7 +35,9 @@ from .regions import Request
 
 
 class Fabric:
-    """`piece` bytes land at once (0: a descriptor at once); `shuffle`: the pieces of a write land in any order;
+    """A network of instances in one process.
+
+    `piece` bytes land at once (0: a descriptor at once); `shuffle`: the pieces of a write land in any order;
     `native_notify=False`: tags do not travel, the control plane carries them."""
 
     def __init__(
@@ -210,7 +212,7 @@ class Fabric:
                 self._tell(writer, FabricPeerLost(target, fault))
 
     def news(self, instance: PeerId) -> list[News]:
-        """What happened to an instance since the last call."""
+        """Return the news of an instance since the last call."""
         with self._lock:
             if self.auto:
                 self.run()

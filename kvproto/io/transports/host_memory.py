@@ -47,14 +47,14 @@ _made: WeakValueDictionary[int, SharedMemory] = WeakValueDictionary()
 
 
 class Twin(NamedTuple):
-    """Where the bytes of host memory lie on a device, too."""
+    """The device copy of a part of host memory."""
 
     device: int
     addr: int
 
 
 class SharedMemory:
-    """`nbytes` of zeros that peers on this host can map, as long as this object lives; `view` may outlive it.
+    """Zeroed memory that peers on this host can map while this object lives; `view` may outlive it.
 
     Raises OSError where there is no such memory, or not as much.
     """
@@ -76,7 +76,7 @@ class SharedMemory:
 
 
 def share(region: MemoryRegion) -> bytes:
-    """What a peer on this host maps the region with; empty: it cannot."""
+    """Return the data with which a peer on this host maps the region; empty: it cannot."""
     memory = _memory(region) if this_host() else None
     if memory is None:
         return b""
@@ -84,7 +84,7 @@ def share(region: MemoryRegion) -> bytes:
 
 
 def twin(region: MemoryRegion) -> Twin | None:
-    """Where the region's bytes lie on a device, too."""
+    """Return the device copy of the region's bytes; None: there is none."""
     memory = _memory(region)
     if memory is None or memory.twin is None:
         return None
@@ -92,7 +92,7 @@ def twin(region: MemoryRegion) -> Twin | None:
 
 
 def _memory(region: MemoryRegion) -> SharedMemory | None:
-    """What the region lies in."""
+    """Return the shared memory that contains the region."""
     for addr, memory in list(_made.items()) if region.kind == "DRAM" else ():
         if addr <= region.addr and region.addr + region.nbytes <= addr + memory.nbytes:
             return memory
@@ -120,7 +120,7 @@ Lock = Callable[[Bytes], object | None]
 
 
 class HostMaps:
-    """What is mapped of peers' host memory; of one transport. `open` and `close` from any thread, a peer at a time."""
+    """The mapped host memory of one transport's peers. Any thread may `open` and `close`, one at a time."""
 
     def __init__(self, lock: Lock = lambda _: None) -> None:
         self._of: dict[PeerId, tuple[_Mapped, ...]] = {}
@@ -133,7 +133,7 @@ class HostMaps:
         self._of[peer] = tuple(each for each in found if each is not None)
 
     def find(self, peer: PeerId, addr: int, nbytes: int) -> Part | None:
-        """These bytes of the peer's, here: they stay mapped as long as the part lives; None: they are not mapped."""
+        """Return these mapped bytes of the peer, mapped as long as the part lives; None: they are not."""
         for each in self._of.get(peer, ()):
             first = addr - each.addr
             if first >= 0 and first + nbytes <= each.here.size:
@@ -141,7 +141,7 @@ class HostMaps:
         return None
 
     def close(self, peer: PeerId) -> None:
-        """Let go of what is mapped of this peer; what is page-locked on a thread, since the driver takes its time."""
+        """Unmap this peer's memory; page-locked memory on a thread, because the driver is slow."""
         gone = list(self._of.pop(peer, ()))
         if any(each.lock is not None for each in gone):
             Thread(target=gone.clear, daemon=True).start()

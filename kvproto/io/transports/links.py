@@ -88,7 +88,7 @@ class TransportLinks:
         return tuple(self._links.values())
 
     def begin(self, new: InstanceDescription) -> bool:
-        """Hold the peer to connect it. False: there is nothing to do. Raises if this endpoint must not be taken."""
+        """Hold the peer to connect it; False: nothing to do. Raises if this endpoint must not be used."""
         peer = PeerId(new.instance)
         with self._lock:
             if peer == self._own:

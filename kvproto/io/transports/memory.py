@@ -1,4 +1,4 @@
-"""The in-memory transport: several ranks in one process, moving real bytes, on a fabric whose schedule is data.
+"""The memory transport: ranks in one process move real bytes on a fabric with a given schedule.
 
 It is what the checker's replays, the hypothesis machines and the demonstrations run on, and it obeys the same
 contract as the real ones, so whatever holds for `WriteRecords` is tested here in microseconds. Addresses are real
@@ -29,7 +29,7 @@ MAX_TAG = 8192
 
 
 class MemoryTransport(WriteRecords[InFlightWrite]):
-    """One instance on a fabric. Names are given in order (`memory-0`, `memory-1`, ...) unless `instance` is."""
+    """One instance on a fabric, named `memory-0`, `memory-1`, ... unless `instance` is given."""
 
     def __init__(
         self, fabric: Fabric, instance: str | None = None, *, max_inflight_descs: int = 1 << 20, maps: bool = False

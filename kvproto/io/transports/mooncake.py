@@ -95,7 +95,7 @@ def _load() -> Any:
 
 
 class MooncakeTransport(WriteRecords[_MooncakeWrite]):
-    """`host` is the address peers reach this process by. Raises BackendUnavailable, also for a second engine."""
+    """`host`: this process's address for peers. BackendUnavailable, also for a second engine."""
 
     def __init__(self, host: str, instance: str | None = None, protocol: str = "tcp", device: str = "") -> None:
         library = _load()

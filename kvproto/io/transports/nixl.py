@@ -1,4 +1,4 @@
-"""NIXL over UCX: one-sided writes between processes, host or device memory, the tag as NIXL's notification.
+"""NIXL over UCX: one-sided writes between processes; the tag is NIXL's notification.
 
 What the library does not say, and what follows from it here:
 
@@ -100,11 +100,12 @@ class _NixlWrite(InFlightWrite):
 
 
 class NixlTransport(WriteRecords[_NixlWrite]):
-    """`instance` names the agent and must be new with every life (default: a UUID); `params` are NIXL's parameters of
-    the UCX backend; `maps`: kernels may reach peers' device memory on this host, and peers' kernels ours
-    (`device_maps`), and peers' workers host memory that is shared (`host_memory`); `workers`: threads that carry large
-    writes from host memory to host memory, worth it between processes of one host (`nixl_stripes`).
-    Raises BackendUnavailable."""
+    """One NIXL agent.  `instance` names it and must be new with every incarnation (default: a UUID).
+
+    `params` are NIXL's parameters of the UCX backend; `maps`: kernels may reach peers' device memory on this host, and
+    peers' kernels ours (`device_maps`), and peers' workers host memory that is shared (`host_memory`); `workers`:
+    threads that carry large writes from host memory to host memory, worth it between processes of one host
+    (`nixl_stripes`). Raises BackendUnavailable."""
 
     def __init__(
         self, instance: str | None = None, params: Mapping[str, str] | None = None, *, maps: bool = True,
@@ -171,7 +172,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             raise TransportError(f"NIXL does not let go of {region}: {failures(left)}")
 
     def _back(self, region: MemoryRegion) -> Iterator[Step]:
-        """What takes back whatever was done to attach the region."""
+        """Yield the steps that undo the attachment of a region."""
         self._shares.pop(region.index, None)
         if self._stripes is not None:
             yield "the workers", partial(self._stripes.detach, region)
@@ -304,7 +305,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         return made
 
     def _start(self, raw: Any, write: _NixlWrite) -> _NixlWrite:
-        """What posting raises is kept for the next poll."""
+        """Post the write; keep an error for the next poll."""
         try:
             raw.postXferReq(write.raw, b"")
         except self._errors as error:

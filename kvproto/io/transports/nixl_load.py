@@ -35,8 +35,11 @@ def load() -> tuple[Any, Any]:
 
 
 def _package() -> str:
-    """`nixl` picks the wheel of this machine's CUDA. Without a device any wheel will do, and asking `nixl` would
-    import torch only to learn that there is none."""
+    """Return the package of the NIXL wheel for this machine.
+
+    `nixl` picks the wheel of this machine's CUDA. Without a device any wheel works, and importing `nixl` would load
+    torch only to find no device.
+    """
     wheels = ("nixl_cu13", "nixl_cu12")
     meta_first = "nixl" in sys.modules or _NVIDIA.exists()
     order = ("nixl", *wheels) if meta_first else (*wheels, "nixl")

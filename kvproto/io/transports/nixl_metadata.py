@@ -1,4 +1,4 @@
-"""NIXL's metadata, parsed completely before NIXL loads it: a few wrong bytes would end the process that does.
+"""NIXL metadata of a peer, validated: a few wrong bytes would end the process that loads it.
 
 NIXL and UCX parse a peer's metadata as if it came from themselves.  NIXL's part is a list of fields, each a name, a
 length of eight bytes, so many bytes and a bar.  Names, lengths, counts and the end have to be as they are in our own
@@ -37,7 +37,7 @@ Row = tuple[Kind, int, int, int]
 
 
 class Metadata(NamedTuple):
-    """What a peer's metadata says.  `regions`: kind, address, bytes and device; `keys`: in the order of the regions."""
+    """A peer's metadata.  `regions`: kind, address, bytes and device; `keys`: in the same order."""
 
     agent: str
     addresses: tuple[WorkerAddress, ...]

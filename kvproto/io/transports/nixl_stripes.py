@@ -53,7 +53,7 @@ LOOKS, LOOK_S = 20, 2e-4
 
 
 class StripedWrite:
-    """A write whose stripes are under way, and what is left of it: by an agent, or in stripes once more (`then`)."""
+    """A write with stripes in flight, and its rest: by an agent, or in stripes once more (`then`)."""
 
     __slots__ = ("_stripes", "tag", "tail", "then")
 
@@ -68,7 +68,7 @@ class StripedWrite:
         return all(stripe.done() for stripe in self._stripes)
 
     def error(self) -> BaseException | None:
-        """What went wrong with the first of them with which something did."""
+        """Return the first error of the stripes; None: there is none."""
         return next(filter(None, (stripe.exception() for stripe in self._stripes)), None)
 
 
@@ -102,7 +102,7 @@ class Stripes:
             raise error
 
     def link(self, new: InstanceDescription, *, maps: bool) -> None:
-        """Any thread: what a peer says of itself, which the transport's own agent has taken; raises NIXL's error."""
+        """Link a peer that the transport's own agent has accepted; any thread.  Raises NIXL's error."""
         for agent in self._agents:
             agent.add_remote_agent(new.blob)
         if maps and (self._agents or self._engine):
@@ -185,8 +185,9 @@ class Stripes:
         raw.releaseXferReq(handle)
 
     def _look(self, agent: Any, errors: tuple[type[Exception], ...]) -> None:
-        """On a worker's thread, which else looks at its agent only while it writes: have that close what it has let go
-        of, or the sockets of a peer that has died stay half open, one a worker.
+        """On a worker's thread: let the agent close dropped connections.
+
+        A worker polls its agent only while it writes; else the sockets of a dead peer would stay half open.
         """
         with contextlib.suppress(*errors):
             for _ in range(LOOKS):
@@ -212,7 +213,7 @@ class Stripes:
 
 
 def make(agents: int, one: Callable[[str], Any], bindings: Any, name: str, *, maps: bool) -> Stripes | None:
-    """So many workers of the transport of this name, each with the agent that `one` makes; None: it can do without."""
+    """Make the workers of a transport, each with an agent from `one`; None: none are needed."""
     return Stripes([one(f"{name}-{at}") for at in range(agents)], bindings) if agents or maps else None
 
 

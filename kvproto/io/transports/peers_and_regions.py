@@ -1,4 +1,4 @@
-"""The books of who is who: the owner's thread, this side's regions, the peers. Writes are in `write_records`.
+"""Peers and regions of a transport, and its owner's thread. Writes are in `write_records`.
 
 A backend adds hooks that touch its library; who may call and what is valid is decided here, once.
 """

@@ -1,4 +1,4 @@
-"""Region tables and descriptors: everything about addresses is decided here, before a backend sees one.
+"""Regions: tables and descriptors; addresses are validated here, before a backend sees one.
 
 Backends trust what they are given. Some write through stale descriptions into memory that was given back, some end
 the *target* process. So a write is checked against both tables, ours and the one in the peer's endpoint, and only
@@ -29,7 +29,7 @@ _FEW = 16
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A checked write in addresses. `local` and `remote` are (n, 3) uint64 rows of address, length, device."""
+    """A validated write; `local`, `remote`: (n, 3) uint64 rows of address, length, device."""
 
     local: Descs
     remote: Descs
@@ -125,8 +125,10 @@ def joined(src: Column, dst: Column, length: Column) -> tuple[Column, Column, Co
 def request(
     parts: Sequence[WritePart], tag: bytes, table: RegionTable, remotes: Mapping[int, RemoteRegion], caps: TransportCaps
 ) -> Request:
-    """Check a write and turn it into addresses. Raises UsageError, or StaleEndpoint if a target region is not in
-    the peer's current endpoint."""
+    """Validate a write and turn it into addresses.
+
+    Raises UsageError, or StaleEndpoint if a target region is not in the peer's current endpoint.
+    """
     if len(tag) > caps.max_tag:
         raise UsageError(f"tag of {len(tag)} bytes; {caps.backend} carries at most {caps.max_tag}")
     if not parts:
@@ -160,7 +162,7 @@ def _rows(part: WritePart, table: RegionTable, remotes: Mapping[int, RemoteRegio
 
 
 def _few(pieces: list[list[int]], src: MemoryRegion, dst: RemoteRegion) -> tuple[Descs, Descs] | None:
-    """Of a few pieces the same in a tenth of the time: as numbers; None: one is empty or not inside."""
+    """Do the same for a few pieces, as numbers, in a tenth of the time; None: one is empty or outside."""
     near, far = list[list[int]](), list[list[int]]()
     src_end = dst_end = -1
     for src_off, dst_off, length in pieces:

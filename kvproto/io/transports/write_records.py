@@ -1,10 +1,10 @@
-"""The books of writes: what is in flight, and the one outcome each write is owed.
+"""Write records: the writes in flight, and the one outcome that each of them gets.
 
 Regions and peers are in `peers_and_regions`. A backend adds hooks that touch its library; what is pinned, what is
-reported and what is still in motion is decided here, once. A write's life in the books:
+reported and what is still in motion is decided here, once. A write's life in the records:
 
-    posted ──> Completed                          out of the books
-           ├─> Failed(quiescent=True)             out of the books
+    posted ──> Completed                          out of the records
+           ├─> Failed(quiescent=True)             out of the records
            └─> Failed(quiescent=False), abandon   silent: stays, polled and pinned, until it settles; nothing reported
 
 After `close` the events that are left can still be polled, so that every write has its outcome.
@@ -247,7 +247,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
     # -- hooks
 
     def _draft(self, draft: WriteDraft) -> Any:  # noqa: ARG002
-        """What the library can make of a write before it is posted; None: nothing."""
+        """Prepare a write in the library before it is posted; None: it cannot."""
         return None
 
     def _undraft(self, raw: Any) -> None:
