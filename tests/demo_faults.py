@@ -13,8 +13,8 @@ from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.kernels.base import Pool, StagedPart
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.lab.demo import rank_program
-from kvproto.lab.demo.group import ParentPipe
 from kvproto.lab.demo.run import Run
+from kvproto.lab.process_group import ParentPipe
 from kvproto.protocol.events import RoomOpened
 from kvproto.rank.decode import DecodeRank
 

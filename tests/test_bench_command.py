@@ -158,7 +158,7 @@ def test_a_rank_of_a_benchmark_that_dies_ends_all_of_it_at_once() -> None:
     members = Members()
     for index, code in enumerate((0, 3)):
         members.start("P", index, Mortal, code)
-    with pytest.raises(RuntimeError, match="P1 go: its process has ended, with exit code 3"):
+    with pytest.raises(RuntimeError, match="P1 failed: exit code 3"):
         members.tell("P", "go")
     assert members.tell("PD", "end") == {}
 

@@ -19,12 +19,12 @@ from kvproto.lab.cli import demo_command
 from kvproto.lab.cli.demo_command import main, make_run, parser
 from kvproto.lab.demo import report
 from kvproto.lab.demo.conduct import DemoResult, Pass
-from kvproto.lab.demo.group import RankError
 from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
 from kvproto.lab.demo.pass_counts import PassCounts, decode_counts, prefill_counts, total
 from kvproto.lab.demo.run import Run, chunk_bytes, make_rooms
 from kvproto.lab.demo.times import sharded, spread, unsharded
 from kvproto.lab.demo.verify import Verdict
+from kvproto.lab.process_group import RankError
 from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
 from kvproto.protocol.states import DGrant, PSend
 from kvproto.protocol.tables.decode_grant import DGrantValue

@@ -16,10 +16,10 @@ pytest.importorskip("nixl._api")
 
 from kvproto.io.control.keys import make_pair
 from kvproto.lab.demo.conduct import DemoResult, conduct
-from kvproto.lab.demo.group import RankError
 from kvproto.lab.demo.job import ITEMSIZE, DemoJob, GroupShape
 from kvproto.lab.demo.matrix import CASES
 from kvproto.lab.demo.run import Route, Run, chunk_bytes, make_rooms
+from kvproto.lab.process_group import RankError
 from kvproto.verify.trace.stories import load, replay
 
 #: what a case is there for must have happened

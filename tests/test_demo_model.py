@@ -17,7 +17,6 @@ pytest.importorskip("transformers")
 
 from kvproto.lab.demo.comm import Comm
 from kvproto.lab.demo.controls import CONTROLS, Guard, PooledRoom, applicable, sheet, tampered, truth_sheet
-from kvproto.lab.demo.group import ParentPipe, ProcessGroup, Program
 from kvproto.lab.demo.job import ITEMSIZE, DemoJob, GroupShape, RoomSpec
 from kvproto.lab.demo.model import UnshardedRoom, build, oracle_tokens, prompt, read_aux, reference
 from kvproto.lab.demo.oracle import load_truth, truth_file
@@ -25,6 +24,7 @@ from kvproto.lab.demo.pages import Allocator, PagedKV
 from kvproto.lab.demo.rank import DemoRank
 from kvproto.lab.demo.shard import Shard
 from kvproto.lab.demo.verify import Kind, ReferenceJudge, Sheet, Verdict, compare, unequal_rows
+from kvproto.lab.process_group import ParentPipe, ProcessGroup, Program
 from kvproto.layout.sharding import LayoutError
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kvproto.lab.demo.group import ORPHANED, ParentPipe, ProcessGroup, Program, RankError
+from kvproto.lab.process_group import ORPHANED, ParentPipe, ProcessGroup, Program, RankError
 
 HERE = "test_demo_model_group"
 
@@ -183,7 +183,7 @@ def test_who_handles_its_own_termination_keeps_it() -> None:
 
 def test_the_parent_loads_neither_torch_nor_transformers() -> None:
     code = (
-        "import sys, kvproto.lab.demo.group, kvproto.lab.demo.job, kvproto.lab.demo.verify;"  # all of the parent
+        "import sys, kvproto.lab.process_group, kvproto.lab.demo.job, kvproto.lab.demo.verify;"  # all of the parent
         "sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0
@@ -191,6 +191,6 @@ def test_the_parent_loads_neither_torch_nor_transformers() -> None:
 
 
 if __name__ == "__main__":
-    with ProcessGroup([Program(name, f"{HERE}:sleeps") for name in "ab"], warm="kvproto.lab.demo.group") as _crew:
+    with ProcessGroup([Program(name, f"{HERE}:sleeps") for name in "ab"], warm="kvproto.lab.process_group") as _crew:
         print(*_crew.collect("pid", "ab", 60).values(), flush=True)
         time.sleep(600)

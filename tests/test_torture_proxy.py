@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproto.io.control.control import LOOPBACK, Control, Peer
-from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.process_group import ParentPipe
 from kvproto.lab.torture.plan import Strike, StrikeKind
 from kvproto.lab.torture.proxy import Proxy
 from kvproto.lab.torture.zmtp import GREETING, MessageCutter

@@ -9,7 +9,7 @@ from demo_faults import drops_a_token
 from msgspec.structs import replace
 
 from kvproto.io.kernels.torch import TorchKernels
-from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.process_group import ParentPipe
 from kvproto.lab.torture.plan import TorturePlan
 from kvproto.lab.torture.rank import TortureRank
 from kvproto.protocol import effects as do

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "5a34fce6",
+    "layout": "501c4553",
     "ring": "6661dc94",
     "timing": "9081d5dc",
-    "messages": "f1e11cdc",
+    "messages": "22a080e3",
     "notification": "7cb9ce9b",
-    "vocabulary": "54bf5904",
-    "routes": "5c6ff03d",
+    "vocabulary": "8f6aa91e",
+    "routes": "43c9fdb6",
     "prefill_room": "425bb8b3",
     "prefill_send": "47a6cb1d",
     "prefill_write": "6c76da69",
-    "prefill_link": "f47d950d",
+    "prefill_link": "6cd78087",
     "decode_room": "535f785f",
     "decode_grant": "ecf2ed9d",
-    "decode_link": "2eb10dae",
+    "decode_link": "a2ffa76f",
 }

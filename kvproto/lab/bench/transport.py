@@ -11,7 +11,6 @@ The target is filled with a marker before the first write of a row and compared 
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 import sys
 import time
@@ -22,10 +21,11 @@ from typing import Any, Self, get_args
 import torch
 
 from kvproto.arguments import positive, real, several
+from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.plot import add_plot, draw
 from kvproto.lab.bench.pools import seeded_bytes
 from kvproto.lab.bench.results import Course, command_line
-from kvproto.lab.bench.transport_ends import SEED, End, How, Rows, opened, order, settle, target
+from kvproto.lab.bench.transport_ends import SEED, End, How, Rows, Target, opened, order, settle
 
 MIB = 1 << 20
 FEW = 1024  # pieces from which on a row is measured twice only
@@ -41,24 +41,19 @@ class TransportPair:
     where: tuple[str, str]
 
     def __enter__(self) -> Self:
-        context = multiprocessing.get_context("spawn")
-        self.conn, theirs = context.Pipe()
-        self.process = context.Process(target=target, args=(theirs, self.nbytes, self.where[1], self.how), daemon=True)
-        self.process.start()
-        theirs.close()
+        self.members = Members()
+        self.members.start("D", 0, Target, self.nbytes, self.where[1], self.how)
         self.end: End = opened(self.nbytes, self.where[0], self.how)
-        self.end.connect(self.conn.recv())
+        self.end.connect(self.ask("endpoint"))
         self.tags = 0
         return self
 
     def __exit__(self, *_: object) -> None:
         self.ask("end")
         self.end.close()
-        self.process.join()
 
-    def ask(self, *what: Any) -> Any:
-        self.conn.send(what)
-        return self.conn.recv()
+    def ask(self, name: str, *args: Any) -> Any:
+        return self.members.tell("D", name, *args)["D", 0]
 
     def seconds(self, rows: Rows, tag: bytes = b"") -> tuple[float, float]:
         """When a write began, and how long it took its sender."""

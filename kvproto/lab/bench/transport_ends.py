@@ -14,7 +14,6 @@ import os
 import pickle
 import time
 import uuid
-from multiprocessing.connection import Connection
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -141,47 +140,43 @@ def settle(memory: torch.Tensor) -> None:
         torch.cuda.synchronize(memory.device)
 
 
-def target(conn: Connection, nbytes: int, where: str, how: How) -> None:
-    """The process that is written to."""
-    torch.set_num_threads(1)
-    end = opened(nbytes, where, how)
-    conn.send(end.endpoint())
-    came: dict[bytes, float] = {}
-    while True:
-        while not conn.poll(0):
-            for tag in end.arrived():
-                came[tag] = time.perf_counter()
-            os.sched_yield()
-        what, *args = conn.recv()
-        if what == "end":
-            end.close()
-            conn.send(True)
-            os._exit(0)  # some libraries do not survive the interpreter's own end
-        if what == "mark":
-            end.memory.fill_(MARKER)
-            settle(end.memory)
-            conn.send(True)
-        elif what == "when":
-            conn.send(_when(end, came, *args))
-        else:
-            conn.send(_right(end.memory, nbytes, *args))
+class Target:
+    """The process that is written to, as a `BenchMember`."""
 
+    def __init__(self, nbytes: int, where: str, how: How) -> None:
+        self.nbytes, self.reached = nbytes, opened(nbytes, where, how)
+        self.came: dict[bytes, float] = {}
 
-def _when(end: End, came: dict[bytes, float], tag: bytes) -> float:
-    """When the tag arrived; it may still be on its way."""
-    limit = time.perf_counter() + 10.0
-    while tag not in came:
-        came.update(dict.fromkeys(end.arrived(), time.perf_counter()))
-        if time.perf_counter() > limit:
-            raise TimeoutError(f"no tag {tag!r} within 10 s")
-    return came.pop(tag)
+    def idle(self) -> None:
+        """Note when tags arrive."""
+        for tag in self.reached.arrived():
+            self.came[tag] = time.perf_counter()
+        os.sched_yield()
 
+    def endpoint(self) -> bytes:
+        return self.reached.endpoint()
 
-def _right(memory: torch.Tensor, nbytes: int, size: int, pieces: int) -> bool:
-    """Whether the pieces are where they belong, and the marker everywhere else."""
-    wanted, rows = seeded_bytes((nbytes,), SEED, memory.device), order(size, pieces)
-    step = int(rows[0, 2])
-    places = torch.from_numpy((rows[:, 1] // rows[:, 2]).astype(np.int64)).to(memory.device)
-    got = memory[: pieces * step]
-    same = torch.equal(got.view(pieces, step)[places], wanted[: got.numel()].view(pieces, step))
-    return same and bool(memory[got.numel() :].eq(MARKER).all())
+    def mark(self) -> None:
+        self.reached.memory.fill_(MARKER)
+        settle(self.reached.memory)
+
+    def when(self, tag: bytes) -> float:
+        """When the tag arrived; it may still be on its way."""
+        limit = time.perf_counter() + 10.0
+        while tag not in self.came:
+            self.idle()
+            if time.perf_counter() > limit:
+                raise TimeoutError(f"no tag {tag!r} within 10 s")
+        return self.came.pop(tag)
+
+    def right(self, size: int, pieces: int) -> bool:
+        """Whether the pieces are where they belong, and the marker everywhere else."""
+        memory, rows = self.reached.memory, order(size, pieces)
+        wanted, step = seeded_bytes((self.nbytes,), SEED, memory.device), int(rows[0, 2])
+        places = torch.from_numpy((rows[:, 1] // rows[:, 2]).astype(np.int64)).to(memory.device)
+        got = memory[: pieces * step]
+        same = torch.equal(got.view(pieces, step)[places], wanted[: got.numel()].view(pieces, step))
+        return same and bool(memory[got.numel() :].eq(MARKER).all())
+
+    def end(self) -> None:
+        self.reached.close()

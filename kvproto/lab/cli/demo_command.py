@@ -21,11 +21,11 @@ from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
 from kvproto.lab.demo import by_layer
 from kvproto.lab.demo.conduct import DemoResult, conduct
-from kvproto.lab.demo.group import RankError
 from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
 from kvproto.lab.demo.matrix import CASES
 from kvproto.lab.demo.report import ProgressBars, as_json, matrix_row, show
 from kvproto.lab.demo.run import Abort, Carrier, Route, Run, Staging, chunk_bytes, make_rooms
+from kvproto.lab.process_group import RankError
 from kvproto.layout.sharding import MAX_RANKS
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}

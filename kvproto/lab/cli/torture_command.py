@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from kvproto.arguments import one_question, positive, real, whole
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
-from kvproto.lab.demo.group import RankError
+from kvproto.lab.process_group import RankError
 from kvproto.lab.torture.conduct import torture
 from kvproto.lab.torture.fleet import CARRIERS
 from kvproto.lab.torture.plan import SIZES, TorturePlan, make_plan

@@ -13,7 +13,6 @@
     conduct   the parent: starts, passes on, judges
     matrix    the cases; report, command: what a person sees and types
     oracle    the judge's process
-    group     the processes: start, talk, fail together, never outlive the parent (no torch)
     verify    bit-for-bit comparison of what the processes report (no torch)
     controls  what must not have changed, and the corruptions that must be found
 

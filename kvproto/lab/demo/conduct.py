@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.io.kernels.differing import differing
-from kvproto.lab.demo.group import ProcessGroup, Program
 from kvproto.lab.demo.pass_counts import PassCounts, total
 from kvproto.lab.demo.run import TOLD_WHOLE, Route, Run
 from kvproto.lab.demo.times import Spans, sharded, unsharded
 from kvproto.lab.demo.verify import ReferenceJudge, Sheet
+from kvproto.lab.process_group import ProcessGroup, Program
 
 START_S = 30.0  # for the processes to start, on a machine that has other things to do
 Watch = Callable[[str, int], None]  # (what, how much more): rooms judged or placed, chunks computed, tokens said

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.lab.demo.controls import CONTROLS
-from kvproto.lab.demo.group import ParentPipe
 from kvproto.lab.demo.job import RoomSpec
 from kvproto.lab.demo.model import read_aux
 from kvproto.lab.demo.pass_counts import decode_counts
@@ -23,6 +22,7 @@ from kvproto.lab.demo.placement import device_of
 from kvproto.lab.demo.player import Player, make_transport, pool_of, started
 from kvproto.lab.demo.rank import DemoRank
 from kvproto.lab.demo.run import TOLD_WHOLE, Route, Run
+from kvproto.lab.process_group import ParentPipe
 from kvproto.verify.testing import inside
 
 

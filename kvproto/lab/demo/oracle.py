@@ -12,11 +12,11 @@ import torch
 
 from kvproto.lab.bench.machine import machine
 from kvproto.lab.demo.controls import truth_sheet
-from kvproto.lab.demo.group import ParentPipe
 from kvproto.lab.demo.job import DemoJob
 from kvproto.lab.demo.model import UnshardedRoom, build, oracle_tokens, reference
 from kvproto.lab.demo.placement import device_of
 from kvproto.lab.demo.verify import Verdict
+from kvproto.lab.process_group import ParentPipe
 
 
 def truth_file(directory: Path, room: int) -> Path:

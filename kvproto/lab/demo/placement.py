@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from kvproto.lab.demo.group import UnfitError
 from kvproto.lab.demo.job import Side
+from kvproto.lab.process_group import UnfitError
 
 
 def device_of(kind: str, side: Side, rank: int) -> str:

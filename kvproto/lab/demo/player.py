@@ -19,11 +19,11 @@ from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.kernels.base import Pool
 from kvproto.io.kernels.differing import Place
 from kvproto.io.transports.base import Transport
-from kvproto.lab.demo.group import ParentPipe
 from kvproto.lab.demo.job import RoomSpec
 from kvproto.lab.demo.pass_counts import PassCounts
 from kvproto.lab.demo.rank import DemoRank
 from kvproto.lab.demo.run import Route, Run
+from kvproto.lab.process_group import ParentPipe
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import room_of
 from kvproto.room import Outcome, Room

@@ -13,7 +13,6 @@ from typing import Any
 
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.lab.demo.controls import Copied
-from kvproto.lab.demo.group import ParentPipe
 from kvproto.lab.demo.job import RoomSpec
 from kvproto.lab.demo.model import AUX
 from kvproto.lab.demo.oracle import load_truth
@@ -23,6 +22,7 @@ from kvproto.lab.demo.player import Player, make_transport, pool_of, started, wr
 from kvproto.lab.demo.rank import DemoRank
 from kvproto.lab.demo.run import GROUPS, Route, Run
 from kvproto.lab.demo.shard import AfterLayer
+from kvproto.lab.process_group import ParentPipe
 from kvproto.room import Room, Status
 from kvproto.verify.testing import inside
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvproto.lab.demo.group import ProcessGroup, Program, RankError
+from kvproto.lab.process_group import ProcessGroup, Program, RankError
 from kvproto.lab.torture.faults import PROXY, Siege
 from kvproto.lab.torture.fleet import NAMES, WAYS, Carrier
 from kvproto.lab.torture.ledger import RoomLedger, ways_of

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from kvproto.lab.demo.group import ProcessGroup, Program
+from kvproto.lab.process_group import ProcessGroup, Program
 from kvproto.lab.torture.fleet import DECODE_RANKS, GROUP_OF, NAMES, PREFILL, PREFILL_RANKS, CableName
 from kvproto.lab.torture.plan import Episode, Strike, TorturePlan
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.process_group import ParentPipe
 from kvproto.lab.torture.fleet import LATE_S, CableName
 from kvproto.lab.torture.plan import Strike
 from kvproto.lab.torture.zmtp import MessageCutter

@@ -19,7 +19,7 @@ from kvproto.endpoint.endpoint import Endpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.clock import MonotonicClock, SteadyClock
 from kvproto.io.transports.base import Transport
-from kvproto.lab.demo.group import ParentPipe
+from kvproto.lab.process_group import ParentPipe
 from kvproto.lab.torture.engine import TortureEngine
 from kvproto.lab.torture.fleet import DECODE, GRID, GROUP_OF, LATE_S, PREFILL, Carrier
 from kvproto.lab.torture.kernels import TroubledKernels

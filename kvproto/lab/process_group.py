@@ -1,7 +1,9 @@
-"""The processes of the demonstration: started together, failing together, never outliving their parent.
+"""Process group: processes of ranks that start together, fail together and never outlive their parent.
 
-* **Start.** Ranks are forked from a server that has loaded torch and transformers and has started no thread
-  (`warm`), so a rank costs milliseconds and its memory is shared until written. The parent loads neither.
+The demonstration, torture and benchmarks run their ranks in it.
+
+* **Start.** Ranks are forked from a server that has loaded what they share (`warm`: torch, for the demonstration also
+  transformers) and has started no thread, so a rank costs milliseconds and its memory is shared until written.
 * **Talk.** One pipe a rank, messages `(kind, data)`. The parent waits on all pipes and all process ends at once.
 * **Fail.** An exception in a rank travels to the parent with its traceback; a rank that dies without a word is noticed
   by its end. The first cause is what is reported: a rank whose peer is gone fails too, a moment later, in some
@@ -42,7 +44,7 @@ def _environment() -> dict[str, str]:
     env |= {"TORCH_CPP_LOG_LEVEL": "FATAL", "NIXL_LOG_LEVEL": "WARN"}  # what matters arrives as a traceback
     if not any(Path("/sys/class").glob("infiniband/*")):
         env["UCX_MODULES"] = os.environ.get("UCX_MODULES", "^ib")  # without such a device it crashes when unloaded
-    package = str(Path(__file__).resolve().parents[3])
+    package = str(Path(__file__).resolve().parents[2])
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     return env
 
@@ -71,6 +73,7 @@ class ParentPipe:
         self._connection = connection
 
     def tell(self, kind: str, data: Any = None) -> None:
+        """Send the parent one message."""
         self._connection.send((kind, data))
 
     def hear(self, kind: str) -> Any:
@@ -149,7 +152,7 @@ class ProcessGroup:
     A SIGTERM that nobody handles leaves the context, too: a rank that is stopped would not notice that its parent ends.
     """
 
-    def __init__(self, programs: Sequence[Program], *, warm: str = "kvproto.lab.demo.warm") -> None:
+    def __init__(self, programs: Sequence[Program] = (), *, warm: str = "kvproto.lab.demo.warm") -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([warm])
         self._pipes: dict[str, Connection] = {}
@@ -186,6 +189,7 @@ class ProcessGroup:
 
     @property
     def pids(self) -> dict[str, int]:
+        """The process of each, by its name."""
         return {name: process.pid for name, process in self._ends.items()}
 
     def tell(self, names: str | Iterable[str], kind: str, data: Any = None) -> None:
