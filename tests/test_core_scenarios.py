@@ -425,6 +425,53 @@ def a_lease_that_ends_between_two_batches() -> SimulatedWorld:
     return at
 
 
+def a_lease_that_ends_when_a_batch_has_landed() -> SimulatedWorld:
+    at = over_pages([TAKEN, DEFERRED])
+    node = at.nodes["P", 0]
+    node.interpreter.handle(OK, at.now)
+    at.now += QUICK.lease.period
+    node.interpreter.handle(READY, at.now)
+    ends(at)
+    assert at.nodes["D", 0].outcomes[ROOM] is Cause.WRITE_FAILED
+    return at
+
+
+def fails_after_it_was_confirmed() -> SimulatedWorld:
+    """A staged write lands and tells of it, the decode rank confirms the part, and then the write fails."""
+    at = world()
+    at.prefill(0).tells = True
+    to_open(at)
+    at.chances = FaultChances(write_hangs=1.0)
+    at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
+    at.calm()
+    assert send(at) is PSend.WRITING
+    job = next(job for job in at.jobs if isinstance(job.event, ev.BatchCompleted))
+    job.event = BAD
+    at.finish(job)  # it lands
+    while at.mail:
+        at.deliver(0)
+    assert at.prefill(0).sends[ROOM][0].acked
+    at.finish(next(job for job in at.jobs if job.event is BAD))
+    assert 0 not in at.prefill(0).sends[ROOM], "it is done"
+    at.chances = FaultChances()
+    at.produce_all(ROOM, 20)
+    ends(at)
+    assert {node.outcomes[ROOM] for node in at.nodes.values()} == {Cause.NONE}
+    return at
+
+
+def fails_in_a_closed_pool() -> SimulatedWorld:
+    """Where there is no way over pages, a staged write that fails is not retried."""
+    at = world(settings=Settings(timing=QUICK, ring_bytes=1 << 20, route="staged"))
+    to_open(at)
+    at.chances = FaultChances(write_fails=1.0)
+    at.produce_all(ROOM, 20)
+    at.calm()
+    ends(at)
+    assert at.nodes["D", 0].outcomes[ROOM] is Cause.WRITE_FAILED
+    return at
+
+
 def a_lease_that_ends_before_the_first_batch(*, route: Route, withdrawn: bool) -> SimulatedWorld:
     at = world(settings=Settings(timing=QUICK, route=route))
     node = at.nodes["P", 0]
@@ -945,8 +992,10 @@ def confirmed_when_all_but_aux_is_there() -> SimulatedWorld:
     at.produce_all(ROOM, 20, aux=False)
     at.calm()
     assert state(at, "D") is DRoom.AWAIT_PEERS
+    assert told(hear(at, "D", 0, msg.PagesReq(0))) == [msg.ChunkAck(0)]
     at.calm(2 * QUICK.call.period)
     assert state(at, "D") is DRoom.AWAIT_AUX
+    assert told(hear(at, "D", 0, msg.PagesReq(0))) == [msg.ChunkAck(0)]
     at.produce_all(ROOM, 20)
     ends(at)
     assert at.nodes["D", 0].outcomes[ROOM] is Cause.NONE
@@ -999,6 +1048,27 @@ def scattered_before_the_rest_comes() -> SimulatedWorld:
     return at
 
 
+def confirmed_when_its_pages_are_asked_for() -> SimulatedWorld:
+    """Both writes fail, one after it has told of its part: that one is confirmed wherever the chunk is, and a late
+    notification of the other counts for nothing.
+    """
+    at = of_two_writers((0, msg.StagingReq(0)), (1, msg.StagingReq(0)), (0, msg.StgNotify(0, 1)))
+    for where in (DGrant.FILLING, DGrant.SCATTERING, DGrant.FILLING_PAGES):
+        assert grant(at) is where
+        assert told(hear(at, "D", 0, msg.PagesReq(0))) == [msg.ChunkAck(0)]
+        if where is DGrant.FILLING:
+            hear(at, "D", 0, msg.PagesReq(0), sender=1)
+        else:
+            assert told(hear(at, "D", 0, msg.StgNotify(0, 1), sender=1)) == []
+        if where is DGrant.SCATTERING:
+            at.finish(next(job for job in at.jobs if isinstance(job.event, ev.Scattered)))
+    assert at.decode(0).rooms[ROOM].work is None or not at.decode(0).rooms[ROOM].work.done
+    hear(at, "D", 0, msg.StgNotify(0, 0), sender=1)
+    assert at.decode(0).rooms[ROOM].work.done == 1
+    assert told(hear(at, "D", 0, msg.PagesReq(0))) == [msg.ChunkAck(0)]
+    return at
+
+
 def comes_while_the_rest_is_scattered() -> SimulatedWorld:
     """What goes by pages may come while what is staged is scattered."""
     at = of_two_writers((0, msg.StagingReq(0)), (1, msg.StagingReq(0)), (1, msg.PagesReq(0)))
@@ -1028,6 +1098,11 @@ def given_up_before_all_have_asked() -> SimulatedWorld:
     assert grant(at) is DGrant.AWAIT_WRITERS
     assert told(hear(at, "D", 0, msg.StagingReq(0))) == [msg.StagingRefused(0)]
     assert told(hear(at, "D", 0, msg.StgNotify(0, 0))) == [msg.ChunkAck(0)]
+    grants = at.decode(0).grants[ROOM]
+    waits = grants[0]
+    for where in (DGrant.AWAIT_SPACE, DGrant.AWAIT_WRITERS):
+        grants[0] = replace(waits, state=where)
+        assert told(hear(at, "D", 0, msg.PagesReq(0))) == [msg.ChunkAck(0)]
     hear(at, "D", 0, msg.PagesReq(0), sender=1)
     assert grant(at) is DGrant.FILLING_PAGES and not at.decode(0).ring.live
     return at
@@ -1128,7 +1203,8 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
     taken_back_while_it_gathers, taken_back_while_it_gathers_from_a_closed_pool, taken_back_of_a_closed_pool,
     a_writer_whose_kv_never_comes, scattered_before_the_rest_comes,
     comes_while_the_rest_is_scattered, failed_while_the_rest_is_awaited, given_up_before_all_have_asked,
-    forgotten_while_it_writes, confirmed_when_all_but_aux_is_there,
+    forgotten_while_it_writes, confirmed_when_all_but_aux_is_there, confirmed_when_its_pages_are_asked_for,
+    a_lease_that_ends_when_a_batch_has_landed, fails_after_it_was_confirmed, fails_in_a_closed_pool,
 ]  # fmt: skip
 
 

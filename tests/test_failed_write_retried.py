@@ -1,6 +1,11 @@
-"""A staged write that has failed, and of which no byte can land any more, is retried over pages and saves its room."""
+"""A staged write that has failed, and of which no byte can land any more, is retried over pages and saves its room.
+
+If the write told of its part before it failed, the decode rank confirms that part, and nothing is written again.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import pytest
 from support.stories import layout
@@ -9,39 +14,118 @@ from kvproto.io.transports.base import Handle
 from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol.states import Cause
 from kvproto.room import Room
+from kvproto.settings import Route, Settings
 from kvproto.verify.testing import inside
-from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pair import SMALL, Pair
 
 TOKENS = 20
 
 
-def fail_first_writes(pair: Pair, times: int = 1) -> Room:
-    """Carry a room whose first `times` writes fail; returns the room."""
-    data, room, failed = inside(pair.prefills[0]).data, pair.open(TOKENS), set[Handle]()
+@pytest.fixture(params=[True, False], ids=["told by the write", "told by a message"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    with Pair(layout(1), layout(1), grid=32, fabric=Fabric(native_notify=request.param)) as made:
+        yield made
+
+
+def flying(pair: Pair) -> set[Handle]:
+    """Writes of the prefill rank that have not ended."""
+    return set(inside(pair.prefills[0]).data.writes.flying)
+
+
+def begin(pair: Pair) -> Room:
+    """A room whose one staged write is on its way."""
+    room = pair.open(TOKENS)
     pair.produce(room)
-    for _ in range(times):
-        pair.pump(lambda known=frozenset(failed): bool(data.writes.flying.keys() - known))  # type: ignore[misc]
-        failed |= data.writes.flying.keys()
-        pair.fabric.fail(data.transport.instance, max(failed))
-    pair.fabric.auto = True
-    pair.fabric.run()
-    pair.pump(lambda: pair.over(room))
+    pair.pump(lambda: bool(flying(pair)))
     return room
 
 
-def test_one_settled_failure_of_a_staged_write_does_not_fail_its_room() -> None:
-    with Pair(layout(1), layout(1), grid=32, fabric=Fabric(native_notify=False)) as pair:
-        room = fail_first_writes(pair)
-        assert pair.causes(room) == {Cause.NONE}
+def fail(pair: Pair) -> None:
+    """Fail the newest write; the rank hears of it."""
+    newest = max(flying(pair))
+    pair.fabric.fail(inside(pair.prefills[0]).data.transport.instance, newest)
+    pair.pump(lambda: newest not in flying(pair))
+
+
+def land(pair: Pair) -> None:
+    """Every byte of what is on its way lands, and what it carries arrives."""
+    while steps := [step for step in pair.fabric.options() if step.kind != "complete"]:
+        pair.fabric.take(steps[0])
+
+
+def end(pair: Pair, room: Room) -> set[Cause]:
+    """Let everything else go well; returns how the room ended."""
+    pair.fabric.auto = True
+    pair.pump(lambda: pair.over(room))
+    return pair.causes(room)
+
+
+def by_pages(pair: Pair) -> int:
+    """Parts that the prefill rank has written over pages."""
+    counts = pair.prefills[0].metrics()
+    return counts["direct"] + counts["slices"]
+
+
+def retried(pair: Pair) -> int:
+    """Sends that have asked for pages because their staged write had failed."""
+    entered = inside(pair.prefills[0]).rank.entered
+    return sum(count for key, count in entered.items() if key[1:] == ("WRITING", "WriteFailed", "AWAIT_PAGES"))
+
+
+def test_one_settled_failure_of_a_staged_write_does_not_fail_its_room(pair: Pair) -> None:
+    room = begin(pair)
+    fail(pair)
+    assert end(pair, room) == {Cause.NONE}
+    pair.check(room)
+    assert retried(pair) == by_pages(pair) == 1
+
+
+def test_a_retry_that_fails_is_not_retried(pair: Pair) -> None:
+    room = begin(pair)
+    fail(pair)
+    pair.pump(lambda: bool(flying(pair)))
+    fail(pair)
+    assert end(pair, room) == {Cause.WRITE_FAILED}
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_closed_pool_has_no_way_to_retry(*, native: bool) -> None:
+    closed = Settings(ring_bytes=SMALL.ring_bytes, slot_bytes=SMALL.slot_bytes, route="staged")
+    with Pair(layout(1), layout(1), grid=32, settings=closed, fabric=Fabric(native_notify=native)) as pair:
+        room = begin(pair)
+        fail(pair)
+        assert end(pair, room) == {Cause.WRITE_FAILED}
+        assert "write" in pair.outcomes["D", 0, room].reason
+
+
+def hears_first(pair: Pair) -> None:
+    """The decode rank hears of the part before the prefill rank hears that its write has failed."""
+    rank = inside(pair.prefills[0]).rank
+    land(pair)
+    pair.pump(lambda: any(send.acked for sends in rank.sends.values() for send in sends.values()))
+    fail(pair)
+
+
+def fails_first(pair: Pair) -> None:
+    """Both are on their way together, and the prefill rank hears first."""
+    land(pair)
+    newest = max(flying(pair))
+    pair.fabric.fail(inside(pair.prefills[0]).data.transport.instance, newest)
+    while newest in flying(pair):
+        pair.prefills[0].poll()
+
+
+@pytest.mark.parametrize("order", [hears_first, fails_first])
+@pytest.mark.parametrize("route", ["cost", "staged"])
+def test_a_part_that_was_told_is_not_written_again(order: Callable[[Pair], None], route: Route) -> None:
+    settings = Settings(ring_bytes=SMALL.ring_bytes, slot_bytes=SMALL.slot_bytes, route=route)
+    with Pair(layout(1), layout(1), grid=32, settings=settings, fabric=Fabric()) as pair:
+        room = begin(pair)
+        order(pair)
+        asks = order is fails_first
+        if asks and route == "staged":
+            assert end(pair, room) == {Cause.WRITE_FAILED}, "there are no pages to ask for"
+            return
+        assert end(pair, room) == {Cause.NONE}
         pair.check(room)
-        entered = inside(pair.prefills[0]).rank.entered
-        assert sum(count for key, count in entered.items() if key[1:3] == ("WRITING", "WriteFailed")) == 1
-        counts = pair.prefills[0].metrics()
-        assert counts["direct"] + counts["slices"] == 1
-
-
-@pytest.mark.parametrize(("tells", "times"), [(True, 1), (False, 2)])
-def test_a_write_that_tells_and_the_retry_itself_are_not_retried(tells: bool, times: int) -> None:
-    with Pair(layout(1), layout(1), grid=32, fabric=Fabric(native_notify=tells)) as pair:
-        room = fail_first_writes(pair, times)
-        assert pair.causes(room) == {Cause.WRITE_FAILED}
+        assert retried(pair) == asks and by_pages(pair) == 0

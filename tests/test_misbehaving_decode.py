@@ -6,16 +6,18 @@ here fires, nothing can.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 from support.hostile import Suspect, SuspectDecode
-from support.hostile_search import idle_value, simulated_values
+from support.hostile_search import checked_values, idle_value, simulated_values
 from support.hostile_worlds import HostileWorld, search, seen, unseen
 
 from kvproto.protocol import events as ev
 from kvproto.protocol.routes import decode_routes
-from kvproto.protocol.states import DRoom
+from kvproto.protocol.states import DLink, DRoom
 from kvproto.protocol.tables.decode_grant import decode_grant
 from kvproto.protocol.tables.decode_room import decode_room
 from kvproto.protocol.tables.links import decode_link
@@ -34,6 +36,13 @@ decode = partial(HostileWorld, SuspectDecode)
 def lived(suspect: Suspect) -> list[Frozen]:
     """Values of simulated worlds."""
     return simulated_values(suspect, SEEDS)
+
+
+def row_missing(suspect: Suspect) -> Iterator[Frozen]:
+    """The checker's states in which the aux row alone is missing, and a second link of the group is to come back."""
+    for rooms, tombs, (link, _), *rest in checked_values(suspect):
+        if any(room.state is DRoom.AWAIT_AUX for _, room in rooms) and link and link.state is DLink.UP:
+            yield rooms, tombs, (link, replace(link, state=DLink.AWAIT_RETURN)), *rest
 
 
 #: about half as many values again as the last row or route took that only this world brings about
@@ -56,6 +65,9 @@ WORLDS = {
     "all is there already": decode(Config(chunks=0, prefix=2), 40),
     "more rooms than are remembered": decode(Config(chunks=1, rooms=2, ring=1, tombstones=1), 60),
     "simulated": decode(Config(prefills=2, chunks=2, ring=2, rooms=2), 40, lived),
+    "the aux row alone is missing, and a link is to come back": decode(
+        Config(chunks=1, engine=("open+schedule+finish", "aux")), 60, row_missing, wider=True
+    ),
     "a group that has grown": decode(Config(chunks=1), 1200, idle_value, wider=True),
 }
 

@@ -63,9 +63,10 @@ def doubted(suspect: Suspect) -> Iterator[Frozen]:
             yield rooms, tombs, (silent, *links[1:]), *rest
 
 
+TAKEN_BACK = ("open+schedule+finish", "withdraw", "withdrawn", "finish+aux")
 #: about half as many values again as the last row or route took that only this world brings about
 WORLDS = {
-    "a room of one chunk, whose writes tell": prefill(Config(chunks=1, tells=True), 40),
+    "a room of one chunk, whose writes tell": prefill(Config(chunks=1, tells=True, budget=Budget(write=1)), 60),
     "two chunks in a ring of one": prefill(Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 100),
     "pages only": prefill(Config(chunks=1, route="pages"), 60),
     "one writes page to page at a time": prefill(
@@ -86,8 +87,12 @@ WORLDS = {
     "a group that has grown while a room was open": prefill(
         Config(chunks=1, engine=("open", "schedule", "finish+aux")), 170, joined, wider=True
     ),
-    "KV that is taken back while it is written": prefill(
-        Config(chunks=1, engine=("open+schedule+finish", "withdraw", "withdrawn", "finish+aux")), 560
+    "KV that is taken back while it is written": prefill(Config(chunks=1, engine=TAKEN_BACK), 560),
+    "the same, and there is no way over pages": prefill(
+        Config(chunks=1, route="staged", engine=TAKEN_BACK, budget=Budget(late=1)), 500
+    ),
+    "the same, and one slot, and one asks at a time": prefill(
+        Config(chunks=2, ring=2, requests=1, route="staged", engine=TAKEN_BACK), 60
     ),
     "a silent link, and a later incarnation": prefill(Config(chunks=1), 20, doubted),
     "a watermark that has risen": prefill(Config(chunks=2, ring=1, budget=Budget(early=1)), 40, risen),

@@ -36,7 +36,7 @@ POOL: dict[str, tuple[Any, ...]] = {
     "peers": (0, 1, 2, 3), "next": (0, 1, 2, 3), "live": (0, 1, 2, 3), "aux": (False, True), "owned": (False, True),
     "done": (0, 1, 3, 7), "kv": (False, True), "asked": (0, 1, 3), "arrived": (0, 1, 2, 3), "by_pages": (0, 1, 2, 3),
     "silent": (0, 1, 2, 3), "mark_round": (0, 1), "mark_tail": (0, 256), "window": (1, 2),
-    "tells": (False, True), "closed": (False, True), "acked": (False, True),
+    "tells": (False, True), "closed": (False, True), "acked": (False, True), "told": (False, True),
     "until": (50.0, 200.0), "flying": (0, 1, 2), "last": (False, True),
     "place": (b"", b"here"), "address": ("", "here"), "wire": ("", "wire"), "rank": (0, 1),
     "claim": (*[Claim()] * 6, Claim(2, b"word"), Claim(3)), "secret": (b"", b"", b"", b"word"),

@@ -41,8 +41,9 @@ def chances(random: Random) -> FaultChances:
     return FaultChances(
         lose=random.choice((0.0, 0.02, 0.15)) * bad, repeat=random.choice((0.0, 0.1)) * bad,
         reorder=random.choice((0.0, 0.5)) * bad, gather_fails=rare(0.05), write_fails=rare(0.05),
-        doubt=random.choice((0.0, 0.7)), write_hangs=rare(0.1), gather_hangs=rare(0.1), scatter_fails=rare(0.1),
-        write_unmade=rare(0.05), write_waits=rare(0.2), write_refused=rare(0.05), batches=random.choice((1, 3)),
+        doubt=random.choice((0.0, 0.7)), told=0.5, write_hangs=rare(0.1), gather_hangs=rare(0.1),
+        scatter_fails=rare(0.1), write_unmade=rare(0.05), write_waits=rare(0.2), write_refused=rare(0.05),
+        batches=random.choice((1, 3)),
         together=random.choice((0.0, 0.3)),
         wire_fails=rare(0.3), wait=random.choice((0.02, 0.1, 0.3)),
     )  # fmt: skip
@@ -50,8 +51,8 @@ def chances(random: Random) -> FaultChances:
 
 #: a transport that takes some batches, loses some, and is not sure of others
 ROUGH = FaultChances(
-    gather_fails=0.05, write_fails=0.35, doubt=0.5, write_hangs=0.1, write_waits=0.3, write_refused=0.15, batches=4,
-    together=0.5, wait=0.1,
+    gather_fails=0.05, write_fails=0.35, doubt=0.5, told=0.5, write_hangs=0.1, write_waits=0.3, write_refused=0.15,
+    batches=4, together=0.5, wait=0.1,
 )  # fmt: skip
 
 

@@ -18,6 +18,10 @@ last distinct writer that stages is in place.
 A part is confirmed when it has arrived, not when it was scattered.  Its writer does not need it any longer, and may
 succeed although this rank's room fails later.  Success of the transfer is what this side reports.
 
+A staged write that carries its notification may fail and have told of its part.  If the notification comes first, the
+writer's request for pages is answered with the confirmation.  If the request comes first, the notification is ignored
+(`told_before`): the region may be free, and the part comes by pages.
+
 A freed grant leaves nothing behind: the room's `done` remembers the chunk.
 """
 
@@ -95,6 +99,11 @@ def gave_up(v: V, e: StagingRequested, now: float) -> bool:
 def there(v: V, e: StagingRequested | PagesRequested | PartArrived, now: float) -> bool:
     """The writer's part is in place."""
     return bool(v.arrived >> e.peer & 1)
+
+
+def told_before(v: V, e: PartArrived, now: float) -> bool:
+    """The staged write has failed since, and its writer has given the region up."""
+    return e.grant == v.grant and bool(v.grant) and bool(v.by_pages >> e.peer & 1)
 
 
 def last_gives_up(v: V, e: PagesRequested, now: float) -> bool:
@@ -254,7 +263,7 @@ def tell_watermark(v: V, e: SpaceUsable) -> Output:
     return do.SendWatermark(e.room, _waiting(v))
 
 
-def confirm(v: V, e: PartArrived) -> Output:
+def confirm(v: V, e: PartArrived | PagesRequested) -> Output:
     """Confirm the part."""
     return do.Send(e.room, 1 << e.peer, ChunkAck(e.chunk))
 
@@ -319,7 +328,7 @@ row(S.SCATTERING,    Scattered,        S.FREED,         when=all_there, do=(free
 # ------------------------------------------------------------------------------------- the way over pages
 opens(S.NEW,         PagesRequested,   S.FILLING_PAGES, let=first_gives_up, do=(say_pages,))
 row(S.AWAIT_SPACE,   SpaceDenied,      S.FILLING_PAGES, let=all_by_pages, do=(tell_denied,))
-ignore((*OPEN, S.SCATTERING), PagesRequested, "a late request: the part is in place", when=there)
+row((*OPEN, S.SCATTERING), PagesRequested,              when=there, do=(confirm,))
 row(S.AWAIT_WRITERS, PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=gives_up, do=(say_pages,))
 row(S.AWAIT_WRITERS, PagesRequested,   S.AWAIT_SPACE,   when=last_asks, let=gives_up, do=(say_pages, reserve))
 row(S.AWAIT_WRITERS, PagesRequested,                    let=gives_up, do=(say_pages,))
@@ -353,6 +362,7 @@ row(S.QUARANTINED,   RoomDrained,      S.FREED,         do=(free, close))
 ignore(S.SCATTERING, StagingRequested, "a late request: what is staged is in place")
 ignore(S.SCATTERING, RoomDrained,      "the scatter ends by itself")
 ignore(S.QUARANTINED, (StagingRequested, PagesRequested, PartArrived), "the room has failed; the writer is told")
+ignore((S.FILLING, S.FILLING_PAGES, S.SCATTERING), PartArrived, "its write has failed; the writer goes by pages", when=told_before)
 ignore((S.SCATTERING, S.QUARANTINED), SpaceUsable, "no writer waits for the watermark")
 ignore(S.NEW,        SpaceUsable,      "its region was given back")
 

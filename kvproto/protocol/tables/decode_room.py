@@ -3,7 +3,8 @@
 The engine opens the room when pages are allocated.  Every prefill rank that shares a head and a layer is told
 (`OPEN`), again and again until it has confirmed; a chunk may be asked for before the last has.  A chunk for
 which a writer asks gets a grant (a machine of its own); a chunk that is in place is remembered in `done`, so a
-late request for it is recognised and never granted anew.
+late request for it is recognised and never granted anew.  A late request for its pages is confirmed: its writer may not
+know that the part is in place, because the staged write has failed after its notification was sent.
 
 In a room in which nothing moves they are asked once more, now and then: `OPEN` is answered by whoever knows how the room
 stands, so what was told while it could not be heard (the room has ended there; it was never this engine's) is told again.
@@ -155,6 +156,11 @@ def tries_left(v: V, e: TimerFired, now: float) -> bool:
 def in_place(v: V, e: ChunkRequested | ChunkNotified, now: float) -> bool:
     """The chunk is in its pages."""
     return bool(_work(v).done >> e.chunk & 1)
+
+
+def pages_in_place(v: V, e: ChunkRequested, now: float) -> bool:
+    """The chunk is in its pages, and its pages are asked for."""
+    return e.pages and in_place(v, e, now)
 
 
 def of_plan(v: V, e: ChunkRequested, now: float) -> bool:
@@ -377,7 +383,7 @@ def open_grant(v: V, e: ChunkRequested) -> StagingRequested | PagesRequested:
     return kind(e.room, e.chunk, e.peer, _terms(v).writes, e.asked)
 
 
-def say_in_place(v: V, e: ChunkNotified) -> Output:
+def say_in_place(v: V, e: ChunkNotified | ChunkRequested) -> Output:
     """Confirm the part."""
     return do.Reply(e.room, ChunkAck(e.chunk))
 
@@ -478,6 +484,7 @@ row(S.AWAIT_PEERS, PeerReady,                     let=ready)
 row(S.AWAIT_PEERS, TimerFired,                    when=tries_left, let=tried, do=(tell_open, ask_open))
 row(S.AWAIT_PEERS, LinkCameUp,                    do=(tell_one_open,))
 row((S.OPEN, S.AWAIT_AUX), TimerFired,            when=tries_left, let=tried, do=(ask_after,))
+row((*LIVE, S.DONE), ChunkRequested,              when=pages_in_place, do=(say_in_place,))
 ignore(LIVE,       ChunkRequested, "a late request: the chunk is in place", when=in_place)
 row(FILLS,         ChunkRequested,                when=of_plan, let=more_grants, do=(open_grant,), again=True)
 row(S.AWAIT_PEERS, ChunkLanded,                   let=place)

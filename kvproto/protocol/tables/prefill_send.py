@@ -43,9 +43,8 @@ send leaves the ring.
 At most one staged write is ever begun: the only row that begins one leaves `GATHERING` for `WRITING`, and no row
 leads back.  A write is a machine of its own (`prefill_write`).  A staged one that fails is retried over pages as soon
 as no byte of it can land any more (`retries`): the region is given up before the pages are named.  Its writes into
-pages are not retried: some of them may have landed, and to begin again would repeat the bulk.  Nor is a write that
-carries its own notification: the decode rank may have heard that the part is in place.  Each other failure fails the
-room.
+pages are not retried: some of them may have landed, and to begin again would repeat the bulk.  Where there is no way
+over pages, nothing is retried.  Each other failure fails the room.
 
 A write of which nothing was posted when its lease ended (`WriteLapsed`) has not failed.  The region is still the
 send's; it asks for the region once more and has it for another lease, as it does where the lease ends earlier.  The
@@ -54,7 +53,10 @@ rank's: a request says when it was made (`asked`), and its answer repeats it.  A
 no request; its lease runs from the first one (`first`).  The write asks for the lease at each post.
 
 Where the transport's writes carry their own notification (`tells`), the decode rank may confirm a part before this
-rank has seen its write end.  The confirmation is remembered (`acked`), and nothing is notified twice.
+rank has seen its write end.  The confirmation is remembered (`acked`), and nothing is notified twice.  It also proves
+that every byte arrived, so a write that fails afterwards has succeeded.  A write that fails before it may have
+delivered its notification, too (`told`).  Whichever the decode rank hears first decides: after the notification it
+answers the request for pages with the confirmation (`ChunkAcked`), after the request it ignores the notification.
 
 When the room ends, a send that only waits stops at once; one with a gather or a write in flight drains.  Messages
 that arrive for a send that is over are rows of `NEW`: there is no send.  The aux row travels as a send too: without
@@ -128,6 +130,8 @@ class PSendValue(Value, frozen=True, gc=False):
     closed: bool = False
     #: the part was confirmed before its write was seen to end
     acked: bool = False
+    #: a staged write has failed, and may have told the decode rank that the part is in place
+    told: bool = False
 
 
 V = PSendValue
@@ -187,11 +191,6 @@ def closed(v: V, e: SendEvent, now: float) -> bool:
     return v.closed
 
 
-def asked_before(v: V, e: StagingDenied, now: float) -> bool:
-    """The region was asked for before the KV was taken back."""
-    return v.first > 0
-
-
 def lease_holds(v: V, e: SendEvent, now: float) -> bool:
     """What was given may still be used."""
     return now < v.lease
@@ -237,9 +236,19 @@ def settled(v: V, e: WriteFailed, now: float) -> bool:
     return e.settled
 
 
+def settled_after_ack(v: V, e: WriteFailed, now: float) -> bool:
+    """No byte of the failed write can land any more, and the part has been confirmed."""
+    return e.settled and v.acked
+
+
 def retries(v: V, e: WriteFailed, now: float) -> bool:
-    """No byte of the failed write can land any more, and nobody was told that the part is in place."""
-    return e.settled and not v.tells
+    """No byte of the failed write can land any more, and there is a way over pages."""
+    return e.settled and not v.closed
+
+
+def told(v: V, e: ChunkAcked, now: float) -> bool:
+    """Its staged write has failed, and may have told of the part."""
+    return v.told
 
 
 def tried_so_far(v: V) -> int:
@@ -298,6 +307,11 @@ def have_slot(v: V, e: SlotTaken, now: float) -> V:
 def ask_anew(v: V, e: On, now: float) -> V:
     """What was granted is given up; the new request says when it was made."""
     return replace(v, grant=0, slot=-1, tries=0, asked=now)
+
+
+def retry(v: V, e: WriteFailed, now: float) -> V:
+    """As `ask_anew`; the failed write may have told of the part."""
+    return replace(v, grant=0, slot=-1, tries=0, asked=now, told=v.tells)
 
 
 def ask_anew_with_kv(v: V, e: KvProduced, now: float) -> V:
@@ -535,6 +549,7 @@ row(S.AWAIT_PERMIT,    TimerFired,                          let=ask_once_more, d
 row(S.AWAIT_PERMIT,    PagesGranted,                        let=keep_pages)
 row(S.SLICING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(free_permit, notify))
 row(S.SLICING,         WriteLapsed,      S.AWAIT_PAGES,     let=ask_anew, do=(free_permit, ask_pages))
+row(S.AWAIT_PAGES,     ChunkAcked,       S.DONE,            when=told, do=(finish,))
 row(S.AWAIT_PAGES,     TimerFired,                          when=tries_left, let=tried, do=(ask_pages,))
 row(S.AWAIT_PAGES,     TimerFired,                          do=(fail_silent,))
 
@@ -562,7 +577,8 @@ row(S.AWAIT_ACK,       TimerFired,                          do=(fail_silent,))
 # ---------------------------------------------------------------------------------------------- what fails
 row(S.GATHERING,       GatherFailed,     S.STOPPED,         do=(free_slot, fail_gather, finish))
 row(S.GATHERING,       TimerFired,       S.DRAINING,        do=(fail_gather,))
-row(S.WRITING,         WriteFailed,      S.AWAIT_PAGES,     when=retries, let=ask_anew, do=(free_slot, ask_pages))
+row(S.WRITING,         WriteFailed,      S.DONE,            when=settled_after_ack, do=(free_slot, finish))
+row(S.WRITING,         WriteFailed,      S.AWAIT_PAGES,     when=retries, let=retry, do=(free_slot, ask_pages))
 row(S.WRITING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, fail_write, finish))
 row(S.SLICING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_permit, fail_write, finish))
 row(FLYING,            WriteFailed,      S.DRAINING,        do=(fail_write,))
@@ -593,7 +609,7 @@ ignore(S.NEW, (WatermarkReached, SendStopped), "the send is over")
 
 # ------------------------------------------------------------------------------- what breaks the protocol
 UNASKED = (S.AWAIT_KV, S.AWAIT_CREDIT)
-ignore(UNASKED,        StagingDenied,    "it asks again, and is told again", when=asked_before)
+ignore(UNASKED,        StagingDenied,    "it may have asked before; it asks again, and is told again", when=closed)
 refuse(UNASKED,        StagingDenied,    "nothing was asked for, or the region was granted")
 ignore(UNASKED,        (StagingGranted, StagingDeferred, WatermarkReached), "it has not asked yet")
 refuse(GRANTED,        StagingDenied,    "the region was granted")

@@ -5,7 +5,7 @@ until it completes, or fails with nothing more to land, or is in doubt for a whi
 (S1, S2, S11), every scatter by what it reads (S3), every freed region and page by what could still land there (S4).
 
 A write may carry its notification (its *tag* is then the epoch that the notification has).  It is told once, at any
-moment after the last piece, whatever the writer's own report says and when.
+moment after the last piece, whatever the writer's own report says and when: that may be a failure ("fail told").
 
 A unit of the ring holds 0 or the name of the piece that was last written there.  What is not its region's own is wiped:
 it can be read by nobody without being seen as a fault.
@@ -27,7 +27,7 @@ from kvproto.verify.check.snapshot import Frozen
 Regions = dict[tuple[int, int], tuple[int, int, int, bool]]  #: (place, chunk) -> (round, offset, end, blocked)
 HOLDING = (DGrant.FILLING, DGrant.QUARANTINED)
 #: what the writer is told when a write lands for the last time, fails, is in doubt, or is in doubt no more
-REPORTS = {"land": "ok", "fail": "failed", "doubt": "doubt", "settle": "settled"}
+REPORTS = {"land": "ok", "fail": "failed", "fail told": "failed", "doubt": "doubt", "settle": "settled"}
 
 
 class DNode(NamedTuple):
@@ -69,7 +69,7 @@ class DecodeMemory(Node):
         write = what[1]
         p, k, chunk, offset, tag, batch, left, doubt = write
         v = v._replace(writes=remove(v.writes, write))
-        if what[0] == "land":
+        if what[0] in ("land", "fail told"):
             v = self._land(v, p, k, chunk, offset, what[2])
             left &= ~(1 << what[2])
             if tag and not left:

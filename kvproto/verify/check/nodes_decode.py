@@ -19,7 +19,7 @@ from kvproto.protocol.states import Cause, DLink, DRoom
 from kvproto.rank.base import LinkPeer
 from kvproto.rank.decode import DecodeRank
 from kvproto.verify.check.config import GRID, Config
-from kvproto.verify.check.decode_memory import DecodeMemory, DNode
+from kvproto.verify.check.decode_memory import REPORTS, DecodeMemory, DNode
 from kvproto.verify.check.node import (
     FAILURE,
     GONE,
@@ -113,12 +113,14 @@ class DecodeNode(DecodeMemory):
     def _write_moves(self, v: DNode) -> list[Move]:
         found = []
         for write in v.writes:
-            p, k, *_, left, doubt = write
+            p, k, _, _, tag, _, left, doubt = write
             found += [Move("plain", "", p, k, ("land", write, i)) for i in range(left.bit_length()) if left >> i & 1]
             if doubt:
                 found.append(Move("plain", "", p, k, ("settle", write)))
             else:
                 found.append(Move("plain", "write", p, k, ("fail", write)))
+                if tag and left.bit_count() == 1:
+                    found.append(Move("plain", "write", p, k, ("fail told", write, left.bit_length() - 1)))
                 found.append(Move("plain", "doubt", p, k, ("doubt", write)))
         return found
 
@@ -160,7 +162,7 @@ class DecodeNode(DecodeMemory):
     def step(self, v: DNode, what: Input) -> tuple[DNode, list[RankOutput]]:
         """The next value, and what leaves the node.  Raises `Violation`."""
         self.current, self.outs = v, []
-        if what[0] in ("land", "fail", "doubt", "settle", "post", "peer crashed"):
+        if what[0] in (*REPORTS, "post", "peer crashed"):
             return self.memory(v, what, self.outs), self.outs
         rank, _ = self.rank, self.interpreter = self.lives[v.life]
         self.thaw_rank(v.rank)

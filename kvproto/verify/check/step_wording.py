@@ -27,6 +27,11 @@ COSTS = {
 }  # fmt: skip
 
 
+#: what becomes of a write that is on its way
+ENDS = {
+    "land": "lands", "fail": "fails", "fail told": "lands and tells of it, and is reported as failed",
+    "doubt": "is in doubt", "settle": "can no longer land",
+}  # fmt: skip
 #: what becomes of a write that is made ready
 PREPARED = {
     "made": "its write of {} is ready", "made late": "its write of {} is ready",
@@ -81,8 +86,7 @@ def named(config: Config, text: str) -> str:
 def _memory(config: Config, what: tuple[Any, ...]) -> str:
     p, k, chunk, offset, *_ = what[1]
     whose = f"P{p}'s write of chunk {chunk} of {room(config, k)} into {_place(offset)}"
-    verb = {"land": "lands", "fail": "fails", "doubt": "is in doubt", "settle": "can no longer land"}[what[0]]
-    return f"{whose} {verb}" + (f" (piece {what[2]})" if what[0] == "land" else "")
+    return f"{whose} {ENDS[what[0]]}" + (f" (piece {what[2]})" if len(what) > 2 else "")  # noqa: PLR2004  # it lands
 
 
 def _timer(config: Config, what: tuple[Any, ...], other: str) -> str:
@@ -104,7 +108,7 @@ def deed(config: Config, event: WorldEvent) -> str:
     other = _other(config, event.at, what[1] if len(what) > 1 else "")
     if kind in ("send timer", "room timer", "link timer"):
         return _timer(config, what, other)
-    if kind in ("land", "fail", "doubt", "settle"):
+    if kind in ENDS:
         return _memory(config, what)
     if kind in ("gathered", "gathered late", "gather failed", "scattered", "scatter failed"):
         job = f"chunk {what[1][1]} of {room(config, what[1][0])}"

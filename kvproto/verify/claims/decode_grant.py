@@ -296,6 +296,17 @@ def answers_who_waits(step: Step) -> bool:
     return peers == [1 << peer] if queues else not peers
 
 
+@promises("L1", on=(ev.PagesRequested,))
+def answers_who_asks_for_pages(step: Step) -> bool:
+    """A writer that asks for pages is told them, or that its part is in place: it may not know, if its write has failed."""
+    before, peer = step.before, step.event.peer
+    if before.state not in (*OPEN, S.SCATTERING) or not among(peer, step.seen.agreed):
+        return True
+    confirmed = [each for each in step.all_of(do.Send) if isinstance(each.body, ChunkAck)]
+    there = 1 if among(peer, before.arrived) else 0
+    return len(confirmed) == there and len(step.all_of(do.SendPages)) == 1 - there
+
+
 @promises("L5", do.FreeSpace)
 def frees_before_it_tells(step: Step, effect: do.FreeSpace) -> bool:
     """A region is the ring's again before anybody hears of it: who comes next finds it."""

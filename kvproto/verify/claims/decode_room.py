@@ -422,6 +422,16 @@ def is_done_when_all_is_there(step: Step) -> bool:
 
 
 @promises("L1", on=(ev.ChunkRequested,))
+def confirms_pages_that_are_in_place(step: Step) -> bool:
+    """A writer that asks for the pages of a chunk that is in them hears so: its write may have failed after it told of it."""
+    before, e = step.before, step.event
+    if before.state not in (*LIVE, S.DONE):
+        return True
+    there = e.pages and among(e.chunk, step.seen.landed)
+    return len([each for each in step.all_of(do.Reply) if isinstance(each.body, ChunkAck)]) == (1 if there else 0)
+
+
+@promises("L1", on=(ev.ChunkRequested,))
 def grants_what_is_of_its_plan(step: Step) -> bool:
     """A chunk of the plan that has not landed is granted to a writer of the plan who asks for it, the way that he asks for;
     where all have landed, none is.

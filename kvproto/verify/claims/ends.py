@@ -30,12 +30,16 @@ from kvproto.verify.framework.claims import Step, among
 
 
 class Net(msgspec.Struct, frozen=True, gc=False):
-    """What was ever said: `asked`, `asked_pages`, `notified` by the writer; `region` (0: nothing was) to it."""
+    """What was ever said: `asked`, `asked_pages`, `notified` by the writer, `paged` of a write into pages; `region` (0:
+    nothing was) and `pages` to it.
+    """
 
     asked: bool = False
     asked_pages: bool = False
     notified: bool = False
+    paged: bool = False
     region: int = 0
+    pages: bool = False
     in_place: bool = False
     drained: bool = False
 
@@ -60,6 +64,8 @@ REGION = (PSend.AWAIT_WATERMARK, PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITIN
 OVER = (PSend.DONE, PSend.STOPPED)
 #: it will write into pages, and has told nobody of the part
 BEFORE_PAGES = (PSend.AWAIT_PAGES, PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT)
+#: it knows its pages, and has told nobody of a part in them
+KNOWS_PAGES = (PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT, PSend.SLICING)
 #: states of a grant that has no region yet
 WAITS = (DGrant.AWAIT_WRITERS, DGrant.AWAIT_SPACE)
 HELD = (DGrant.FILLING, DGrant.QUARANTINED)
@@ -76,9 +82,11 @@ def follow(ends: Ends, step: Step) -> Net:
         elif isinstance(body, PagesReq):
             net = replace(net, asked_pages=True)
         elif isinstance(body, StgNotify):
-            net = replace(net, notified=True)
+            net = replace(net, notified=True, paged=bool(net.paged) or body.grant == 0)
         elif isinstance(effect, do.SendGrant) and among(ends.peer, effect.peers):
             net = replace(net, region=effect.grant)
+        elif isinstance(effect, do.SendPages) and effect.peer == ends.peer:
+            net = replace(net, pages=True)
     if isinstance(step.event, ev.WriteCompleted):
         net = replace(net, in_place=True)
     return replace(net, drained=True) if isinstance(step.event, ev.RoomDrained) else net
@@ -99,7 +107,7 @@ def no_grant_has_nothing(e: Ends) -> bool:
 def no_send_has_said_nothing(e: Ends) -> bool:
     """A send that is not there has said nothing, and nothing was written."""
     net, sent = e.net, e.sent
-    said = net.asked or net.asked_pages or net.notified or net.in_place
+    said = net.asked or net.asked_pages or net.notified or net.paged or net.pages or net.in_place
     return e.send.state != PSend.NEW or (not said and not sent.writes and not sent.touched)
 
 
@@ -152,9 +160,32 @@ def untold_has_not_arrived(e: Ends) -> bool:
 
 
 def _untold(e: Ends) -> bool:
-    """The send has told nobody of the part, and no write of it does."""
+    """The send has told nobody of the part, and no write of it does, or did before it failed."""
     at = e.send.state
-    return at in BEFORE_PAGES or (at in RING and not (at == PSend.WRITING and bool(e.send.tells)))
+    told = bool(e.send.told) and not e.net.pages
+    return (at in BEFORE_PAGES and not told) or (at in RING and not (at == PSend.WRITING and bool(e.send.tells)))
+
+
+def pages_were_named(e: Ends) -> bool:
+    """A send that knows its pages was told them, and has told nobody that a part is in them."""
+    net, at = e.net, e.send.state
+    return at not in KNOWS_PAGES or (bool(net.pages) and not net.paged)
+
+
+def pages_are_named_once_given_up(e: Ends) -> bool:
+    """Pages are named to a writer that has given the ring up, and whose part is in no region."""
+    net, g = e.net, e.grant
+    return not net.pages or (among(e.peer, g.by_pages) and (not among(e.peer, g.arrived) or bool(net.paged)))
+
+
+def paged_was_named(e: Ends) -> bool:
+    """A part that was told to be in pages is, and nothing more is asked for."""
+    return not e.net.paged or (bool(e.net.notified) and e.send.state not in (*RING, *BEFORE_PAGES, PSend.SLICING))
+
+
+def acked_is_in_place(e: Ends) -> bool:
+    """A part that was confirmed is in place."""
+    return not e.sent.acked or bool(e.net.in_place) or bool(e.sent.row)
 
 
 def notified_is_in_place(e: Ends) -> bool:
@@ -186,7 +217,8 @@ def the_region_is_held(e: Ends) -> bool:
 INVARIANT: tuple[Fact, ...] = (
     no_grant_has_nothing, no_send_has_said_nothing, is_one_of_the_writers, asked_because_it_said_so, told_its_own_region,
     sends_to_the_region_it_was_told, writes_where_it_was_told, pages_are_for_good, given_up_by_itself,
-    arrived_is_in_place, untold_has_not_arrived, notified_is_in_place, in_place_was_written, complete_is_in_place, drained_is_over,
+    arrived_is_in_place, untold_has_not_arrived, pages_were_named, pages_are_named_once_given_up, paged_was_named,
+    acked_is_in_place, notified_is_in_place, in_place_was_written, complete_is_in_place, drained_is_over,
     the_region_is_held,
 )  # fmt: skip
 
@@ -202,14 +234,19 @@ def comes_if_it_was_said(e: Ends, event: Any) -> bool:
             return event.peer != e.peer or bool(net.asked)
         case ev.PagesRequested():
             return event.peer != e.peer or bool(net.asked_pages)
+        case ev.PagesGranted():
+            return bool(net.pages)
         case ev.PartArrived():
-            return event.peer != e.peer or bool(net.in_place)
+            return event.peer != e.peer or (bool(net.in_place) and (event.grant != 0 or bool(net.paged)))
+        case ev.ChunkAcked():
+            return bool(net.in_place) or bool(e.sent.row)
     return True
 
 
 def untold_does_not_arrive(e: Ends, event: Any) -> bool:
-    """A part arrives when somebody tells of it, and a write that tells is not retried (prefill_send: its S2)."""
-    return not isinstance(event, ev.PartArrived) or event.peer != e.peer or not _untold(e)
+    """A part arrives when somebody tells of it; a staged write that has failed, and told of its part, may be heard late."""
+    late = bool(e.send.told) and event.grant != 0 if isinstance(event, ev.PartArrived) else False
+    return not isinstance(event, ev.PartArrived) or event.peer != e.peer or late or not _untold(e)
 
 
 def writers_have_sends(e: Ends, event: Any) -> bool:

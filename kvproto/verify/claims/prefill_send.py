@@ -67,8 +67,10 @@ def follow(step: Step) -> Seen:
         seen = replace(seen, writes=False)
     if isinstance(event, ev.WriteCompleted | ev.WriteFailed):
         seen = replace(seen, touched=True)
-    if isinstance(event, ev.WriteCompleted):
-        seen = replace(seen, complete=True)
+    confirmed = isinstance(event, ev.ChunkAcked) and before is S.AWAIT_PAGES and step.before.told
+    failed_late = isinstance(event, ev.WriteFailed) and before is S.WRITING and step.before.acked
+    if isinstance(event, ev.WriteCompleted) or confirmed or failed_late:
+        seen = replace(seen, complete=True)  # only a part of which every byte is there is confirmed: `ends`
     for begun in step.all_of(ev.WriteBegun):
         seen = replace(seen, writes=True, region=begun.grant)
     if step.all_of(ev.PagesBegun):
@@ -252,6 +254,18 @@ def names_what_was_written(v: V, g: Seen) -> bool:
     return v.grant == g.region
 
 
+@holds(*UNASKED, *RING, *AUX)
+def has_not_told(v: V, g: Seen) -> bool:
+    """No staged write of it has failed."""
+    return not v.told
+
+
+@holds(*BYPAGES)
+def tells_only_what_it_may_have_told(v: V, g: Seen) -> bool:
+    """It may have told of the part if a staged write of it has failed."""
+    return not v.told or (v.tells and g.touched)
+
+
 @holds(S.SLICING)
 def writes_pages(v: V, g: Seen) -> bool:
     """Its write goes into pages."""
@@ -343,9 +357,14 @@ def begins_while_nothing_was_written(step: Step, effect: ev.WriteEvent) -> bool:
 
 @promises("S2", on=(ev.WriteFailed,))
 def retries_settled_staged_writes_alone(step: Step) -> bool:
-    """Only a staged write that has failed is retried, when no byte of it can land and nobody was told of the part."""
-    retried = step.after.state in (*BYPAGES, S.GATHERING, S.WRITING)
-    return not retried or (step.before.state is S.WRITING and step.event.settled and not step.before.tells)
+    """Only a staged write that has failed is retried, when no byte of it can land, and where there is a way over pages; it
+    remembers whether it may have told of the part, and is not retried if the part was confirmed.
+    """
+    before, after = step.before, step.after
+    if after.state not in (*BYPAGES, S.GATHERING, S.WRITING):
+        return True
+    may = before.state is S.WRITING and step.event.settled and not before.closed and not before.acked
+    return may and after.told == before.tells
 
 
 @promises("S4", ev.WriteBegun, ev.PagesBegun)
@@ -577,7 +596,7 @@ def ends_as_it_should(step: Step) -> bool:
     e, before, after = step.event, step.before.state, step.after.state
     works = step.seen.gathers or step.seen.writes
     if isinstance(e, ev.ChunkAcked | ev.WriteCompleted):
-        return after is not S.STOPPED
+        return after is not S.STOPPED and (before is not S.AWAIT_PAGES or (after is S.DONE) == step.before.told)
     if isinstance(e, ev.SendStopped):
         return before is S.NEW or after is (S.DRAINING if works else S.STOPPED)
     if works:

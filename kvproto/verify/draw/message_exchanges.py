@@ -41,7 +41,7 @@ TALK: tuple[MessageExchange, ...] = (
     MessageExchange(msg.StagingRefused, "decode"),
     MessageExchange(msg.WatermarkReq, "prefill", "`WATERMARK`"),
     MessageExchange(msg.Watermark, "decode"),
-    MessageExchange(msg.PagesReq, "prefill", "`PAGES_RSP`"),
+    MessageExchange(msg.PagesReq, "prefill", "`PAGES_RSP`, or `CHUNK_ACK`: the part is in place"),
     MessageExchange(msg.PagesRsp, "decode"),
     MessageExchange(msg.StgNotify, "prefill", "`CHUNK_ACK`"),
     MessageExchange(msg.ChunkAck, "decode"),

@@ -37,6 +37,8 @@ class FaultChances(msgspec.Struct, frozen=True):
     write_fails: float = 0.0
     #: a failed write is in doubt first
     doubt: float = 0.0
+    #: a failed write has landed and, where writes tell, told of it
+    told: float = 0.0
     #: a write never ends by itself
     write_hangs: float = 0.0
     #: a write cannot be made ready; or the transport has no room for it, and later it has; or does not take it
@@ -133,7 +135,8 @@ class SimulatedRank(Surroundings):
             return ev.BatchRefused
         self.outside.note_posted(self, write, self.interpreter.unposted[key][1])
         if chance(odds.write_fails):
-            self._begin(ev.BatchFailed(*key, settled=not chance(odds.doubt)))
+            landed = isinstance(write, do.PrepareWrite) and chance(odds.told)
+            self._begin(ev.BatchFailed(*key, settled=not chance(odds.doubt)), write=write if landed else None)
         else:
             self._begin(ev.BatchCompleted(*key), hangs=chance(odds.write_hangs), write=write)
         return None

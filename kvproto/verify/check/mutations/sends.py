@@ -169,6 +169,12 @@ def error_kills_worker(b: TablePatch) -> None:
     b.change(SENDS, failing, target=PSend.STOPPED, do=(ps.free_slot,))
 
 
+@mutation("retry-of-an-unsettled-write", "doubt", "S1", "S4")
+def retry_of_an_unsettled_write(b: TablePatch) -> None:
+    """A staged write that fails is retried over pages while bytes of it may still land (beside the catalogue)."""
+    b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteFailed, "retries"), when=always)
+
+
 @mutation("one-room-blacklists-peer", "no-ring", "S9")
 def one_room_blacklists_peer(b: TablePatch) -> None:
     """A chunk that is not staged fails its room, instead of going over pages."""
