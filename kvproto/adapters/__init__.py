@@ -1,1 +1,1 @@
-"""What lies between an engine's scheduler and the endpoints; each engine's own part has a folder of its own."""
+"""Adapters between an engine's scheduler and the endpoints; each engine has a folder of its own."""

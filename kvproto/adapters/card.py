@@ -1,14 +1,13 @@
 """The card: what a decode instance has to know of a prefill instance before it can call it.
 
-It travels outside the protocol, whichever way the engine has: in a request's parameters, from a bootstrap server, in a
-file.  So it is text (`encode`, JSON) or plain values (`to_dict`), it comes from outside (`decode` and `from_dict`
-refuse by name what they cannot use), and a field that this version does not know is passed over: a later one may say
-more.  What both ends must *agree* on, they still ask of each other in the handshake; the card only spares a call that
-cannot succeed, and tells why.
+It travels outside the protocol, by any means of the engine: in a request's parameters, from a bootstrap server, in a
+file.  So it is text (`encode`, JSON) or plain values (`to_dict`).  It is foreign input: `decode` and `from_dict` refuse
+by name what they cannot use, and ignore unknown fields of later versions.  The handshake still compares what both ends
+must *agree* on; the card only avoids a call that cannot succeed, and says why.
 
-    group         the instance's number (u64); one that starts anew keeps its group
-    incarnation   a number of this start, higher than those of earlier ones: a card with another one is of another life,
-                  and its addresses replace those that are known
+    group         the instance's number (u64); an instance that restarts keeps its group
+    incarnation   the number of this start, higher than those of earlier ones: a card with another number is of another
+                  incarnation, and its addresses replace the known ones
     layout        how the instance cuts its cache
     grid          tokens a chunk: the prefill instance's choice, which the decode side takes over
     addresses     where its ranks listen, in their order
@@ -34,7 +33,7 @@ U64 = 1 << 64
 
 
 class CardError(KvprotoError, ValueError):
-    """What came as a card is none, or is one of an instance that this build cannot call; the sentence says which."""
+    """The input is no card, or that of an instance that this build cannot call; the sentence says which."""
 
 
 class Card(msgspec.Struct, frozen=True):
@@ -111,5 +110,5 @@ class Card(msgspec.Struct, frozen=True):
 
 
 def group_of(name: str) -> int:
-    """A number for an instance that its engine knows by a name: the same in every process and at every start."""
+    """Return the number of an instance by its name, the same in every process and at every start."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -1,4 +1,4 @@
-"""A decode rank's worker: a prefill instance is called when the first request names it, by the card that it brings."""
+"""The decode worker: it calls a prefill instance when a request first brings its card."""
 
 from __future__ import annotations
 

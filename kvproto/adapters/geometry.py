@@ -1,8 +1,8 @@
-"""An engine's cache tensors, as it names their dimensions, as a pool and a layout.
+"""Geometry: makes a pool and a layout from an engine's cache tensors and their dimensions' names.
 
 Engines keep the same rows in many forms: K and V in two tensors or in one, all layers in one block, heads before or
-after tokens or outside of blocks, slots without blocks.  A form is said here by one letter a dimension, in the order
-in which the *tensor* has them; how they lie in memory is read from its strides, so a permuted view is as good as any:
+after tokens or outside of blocks, slots without blocks.  A form names each dimension by a letter, in the order of the
+*tensor*; the order in memory is read from its strides, so a permuted view works, too:
 
     L layers   B blocks   N tokens of a block   S slots (blocks and tokens in one)   H heads   C content   2 K and V
 
@@ -15,11 +15,11 @@ in which the *tensor* has them; how they lie in memory is read from its strides,
 do it), or `k_dim` says how much of it is K.
 
 *Opaque* blocks are for engines that rearrange rows inside a block (K transposed for a CPU's kernels): no row is dense,
-so a whole block of a head is moved as one.  One token of the transfer is then one block, and all counts of tokens are
+so a whole block of a head moves as one.  One token of the transfer is then one block, and all counts of tokens are
 counts of blocks: `Geometry.units` converts them.  Both sides must have the same blocks, inside and out, so `opaque`
 names the arrangement, and the name becomes part of the dtype that the two compare.
 
-What no pool can express is refused by name, with what to do.  This is plain torch; it knows no engine.
+A form that no pool can express is refused by name, with a remedy.  This is plain torch; it knows no engine.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """What tensors cannot tell: the model's KV heads and layers, how its group cuts them, and which rank this is."""
+    """Facts that tensors lack: the model's KV heads and layers, its sharding, and this rank's place."""
 
     heads: int
     layers: int

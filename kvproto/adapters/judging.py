@@ -1,7 +1,7 @@
-"""Makes an endpoint whose rank is judged while it runs, where the operator asks for it.
+"""Judging: makes an endpoint whose rank is checked while it runs, if the operator asks for it.
 
-The judge belongs to the verifying wing, which no engine process loads otherwise: so it is imported here by its name,
-and only when `conformance` is on.
+The judge belongs to the verifying wing, which no engine process loads otherwise.  So it is imported by name, and only
+if `conformance` is on.
 """
 
 from __future__ import annotations

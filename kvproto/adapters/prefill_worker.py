@@ -1,4 +1,4 @@
-"""A prefill rank's worker: rooms are opened without pages, which come with what each forward computes."""
+"""The prefill worker: it opens rooms without pages; each forward brings the pages that it computes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What happens to a request, and what is to be done about it.
+"""Request events and effects, at the scheduler and at a rank.
 
-The engine speaks to its scheduler's machines (`Arrived` ... `Finished`), the ranks report; a rank's machines hear the
-scheduler's orders, each as an event of its own, and what the endpoint tells of the room.
+The engine passes events to its scheduler's machines (`Arrived` ... `Finished`); ranks add their reports.  A rank's
+machines get the scheduler's orders, each as an event of its own, and the endpoint's outcomes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kvproto.fsm.vocabulary import Effect, Event
 
 # ------------------------------------------------------------------------------------- what the engine says
 class Arrived(Event, frozen=True):
-    """The engine has accepted a request that hands KV over, or awaits it; `ranks`: a mask of those that report it."""
+    """The engine has accepted a request that sends or receives KV; `ranks`: mask of those that report."""
 
     request: str
     ticket: Ticket
@@ -22,7 +22,7 @@ class Arrived(Event, frozen=True):
 
 
 class Scheduled(Event, frozen=True):
-    """The next step computes the prompt up to `upto` tokens; `blocks` are all that the request has for them."""
+    """The next step computes the prompt up to `upto` tokens; `blocks`: all blocks of the request."""
 
     request: str
     blocks: tuple[int, ...]
@@ -44,14 +44,14 @@ class Allocated(Event, frozen=True):
 
 
 class Finished(Event, frozen=True):
-    """The engine has ended it; `well`: not because somebody gave it up."""
+    """The engine has ended it; `well`: it was not aborted."""
 
     request: str
     well: bool
 
 
 class RankReported(Event, frozen=True):
-    """A rank has reported it; `failed`: what was to be loaded is not all there."""
+    """A rank has reported it; `failed`: the load is incomplete."""
 
     request: str
     rank: int
@@ -75,7 +75,7 @@ class BlocksOrdered(Ordered, frozen=True):
 
 
 class WithdrawOrdered(Ordered, frozen=True):
-    """The blocks are somebody else's."""
+    """The blocks belong to another request."""
 
 
 class PromiseOrdered(Ordered, frozen=True):
@@ -83,7 +83,7 @@ class PromiseOrdered(Ordered, frozen=True):
 
 
 class AnnounceOrdered(Ordered, frozen=True):
-    """The prefill instance is to be told."""
+    """The prefill instance is to be notified."""
 
 
 class LoadOrdered(Ordered, frozen=True):
@@ -122,7 +122,7 @@ class TimerFired(vocabulary.TimerFired, frozen=True):
 
 # --------------------------------------------------------------------------------------------- effects
 class FreeBlocks(Effect, frozen=True):
-    """Of a request that has ended: its blocks may be used for another one."""
+    """Free the blocks of a request that has ended."""
 
     request: str
 

@@ -1,8 +1,8 @@
-"""Scheduler and ranks as parties: what orders and reports become, and all of it as one object for the tools.
+"""Request parties: the scheduler and the ranks as parties, and both as one protocol for the tools.
 
-`scheduler` and `rank` make a party of either side.  In an engine whose scheduler and ranks are processes, orders travel
-with its steps and reports with their results; in one where they are one process, `Transmit` is handed from the one to
-the other.  An engine that adds up the reports of its ranks itself has one rank here, with the number `ALL`.
+`scheduler` and `rank` make a party of either side.  If scheduler and ranks are processes, orders travel with the
+engine's steps and reports with their results.  If they are one process, `Transmit` is handed from one to the other.  An
+engine that aggregates the reports of its ranks has one rank here, with the number `ALL`.
 """
 
 from __future__ import annotations

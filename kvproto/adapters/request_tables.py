@@ -1,10 +1,10 @@
-"""A request at its engine's scheduler: one table for a prompt that is computed here, one for what comes from elsewhere.
+"""Request tables of an engine's scheduler: one for computed prompts, one for loaded ones.
 
-The usual life of a prompt: it arrives, is scheduled chunk by chunk, is computed, is handed over, and its blocks are
-free when every rank has said so.  The rows that one forgets are the others.  Given up *before it has blocks*: its room
-was never opened, and a decode instance that waits for it is told no less (`refuse`).  *Preempted*: nothing may be read
-from blocks that are somebody else's, but the room lives on.  Ended in any way while its room is open: the blocks stay
-until all ranks have reported, whatever the engine would like.
+The usual life of a prompt: it arrives, is scheduled chunk by chunk, is computed, is sent, and its blocks are free when
+every rank has reported.  The other rows are easily forgotten.  Aborted *before it has blocks*: its room was never
+opened, and a decode instance that waits for it is still notified (`refuse`).  *Preempted*: nothing may be read from
+blocks of another request, but the room goes on.  Ended in any way while its room is open: the blocks stay until all
+ranks have reported, whatever the engine wants.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Request(Value, frozen=True, gc=False):
 
 
 class Handed(Request, frozen=True, gc=False):
-    """Of a prompt that is computed here: how many blocks the ranks know of, now and before this step."""
+    """A prompt that is computed here, with the blocks that ranks know, now and before this step."""
 
     given: int = 0
     before: int = 0
 
 
 class Fetched(Request, frozen=True, gc=False):
-    """Of a prompt that was computed elsewhere."""
+    """A prompt that is computed elsewhere."""
 
 
 R = TypeVar("R", bound=Request)
@@ -94,12 +94,12 @@ def uncalled(v: Request, e: RankReported, now: float) -> bool:
 
 
 def hand(v: Handed, e: Arrived, now: float) -> Handed:
-    """What is to be known of it."""
+    """Remember the request's ticket and ranks."""
     return Handed(v.state, ticket=e.ticket, ranks=e.ranks)
 
 
 def fetch(v: Fetched, e: Arrived, now: float) -> Fetched:
-    """What is to be known of it."""
+    """Remember the request's ticket and ranks."""
     return Fetched(v.state, ticket=e.ticket, ranks=e.ranks)
 
 
@@ -124,7 +124,7 @@ def open_room(v: Request, e: Scheduled) -> Output:
 
 
 def give(v: Handed, e: Scheduled) -> Output:
-    """What this step computes, and the blocks that are new."""
+    """Tell the ranks what this step computes, and the new blocks."""
     return Broadcast(v.ranks, GiveBlocks(e.request, e.blocks[v.before:], min(e.upto, v.ticket.tokens)))
 
 
@@ -139,12 +139,12 @@ def promise(v: Request, e: Finished) -> Output:
 
 
 def refuse(v: Request, e: Finished) -> Output:
-    """Whoever waits at the other side is told; nothing of it is held here."""
+    """Notify the other side; nothing is held here."""
     return Broadcast(v.ranks, GiveUp(e.request, v.ticket, report=False))
 
 
 def give_up(v: Request, e: Finished) -> Output:
-    """Whoever waits at the other side is told; its blocks are kept until all ranks have reported."""
+    """Notify the other side; keep the blocks until all ranks have reported."""
     return Broadcast(v.ranks, GiveUp(e.request, v.ticket, report=True))
 
 
@@ -154,7 +154,7 @@ def announce(v: Request, e: Arrived) -> Output:
 
 
 def load(v: Request, e: Allocated) -> Output:
-    """What is lacking comes into its blocks."""
+    """Load the missing KV into its blocks."""
     return Broadcast(v.ranks, Load(e.request, e.blocks, e.prefix))
 
 

@@ -1,17 +1,17 @@
-"""A request in an engine that hands KV over: its states, the scheduler's orders, the ranks' reports.
+"""Request words: states of a request in an engine, the scheduler's orders, the ranks' reports.
 
-An engine decides about requests in one place, its *scheduler*, and moves bytes in others, its *ranks*.  Both know a
-request, and either sees but half of it: the scheduler when it arrives, gets blocks, loses them, ends; the ranks when
-its room has ended and when it was released.  So there are two machines a request on either side of the transfer: one
-at the scheduler, one at each rank.  The scheduler says what is to be done (*orders*, which travel with its steps and
-arrive in their order), a rank says of each request once that it is over (*reports*).
+An engine decides about requests in one place, its *scheduler*, and moves bytes in others, its *ranks*.  Each sees half
+of a request.  The scheduler sees when it arrives, gets blocks, loses them, and ends; the ranks see when its room has
+ended and when it was released.  So a request has two machines on either side of the transfer: one at the scheduler, one
+at each rank.  The scheduler sends *orders*, which travel with its steps and arrive in order; a rank sends one *report*
+when a request is over.
 
-What an engine can rely on:
+Invariants for an engine:
 
-* blocks are freed (`FreeBlocks`) when no rank reads or writes them any more, and not before;
+* blocks are freed (`FreeBlocks`) only when no rank reads or writes them any more;
 * each rank reports a request once, and only one that the scheduler waits for;
-* a load is reported as failed when nothing of it can land any more;
-* whoever waits at the other side is told, also of a request that ended before it had blocks.
+* a load is reported as failed only when nothing of it can land any more;
+* the other side is notified, also of a request that ended before it had blocks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEDULER = 0
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """What both instances know a request's transfer by.
+    """The identity of a request's transfer at both instances.
 
     `peer`: to a prefill instance, the name of the decode group that it is for; to a decode instance, the encoded card
     of the prefill instance.
@@ -129,7 +129,7 @@ class OpenRoom(Body, tag="OPEN_ROOM", frozen=True):
 
 
 class GiveBlocks(Body, tag="GIVE_BLOCKS", frozen=True):
-    """After this step's forward the prompt is computed up to `upto` tokens; `blocks`: those it has in addition."""
+    """This step's forward computes the prompt up to `upto` tokens; `blocks`: its additional ones."""
 
     request: str
     blocks: tuple[int, ...]
@@ -170,7 +170,7 @@ class Skip(Body, tag="SKIP", frozen=True):
 
 
 class GiveUp(Body, tag="GIVE_UP", frozen=True):
-    """It is given up, whether or not its room was opened: tell the other side; `report`: and me, once it is over."""
+    """Give the request up and notify the other side; `report`: report when it is over."""
 
     request: str
     ticket: Ticket

@@ -1,13 +1,14 @@
-"""A request at a rank: its room, between the scheduler's orders and what the endpoint tells of it.
+"""Room tables: a request at a rank, between the scheduler's orders and the endpoint's outcomes.
 
-The two have their own clocks, and the rows that one forgets are those in which they cross.  The room *ends while the
-prompt is still computed*, since the other side gave it up: what is computed then is nobody's, and the report waits
-until the scheduler asks for it (`GONE`).  It has *ended and is not released*: its blocks may still be read, and have to
-be withdrawn if they are taken away.  It is *lost before there are blocks*: the request must not wait for KV once it has
-them (`LOST`).  It *waits long for blocks*: the room is announced again and again, so that neither side gives it up.  Given up and nobody waits: the endpoint is told all the same, and the engine is told nothing (`QUIET`):
-a report of a request that it has forgotten would be its end.
+Orders and outcomes may cross, and these rows are easily forgotten.  The room *ends while the prompt is still computed*,
+because the other side gave it up: its KV is not needed, and the report waits until the scheduler asks for it (`GONE`).
+It has *ended and is not released*: its blocks may still be read, and have to be withdrawn if they are taken away.  It is
+*lost before there are blocks*: the request must not wait for KV once it has them (`LOST`).  It *waits long for blocks*:
+the room is announced repeatedly, so that neither side gives it up.  It is given up and the scheduler does not wait: the
+endpoint is still notified, and the engine gets no report (`QUIET`), because a report of a forgotten request would stop
+the engine.
 
-A load that failed is reported when the room is released, not when it has failed: until then something may land.
+A failed load is reported when the room is released, not when it has failed: until then something may land.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules: one for each field of an engine's configuration, and the sentence by which a field is refused.
+"""Rules of an engine's configuration: one for each field, with the sentence of its refusal.
 
 An engine's adapter has a table of rules by "section.field". A field is one of three:
 
@@ -84,12 +84,12 @@ def irrelevant(section: str, why: str, fields: str) -> dict[str, Rule]:
 
 
 def refused(section: str, lack: Lack, fields: str, *off: Any) -> dict[str, Rule]:
-    """Make the rules of fields, whose names blanks divide, that are refused unless their value is in `off`."""
+    """Make the rules of fields (names separated by blanks) that are refused unless a value is in `off`."""
     return {f"{section}.{field}": Rule("refused", lack=lack, off=off) for field in fields.split()}
 
 
 def fields_of(kind: type) -> Declared:
-    """Return the public fields of a configuration's class, each with a maker of its default (of None if there is none).
+    """Return the public fields of a configuration's class, each with a maker of its default or of None.
 
     The class is a dataclass (also pydantic's), a msgspec Struct, an enumeration of facts, or has annotations alone. A
     default is made only for a field that is compared with it: an engine's factories may be costly, or fail.
@@ -125,7 +125,7 @@ def _nothing() -> None:
 
 
 def installed_fields(classes: Mapping[str, str]) -> list[str]:
-    """Name the fields that the installed engine has, "section.field", by the "module:class" of each section.
+    """Return the installed engine's fields, "section.field", by the "module:class" of each section.
 
     A "module:class+" is for the classes of that module that derive from the class: their names are the fields.
     """
@@ -140,7 +140,7 @@ def installed_fields(classes: Mapping[str, str]) -> list[str]:
 
 
 def present(rules: Rules, section: str, facts: Iterable[str]) -> list[str]:
-    """Judge facts that an engine has instead of fields: each as a field that is true, and false by default."""
+    """Judge facts that are no fields: each as a field that is true, and false by default."""
     holder = SimpleNamespace(**dict.fromkeys(facts, True))
     return refusals(rules, section, holder, dict.fromkeys(vars(holder), bool))
 

@@ -1,4 +1,4 @@
-"""What an installed engine has under the names that an adapter uses: what was recorded is compared with it."""
+"""Signatures of the names that an adapter uses: recorded ones, compared with the installed engine's."""
 
 from __future__ import annotations
 

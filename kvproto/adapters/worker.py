@@ -1,13 +1,13 @@
-"""What a rank of an engine does with the scheduler's orders: one endpoint, on a thread of its own.
+"""The worker of a rank: carries out the scheduler's orders with one endpoint, on a thread of its own.
 
-The engine calls three hooks a step: `before` its forward with the step's orders, `after` it with the same ones (and
-with the event after which the KV is there), `results` when it wants to know what is over.  None of them waits (but for
-a withdrawal, once a preemption): calls are handed over to the endpoint's thread, outcomes and releases are picked up
-where that thread has put them.  What an order comes to, and what is reported when, is the table's matter
-(`adapters.room_tables`); here is only which call of the endpoint it is.
+The engine calls three hooks in each step: `before` its forward with the step's orders, `after` it with the same ones
+(and with the event after which the KV is computed), and `results` for the requests that are over.  None of them blocks
+(except a withdrawal, once for each preemption): calls are handed to the endpoint's thread, which leaves outcomes and
+releases to be picked up.  The table decides about orders and reports (`adapters.room_tables`); this file only maps them
+to calls of the endpoint.
 
-Whatever the endpoint raises for a room (a layout that does not fit, a room of that number that is open) is that
-request's end and nobody else's: it is logged, and the request is reported as failed.
+If the endpoint raises for a room (a layout that does not fit, a room of that number that is open), only that request
+fails: the error is logged, and the request is reported as failed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ E = TypeVar("E", bound=Endpoint)
 
 
 class Results(msgspec.Struct):
-    """What is over at this rank since the last look, by request; a load that `failed` stands in `received`, too."""
+    """Requests that ended at this rank since the last call; a load that `failed` is in `received`, too."""
 
     sent: set[str] = msgspec.field(default_factory=set)
     received: set[str] = msgspec.field(default_factory=set)
@@ -48,7 +48,7 @@ class Results(msgspec.Struct):
 
 
 class Worker(Generic[E]):
-    """What both sides have in common."""
+    """The common part of both sides' workers."""
 
     side: Side
 
@@ -84,14 +84,14 @@ class Worker(Generic[E]):
                 self._settle(self.rank.receive(SCHEDULER, order, now))
 
     def after(self, orders: Iterable[Order], event: Any = None) -> None:
-        """When the step's forward is queued: what it computes is in the blocks once `event` has passed (None: now)."""
+        """Carry out orders after the forward was queued; its KV is there once `event` has passed (None: now)."""
         self._after, now = event, time.monotonic()
         for order in orders:
             if isinstance(order, GiveBlocks):
                 self._settle(self.rank.receive(SCHEDULER, order, now))
 
     def results(self) -> Results:
-        """What is over since the last call.  EndpointError: the endpoint's thread has broken."""
+        """Return the requests that ended since the last call.  EndpointError: the thread has broken."""
         now = time.monotonic()
         while self._stillborn:
             request = self._stillborn.popleft()
@@ -152,7 +152,7 @@ class Worker(Generic[E]):
         return room_of(self._tickets[request])
 
     def _holds(self, request: str) -> bool:
-        """Whether its room is open at the endpoint, and its own: another request may have come with the same number."""
+        """Whether its room is open at the endpoint, and not that of another request with the same number."""
         return request in self._tickets and self._requests.get(self._room(request)) == request
 
     def _units(self, tokens: int, of: int) -> int:

@@ -1,1 +1,1 @@
-"""The backend for SGLang: `--disaggregation-transfer-backend kvproto`, once both are installed (see `install`)."""
+"""The backend for SGLang: `--disaggregation-transfer-backend kvproto` (see `install`)."""

@@ -1,13 +1,13 @@
-"""Where a decode instance of SGLang learns how to call a prefill instance: the card, over HTTP.
+"""Bootstrap server of SGLang: gives decode instances the card of a prefill instance, over HTTP.
 
-SGLang's requests name a prefill instance by the address of its bootstrap server, which every backend brings along.
-This one is told by each prefill rank where it listens (`PUT /rank`), and gives the card when all of them have spoken
-(`GET /card`, 503 until then).  What it is told and what it gives is checked by name and bound in size; that a rank is
-who it says it is, is asked by the links themselves, by keys, and not here.
+SGLang's requests name a prefill instance by the address of its bootstrap server, which every backend provides.  Each
+prefill rank registers its address (`PUT /rank`); when all of them have, the server answers with the card (`GET /card`,
+503 until then).  Input and output are validated by name and bounded in size.  The identity of a rank is proved by the
+keys of its links, not here.
 
-A prefill rank announces itself on a thread of its own, again until it is heard (`announce`).  A decode rank asks on a
-thread of its own, too (`Cards`): its scheduler asks in every pass and must not wait.  A card is asked for again when a
-link to its instance is not up: one that has started anew listens elsewhere.
+A prefill rank announces itself on a thread of its own, with retries (`announce`).  A decode rank fetches cards on a
+thread, too (`Cards`): its scheduler asks in every pass and must not block.  A card is fetched again while a link to its
+instance is not up, because an instance that restarts listens elsewhere.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Ranks:
 
 
 class KVProtoBootstrapServer:
-    """SGLang's bootstrap server, on a thread of its own; SGLang makes it with the address that it was given."""
+    """The bootstrap server, on a thread of its own; SGLang makes it with its configured address."""
 
     def __init__(self, host: str, port: int) -> None:  # noqa: C901  # two questions and their answers
         ranks = self.ranks = Ranks()

@@ -1,4 +1,4 @@
-"""What SGLang knows of its own instance, asked where it says so: the one file that reads its objects."""
+"""Facts about an SGLang instance; the only file that reads SGLang's objects."""
 
 from __future__ import annotations
 

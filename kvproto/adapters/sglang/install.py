@@ -1,4 +1,4 @@
-"""How SGLang comes by the backend: as a plug-in, of a version that is known.
+"""Installs the backend into SGLang as a plug-in, for known versions.
 
     pip install kvproto[nixl] sglang==0.5.23
     sglang serve ... --disaggregation-mode prefill --disaggregation-transfer-backend kvproto
@@ -6,7 +6,7 @@
 SGLang loads the functions that stand under `sglang.srt.plugins` in an installed package's entry points, in each of its
 processes, before it reads its options (`plugin`).  There is no registry of transfer backends, so it makes one more
 member of the enumeration and wraps the one function that gives a backend's classes, `get_kv_class`, by SGLang's own
-means for that (`HookRegistry`).  A second hook tells a prefill rank that a forward comes, and grants are asked for.
+means for that (`HookRegistry`).  A second hook tells a prefill rank that a forward comes, and its sends are opened.
 
 The backend's interface is SGLang's own affair, and changes.  So the versions that were run are declared (`VERSIONS`);
 what of it is used was recorded when they were (`signatures.json`: made by `record`), and is compared with what is
@@ -52,11 +52,11 @@ USED = {
 
 
 class UnsupportedEngineError(KvprotoError, RuntimeError):
-    """The engine that is installed is not one that this backend was made for; the sentence says what to install."""
+    """The installed engine is not supported by this backend; the sentence says what to install."""
 
 
 def record() -> dict[str, str]:
-    """The parameters that the installed SGLang has for each name in `USED`; "missing": it has no such thing."""
+    """Return the installed SGLang's parameters of each name in `USED`; "missing": there is no such name."""
     return installed_signatures(USED, ".")
 
 

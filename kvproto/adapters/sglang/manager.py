@@ -1,10 +1,10 @@
-"""SGLang's KV manager: one a rank, in the scheduler's process; it holds the endpoint and knows the instances it called.
+"""The manager of SGLang's KV: one for each rank, with its endpoint and the called instances.
 
-The endpoint's loop has a thread of its own, and SGLang's scheduler never waits for it: it asks, and `advance` tells the
-requests (`requests`) what has become of their rooms.  A decode rank finds a prefill instance by its card (`bootstrap`),
-and asks for the card again while a link is not up, for an instance that starts anew listens elsewhere.
+The endpoint's loop has a thread of its own, and SGLang's scheduler never waits for it: it polls, and `advance` passes
+the outcomes of rooms to their requests (`requests`).  A decode rank finds a prefill instance by its card (`bootstrap`),
+and fetches the card again while a link is not up, because an instance that restarts listens elsewhere.
 
-Nothing of SGLang is imported: `install` gives the class its base, and what it asks of SGLang and gives to it.
+This file imports nothing of SGLang: `install` gives the class its base and SGLang's types.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Prefill:
 
 
 class Manager:
-    """SGLang's KV manager.  ArgumentError: the instance does what cannot be carried, or an option is wrong."""
+    """SGLang's KV manager.  ArgumentError: an unsupported feature, or a wrong option."""
 
     enable_deferred_decode_kv_release = supports_deferred_decode_kv_release = True
     supports_host_destination = supports_role_switch = enable_all_cp_ranks_for_transfer = False

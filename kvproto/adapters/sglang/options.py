@@ -1,4 +1,4 @@
-"""What whoever starts SGLang may choose of kvproto: JSON in `KVPROTO_SGLANG`, for SGLang has no options for it.
+"""Options of kvproto in SGLang: JSON in the environment variable `KVPROTO_SGLANG`.
 
     KVPROTO_SGLANG='{"transport": "mooncake", "ring_bytes": 268435456}'
 
@@ -47,7 +47,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def read(cls) -> Self:
-        """From the environment; ArgumentError names what is wrong with it."""
+        """Read the options from the environment; ArgumentError names what is wrong."""
         try:
             return msgspec.json.decode(os.environ.get(NAME, "{}"), type=cls)
         except msgspec.MsgspecError as error:
@@ -55,17 +55,17 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ArgumentError(f"{NAME}: {error}; it is JSON with any of {known}") from error
 
     def grid_of(self, page_size: int, chunk: int) -> int:
-        """Tokens a chunk, for pages of so many tokens and forwards of at most `chunk` tokens of a prompt (0: any)."""
+        """Return the tokens of a chunk, for this page size and forwards of at most `chunk` tokens (0: any)."""
         return self.grid or max(1, (chunk if chunk > 0 else DEFAULT_GRID_TOKENS) // page_size) * page_size
 
     def settings(self, timing: Timing) -> Settings:
-        """Of a rank."""
+        """Return the settings of a rank."""
         return Settings(
             timing=timing, ring_bytes=self.ring_bytes, slots=self.slots, route=self.route, costs=self.costs
         )
 
     def make_transport(self, host: str) -> Transport:
-        """A transport of its own for this rank; BackendUnavailable: the library is not there, or does not start."""
+        """Make this rank's transport; BackendUnavailable: the library is missing, or does not start."""
         if self.transport == "mooncake":
             from kvproto.io.transports.mooncake import MooncakeTransport
 

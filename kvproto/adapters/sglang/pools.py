@@ -1,4 +1,4 @@
-"""SGLang's KV cache as a pool and a layout, from what it tells a transfer: addresses.
+"""Pools: SGLang's KV cache as a pool and a layout, from the addresses that it gives to a transfer.
 
 A backend of SGLang is given `KVArgs`: for every tensor of a rank an address, a length and a page's bytes; the K
 tensors of all layers, then the V tensors (of MLA: one tensor a layer, and no V).  A page of a tensor is its tokens
@@ -27,7 +27,7 @@ from kvproto.layout.sharding import Layout
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """What this rank's SGLang says of itself; `heads`: KV heads of the whole model (1: MLA)."""
+    """Facts about this rank's SGLang; `heads`: KV heads of the whole model (1: MLA)."""
 
     name: str
     tp: int
@@ -47,7 +47,7 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
-    """How the instance cuts its cache; ArgumentError names what of it cannot be carried.  `args`: SGLang's KVArgs."""
+    """Return the layout of the instance's cache.  ArgumentError: unsupported.  `args`: SGLang's KVArgs."""
     states = present(RULES, "state", (state.value for state in args.state_types))
     foreign = [*instance.foreign, *refusals(RULES, "args", args), *states]
     kinds = 1 if mla else 2

@@ -1,7 +1,7 @@
-"""A request on one rank, as SGLang asks for it: a sender where it is computed, a receiver where it goes on.
+"""Requests on one rank, as SGLang sees them: a sender at prefill, a receiver at decode.
 
 SGLang's calls become events of the request's table (`tables`), the table's effects become calls of the endpoint, and
-`poll` tells the state.  Nothing waits: what is not there yet is there at a later poll.
+`poll` returns the state.  Nothing blocks: a later poll has what is not there yet.
 
 Tokens here are whole pages.  SGLang names pages and not tokens, and the two instances may have pages of different
 sizes, so a room is as long as the prompt is in units that are whole pages of both sides; what a side's own pages lack
@@ -33,7 +33,7 @@ def padded(tokens: int, *pages: int) -> int:
 
 
 class Request:
-    """What a sender and a receiver have in common: one request on one rank."""
+    """The common part of a sender and a receiver: one request on one rank."""
 
     polls: ClassVar[dict[Any, int]]
 
@@ -51,7 +51,7 @@ class Request:
             self.carry_out(effect)
 
     def carry_out(self, effect: Output) -> None:
-        """What both may ask for."""
+        """Carry out the effects of both tables."""
         if isinstance(effect, Report):
             log.warning("%s: %s: %s", self.room, effect.what, effect.why)
         elif isinstance(effect, t.Abort):
@@ -185,7 +185,7 @@ class Sender(Request):
             super().carry_out(effect)
 
     def _reject(self, wanted: int) -> None:
-        """SGLang has rejected the request: it keeps a stub of the prompt, which goes through the queues to its end."""
+        """A request that SGLang has rejected: a stub of the prompt goes through its queues to the end."""
         self.why = f"SGLang has rejected the request here: it computes {self.tokens} tokens of a prompt of {wanted}"
         self.endpoint.refuse(self.room, why=self.why)
         self.hear(t.Ended(well=False))

@@ -1,4 +1,4 @@
-"""Rules of SGLang's configuration: what of it kvproto carries, what changes nothing, and what is refused at start.
+"""Rules of SGLang's configuration: fields that are carried, irrelevant, or refused at start.
 
 `parallel`, `disagg`, `memory` and `spec` are SGLang's own sections of its options, as it has resolved them.
 `environment` has the variables that change what kvproto relies on. `args` is what SGLang hands to a transfer backend

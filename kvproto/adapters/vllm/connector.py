@@ -1,12 +1,12 @@
-"""vLLM's connector: what its scheduler and its workers say, as a request's events and orders.  Translation only.
+"""The connector of vLLM: translates between its hooks and a request's events and orders.
 
     KVTransferConfig(kv_connector="KVProtoConnector", kv_connector_module_path="kvproto.adapters.vllm.connector",
                      kv_role="kv_producer" or "kv_consumer", engine_id=..., kv_connector_extra_config={...},
                      kv_load_failure_policy="recompute")
 
 vLLM makes one connector in its scheduler and one in each worker.  The scheduler's feeds the request's table, the orders
-travel with its steps; a worker's carries them out and says what is over.  vLLM adds the ranks' reports up itself, so
-that to the table all ranks are one.
+travel with its steps; a worker's carries them out and reports.  vLLM aggregates the ranks' reports itself, so the table
+sees one rank.
 
 `kv_transfer_params` of a request, to a prefill instance: `do_remote_decode`; `room` (u64, unique among the requests of
 all instances that share a prefill instance; none: one is drawn), `decode_group` (the `group` of the decode instance,
@@ -63,7 +63,7 @@ TO_COMPUTE = (P.ADMITTED, P.OPEN, P.PREEMPTED)
 
 @dataclass
 class Step(KVConnectorMetadata):  # type: ignore[misc]  # vLLM's own are untyped here
-    """What the scheduler tells the workers with a step."""
+    """The scheduler's message to the workers, one for each step."""
 
     orders: list[Order]
 
@@ -89,7 +89,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
-        """Require no layout; refuse what cannot be carried before vLLM itself fails for a model of several kinds.
+        """Require no layout; refuse unsupported features before vLLM itself fails for several kinds of cache.
 
         vLLM asks while it resolves the cache's layout, before it divides the memory and makes a connector.
         """
@@ -99,7 +99,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
 
     # ----------------------------------------------------------------------------------------- scheduler
     def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], RankCard]) -> None:
-        """Of all prefill ranks, by stage and place; decode ranks have none."""
+        """Take the addresses of all prefill ranks, by stage and place; decode ranks have none."""
         if not metadata:
             return
         ranks = [metadata[place] for place in sorted(metadata)]
@@ -122,7 +122,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         self._hear(Arrived(request.request_id, ticket, everyone()))
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        """What is to be loaded: all that is not here."""
+        """Return the tokens to be loaded: all that are not here."""
         if self.produces or request.request_id not in self._known:
             return 0, False
         lacking = request.num_prompt_tokens - num_computed_tokens
@@ -198,7 +198,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         self.worker.start()
 
     def get_handshake_metadata(self) -> RankCard | None:
-        """Of a prefill rank: where it listens."""
+        """Return a prefill rank's address."""
         return self.rank_card
 
     def handle_preemptions(self, kv_connector_metadata: Step) -> None:
@@ -223,13 +223,13 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         self.worker.after(orders, after)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
-        """What is over at this rank."""
+        """Return the requests that ended at this rank."""
         del finished_req_ids
         found = self.worker.results()
         return KVConnectorTransferResults(found.sent, found.received, found.failed)
 
     def get_kv_connector_stats(self) -> TransferStats | None:
-        """What has happened since the last look."""
+        """Return the counts since the last call."""
         return self.counts.take(self.worker.endpoint.metrics()) if self.role is KVConnectorRole.WORKER else None
 
     @classmethod

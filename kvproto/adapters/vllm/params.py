@@ -1,8 +1,7 @@
-"""`kv_transfer_params`: what travels with a request, between a router and vLLM's instances.
+"""Params, `kv_transfer_params`: the parameters of a request between a router and vLLM's instances.
 
-They come from outside, so whatever cannot be used is a ValueError with a sentence, here, in the scheduler, where it
-costs one request its transfer; in a worker it would cost all of them their engine.
-"""
+They are foreign input.  Wrong ones raise a ValueError here, in the scheduler, where only one request loses its
+transfer; in a worker the error would stop the engine. """
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from kvproto.room import Room
 
 
 def ticket_of(params: dict[str, Any], tokens: int, *, produces: bool) -> Ticket:
-    """The ticket of a request at a prefill instance (`produces`) or a decode instance; ValueError says what is wrong.
+    """Return the ticket of a request at a prefill (`produces`) or decode instance, from its parameters.
 
     A prefill instance that is told no room draws one.
     """
@@ -37,6 +36,6 @@ def ticket_of(params: dict[str, Any], tokens: int, *, produces: bool) -> Ticket:
 
 
 def answer_of(ticket: Ticket, card: str) -> dict[str, Any]:
-    """What the decode instance needs of a request that the prefill instance with this card hands over."""
+    """Return the parameters for the decode instance of a request of this card's prefill instance."""
     secret = {"secret": ticket.secret.hex()} if ticket.secret else {}
     return {"do_remote_prefill": True, "room": ticket.room, "card": card, **secret}

@@ -1,4 +1,4 @@
-"""A vLLM worker's endpoint: made from vLLM's configuration when its KV cache is there.
+"""Ranks of vLLM: a worker's endpoint, made from vLLM's configuration when its KV cache exists.
 
 vLLM has one tensor a layer, logically [blocks, heads, tokens, content], where the content of a token in a head is its K
 and V side by side; in which order the dimensions lie in memory is the attention backend's choice, and read from the
@@ -46,7 +46,7 @@ GRID, TTL, WAIT, RING = 512, 60.0, 60.0, 1 << 30
 
 @dataclass
 class RankCard(KVConnectorHandshakeMetadata):  # type: ignore[misc]  # vLLM's own are untyped here
-    """What a prefill rank tells its scheduler: a card with its own address alone."""
+    """A prefill rank's message to its scheduler: a card with its own address alone."""
 
     layout: Layout
     grid: int
@@ -81,7 +81,7 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
 
 
 def data_parallel_suffix(config: Any) -> str:
-    """Return the end by which vLLM tells the engine_ids of data-parallel ranks apart; empty if there is one rank."""
+    """Return the suffix of a data-parallel rank's engine_id in vLLM; empty if there is one rank."""
     suffix = f"_dp{config.parallel_config.data_parallel_index}"
     return suffix if config.kv_transfer_config.engine_id.endswith(suffix) else ""
 

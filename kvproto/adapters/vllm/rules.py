@@ -1,4 +1,4 @@
-"""Rules of vLLM's configuration: what of it kvproto carries, what changes nothing, and what is refused at start.
+"""Rules of vLLM's configuration: fields that are carried, irrelevant, or refused at start.
 
 `look_at` judges `VllmConfig` with its parts and the model (`config`, `parallel`, `cache`, `transfer`, `model`,
 `checkpoint`) before vLLM divides the memory, since vLLM fails by itself there for a model of several kinds of cache.
@@ -174,7 +174,7 @@ def look_at(config: Any) -> None:
 
 
 def look_into(caches: Any) -> None:
-    """Refuse what a `KVCacheConfig` says that cannot be carried; ArgumentError has a sentence for each fact."""
+    """Refuse a `KVCacheConfig` with unsupported facts; ArgumentError has a sentence for each fact."""
     need_carried([*refusals(RULES, "caches", caches), *_in_groups(caches.kv_cache_groups)])
 
 

@@ -1,6 +1,6 @@
-"""What vLLM's log and its Prometheus endpoint say of the transfer: counts of an interval, added up over ranks.
+"""Stats for vLLM's log and its Prometheus endpoint: counts of an interval, summed over ranks.
 
-sent, received    rooms that ended well          aborted, failed    those that somebody gave up, and the others
+sent, received    successful rooms               aborted, failed    rooms that an engine gave up, and the others
 bytes             of KV that was written         posts              writes, staged or over pages
 """
 
@@ -30,7 +30,7 @@ class TransferStats(KVConnectorStats):  # type: ignore[misc]  # vLLM's own are u
     data: dict[str, int]
 
     def reset(self) -> None:
-        """From zero."""
+        """Reset the counts to zero."""
         self.data = {}
 
     def aggregate(self, other: Any) -> TransferStats:
@@ -49,7 +49,7 @@ class TransferStats(KVConnectorStats):  # type: ignore[misc]  # vLLM's own are u
 
 
 class Counts:
-    """What has happened at a rank since the last look."""
+    """The counts of a rank since the last call."""
 
     def __init__(self) -> None:
         self._new: Counter[str] = Counter()

@@ -1,9 +1,9 @@
-"""Which vLLM this connector is written for, and whether the installed one is it.
+"""Versions of vLLM that this connector supports, and a check of the installed one.
 
-The interface is declared experimental, and changes from release to release: a hook that is called no more, or with
-other arguments, would be noticed as a request that waits.  So the releases that the connector was run with are
-declared, and the signatures of all that it overrides or relies on are recorded (`signatures.json`) and compared with
-the installed ones when the connector is made.  `python -m kvproto.adapters.vllm.versions` prints what it finds
+vLLM declares the interface experimental, and it changes from release to release: a hook that is no longer called, or
+has other arguments, would only show as a request that hangs.  So the releases that the connector was run with are
+declared, and the signatures that it overrides or relies on are recorded (`signatures.json`) and compared with the
+installed ones when the connector is made.  `python -m kvproto.adapters.vllm.versions` prints what it finds
 installed, in the form of that file.
 """
 
@@ -68,7 +68,7 @@ def signatures() -> dict[str, str]:
 
 
 def differences() -> list[str]:
-    """Where the installed vLLM is not what was recorded, in words."""
+    """Describe the differences between the installed vLLM and the record."""
     recorded: dict[str, str] = json.loads(RECORD.read_text())
     now = signatures()
     return [
@@ -80,7 +80,7 @@ def differences() -> list[str]:
 
 @cache
 def check() -> None:
-    """VersionError unless the installed vLLM is one that is supported, and has the interface that was recorded."""
+    """Raise VersionError unless the installed vLLM is supported and has the recorded interface."""
     version = installed()
     if ".".join(version.split(".")[:2]) not in SUPPORTED:
         raise VersionError(f"vLLM {version} is installed; this connector is for {', '.join(SUPPORTED)}: {INSTALL}")
