@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,6 @@ from msgspec import structs
 
 from kvproto.cli import main as kvproto_main
 from kvproto.cli.ending import UNFINISHED
-from kvproto.protocol.tables import TABLES
-from kvproto.verify.check import deletion_mutants
-from kvproto.verify.check.deletion_mutants import questions
-from kvproto.verify.check.equivalent_mutants import HARMLESS
 from kvproto.verify.check.mutations import MUTANTS
 from kvproto.verify.cli.check_command import main
 from kvproto.verify.framework import search as fsm_search
@@ -63,7 +58,6 @@ def test_names_that_are_not_there_are_told_with_what_is_like_them(capsys: pytest
     assert kvproto_main(["check", "abrot"]) == 2
     assert "is it abort" in capsys.readouterr().err
     assert kvproto_main(["check", "--mutants", "nobody"]) == 2
-    assert kvproto_main(["check", "--gate", "nobody"]) == 2
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -83,35 +77,6 @@ def test_what_was_found_so_far_when_it_is_interrupted(jobs: int) -> None:
     assert "full-hit" in out
     assert "interrupted" in out
     assert "1 of 3 configurations searched to the end, 0 with a violation" in out
-
-
-def test_the_gate_asks_of_every_row_effect_and_guard() -> None:
-    rows = [row for table in TABLES for row in table.rows]
-    assert len(questions([])) == sum(1 + len(row.do) + (row.when is not None) for row in rows)
-
-
-def test_every_reason_is_some_survivors() -> None:
-    names = [deletion_mutants.name_of(question) for question in questions([])]
-    used = {next((part for part in HARMLESS if part in name), "") for name in names}
-    assert HARMLESS.keys() - used == set()
-
-
-def test_the_gate_tells_what_is_missed_from_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion_mutants, "SUITE", ("abort",))
-    monkeypatch.setattr(deletion_mutants, "HEAVY", ())
-    monkeypatch.setattr(deletion_mutants, "_baseline", cache(deletion_mutants._baseline.__wrapped__))
-    asked = {deletion_mutants.name_of(question): question for question in questions(["decode_grant", "prefill_link"])}
-    freed = deletion_mutants.ask(asked["decode_grant: QUARANTINED RoomDrained - free"])
-    assert (freed.caught, freed.property) == (True, "L2")
-    assert deletion_mutants.ask(asked["decode_grant: FILLING RoomStopped - row"]).property == "lint unreachable"
-    welcomed = deletion_mutants.ask(asked["prefill_link: UP HelloReceived [same_session] - say_welcome"])
-    assert not welcomed.caught and not deletion_mutants.unexplained(welcomed)
-    assert "it comes later" in deletion_mutants.line(welcomed)
-    guard = deletion_mutants.ask(asked["decode_grant: FILLING StagingRequested [gave_up] - guard"])
-    assert (guard.caught, guard.property) == (True, "lint never-fires")
-    monkeypatch.setattr(deletion_mutants, "HARMLESS", {})
-    assert not deletion_mutants.unexplained(guard)
-    assert deletion_mutants.unexplained(welcomed)
 
 
 def test_its_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from kvproto.verify.check.configs import SUITES
-from kvproto.verify.check.deletion_mutants import questions
 from kvproto.verify.cli.check_command import EPILOG
 from kvproto.verify.draw.checked_worlds import golden
 
@@ -83,10 +82,6 @@ def test_how_many_mutants_there_are_is_said_to_the_hundred() -> None:
     table = (ROOT / "spec" / "code-kill-table.md").read_text()
     (every,) = re.findall(r"^Made by .*: (\d+) mutants", table, re.MULTILINE)
     assert f"# of some {int(every) // 100 * 100:,}" in said("docs/checker.md")
-
-
-def test_how_much_the_gate_asks_is_said_as_it_is() -> None:
-    assert f"Of seven tables there are {len(questions([])):,} questions." in said("docs/checker.md")
 
 
 PRETEND = """

@@ -71,7 +71,7 @@ def test_a_mutant_changes_one_thing_and_the_bench_puts_it_back() -> None:
             after = now()
             gone = len(before) - len(after)
             changed = sum(old is not new and old != new for old, new in zip(before, after, strict=False))
-            assert gone == 1 if mutant.operator == "close" else (gone, changed) == (0, many), mutant.name
+            assert gone == 1 if mutant.operator in ("close", "row") else (gone, changed) == (0, many), mutant.name
         assert now() == before, mutant.name
 
 
@@ -126,6 +126,8 @@ def test_a_helper_touches_the_rows_of_all_that_ask_it_in_both_tables_of_its_file
         ("decode_grant: FILLING PartArrived [last_staged] - to NEW", "proof"),
         ("decode_link: AWAIT_RETURN TimerFired [tries_left] - not again", "lint"),
         ("decode_grant: FILLING PartArrived [last_staged] - negated", "proof"),
+        ("decode_grant: FILLING RoomStopped - row", "lint"),
+        ("prefill_send: AWAIT_CREDIT CreditTaken - row", "lint"),
         ("prefill_room: OPEN AuxProvided [first_aux] - not again", "proof"),
         ("prefill_room: AWAIT_ENGINE EngineOpened - own without work", "proof"),
         ("prefill_room: AWAIT_NOTED PeerNoted - no drop", "proof"),
@@ -156,6 +158,7 @@ def test_reasons_are_for_mutants_that_there_are_and_tests_are_files(tmp_path: Pa
     known = table_gate.load(ROOT)
     assert all((ROOT / test.removeprefix("--deselect=").partition("::")[0]).is_file() for test in known.tests)
     assert set(known.kills) & {each.name for each in EVERY}
+    assert known.left_out.keys() <= {each.name for each in EVERY if each.operator in ("row", "effect")}
     with pytest.raises(ArgumentError, match="own tree"):
         table_gate.load(tmp_path)
     with pytest.raises(ArgumentError, match="no operator"):

@@ -11,10 +11,10 @@ PARTS = {
     "vocabulary": "8f6aa91e",
     "routes": "43c9fdb6",
     "prefill_room": "425bb8b3",
-    "prefill_send": "47a6cb1d",
+    "prefill_send": "25894258",
     "prefill_write": "6c76da69",
     "prefill_link": "6cd78087",
-    "decode_room": "535f785f",
-    "decode_grant": "ecf2ed9d",
+    "decode_room": "d54bcb26",
+    "decode_grant": "dfb067da",
     "decode_link": "a2ffa76f",
 }

@@ -40,7 +40,7 @@ CONFIGS = {**SMALL, **GROUPS, **_telling({name: SMALL[name] for name in _TELLS})
 for _name in ("smoke-tells", "two-slots-tells"):
     CONFIGS[_name] = replace(CONFIGS[_name], never=(TOLD_TWICE,))
 #: what is small enough to be searched a thousand times, cheap ones first; and what is searched that often only in haste
-_GATE = (
+_JUDGES = (
     "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop", "abort",
     "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "unordered", "abort-timeout",
     "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "wait-early", "wait-abort", "abort-link",
@@ -49,7 +49,7 @@ _GATE = (
     "death-abort", "smoke-tells", "drop-tells", "abort-tells", "writes-tells", "timeout-tells", "prepare",
     "prepare-pages", "batches", "batches-doubt", "leave", "leave-link", "fan-in-leave", "close", "close-unordered",
     "turn", "credit", "credit-abort", "permit", "permit-late", "turn-permit", "refuse", "refuse-abort", "fan-in-refuse",
-    "announce", "withdraw", "withdraw-pages", "fan-in-death",
+    "announce", "withdraw", "withdraw-pages", "fan-in-death", "fan-in-link",
 )  # fmt: skip
 _HEAVY = (
     "link", "doubt", "queue", "restart", "late", "fan-in", "fan-in-abort", "fan-in-kernel", "fan-in-link",
@@ -57,8 +57,7 @@ _HEAVY = (
     "prepare-late", "batches-prepare",
 )  # fmt: skip
 SUITES: dict[str, tuple[str, ...]] = {
-    "gate": (*_GATE, *(f"{name}-brief" for name in _HEAVY)),
-    "gate-heavy": _HEAVY,
+    "judges": (*_JUDGES, *(f"{name}-brief" for name in _HEAVY)),
     "quick": ("smoke", "roomy", "patient", "wait", "two-slots", "prefix", "full-hit", "abort", "drop", "fan-in"),
 }
 #: worlds in which every kind of trouble is searched in turn

@@ -1,4 +1,4 @@
-"""`kvproto check`: search configurations; run the mutants; ask of every row what it is good for."""
+"""Check command: `kvproto check` searches configurations, and asks whether planted hazards are noticed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvproto.arguments import one_question, only_with, output_file, output_folde
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, UNFINISHED, WELL
 from kvproto.fsm.errors import ArgumentError
-from kvproto.verify.check import deletion_mutants, report
+from kvproto.verify.check import report
 from kvproto.verify.check.parallel_search import spread
 from kvproto.verify.cli.tables_option import add_tables
 from kvproto.verify.framework.checker import Checker
@@ -33,12 +33,12 @@ which it tells as a story by the shortest way.  Ctrl-C ends it with what was fou
 examples:
   kvproto check                              the smallest world, in no time
   kvproto check quick                        ten small ones: after every change of a row
-  kvproto check small --counts spec/counts.toml    all small ones, and how much there is in each
-  kvproto check standard --jobs 2            before a commit that changes a row; under half an hour on two cores
-  kvproto check two-by-two --jobs 2          what a release has to pass as well; about an hour and a half on two cores
+  kvproto check small --counts spec/counts.toml    all small ones, before a commit that changes a row
+  kvproto check standard --jobs 2            before a release; under half an hour on two cores
+  kvproto check two-by-two --jobs 2          before a release; about an hour and a half on two cores
+  kvproto check deep --jobs 2                before a release: several faults at once, and long histories
   kvproto check abort drop --json            for tools: states, transitions, states_per_s, violations
   kvproto check --mutants                    the mutants: is each planted hazard noticed, and by which property?
-  kvproto check --gate decode_grant --jobs 2 of one table's rows, effects and guards: which is missed by nobody?
   kvproto check abort --save spec/counterexamples    keep what was found; kvproto replay FILE steps through
 
 exit code: 0 all holds (all caught); 1 something was found; 2 it cannot be done; 3 not all was searched
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     """`kvproto check`; the exit codes are at the end of its help."""
     parser = _parser()
     args = parser.parse_args(argv)
-    question = one_question(parser, args, "--list", "--replay", "--gate", "--mutants")
+    question = one_question(parser, args, "--list", "--replay", "--mutants")
     if not args.mutants:
         only_with(parser, args, "--mutants", "--table")
     if question:
@@ -68,8 +68,8 @@ def main(argv: list[str]) -> int:
         return _list(checker, as_json=args.json)
     if args.replay:
         return _replay(args.replay, checker, as_json=args.json)
-    if args.mutants or args.gate:
-        return _ask_mutants(args)
+    if args.mutants:
+        return _mutants(args)
     return _search(args, checker)
 
 
@@ -81,7 +81,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="CONFIG", help="configurations or suites, or names of mutants")
     parser.add_argument("--list", action="store_true", help="what there is to search")
     parser.add_argument("--mutants", action="store_true", help="plant each hazard in turn: is it noticed?")
-    parser.add_argument("--gate", action="store_true", help="drop each row, effect and guard in turn: is it noticed?")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="walk a recorded counterexample again")
     parser.add_argument("--json", action="store_true", help="one JSON document, for tools")
     parser.add_argument("--diagram", action="store_true", help="counterexamples as Mermaid sequence diagrams")
@@ -209,14 +208,10 @@ def _print_result(result: Result, args: Any) -> None:
         say(tale.mermaid() if args.diagram else tale.story())
 
 
-# --------------------------------------------------------------------------------------- mutants, gate, replay
-def _ask_mutants(args: Any) -> int:
-    if args.tables.name != "kvproto":
-        raise ArgumentError("--mutants and --gate know only this project's own tables; --plant takes one bug of yours")
-    return _mutants(args) if args.mutants else _gate(args)
-
-
+# --------------------------------------------------------------------------------------------- mutants, replay
 def _mutants(args: Any) -> int:
+    if args.tables.name != "kvproto":
+        raise ArgumentError("--mutants knows only this project's own tables; --plant takes one bug of yours")
     kills: list[report.Kill] = []
     asked = report.questions(args.names)
     try:
@@ -236,28 +231,6 @@ def _mutants(args: Any) -> int:
     if args.table:
         args.table.write_text(report.kill_table(kills))
     return WELL if all(kill.caught for kill in kills) else FOUND
-
-
-def _gate(args: Any) -> int:
-    found: list[deletion_mutants.MutantVerdict] = []
-    asked = deletion_mutants.questions(args.names)
-    shown = not args.quiet and sys.stderr.isatty()
-    try:
-        for outcome in spread(deletion_mutants.ask, asked, args.jobs):
-            found.append(outcome)
-            if not args.json and not outcome.caught:
-                say(deletion_mutants.line(outcome))
-            if shown:
-                sys.stderr.write(f"\r{len(found):>6} of {len(asked)} ")
-    except KeyboardInterrupt:
-        note(f"interrupted: {len(found)} of {len(asked)} questions are answered")
-    if args.json:
-        say(msgspec.json.encode(found).decode())
-    else:
-        say(deletion_mutants.summary(found))
-    if any(deletion_mutants.unexplained(outcome) for outcome in found):
-        return FOUND
-    return WELL if len(found) == len(asked) else UNFINISHED
 
 
 def _replay(path: Path, checker: Checker, *, as_json: bool) -> int:

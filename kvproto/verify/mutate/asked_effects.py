@@ -2,10 +2,10 @@
 
     "decode_grant: QUARANTINED RoomDrained - free" = { row = "to FREE: tell_drained, free", why = "it is asked again" }
 
-The reasons of the checker (`equivalent_mutants`) go by a part of the name and say that an effect comes later, or not in
-its worlds.  A world has no time, so nobody knows whether it costs a timer.  An effect counts as explained only
-when lint, proofs and all tests were asked about it: in this run, or as this file has it, which a run with --record
-writes.  What was recorded of a row counts as long as the row is the same.
+Most reasons (`left_out.toml`) say that an effect comes later, or not in the checker's worlds.  A world has no time, so
+nobody knows whether it costs a timer.  An effect counts as explained only when lint, proofs and all tests were asked
+about it: in this run, or as this file has it, which a run with --record writes.  What was recorded of a row counts as
+long as the row is the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The gate of the tables: which mutants there are to be tried, what is known of them, and the kill table.
 
 `spec/table-mutants.toml` names the tests that are asked last, and says of survivors why nobody has to notice them; a
-reason is for every mutant whose name fits its pattern (`*` stands for anything), and belongs to one operator.  For
-effects that are left out the reasons of `kvproto check --gate` count, too, once the tests were asked (`asked_effects`).
+reason is for every mutant whose name fits its pattern (`*` stands for anything), and belongs to one operator.
+`left_out.toml` has the reasons of rows and effects that are left out, by the names of the mutants one by one; that of
+an effect counts once the tests were asked (`asked_effects`).
 Effects that are exchanged need no reason if they leave what they say in different places (`commuting`).
 `spec/table-kills.toml` remembers which world or test noticed a mutant, so that it is asked first the next time.
 """
@@ -19,7 +20,6 @@ from pathlib import Path
 import msgspec
 
 from kvproto.errors import ArgumentError
-from kvproto.verify.check import deletion_mutants
 from kvproto.verify.check.configs import CONFIGS
 from kvproto.verify.check.parallel_search import LOST, LostProcessError
 from kvproto.verify.mutate import asked_effects
@@ -33,6 +33,8 @@ from kvproto.verify.mutate.verdict_log import shard
 from kvproto.verify.mutate.world_sizes import measure
 
 FILE, KILLS = Path("spec/table-mutants.toml"), Path("spec/table-kills.toml")
+#: why nobody has to notice that a row or an effect is left out: each mutant by its name, under its reason
+LEFT_OUT_FILE = Path("kvproto/verify/mutate/left_out.toml")
 #: an effect that is left out is asked of the tests whatever reason there is: that it "comes later" costs a timer
 LEFT_OUT = "effect"
 JUDGES = ("lint", "proof", "world", "timed", "test")
@@ -45,6 +47,7 @@ class TableReasons(msgspec.Struct, frozen=True):
     equivalent: dict[str, dict[str, str]]
     kills: dict[str, str] = {}
     asked: dict[str, AskedEffect] = {}
+    left_out: dict[str, str] = {}
 
     def explained(self, mutant: TableMutant) -> bool:
         """It has a reason, and of a left-out effect the tests were asked."""
@@ -58,8 +61,8 @@ class TableReasons(msgspec.Struct, frozen=True):
             return why_apart(*mutant.row.do[mutant.variant : mutant.variant + 2])
         if mutant.operator == LEFT_OUT and not found:
             own = self.asked.get(mutant.name)
-            return own.why if own is not None else deletion_mutants.reason(mutant.name) or ""
-        return found
+            return own.why if own is not None else self.left_out.get(mutant.name, "")
+        return found or self.left_out.get(mutant.name, "")
 
 
 def fits(mutant: TableMutant, pattern: str) -> bool:
@@ -79,7 +82,8 @@ def load(root: Path) -> TableReasons:
             if not any(fits(each, pattern) for each in known):
                 raise ArgumentError(f"{FILE} explains {pattern!r} ({operator}), and there is no such mutant (any more)")
     kills = tomllib.loads((root / KILLS).read_text()) if (root / KILLS).exists() else {}
-    return msgspec.structs.replace(found, kills=kills, asked=asked_effects.load(root))
+    left_out = {name: why for why, names in tomllib.loads((root / LEFT_OUT_FILE).read_text()).items() for name in names}
+    return msgspec.structs.replace(found, kills=kills, asked=asked_effects.load(root), left_out=left_out)
 
 
 def run(

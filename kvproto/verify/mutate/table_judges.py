@@ -23,9 +23,8 @@ from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import TimerFired
 from kvproto.protocol.timing import Timing
-from kvproto.verify.check import deletion_mutants
 from kvproto.verify.check.configs import CONFIGS
-from kvproto.verify.check.search import label
+from kvproto.verify.check.search import check, label
 from kvproto.verify.claims.sources import SOURCES
 from kvproto.verify.framework.lint import lint, lint_edge
 from kvproto.verify.framework.table_patching import TablePatch
@@ -41,6 +40,8 @@ from kvproto.verify.prove.steps import Pair
 #: operators that only time can tell
 OF_TIME = ("again", "timer", "period")
 EQUAL, AGREED = "equal", "agreed"
+#: a world that has become so many times as large has no end: something is said, or counted, for ever
+MORE = 10
 #: a table's name, and one of its pairs
 TablePair = tuple[str, Pair]
 
@@ -106,9 +107,23 @@ def _played(worlds: Sequence[str], effort: Effort) -> tuple[str, str]:
     """The first of these worlds in which a property fails."""
     states = {size.name: size.states for size in effort.sizes}
     for world in worlds:
-        if (broken := deletion_mutants.broken(world, states.get(world))) is not None:
+        if (broken := _broken(world, states.get(world))) is not None:
             return ("timed" if CONFIGS[world].timed else "world"), f"{world}: {broken}"
     return "", ""
+
+
+def _broken(world: str, states: int | None) -> str | None:
+    """The property that fails in a world, if any; that it has become so large is noticed, too.
+
+    `states`: so many it has with the tables as they are; None: not known, so the configuration's own limit holds.
+    """
+    limit = MORE * states + 10_000 if states is not None else CONFIGS[world].limit
+    result = check(world, msgspec.structs.replace(CONFIGS[world], limit=limit))
+    if result.ended == "interrupted":
+        raise KeyboardInterrupt
+    if result.ended == "limit":
+        return "no end"
+    return result.violations[0].property if result.violations else None
 
 
 def _linted(mutant: TableMutant, pairs: Iterable[TablePair]) -> str:

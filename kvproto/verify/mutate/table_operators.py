@@ -6,6 +6,7 @@
     let        the value stays as it is
     field      one field of the new value stays as it is
     effect     one effect is left out
+    row        the row is not there
     swap       two effects that follow each other are exchanged
     again      a row that stays, and starts the timer anew, leaves it running
     timer      a state has the timer of another name
@@ -15,8 +16,8 @@
     fact       a route asks for another fact of the same kind
     body       what a guard, a change, an effect or a helper of theirs says is changed at one place (`bodies`)
 
-The name of a mutant does not depend on where its row stands.  What `kvproto check --gate` takes away (whole rows, whole
-guards) is not made here once more.
+The name of a mutant does not depend on where its row stands.  A guard that always holds is no mutant: the lint finds
+each, by the row behind it that never fires.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.mutate import bodies
 from kvproto.verify.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
 
-ROW_OPERATORS = ("loosen", "negate", "target", "let", "field", "effect", "swap", "again")
+ROW_OPERATORS = ("loosen", "negate", "target", "let", "field", "effect", "row", "swap", "again")
 OPERATORS = (*ROW_OPERATORS, "timer", "period", "close", "ask", "fact", "body")
 #: a route of more messages than that is one of any message, by its name
 MOST = 4
@@ -69,7 +70,10 @@ class TableMutant(msgspec.Struct, frozen=True, order=True):
             _plant_route(bench, subject, self)
         elif self.operator in ROW_OPERATORS:
             row = subject.rows[self.place]
-            bench.change(subject, [row], **CHANGES[self.operator](row, subject, self.variant))
+            if self.operator == "row":
+                bench.drop(subject, [row])
+            else:
+                bench.change(subject, [row], **CHANGES[self.operator](row, subject, self.variant))
         else:
             _plant_timer(bench, subject, self)
 
@@ -151,6 +155,7 @@ WAYS: dict[str, Callable[[Row, Table[Any]], Sequence[str]]] = {
     "let": lambda row, _: [f"no {row.let.__name__}"] if row.let else [],
     "field": lambda row, _: [f"{row.let.__name__} without {name}" for name in fields(row.let)] if row.let else [],
     "effect": lambda row, _: [each.__name__ for each in row.do],
+    "row": lambda *_: ["row"],
     "swap": lambda row, _: [
         f"{after.__name__} before {first.__name__}" for first, after in zip(row.do, row.do[1:], strict=False)
     ],

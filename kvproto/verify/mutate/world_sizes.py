@@ -19,7 +19,7 @@ from kvproto.verify.check.search import check
 
 #: the larger worlds that are asked about what only time can tell
 LATER = ("timed-link", "timed-pages", "timed-abort", "timed-death")
-ASKED = (*SUITES["gate"], *SUITES["timed-small"], *LATER)
+ASKED = (*SUITES["judges"], *SUITES["timed-small"], *LATER)
 
 
 class WorldSize(msgspec.Struct, frozen=True):
