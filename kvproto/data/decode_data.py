@@ -15,6 +15,7 @@ import torch
 
 from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.joint_launches import JointLaunches
+from kvproto.data.kernel_ends import KernelEnds
 from kvproto.data.launches import Launches
 from kvproto.data.pool_memory import costs_profile, open_memory, steps_back
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
@@ -27,12 +28,10 @@ from kvproto.io.kernels.base import Kernels, Pool, StagedPart, Ticket
 from kvproto.io.transports.base import Arrived, Transport
 from kvproto.layout.plan import Plan, layers_of
 from kvproto.loop.rank_loop import Loop
-from kvproto.observe.logs import named
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.notification import read_tag
-from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
 
 
@@ -63,6 +62,7 @@ class DecodeData:
         #: by prefill group: who writes what to whom
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
+        self.ends = KernelEnds(loop, "scatter", ev.Scattered, ev.ScatterFailed)
         stream = self.lane.stream
         self.together = JointLaunches[do.LaunchScatter](kernels, stream, self._went)
         self.launches = Launches(loop, entries, (lambda _: True) if stream is not None else None, self.together.go)
@@ -99,7 +99,7 @@ class DecodeData:
                 self.loop.attempt("a notification", partial(self._arrived, event.tag))
         if not self.scatters:
             return bool(news) or (self.lane.stream is not None and self._foresee())
-        done = [key for key, ticket in self.scatters.items() if self._scattered(key, ticket)]
+        done = [key for key, ticket in self.scatters.items() if self.ends.over(key, ticket)]
         for key in done:
             del self.scatters[key]
         return bool(news or done)
@@ -159,18 +159,18 @@ class DecodeData:
             if self.ring.twins:
                 self.ring.bring(made.first, made.end)
         except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
-            self._scatter_failed((effect.room, effect.chunk), error)
+            self.ends.fail((effect.room, effect.chunk), error)
             return
         self.together.ask(effect, made, None, small=made.end - made.first <= self.small)
 
     def _went(self, effect: do.LaunchScatter, made: ReadyLaunch, ticket: Ticket | BaseException, _alone: bool) -> None:  # noqa: FBT001
         key = effect.room, effect.chunk
         if isinstance(ticket, BaseException):
-            self._scatter_failed(key, ticket)
+            self.ends.fail(key, ticket)
             return
         self.stats["scatters"] += 1
         self._count(effect, made.entry)
-        if not self._scattered(key, ticket):
+        if not self.ends.over(key, ticket):
             self.scatters[key] = ticket
 
     def _count(self, effect: do.LaunchScatter, entry: RoomEntry) -> None:
@@ -187,21 +187,6 @@ class DecodeData:
         plan, prefix = entry.carried
         whole = sum(plan.part_bytes(share, entry.tokens - prefix) for share in plan.writers(self.rank.index))
         self.moved["pages"] += whole - entry.staged
-
-    def _scattered(self, key: tuple[int, int], ticket: Ticket) -> bool:
-        try:
-            if not ticket.done():
-                return False
-        except BaseException as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
-            self._scatter_failed(key, error)
-        else:
-            self.loop.raise_event(ev.Scattered(*key))
-        return True
-
-    def _scatter_failed(self, key: tuple[int, int], error: BaseException) -> None:
-        self.loop.hold(error)
-        self.loop.logs.part("scatter", key, Cause.KERNEL_FAILED, named(error))
-        self.loop.raise_event(ev.ScatterFailed(*key))
 
     def send_pages(self, effect: do.TransmitPages) -> None:
         """Send the page ids of a chunk to the prefill rank that asked for them."""

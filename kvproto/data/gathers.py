@@ -17,6 +17,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from kvproto.data.joint_launches import JointLaunches
+from kvproto.data.kernel_ends import KernelEnds
 from kvproto.data.launches import TOGETHER, Launches
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
@@ -25,10 +26,8 @@ from kvproto.data.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.layout.plan import Share
 from kvproto.loop.rank_loop import Loop
-from kvproto.observe.logs import named
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.states import Cause
 
 Key = tuple[int, int, int]
 #: what a gather is of the pool, anything, and its bytes
@@ -60,6 +59,7 @@ class Gathers:
         self.launches = Launches(loop, entries, self._hungry if stream is not None else None, self.together.go)
         self.prepared = PreparedLaunches[do.LaunchGather, Shape](self._bind)
         self.small, self.ahead = SMALL, AHEAD
+        self.ends = KernelEnds(loop, "gather", ev.Gathered, ev.GatherFailed)
         self._going: deque[tuple[Key, Ticket]] = deque()
         self._later: deque[Callable[[], None]] = deque()
 
@@ -115,22 +115,22 @@ class Gathers:
             self.staging.lane.await_table(entry)
             after = entry.after(effect.first + effect.tokens, made.layers)
         except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
-            self._fail((effect.room, effect.chunk, effect.peer), error)
+            self.ends.fail((effect.room, effect.chunk, effect.peer), error)
             return
         self.together.ask(effect, made, after, small=made.end - made.first <= self.small)
 
     def _went(self, effect: do.LaunchGather, made: ReadyLaunch, ticket: Ticket | BaseException, alone: bool) -> None:  # noqa: FBT001
         key = effect.room, effect.chunk, effect.peer
         if isinstance(ticket, BaseException):
-            self._fail(key, ticket)
+            self.ends.fail(key, ticket)
             return
         if self.staging.twins:
             try:
                 ticket = self.staging.sent_off(made.first, made.end, ticket)
             except BaseException as error:  # noqa: BLE001  # as above
-                self._fail(key, error)
+                self.ends.fail(key, error)
                 return
-        if not self._going and self._over(key, ticket):
+        if not self._going and self.ends.over(key, ticket):
             return
         self._going.append((key, ticket))
         large = made.end - made.first > self.small
@@ -141,22 +141,7 @@ class Gathers:
 
     def _look(self) -> bool:
         moved = False
-        while self._going and self._over(*self._going[0]):
+        while self._going and self.ends.over(*self._going[0]):
             self._going.popleft()
             moved = True
         return moved
-
-    def _over(self, key: Key, ticket: Ticket) -> bool:
-        try:
-            if not ticket.done():
-                return False
-        except BaseException as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
-            self._fail(key, error)
-        else:
-            self.loop.raise_event(ev.Gathered(*key))
-        return True
-
-    def _fail(self, key: Key, error: BaseException) -> None:
-        self.loop.hold(error)
-        self.loop.logs.part("gather", key, Cause.KERNEL_FAILED, named(error))
-        self.loop.raise_event(ev.GatherFailed(*key))
