@@ -372,7 +372,7 @@ def test_a_socket_lingers_as_long_as_it_is_asked_to() -> None:
 def test_where_no_socket_is_to_be_had_the_remedy_is_said() -> None:
     context: Any = Told()
     with pytest.raises(ControlError, match="no socket to be had"):
-        dial(context, 1, "tcp://127.0.0.1:9", 1024, None)
+        dial(context, 1, "tcp://127.0.0.1:9", 1024, None, 5.0)
 
 
 def test_a_part_is_as_long_as_a_frame_at_most_with_its_seal(opened: Callable[..., Control], tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_a_part_is_as_long_as_a_frame_at_most_with_its_seal(opened: Callable[...
 def test_room_for_what_waits_ends_no_sleep(opened: Callable[..., Control], monkeypatch: pytest.MonkeyPatch) -> None:
     control, moved, news = opened(), list[Peer](), iter((zmq.POLLOUT, 0, zmq.POLLIN))
     peer = control.connect("tcp://127.0.0.1:9")
-    monkeypatch.setattr(control, "_news", lambda _: next(news))
+    monkeypatch.setattr(control, "_news", lambda socket: next(news) if socket.number > 0 else 0)
     monkeypatch.setattr(control.outboxes, "move", moved.append)
     assert control._has_input() is False and moved == [peer]
     assert control._has_input() is True
@@ -775,8 +775,8 @@ def test_the_sockets_of_a_loop_are_called_by_its_thread_alone(monkeypatch: pytes
 
         until(over)
         pair.check(whole)
-    assert len(callers) == 4, "two listeners, two connections"
-    assert all(len(threads) == 1 and "kvproto" in next(iter(threads)) for threads in callers.values()), callers
+        assert len(callers) == 4, "two listeners, two connections"
+        assert all(len(threads) == 1 and "kvproto" in next(iter(threads)) for threads in callers.values()), callers
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "tcp://", "tcp://127.0.0.1:port", "carrier://pigeon"])

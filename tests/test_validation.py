@@ -40,6 +40,7 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, LayoutError
 from kvproto.protocol.codec import MAX_FRAME
 from kvproto.protocol.messages import MAX_LAYER_GROUPS, MAX_SECRET
+from kvproto.protocol.timing import Timing
 from kvproto.verify.testing.fake_device import FakeDevice, SlowStreams
 from kvproto.verify.testing.pools import noise
 
@@ -69,15 +70,15 @@ def test_a_life_has_a_number_of_its_own_or_the_one_that_it_is_given() -> None:
 
 
 def test_what_is_made_of_a_control_plane_that_fails_closes_it() -> None:
-    kept, failed = (make_control(LOOPBACK, None, insecure=False) for _ in range(2))
+    kept, failed = (make_control(LOOPBACK, None, Timing(), insecure=False) for _ in range(2))
     with closed_if_it_fails(kept):
         pass
     with pytest.raises(MemoryError), closed_if_it_fails(failed):
         raise MemoryError
     assert kept.address is not None and failed.address is not None
     with pytest.raises(ControlError, match="in use"):
-        make_control(kept.address, None, insecure=False)
-    make_control(failed.address, None, insecure=False).close()
+        make_control(kept.address, None, Timing(), insecure=False)
+    make_control(failed.address, None, Timing(), insecure=False).close()
     kept.close()
 
 
@@ -224,15 +225,15 @@ def test_keys_are_read_from_their_file_and_to_do_without_any_is_warned_of(
     monkeypatch.setattr(validation, "Keys", SimpleNamespace(load=lambda path: ("read from", path)))
     monkeypatch.setattr(validation, "Control", lambda *args, **how: asked.append((*args, *how.values())))
     for keys, insecure in (("a file", False), (pair, False), (pair, True), (None, False)):
-        make_control("where", cast("Any", keys), insecure=insecure)
+        make_control("where", cast("Any", keys), Timing(), insecure=insecure)
     assert not caplog.records
     for bind in ("where", None):
-        make_control(bind, None, insecure=True)
+        make_control(bind, None, Timing(), insecure=True)
     assert [each.getMessage() for each in caplog.records] == [
         f"insecure=True: {who} without keys, beyond loopback, too" for who in ("where", "connects")
     ]
     assert asked == [
-        ("where", MAX_FRAME, ("read from", "a file"), False), ("where", MAX_FRAME, pair, False),
-        ("where", MAX_FRAME, pair, True), ("where", MAX_FRAME, None, False), ("where", MAX_FRAME, None, True),
-        (None, MAX_FRAME, None, True),
+        ("where", MAX_FRAME, ("read from", "a file"), False, 5.0), ("where", MAX_FRAME, pair, False, 5.0),
+        ("where", MAX_FRAME, pair, True, 5.0), ("where", MAX_FRAME, None, False, 5.0),
+        ("where", MAX_FRAME, None, True, 5.0), (None, MAX_FRAME, None, True, 5.0),
     ]  # fmt: skip

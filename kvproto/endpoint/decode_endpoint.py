@@ -92,7 +92,7 @@ class DecodeEndpoint(Endpoint):
             incarnation=need_incarnation(incarnation),
             settings=settings,
         )
-        control = make_control(None, keys, insecure=insecure)
+        control = make_control(None, keys, rank.settings.timing, insecure=insecure)
         with closed_if_it_fails(control) as undo, use_device(pool.gpu):
             super().__init__(rank, pool, control, clock or SteadyClock(STALL_S))
             kernels = self._kernels(kernels, digests=digests)

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from kvproto.endpoint.spans import RoomSpans
 
 
+#: counts peers that missed beats for as long as would have ended their links, had their connections not stood
+SILENCES = "silences of peers that live"
 #: seconds for which `close` waits until peers know of the rooms that it gives up, and their writes have ended; and then
 #: until they have answered a goodbye
 LINGER_S = 0.1
@@ -425,6 +427,7 @@ class Endpoint:
     def _link(self, effect: do.AnnounceLink) -> None:
         if effect.why == do.LOST:  # what waits for its peer is of an epoch that is over; of one closed, the answer
             self._loop.connections.clear(effect.link)
+        self._loop.counts[SILENCES] += effect.why == do.SILENT
         self._loop.logs.link(self._peer_name(effect.link), effect.why)
 
     def _peer_name(self, link: int) -> str:

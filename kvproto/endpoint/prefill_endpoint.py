@@ -91,7 +91,7 @@ class PrefillEndpoint(Endpoint):
             incarnation=need_incarnation(incarnation),
             settings=settings,
         )
-        control = make_control(bind, keys, insecure=insecure)
+        control = make_control(bind, keys, rank.settings.timing, insecure=insecure)
         with closed_if_it_fails(control) as undo, use_device(pool.gpu):
             super().__init__(rank, pool, control, clock or MonotonicClock())
             kernels = self._kernels(kernels, digests=digests)

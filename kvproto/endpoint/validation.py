@@ -25,6 +25,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.observe.logs import SECURITY
 from kvproto.protocol.codec import MAX_FRAME
 from kvproto.protocol.messages import MAX_LAYER_GROUPS, MAX_SECRET
+from kvproto.protocol.timing import Timing
 
 #: version, trace id, parent id, flags: W3C Trace Context
 TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -169,12 +170,15 @@ def as_traceparent(text: str) -> bytes:
     return text.encode() if isinstance(text, str) and TRACEPARENT.fullmatch(text) else b""
 
 
-def make_control(bind: str | None, keys: Keys | str | Path | None, *, insecure: bool) -> Control:
+def make_control(
+    bind: str | None, keys: Keys | str | Path | None, timing: Timing, *, insecure: bool
+) -> Control:  # fmt: skip
     """A control plane with the codec's bound of a frame; `keys`: a pair with its list, or the secret file of one."""
     keys = Keys.load(keys) if isinstance(keys, str | Path) else keys
     if insecure and keys is None:
         SECURITY.warning("insecure=True: %s without keys, beyond loopback, too", bind or "connects")
-    return Control(bind, max_frame=MAX_FRAME, keys=keys, insecure=insecure)
+    answer_s = timing.heartbeat.period * timing.heartbeat.tries
+    return Control(bind, max_frame=MAX_FRAME, keys=keys, insecure=insecure, answer_s=answer_s)
 
 
 @contextmanager

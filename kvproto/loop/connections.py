@@ -58,6 +58,11 @@ class Connections:
         del self.link_at[peer]
         self.bind(link, peer)
 
+    def stands(self, link: int) -> bool:
+        """Whether the connection to this link's peer is up: its process is there."""
+        peer = self.peer_of.get(link)
+        return peer is not None and self.at.control.stands(peer)
+
     def waits(self, link: int) -> bool:
         """Whether something waits for this link's peer."""
         return self.peer_of.get(link) in self.at.control.outboxes

@@ -37,6 +37,7 @@ class Loop(EventLoop):
         self.rank = rank
         self.blames = Blames(rank)
         self.connections = Connections(self, self.counts, self._overflown, self.blames)
+        rank.stands = self.connections.stands
         self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
         self.reports = self.logs.reports
         self.logs.write.lost = self._line_lost

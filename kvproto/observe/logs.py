@@ -20,7 +20,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable
 
-from kvproto.protocol.effects import CLOSED
+from kvproto.protocol.effects import CLOSED, SILENT
 from kvproto.protocol.events import room_name
 from kvproto.protocol.messages import MAX_REASON
 from kvproto.protocol.states import Cause
@@ -139,8 +139,8 @@ class Logs:
         self.frames.say(logging.WARNING, "%s: a message from %s, to which no link is bound", self.name, place)
 
     def link(self, what: str, why: str) -> None:
-        """Log that a link is up (`why` is empty), closed by its other end, lost, refused, or forgotten."""
-        level = logging.INFO if why in ("", CLOSED) else logging.WARNING
+        """Log that a link is up (`why` is empty), closed by its other end, silent, lost, refused, or forgotten."""
+        level = logging.INFO if why in ("", CLOSED, SILENT) else logging.WARNING
         if level == logging.WARNING:
             self.reports.append(f"{what} is {short(why)}")
         self.links.say(level, "%s: %s is %s", self.name, what, why or "up")

@@ -137,12 +137,12 @@ class DeliverAux(Effect, frozen=True):
     data: bytes
 
 
-#: what a link is that was up: its peer was closed in good order, or nobody knows why it ended
-CLOSED, LOST = "closed", "lost"
+#: what becomes of a link: its peer was closed in good order; it ended otherwise; its peer misses beats, and lives
+CLOSED, LOST, SILENT = "closed", "lost", "silent"
 
 
 class AnnounceLink(Effect, frozen=True):
-    """Tell the engine that a link is up (`why` empty), `CLOSED`, `LOST` or refused."""
+    """Tell the engine that a link is up (`why` empty), `CLOSED`, `LOST`, `SILENT` or refused."""
 
     link: int
     why: str

@@ -89,6 +89,7 @@ class TimerFired(vocabulary.TimerFired, frozen=True):
     A room's and a link's have `ROOM_CHUNK` for a chunk, and a link's its number for a peer (a room's: 0).  `busy`, of
     a link: it is still needed.  On a prefill rank, a write to its peer is in flight; on a decode rank, where the link
     might be forgotten, a room of its group is not over.  `heard`, of a link: something came by it since its last beat.
+    `longest`, of a link whose connection stands: how many beats its peer may miss (0: the connection is down).
     Of a send: `mark` is the watermark that its link has seen (round above 48 bits of tail), and `full` says that as
     many sends as may are writing page to page; `dearer`: seconds that pages would take longer than the ring.
     """
@@ -99,6 +100,7 @@ class TimerFired(vocabulary.TimerFired, frozen=True):
     tries: int
     busy: bool = False
     heard: bool = False
+    longest: int = 0
     mark: int = 0
     full: bool = False
     dearer: float = 0.0

@@ -52,6 +52,8 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     wire: Timer = Timer(30.0)
     #: beats, and how many may be missed
     heartbeat: Timer = Timer(1.0, 5)
+    #: a peer that misses beats while its connection stands: its process compiles, imports, or holds Python's lock
+    silence: Timer = Timer(60.0)
     #: a link that is down is forgotten; by a decode rank: one that nobody answers, and that no room needs
     forget: Timer = Timer(600.0)
 
@@ -71,6 +73,11 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
             longest = lease + self.write.period
             why = f"longer than lease and write, {longest} s: pages would wait for a call"
             raise ArgumentError(f"Timing: call is {why}")
+
+    @property
+    def silent_beats(self) -> int:
+        """Beats that a peer may miss while its connection stands."""
+        return math.ceil(self.silence.period / self.heartbeat.period)
 
     @property
     def return_(self) -> Timer:

@@ -19,6 +19,7 @@ would go beyond is dropped and counted, and its sender repeats it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -111,6 +112,8 @@ class Rank(Party):
         self._groups: dict[int, int] = {}
         #: links by which something of their epoch came since their last beat
         self._heard_by: set[int] = set()
+        #: whether the connection to a link's other end stands, which the loop knows
+        self.stands: Callable[[int], bool] = lambda _link: False
         #: by (room, send): the writes that are not over; decode ranks have none
         self.writes: dict[tuple[int, int], Any] = {}
         self.lease = self.settings.timing.lease.period
@@ -149,7 +152,9 @@ class Rank(Party):
         return self.rooms.get(room) or self.tombs.get(room)
 
     def _link_timer(self, link: int, tries: int) -> TimerFired:
-        return TimerFired(0, ROOM_CHUNK, link, tries, busy=self._needed(link, tries), heard=self._was_heard(link))
+        busy, heard = self._needed(link, tries), self._was_heard(link)
+        longest = 0 if heard or not self.stands(link) else self.settings.timing.silent_beats
+        return TimerFired(0, ROOM_CHUNK, link, tries, busy=busy, heard=heard, longest=longest)
 
     def _needed(self, link: int, tries: int) -> bool:
         """Whether the link must not be forgotten yet."""

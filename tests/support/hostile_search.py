@@ -185,9 +185,17 @@ class HostileSearch:
         for thing in suspect.things:
             yield partial(suspect.do, thing), thing, partial(self._words, thing)
         for store, key in suspect.timers():
-            for tries, left in ((MORE, "tries are left"), (LAST, "no tries are left")):
+            ends = [(MORE, False, "tries are left"), (LAST, False, "no tries are left")]
+            if store.store == "links":
+                ends += [(store.get(key).silent, True, "a peer lives"), (LAST, True, "it lives on")]
+            for tries, stands, left in ends:
                 words = f"the timer of {store.table.name} {key} ends, {left}"
-                yield partial(suspect.rank.expire, store, key, NOW, tries), None, partial(str, words)
+                yield partial(self._expire, store, key, tries, stands=stands), None, partial(str, words)
+
+    def _expire(self, store: Any, key: Any, tries: int, *, stands: bool) -> list[Effect]:
+        """End the timer; `stands`: the connection to the link's peer does."""
+        self.suspect.rank.stands = lambda _link: stands
+        return list(self.suspect.rank.expire(store, key, NOW, tries))
 
     def _words(self, thing: Thing) -> str:
         """What the thing is, as the rank is now."""

@@ -54,19 +54,22 @@ from kvproto.io.control.sockets import (
     dial,
     listen,
 )
+from kvproto.io.control.standing import Standing
 from kvproto.io.control.unread import LOOK_S, SOON_S, Unread
 from kvproto.io.control.watched import WatchedDescriptors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Polled = ControlSocket | Gate | Handshakes
+Polled = ControlSocket | Gate | Handshakes | Standing
 __all__ = ["LOOPBACK", "Control", "ControlError", "Counts", "Peer", "Sent"]
 
 MAX_QUEUE = 65536  # frames in the outbox of one peer
 MAX_BYTES = 64 << 20  # bytes in the outbox of one peer
 MAX_FRAME = 256 << 10  # bytes of one frame, either way
 NOBODY = Peer(-1, b"")  # has no outbox
+ANSWER_S = 5.0  # a host that acknowledges nothing for so long is gone
+GONE_KEPT = 1024  # peers of which it is known that they are gone; the next frame to another one tells again
 LAST_WORD_S = 0.1  # what was said to a peer before it is forgotten may leave for so long; nobody waits
 
 
@@ -75,8 +78,9 @@ class Control:
 
     `bind`: where to listen, such as LOOPBACK; None: it only connects. `max_queue` frames and `max_bytes` bytes bound
     the outbox of each peer, `max_frame` bytes a frame, sent or received. `keys`: only whose key is listed connects, and
-    is connected to; without them nothing goes beyond loopback, unless `insecure`. ControlError: the address cannot be
-    had, it is beyond loopback and there are no keys, or an outbox could not hold one frame. """
+    is connected to; without them nothing goes beyond loopback, unless `insecure`. `answer_s`: seconds after which a
+    connection ends whose host acknowledges nothing. ControlError: the address cannot be had, it is beyond loopback and
+    there are no keys, or an outbox could not hold one frame. """
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class Control:
         max_frame: int = MAX_FRAME,
         keys: Keys | None = None,
         insecure: bool = False,
+        answer_s: float = ANSWER_S,
     ) -> None:
         if max_queue < 1 or not 0 < max_frame <= max_bytes:
             msg = f"an outbox of {max_queue} frames and {max_bytes} bytes must hold one of {max_frame} bytes"
@@ -94,7 +99,7 @@ class Control:
         self.max_frame = max_frame
         self.counts = Counts()
         self.address: str | None = None  #: where peers connect to
-        self._keys, self._insecure = keys, insecure
+        self._keys, self._insecure, self._answer_s = keys, insecure, answer_s
         self._closed = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._watched, self._sleeper, self._waker = WatchedDescriptors(), Waiter(), Waker()
@@ -102,6 +107,9 @@ class Control:
         self._gate: Gate | None = None
         self._unread: Unread | None = None
         self._sockets: dict[int, Polled] = {}
+        #: by link, of those that we connect to; and those that connected to us, and are gone
+        self._standing: dict[int, Standing] = {}
+        self._gone: dict[Peer, None] = {}
         self._by_fd: dict[int, Polled] = {}
         self._hot: dict[int, Polled] = {}
         self._end = weakref.finalize(self, _end, self._context, self._sockets)
@@ -115,10 +123,19 @@ class Control:
         """Begin to connect, and return at once; frames wait in the outbox until the connection stands."""
         self._check_open()
         check_keys(address, self._keys, insecure=self._insecure)
-        socket, peer = dial(self._context, self._dialled + 1, address, self.max_frame, self._keys)
-        self._dialled += 1
+        number = self._dialled + 1
+        socket, peer, standing = dial(self._context, number, address, self.max_frame, self._keys, self._answer_s)
+        self._dialled, self._standing[number] = number, standing
         self._add(socket)
+        self._add(standing)
         return peer
+
+    def stands(self, peer: Peer) -> bool:
+        """Whether the connection to the peer is up: its process is there, and its host acknowledges."""
+        if not peer.link:
+            return peer not in self._gone
+        standing = self._standing.get(peer.link)
+        return standing is not None and standing.stands
 
     @property
     def last_away(self) -> str:
@@ -130,12 +147,10 @@ class Control:
         self._check_open()
         self.outboxes.let_go()
         self.outboxes.forget(peer)
+        self._gone.pop(peer, None)
         if peer.link and peer.link in self._sockets:
-            socket = self._sockets.pop(peer.link)
-            del self._by_fd[socket.fd]
-            self._watched.remove(socket.fd)
-            self._hot.pop(socket.number, None)
-            socket.close(LAST_WORD_S)
+            self._remove(self._sockets[peer.link])
+            self._remove(self._standing.pop(peer.link))
 
     def send(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
         """Queue one frame to this peer, in order; urgent frames have an order of their own.
@@ -215,7 +230,7 @@ class Control:
             ("descriptors", self._watched.close), ("sockets", lambda: _end(self._context, self._sockets, drain_s)),
             ("the waker", self._waker.close),
         ])  # fmt: skip
-        for table in (self._sockets, self._by_fd, self._hot):
+        for table in (self._sockets, self._by_fd, self._hot, self._standing, self._gone):
             table.clear()
         raise_exit(failed)
         if failed:
@@ -233,7 +248,7 @@ class Control:
             self._add(self._gate)
             unread = Unread(self.max_frame, self.counts.away)
             socket, handshakes, self.address = listen(
-                self._context, bind, self.max_frame, self._keys, self.counts.away, unread
+                self._context, bind, self.max_frame, self._keys, self.counts.away, unread, self._answer_s
             )  # fmt: skip
         except ControlError:
             self.close()
@@ -247,6 +262,12 @@ class Control:
         self._watched.add(socket.fd)
         self._heat(socket)
 
+    def _remove(self, socket: Polled) -> None:
+        del self._sockets[socket.number], self._by_fd[socket.fd]
+        self._watched.remove(socket.fd)
+        self._hot.pop(socket.number, None)
+        socket.close(LAST_WORD_S)
+
     def _heat(self, socket: Polled) -> None:
         self._hot[socket.number] = socket
 
@@ -256,7 +277,14 @@ class Control:
         if not isinstance(socket, ControlSocket):
             return Sent.GONE
         self._hot[socket.number] = socket
-        return socket.post(peer.name, frames)
+        sent = socket.post(peer.name, frames)
+        if sent is Sent.GONE:
+            self._gone[peer] = None
+            if len(self._gone) > GONE_KEPT:
+                del self._gone[next(iter(self._gone))]
+        elif self._gone:
+            self._gone.pop(peer, None)
+        return sent
 
     def _stirs(self, socket: PolledSocket) -> bool:
         """Whether a socket without frames has to be looked at again: what waits for room in it is moved on."""

@@ -54,10 +54,10 @@ CROWDING = "connections put off, too many a second from one key or address"
 SOURCES = 1024
 _ENDED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 #: what a socket's monitor says: an event, and its value
-_EVENT = struct.Struct("=Hi")
+MONITORED = struct.Struct("=Hi")
 
 
-class _Served(PolledSocket):
+class Served(PolledSocket):
     """A socket that is polled beside those that carry frames; it yields none."""
 
     def take(self, limit: int, frames: list[tuple[Peer, bytes]]) -> bool:
@@ -97,7 +97,7 @@ class Pace:
         self.room -= 1.0
 
 
-class Gate(_Served):
+class Gate(Served):
     """Answers libzmq's questions about connections; `away` counts those that are turned away, by why."""
 
     def __init__(
@@ -142,7 +142,7 @@ class Gate(_Served):
         return own
 
 
-class Handshakes(_Served):
+class Handshakes(Served):
     """Counts connections that ended in their handshake, without a key or with a wrong server key.
 
     It also reports all connections that open and close to `unread`.
@@ -161,7 +161,7 @@ class Handshakes(_Served):
         self._away, self._unread = away, unread
 
     def _serve(self, parts: list[bytes]) -> None:
-        event, value = _EVENT.unpack(parts[0])
+        event, value = MONITORED.unpack(parts[0])
         if event == zmq.EVENT_ACCEPTED:
             self._unread.add(value)
         elif event == zmq.EVENT_DISCONNECTED:

@@ -22,8 +22,10 @@ HANDSHAKE_IVL      A connection that does not come to the point, and one that th
 ZAP_DOMAIN         Without it libzmq asks the gate only about peers with keys.
 SNDHWM, RCVHWM     Count messages, not bytes. Kept short; `control` has the queue that counts both.
 LINGER 0           Closing a socket never waits for a peer.
-TCP_KEEPALIVE      The kernel clears half-open connections away. It decides nothing: heartbeats of the
-                   protocol do.
+TCP_MAXRT          What is sent to a host that is gone is repeated for a quarter of an hour by default. With it
+                   the connection falls when nothing was acknowledged for `answer_s` (`standing`). libzmq's
+                   own pings would not do: who has many messages to read does not read them, and looks dead.
+TCP_KEEPALIVE      The kernel clears half-open connections away that nothing is sent by.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from kvproto.errors import KvprotoError
 from kvproto.io.control.gate import HANDSHAKE_S, Handshakes
 from kvproto.io.control.keys import MARK, Keys, beyond_loopback, split_key, with_key
 from kvproto.io.control.polled_socket import PolledSocket
+from kvproto.io.control.standing import Standing
 from kvproto.io.control.unread import Unread
 
 if TYPE_CHECKING:
@@ -153,11 +156,11 @@ class ControlSocket(PolledSocket):
 
 def listen(
     context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int, keys: Keys | None, away: Counter[str],
-    unread: Unread,
+    unread: Unread, answer_s: float,
 ) -> tuple[ControlSocket, Handshakes, str]:  # fmt: skip
     """Bind a ROUTER behind the gate; return it with its monitor and its public address."""
     own: Options = {} if keys is None else {zmq.CURVE_SERVER: 1, zmq.CURVE_SECRETKEY: keys.secret}
-    socket = _open(context, zmq.ROUTER, _ROUTER | own, max_frame + SEAL * (keys is not None))
+    socket = _open(context, zmq.ROUTER, _ROUTER | own | _bound(answer_s), max_frame + SEAL * (keys is not None))
     handshakes = Handshakes(context, socket, away, unread)
     try:
         socket.bind(address)
@@ -171,21 +174,24 @@ def listen(
 
 
 def dial(
-    context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max_frame: int, keys: Keys | None
-) -> tuple[ControlSocket, Peer]:
+    context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max_frame: int, keys: Keys | None,
+    answer_s: float,
+) -> tuple[ControlSocket, Peer, Standing]:  # fmt: skip
     """Connect a DEALER under a name of its own; returns at once, the connection comes when it comes."""
     place, options = _agree(address, keys)
-    socket = _open(context, zmq.DEALER, _DEALER | options, max_frame + SEAL * (keys is not None))
+    socket = _open(context, zmq.DEALER, _DEALER | options | _bound(answer_s), max_frame + SEAL * (keys is not None))
     name = b"k" + os.urandom(15)  # libzmq keeps names that begin with a zero byte for itself
+    standing = Standing(context, socket, number)
     try:
         socket.set(zmq.ROUTING_ID, name)
         socket.connect(place)
     except (zmq.ZMQError, TypeError) as error:
         socket.close()
+        standing.close()
         msg = f"cannot connect to {address!r}: {error}; an address is like tcp://127.0.0.1:4000"
         raise ControlError(msg) from error
     peer = Peer(number, name)
-    return ControlSocket(number, socket, peer), peer
+    return ControlSocket(number, socket, peer), peer, standing
 
 
 def check_keys(address: str, keys: Keys | None, *, insecure: bool) -> None:
@@ -218,6 +224,11 @@ def _agree(address: str, keys: Keys | None) -> tuple[str, Options]:
         return place, mine
     msg = f"cannot connect to {place!r}: it {why}"
     raise ControlError(msg)
+
+
+def _bound(answer_s: float) -> Options:
+    """A connection ends whose other host has acknowledged nothing for so many seconds."""
+    return {zmq.TCP_MAXRT: max(1, round(answer_s * 1000))}
 
 
 def _open(context: zmq.Context[zmq.Socket[bytes]], kind: int, options: Options, max_part: int) -> zmq.Socket[bytes]:

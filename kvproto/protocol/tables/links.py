@@ -6,7 +6,8 @@ message carries.  A rank that restarts, or that has lost the link, calls with a 
 epoch, so nothing that was said before can be taken for something said after.
 
 Both ends send heartbeats, and each counts its own beats since it last heard anything of the epoch: enough of them, and
-the link is lost.  A loss fails the link's rooms on that side; the other side learns of it by a `RESET`, by silence, or
+the link is lost.  While the peer's connection stands its process lives, though its loop does not run (an engine compiles,
+imports, or holds the interpreter's lock): then it takes many more (`longest`), and the engine is told once.  A loss fails the link's rooms on that side; the other side learns of it by a `RESET`, by silence, or
 by the next call.
 
 A name, (group, rank), is one life's.  A call in the name of a link that is up, but of another incarnation, is looked
@@ -210,8 +211,8 @@ def takes_over(v: D, e: AddressAnswered, now: float) -> bool:
 
 
 def trying(v: D, e: TimerFired, now: float) -> bool:
-    """The peer was heard not too long ago, and an address is tried beside it."""
-    return v.beside != "" and heard(v, e, now)
+    """The peer was heard not too long ago, or lives, and an address is tried beside it."""
+    return v.beside != "" and (heard(v, e, now) or stands(v, e, now))
 
 
 def tried_long(v: D, e: TimerFired, now: float) -> bool:
@@ -287,6 +288,16 @@ def same_epoch(v: Both, e: HeartbeatReceived | ResetReceived, now: float) -> boo
 def heard(v: Both, e: TimerFired, now: float) -> bool:
     """The peer was heard not too long ago."""
     return e.heard or v.silent < e.tries
+
+
+def falls_silent(v: Both, e: TimerFired, now: float) -> bool:
+    """The peer was heard too long ago for the first time, and its connection stands."""
+    return stands(v, e, now) and v.silent == e.tries
+
+
+def stands(v: Both, e: TimerFired, now: float) -> bool:
+    """The peer's connection stands, and so it may be silent for longer."""
+    return v.silent < e.longest
 
 
 def tries_left(v: D, e: TimerFired, now: float) -> bool:
@@ -621,6 +632,11 @@ def announce_closed(v: Both, e: GoodbyeReceived) -> Output:
     return do.AnnounceLink(e.peer, do.CLOSED)
 
 
+def announce_silent(v: Both, e: TimerFired) -> Output:
+    """Tell the engine that the peer misses beats, and lives."""
+    return do.AnnounceLink(e.peer, do.SILENT)
+
+
 def announce_refused(v: Both, e: LinkEvent) -> Output:
     """Tell the engine why there will be no link."""
     return do.AnnounceLink(e.peer, f"refused: {v.why}")
@@ -660,6 +676,8 @@ row(S.UP,             HelloReceived,     S.LOST,          do=(raise_down, announ
 ignore(S.UP,          HeartbeatReceived, "whatever comes of the epoch is a sign of life: the next beat looks", when=same_epoch)
 row(S.UP,             TimerFired,        S.LOST,          when=gives_way, do=(raise_down, announce_lost))
 row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))
+row(S.UP,             TimerFired,                         when=falls_silent, let=beat, do=(send_beat, announce_silent))
+row(S.UP,             TimerFired,                         when=stands, let=beat, do=(send_beat,))
 row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))
 row(S.UP,             WatermarkSeen,                      when=rivalled_higher, let=settle_higher, do=(refuse_rival, release_waiting))
 row(S.UP,             WatermarkSeen,                      when=rivalled, let=settle, do=(refuse_rival,))
@@ -717,6 +735,8 @@ row_d(T.UP,            TimerFired,         T.FORGOTTEN,     when=let_go, do=(say
 row_d(T.UP,            TimerFired,                          when=tried_long, let=give_up_trying, do=(send_beat, leave_address))
 row_d(T.UP,            TimerFired,                          when=trying, let=try_again, do=(send_beat, try_address))
 row_d(T.UP,            TimerFired,                          when=heard, let=beat_d, do=(send_beat,))
+row_d(T.UP,            TimerFired,                          when=falls_silent, let=beat_d, do=(send_beat, announce_silent))
+row_d(T.UP,            TimerFired,                          when=stands, let=beat_d, do=(send_beat,))
 row_d(T.UP,            TimerFired,         T.AWAIT_RETURN,  let=call_again, do=(raise_down, announce_lost, say_hello))
 row_d(T.UP,            ResetReceived,      T.AWAIT_RETURN,  when=same_epoch, let=call_again, do=(raise_down, announce_lost, say_hello))
 row_d(T.UP,            QueueOverflowed,    T.AWAIT_RETURN,  let=call_again, do=(raise_down, announce_lost, say_hello))

@@ -332,7 +332,7 @@ def goes_where_its_engine_wants(step: Step) -> bool:
 @promises("L1", on=(ev.TimerFired,))
 def moves_in_time(step: Step) -> bool:
     """A link that no room needs is forgotten when its engine has let go of it, or nobody has answered for long; a peer that
-    is not heard is lost; one that does not return can do no harm after so many calls.
+    is not heard is lost, later if its connection stands; one that does not return can do no harm after so many calls.
     """
     before, e, then = step.before, step.event, step.before.state
     if then is S.REFUSED:
@@ -342,7 +342,7 @@ def moves_in_time(step: Step) -> bool:
     elif not e.busy and (before.leaving or (then is S.AWAIT_WELCOME and before.silent >= e.tries)):
         then = S.FORGOTTEN
     elif then is S.UP:
-        then = S.UP if e.heard or before.silent < e.tries else S.AWAIT_RETURN
+        then = S.UP if e.heard or before.silent < e.tries or before.silent < e.longest else S.AWAIT_RETURN
     return step.after.state is then
 
 

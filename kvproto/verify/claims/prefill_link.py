@@ -259,13 +259,14 @@ def moves_by_what_concerns_it(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def moves_in_time(step: Step) -> bool:
-    """A wire-up that takes too long is lost, and so is a peer that is not heard; a link that is down is forgotten, if
-    nothing of it is in flight.
+    """A wire-up that takes too long is lost, and so is a peer that is not heard, later if its connection stands; a link that
+    is down is forgotten, if nothing of it is in flight.
     """
     before, e = step.before, step.event
     if before.state is S.UP:
         yields = before.doubted and before.rival > before.session and before.silent >= YIELDS
-        then = S.UP if e.heard or not (yields or before.silent >= e.tries) else S.LOST
+        late = before.silent >= e.tries and before.silent >= e.longest
+        then = S.UP if e.heard or not (yields or late) else S.LOST
     elif before.state is S.LOST and e.busy:
         then = S.LOST
     else:

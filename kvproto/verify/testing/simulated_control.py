@@ -185,6 +185,11 @@ class SimulatedControl(Control):
         """What the post hands out."""
         return self.post.take(self.number, limit)
 
+    def stands(self, peer: Peer) -> bool:
+        """A schedule has no connections: whoever misses beats in it is gone."""
+        del peer
+        return False
+
     def wait(self, timeout_s: float, more_fds: object = ()) -> bool:
         """There is nothing to wait for: a schedule drives the loop."""
         del timeout_s, more_fds

@@ -1,0 +1,29 @@
+"""Whether the connection that a socket has dialled stands, as libzmq's monitor of the socket says.
+
+The kernel at its other end acknowledges what is sent whatever the process does, and closes the connection when that
+process ends.  So a connection stands while the process is there, busy or not, and falls at once when it is killed; when
+its host is gone, as soon as nothing was acknowledged for `answer_s` (`sockets`).
+"""
+
+from __future__ import annotations
+
+import zmq
+
+from kvproto.io.control.gate import MONITORED, Served
+
+
+class Standing(Served):
+    """Follows the one connection of a socket that dials; `stands`: it is there, and its handshake is over."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], dialled: zmq.Socket[bytes], number: int) -> None:
+        """`number` of the socket that dials; this one has another, below those of the gate."""
+        place = f"inproc://kvproto.dialled.{number}"
+        dialled.monitor(place, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        socket = context.socket(zmq.PAIR)
+        socket.set(zmq.RCVHWM, 0)  # libzmq's thread puts events in, and never waits for room
+        socket.connect(place)
+        super().__init__(-2 - number, socket)
+        self.stands = False
+
+    def _serve(self, parts: list[bytes]) -> None:
+        self.stands = MONITORED.unpack(parts[0])[0] == zmq.EVENT_HANDSHAKE_SUCCEEDED
