@@ -256,7 +256,7 @@ class ProcessGroup:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _next(self, timeout_s: float) -> list[tuple[str, str, Any]]:
-        """Return messages that have come, at least one unless time is over.  Raises RankError for a failure."""
+        """Return the received messages, at least one before the timeout.  RankError: a failure."""
         live = {self._pipes[n]: n for n in self._ends if n not in self._over}
         ends = {self._ends[n].sentinel: n for n in live.values()}
         ready = wait([*live, *ends], timeout_s)

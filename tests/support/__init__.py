@@ -1,1 +1,1 @@
-"""What several tests of the core and of the loop share."""
+"""Support shared by tests of the core and of the loop."""

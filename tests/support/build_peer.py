@@ -1,4 +1,4 @@
-"""A prefill rank of another build: says where it listens and, when its input ends, as JSON, what became of calls."""
+"""A prefill rank of another build: prints its address and, when its input ends, the fate of calls."""
 
 from __future__ import annotations
 

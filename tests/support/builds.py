@@ -1,4 +1,4 @@
-"""Other builds of kvproto: copies of the package in which something is changed, run in processes of their own."""
+"""Builds of kvproto: changed copies of the package, run in processes of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sources() -> dict[Path, str]:
 
 
 def build(folder: Path, *edits: Edit) -> Path:
-    """A copy of the package in this folder, changed; with its byte code, which is good where nothing is changed.
+    """Copy the package into this folder and change it; byte code is copied, too, for unchanged files.
 
     What is not changed is linked, not copied.
     """

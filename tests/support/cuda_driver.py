@@ -1,4 +1,4 @@
-"""The CUDA driver as far as the transports call it, in one process without a device: it does as it is told.
+"""The CUDA driver as far as transports call it, in one process without a device; tests control it.
 
 A device's context has to be the thread's when it is asked for anything but whether an event is over; the fake insists.
 """

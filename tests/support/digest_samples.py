@@ -1,4 +1,4 @@
-"""Functions in every kind of syntax whose tree, or whose names, differ between interpreters; nothing but Python.
+"""Digest samples: functions in every syntax whose tree or names differ between interpreters.
 
 Run as a program it prints their texts: that is how another interpreter is asked.
 """

@@ -1,4 +1,4 @@
-"""Two groups whose pools are caches as engines make them: one room from one to the other, over real endpoints.
+"""Engine groups: two groups with pools as engines make them, and one room over real endpoints.
 
 The fabric is in memory and moves real bytes; afterwards every byte of every decode rank's memory is compared with what
 it was before and the model's KV in its place.
@@ -42,7 +42,7 @@ class Cut:
     heads: int = HEADS
 
     def caches(self, seed: int, device: str) -> list[Cache]:
-        """Of each rank."""
+        """Return the cache of each rank."""
         stages = self.stages or (LAYERS,)
         shards = [Shards(self.heads, LAYERS, self.tp, len(stages), self.stages, rank)
                   for rank in range(self.tp * len(stages))]  # fmt: skip
@@ -96,7 +96,7 @@ class Groups:
         self, tokens: int, prefix: int = 0, *, spoil: Callable[[Cache], None] | None = None,
         beside: Callable[[Cache], None] | None = None,
     ) -> list[Outcome]:  # fmt: skip
-        """One room; the outcomes on the decode ranks.  Which of them have the right bytes, and no other, is in `right`.
+        """Transfer one room; return the outcomes on the decode ranks.  `right` says which have exact bytes.
 
         `spoil` is done to the first prefill rank's cache before it is read, `beside` to the first decode rank's after.
         """
@@ -136,7 +136,7 @@ class Groups:
         return outcomes
 
     def counts(self) -> Counter[str]:
-        """What the prefill ranks have counted."""
+        """Return the counts of the prefill ranks."""
         total: Counter[str] = Counter()
         for each in self.prefills:
             total.update(inside(each).data.stats)

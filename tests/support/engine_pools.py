@@ -58,7 +58,7 @@ class Cache:
         return range(layer, layer + layers), range(head, head + heads)
 
     def geometry(self) -> Geometry:
-        """What an adapter would call."""
+        """Return the geometry, as an adapter would make it."""
         form, ours = self.form, self.tensors
         apart = not form.fused and "2" not in form.letters
         keys, values = (ours[: len(ours) // 2], ours[len(ours) // 2 :]) if apart else (ours, [])
@@ -68,7 +68,7 @@ class Cache:
         )  # fmt: skip
 
     def rows(self, layer: int, page: int, slot: int) -> list[torch.Tensor]:
-        """Of local layer and token: [head, content] of K and of V, or of both in one; views of the engine's memory."""
+        """Return views [head, content] of K and V, or of both in one, of a local layer and token."""
         form, where = self.form, {"B": page, "N": slot, "S": page * self.size + slot, "L": layer}
         kinds: Sequence[int] = (0, 1) if not form.fused else (0,)
         found = []

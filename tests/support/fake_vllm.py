@@ -1,4 +1,4 @@
-"""The little of vLLM that the connector touches, and a scheduler with workers that keeps vLLM's side of the contract.
+"""A fake vLLM: the parts that the connector touches, with a scheduler and workers.
 
 `install` puts the modules in place; none of vLLM is needed.  `FakeEngine` is one instance: requests with blocks, steps
 with hooks in vLLM's order, results of ranks added up.  What would end a real engine ends a test here: a report of a
@@ -247,7 +247,7 @@ class FakeEngine:
 
 
 def config(role: str, tp: int, extra: dict[str, Any], engine_id: str) -> Any:
-    """What a connector reads of vLLM's configuration."""
+    """Return the parts of vLLM's configuration that a connector reads."""
     transfer = SimpleNamespace(
         kv_role=role, kv_connector_extra_config=extra, engine_id=engine_id, is_kv_producer=role == "kv_producer"
     )

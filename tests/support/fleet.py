@@ -1,4 +1,4 @@
-"""A fleet: prefill and decode ranks in processes of their own, over NIXL, that can be stopped, killed and restarted.
+"""A fleet: ranks in processes of their own, over NIXL, that can be stopped, killed and restarted.
 
 Two prefill groups and two decode groups of one rank each, all connected with one another: whatever happens to a rank,
 there are rooms that it does not concern.  Each process polls its endpoint and answers questions over a pipe.
@@ -43,7 +43,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 
 class Member:
-    """What runs in the process: an endpoint, and answers about it."""
+    """The process's part: an endpoint, and answers about it."""
 
     def __init__(self, name: str, bind: str, keys: str | None) -> None:
         os.environ["UCX_MODULES"] = "^ib"

@@ -120,14 +120,14 @@ class GpuRanks:
             self.do(each.aux, room, b"row")
 
     def digests(self, number: int) -> dict[tuple[int, int, int], int]:
-        """Of all ranks of the side."""
+        """Return the digests of a room, of all ranks of the side."""
         found: dict[Any, int] = {}
         for each in self.ranks:
             found |= self.do(each.digests, Room(number))
         return found
 
     def right(self, number: int) -> bool:
-        """Whether the decode pools have the prefill pools' bytes in the room's pages, and their own in all others."""
+        """Whether decode pools have the prefill bytes in the room's pages, and their own in all others."""
         found, own = list[bool](), pages(number)
         rest = [page for page in range(PAGES) if page not in own]
         for index, pool in enumerate(self.pools):
@@ -138,7 +138,7 @@ class GpuRanks:
         return all(found)
 
     def counts(self) -> dict[str, int]:
-        """What all ranks have counted."""
+        """Return the counts of all ranks."""
         names = "mapped", "slices", "direct", "writes", "faults"
         return {name: sum(each.metrics().get(name, 0) for each in self.ranks) for name in names}
 

@@ -1,4 +1,4 @@
-"""Somebody who breaks the contract: at a real rank, in any state that it is found in, everything that may come.
+"""A hostile peer: breaks the contract at a real rank, in any reached state, with every possible input.
 
 A *suspect* is a rank whose surroundings are not to be trusted: its peers say any message, as the party that they are,
 with another epoch, as a group that the room does not belong to, or from a place that nobody knows; its libraries give
@@ -95,7 +95,7 @@ class Suspect:
         raise NotImplementedError
 
     def kept(self) -> tuple[Any, ...]:
-        """What a rank is frozen from, as it lies in the rank."""
+        """Return the parts of a rank that are frozen, as they are in the rank."""
         raise NotImplementedError
 
     def put(self, value: Frozen) -> None:
@@ -169,7 +169,7 @@ class Suspect:
 
     # -------------------------------------------------------------------------------------------- judged
     def judge(self, thing: Thing | None, effects: list[Effect], before: Frozen) -> Frozen:
-        """What must hold when something has happened; returns the rank as it is now.  AssertionError.
+        """Check the invariants after an input and return the frozen rank.  AssertionError.
 
         That is `before` itself if there is nothing to put back.
         """
@@ -191,11 +191,11 @@ class Suspect:
         return after
 
     def judge_held(self) -> None:
-        """Nothing is held by nobody."""
+        """Check that every resource that is given out has an owner."""
         raise NotImplementedError
 
     def held(self) -> list[Any]:
-        """What the rank has given out, beside its machines: what is waited for, in which order of magnitude."""
+        """Return what the rank has given out beside its machines: pending work, by order of magnitude."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What somebody who breaks the contract may say, answer and call: every kind of it, each field from a small menu.
+"""Hostile menus: every message, answer and call of a hostile peer, each field from a small menu.
 
 Kinds are not listed here: messages are those of the routes, answers and calls those of the protocol's sources.  A kind
 with a field that no menu has is an error, so what is added to the protocol is said here, too, or somebody has to say

@@ -40,7 +40,7 @@ Act = Callable[[], list[Effect]]
 
 
 class Found(NamedTuple):
-    """What a search has done: values in which everything was tried, things tried, and values in which nothing was."""
+    """Counts of a search: values with all inputs tried, inputs tried, and values without any."""
 
     values: int
     things: int
@@ -101,7 +101,7 @@ def _all_up(links: Iterable[Any]) -> bool:
 
 
 def used_again(suspect: Suspect) -> list[Frozen]:
-    """A prefill rank whose first room was forgotten and is open again, while what waited for its chunks still does.
+    """Make a prefill rank whose first room is open again while the old sends still wait.
 
     The engine opens room A, gives it up before its watermark is reached, opens B and gives it up, so that the one
     tombstone that is kept is B's, and opens A again.  Then its sends go on, over staging or over pages, as far as one
@@ -198,7 +198,7 @@ class HostileSearch:
         return list(self.suspect.rank.expire(store, key, NOW, tries))
 
     def _words(self, thing: Thing) -> str:
-        """What the thing is, as the rank is now."""
+        """Describe the input, in terms of the rank as it is now."""
         return f"{thing.sender}, room {thing.room}, at {thing.now:g} s: {thing.make(self.suspect.rank, thing.link)}"
 
     def _offer(self, value: Frozen, before: Frozen | None, what: str) -> None:
@@ -231,7 +231,7 @@ class HostileSearch:
 
 
 def mark(value: Any) -> Any:
-    """A value without what only its comparison with an event can tell; counts below none and beyond two are alike."""
+    """Reduce a value to what its own comparisons with events distinguish; counts end at none and two."""
     if isinstance(value, Terms):
         return None
     if isinstance(value, msgspec.Struct):

@@ -1,4 +1,4 @@
-"""A rank and everything that may come to it: worlds in which peers, libraries and engines break the contract.
+"""Hostile worlds: a rank and every input of peers, libraries and engines that break the contract.
 
 Each world is one rank, its states from the checker's or from simulated worlds, and everything that may come to it there
 (see `support.hostile`).  Between them the worlds of a side fire every row of its tables and take every route to it,
@@ -33,7 +33,7 @@ class HostileWorld(NamedTuple):
 
 
 def search(world: HostileWorld) -> Collector:
-    """Everything in every state, up to the limit (by night, twenty times as many); returns what was fired and taken.
+    """Try every input in every state, up to the limit; return the fired rows and taken routes.
 
     AssertionError: what does not hold, with the way there.
     """

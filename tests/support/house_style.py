@@ -76,7 +76,7 @@ def begins_with(essay: str, stem: str) -> bool:
 
 
 def name_breaches(stem: str, source: str) -> Iterator[tuple[int, str]]:
-    """Yield line number and breach for each half of rule 7 that a file breaks; packages have no name of their own."""
+    """Yield line number and breach for each half of rule 7 that a file breaks; skip packages."""
     if stem in {"__init__", "__main__", "conftest", "conf"} or stem.startswith("test_"):
         return
     tree = ast.parse(source)
@@ -116,7 +116,7 @@ def breaches(root: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def subjects(root: Path) -> list[str]:
-    """Return the subjects of the commits after the one that added this file; none without git or its history."""
+    """Return the subjects of the commits after the one that added this file; none without history."""
     file = Path(__file__).relative_to(ROOT)
     log = ["git", "-C", str(root), "log", "--no-merges", "--format=%H %s"]
     try:
@@ -131,7 +131,7 @@ def subjects(root: Path) -> list[str]:
 
 
 def excess(debts: Debts, found: list[tuple[str, str, str]]) -> list[str]:
-    """Return the breaches of each kind and folder that has more of them than its debt, and how many it may have."""
+    """Return the breaches of each kind and folder with more of them than its debt, and the debt."""
     counts = Counter((kind, folder) for kind, folder, _ in found)
     lines = []
     for (kind, folder), count in sorted(counts.items()):
@@ -153,7 +153,7 @@ def lowered(debts: Debts, found: list[tuple[str, str, str]]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Print what breaks the style beyond its debt; `--all` prints every breach, `--write` lowers the debts."""
+    """Print the breaches beyond the debts; `--all` prints every breach, `--write` lowers the debts."""
     debts, found = tomllib.loads(DEBTS.read_text()), list(breaches(ROOT))
     if arguments == ["--write"]:
         DEBTS.write_text(lowered(debts, found))

@@ -1,5 +1,6 @@
-"""Mooncake's engine in one process, as far as the transport calls it: it writes into the memory of other engines, and
-fails when it is told to.
+"""Mooncake library: its engine in one process, as far as the transport calls it.
+
+It writes into the memory of other engines, and fails when a test says so.
 
 What the real one was seen to do (`kvproto/io/transports/mooncake.py`): an id is answered once, and pending for ever
 afterwards; a failure has no reason; what is beyond its queue is not taken.

@@ -1,4 +1,4 @@
-"""What a run by day leaves to one by night: `make night`, or KVPROTO_NIGHT=1 with any other way to run tests.
+"""Night runs: tests that a run by day leaves out (`make night`, or KVPROTO_NIGHT=1).
 
 By day every kind of thing is tried, and by night more of each kind: larger worlds, more random stories, longer orders.
 """

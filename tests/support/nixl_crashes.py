@@ -1,4 +1,4 @@
-"""A process that meets peers with the damaged metadata of `nixl_crashes.json`, by name; prints what became of each.
+"""NIXL crashes: a process that connects peers with the damaged metadata of `nixl_crashes.json`.
 
 The first argument is whether a transport checks metadata before NIXL sees it.
 """

@@ -1,5 +1,6 @@
-"""NIXL's library in one process, as far as the transport calls it: agents that write into each other's memory, and fail
-when they are told to.
+"""NIXL library: its agents in one process, as far as the transport calls them.
+
+They write into each other's memory, and fail when a test says so.
 
 The names, arguments, errors and the form of the metadata are those of 1.5.1; what it does is what the real one was seen
 to do (`kvproto/io/transports/nixl.py`): a transfer moves while its status is asked for, its notification goes with the

@@ -21,7 +21,7 @@ def edit(diff: str, file: Path) -> None:
 
 
 def run(command: str, folder: Path, *places: Path) -> str:
-    """What a command of this project prints there; `places`: where else modules are."""
+    """Return the output of a command of this project in a folder; `places`: more folders of modules."""
     word, *arguments = shlex.split(command)
     assert word == "kvproto"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, *places)))}

@@ -14,7 +14,7 @@ QUIET = 6
 
 
 def pass_time(pair: Pair, clock: ManualClock, seconds: float) -> None:
-    """So many seconds of the pair's clock; nothing is late because a socket's thread had no core meanwhile."""
+    """Let seconds of the pair's clock pass; wait for sockets' threads, so nothing is late by real time."""
     settle(pair)
     for _ in range(round(seconds / STEP_S)):
         clock.advance(STEP_S)

@@ -1,4 +1,4 @@
-"""A decode rank in plain Python, written from PROTOCOL.md alone: sockets, MessagePack and a ring; nothing of kvproto.
+"""A plain decode rank in Python, written from PROTOCOL.md alone, without kvproto.
 
 It does what the pages say a decode rank has to: calls, beats, opens a room, gives out regions of its ring in a row,
 hears of parts by the notification that a write carries or by message, copies each chunk out when all writers' parts are
@@ -54,7 +54,7 @@ class PlainDecodeRank:
         self.say(0, "HELLO", **me, layout=layout, grid=grid, lease=lease, endpoint=endpoint)
 
     def say(self, room: int, name: str, **fields: Any) -> None:
-        """A frame: epoch, room id, generation, body; the last fields may be left out where they have a default."""
+        """Read a frame: epoch, room id, generation, body; trailing fields with defaults may be missing."""
         self.said[name] += 1
         order = FIELDS[name][: len(fields)]
         self.socket.send(msgspec.msgpack.encode([self.epoch, room, 0, [name, *(fields[each] for each in order)]]))

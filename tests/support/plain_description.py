@@ -1,4 +1,4 @@
-"""The transport's description in plain Python, written from PROTOCOL.md alone: MessagePack, a sum, nothing of kvproto.
+"""A plain description of a transport, in Python, written from PROTOCOL.md alone, without kvproto.
 
 What is wrong with one is found in the order that the page gives, and said by the page's words.
 """
@@ -29,7 +29,7 @@ def describe(backend: str, instance: str, serial: int, regions: list[list[Any]],
 
 
 def understand(data: bytes, backend: str) -> dict[str, Any] | str:
-    """What it says; or why it is refused."""
+    """Return its content, or why it is refused."""
     if len(data) > MOST:
         return "more bytes"
     whole, told = data[:-SUM], data[-SUM:]

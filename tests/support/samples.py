@@ -85,7 +85,7 @@ def event_of(kind: type[Event], random: Random) -> Event:
 
 
 def expected(table: Table[Any], value: Value, event: Event) -> tuple[Row, Any, tuple[Output, ...]] | None:
-    """(row, value but for its timer, effects) by the rows themselves; None: no such value comes with such an event."""
+    """Return (row, value without timer, effects) by the rows alone; None: this value has no such event."""
     try:
         for row in table.rows:
             if row.source is value.state and row.event is type(event) and (not row.when or row.when(value, event, NOW)):

@@ -1,4 +1,4 @@
-"""A shadow: beside an endpoint that runs, the same rank once more in a simulated world, given the same.
+"""A shadow: a copy of a running endpoint's rank in a simulated world, with the same inputs.
 
 What comes into the loop from outside (engine calls, frames, notifications of writes, finished kernels, ends of writes,
 time) is noted as it comes, and given to the simulated interpreter after the pass.  What the transport says at once (how
@@ -78,7 +78,7 @@ class Shadow(Surroundings):
         self._watch_what_leaves()
 
     def place(self, peer: Peer) -> bytes:
-        """What simulated worlds call this peer: an address that was dialled, or where it calls from."""
+        """Return the simulated name of this peer: a dialled address, or its own place."""
         return self.dialled.get(peer, peer.place)
 
     # ------------------------------------------------------------------------------ what comes into the loop
@@ -300,7 +300,7 @@ class Shadow(Surroundings):
         self.ours.clear()
 
     def alike(self) -> None:
-        """What the two know is the same, link by link and room by room."""
+        """Check that both ranks have the same state, link by link and room by room."""
         for what in ("rooms", "tombs", "links", "link_of", "sends", "grants", "writes", "slot_of", "space_queue"):
             if getattr(self.real, what, None) != getattr(self.rank, what, None):
                 raise Difference(what)

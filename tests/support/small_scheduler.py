@@ -1,4 +1,4 @@
-"""Two small schedulers with an endpoint inside, as an engine would have them: requests, and the pages of each."""
+"""Small schedulers with endpoints inside, as an engine has them: requests, and their pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STEP_TOKENS = 16
 
 
 class Pages:
-    """Which pages of an endpoint's pool are free, and which a room has."""
+    """The free pages of an endpoint's pool, and the pages of each room."""
 
     def __init__(self, count: int, size: int) -> None:
         self.free, self.size = list(range(count)), size
@@ -29,7 +29,7 @@ class Pages:
 
 
 class SmallPrefill:
-    """Opens a room when it has pages, computes so many tokens a step, gives pages back when they are released."""
+    """Opens a room when it has pages, computes tokens in each step, frees pages when they are released."""
 
     def __init__(self, endpoint: PrefillEndpoint, pages: int) -> None:
         self.endpoint, self.pages = endpoint, Pages(pages, endpoint.pool.page_size)
@@ -65,7 +65,7 @@ class SmallPrefill:
         return moved
 
     def hear(self) -> None:
-        """What the endpoint tells: a room that is over is computed no more; one that is released has no pages."""
+        """Take outcomes and releases: a room that is over is not computed, a released one has no pages."""
         for outcome in self.endpoint.finished():
             self.running.pop(outcome.room, None)
         for room in self.endpoint.released():
@@ -76,7 +76,7 @@ class SmallPrefill:
 
 
 class SmallDecode:
-    """Opens a room when it has pages; a request is over with its outcome, and its pages come back with the release."""
+    """Opens a room when it has pages; a request ends with its outcome, and frees pages with the release."""
 
     def __init__(self, endpoint: DecodeEndpoint, pages: int) -> None:
         self.endpoint, self.pages = endpoint, Pages(pages, endpoint.pool.page_size)

@@ -54,7 +54,7 @@ class Stranger:
         self.flush()
 
     def flush(self) -> None:
-        """What the socket did not take at once leaves as soon as it does: nobody else polls it."""
+        """Send queued frames as soon as the socket takes them; nothing else polls it."""
         self.control.receive(16)
 
     def heard(self) -> bool:
