@@ -30,6 +30,7 @@ from kvproto.protocol.states import Cause, DGrant, DLink, DRoom, PLink, PRoom, P
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.decode_grant import in_doubt
 from kvproto.protocol.tables.decode_room import decode_room
+from kvproto.protocol.tables.links import YIELDS
 from kvproto.rank.decode import DecodeRank
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Route, Settings
 from kvproto.verify.sim.interpreter import Untaken
@@ -608,6 +609,8 @@ def called_elsewhere() -> SimulatedWorld:
         at.raise_event("D", 0, ev.DialFailed(1, "no such place"))
         return where(), rank.links[1].why
 
+    at.raise_event("D", 0, ev.CallAsked(1, 0, "P0", anew=True))
+    assert where() is DLink.AWAIT_RETURN, "on other terms it is called anew"
     assert call("nowhere") is DLink.AWAIT_RETURN and node.interpreter.place_of == {1: b"nowhere"}
     assert cannot() == (DLink.AWAIT_RETURN, "no such place")
     assert call("elsewhere") is DLink.AWAIT_RETURN and rank.links[1].why == ""
@@ -682,6 +685,39 @@ def let_go_of() -> SimulatedWorld:
     return at
 
 
+def tried_elsewhere() -> SimulatedWorld:
+    """A link that is up stays up while other addresses are tried, and gives way to a later incarnation that answers."""
+    at = world()
+    rank, node = at.decode(0), at.nodes["D", 0]
+    places, beat = node.interpreter.place_of, QUICK.heartbeat
+
+    def call(address: str) -> bytes:
+        _, effects = rank.call(PREFILL_GROUP, 0, at.plan, at.now, address)
+        node.interpreter.carry_out(effects, at.now)
+        return places[-1]
+
+    def answer(epoch: int) -> DLink:
+        said = at.prefill(0).welcome(rank.links[1].session, epoch)
+        node.interpreter.hear(places[-1], 0, 0, said, at.now)
+        return DLink(rank.links[1].state)
+
+    assert call("nowhere") == b"nowhere" and places[1] == b"P0"
+    at.calm(beat.period * (beat.tries + 3))
+    assert places == {1: b"P0"}, "it was called long enough"
+    assert call("strange") == b"strange"
+    node.interpreter.hear(b"strange", 0, 0, msg.Refusal(rank.links[1].session, "not here"), at.now)
+    assert places == {1: b"P0"}, "whoever is there has refused"
+    assert call("later") == b"later"
+    at.calm(beat.period)
+    later = rank.links[1].epoch + (1 << 16)
+    assert answer(later) is DLink.UP and rank.links[1].answered, "the link's own was heard"
+    for _ in range(YIELDS + 1):
+        node.interpreter.handle(rank._link_timer(1, beat.tries + 1), at.now)
+    assert answer(rank.links[1].epoch) is DLink.UP, "the same incarnation"
+    assert answer(later) is DLink.AWAIT_RETURN and places == {1: b"later"}
+    return at
+
+
 def two_lives_of_one_name() -> SimulatedWorld:
     """A second incarnation calls: it is refused while the first one answers, and heard when that has fallen silent."""
     at = world()
@@ -696,7 +732,8 @@ def two_lives_of_one_name() -> SimulatedWorld:
         patch.setattr(at, "mail_to", lambda place, *_: None)
         call()
         for mark in (prefill.links[1].mark_round + 1, 0):
-            effects = prefill.receive(1, prefill.links[1].epoch, 0, msg.Watermark(mark, 0), at.now)
+            told = msg.Watermark(mark, 0, other)
+            effects = prefill.receive(1, prefill.links[1].epoch, 0, told, at.now)
             refused += [(e.place, e.session) for e in effects if isinstance(e, do.RefuseCall)]
             call()
         assert refused == [(b"other", other)] * 2 and prefill.links[1].state is PLink.UP
@@ -1197,8 +1234,8 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
     misfit_calls, misfit_answers, fails_before_all_have_confirmed, landed_while_draining, landed_while_settling,
     failed_while_settling, words_about_nobody, gives_up_while_the_ring_is_full, a_lease_that_ends_between_two_batches,
     two_lives_of_one_name,
-    wires_that_come_late, called_elsewhere, let_go_of, a_room_of_nobody_s_link, granted_in_its_turn, denied_in_its_turn,
-    not_entitled_and_not_told,
+    wires_that_come_late, called_elsewhere, tried_elsewhere, let_go_of, a_room_of_nobody_s_link,
+    granted_in_its_turn, denied_in_its_turn, not_entitled_and_not_told,
     dies_with_nothing_to_write, forgotten_when_all_is_written, declined, taken_back, announced,
     taken_back_while_it_gathers, taken_back_while_it_gathers_from_a_closed_pool, taken_back_of_a_closed_pool,
     a_writer_whose_kv_never_comes, scattered_before_the_rest_comes,

@@ -44,7 +44,7 @@ def to_prefill(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
     assert terms is not None
     claim, finer = Claim(FIRST, SECRET), replace(terms, layer_groups=2)
     return [
-        (msg.Watermark(3, 5), 0, [ev.WatermarkSeen(LINK, 3, 5, asked=True)]),
+        (msg.Watermark(3, 5), 0, [ev.WatermarkSeen(LINK, 3, 5)]),
         (
             msg.StagingRsp(3, 20, 30, 4, 50, 6, 7, 8.0, queued=True), ROOM,
             [

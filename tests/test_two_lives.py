@@ -9,14 +9,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+from test_foreign_groups import MINE, hello, prefill, say
+from test_rank_links import decode
 
 from kvproto import DecodeEndpoint, Layout, Pool, PrefillEndpoint, Room
 from kvproto.errors import LinkError
+from kvproto.fsm.vocabulary import Effect
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.states import PLink
+from kvproto.protocol.tables.links import prefill_link
+from kvproto.rank.prefill import PrefillRank
+from kvproto.verify.framework.table_patching import TablePatch
 
 HELD = Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
 GROUP, TOKENS, LIMIT = 11, 32, 30.0
@@ -88,6 +99,60 @@ def test_the_first_of_three_live_instances_keeps_its_name(
     assert any("is connected already" in record.message for record in caplog.records)
     assert not any("is lost" in record.message for record in caplog.records)
     assert prefill.metrics()["calls under a name that is taken"] >= len(others)
+
+
+# ------------------------------------------------------------------------------------------ on the ranks alone
+#: an incarnation after that of `hello`
+LATER = 9
+
+
+def called_by_a_later_life() -> tuple[PrefillRank, int, list[msg.WatermarkReq]]:
+    """A rank whose link is called by another incarnation of its peer; the link, and what its own is asked."""
+    rank, links = prefill()
+    _, effects = rank.hello(hello(MINE, session=LATER << 16), 0.0, b"elsewhere")
+    asked = [each.body for each in effects if isinstance(each, do.Transmit) and isinstance(each.body, msg.WatermarkReq)]
+    return rank, links[MINE], asked
+
+
+def refused(effects: list[Effect]) -> list[int]:
+    """The sessions of calls that are refused."""
+    return [each.session for each in effects if isinstance(each, do.RefuseCall)]
+
+
+def late_watermark() -> tuple[list[int], PLink]:
+    """A watermark of a dead incarnation comes after the call of the later one: who is refused, and the link then."""
+    rank, link, _ = called_by_a_later_life()
+    told = list(say(rank, link, msg.Watermark(0, 64)))
+    for beat in range(1, 5):
+        told += rank.tick(1.1 * beat)
+    return refused(told), PLink(rank.links[link].state)
+
+
+def test_a_watermark_that_a_dead_incarnation_has_told_refuses_nobody() -> None:
+    assert late_watermark() == ([], PLink.LOST), "the later incarnation has the name"
+    with TablePatch() as bench:
+
+        def any_watermark(v: Any, e: ev.WatermarkSeen, now: float) -> bool:
+            return bool(v.doubted)
+
+        rows = bench.rows(prefill_link, PLink.UP, ev.WatermarkSeen, "rivalled_higher")
+        bench.change(prefill_link, rows, when=any_watermark)
+        assert late_watermark() == ([LATER << 16], PLink.UP), "planted: it refuses a rank that has started anew"
+
+
+def test_the_answer_to_the_question_refuses_the_caller_within_one_exchange() -> None:
+    rank, link, (asked,) = called_by_a_later_life()
+    assert asked.nonce == LATER << 16
+    _, (again,) = rank.hello(hello(MINE, session=LATER << 16), 0.5, b"elsewhere")
+    assert isinstance(again, do.Transmit) and again.body == asked, "the question may have been lost"
+    assert refused(say(rank, link, msg.Watermark(0, 64, asked.nonce + 1))) == [], "an earlier call's"
+    assert refused(say(rank, link, msg.Watermark(0, 64, asked.nonce))) == [LATER << 16]
+
+
+def test_a_decode_rank_answers_with_the_nonce_of_the_question() -> None:
+    rank = decode()
+    (told,) = say(rank, 1, msg.WatermarkReq(77))
+    assert isinstance(told, do.Transmit) and told.body == msg.Watermark(*rank.ring.mark, 77)
 
 
 def test_a_second_instance_has_the_name_when_the_first_has_ended(

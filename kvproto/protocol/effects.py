@@ -39,7 +39,9 @@ class SendWatermark(Internal, frozen=True):
 
 
 class ReplyWatermark(Internal, frozen=True):
-    """Tell the ring's watermark to whoever asked."""
+    """Tell the ring's watermark to whoever asked, with the nonce of the question."""
+
+    nonce: int = 0
 
 
 class SendGrant(Internal, frozen=True):

@@ -719,12 +719,14 @@ class QueueOverflowed(LinkEvent, frozen=True):
 
 
 class WatermarkSeen(LinkEvent, frozen=True):
-    """The decode rank told its watermark; `asked`: it says nothing else, as the answer to a question does."""
+    """The decode rank told its watermark; `nonce`: of the question that it answers (0: none)."""
 
     round: int
     tail: int
-    asked: bool = False
+    nonce: int = 0
 
 
 class WatermarkAsked(LinkEvent, frozen=True):
-    """A prefill rank wants to know the watermark."""
+    """A prefill rank wants to know the watermark, or whether this incarnation lives (`nonce`)."""
+
+    nonce: int = 0

@@ -244,10 +244,15 @@ class Watermark(Body, tag="WATERMARK", frozen=True):
     round: U64
     #: where that region begins, bytes from the start of the ring
     tail: Size
+    #: of an answer: the nonce of its question
+    nonce: U64 = 0
 
 
 class WatermarkReq(Body, tag="WATERMARK_REQ", frozen=True):
     """What is the watermark?"""
+
+    #: the session of another incarnation that calls in the receiver's name; 0: it is the watermark that is wanted
+    nonce: U64 = 0
 
 
 class StgNotify(Body, tag="STG_NOTIFY", frozen=True):

@@ -109,7 +109,7 @@ def call(h: HeardMessage) -> ev.HelloReceived | None:
 
 def mark(h: HeardMessage) -> ev.WatermarkSeen:
     """The decode rank's watermark."""
-    return ev.WatermarkSeen(h.link, h.body.round, h.body.tail, asked=True)
+    return ev.WatermarkSeen(h.link, h.body.round, h.body.tail, h.body.nonce)
 
 
 def granted_mark(h: HeardMessage) -> ev.WatermarkSeen:
@@ -216,7 +216,7 @@ def unanswered(h: HeardMessage) -> ev.AddressAnswered:
 
 def mark_asked(h: HeardMessage) -> ev.WatermarkAsked:
     """A prefill rank wants to know the watermark."""
-    return ev.WatermarkAsked(h.link)
+    return ev.WatermarkAsked(h.link, h.body.nonce)
 
 
 def region_asked(h: HeardMessage) -> ev.StagingRequested:

@@ -318,8 +318,8 @@ class DecodeRank(Rank):
         for rank in bits(effect.peers):
             self._transmit_to(self.link_to(effect.room, rank), 0, msg.Watermark(*self.ring.mark))
 
-    def _reply_watermark(self, _effect: do.ReplyWatermark) -> None:
-        self._transmit_to(self._heard.link, 0, msg.Watermark(*self.ring.mark))
+    def _reply_watermark(self, effect: do.ReplyWatermark) -> None:
+        self._transmit_to(self._heard.link, 0, msg.Watermark(*self.ring.mark, effect.nonce))
 
     # ------------------------------------------------------------------------------------------- peers
     def _send_pages(self, effect: do.SendPages) -> None:

@@ -94,7 +94,7 @@ class PlainDecodeRank:
             self.grant(room, said["chunk"], said["asked"])
         elif name == "WATERMARK_REQ":
             round_, tail = self.mark()
-            self.say(0, "WATERMARK", round=round_, tail=tail)
+            self.say(0, "WATERMARK", round=round_, tail=tail, nonce=said.get("nonce", 0))
         elif name == "STG_NOTIFY":
             self.part(room, said["chunk"], said["grant"])
         elif name == "AUX":

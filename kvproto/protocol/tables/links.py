@@ -11,7 +11,9 @@ imports, or holds the interpreter's lock): then it takes many more (`longest`), 
 by the next call.
 
 A name, (group, rank), is one life's.  A call in the name of a link that is up, but of another incarnation, is looked
-into: the link's own is asked for its watermark.  An answer is a sign of life, and the caller is refused by name.  If
+into, each time: the link's own is asked for its watermark, with the caller's session as a nonce.  An answer with that nonce was
+given after the call, so it is a sign of life, and the caller is refused by name; a watermark that was told before, and
+comes late from an incarnation that is dead, is none.  If
 nothing is heard for two beats, the link gives way to a later incarnation: that is a restart.  So two instances that
 were given one name by mistake never take the link from each other in turn.
 
@@ -146,18 +148,13 @@ def earlier(v: P, e: HelloReceived, now: float) -> bool:
 
 
 def other_life(v: P, e: HelloReceived, now: float) -> bool:
-    """Another incarnation of the rank calls, and this call of it has not been looked into."""
-    return e.life != v.life and not looked_into(v, e, now)
-
-
-def looked_into(v: P, e: HelloReceived, now: float) -> bool:
-    """The first incarnation has been asked for a sign of life because of this call."""
-    return e.life != v.life and v.doubted and e.session == v.rival
+    """Another incarnation of the rank calls."""
+    return e.life != v.life
 
 
 def rivalled(v: P, e: WatermarkSeen, now: float) -> bool:
-    """Another incarnation calls, and this is the first one's sign of life."""
-    return v.doubted and e.asked
+    """Another incarnation calls, and this answers the question that its call has raised."""
+    return v.doubted and e.nonce == v.rival
 
 
 def rivalled_higher(v: P, e: WatermarkSeen, now: float) -> bool:
@@ -449,7 +446,7 @@ def bind(v: P, e: HelloReceived) -> Output:
 
 def probe(v: P, e: HelloReceived) -> Output:
     """Ask the first incarnation for a sign of life: its watermark, which it tells at once."""
-    return do.Transmit(e.peer, v.epoch, 0, WatermarkReq())
+    return do.Transmit(e.peer, v.epoch, 0, WatermarkReq(v.rival))
 
 
 def connect(v: P, e: HelloReceived) -> Output:
@@ -554,7 +551,7 @@ def say_over(v: D, e: TimerFired) -> Output:
 
 def say_watermark(v: D, e: WatermarkAsked) -> Output:
     """Tell the watermark."""
-    return do.ReplyWatermark()
+    return do.ReplyWatermark(e.nonce)
 
 
 def release_waiting(v: P, e: WatermarkSeen) -> Output:
@@ -669,7 +666,6 @@ row(S.AWAIT_WIRE_UP,  HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(bind, c
 ignore(S.UP,          HelloReceived,     "the call was answered, and this is not where it came from", when=elsewhere)
 row(S.UP,             HelloReceived,                      when=same_session, do=(say_welcome,))
 row(S.UP,             HelloReceived,                      when=other_life, let=suspect, do=(probe,))
-ignore(S.UP,          HelloReceived,     "the first incarnation's answer, or its silence, will tell", when=looked_into)
 ignore(S.UP,          HelloReceived,     "a call that came late", when=earlier)
 ignore(S.UP,          HelloReceived,     "not this link's peer; if it is, its silence will tell", when=misfit)
 row(S.UP,             HelloReceived,     S.LOST,          do=(raise_down, announce_lost))

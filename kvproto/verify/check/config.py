@@ -133,8 +133,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: links are up when it begins; else the handshake is part of it
     wired: bool = True
     #: what does not fit: the first life of the first decode group runs other tables, or has other leases; or the
-    #: engines name other lengths, or secrets; or all rooms have one id, and the prefill engine means the first one
-    misfit: Literal["", "tables", "lease", "length", "secret", "claim"] = ""
+    #: engines name other lengths, or secrets; or all rooms have one id, and the prefill engine means the first one;
+    #: or all decode groups have one name
+    misfit: Literal["", "tables", "lease", "length", "secret", "claim", "name"] = ""
     #: what crashed comes back
     restart: bool = True
     #: rooms that are over and remembered, a rank
@@ -182,7 +183,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def sides(self) -> tuple[Side, Side]:
         """The prefill ranks and the decode ranks."""
         prefill = Side(PREFILL_GROUP, self.prefills, self.prefill_groups)
-        return prefill, Side(DECODE_GROUP, self.decodes, self.decode_groups)
+        return prefill, Side(DECODE_GROUP, self.decodes, self.decode_groups, self.misfit == "name")
 
     @property
     def parties(self) -> tuple[tuple[int, int], ...]:
@@ -200,6 +201,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         places = range(self.rooms * self.lives)
         if self.misfit == "claim":
             return tuple(k for k in places if k)
+        if self.misfit == "name":
+            return tuple(places)
         return tuple(k for k in places if self.misfit and not self.parties[k][1]) if self.several_groups else ()
 
     @property

@@ -29,8 +29,16 @@ def agree(p: Any, d: Any, at_p: int, at_d: int) -> bool:
 
 def _ends(p: Any, d: Any, at_p: int, at_d: int) -> tuple[Any, Any]:
     """The link's two values; None: there is none there, or nobody."""
-    ours = p.rank[2][at_d] if isinstance(p, PNode) else None
+    ours = link_to(p, at_d) if isinstance(p, PNode) else None
     return ours, d.rank[2][at_p] if isinstance(d, DNode) else None
+
+
+def link_to(p: PNode, at_d: int) -> Any:
+    """The prefill rank's link to this decode rank; None: there is none.  Ranks of one name share what there is."""
+    own, place = p.rank[2][at_d], b"D%d" % at_d
+    if own is not None and own.place == place:
+        return own
+    return next((each for each in p.rank[2] if each is not None and each.place == place), None)
 
 
 def disagree(p: Any, d: Any, at_p: int, at_d: int) -> int:
@@ -47,7 +55,7 @@ def judge_pair(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> tupl
     """The property that does not hold between these two, if any."""
     if not isinstance(p, PNode) or not isinstance(d, DNode):
         return None
-    ours, theirs = p.rank[2][at_d], d.rank[2][at_p]
+    ours, theirs = _ends(p, d, at_p, at_d)
     if ours is None or theirs is None or ours.epoch != theirs.epoch:
         return None
     if ours.state is not PLink.UP or theirs.state is not DLink.UP:

@@ -41,6 +41,8 @@ from kvproto.verify.check.snapshot import Frozen, freeze_decode, thaw_decode
 
 #: a place in a script: the engine has announced the room
 ANNOUNCED = 2
+#: lives of a rank, at most: instances of one name have incarnations of their own
+LIVES = 16
 #: an address where no rank is
 NOWHERE = "nowhere"
 
@@ -58,9 +60,9 @@ class DecodeNode(DecodeMemory):
         self._begin(0)
 
     def _begin(self, life: int) -> None:
-        cfg = self.config
+        cfg, born = self.config, 1 + (LIVES * self.index if self.own.one_name else 0)
         self.rank = DecodeRank(
-            cfg.decode_layout, self.member, group=self.own.group(self.index), grid=GRID, incarnation=life + 1,
+            cfg.decode_layout, self.member, group=self.own.group(self.index), grid=GRID, incarnation=born + life,
             settings=cfg.settings,
         )  # fmt: skip
         self.rank.endpoint = bytes([life])  # the transport's description: a write is for one life of this rank

@@ -71,7 +71,7 @@ class PrefillNode(PrefillSlots):
 
     def _thaw(self, v: PNode) -> None:
         self.thaw_rank(v.rank)
-        known = {link: self.place(link - 1) for link in self.rank.links}
+        known = {link: at.place for link, at in self.rank.links.items()}  # one name, and it may be another's place now
         it, keys = self.interpreter, self.names.keys
         it.place_of, it.link_at = known, {place: link for link, place in known.items()}
         it.wires = {d + 1: wire or DOWN for d, wire in enumerate(v.wires)}
@@ -97,7 +97,7 @@ class PrefillNode(PrefillSlots):
             case "hello":
                 _, d, message, epoch = what
                 self.rank.next_epoch, self.rank.next_link = epoch - 1, d + 1
-                before = self.rank.links.get(d + 1)
+                before = dict(self.rank.links)
                 self._hear(d, message, NOW)
                 self._judge_call(d, before)
             case "engine" | "engine late":
@@ -157,9 +157,15 @@ class PrefillNode(PrefillSlots):
         room = self.names.keys[k] if k >= 0 else 0
         self.interpreter.hear(self.place(d), epoch, room, body, now)
 
-    def _judge_call(self, d: int, before: Any) -> None:
-        """Who calls is put off by writes of its own old link alone; and no send of that link waits for the new one."""
-        rank, link = self.rank, d + 1
+    def _judge_call(self, d: int, links: dict[int, Any]) -> None:
+        """Who calls is put off by writes of its own old link alone; it ends no link of another one that lives, whatever
+        its name; and no send of its old link waits for the new one.
+        """
+        rank, link, before = self.rank, d + 1, links.get(d + 1)
+        for other, value in links.items():
+            its_own = value.place == self.place(d) or value.state is not PLink.UP
+            kept = its_own or rank.links[other].state is PLink.UP
+            judge("S9", kept, f"decode {d} calls, and ends the link of {value.place.decode()}, which lives")
         if before is not None and before.state is PLink.LOST and rank.links[link] is before:
             held = any(rank.link_to(room, key & 0xFFFF) == link for room, key in rank.writes)
             judge("L1", held, f"decode {d} calls, and is put off for what is written to others")
@@ -236,13 +242,14 @@ class PrefillNode(PrefillSlots):
 
     def _age(self, d: int, session: int) -> None:
         """The decode rank's wait is over: what it granted on an older call of this link can be used no more."""
-        rank, link = self.rank, self.rank.links.get(d + 1)
+        rank, at = self.rank, self.interpreter.link_at.get(self.place(d), 0)
+        link = rank.links.get(at)
         if link is None or link.session >= session:
             return
         for room, sends in rank.sends.items():
-            for at, send in sends.items():
-                if rank.link_to(room, at & 0xFFFF) == d + 1:
-                    sends[at] = replace(send, asked=LONG_AGO, first=LONG_AGO, lease=-1.0 if send.lease else 0.0)
-        for (room, at), write in rank.writes.items():
-            if rank.link_to(room, at & 0xFFFF) == d + 1:
-                rank.writes[room, at] = replace(write, until=-1.0)
+            for part, send in sends.items():
+                if rank.link_to(room, part & 0xFFFF) == at:
+                    sends[part] = replace(send, asked=LONG_AGO, first=LONG_AGO, lease=-1.0 if send.lease else 0.0)
+        for (room, part), write in rank.writes.items():
+            if rank.link_to(room, part & 0xFFFF) == at:
+                rank.writes[room, part] = replace(write, until=-1.0)

@@ -8,7 +8,7 @@ by its batches: each is posted once, through a link that is up, and until all of
 from __future__ import annotations
 
 from kvproto.protocol import effects as do
-from kvproto.protocol.messages import Goodbye, Message, Reset, StgNotify
+from kvproto.protocol.messages import Goodbye, Message, Refusal, Reset, StgNotify
 from kvproto.rank.prefill import PrefillRank
 from kvproto.verify.check.config import GRID, Config
 from kvproto.verify.check.node import SILENT, Watched, add, judge, page_ids, put
@@ -39,6 +39,8 @@ class PrefillSlots(PrefillMoves):
             self.seen.add("a stranger's heartbeat that is answered")
         if isinstance(body, Goodbye) and not body.quiet:
             self.seen.add("a goodbye while a write is in flight")
+        if isinstance(body, Refusal) and self.others.one_name and place not in self.interpreter.link_at:
+            self.seen.add("a name that is taken")
         if isinstance(body, StgNotify) and body.grant and self.rank.tells:
             self.seen.add("a part that its write has told is told by a message")
         super().deliver(place, epoch, room, body)

@@ -15,11 +15,15 @@ from typing import NamedTuple
 
 
 class Side(NamedTuple):
-    """The prefill or the decode ranks of a world: `groups` of so many `ranks`, the first of which is `number`."""
+    """The prefill or the decode ranks of a world: `groups` of so many `ranks`, the first of which is `number`.
+
+    `one_name`: all have that number, as instances that were given one name by mistake.
+    """
 
     number: int
     ranks: int
     groups: int = 1
+    one_name: bool = False
 
     @property
     def everyone(self) -> int:
@@ -28,7 +32,7 @@ class Side(NamedTuple):
 
     def group(self, index: int) -> int:
         """The number of the rank's group; those of the two sides differ."""
-        return self.number + 2 * (index // self.ranks)
+        return self.number if self.one_name else self.number + 2 * (index // self.ranks)
 
     def member(self, index: int) -> int:
         """Which of its group's ranks it is."""

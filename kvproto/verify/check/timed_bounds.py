@@ -54,13 +54,15 @@ def bounds(config: Config) -> Bounds:
     t, budget = config.settings.timing, config.budget
     again = said_again(t)
     rooms, links = max(again, left_ring(t)), again
+    if config.misfit == "name" and budget.drop:  # whose question is lost is asked again with the next call
+        links = max(links, again + t.welcome_.after(1) + QUANTUM)
     if budget.link or budget.crash:
         rooms = max(rooms, alone(t) + again)
         links = max(links, times.noticed(t) + again)
     if budget.crash:
         rooms = max(rooms, times.bereft(t) + again)
         links = max(links, times.noticed(t) + times.harmless(t) + remembered(t))
-    if not config.engine:
+    if not config.engine or config.misfit == "name":  # who is refused never opens its room at the prefill rank
         rooms = max(rooms, alone(t) + again)
     elif not any("aux" in word for word in config.engine):
         rooms = max(rooms, without_aux(t) if "finish" in config.engine[-1] else t.stall.period + QUANTUM)

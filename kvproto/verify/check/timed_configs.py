@@ -10,6 +10,7 @@ from kvproto.verify.check.group_worlds import GO_ON
 TIMED = Config(timed=True, ring=1, chunks=1, engine=("open+schedule+finish+aux",))
 #: a forward is scheduled, and ends later
 FORWARD = ("open+schedule", "finish+aux")
+ONE_NAME = replace(TIMED, decode_groups=2, wired=False, misfit="name")
 TIMED_SMALL: dict[str, Config] = {
     "timed-idle": replace(TIMED, rooms=2, chunks=2, about="idle minutes, and two rooms one after the other"),
     "timed-hello": replace(
@@ -42,6 +43,14 @@ TIMED_SMALL: dict[str, Config] = {
     ),
     "timed-groups-out": replace(
         TIMED, decode_groups=2, rooms=2, budget=Budget(drop=1), about="two decode groups, and any one message is lost"
+    ),
+    "timed-one-name": replace(
+        ONE_NAME, budget=Budget(slow=1), must=("success here", "failure here", "a name that is taken"),
+        about="two live decode instances have one name: the second is refused within a second, and the first goes on",
+    ),
+    "timed-one-name-drop": replace(
+        ONE_NAME, budget=Budget(drop=1), must=("success here", "failure here", "a name that is taken"),
+        about="they have, and any one message is lost: the second is refused when it has called once more",
     ),
     "timed-fan-out": replace(TIMED, decodes=2, budget=Budget(drop=1), about="two readers, and any one message is lost"),
 }

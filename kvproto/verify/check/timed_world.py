@@ -25,8 +25,10 @@ from operator import itemgetter
 from typing import Any, ClassVar
 
 from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.protocol.states import DLink
 from kvproto.verify.check.config import Config
 from kvproto.verify.check.delay_bounded import DelayBoundedExplorer, Turn
+from kvproto.verify.check.link_invariants import link_to
 from kvproto.verify.check.moments import aged, since
 from kvproto.verify.check.node import FAILURE, GONE, Unrest
 from kvproto.verify.check.nodes_decode import DecodeNode
@@ -203,6 +205,8 @@ class TimedExplorer(DelayBoundedExplorer):
         d, p = self.ends[i]
         ends = (self.parts[p].values[numbers[p]], at_d), (self.parts[d].values[numbers[d]], at_p)
         alive = [(value, peer) for value, peer in ends if value[0] is not DEAD]
+        if self.config.misfit == "name" and _refused(self.parts[p].values[numbers[p]], *alive[-1], at_d):
+            return None
         if len(alive) < len(ends) and all(value.rank[LINKS][peer] is None for value, peer in alive):
             return None
         text = f"{LINK} between prefill {at_p} and decode {at_d} is neither up nor forgotten"
@@ -229,6 +233,12 @@ class TimedExplorer(DelayBoundedExplorer):
             if not why.cost and up & ~self._links(new):
                 self.faults.append(("S9", "a link that is up ends although nothing happened to it", why))
                 return
+
+
+def _refused(prefill: Any, decode: Any, at_p: int, at_d: int) -> bool:
+    """Whether this decode instance was refused by name, and remembers it or has forgotten; the link is another's."""
+    theirs = decode.rank[LINKS][at_p]
+    return link_to(prefill, at_d) is None and (theirs is None or theirs.state is DLink.REFUSED)
 
 
 def _gone(value: Any, k: int) -> bool:

@@ -223,20 +223,20 @@ def makes_way_for_a_new_call(step: Step) -> bool:
 
 @promises("S9", on=(ev.HelloReceived,))
 def looks_into_another_life(step: Step) -> bool:
-    """A call of another incarnation has the link's own asked for a sign of life."""
+    """Each call of another incarnation has the link's own asked for a sign of life, since a question may be lost."""
     before, after, e = step.before, step.after, step.event
     if before.state is not S.UP or not another_life(before, e):
         return not step.all_of(do.Transmit)
     asked = [each for each in step.all_of(do.Transmit) if isinstance(each.body, WatermarkReq)]
-    known = before.doubted and e.session == before.rival
-    return len(asked) == (0 if known else 1) and after.doubted and (after.rival == e.session)
+    meant = all(each.body.nonce == e.session for each in asked)
+    return meant and len(asked) == 1 and after.doubted and (after.rival == e.session)
 
 
 @promises("S9", on=(ev.WatermarkSeen,))
 def refuses_the_second_life(step: Step) -> bool:
-    """A sign of life has the other incarnation refused, where it called from and once a call."""
+    """The answer to the question that its call raised has the other incarnation refused, where it called from, once."""
     before, after = step.before, step.after
-    doubted = before.state is S.UP and before.doubted and step.event.asked
+    doubted = before.state is S.UP and before.doubted and step.event.nonce == before.rival
     told = [(each.place, each.session) for each in step.all_of(do.RefuseRival)]
     stays = bool(before.doubted and not doubted)
     return told == ([(before.rival_place, before.rival)] if doubted else []) and bool(after.doubted) == stays

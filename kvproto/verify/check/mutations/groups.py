@@ -10,7 +10,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesReq, Watermark
 from kvproto.protocol.routes import ChunkIs, HeardMessage, SenderIs, decode_routes
-from kvproto.protocol.states import DLink
+from kvproto.protocol.states import DLink, PLink
 from kvproto.protocol.tables import links
 from kvproto.rank.base import Rank, bits
 from kvproto.rank.decode import DecodeRank
@@ -189,3 +189,9 @@ def dead_address_displaces(b: TablePatch) -> None:
     """A link that is up is dropped for an address that the engine names, before anybody has answered there."""
     b.drop(links.decode_link, b.rows(links.decode_link, DLink.UP, ev.CallAsked, None))
     b.change(links.decode_link, b.rows(links.decode_link, DLink.UP, ev.CallAsked, "anew"), when=None)
+
+
+@mutation("second-life-wins", "timed-one-name", "S9")
+def second_life_wins(b: TablePatch) -> None:
+    """Of two live instances of one name the last that calls has the link: they take it from each other in turn."""
+    b.drop(links.prefill_link, b.rows(links.prefill_link, PLink.UP, ev.HelloReceived, "other_life"))
