@@ -31,8 +31,8 @@ class Settings(msgspec.Struct, frozen=True):
     timing: Timing = Timing()
     #: chunks of a room that are asked for at a time
     window: int = 4
-    #: local staging slots of a prefill rank, and the size of each (0: as large as the largest part; a part that
-    #: does not fit a slot goes over pages)
+    #: local staging slots of a prefill rank, of which one decode rank among several holds all but one at most, and the
+    #: size of each (0: as large as the largest part; a part that does not fit a slot goes over pages)
     slots: int = 4
     slot_bytes: int = 0
     #: requests of a prefill rank to one decode rank that are not answered yet

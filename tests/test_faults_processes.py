@@ -49,7 +49,9 @@ class HoldingMember(Member):
             if not rank.slot_queue:
                 rank.free_slots.append(slot)
                 continue
-            room, chunk, peer = key = rank.slot_queue.take()
+            key = rank.slot_queue.take()
+            assert key is not None
+            room, chunk, peer = key
             rank.slot_of[key] = slot
             loop.raise_event(SlotTaken(room, chunk, peer, slot))
 

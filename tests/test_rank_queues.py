@@ -55,7 +55,31 @@ def act(rank: Rank, *effects: Effect) -> list[Event]:
 
 
 # ------------------------------------------------------------------------------------------------- slots
-def test_slots_go_round_among_rooms_and_belong_to_one_send_each() -> None:
+def test_the_last_slot_is_not_for_a_decode_rank_that_holds_all_others() -> None:
+    """Writes to one decode rank would keep all slots, if it stopped; another decode rank's room has one at once."""
+    rank = prefill(slots=4)
+    mine: list[Key] = [(room, chunk, 0) for chunk in range(3) for room in (11, 12)]
+    assert len(act(rank, *[do.TakeSlot(*key) for key in mine])) == 3 and list(rank.slot_queue) == mine[3:]
+    assert act(rank, do.TakeSlot(21, 0, 0)) == [ev.SlotTaken(21, 0, 0, 0)]
+    assert act(rank, do.FreeSlot(21, 0, 0)) == [] and rank.free_slots == [0], "it is kept for the others"
+    assert len(act(rank, do.FreeSlot(*mine[0]))) == 1 and rank.free_slots == [0]
+    act(rank, do.TakeSlot(12, 7, 1))
+    assert len(act(rank, do.FreeSlot(*mine[1]))) == 1 and not rank.free_slots, "another decode rank has one"
+    for key in [*rank.slot_of]:
+        act(rank, do.FreeSlot(*key))
+    assert len(rank.slot_of) + len(rank.free_slots) == 4
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_the_only_decode_rank_has_all_slots_and_one_slot_is_anybody_s(slots: int) -> None:
+    rank = prefill(slots=slots)
+    for link in ([2, 3, 4] if slots > 1 else []):
+        del rank.links[link]
+    keys: list[Key] = [(11, chunk, 0) for chunk in range(slots)]
+    assert len(act(rank, *[do.TakeSlot(*key) for key in keys])) == slots and not rank.slot_queue
+
+
+def test_slots_go_round_among_decode_ranks_and_rooms_and_belong_to_one_send_each() -> None:
     rank = prefill(slots=2)
     assert act(rank, do.TakeSlot(11, 0, 0), do.TakeSlot(12, 0, 1)) == [
         ev.SlotTaken(12, 0, 1, 0),
@@ -63,13 +87,13 @@ def test_slots_go_round_among_rooms_and_belong_to_one_send_each() -> None:
     ]
     waiting: list[Key] = [(11, 1, 0), (11, 2, 1), (12, 1, 1), (21, 0, 0)]
     assert act(rank, *[do.TakeSlot(*key) for key in waiting]) == [] and list(rank.slot_queue) == waiting
-    assert act(rank, do.FreeSlot(11, 0, 0)) == [ev.SlotTaken(12, 1, 1, 1)], "the others of that room are last now"
-    assert list(rank.slot_queue) == [(21, 0, 0), (11, 1, 0), (11, 2, 1)]
+    assert act(rank, do.FreeSlot(11, 0, 0)) == [ev.SlotTaken(11, 1, 0, 1)], "nobody else waits for that decode rank"
+    assert list(rank.slot_queue) == [(11, 2, 1), (12, 1, 1), (21, 0, 0)]
     assert act(rank, do.FreeSlot(11, 0, 0)) == [], "it is free already"
-    assert rank.slot_of == {(12, 0, 1): 0, (12, 1, 1): 1} and rank.free_slots == []
-    assert act(rank, do.LeaveQueue(11, 1, 0), do.FreeSlot(12, 0, 1)) == [ev.SlotTaken(21, 0, 0, 0)]
-    assert act(rank, do.FreeSlot(21, 0, 0), do.FreeSlot(12, 1, 1)) == [ev.SlotTaken(11, 2, 1, 0)]
-    assert act(rank, do.FreeSlot(11, 2, 1)) == []
+    assert rank.slot_of == {(12, 0, 1): 0, (11, 1, 0): 1} and rank.free_slots == []
+    assert act(rank, do.FreeSlot(12, 0, 1)) == [ev.SlotTaken(11, 2, 1, 0)], "the others of that room are last now"
+    assert act(rank, do.LeaveQueue(12, 1, 1), do.FreeSlot(11, 1, 0)) == [ev.SlotTaken(21, 0, 0, 1)]
+    assert act(rank, do.FreeSlot(21, 0, 0), do.FreeSlot(11, 2, 1)) == []
     assert sorted(rank.free_slots) == [0, 1] and not rank.slot_of and not rank.slot_queue
 
 
@@ -88,12 +112,13 @@ def test_the_queue_for_slots_is_what_a_list_would_be(seed: int) -> None:
             case 3 if plain:
                 assert queue.take() == plain.pop(0)
             case 4:
-                queue.put_last(room)
+                queue.put_last(key)
                 plain.sort(key=lambda waiting: waiting[0] == room)
             case _:
                 queue = SlotQueue(queue)
         assert list(queue) == plain and len(queue) == len(plain) and repr(queue) == f"SlotQueue({plain})"
-    assert queue._of_room.keys() == {waiting[0] for waiting in plain}, "nothing is kept for a room that does not wait"
+    rooms = {room for turns in queue.turns.values() for room in turns._of_room}
+    assert rooms == {waiting[0] for waiting in plain}, "nothing is kept for a room that does not wait"
 
 
 def test_a_turn_for_a_slot_costs_what_the_room_has_waiting_and_not_the_queue() -> None:
@@ -104,11 +129,12 @@ def test_a_turn_for_a_slot_costs_what_the_room_has_waiting_and_not_the_queue() -
             raise AssertionError("somebody walks through the queue")
 
     rank = prefill(slots=1)
-    act(rank, *[do.TakeSlot(room, chunk, 0) for room in (11, 12, 21) for chunk in range(3)])
-    order = rank.slot_queue.order = Unread(rank.slot_queue.order)
+    act(rank, *[do.TakeSlot(room, chunk, 0) for room in (11, 12) for chunk in range(3)])
+    (turns,) = rank.slot_queue.turns.values()
+    order = turns.order = Unread(turns.order)
     assert act(rank, do.FreeSlot(11, 0, 0)) == [ev.SlotTaken(12, 0, 0, 0)]
-    assert act(rank, do.FreeSlot(12, 0, 0)) == [ev.SlotTaken(21, 0, 0, 0)]
-    assert act(rank, do.FreeSlot(21, 0, 0)) == [ev.SlotTaken(11, 1, 0, 0)] and len(order) == 5
+    assert act(rank, do.FreeSlot(12, 0, 0)) == [ev.SlotTaken(11, 1, 0, 0)]
+    assert act(rank, do.FreeSlot(11, 1, 0)) == [ev.SlotTaken(12, 1, 0, 0)] and len(order) == 2
     with pytest.raises(AssertionError, match="walks"):
         list(rank.slot_queue)
 

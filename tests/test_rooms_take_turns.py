@@ -20,7 +20,7 @@ from kvproto.data.launches import LAUNCH_S, Launches
 from kvproto.layout.plan import Plan
 from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.room_turns import RoomTurns
-from kvproto.rank.slot_queue import SlotQueue
+from kvproto.rank.slot_queue import SendKey, SlotQueue
 from kvproto.room import Room
 from kvproto.settings import Settings
 from kvproto.verify.testing.access import inside
@@ -115,9 +115,9 @@ def landed(stage: EngineStage) -> int:
 
 
 class StandingQueue(SlotQueue):
-    """A queue in which who has had a turn stays where he is."""
+    """A queue in which a room that has had a turn keeps its place."""
 
-    def put_last(self, _room: int) -> None:
+    def put_last(self, _key: SendKey) -> None:
         """Nothing."""
 
 

@@ -4,9 +4,13 @@ Each is bounded (`Settings.requests` a decode rank, `slots`, `page_writes`), bel
 until that gives it back, and has a queue.  A send holds none of them while it waits for something of the other side but
 for an answer that comes at once, so no cycle of waits goes through them.
 
-Queues are first come first served, but for the slots', in which rooms take turns: a room that gives one back is last,
-with all that it has waiting (`kvproto.rank.slot_queue`).  So a small room's send is next, however many of a large room
-were there before it, and one slot is enough for that.
+Queues are first come first served, but for the slots', in which decode ranks take turns, and rooms: a room that gives
+one back is last, with all that it has waiting (`kvproto.rank.slot_queue`).  So a small room's send is next, however
+many of a large room were there before it, and one slot is enough for that.
+
+A slot is held while its write is in flight, and writes to a decode rank that has stopped stay in flight.  So the last
+free slot is not given to a decode rank that holds all others (`_barred`), where there is another one: a decode rank
+that stops takes no time from rooms of the others.
 
 The sends that wait for the watermark are kept by link, ordered by their regions, so that a watermark costs only the
 sends that it lets go.
@@ -37,7 +41,7 @@ class PrefillQueues(PrefillLinks):
         self._requests = self.settings.requests
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
-        self.slot_queue = SlotQueue()
+        self.slot_queue = SlotQueue(link=self._link_of_send)
         #: by link: sends whose request is unanswered, and that queue to ask
         self.credits: dict[int, set[SendKey]] = {}
         self.credit_queues: dict[int, OrderedDict[SendKey, None]] = {}
@@ -120,9 +124,20 @@ class PrefillQueues(PrefillLinks):
         self._permit()
 
     # ------------------------------------------------------------------------------------------------------- slots
+    def _link_of_send(self, key: SendKey) -> int:
+        """The link to the decode rank of this send."""
+        return self.link_to(key[0], key[2])
+
+    def _barred(self) -> int | None:
+        """The link whose decode rank may not have the last free slot: it holds all others, and is not the only one."""
+        if len(self.free_slots) != 1 or not self.slot_of or len(self.links) == 1:
+            return None
+        holders = {self._link_of_send(key) for key in self.slot_of}
+        return holders.pop() if len(holders) == 1 else None
+
     def _take_slot(self, effect: do.TakeSlot) -> None:
         key = effect.room, effect.chunk, effect.peer
-        if self.free_slots:
+        if self.free_slots and self._barred() != self._link_of_send(key):
             self._give_slot(key, self.free_slots.pop())
         else:
             self.slot_queue.put(key)
@@ -136,11 +151,12 @@ class PrefillQueues(PrefillLinks):
         slot = self.slot_of.pop((effect.room, effect.chunk, effect.peer), None)
         if slot is None:
             return
-        if self.slot_queue.order:
-            self.slot_queue.put_last(effect.room)
-            self._give_slot(self.slot_queue.take(), slot)
-        else:
-            self.free_slots.append(slot)
+        self.free_slots.append(slot)
+        if not self.slot_queue:
+            return
+        self.slot_queue.put_last((effect.room, effect.chunk, effect.peer))
+        while self.free_slots and (key := self.slot_queue.take(self._barred())) is not None:
+            self._give_slot(key, self.free_slots.pop())
 
     # -------------------------------------------------------------------------------------------------- watermarks
     def _connect(self, effect: do.ConnectPeer) -> None:

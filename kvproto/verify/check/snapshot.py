@@ -211,7 +211,7 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, 
     rank.sends = {keys[k]: _marked(parts, links[names.peer(k, 0) :]) for k, parts in sends}
     rank.free_slots = list(free)
     rank.slot_of = {(keys[k], c, p): slot for k, c, p, slot in held}
-    rank.slot_queue = SlotQueue((keys[k], c, p) for k, c, p in queue)
+    rank.slot_queue = SlotQueue(((keys[k], c, p) for k, c, p in queue), rank.slot_queue.link)
     rank.permits = {(keys[k], c, p) for k, c, p in permits}
     rank.permit_queue = OrderedDict(((keys[k], c, p), None) for k, c, p in waiting)
     rank.credits, rank.credit_queues = {}, {}

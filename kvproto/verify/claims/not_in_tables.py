@@ -79,7 +79,8 @@ NOT_IN_TABLES = (
     Exemption(
         "resources and pacing",
         "Credits, slots, permits and regions are given first come, first served, a region only to a room that does not"
-        " hold its share of the ring, slots to rooms in turn; gathers and scatters are launched after the frames of"
+        " hold its share of the ring, slots to decode ranks and their rooms in turn, and the last slot not to one that"
+        " holds all others; gathers and scatters are launched after the frames of"
         " their pass, small rooms first; of four regions or launches one is a larger room's; batches wait"
         " while the transport has no room, and a pass posts a bounded number of pieces; a poll is short while"
         " something is expected; a connection that leads to the address already is used again; of one connection's"

@@ -1,0 +1,106 @@
+"""A decode rank that has stopped keeps the slots of writes to it, and takes no time from other decode ranks' rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from support.stories import layout
+
+from kvproto import DecodeEndpoint, PrefillEndpoint, Room, Settings
+from kvproto.io.clock import ManualClock
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.rank.prefill import PrefillRank
+from kvproto.settings import Route
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pools import noise
+
+GRID, PAGES, CHUNKS = 8, 64, 6
+PAGE = layout(1).page_size
+STOPS, WORKS = 2, 3
+TURNS = 2000
+
+
+class Trio(NamedTuple):
+    """A prefill rank, and decode ranks of two groups, of which one is to stop; their clocks stand still."""
+
+    fabric: Fabric
+    prefill: PrefillEndpoint
+    decodes: dict[int, DecodeEndpoint]
+
+    def open(self, number: int, group: int, chunks: int) -> Room:
+        """A room of this decode group whose KV is computed."""
+        room, tokens = Room(number), chunks * GRID
+        pages = [number * 16 + page for page in range(tokens // PAGE)]
+        self.decodes[group].open(room, tokens, pages)
+        self.prefill.open(room, tokens, pages, group=group)
+        self.prefill.produced(room, tokens)
+        self.prefill.aux(room, b"row")
+        return room
+
+    def turn(self, stopped: int = 0) -> None:
+        """One pass of each rank that runs."""
+        self.prefill.poll()
+        for group, decode in self.decodes.items():
+            if group != stopped:
+                decode.poll()
+
+
+@pytest.fixture(params=["cost", "staged"])
+def trio(request: pytest.FixtureRequest) -> Iterator[Trio]:
+    yield from made(request.param)
+
+
+def made(route: Route) -> Iterator[Trio]:
+    """The three, linked."""
+    settings, fabric = Settings(ring_bytes=1 << 20, slot_bytes=1 << 14, slots=2, route=route), Fabric(auto=True)
+    prefill = PrefillEndpoint(
+        layout(1), 0, noise(layout(1), 0, PAGES, 1), MemoryTransport(fabric), grid=GRID, settings=settings,
+        clock=ManualClock(1000.0),
+    )  # fmt: skip
+    decodes = {
+        group: DecodeEndpoint(
+            layout(1), 0, noise(layout(1), 0, PAGES, 2), MemoryTransport(fabric), grid=GRID, group=group,
+            settings=settings, clock=ManualClock(1000.0),
+        )
+        for group in (STOPS, WORKS)
+    }  # fmt: skip
+    trio = Trio(fabric, prefill, decodes)
+    for decode in decodes.values():
+        decode.connect(layout(1), [prefill.address])
+    try:
+        while not all(decode.ready() for decode in decodes.values()):
+            trio.turn()
+        yield trio
+    finally:
+        for endpoint in (*decodes.values(), prefill):
+            endpoint.close()
+
+
+def ends_beside_a_stopped_rank(trio: Trio) -> bool:
+    """Whether a room of the decode rank that works ends while writes to the other one hang, and no clock moves."""
+    trio.open(1, STOPS, CHUNKS)
+    rank = inside(trio.prefill).rank
+    trio.fabric.stall(inside(trio.decodes[STOPS]).data.transport.instance)
+    for _ in range(TURNS):
+        trio.turn()
+        if rank.slot_queue:
+            break
+    assert rank.slot_queue, "some part waits for a slot, and no write to the stopped rank ends"
+    room = trio.open(2, WORKS, CHUNKS)
+    for _ in range(TURNS):
+        trio.turn(STOPS)
+        if ended := trio.decodes[WORKS].finished():
+            return ended[0].ok and ended[0].room == room
+    return False
+
+
+def test_a_decode_rank_that_stops_leaves_a_slot_to_the_others(trio: Trio) -> None:
+    assert ends_beside_a_stopped_rank(trio)
+
+
+def test_without_the_rule_for_the_last_slot_it_has_all(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrefillRank, "_barred", lambda _: None)
+    assert not ends_beside_a_stopped_rank(trio)
