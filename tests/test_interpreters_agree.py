@@ -305,7 +305,7 @@ class NotifiesOnceMore(Interpreter):
     def _post(self, effect: do.PostBatch) -> None:
         write, _ = self.unposted[effect.room, effect.chunk, effect.peer]
         super()._post(effect)
-        if isinstance(write, do.PrepareWrite):
+        if isinstance(write, do.PostWrite):
             self._transmit(write.link, write.epoch, write.room, msg.StgNotify(write.chunk, write.grant))
 
 

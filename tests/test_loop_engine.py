@@ -530,8 +530,8 @@ def test_each_call_of_a_long_pass_has_a_time_of_its_own(pair: Pair) -> None:
 def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late: bool, stop: bool) -> None:
     with Pair(layout(2), layout(1), grid=8, fabric=Fabric()) as pair:
         rank, loop, _, data = inside(pair.prefills[0])
-        taken = data.writes._offer
-        data.writes._offer = lambda key, left: None  # type: ignore[method-assign]  # ready, and not yet said
+        spent = data.writes._spent
+        data.writes._spent = lambda: True  # type: ignore[method-assign]  # it is deferred, for this pass and all others
         room = pair.open(8)
         pair.produce(room)
         pair.pump(lambda: bool(rank.writes))
@@ -542,7 +542,7 @@ def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late:
         effects = rank.handle(BatchReady(*about, last=True), until if late else until - 1.0)
         posted = [effect for effect in effects if isinstance(effect, PostBatch)]
         assert bool(posted) is not (late or stop)
-        data.writes._offer = taken  # type: ignore[method-assign]
+        data.writes._spent = spent  # type: ignore[method-assign]
         loop.submit(effects)
         pair.fabric.auto = True
         pair.pump(lambda: pair.over(room) or not pair.turn())

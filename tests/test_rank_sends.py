@@ -57,7 +57,7 @@ def test_a_gather_and_a_write_name_their_link_their_region_and_their_tokens() ->
     about = ROOM, 5, 1
     cut = 37, 3, GROUPS
     assert made(rank, do.GatherChunk(*about, 2, 64, 7)) == [do.LaunchGather(*about, 4, epoch, 2, 64, 7, *cut)]
-    assert made(rank, do.MakeWrite(*about, 2, 64, 7)) == [do.PrepareWrite(*about, 4, epoch, 2, 64, 7, *cut)]
+    assert made(rank, do.WriteRegion(*about, 2, 64, 7)) == [do.PostWrite(*about, 4, epoch, 2, 64, 7, *cut)]
     assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, epoch, b"page", *cut)]
     assert made(rank, do.MakePages(ROOM, 2, 0, b"page")) == [
         do.PreparePages(ROOM, 2, 0, 3, rank.links[3].epoch, b"page", PREFIX + GRID, GRID, GROUPS)

@@ -20,7 +20,7 @@ from kvproto.verify.sim.interpreter import Interpreter, Surroundings, Untaken, W
 
 ROOM, LINK, EPOCH = 7, 3, 55
 BODY = msg.Heartbeat()
-WRITE = do.PrepareWrite(ROOM, 1, 0, LINK, EPOCH, 0, 0, 4, 0, GRID)
+WRITE = do.PostWrite(ROOM, 1, 0, LINK, EPOCH, 0, 0, 4, 0, GRID)
 PAGES = do.PreparePages(ROOM, 2, 0, LINK, EPOCH, b"", 0, GRID)
 
 
@@ -70,11 +70,11 @@ class Told(Surroundings):
     def scatter(self, asked: do.LaunchScatter) -> None:
         self.told.append(("scatter", asked))
 
-    def prepare(self, write: Write) -> int:
+    def prepare(self, write: do.PreparePages) -> int:
         self.told.append(("prepare", write))
         return self.batches
 
-    def at_once(self, write: Write) -> bool:
+    def at_once(self, write: do.PreparePages) -> bool:
         return self.ready
 
     def post(self, write: Write) -> type[Untaken] | None:
@@ -185,13 +185,13 @@ def test_what_the_outside_has_to_do_it_is_asked_for() -> None:
 
 
 def test_news_need_nobody_who_hears_them() -> None:
-    around, write = Surroundings(), WRITE
+    around = Surroundings()
     interpreter = Interpreter(Scripted(), around)
     news = [do.AnnounceOutcome(ROOM, Cause.NONE), do.AnnounceReleased(ROOM), do.AnnounceLink(LINK, ""),
             do.DeliverAux(ROOM, b""), Report("what", "why")]  # fmt: skip
     interpreter.carry_out(news, 0.0)
-    assert (around.prepare(write), around.at_once(write)) == (1, True)
-    for call in (lambda: around.aux_row(ROOM), lambda: around.post(write), lambda: around.deliver(b"", 0, 0, BODY)):
+    assert (around.prepare(PAGES), around.at_once(PAGES)) == (1, True)
+    for call in (lambda: around.aux_row(ROOM), lambda: around.post(WRITE), lambda: around.deliver(b"", 0, 0, BODY)):
         with pytest.raises(NotImplementedError):
             call()
 
@@ -211,28 +211,33 @@ def test_a_write_is_made_ready_and_posted_batch_by_batch() -> None:
 def test_a_batch_that_is_not_ready_at_once_is_offered_by_the_world() -> None:
     play = bound()
     play.around.ready = False
-    play.does(WRITE)
-    assert play.heard() == [] and play.interpreter.offer((ROOM, 1, 0)) == ev.BatchReady(ROOM, 1, 0, last=True)
+    play.does(PAGES)
+    assert play.heard() == [] and play.interpreter.offer((ROOM, 2, 0)) == ev.BatchReady(ROOM, 2, 0, last=True)
 
 
-def test_a_write_that_cannot_be_made_ready_is_unmade() -> None:
+def test_a_write_over_pages_that_cannot_be_made_ready_is_unmade() -> None:
     play = bound()
     play.around.batches = 0
-    assert play.does(WRITE) == [("prepare", WRITE)]
-    assert play.heard() == [(ev.BatchUnmade(ROOM, 1, 0), 5.0)] and play.interpreter.unposted == {}
+    assert play.does(PAGES) == [("prepare", PAGES)]
+    assert play.heard() == [(ev.BatchUnmade(ROOM, 2, 0), 5.0)] and play.interpreter.unposted == {}
     play = bound()
     play.does(do.Disconnect(LINK), do.Disconnect(99))
-    assert play.does(WRITE) == [], "a link that has no connection writes nothing"
-    assert play.heard() == [(ev.BatchUnmade(ROOM, 1, 0), 5.0)]
+    assert play.does(PAGES, WRITE) == [], "a link that has no connection writes nothing"
+    assert play.heard() == [(ev.BatchUnmade(ROOM, 2, 0), 5.0), (ev.BatchRefused(ROOM, 1, 0), 5.0)]
+
+
+def test_a_staged_write_is_posted_as_it_opens() -> None:
+    play = bound()
+    assert play.does(WRITE) == [("post", WRITE)]
+    assert play.heard() == [] and play.interpreter.unposted == {}
 
 
 def test_what_the_transport_does_not_take_stays_and_is_said_at_once() -> None:
     play = bound()
-    play.does(WRITE)
-    play.heard()
-    play.around.untaken = [ev.BatchDeferred, ev.BatchRefused]
-    for answer in (ev.BatchDeferred, ev.BatchRefused):
-        assert play.does(do.PostBatch(ROOM, 1, 0)) == [("post", WRITE)]
+    play.around.untaken = [ev.BatchDeferred, ev.BatchDeferred, ev.BatchRefused]
+    for effect in (WRITE, do.PostBatch(ROOM, 1, 0), do.PostBatch(ROOM, 1, 0)):
+        answer = play.around.untaken[0]
+        assert answer is not None and play.does(effect) == [("post", WRITE)]
         assert play.heard() == [(answer(ROOM, 1, 0), 5.0)]
     play.does(do.Disconnect(LINK))
     assert play.does(do.PostBatch(ROOM, 1, 0)) == []
@@ -245,20 +250,20 @@ def test_what_the_transport_does_not_take_stays_and_is_said_at_once() -> None:
 # ------------------------------------------------------------------------------------------------------ in which order
 def test_what_follows_at_once_is_heard_when_the_effects_before_it_have_been_carried_out() -> None:
     play, asked, then = bound(), ev.Gathered(ROOM, 1, 0), ev.Gathered(ROOM, 2, 0)
-    ready = ev.BatchReady(ROOM, 1, 0, last=True)
-    play.rank.says = {asked: [WRITE, do.Transmit(LINK, 1, 1, BODY)], then: [do.Transmit(LINK, 3, 3, BODY)],
-                      ready: [do.PostBatch(ROOM, 1, 0)]}  # fmt: skip
+    ready = ev.BatchReady(ROOM, 2, 0, last=True)
+    play.rank.says = {asked: [PAGES, do.Transmit(LINK, 1, 1, BODY)], then: [do.Transmit(LINK, 3, 3, BODY)],
+                      ready: [do.PostBatch(ROOM, 2, 0)]}  # fmt: skip
     play.interpreter.handle(asked, 4.0, then)
     assert play.heard() == [(asked, 4.0), (then, 4.0), (ready, 4.0)]
     assert play.around.told == [
-        ("prepare", WRITE), (b"there", 1, 1, BODY), (b"there", 3, 3, BODY), ("post", WRITE)
+        ("prepare", PAGES), (b"there", 1, 1, BODY), (b"there", 3, 3, BODY), ("post", PAGES)
     ]  # fmt: skip
 
 
 def test_messages_and_time_are_followed_by_what_they_cause() -> None:
     for source in ("message", "tick"):
-        play, ready = bound(), ev.BatchReady(ROOM, 1, 0, last=True)
-        play.rank.says = {source: [WRITE]}
+        play, ready = bound(), ev.BatchReady(ROOM, 2, 0, last=True)
+        play.rank.says = {source: [PAGES]}
         if source == "tick":
             play.interpreter.tick(6.0)
         else:

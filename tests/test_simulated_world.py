@@ -21,7 +21,7 @@ from kvproto.verify.sim.member import FaultChances, MessageUnderWay, PendingWork
 from kvproto.verify.sim.world import SimulatedWorld
 
 ROOM, TOKENS = 100, 20
-WRITE = do.PrepareWrite
+WRITE = do.PostWrite
 
 
 def world(
@@ -203,13 +203,13 @@ def test_a_post_is_taken_waits_is_refused_fails_or_is_in_doubt() -> None:
         assert (("P0", ROOM, 9, 0, type(write), 1) in at.posted) is (answer is None)
 
 
-def test_a_write_is_one_batch_into_the_ring_and_a_few_over_pages_unless_it_cannot_be_made_ready() -> None:
+def test_a_write_over_pages_is_a_few_batches_unless_it_cannot_be_made_ready() -> None:
     at = world()
-    node, staged, pages = at.nodes["P", 0], write_of(at), do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, GRID)
+    node, pages = at.nodes["P", 0], do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, GRID)
     at.chances = FaultChances(batches=3)
-    assert {node.prepare(staged) for _ in range(50)} == {1} and {node.prepare(pages) for _ in range(50)} == {1, 2, 3}
+    assert {node.prepare(pages) for _ in range(50)} == {1, 2, 3}
     at.chances = FaultChances(batches=3, write_unmade=1.0)
-    assert node.prepare(staged) == node.prepare(pages) == 0
+    assert node.prepare(pages) == 0
     asked = do.TransmitPages(1, 5, ROOM, 0, 0, GRID)
     assert (node.aux_row(ROOM), node.page_ids(asked)) == (b"aux", b"page"), "all rows are alike, and all pages"
 

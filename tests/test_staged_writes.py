@@ -49,9 +49,9 @@ def gather(chunk: int = 0, *, slot: int = 3, link: int = 1, tokens: int = GRID, 
     return do.LaunchGather(5, chunk, 0, link, 9, slot, 1024, 4, 0, tokens, groups)
 
 
-def write(chunk: int = 0, **more: Any) -> do.PrepareWrite:
+def write(chunk: int = 0, **more: Any) -> do.PostWrite:
     made = gather(chunk, **more)
-    return do.PrepareWrite(*(getattr(made, name) for name in made.__struct_fields__))
+    return do.PostWrite(*(getattr(made, name) for name in made.__struct_fields__))
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_what_was_made_ready_is_taken_with_its_draft(world: World) -> None:
 
 
 @pytest.mark.parametrize("other", [write(1), write(link=2)])
-def test_what_was_made_ready_for_another_write_is_dropped(world: World, other: do.PrepareWrite) -> None:
+def test_what_was_made_ready_for_another_write_is_dropped(world: World, other: do.PostWrite) -> None:
     world.ready(gather())
     made = world.writes.take(other)
     assert made.draft is None and not world.drafts

@@ -107,9 +107,14 @@ class World:
     def submit(self, _effects: list[Any]) -> None:
         """Fire what was raised; what is said to the send is kept, the rest carried out."""
         while self.queue or self.loop.late:
-            if not self.queue:
+            if self.queue:
+                self.fire()
+            else:
                 self.loop.late.pop(0)()
-                continue
+
+    def fire(self) -> None:
+        """Fire all events that were raised."""
+        while self.queue:
             event: Any = self.queue.popleft()
             key = event.room, event.chunk, event.peer
             value, outputs = self.machine.step(self.values.get(key, self.machine.initial), event, self.now)
@@ -120,25 +125,26 @@ class World:
                 elif type(output) in self.handlers:
                     self.handlers[type(output)](output)
                 else:
-                    assert isinstance(output, do.MakePages | do.MakeWrite), output
+                    assert isinstance(output, do.MakePages), output
 
     def write(self, batches: int, pieces: int = 1, key: tuple[int, int, int] = KEY) -> None:
         """Begin one of so many batches of so many pieces."""
         part: Any = SimpleNamespace(descs=np.ones((pieces, 3), np.uint64))
         self.tell(ev.PagesBegun(*key, b"", LEASE_S))
-        self.writes.offer(key, PEER, deque([part] for _ in range(batches)))
+        self.writes.offer(key, PEER, deque([part] for _ in range(batches)), None)
         self.submit([])
 
     def stage(self, *chunks: int, peer: PeerId = PEER, hold: bool = False, drafts: bool = False) -> None:
         """Gathers of these chunks have ended at one moment; `drafts`: their writes were made ready."""
         for chunk in chunks:
             key = 7, chunk, 1
-            self.queue.append(ev.WriteBegun(*key, 0, 0, 1, LEASE_S))
-            self.submit([])
-        for chunk in chunks:
             draft: Any = f"draft {chunk}" if drafts else None
             write = StagedWrite(peer, (0, 64 * chunk, 64), (1, 7, StgNotify(chunk, 1)), draft)
-            self.writes.offer((7, chunk, 1), peer, deque([write]), hold=hold)
+            self.handlers[do.WriteRegion] = lambda _, key=key, write=write: self.writes.post_staged(
+                key, write, hold=hold
+            )
+            self.queue.append(ev.WriteBegun(*key, 0, 0, 1, LEASE_S))
+            self.fire()
         self.submit([])
 
     def ends(self) -> list[tuple[str, int]]:
@@ -310,7 +316,7 @@ def test_pieces_and_bytes_of_what_was_posted_are_counted(world: World) -> None:
     rows = [[0, 0, 5], [0, 0, 6]], [[0, 0, 7]]
     parts: list[Any] = [SimpleNamespace(descs=np.array(each, np.uint64)) for each in rows]
     world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
-    world.writes.offer(KEY, PEER, deque([parts]))
+    world.writes.offer(KEY, PEER, deque([parts]), None)
     world.submit([])
     assert (world.writes.pieces, world.writes.nbytes) == (3, 18)
 
@@ -472,7 +478,7 @@ def stored_by_a_kernel(world: World) -> Any:
     """A write that a kernel does, and is at: what is launched."""
     launch: Any = object()
     world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
-    world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50, NOTE)]))
+    world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50, NOTE)]), None)
     world.submit([])
     assert not world.notes and not world.writes.told
     return launch
@@ -511,7 +517,7 @@ def test_each_of_two_that_kernels_store_is_told_when_it_ends_itself(world: World
     stored_by_a_kernel(world)
     other, launch = (9, OTHER[0], StgNotify(OTHER[1], 0)), object()
     world.tell(ev.PagesBegun(*OTHER, b"", LEASE_S))
-    world.writes.offer(OTHER, PEER, deque([KernelBatch(launch, (1, 2), 50, other)]))  # type: ignore[arg-type]
+    world.writes.offer(OTHER, PEER, deque([KernelBatch(launch, (1, 2), 50, other)]), None)  # type: ignore[arg-type]
     world.submit([])
     world.end(1)
     assert world.writes.told == {(PEER, other)}

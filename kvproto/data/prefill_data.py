@@ -159,17 +159,16 @@ class PrefillData:
         return {**self._counts, "pieces": self.writes.pieces, "bytes": self.writes.nbytes}
 
     # -------------------------------------------------------------------------------------------- writes
-    def prepare_write(self, effect: do.PrepareWrite) -> None:
-        """Make the write of a gathered chunk, and offer it to the transport."""
+    def post_write(self, effect: do.PostWrite) -> None:
+        """Post the write of a gathered chunk."""
         self._counts["writes"] += 1
         key = effect.room, effect.chunk, effect.peer
         try:
             write = self.drafts.take(effect)
         except BaseException as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
-            self.writes.unmade(key, error)
+            self.writes.refuse(key, error)
             return
-        hold = write.piece[2] <= self.gathers.small and bool(self.gathers)
-        self.writes.offer(key, write.peer, deque((write,)), hold=hold)
+        self.writes.post_staged(key, write, hold=write.piece[2] <= self.gathers.small and bool(self.gathers))
 
     def prepare_pages(self, effect: do.PreparePages) -> None:
         """Make the batches of a chunk that goes page to page, and offer them to the transport."""

@@ -21,7 +21,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.notification import Note, make_tag
 
-Guess = do.LaunchGather | do.PrepareWrite
+Guess = do.LaunchGather | do.PostWrite
 NOT_CONNECTED = "the transport is not connected to this peer"
 #: shapes of parts that are kept
 SHAPES = 4096
@@ -82,7 +82,7 @@ class PreparedWrites:
         except Exception:  # noqa: BLE001  # whatever it is, the write meets it again and tells it
             return
 
-    def take(self, effect: do.PrepareWrite) -> StagedWrite:
+    def take(self, effect: do.PostWrite) -> StagedWrite:
         """This write, ready if it was made so.  Raises what stands in its way."""
         kept = self._kept.pop(effect.slot, None)
         if kept is not None and kept[0] == self._mark(effect):

@@ -1,7 +1,8 @@
 """Writes as the transport has them: batches that are ready, batches that are in flight.
 
 What becomes of a write is decided by its machine (`prefill_write`); here its batches are kept until they are posted,
-and what the transport says of them is said on as events.  A batch is offered (`BatchReady`), and posted when the
+and what the transport says of them is said on as events.  A staged write is posted as its machine opens, or deferred
+(`BatchDeferred`).  A batch that was deferred, or that writes over pages, is offered (`BatchReady`), and posted when the
 machine says so, at once: between the two nothing happens.
 
 Four things make a batch wait, and none decides anything but when: what it reads is not computed yet (a write over
@@ -103,17 +104,26 @@ class RankWrites:
         """Whether something is in flight, or waits for room."""
         return bool(self.flying or self._waiting or self._held)
 
-    def offer(
-        self, key: Key, peer: PeerId, batches: deque[Batch], after: Any = None, *, hold: bool = False
-    ) -> None:  # fmt: skip
-        """These batches are ready, to be posted in their order, once this event has passed; `hold`: rather with others
-        that will be ready soon than now.
+    def post_staged(self, key: Key, write: StagedWrite, *, hold: bool) -> None:
+        """Post a staged write in this pass, or defer it.
+
+        Args:
+            key: room, chunk and peer of the send.
+            write: its one piece, and what it tells.
+            hold: wait for others that will be ready soon, and post them together.
+
         """
-        left = self.unposted[key] = UnpostedWrite(peer, batches, after)
-        if hold:
-            self._held.append(key)
+        self.unposted[key] = UnpostedWrite(write.peer, deque((write,)))
+        if hold or self._spent():
+            (self._held if hold else self._waiting).append(key)
+            self.loop.raise_event(ev.BatchDeferred(*key))
         else:
-            self._offer(key, left)
+            self._put_together(key, write)
+
+    def offer(self, key: Key, peer: PeerId, batches: deque[Batch], after: Any) -> None:
+        """Have these batches posted, in their order, once the event `after` has passed (None: it has)."""
+        left = self.unposted[key] = UnpostedWrite(peer, batches, after)
+        self._offer(key, left)
 
     def poll(self) -> bool:
         """Offer what waits, in order, and look at what is in doubt; whether something was posted."""
@@ -204,9 +214,7 @@ class RankWrites:
         left = self.unposted[key]
         batch = left.batches[0]
         if isinstance(batch, StagedWrite):
-            if not self._together:
-                self.loop.late.append(self._post_staged)
-            self._together.setdefault(left.peer, {})[key] = batch
+            self._put_together(key, batch)
             return
         try:
             if isinstance(batch, KernelBatch):
@@ -218,7 +226,7 @@ class RankWrites:
             self._put_off(left.peer, (key,))
             return
         except BaseException as error:  # noqa: BLE001  # by the contract nothing was posted
-            self._refused(key, error)
+            self.refuse(key, error)
             return
         self._posted(handle, (key,), "mapped" if isinstance(batch, KernelBatch) else "pages", *_size(batch))
         left.batches.popleft()
@@ -227,7 +235,13 @@ class RankWrites:
         else:
             del self.unposted[key]
 
-    def _post_staged(self) -> None:
+    def _put_together(self, key: Key, write: StagedWrite) -> None:
+        """Post it at the end of the pass, with the others to its peer."""
+        if not self._together:
+            self.loop.late.append(self._post_together)
+        self._together.setdefault(write.peer, {})[key] = write
+
+    def _post_together(self) -> None:
         """Post what has come together: to each peer as one write."""
         together, self._together = self._together, {}
         for peer, writes in together.items():
@@ -250,7 +264,7 @@ class RankWrites:
             return
         except BaseException as error:  # noqa: BLE001  # by the contract nothing was posted
             if len(keys) == 1:
-                self._refused(keys[0], error)
+                self.refuse(keys[0], error)
                 return
             for key in keys:  # each alone: one of them is at fault
                 self._post_one(peer, writes, (key,))
@@ -272,8 +286,8 @@ class RankWrites:
         for key in keys:
             self.loop.raise_event(ev.BatchDeferred(*key))
 
-    def _refused(self, key: Key, error: BaseException) -> None:
-        """The transport does not take it, for this reason."""
+    def refuse(self, key: Key, error: BaseException) -> None:
+        """Tell the write that nothing of the batch was posted, for this reason."""
         self.loop.hold(error)
         self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
         self.loop.raise_event(ev.BatchRefused(*key))

@@ -111,7 +111,7 @@ class PrefillEndpoint(Endpoint):
             do.BindLink: loop.bind_link, do.ForgetLink: data.forget_link, do.Connect: self._connect,
             do.AdoptWire: data.adopt_wire, do.DropWire: data.drop_wire, do.Disconnect: data.disconnect,
             # kernels and writes
-            do.LaunchGather: data.gathers.ask, do.PrepareWrite: data.prepare_write,
+            do.LaunchGather: data.gathers.ask, do.PostWrite: data.post_write,
             do.PreparePages: data.prepare_pages, do.PostBatch: writes.post_batch, do.DropBatches: writes.drop_batches,
             # the engine, and who watches
             do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,

@@ -171,10 +171,11 @@ class LaunchGather(Effect, frozen=True):
     layer_groups: int = 1
 
 
-class PrepareWrite(Effect, frozen=True):
-    """Make ready the write of the slot into the region at `offset` of the peer's ring (its own part of it).
+class PostWrite(Effect, frozen=True):
+    """Write the slot into the region at `offset` of the peer's ring (its own part of it).
 
-    Answered by BatchReady or BatchUnmade.  Where the transport can, the write carries STG_NOTIFY of `grant`.
+    Answered by its end, or by BatchDeferred or BatchRefused.  Where the transport can, the write carries STG_NOTIFY of
+    `grant`.
     """
 
     room: int
@@ -191,7 +192,7 @@ class PrepareWrite(Effect, frozen=True):
 
 
 class PreparePages(Effect, frozen=True):
-    """Make ready the writes of the chunk's head slices into the peer's pages; answered as PrepareWrite."""
+    """Make ready the writes of the chunk's head slices into the peer's pages; answered by BatchReady or BatchUnmade."""
 
     room: int
     chunk: int
@@ -372,8 +373,8 @@ class GatherChunk(Internal, frozen=True):
     grant: int
 
 
-class MakeWrite(Internal, frozen=True):
-    """Make the write of the slot into the region ready."""
+class WriteRegion(Internal, frozen=True):
+    """Post the write of the slot into the region."""
 
     room: int
     chunk: int
@@ -594,7 +595,7 @@ _BOTH: frozenset[type[Effect]] = frozenset({
 })  # fmt: skip
 #: the effects that leave a prefill rank, and those that leave a decode rank: each has one handler there
 PREFILL: frozenset[type[Effect]] = _BOTH | {
-    TransmitAux, LaunchGather, PrepareWrite, PreparePages, PostBatch, DropBatches, BindLink, Connect, AdoptWire,
+    TransmitAux, LaunchGather, PostWrite, PreparePages, PostBatch, DropBatches, BindLink, Connect, AdoptWire,
     DropWire, Disconnect, RefuseCall, SayWelcome, SayRefusal,
 }  # fmt: skip
 DECODE: frozenset[type[Effect]] = _BOTH | {

@@ -62,7 +62,7 @@ class PrefillRank(PrefillQueues):
         #: called with a room whose first window opens: every decode rank has opened it, and the engine is at work
         self.met: Callable[[int], None] = lambda _room: None
         self.inner |= {
-            do.OpenWindow: self._open_window, do.GatherChunk: self._gather, do.MakeWrite: self._make_write,
+            do.OpenWindow: self._open_window, do.GatherChunk: self._gather, do.WriteRegion: self._write_region,
             do.MakePages: self._make_pages, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
             do.WithdrawKv: self._withdraw_kv,
             do.StopSends: self._stop_sends, do.SendAux: self._send_aux,
@@ -86,11 +86,11 @@ class PrefillRank(PrefillQueues):
             )
         )  # fmt: skip
 
-    def _make_write(self, effect: do.MakeWrite) -> None:
+    def _write_region(self, effect: do.WriteRegion) -> None:
         room, chunk, peer, slot = effect.room, effect.chunk, effect.peer, effect.slot
         link, epoch, first, count, groups = self._where(room, chunk, peer)
         self._out.append(
-            do.PrepareWrite(
+            do.PostWrite(
                 room, chunk, peer, link, epoch, slot, effect.offset, effect.grant, first, count, groups
             )
         )  # fmt: skip

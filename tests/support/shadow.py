@@ -185,18 +185,19 @@ class Shadow(Surroundings):
                 handlers[kind] = self._noted(handlers[kind])
         if isinstance(self.real, PrefillRank):
             handlers[do.Connect] = self._connected(handlers[do.Connect])
-            handlers[do.PrepareWrite] = self._readied(handlers[do.PrepareWrite])
+            handlers[do.PostWrite] = self._opened(handlers[do.PostWrite])
             handlers[do.PreparePages] = self._readied(handlers[do.PreparePages])
             handlers[do.PostBatch] = self._posted(handlers[do.PostBatch])
-            offer = self.data.writes.offer
+            writes = self.data.writes
+            offer, post_staged = writes.offer, writes.post_staged
 
-            def at_once(key: WriteKey, peer: Any, batches: Any, after: Any = None, *, hold: bool = False) -> None:
-                del hold
+            def at_once(key: WriteKey, peer: Any, batches: Any, after: Any) -> None:
                 if after is not None:
                     after.wait()  # the simulated world computes at once
-                offer(key, peer, batches)
+                offer(key, peer, batches, None)
 
-            self.data.writes.offer = at_once
+            writes.offer = at_once
+            writes.post_staged = lambda key, write, hold: post_staged(key, write, hold=False)
 
     def _noted(self, handler: Callable[[Any], None]) -> Callable[[Any], None]:
         def handle(effect: Any) -> None:
@@ -222,17 +223,33 @@ class Shadow(Surroundings):
 
         return handle
 
+    def _opened(self, handler: Callable[[Any], None]) -> Callable[[Any], None]:
+        def handle(write: do.PostWrite) -> None:
+            key = write.room, write.chunk, write.peer
+            self.prepared[key] = write
+            to = self.data.link_peer.get(write.link)
+            if to is None:
+                handler(write)  # refused, without a post
+            else:
+                self._post(handler, write, key, to)
+
+        return handle
+
     def _posted(self, handler: Callable[[Any], None]) -> Callable[[Any], None]:
         def handle(effect: do.PostBatch) -> None:
             key = effect.room, effect.chunk, effect.peer
-            to, flying = self.data.writes.unposted[key].peer, len(self.data.writes.flying)
-            handler(effect)
-            self.data.writes._post_staged()  # each by itself: together they are as they are alone, but not at once
-            said: Any = self.loop._events[-1] if len(self.data.writes.flying) == flying else None
-            self.untaken[key].append(type(said) if said is not None else None)
-            self.theirs.append(("post", self.prepared[key], str(to), type(said)))
+            self._post(handler, effect, key, self.data.writes.unposted[key].peer)
 
         return handle
+
+    def _post(self, handler: Callable[[Any], None], effect: Any, key: WriteKey, to: Any) -> None:
+        writes = self.data.writes
+        flying = len(writes.flying)
+        handler(effect)
+        writes._post_together()  # each by itself: together they are as they are alone, but not at once
+        said: Any = self.loop._events[-1] if len(writes.flying) == flying else None
+        self.untaken[key].append(type(said) if said is not None else None)
+        self.theirs.append(("post", self.prepared[key], str(to), type(said)))
 
     # -------------------------------------------------------------------- what leaves the simulated rank
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:

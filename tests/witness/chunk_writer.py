@@ -172,7 +172,7 @@ class Writer(Surroundings):
 
     def post(self, write: Write) -> type[Untaken] | None:
         """The write is in flight."""
-        self.posted = ("staged" if write.offset == 0 else "astray") if isinstance(write, do.PrepareWrite) else "pages"
+        self.posted = ("staged" if write.offset == 0 else "astray") if isinstance(write, do.PostWrite) else "pages"
         return None
 
     def hear_outcome(self, news: do.AnnounceOutcome) -> None:

@@ -1,8 +1,8 @@
 """The prefill rank's write: the one-sided writes of one send, from the first batch that is ready to the last byte.
 
-A *batch* is what the transport takes in one call.  Staged, a write is one batch; over pages it may be many.  Each is
-posted only after it was asked here, at the time that it is then, whether the lease still holds: this guard
-(`lease_holds`) is the only one that lets a byte leave, and every post goes through it.  So a rank that was stopped for
+A *batch* is what the transport takes in one call.  A staged write is one batch and opens posted: its send has checked
+the lease in the same step.  A write over pages may be many batches, which are made first.  Every other post goes
+through a guard here, `lease_holds`, which checks the lease at the time that it is then.  So a rank that was stopped for
 longer than its lease posts nothing when it goes on.  If nothing at all has been posted by then, nothing is lost: the
 send is told so (`WriteLapsed`), and asks anew.  A write that has begun and does not end within a lease fails: to begin
 again would only repeat its bulk.
@@ -92,9 +92,14 @@ def settled(v: V, e: BatchFailed, now: float) -> bool:
 
 
 # --------------------------------------------------------------------------------------------- lets
-def lend(v: V, e: WriteBegun | PagesBegun, now: float) -> V:
+def lend(v: V, e: PagesBegun, now: float) -> V:
     """The time until which batches may be posted."""
     return replace(v, until=e.until)
+
+
+def begin(v: V, e: WriteBegun, now: float) -> V:
+    """The time until which the one batch may be posted, which is in flight."""
+    return replace(v, until=e.until, flying=1)
 
 
 def one_more(v: V, e: BatchReady, now: float) -> V:
@@ -113,9 +118,9 @@ def one_landed(v: V, e: BatchCompleted, now: float) -> V:
 
 
 # ------------------------------------------------------------------------------------------ effects
-def make_write(v: V, e: WriteBegun) -> Output:
-    """Make the one batch ready."""
-    return do.MakeWrite(e.room, e.chunk, e.peer, e.slot, e.offset, e.grant)
+def post_write(v: V, e: WriteBegun) -> Output:
+    """Post the one batch."""
+    return do.WriteRegion(e.room, e.chunk, e.peer, e.slot, e.offset, e.grant)
 
 
 def make_pages(v: V, e: PagesBegun) -> Output:
@@ -170,7 +175,7 @@ POSTED = (S.POSTING, S.IN_FLIGHT)
 
 # fmt: off
 # ----------------------------------------------------------------------------------------- what goes well
-opens(S.NEW,     WriteBegun,     S.POSTING,   let=lend, do=(make_write,))
+opens(S.NEW,     WriteBegun,     S.IN_FLIGHT, let=begin, do=(post_write,))
 opens(S.NEW,     PagesBegun,     S.POSTING,   let=lend, do=(make_pages,))
 row(S.POSTING,   BatchReady,     S.IN_FLIGHT, when=lease_holds_for_last, let=one_more, do=(post,))
 row(S.POSTING,   BatchReady,                  when=lease_holds, let=one_more, do=(post,))

@@ -104,7 +104,8 @@ class PrefillNode(PrefillSlots):
                 self._engine(what[1], LATE if what[0] == "engine late" else NOW)
             case "abort" | "refuse" | "dismiss":
                 self._give_up(what[0], what[1])
-            case "gathered" | "gathered late":
+            case "gathered" | "gathered late" | "gathered deferred" | "gathered refused":
+                self.untaken = UNTAKEN.get(what[0].removeprefix("gathered "))
                 k, chunk, d, slot = what[1]
                 self.current = v._replace(gathers=remove(v.gathers, what[1]), slots=put(v.slots, slot, (k, chunk, d)))
                 self._handle(ev.Gathered(keys[k], chunk, d), LATE if what[0] == "gathered late" else NOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from kvproto.protocol import effects as do
 from kvproto.protocol.states import PLink, PRoom, PSend
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send, reads_withdrawn
@@ -21,9 +22,13 @@ SHORT_SENDS = (
     PSend.AWAIT_AUX_ACK,
 )
 GIVING_UP = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK)
-#: what can become of a batch that is made ready, and its price.  A lease that ends before the first is no fault of the
-#: room's; one that ends between two batches is, and only a whole write can be found to be unmakeable
-FIRST_BATCH = (("", "made"), ("late", "made late"), ("late", "deferred"), ("write", "refused"), ("write", "unmade"))
+#: what can become of a gather, and its price; and of the write that opens with its end, where writes take time
+GATHER = (("", "gathered"), ("late", "gathered late"), ("kernel", "gather failed"))
+OPENING = (("", "gathered deferred"), ("write", "gathered refused"))
+#: what can become of a batch that can be posted, and its price.  A lease that ends before the first is no fault of the
+#: room's; one that ends between two batches is, and only a whole write over pages can be found to be unmakeable
+FIRST_BATCH = (("", "made"), ("late", "made late"), ("late", "deferred"), ("write", "refused"))
+UNMADE = (("write", "unmade"),)
 NEXT_BATCH = (("", "made"), ("timeout", "made late"), ("late", "deferred"), ("write", "refused"))
 
 
@@ -114,11 +119,12 @@ class PrefillMoves(Node):
         found = [Move("plain", "", -1, -1, ("wired", *job)) for job in v.wiring]
         found += [Move("plain", "link", -1, -1, ("wire failed", *job)) for job in v.wiring]
         for job in v.gathers:
-            for cost, what in (("", "gathered"), ("late", "gathered late"), ("kernel", "gather failed")):
+            for cost, what in (*GATHER, *OPENING) if self.config.preparing else GATHER:
                 found.append(Move("plain", cost, -1, job[0], (what, job)))
         for k, chunk, d, write, left in v.preparing:
-            whole = left == self.prepare(write)
-            for cost, what in FIRST_BATCH if whole else NEXT_BATCH:
+            staged = isinstance(write, do.PostWrite)
+            whole = staged or left == self.prepare(write)
+            for cost, what in FIRST_BATCH + UNMADE * (not staged) if whole else NEXT_BATCH:
                 found.append(Move("plain", cost, -1, k, (what, (k, chunk, d))))
         return found
 

@@ -69,16 +69,16 @@ class PrefillSlots(PrefillMoves):
         v, k = self.current, self.names.place[asked.room]
         self._judge_reading(asked)
         unposted = self.interpreter.unposted.values()
-        prepared = (write.slot for write, _ in unposted if isinstance(write, do.PrepareWrite))
+        prepared = (write.slot for write, _ in unposted if isinstance(write, do.PostWrite))
         busy = {*(job[3] for job in v.gathers), *(job[4] for job in v.posted), *prepared}
         judge("S12", asked.slot not in busy, f"slot {asked.slot} is gathered into while it is read")
         self.current = v._replace(gathers=add(v.gathers, (k, asked.chunk, asked.peer, asked.slot)))
 
-    def prepare(self, write: Write) -> int:
-        """Into the ring in one batch."""
-        return 1 if isinstance(write, do.PrepareWrite) else self.config.batches
+    def prepare(self, write: do.PreparePages) -> int:
+        """In as many batches as the configuration says."""
+        return self.config.batches
 
-    def at_once(self, write: Write) -> bool:
+    def at_once(self, write: do.PreparePages) -> bool:
         """In one step with what asks for it, unless the configuration says otherwise."""
         return not self.config.preparing
 
@@ -93,7 +93,7 @@ class PrefillSlots(PrefillMoves):
         twice = any(job[:4] == (k, chunk, d, batch) for job in v.posted)
         judge("S2", not twice, f"chunk {chunk} of room {k} is posted twice")
         slot, where, tag = -1, -1, 0
-        if isinstance(write, do.PrepareWrite):
+        if isinstance(write, do.PostWrite):
             slot, where, tag = write.slot, write.offset, write.epoch if self.rank.tells else 0
             self.judge_cell(k, chunk, write.first, write.tokens)
             judge("S12", v.slots[slot] == (k, chunk, d), f"slot {slot} does not hold chunk {chunk} of room {k}")

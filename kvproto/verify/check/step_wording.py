@@ -38,6 +38,11 @@ PREPARED = {
     "unmade": "its write of {} cannot be made ready", "deferred": "the transport has no room for its write of {}",
     "refused": "the transport does not take its write of {}",
 }  # fmt: skip
+#: what becomes of a staged write that opens when its gather has ended
+OPENED = {
+    "gathered deferred": "the transport has no room for its write",
+    "gathered refused": "the transport does not take its write",
+}  # fmt: skip
 
 
 def actors(config: Config) -> list[str]:
@@ -101,6 +106,14 @@ def _timer(config: Config, what: tuple[Any, ...], other: str) -> str:
     return f"the timer of its link to {other} ends{last}"
 
 
+def _kernel(config: Config, what: tuple[Any, ...]) -> str:
+    """What becomes of a gather or a scatter, and of the write that opens with the gather's end."""
+    kind, job = what[0], f"chunk {what[1][1]} of {room(config, what[1][0])}"
+    if kind in OPENED:
+        return f"{job} is gathered, and {OPENED[kind]}"
+    return f"the {kind} on {job}" if "failed" in kind else f"{job} is {kind}"
+
+
 def deed(config: Config, event: WorldEvent) -> str:
     """What happens, without who it happens to."""
     what = event.what
@@ -110,9 +123,8 @@ def deed(config: Config, event: WorldEvent) -> str:
         return _timer(config, what, other)
     if kind in ENDS:
         return _memory(config, what)
-    if kind in ("gathered", "gathered late", "gather failed", "scattered", "scatter failed"):
-        job = f"chunk {what[1][1]} of {room(config, what[1][0])}"
-        return f"the {kind} on {job}" if "failed" in kind else f"{job} is {kind}"
+    if kind.startswith("gather") or kind in ("scattered", "scatter failed"):
+        return _kernel(config, what)
     if kind in ("engine", "engine late"):
         return f"its engine, of {room(config, what[1])}: {what[2]}"
     if kind == "post":

@@ -36,7 +36,7 @@ def follow(step: Step) -> Seen:
     seen, event = step.seen, step.event
     flying, doubtful, touched, failed = seen.flying, seen.doubtful, seen.touched, seen.failed
     if step.before.state is S.NEW:
-        return Seen()
+        return Seen(flying=len(step.all_of(do.WriteRegion)))
     flying = flying + len(step.all_of(do.PostBatch))
     if isinstance(event, (*ENDED, ev.BatchSettled)) or (isinstance(event, ev.BatchFailed) and event.settled):
         flying = flying - 1
@@ -108,6 +108,13 @@ def posts_within_the_lease(step: Step, effect: do.PostBatch) -> bool:
     return step.now < step.before.until and step.before.state is S.POSTING
 
 
+@promises("L1", on=(ev.WriteBegun,))
+def opens_posted(step: Step) -> bool:
+    """A staged write is posted as it opens: its send has checked the lease (`begins_within_the_lease`)."""
+    opened = step.before.state is S.NEW
+    return len(step.all_of(do.WriteRegion)) == (1 if opened else 0)
+
+
 @promises("L1", on=(ev.BatchReady,))
 def posts_while_it_may(step: Step) -> bool:
     """A batch that is ready is posted while what was given may be used, and with the last one all is; if nothing was posted
@@ -122,9 +129,9 @@ def posts_while_it_may(step: Step) -> bool:
     return len(step.all_of(ev.WriteLapsed)) == (1 if untouched else 0)
 
 
-@promises("S1", do.MakeWrite)
-def makes_what_was_asked(step: Step, effect: do.MakeWrite) -> bool:
-    """What is made ready is the slot, for the place and the region that were named."""
+@promises("S1", do.WriteRegion)
+def writes_what_was_asked(step: Step, effect: do.WriteRegion) -> bool:
+    """What is posted is the slot, for the place and the region that were named."""
     e = step.event
     return effect.slot == e.slot and effect.offset == e.offset and effect.grant == e.grant
 

@@ -23,7 +23,9 @@ ENGINE = (
 #: a fault in any handler of an effect that names a room ends the room
 ANSWERS: dict[type[Effect], tuple[type[Event], ...]] = {
     do.LaunchGather: (ev.Gathered, ev.GatherFailed, ev.RoomFailed),
-    do.PrepareWrite: (ev.BatchReady, ev.BatchUnmade),
+    do.PostWrite: (
+        ev.BatchReady, ev.BatchCompleted, ev.BatchFailed, ev.BatchSettled, ev.BatchDeferred, ev.BatchRefused,
+    ),
     do.PreparePages: (ev.BatchReady, ev.BatchUnmade),
     do.PostBatch: (ev.BatchCompleted, ev.BatchFailed, ev.BatchSettled, ev.BatchDeferred, ev.BatchRefused),
     do.LaunchScatter: (ev.Scattered, ev.ScatterFailed, ev.RoomFailed),

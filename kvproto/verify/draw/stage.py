@@ -114,7 +114,7 @@ class Actor(Surroundings):
     def post(self, write: Write) -> type[Untaken] | None:
         """It succeeds; if it carries its notification, the writer is the last to know."""
         done = ev.BatchCompleted(write.room, write.chunk, write.peer)
-        if isinstance(write, do.PrepareWrite) and self.stage.cast.tells:
+        if isinstance(write, do.PostWrite) and self.stage.cast.tells:
             body = msg.StgNotify(write.chunk, write.grant)
             note = CarriedMessage(self.name, f"D{write.peer}", write.epoch, write.room, body, 0, self.stage.now)
             self.stage.at(WRITE, lambda: self.stage.hear(note))

@@ -86,7 +86,7 @@ class Environment:
         node, event = job.node, job.event
         if job.write is not None:
             self._landing(node, job.write)
-            if isinstance(job.write, do.PrepareWrite) and self.prefill(node.rank.index).tells:
+            if isinstance(job.write, do.PostWrite) and self.prefill(node.rank.index).tells:
                 self.jobs.append(PendingWork(node, event))  # the target hears of it before the writer, or after
                 self._notify_reader(node, job.write)
                 return []
@@ -105,7 +105,7 @@ class Environment:
         self.posted.add(key)
         self.flying[node.name, write.room] += 1
 
-    def _notify_reader(self, node: SimulatedRank, write: do.PrepareWrite) -> None:
+    def _notify_reader(self, node: SimulatedRank, write: do.PostWrite) -> None:
         """The notification that the write carries is on its way; with its bytes, so it is not lost."""
         body = msg.StgNotify(write.chunk, write.grant)
         self.mail.append(MessageUnderWay("D", write.peer, node.place, write.epoch, write.room, body))
@@ -116,7 +116,7 @@ class Environment:
 
     def _landing(self, node: SimulatedRank, write: Write) -> None:
         """The region that a staged part lands in is still its own."""
-        if not isinstance(write, do.PrepareWrite):
+        if not isinstance(write, do.PostWrite):
             return
         target = self.reader_of(node, write)
         here = target.links.get(target.link_of.get((node.rank.group, node.rank.index), 0))

@@ -33,7 +33,7 @@ from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 
 #: what is posted: one block into the ring, or pieces into the pages
-Write = do.PrepareWrite | do.PreparePages
+Write = do.PostWrite | do.PreparePages
 #: what the transport says at once of a batch that it does not take, now or at all
 Untaken = ev.BatchDeferred | ev.BatchRefused
 #: (room, chunk, peer)
@@ -63,11 +63,11 @@ class Surroundings:
         """Begin a gather; its end is `Gathered` or `GatherFailed`."""
         raise NotImplementedError
 
-    def prepare(self, write: Write) -> int:
-        """Make a write ready: how many batches it has (0: it cannot be made ready)."""
+    def prepare(self, write: do.PreparePages) -> int:
+        """Make a write over pages ready: how many batches it has (0: it cannot be made ready)."""
         return 1
 
-    def at_once(self, write: Write) -> bool:
+    def at_once(self, write: do.PreparePages) -> bool:
         """Whether its next batch is ready as soon as it may be; else the world says when (`Interpreter.offer`)."""
         return True
 
@@ -117,7 +117,7 @@ class Interpreter:
             do.BindLink: self._bind_link, do.Dial: self._dial, do.ForgetLink: self._forget_link,
             do.TryAddress: self._try_address, do.TakeAddress: self._take_address, do.LeaveAddress: self._leave_address,
             do.AdoptWire: self._adopt_wire, do.DropWire: self._drop_wire, do.Disconnect: self._disconnect,
-            do.PrepareWrite: self._prepare, do.PreparePages: self._prepare, do.PostBatch: self._post,
+            do.PostWrite: self._post_write, do.PreparePages: self._prepare, do.PostBatch: self._post,
             do.DropBatches: self._drop_batches,
             do.Connect: around.connect, do.LaunchGather: around.gather, do.LaunchScatter: around.scatter,
             do.AnnounceOutcome: around.hear_outcome,
@@ -240,7 +240,12 @@ class Interpreter:
         """What says that the next batch of this write is ready."""
         return ev.BatchReady(*key, last=self.unposted[key][1] == 1)
 
-    def _prepare(self, write: Write) -> None:
+    def _post_write(self, write: do.PostWrite) -> None:
+        key = write.room, write.chunk, write.peer
+        self.unposted[key] = write, 1
+        self._post_next(key)
+
+    def _prepare(self, write: do.PreparePages) -> None:
         key = write.room, write.chunk, write.peer
         batches = self.around.prepare(write) if write.link in self.wires else 0
         if not batches:
@@ -248,13 +253,15 @@ class Interpreter:
             return
         self._keep_unposted(key, write, batches)
 
-    def _keep_unposted(self, key: WriteKey, write: Write, left: int) -> None:
+    def _keep_unposted(self, key: WriteKey, write: do.PreparePages, left: int) -> None:
         self.unposted[key] = write, left
         if self.around.at_once(write):
             self._answers.append(self.offer(key))
 
     def _post(self, effect: do.PostBatch) -> None:
-        key = effect.room, effect.chunk, effect.peer
+        self._post_next((effect.room, effect.chunk, effect.peer))
+
+    def _post_next(self, key: WriteKey) -> None:
         write, left = self.unposted[key]
         untaken = self.around.post(write) if write.link in self.wires else ev.BatchRefused
         if untaken is not None:
@@ -262,6 +269,7 @@ class Interpreter:
             return
         del self.unposted[key]
         if left > 1:
+            assert isinstance(write, do.PreparePages), "a staged write is one batch"
             self._keep_unposted(key, write, left - 1)
 
     def _drop_batches(self, effect: do.DropBatches) -> None:

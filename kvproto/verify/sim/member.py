@@ -118,12 +118,10 @@ class SimulatedRank(Surroundings):
         fails = self.outside.chance(self.outside.chances.scatter_fails)
         self._begin(ev.ScatterFailed(asked.room, asked.chunk) if fails else ev.Scattered(asked.room, asked.chunk))
 
-    def prepare(self, write: Write) -> int:
-        """At once, over pages in a few batches; or not at all."""
+    def prepare(self, write: do.PreparePages) -> int:
+        """Make a write over pages ready at once, in a few batches; or not at all."""
         outside = self.outside
-        if outside.chance(outside.chances.write_unmade):
-            return 0
-        return 1 if isinstance(write, do.PrepareWrite) else outside.random.randint(1, outside.chances.batches)
+        return 0 if outside.chance(outside.chances.write_unmade) else outside.random.randint(1, outside.chances.batches)
 
     def post(self, write: Write) -> type[Untaken] | None:
         """It is posted, once; or the transport has no room, or does not take it."""
@@ -135,7 +133,7 @@ class SimulatedRank(Surroundings):
             return ev.BatchRefused
         self.outside.note_posted(self, write, self.interpreter.unposted[key][1])
         if chance(odds.write_fails):
-            landed = isinstance(write, do.PrepareWrite) and chance(odds.told)
+            landed = isinstance(write, do.PostWrite) and chance(odds.told)
             self._begin(ev.BatchFailed(*key, settled=not chance(odds.doubt)), write=write if landed else None)
         else:
             self._begin(ev.BatchCompleted(*key), hangs=chance(odds.write_hangs), write=write)

@@ -86,9 +86,9 @@ class TimedRank(SimulatedRank):
         end = world.queues.kernel(self.name, world.now, nbytes * asked.writers.bit_count() // parts)
         world.at(end, world.tell, self, ev.Scattered(asked.room, asked.chunk))
 
-    def prepare(self, write: Write) -> int:
-        """Make a write ready in one batch; over pages that are closed to writes there is none."""
-        return 0 if self.outside.closed and isinstance(write, do.PreparePages) else 1
+    def prepare(self, write: do.PreparePages) -> int:
+        """Make a write over pages ready in one batch; there is none if they are closed to writes."""
+        return 0 if self.outside.closed else 1
 
     def post(self, write: Write) -> type[Untaken] | None:
         """Queue a write for the ports of both ends; it may fail there, and then nothing of it lands."""
@@ -249,7 +249,7 @@ class TimedWorld(Environment):
         self, reader: TimedRank, node: TimedRank, write: Write, event: ev.BatchCompleted | ev.BatchFailed
     ) -> None:  # fmt: skip
         """End a write: if it did not fail it lands, its reader is notified, and then its writer is told."""
-        if isinstance(event, ev.BatchCompleted) and isinstance(write, do.PrepareWrite):
+        if isinstance(event, ev.BatchCompleted) and isinstance(write, do.PostWrite):
             self._landing(node, write)
             self._hear(reader, node.place, write.epoch, write.room, msg.StgNotify(write.chunk, write.grant))
         self.flying[node.name, event.room] -= 1
