@@ -116,13 +116,20 @@ def test_a_later_incarnation_takes_over_from_one_that_is_silent(pair: Pair) -> N
     assert sockets(decode)[1:] == before, "the former connections are closed"
 
 
-def test_one_that_lives_keeps_its_link_from_a_later_one_under_its_name(pair: Pair) -> None:
+@pytest.mark.parametrize("stalled", [False, True], ids=["that beats", "whose loop stands still"])
+def test_one_that_lives_keeps_its_link_from_a_later_one_under_its_name(pair: Pair, *, stalled: bool) -> None:
     decode, first = pair.decodes[0], addresses(pair)
     second: list[PrefillEndpoint] = [pair.make_prefill(index) for index in (0, 1)]
+    loops = [each.poll for each in pair.prefills]
     try:
+        if stalled:
+            for each in pair.prefills:
+                each.poll = lambda: False  # type: ignore[method-assign]
         decode.connect(pair.plan.prefill, [each.address for each in second], group=PREFILL_GROUP)
         pair.pump(lambda: len(tried(pair)) == 2)
         pair.pump(lambda: bool([each.poll() for each in second]) and not tried(pair))
+        for each, poll in zip(pair.prefills, loops, strict=True):
+            each.poll = poll  # type: ignore[method-assign]
         room = pair.open(30)
         pair.finish(room)
         pair.check(room)

@@ -680,13 +680,14 @@ class RefusalReceived(LinkEvent, frozen=True):
 class AddressAnswered(LinkEvent, frozen=True):
     """The call of this session was answered or refused (`fault`) at the address that is tried beside the link.
 
-    `later`: by a later incarnation than the link's own, of which something was `heard` since the last beat.
+    `later`: by a later incarnation than the link's own; `lives`: of that something came since the last beat, or its
+    connection stands.
     """
 
     session: int
     fault: str = ""
     later: bool = False
-    heard: bool = False
+    lives: bool = False
 
 
 class ResetReceived(LinkEvent, frozen=True):

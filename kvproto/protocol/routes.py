@@ -205,8 +205,8 @@ def refusal(h: HeardMessage) -> ev.RefusalReceived:
 
 def answered(h: HeardMessage) -> ev.AddressAnswered:
     """The rank looks whether it is the one that was called, fits, and is a later incarnation."""
-    later, heard = h.rank.is_later(h.link, h.body.epoch), h.rank.has_heard(h.link)
-    return ev.AddressAnswered(h.link, h.body.session, h.rank.misfit_of(h.link, h.body), later, heard)
+    later, lives = h.rank.is_later(h.link, h.body.epoch), h.rank.lives(h.link)
+    return ev.AddressAnswered(h.link, h.body.session, h.rank.misfit_of(h.link, h.body), later, lives)
 
 
 def unanswered(h: HeardMessage) -> ev.AddressAnswered:

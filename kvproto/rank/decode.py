@@ -105,9 +105,9 @@ class DecodeRank(Rank):
         at: DLinkValue = self.links[link]
         return epoch >> 16 > at.epoch >> 16
 
-    def has_heard(self, link: int) -> bool:
-        """Whether something of its epoch came by the link since its last beat."""
-        return link in self._heard_by
+    def lives(self, link: int) -> bool:
+        """Whether something of its epoch came by the link since its last beat, or its connection stands."""
+        return link in self._heard_by or self.stands(link)
 
     def reached(self, group: int, rank: int) -> tuple[bool, str]:
         """Whether the link to this prefill rank is up, and why it was refused, if it was.  Any thread."""

@@ -30,8 +30,8 @@ no room needs it, and one that was refused so long ago: a fleet whose prefill gr
 
 An address that the engine names for a link that is up is tried beside it, by a connection of its own and with the
 link's own call (`TryAddress`): the incarnation that has the link does not hear a call that comes from elsewhere, so
-nothing of the link is touched.  A *later* incarnation takes the link over when it answers and nothing was heard of the
-link's own for two beats, which is a restart.  No other answer, and no silence, does: after as many beats as make up a
+nothing of the link is touched.  A *later* incarnation takes the link over when it answers, nothing was heard of the
+link's own for two beats, and its connection is down, which is a restart.  No other answer, and no silence, does: after as many beats as make up a
 loss the address is given up.  So an address that somebody has made up costs a few calls, and no link.
 
 A rank that is closed in good order says `GOODBYE` on each link that is up.  The link and its rooms end at once on both
@@ -203,8 +203,8 @@ def tried_later(v: D, e: AddressAnswered, now: float) -> bool:
 
 
 def takes_over(v: D, e: AddressAnswered, now: float) -> bool:
-    """A later incarnation answers, and the link's own was not heard for two beats."""
-    return tried_later(v, e, now) and v.silent > YIELDS and not e.heard
+    """A later incarnation answers, and the link's own was not heard for two beats and has no connection."""
+    return tried_later(v, e, now) and v.silent > YIELDS and not e.lives
 
 
 def trying(v: D, e: TimerFired, now: float) -> bool:

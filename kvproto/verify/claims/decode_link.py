@@ -144,11 +144,11 @@ def tries_with_its_own_call(step: Step, effect: do.TryAddress) -> bool:
 @promises("S9", on=(ev.AddressAnswered,))
 def gives_way_to_a_later_life(step: Step) -> bool:
     """A link gives way to a later incarnation that answers where it was tried, and only if its own was not heard for two
-    beats; else it stays as it is.
+    beats and has no connection; else it stays as it is.
     """
     before, after, e = step.before, step.after, step.event
     tried = before.state is S.UP and before.beside != "" and e.session == before.session
-    silent = before.silent > YIELDS and not e.heard
+    silent = before.silent > YIELDS and not e.lives
     if tried and silent and e.later and not e.fault and not before.leaving:
         return after.state is S.AWAIT_RETURN and after.address == before.beside
     stays = after.state is before.state and after.epoch == before.epoch and after.address == before.address
