@@ -93,8 +93,8 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     ),
     "an event's field": ("    usable: bool\n    lease: float\n", "    lease: float\n    usable: bool\n", "vocabulary"),
     "an effect's field": (
-        'up (`why` empty), `CLOSED`, `LOST` or refused."""\n\n    link: int\n',
-        'up (`why` empty), `CLOSED`, `LOST` or refused."""\n\n    link: int\n    rank: int\n', "vocabulary",
+        'up (`why` empty), `CLOSED`, `LOST`, `SILENT` or refused."""\n\n    link: int\n',
+        'up (`why` empty), `CLOSED`, `LOST`, `SILENT` or refused."""\n\n    link: int\n    rank: int\n', "vocabulary",
     ),
     "a row's timer again": (
         "ChunkLanded,                   let=place, again=True)",

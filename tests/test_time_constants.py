@@ -45,6 +45,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "endpoint.endpoint.LINGER_S": (0.02, 0.5, "peers confirm within round trips; an engine that ends waits so long"),
     "endpoint.validation.LONGEST_S": (86400.0, 100 * 86400.0, "days: what fits a timer, and no mistake of units"),
     "data.writes.HOLD_S": (5e-5, 1e-3, "small writes wait for one another, and gain less than that"),
+    "io.control.control.ANSWER_S": (2.0, 10.0, "a host that is gone is noticed as soon as beats are missed"),
     "io.control.control.LAST_WORD_S": (0.02, 0.5, "a frame leaves within it; nobody waits for it"),
     "io.control.gate.HANDSHAKE_S": (2.0, 10.0, "a busy peer's handshake; a stranger holds a descriptor as long"),
     "io.control.outbox.SOONEST_S": (2e-4, 5e-3, "a queue that was full for a moment"),

@@ -34,7 +34,7 @@ THEIRS = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat
 QUICK = Timing(
     resend=Timer(0.1, 20), patience=Timer(0.1, 5), call=Timer(0.1, 40), engine=Timer(4.0), bootstrap=Timer(4.0),
     stall=Timer(6.0), lease=Timer(1.0), write=Timer(1.0), kernel=Timer(2.0), wire=Timer(4.0),
-    heartbeat=Timer(0.2, 5), forget=Timer(30.0),
+    heartbeat=Timer(0.2, 5), silence=Timer(4.0), forget=Timer(30.0),
 )  # fmt: skip
 # By the ring, however small: the phases that a test waits for are those of staging.
 SETTINGS = Settings(timing=QUICK, ring_bytes=1 << 20, slots=2, window=2, costs="free")
