@@ -9,8 +9,9 @@ import pytest
 from support.night import by_night
 
 from kvproto.cli import main
-from kvproto.lab.torture.outward_calls import Injector, Strike, every_call, unknown_calls
-from kvproto.lab.torture.outward_faults import campaign, coverage, run, table
+from kvproto.data import writes
+from kvproto.lab.torture.outward_calls import UNMADE, Injector, Strike, every_call, unknown_calls
+from kvproto.lab.torture.outward_faults import campaign, coverage, run, setups, table
 from kvproto.protocol.states import Cause
 
 #: runs by day, which take some 15 s of one core
@@ -53,7 +54,45 @@ def test_the_command_prints_the_coverage(capsys: pytest.CaptureFixture[str]) -> 
     assert sum(row["injected"] for row in rows) == 3 and len(rows) == len(every_call())
 
 
-def test_the_coverage_in_the_documents_is_what_whole_runs_reach() -> None:
+def test_whole_runs_make_every_call_but_those_with_a_reason_and_the_documents_say_so() -> None:
     page = (Path(__file__).parent.parent / "docs" / "operating.md").read_text()
     verdicts, reached = campaign(0, 0)
     assert not verdicts and coverage(reached) in page, coverage(reached)
+    assert {*every_call()} - reached == {*UNMADE}, "a call that no run makes has a reason of its own, and no other has"
+
+
+@pytest.mark.parametrize(
+    ("setup", "strike"), [
+        ("staged", Strike("refused", "transport.deregister", 1, "raises")),
+        ("slow", Strike("prefill", "transport.disconnect", 1, "raises")),
+        ("staged", Strike("decode", "control.stands", 1, "raises")),
+        ("pages", Strike("decode", "control.disconnect", 1, "exits")),
+        ("mapped", Strike("prefill", "transport.run", 1, "raises")),
+        ("mapped", Strike("prefill", "transport.tell", 1, "raises")),
+        ("mapped", Strike("prefill", "kernels.cross", 1, "exits")),
+        ("slow", Strike("prefill", "transport.prepare", 1, "exits")),
+        ("slow", Strike("prefill", "transport.drop", 1, "raises")),
+        ("slow", Strike("prefill", "transport.quiescent", 1, "raises")),
+        ("slow", Strike("prefill", "transport.post", 1, "raises")),
+        ("device", Strike("decode", "kernels.join", 1, "raises")),
+        ("device", Strike("prefill", "transport.write_many", 1, "nothing")),
+        ("threads", Strike("prefill", "control.wait", 1, "raises")),
+        ("threads", Strike("decode", "clock.real", 9, "exits")),
+        ("threads", Strike("prefill", "transport.busy", 1, "raises")),
+        ("threads", Strike("decode", "clock.allow", 1, "raises")),
+        ("nixl", Strike("prefill", "transport.connect", 1, "raises")),
+        ("nixl", Strike("decode", "transport.poll", 9, "raises")),
+    ],
+)  # fmt: skip
+def test_these_faults_of_a_set_up_cost_what_they_concern(setup: str, strike: Strike) -> None:
+    if setup not in setups():
+        pytest.skip("NIXL is not installed")
+    injector, verdict = run(strike, setup)
+    assert injector.struck and verdict.found == "", verdict
+
+
+@pytest.mark.parametrize("setup", ["staged", "threads"])
+def test_a_reason_that_hides_the_call_is_found(setup: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes, "named", lambda _: "something went wrong")
+    verdict = run(Strike("prefill", "transport.write_many", 1, "raises"), setup)[1]
+    assert "the reason does not name the call" in verdict.found

@@ -37,7 +37,7 @@ class Loop(EventLoop):
         self.rank = rank
         self.blames = Blames(rank)
         self.connections = Connections(self, self.counts, self._overflown, self.blames)
-        rank.stands = self.connections.stands
+        rank.stands = self._stands
         self.logs = Logs(f"{rank.side} rank {rank.index}", rank.counts)
         self.reports = self.logs.reports
         self.logs.write.lost = self._line_lost
@@ -48,6 +48,10 @@ class Loop(EventLoop):
         self._calls: Counter[Peer] = Counter()
 
     # ------------------------------------------------------------------------------------ the control plane
+    def _stands(self, link: int) -> bool:
+        """Whether the connection to this link's peer is up; a control plane that cannot say so ends no pass."""
+        return bool(self.attempt("whether a connection stands", partial(self.connections.stands, link)))
+
     def hear(self, peer: Peer, frame: bytes) -> None:
         """Take one frame; what is no message of this build is counted, and told.
 

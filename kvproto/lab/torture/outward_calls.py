@@ -12,6 +12,7 @@ cannot be answered so (`TRUSTED`: a region, a peer, a closed socket) only raise 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal
@@ -68,8 +69,9 @@ NOTHING: dict[str, Callable[[], object]] = {
     "kernels.prepare": lambda: None, "kernels.gather": _Unending, "kernels.gather_parts": _Unending,
     "kernels.scatter": _Unending, "kernels.bind": lambda: lambda *_: _Unending(), "kernels.join": lambda: None,
     "kernels.cross": lambda: None, "control.disconnect": lambda: None, "control.send": lambda: Sent.TAKEN,
-    "control.flush": lambda: None, "control.receive": list, "control.wait": lambda: False,
-    "control.wake": lambda: None, "clock.allow": lambda: None, "spans.ended": lambda: None, "log.emit": lambda: None,
+    "control.flush": lambda: None, "control.receive": list, "control.stands": lambda: False,
+    "control.wait": lambda: False, "control.wake": lambda: None, "clock.allow": lambda: None,
+    "spans.ended": lambda: None, "log.emit": lambda: None,
 }  # fmt: skip
 #: calls whose answer is believed, and why there is none that would be nothing
 TRUSTED = {
@@ -78,6 +80,12 @@ TRUSTED = {
     "control.connect": "a peer", "control.close": "sockets are closed", "clock.now": "a time", "clock.again": "a time",
     "clock.real": "a time",
 }  # fmt: skip
+#: calls that no run makes, and why none of an endpoint can go wrong there
+UNMADE = {
+    "transport.abandon": "no endpoint calls it: a write in doubt is reported until it is settled",
+    "transport.write": "no endpoint calls it: parts go by `write_many`, `post` and `run`",
+    "kernels.gather": "no endpoint calls it: gathers are bound, or go by `gather_parts`",
+}
 
 
 def calls_of(part: str) -> list[str]:
@@ -114,15 +122,20 @@ class Injector:
         self.strike, self.struck = strike, False
         self.counts: Counter[tuple[str, str]] = Counter()
         self.time = ManualClock(1000.0)
+        self._lock = threading.Lock()
 
     def make(self, side: str, call: str, real: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """Make the call, or what is to become of it."""
-        self.counts[side, call] += 1
+        """Make the call, or what is to become of it.  Any thread."""
         strike = self.strike
-        now = side, call, self.counts[side, call]
-        if strike is None or self.struck or now != (strike.side, strike.call, strike.nth):
+        with self._lock:
+            self.counts[side, call] += 1
+            now = side, call, self.counts[side, call]
+            if strike is None or self.struck or now != (strike.side, strike.call, strike.nth):
+                strike = None
+            else:
+                self.struck = True
+        if strike is None:
             return real(*args, **named)
-        self.struck = True
         if strike.kind == "raises":
             raise RuntimeError(f"injected into {call}")
         if strike.kind == "exits":

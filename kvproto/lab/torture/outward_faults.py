@@ -1,67 +1,46 @@
 """The fault injector: each outward call of an endpoint goes wrong once, in a whole run, and the run is judged.
 
-A run is a pair of endpoints over the in-memory transport and real sockets: two rooms by each route, one of them given
+A run is a pair of endpoints in one of several set-ups (`outward_pair`), over real sockets: two rooms, one that is given
 up, then one more room, then `close`.  First it is run whole, and its calls are counted; then once for each call, for
 its first, second, a middle and its last occurrence, and for each kind of fault.  After each:
 
 bytes    a room that succeeded has its KV bit for bit
-reason   a room fails on a rank with a cause and a sentence, and every room is over
-loop     the room that is opened afterwards succeeds, or an engine's call has raised what was injected
+reason   a room that fails names, on each rank, the call that has raised, and every room is over
+loop     no pass ends by what was injected, but by a clock's and in the first; the room that is opened afterwards
+         succeeds, or an engine's call has raised what was injected
 close    `close` runs to its end, and says what was injected into it; no region, socket or room is left
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import Any
 
 import msgspec
-import torch
 
-from kvproto.endpoint.decode_endpoint import DecodeEndpoint
-from kvproto.endpoint.endpoint import Endpoint
-from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
-from kvproto.errors import EndpointError, KvprotoError
-from kvproto.fsm.timing import Timer
-from kvproto.io.kernels.torch import TorchKernels
-from kvproto.io.transports.fabric import Fabric
-from kvproto.io.transports.memory import MemoryTransport
+from kvproto.errors import EndpointError
 from kvproto.lab.torture.outward_calls import (
     INTERFACES,
     KINDS,
     TRUSTED,
-    Injected,
+    UNMADE,
     Injector,
     LogHandler,
-    Spans,
     Strike,
     calls_of,
     every_call,
 )
-from kvproto.layout.sharding import Layout
+from kvproto.lab.torture.outward_pair import SETUPS, InjectedPair, quiet_threads
 from kvproto.protocol.states import Cause
-from kvproto.protocol.timing import Timing
-from kvproto.room import Room
-from kvproto.settings import Route, Settings
+from kvproto.room import Outcome, Room
 from kvproto.verify.testing.access import inside
-from kvproto.verify.testing.pair import Pair
-from kvproto.verify.testing.pools import noise, tokens_of, whole_model
 
-MODEL = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
-TIMING = Timing(
-    resend=Timer(0.25, 8, 1.0), patience=Timer(0.25, 3), call=Timer(0.5, 8), engine=Timer(6.0), bootstrap=Timer(6.0),
-    stall=Timer(12.0), lease=Timer(4.0), write=Timer(4.0), kernel=Timer(4.0), wire=Timer(4.0),
-    heartbeat=Timer(1.0, 8), forget=Timer(100.0),
-)  # fmt: skip
-ROUTES: tuple[Route, ...] = ("staged", "pages")
-#: turns in which nothing moves before time does, by how much, and how much time a run has
-IDLE, STEP_S, LONGEST_S = 8, 0.25, 240.0
-TICK_S = 2e-5
 #: calls that begin what never ends if they do nothing: memory that it may touch is never given back
 UNENDING = {
     "transport.write", "transport.write_many", "transport.post", "transport.run", "kernels.gather",
@@ -72,92 +51,26 @@ UNENDING = {
 class Verdict(msgspec.Struct, frozen=True):
     """What became of a run: `found` is empty if all is well; `outcome` says how the fault showed."""
 
-    route: str
+    setup: str
     strike: Strike
     outcome: str
     found: str = ""
 
 
-class InjectedPair(Pair):
-    """One prefill and one decode rank whose outward calls go by an injector."""
-
-    def __init__(self, injector: Injector, route: Route) -> None:
-        self.injector, self.raised = injector, list[BaseException]()
-        self.transports: list[MemoryTransport] = []
-        self.made: list[Endpoint] = []
-        settings = Settings(timing=TIMING, ring_bytes=1 << 14, slot_bytes=1 << 12, slots=2, route=route)
-        super().__init__(MODEL, MODEL, grid=8, pages=48, settings=settings, fabric=Fabric(auto=True), ready=False)
-
-    def _parts(self, side: str) -> dict[str, Any]:
-        self.transports.append(MemoryTransport(self.fabric))
-        real = {"transport": self.transports[-1], "kernels": TorchKernels(), "clock": self.injector.time}
-        return {part: Injected(self.injector, side, part, each) for part, each in real.items()}
-
-    def _dress(self, side: str, made: Any) -> Any:
-        self.made.append(made)
-        loop = inside(made).loop
-        loop.control = Injected(self.injector, side, "control", loop.control)  # type: ignore[assignment]
-        made.spans = Injected(self.injector, side, "spans", Spans())
-        return made
-
-    def make_prefill(self, index: int) -> PrefillEndpoint:
-        """A prefill rank."""
-        pool, named = noise(MODEL, index, self.pages, 1), self._parts("prefill")
-        made = PrefillEndpoint(MODEL, index, pool, grid=8, settings=self.settings, **named)
-        return self._dress("prefill", made)  # type: ignore[no-any-return]
-
-    def make_decode(self, index: int) -> DecodeEndpoint:
-        """A decode rank."""
-        pool, named = noise(MODEL, index, self.pages, 2), self._parts("decode")
-        made = DecodeEndpoint(MODEL, index, pool, grid=8, settings=self.settings, **named)
-        return self._dress("decode", made)  # type: ignore[no-any-return]
-
-    def ask(self, call: Any, *args: Any, **named: Any) -> Any:
-        """An engine's call, whose engine notes what it raises and goes on."""
-        try:
-            return call(*args, **named)
-        except (KvprotoError, RuntimeError, KeyboardInterrupt) as error:
-            self.raised.append(error)
-            return None
-
-    def until(self, done: Any) -> bool:
-        """Poll, with time going on while nothing moves; whether it was done within the time of a run."""
-        idle, end = 0, self.injector.time.now() + LONGEST_S
-        while not done():
-            moved = [self.ask(each.poll) for each in self.endpoints]
-            self.ask(self.collect)
-            idle = 0 if any(moved) else idle + 1
-            if idle >= IDLE:
-                idle = 0
-                self.injector.time.advance(STEP_S)
-                if self.injector.time.now() > end:
-                    return False
-            elif idle:
-                time.sleep(TICK_S)
-        return True
-
-    def right(self, room: Any) -> bool:
-        """Whether the room's KV is in the decode pages."""
-        ours, theirs, tokens, _ = self.tables[room]
-        wanted, have = (tokens_of(pool, pages) for pool, pages in (
-            (noise(whole_model(MODEL), 0, self.pages, 1), ours), (self.decodes[0].pool, theirs)
-        ))  # fmt: skip
-        return all(torch.equal(a[:tokens], b[:tokens]) for a, b in zip(wanted, have, strict=True))
-
-
-def run(strike: Strike | None, route: Route) -> tuple[Injector, Verdict]:
-    """One run."""
+def run(strike: Strike | None, setup: str) -> tuple[Injector, Verdict]:
+    """One run in this set-up."""
     injector = Injector(strike)
     named = strike or Strike("", "", 0, "raises")
-    with _log(injector):
+    with _log(injector), contextlib.ExitStack() as stack:
+        stack.callback(quiet_threads())
         try:
-            pair = InjectedPair(injector, route)
+            pair = InjectedPair(injector, SETUPS[setup])
         except (RuntimeError, KeyboardInterrupt) as error:
-            return injector, Verdict(route, named, "refused by a constructor", _refused(error))
+            return injector, Verdict(setup, named, "refused by a constructor", _refused(error))
         found = _play(pair)
         found += _end(pair)
     outcome = "raised to the engine" if pair.raised else "kept inside"
-    return injector, Verdict(route, named, outcome, "; ".join(found))
+    return injector, Verdict(setup, named, outcome, "; ".join(found))
 
 
 def _refused(error: BaseException) -> str:
@@ -166,30 +79,91 @@ def _refused(error: BaseException) -> str:
 
 def _play(pair: InjectedPair) -> list[str]:
     """Connect, and have rooms moved until one was opened after the fault; what is wrong with them."""
-    if not pair.until(lambda: pair.ask(pair.decodes[0].ready)):
-        pair.ask(pair.connect, 0)
-    pair.until(lambda: pair.ask(pair.decodes[0].ready))
+    found = [pair.refused()] if pair.setup.refused else []
+    _connect(pair)
     rooms = [pair.name(20) for _ in range(3)]
     for room in rooms:
-        for call in (pair.open_decode, pair.open_prefill, pair.produce):
-            pair.ask(call, room)
+        _begin(pair, room)
     pair.ask(pair.prefills[0].abort, rooms[-1])
     pair.until(partial(_over, pair, *rooms))
+    if pair.setup.cut:
+        rooms.append(_cut(pair))
+    if pair.setup.silent:
+        pair.silence()
+        _connect(pair)
+    if pair.setup.leaves:
+        pair.ask(pair.decodes[0].disconnect)
+        pair.until(lambda: not pair.decodes[0].links())
+        pair.ask(pair.connect, 0)
+        _connect(pair)
+    found += _scraped(pair)
+    troubled = set(rooms[2:])
     while True:  # until one was opened after the fault
-        struck, last = pair.injector.struck or pair.injector.strike is None, pair.name(12)
+        struck, last = pair.injector.struck or pair.injector.strike is None, pair.name(8)
         rooms.append(last)
-        for call in (pair.open_decode, pair.open_prefill, pair.produce):
-            pair.ask(call, last)
+        _begin(pair, last)
         pair.until(partial(_over, pair, last))
         if struck or not pair.injector.struck:
             break
-    found = [text for room in rooms for text in _judge(pair, room)]
-    if pair.causes(last) != {Cause.NONE} and not (pair.raised or _hangs(pair.injector)):
+    found += [text for room in rooms for text in _judge(pair, room, troubled=room in troubled)]
+    if pair.causes(last) != {Cause.NONE} and not (pair.raised or _hangs(pair)):
         found.append(f"the room opened afterwards failed: {pair.causes(last)}")
-    return found
+    if not _owned(pair):
+        found += [f"a pass has ended by {error!r}" for error in pair.ended]
+    return [text for text in found if text]
 
 
-def _judge(pair: InjectedPair, room: Room) -> Iterator[str]:
+def _owned(pair: InjectedPair) -> bool:
+    """Whether the engine that polls is told: no pass goes without a clock, and the first takes the loop over."""
+    call = pair.injector.strike.call if pair.injector.strike else ""
+    return call.startswith("clock.") or call == "transport.adopt"
+
+
+def _connect(pair: InjectedPair) -> None:
+    """Wait for the links; the decode engine calls once more if that fails."""
+    if not pair.until(lambda: pair.ask(pair.decodes[0].ready) or pair.broken("D") or pair.broken("P")):
+        pair.ask(pair.connect, 0)
+        pair.until(lambda: pair.ask(pair.decodes[0].ready))
+
+
+def _begin(pair: InjectedPair, room: Room) -> None:
+    for call in (pair.open_decode, pair.open_prefill, pair.produce):
+        pair.ask(call, room)
+
+
+def _cut(pair: InjectedPair) -> Room:
+    """A room in whose write the transport loses the peer; its links come up again."""
+    room, fabric = pair.name(20), pair.fabric
+    fabric.auto = False
+    _begin(pair, room)
+    pair.until(lambda: fabric.options() or _over(pair, room))
+    fabric.cut(*(transport.instance for transport in pair.transports))
+    pair.until(lambda: _over(pair, room) or not pair.decodes[0].ready())
+    fabric.auto = True
+    pair.until(partial(_over, pair, room))
+    _connect(pair)
+    return room
+
+
+def _scraped(pair: InjectedPair) -> list[str]:
+    """Ask for the metrics as a server does; what is wrong with the answer."""
+    if importlib.util.find_spec("prometheus_client") is None:
+        return []
+    from kvproto.metrics.exporter import MetricsExporter  # an extra of its own
+
+    def loops() -> dict[str, float]:
+        return {"prefill": float(not pair.broken("P")), "decode": float(not pair.broken("D"))}
+
+    before = loops()
+    families = list(MetricsExporter(*pair.endpoints).collect())
+    told = {sample.labels["side"]: sample.value for family in families for sample in family.samples
+            if sample.name == "kvproto_up"}  # fmt: skip
+    after = loops()  # a loop may break meanwhile
+    return [f"the metrics say {told} of loops that are {after}"] if told not in (before, after) else []
+
+
+def _judge(pair: InjectedPair, room: Room, *, troubled: bool) -> Iterator[str]:
+    """`troubled`: its engine has given it up, or its peer was lost."""
     ends = {side: out for (side, _, name), out in pair.outcomes.items() if name == room}
     if "D" in ends and ends["D"].ok and not pair.right(room):
         yield f"{room} succeeded with wrong bytes"
@@ -198,19 +172,30 @@ def _judge(pair: InjectedPair, room: Room) -> Iterator[str]:
     for side, out in ends.items():
         if out.cause and not out.reason:
             yield f"{room} failed on {side} without a reason"
+        elif out.cause and not (troubled or pair.raised or _names(pair.injector, out)):
+            yield f"{room} failed on {side}, and the reason does not name the call: {out.cause.name}, {out.reason}"
 
 
-def _hangs(injector: Injector) -> bool:
-    """Whether the device hangs: copies of one stream end in order, so what is behind one that never ends waits."""
+def _names(injector: Injector, out: Outcome) -> bool:
+    """Whether the reason names the call that has raised; of one that is late or does nothing there is no sentence."""
     strike = injector.strike
-    return strike is not None and strike.kind == "nothing" and strike.call.startswith("kernels.")
+    return strike is None or strike.kind in ("late", "nothing") or f"injected into {strike.call}" in out.reason
+
+
+def _hangs(pair: InjectedPair) -> bool:
+    """Whether what is behind waits without end: for the copies of a stream that hangs, which end in their order, or for
+    the slots of a write that never ends, where the pools are closed."""
+    strike = pair.injector.strike
+    if strike is None or strike.kind != "nothing":
+        return False
+    return strike.call.startswith("kernels.") or (strike.call in UNENDING and pair.setup.route == "staged")
 
 
 def _over(pair: InjectedPair, *rooms: Any) -> bool:
-    """Whether the rooms have their outcomes, and are released unless a copy or a write never ends."""
+    """Whether the rooms have their outcomes on loops that run, and are released unless a copy or write never ends."""
     strike = pair.injector.strike
     unending = strike is not None and strike.kind == "nothing" and strike.call in UNENDING and pair.injector.struck
-    ends = [(side, 0, room) for side in "PD" for room in rooms]
+    ends = [(side, 0, room) for side in "PD" if not pair.broken(side) for room in rooms]
     return all(end in pair.outcomes and (unending or pair.releases[end]) for end in ends)
 
 
@@ -260,15 +245,24 @@ def strikes(counts: dict[tuple[str, str], int]) -> list[Strike]:
     return found
 
 
-def campaign(seed: int, most: int | None, seconds: float | None = None) -> tuple[list[Verdict], set[str]]:
-    """Run `most` of all strikes (None: all), drawn by the seed, for so many seconds; the calls that were reached."""
-    todo, reached = list[tuple[Strike, Route]](), set[str]()
-    for route in ROUTES:
-        whole, verdict = run(None, route)
+def setups() -> list[str]:
+    """Those whose libraries are there."""
+    nixl = importlib.util.find_spec("nixl") is not None
+    return [name for name, setup in SETUPS.items() if nixl or setup.backend != "nixl"]
+
+
+def campaign(
+    seed: int, most: int | None, seconds: float | None = None, names: Sequence[str] = ()
+) -> tuple[list[Verdict], set[str]]:  # fmt: skip
+    """Run `most` of all strikes (None: all), drawn by the seed, for so many seconds, in these set-ups (all that there
+    are libraries for); the calls that were reached."""
+    todo, reached = list[tuple[Strike, str]](), set[str]()
+    for name in names or setups():
+        whole, verdict = run(None, name)
         if verdict.found:
             return [verdict], reached
         reached |= {call for _, call in whole.counts}
-        todo += [(strike, route) for strike in strikes(whole.counts)]
+        todo += [(strike, name) for strike in strikes(whole.counts)]
     Random(seed).shuffle(todo)
     end = time.monotonic() + seconds if seconds is not None else float("inf")
     verdicts = list[Verdict]()
@@ -292,11 +286,12 @@ def table(verdicts: list[Verdict], reached: set[str]) -> list[dict[str, object]]
 
 
 def coverage(reached: set[str]) -> str:
-    """By part, as a table in Markdown: the calls that a whole run makes, and those that it does not."""
+    """By part, as a table in Markdown: the calls that a whole run makes, and those that none makes, with the reason."""
     rows = ["| part | calls that go wrong | calls that no run makes |", "|---|---|---|"]
     for part in INTERFACES:
         names = {call: f"`{call.partition('.')[2]}`" for call in calls_of(part)}
         hit = [name for call, name in names.items() if call in reached]
-        missed = [name for call, name in names.items() if call not in reached]
-        rows.append(f"| {part} | {', '.join(hit)} | {', '.join(missed)} |")
+        missed = [f"{name}: {UNMADE.get(call, 'nobody has said why')}" for call, name in names.items()
+                  if call not in reached]  # fmt: skip
+        rows.append(f"| {part} | {', '.join(hit)} | {'; '.join(missed)} |")
     return "\n".join(rows)

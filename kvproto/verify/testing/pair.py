@@ -112,13 +112,17 @@ class Pair:
         """What the engines are told: an outcome and a release come once each (AssertionError)."""
         for side, group in (("P", self.prefills), ("D", self.decodes)):
             for index, endpoint in enumerate(group):
-                for outcome in endpoint.finished():
-                    key = side, index, outcome.room
-                    assert key not in self.outcomes, f"a second outcome: {outcome} on {side}{index}"
-                    self.outcomes[key] = outcome
-                for room in endpoint.released():
-                    self.releases[side, index, room] += 1
-                    assert self.releases[side, index, room] == 1, f"{room} was released twice on {side}{index}"
+                self.collect_from(side, index, endpoint)
+
+    def collect_from(self, side: str, index: int, endpoint: Endpoint) -> None:
+        """What the engine of this rank is told."""
+        for outcome in endpoint.finished():
+            key = side, index, outcome.room
+            assert key not in self.outcomes, f"a second outcome: {outcome} on {side}{index}"
+            self.outcomes[key] = outcome
+        for room in endpoint.released():
+            self.releases[side, index, room] += 1
+            assert self.releases[side, index, room] == 1, f"{room} was released twice on {side}{index}"
 
     def pump(self, done: Callable[[], bool], seconds: float = 10.0) -> None:
         """Turn until `done`; AssertionError with what every room waits for after so many (real) seconds."""
