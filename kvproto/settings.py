@@ -37,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True):
     slot_bytes: int = 0
     #: requests of a prefill rank to one decode rank that are not answered yet
     requests: int = 64
-    #: sends of a prefill rank that write page to page at a time
+    #: sends of a prefill rank that write page to page at a time, of which one decode rank has all but one, likewise
     page_writes: int = 8
     #: staging ring of a decode rank, and how many rounds its promises may run ahead
     ring_bytes: int = 1 << 30

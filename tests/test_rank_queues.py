@@ -184,6 +184,15 @@ def test_writes_over_pages_are_bounded_and_begin_in_their_order() -> None:
     assert rank.permits == {keys[4]} and not rank.permit_queue
 
 
+def test_the_last_permit_is_not_for_a_decode_rank_that_holds_all_others() -> None:
+    rank = prefill(page_writes=3)
+    mine: list[Key] = [(11, chunk, 0) for chunk in range(4)]
+    assert len(act(rank, *[do.TakePermit(*key) for key in mine])) == 2 and list(rank.permit_queue) == mine[2:]
+    assert act(rank, do.TakePermit(21, 0, 0)) == [ev.PermitTaken(21, 0, 0)]
+    assert act(rank, do.FreePermit(21, 0, 0)) == [] and len(rank.permits) == 2, "it is kept for the others"
+    assert act(rank, do.FreePermit(*mine[0])) == [ev.PermitTaken(*mine[2])]
+
+
 # --------------------------------------------------------------------------------------------- watermarks
 def test_a_watermark_lets_those_go_whose_regions_it_has_passed_in_the_ring_s_order() -> None:
     rank = prefill()

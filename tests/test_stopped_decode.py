@@ -48,14 +48,15 @@ class Trio(NamedTuple):
                 decode.poll()
 
 
-@pytest.fixture(params=["cost", "staged"])
+@pytest.fixture(params=["cost", "staged", "pages"])
 def trio(request: pytest.FixtureRequest) -> Iterator[Trio]:
     yield from made(request.param)
 
 
 def made(route: Route) -> Iterator[Trio]:
     """The three, linked."""
-    settings, fabric = Settings(ring_bytes=1 << 20, slot_bytes=1 << 14, slots=2, route=route), Fabric(auto=True)
+    settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 14, slots=2, page_writes=2, route=route)
+    fabric = Fabric(auto=True)
     prefill = PrefillEndpoint(
         layout(1), 0, noise(layout(1), 0, PAGES, 1), MemoryTransport(fabric), grid=GRID, settings=settings,
         clock=ManualClock(1000.0),
@@ -86,9 +87,9 @@ def ends_beside_a_stopped_rank(trio: Trio) -> bool:
     trio.fabric.stall(inside(trio.decodes[STOPS]).data.transport.instance)
     for _ in range(TURNS):
         trio.turn()
-        if rank.slot_queue:
+        if rank.slot_queue or rank.permit_queue:
             break
-    assert rank.slot_queue, "some part waits for a slot, and no write to the stopped rank ends"
+    assert rank.slot_queue or rank.permit_queue, "some part waits, and no write to the stopped rank ends"
     room = trio.open(2, WORKS, CHUNKS)
     for _ in range(TURNS):
         trio.turn(STOPS)
@@ -97,10 +98,10 @@ def ends_beside_a_stopped_rank(trio: Trio) -> bool:
     return False
 
 
-def test_a_decode_rank_that_stops_leaves_a_slot_to_the_others(trio: Trio) -> None:
+def test_a_decode_rank_that_stops_leaves_a_slot_and_a_permit_to_the_others(trio: Trio) -> None:
     assert ends_beside_a_stopped_rank(trio)
 
 
-def test_without_the_rule_for_the_last_slot_it_has_all(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PrefillRank, "_barred", lambda _: None)
+def test_without_the_rule_for_the_last_one_it_has_all(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrefillRank, "_barred", lambda *_: None)
     assert not ends_beside_a_stopped_rank(trio)

@@ -136,10 +136,12 @@ class PrefillRank(PrefillQueues):
     def send_timer(self, room: int, key: int, tries: int) -> TimerFired:
         """The end of a send's timer, with what its row has to know besides."""
         chunk, peer = key >> 16, key & 0xFFFF
-        link = self.links.get(self.link_to(room, peer))
+        at = self.link_to(room, peer)
+        link = self.links.get(at)
         if link is None:
             return TimerFired(room, chunk, peer, tries)
-        mark, full = link.mark_round << 48 | link.mark_tail, len(self.permits) >= self.settings.page_writes
+        left = self.settings.page_writes - len(self.permits)
+        mark, full = link.mark_round << 48 | link.mark_tail, not left or self._barred(left, self.permits) == at
         dearer = self.estimate(room, peer).dearer if chunk != AUX_CHUNK else 0.0
         return TimerFired(room, chunk, peer, tries, mark=mark, full=full, dearer=dearer)
 

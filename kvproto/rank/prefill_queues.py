@@ -4,13 +4,13 @@ Each is bounded (`Settings.requests` a decode rank, `slots`, `page_writes`), bel
 until that gives it back, and has a queue.  A send holds none of them while it waits for something of the other side but
 for an answer that comes at once, so no cycle of waits goes through them.
 
-Queues are first come first served, but for the slots', in which decode ranks take turns, and rooms: a room that gives
-one back is last, with all that it has waiting (`kvproto.rank.slot_queue`).  So a small room's send is next, however
-many of a large room were there before it, and one slot is enough for that.
+Queues are first come first served, but decode ranks take turns for slots and permits, and rooms for slots: a room that
+gives one back is last, with all that it has waiting (`kvproto.rank.slot_queue`).  So a small room's send is next,
+however many of a large room were there before it, and one slot is enough for that.
 
-A slot is held while its write is in flight, and writes to a decode rank that has stopped stay in flight.  So the last
-free slot is not given to a decode rank that holds all others (`_barred`), where there is another one: a decode rank
-that stops takes no time from rooms of the others.
+A slot or a permit is held while its write is in flight, and writes to a decode rank that has stopped stay in flight.
+So the last free one is not given to a decode rank that holds all others (`_barred`), where there is another decode
+rank: one that stops takes no time from rooms of the others.
 
 The sends that wait for the watermark are kept by link, ordered by their regions, so that a watermark costs only the
 sends that it lets go.
@@ -19,6 +19,7 @@ sends that it lets go.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from heapq import heappop, heappush
 
 from kvproto.layout.sharding import Layout
@@ -47,7 +48,7 @@ class PrefillQueues(PrefillLinks):
         self.credit_queues: dict[int, OrderedDict[SendKey, None]] = {}
         #: sends that write page to page, and that queue for it
         self.permits: set[SendKey] = set()
-        self.permit_queue: OrderedDict[SendKey, None] = OrderedDict()
+        self.permit_queue = SlotQueue(link=self._link_of_send)
         self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
         self.inner |= {
             do.TakeSlot: self._take_slot, do.FreeSlot: self._free_slot, do.TakeCredit: self._take_credit,
@@ -59,7 +60,7 @@ class PrefillQueues(PrefillLinks):
     def _leave_queue(self, effect: do.LeaveQueue) -> None:
         key = effect.room, effect.chunk, effect.peer
         self.slot_queue.leave(key)
-        self.permit_queue.pop(key, None)
+        self.permit_queue.leave(key)
         link = self.link_to(effect.room, effect.peer)
         asking = self.credit_queues.get(link)
         if asking is not None:
@@ -108,15 +109,18 @@ class PrefillQueues(PrefillLinks):
 
     # ----------------------------------------------------------------------------------------------------- permits
     def _take_permit(self, effect: do.TakePermit) -> None:
-        self.permit_queue[effect.room, effect.chunk, effect.peer] = None
+        self.permit_queue.put((effect.room, effect.chunk, effect.peer))
         self._permit()
 
     def _permit(self) -> None:
-        """Let write who waits for it, the oldest first, as many as may."""
+        """Give the free permits to the sends that wait, decode ranks in turn."""
         taken: list[SendKey] = []
-        while self.permit_queue and len(self.permits) < self.settings.page_writes:
-            taken.append(self.permit_queue.popitem(last=False)[0])
-            self.permits.add(taken[-1])
+        while self.permit_queue and (left := self.settings.page_writes - len(self.permits)):
+            key = self.permit_queue.take(self._barred(left, self.permits))
+            if key is None:
+                break
+            taken.append(key)
+            self.permits.add(key)
         self.give(*[ev.PermitTaken(*key) for key in taken])
 
     def _free_permit(self, effect: do.FreePermit) -> None:
@@ -128,16 +132,19 @@ class PrefillQueues(PrefillLinks):
         """The link to the decode rank of this send."""
         return self.link_to(key[0], key[2])
 
-    def _barred(self) -> int | None:
-        """The link whose decode rank may not have the last free slot: it holds all others, and is not the only one."""
-        if len(self.free_slots) != 1 or not self.slot_of or len(self.links) == 1:
+    def _barred(self, left: int, holders: Collection[SendKey]) -> int | None:
+        """The link whose decode rank may not have the last one: it holds all others, and is not the only decode rank.
+
+        `left`: slots, or permits, that are free; `holders`: the sends that have the others.
+        """
+        if left != 1 or not holders or len(self.links) == 1:
             return None
-        holders = {self._link_of_send(key) for key in self.slot_of}
-        return holders.pop() if len(holders) == 1 else None
+        links = {self._link_of_send(key) for key in holders}
+        return links.pop() if len(links) == 1 else None
 
     def _take_slot(self, effect: do.TakeSlot) -> None:
         key = effect.room, effect.chunk, effect.peer
-        if self.free_slots and self._barred() != self._link_of_send(key):
+        if self.free_slots and self._barred(len(self.free_slots), self.slot_of) != self._link_of_send(key):
             self._give_slot(key, self.free_slots.pop())
         else:
             self.slot_queue.put(key)
@@ -155,7 +162,10 @@ class PrefillQueues(PrefillLinks):
         if not self.slot_queue:
             return
         self.slot_queue.put_last((effect.room, effect.chunk, effect.peer))
-        while self.free_slots and (key := self.slot_queue.take(self._barred())) is not None:
+        while self.free_slots:
+            key = self.slot_queue.take(self._barred(len(self.free_slots), self.slot_of))
+            if key is None:
+                return
             self._give_slot(key, self.free_slots.pop())
 
     # -------------------------------------------------------------------------------------------------- watermarks

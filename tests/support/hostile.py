@@ -254,7 +254,7 @@ class SuspectPrefill(Suspect):
         assert {*rank.slot_of, *rank.slot_queue} <= sends, "a slot belongs to no send"
         slots = sorted((*rank.free_slots, *rank.slot_of.values()))
         assert slots == list(range(self.config.slots)), f"slots {slots}"
-        assert rank.permits | rank.permit_queue.keys() <= sends, "a permit belongs to no send"
+        assert {*rank.permits, *rank.permit_queue} <= sends, "a permit belongs to no send"
         assert len(rank.permits) <= self.config.page_writes, f"permits {rank.permits}"
         for asked in (rank.credits, rank.credit_queues):
             assert all(keys and keys <= sends for keys in map(set, asked.values())), "a credit belongs to no send"

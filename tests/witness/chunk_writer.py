@@ -6,7 +6,6 @@ says what it is; whether it is in doubt says the memory, and the input that ends
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -151,7 +150,7 @@ class Writer(Surroundings):
         )
         state = v.send.state if v.send is not None else None
         pages = state is PSend.SLICING or (state is PSend.DRAINING and not slot)
-        rank.permits, rank.permit_queue = ({(ROOM, 0, 0)} if pages else set()), OrderedDict()
+        rank.permits, rank.permit_queue = ({(ROOM, 0, 0)} if pages else set()), SlotQueue()
         rank.credits = {1: {(ROOM, 0, 0)}} if state is PSend.AWAIT_GRANT else {}
         rank.credit_queues = {}
         watches = v.send is not None and v.send.state is PSend.AWAIT_WATERMARK

@@ -213,7 +213,7 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, 
     rank.slot_of = {(keys[k], c, p): slot for k, c, p, slot in held}
     rank.slot_queue = SlotQueue(((keys[k], c, p) for k, c, p in queue), rank.slot_queue.link)
     rank.permits = {(keys[k], c, p) for k, c, p in permits}
-    rank.permit_queue = OrderedDict(((keys[k], c, p), None) for k, c, p in waiting)
+    rank.permit_queue = SlotQueue(((keys[k], c, p) for k, c, p in waiting), rank.permit_queue.link)
     rank.credits, rank.credit_queues = {}, {}
     for k, parts in sends:
         for at, send in parts:
