@@ -1229,6 +1229,57 @@ def not_entitled_and_not_told() -> SimulatedWorld:
     return at
 
 
+def fails_after_it_has_told() -> SimulatedWorld:
+    """Staged writes fail, and then their notifications come: parts that are asked for by pages are confirmed."""
+    at = world()
+    at.prefill(0).tells = True
+    to_open(at)
+    at.produce_all(ROOM, 20)
+    while not at.jobs:
+        at.deliver(0)
+    at.chances = FaultChances(write_fails=1.0, told=1.0)
+    while at.jobs:
+        at.finish(at.jobs[0])
+    assert send(at) is PSend.AWAIT_PAGES and at.prefill(0).sends[ROOM][0].told
+    at.chances = FaultChances()
+    at.calm()
+    assert state(at, "D") is DRoom.DONE and told(hear(at, "D", 0, msg.PagesReq(0))) == [msg.ChunkAck(0)]
+    ends(at)
+    assert {node.outcomes[ROOM] for node in at.nodes.values()} == {Cause.NONE}
+    return at
+
+
+def silent_but_there() -> SimulatedWorld:
+    """Peers miss beats while their connections stand: the links stay up, until silence has lasted for too long."""
+    at = world()
+    links = [at.prefill(0).links, at.decode(0).links]
+    for stands, states in ((True, [PLink.UP, DLink.UP]), (False, [PLink.LOST, DLink.AWAIT_RETURN])):
+        for node in at.nodes.values():
+            node.rank.stands = {1: stands}.__getitem__
+        for _ in range(QUICK.heartbeat.tries + 3 if stands else 1):
+            at.pass_time(QUICK.heartbeat.period + 0.1)
+            at.mail.clear()
+        assert [each[1].state for each in links] == states
+    return at
+
+
+def goodbye_of(side: Side, *, quiet: bool = True) -> SimulatedWorld:
+    """A rank is closed in good order, and its peer hears of it; `quiet`: nothing is being written."""
+    at = world()
+    to_open(at)
+    if not quiet:
+        at.chances = FaultChances(write_hangs=1.0)
+        at.produce_all(ROOM, 20)
+        at.calm()
+    node = at.nodes[side, 0]
+    node.interpreter.carry_out(node.rank.take_leave(at.now), at.now)
+    for _ in tuple(at.mail):
+        at.deliver(0)
+    decode = DLink.AWAIT_WELCOME if side == "P" and quiet else DLink.AWAIT_RETURN
+    assert (at.prefill(0).links[1].state, at.decode(0).links[1].state) == (PLink.LOST, decode)
+    return at
+
+
 BY_HAND: list[Callable[[], SimulatedWorld]] = [
     disagreement, opened_again_while_draining, lost_while_draining, kv_after_the_lease, gather_fails_too_late,
     misfit_calls, misfit_answers, fails_before_all_have_confirmed, landed_while_draining, landed_while_settling,
@@ -1241,11 +1292,19 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
     a_writer_whose_kv_never_comes, scattered_before_the_rest_comes,
     comes_while_the_rest_is_scattered, failed_while_the_rest_is_awaited, given_up_before_all_have_asked,
     forgotten_while_it_writes, confirmed_when_all_but_aux_is_there, confirmed_when_its_pages_are_asked_for,
+    fails_after_it_has_told, silent_but_there, partial(goodbye_of, "P"), partial(goodbye_of, "P", quiet=False),
+    partial(goodbye_of, "D"),
     a_lease_that_ends_when_a_batch_has_landed, fails_after_it_was_confirmed, fails_in_a_closed_pool,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("scenario", BY_HAND, ids=lambda scenario: scenario.__name__)
+def named(scenario: Any) -> str:
+    """The name of a scenario, with what it was given."""
+    given = [*scenario.args, *scenario.keywords] if isinstance(scenario, partial) else []
+    return "-".join([getattr(scenario, "func", scenario).__name__, *given])
+
+
+@pytest.mark.parametrize("scenario", BY_HAND, ids=named)
 def test_by_hand(scenario: Callable[[], SimulatedWorld]) -> None:
     scenario()
 
