@@ -195,6 +195,10 @@ def test_so_many_calls_of_a_connection_are_heard_in_a_second(
 
 
 def test_effects_of_every_rank_are_carried_out(loop: Loop, script: Script) -> None:
+    loop.handlers |= {
+        do.BindLink: loop.bind_link, do.Transmit: loop.connections.transmit, do.SayReset: loop.send_reset,
+        Report: loop.report,
+    }  # fmt: skip
     loop.submit([do.BindLink(1, A.place), do.Transmit(1, 5, 0, BEAT), do.SayReset(B.place, 6)])
     assert loop.connections.peer_of == {1: A}
     assert script.told == [("send", A, 5, 0, BEAT, True, True), ("send", B, 6, 0, msg.Reset(), False, False)]

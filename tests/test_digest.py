@@ -32,7 +32,10 @@ BESIDE = {
     "usable-untold",
 }  # fmt: skip
 BEAT = "row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))\n"
-SILENT = "row(S.UP,             TimerFired,        S.LOST,          do=(raise_down, announce_lost))\n"
+SILENT = (
+    "row(S.UP,             TimerFired,                         when=falls_silent, let=beat,"
+    " do=(send_beat, announce_silent))\n"
+)
 GRANT = "    #: the region that the part was written to, as it was told; 0: the part is in the pages\n    grant: U64\n"
 #: what is changed: (what stands in the source, what stands there in the other build, the part that differs)
 CHANGES: dict[str, tuple[str, str, str]] = {
