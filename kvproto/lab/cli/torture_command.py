@@ -6,8 +6,9 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -103,28 +104,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _torture(plan: TorturePlan, args: argparse.Namespace) -> int:
-    line = ProgressLine(shown=not args.json)
-    result = torture(plan, args.over, args.traces / f"seed-{plan.seed}", line.torture)
-    line.clear()
-    say(json.dumps(msgspec.to_builtins(result)) if args.json else torture_page(result))
-    return WELL if result.ok else FOUND
+    traces = args.traces / f"seed-{plan.seed}"
+    return _told(args, lambda line: torture(plan, args.over, traces, line.torture), torture_page)
 
 
 def _attack(args: argparse.Namespace) -> int:
     from kvproto.lab.torture.attack import attack  # as above
 
-    line = ProgressLine(shown=not args.json)
-    result = attack(args.minutes, args.over, line.attack)
-    line.clear()
-    say(json.dumps(msgspec.to_builtins(result)) if args.json else attack_page(result))
-    return WELL if result.ok else FOUND
+    return _told(args, lambda line: attack(args.minutes, args.over, line.attack), attack_page)
 
 
 def _soak(args: argparse.Namespace) -> int:
     from kvproto.lab.torture.soak import soak  # which loads torch: the parent of a torture does not need it
 
+    return _told(args, lambda line: soak(args.soak, args.over, line.soak), soak_page)
+
+
+def _told(args: argparse.Namespace, run: Callable[[ProgressLine], Any], page: Callable[[Any], str]) -> int:
+    """Run it with a line of progress, and tell the result."""
     line = ProgressLine(shown=not args.json)
-    result = soak(args.soak, args.over, line.soak)
+    result = run(line)
     line.clear()
-    say(json.dumps(msgspec.to_builtins(result)) if args.json else soak_page(result))
+    say(json.dumps(msgspec.to_builtins(result)) if args.json else page(result))
     return WELL if result.ok else FOUND
