@@ -39,7 +39,7 @@ def _telling(worlds: dict[str, Config]) -> dict[str, Config]:
 CONFIGS = {**SMALL, **GROUPS, **_telling({name: SMALL[name] for name in _TELLS})}
 for _name in ("smoke-tells", "two-slots-tells"):
     CONFIGS[_name] = replace(CONFIGS[_name], never=(TOLD_TWICE,))
-#: what is small enough to be searched a thousand times, cheap ones first; and what is searched that often only in haste
+#: worlds small enough to be searched for each mutant of the tables, the cheap ones first
 _JUDGES = (
     "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop", "abort",
     "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "unordered", "abort-timeout",
@@ -47,17 +47,15 @@ _JUDGES = (
     "window", "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
     "other-secret",
     "death-abort", "smoke-tells", "drop-tells", "abort-tells", "writes-tells", "timeout-tells", "prepare",
-    "prepare-pages", "batches", "batches-doubt", "leave", "leave-link", "fan-in-leave", "close", "close-unordered",
+    "prepare-pages", "batches", "batches-doubt", "leave", "leave-link", "fan-in-leave",
     "turn", "credit", "credit-abort", "permit", "permit-late", "turn-permit", "refuse", "refuse-abort", "fan-in-refuse",
-    "announce", "withdraw", "withdraw-pages", "fan-in-death", "fan-in-link",
-)  # fmt: skip
-_HEAVY = (
-    "link", "doubt", "queue", "restart", "late", "fan-in", "fan-in-abort", "fan-in-kernel", "fan-in-link",
-    "fan-in-unordered", "fan-in-wait", "fan-out", "fan-out-kernel", "fan-out-link", "replica", "unordered-abort",
-    "prepare-late", "batches-prepare",
+    "announce", "withdraw", "withdraw-pages", "fan-in-death", "close", "close-unordered",
+    "replica", "fan-out", "queue", "fan-out-link",
+    "fan-in-kernel", "fan-in", "doubt", "link", "fan-out-kernel", "unordered-abort", "batches-prepare",
+    "fan-in-unordered", "restart", "fan-in-abort", "late", "prepare-late", "fan-in-link",
 )  # fmt: skip
 SUITES: dict[str, tuple[str, ...]] = {
-    "judges": (*_JUDGES, *(f"{name}-brief" for name in _HEAVY)),
+    "judges": _JUDGES,
     "quick": ("smoke", "roomy", "patient", "wait", "two-slots", "prefix", "full-hit", "abort", "drop", "fan-in"),
 }
 #: worlds in which every kind of trouble is searched in turn
@@ -113,10 +111,6 @@ SUITES["small"] = tuple(CONFIGS)
 #: worlds in which time has numbers: those that are searched with every change, and all of them
 SUITES["timed-small"], SUITES["timed"] = tuple(TIMED_SMALL), (*TIMED_SMALL, *TIMED_LARGE)
 CONFIGS |= TIMED_SMALL | TIMED_LARGE
-BRIEF = {
-    f"{name}-brief": replace(CONFIGS[name], hasty=True, must=(), budget=replace(CONFIGS[name].budget, slow=1))
-    for name in _HEAVY
-}
 CONFIGS |= _each(CROWDS) | _each(HASTY, slow=1)
 CONFIGS |= {f"{name}-two-slow": replace(world, budget=Budget(slow=2)) for name, world in HASTY.items()}
 # With two rooms, or two by two ranks, these reach many millions; the first two a few in a swift world.
@@ -137,6 +131,6 @@ _APART = {*_LONG, *SUITES["tells"], *SUITES["two-by-two"]}
 SUITES["standard"] = tuple(name for name in CONFIGS if name not in _APART)
 CONFIGS |= _NIGHT
 CONFIGS |= {f"{name}-two-slow": world for name, world in _each(HASTY, slow=2).items() if not name.endswith("calm")}
-CONFIGS |= BRIEF | DEEP
+CONFIGS |= DEEP
 SUITES["deep"] = tuple(DEEP)
-SUITES["night"] = tuple(name for name in CONFIGS if name not in SUITES["standard"] and name not in BRIEF)
+SUITES["night"] = tuple(name for name in CONFIGS if name not in SUITES["standard"])

@@ -82,6 +82,7 @@ def load(root: Path) -> TableReasons:
             if not any(fits(each, pattern) for each in known):
                 raise ArgumentError(f"{FILE} explains {pattern!r} ({operator}), and there is no such mutant (any more)")
     kills = tomllib.loads((root / KILLS).read_text()) if (root / KILLS).exists() else {}
+    kills = {name: by for name, by in kills.items() if by in CONFIGS or "::" in by}  # a world may be no more
     left_out = {name: why for why, names in tomllib.loads((root / LEFT_OUT_FILE).read_text()).items() for name in names}
     return msgspec.structs.replace(found, kills=kills, asked=asked_effects.load(root), left_out=left_out)
 
