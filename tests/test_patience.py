@@ -16,9 +16,12 @@ import torch
 
 from kvproto import DecodeEndpoint, Layout, NixlTransport, Outcome, PrefillEndpoint, Room, Settings
 from kvproto.io.clock import ManualClock
-from kvproto.protocol.states import Cause
+from kvproto.io.transports.fabric import Fabric
+from kvproto.protocol.states import Cause, PSend
 from kvproto.protocol.timing import Timing
+from kvproto.rank.decode import DecodeRank
 from kvproto.settings import PREFILL_GROUP, Route
+from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 from kvproto.verify.testing.pools import noise
 
@@ -146,3 +149,43 @@ def test_a_room_in_unequal_layer_groups_goes_through_a_ring_for_one_cell(
             pair.finish(room)
             assert pair.causes(room) == {Cause.NONE}
         pair.check(*rooms)
+
+
+def ends_beside_a_huge_room() -> bool:
+    """Whether a small room ends while a huge one has filled the ring, none of its writes ends, and no clock moves."""
+
+    def layout(tp: int) -> Layout:
+        return Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=tp)
+
+    chunk, regions = 8 * 2 * 4 * 16 * 2, 6
+    ring, fabric = regions * chunk, Fabric()
+    settings = Settings(ring_bytes=ring, slot_bytes=chunk, slots=2 * regions, window=2 * regions, route="staged")
+    with Pair(layout(1), layout(1), grid=8, pages=512, settings=settings, fabric=fabric, clock=Clocks()) as pair:
+        data, rank = inside(pair.prefills[0]).data, inside(pair.prefills[0]).rank
+        huge = pair.open(3 * regions * 8)
+        pair.produce(huge)
+        pair.pump(lambda: sum(map(len, data.writes.flying.values())) >= regions - 1)
+        hang = set(data.writes.flying)
+        small = pair.open(8)
+        pair.produce(small)
+
+        def ended_or_waits() -> bool:
+            for step in fabric.options():
+                if step.handle not in hang:
+                    fabric.take(step)
+            sends = rank.sends.get(small.key, {}).values()
+            return pair.over(small) or any(send.state in (PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK) for send in sends)
+
+        pair.pump(ended_or_waits)
+        ended = pair.over(small)
+        assert not pair.over(huge)
+        fabric.auto = True
+        pair.pump(lambda: pair.over(huge) and pair.over(small))
+        assert pair.causes(huge) == pair.causes(small) == {Cause.NONE}
+    return ended
+
+
+def test_a_huge_room_leaves_a_region_of_the_ring_to_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ends_beside_a_huge_room()
+    monkeypatch.setattr(DecodeRank, "share", lambda rank, *_: rank.ring.size)
+    assert not ends_beside_a_huge_room(), "planted: a room may hold the whole ring"
