@@ -6,18 +6,20 @@ by name what they cannot use, and ignore unknown fields of later versions.  The 
 must *agree* on; the card only avoids a call that cannot succeed, and says why.
 
     group         the instance's number (u64); an instance that restarts keeps its group
-    incarnation   the number of this start, higher than those of earlier ones: a card with another number is of another
-                  incarnation, and its addresses replace the known ones
+    incarnation   the number of this start (u48), higher than those of earlier ones
     layout        how the instance cuts its cache
     grid          tokens a chunk: the prefill instance's choice, which the decode side takes over
     addresses     where its ranks listen, in their order
     protocol      (lowest, highest) version of the wire that it speaks
+    signature     what shows that it comes from who has the card secret (`card_trust`); empty: nothing
+
+A card claims; what it claims is not believed until a rank of that group answers at its addresses.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 
@@ -29,7 +31,7 @@ from kvproto.protocol.messages import VERSION
 PROTOCOL = VERSION, VERSION
 #: characters of an encoded card, of an address
 MAX_TEXT, MAX_ADDRESS = 1 << 18, 512
-U64 = 1 << 64
+U48, U64 = 1 << 48, 1 << 64
 
 
 class CardError(KvprotoError, ValueError):
@@ -45,9 +47,10 @@ class Card(msgspec.Struct, frozen=True):
     grid: int
     addresses: tuple[str, ...]
     protocol: tuple[int, int] = PROTOCOL
+    signature: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
     def __post_init__(self) -> None:
-        for name, low, high in (("group", 0, U64), ("incarnation", 0, U64), ("grid", 1, 1 << 32)):
+        for name, low, high in (("group", 0, U64), ("incarnation", 0, U48), ("grid", 1, 1 << 32)):
             value = getattr(self, name)
             if not low <= value < high:
                 raise ArgumentError(f"card: {name} is {value}: it is a number from {low} to {high - 1}")
@@ -103,10 +106,6 @@ class Card(msgspec.Struct, frozen=True):
                 f"group {self.group} speaks protocol {low} to {high}, this side {ours} to {newest}: "
                 f"{older} is the older one; install a kvproto of the same version {which}"
             )
-
-    def replaces(self, known: Card | None) -> bool:
-        """Whether what is known of the group is no longer so: nothing is, or it has started anew since."""
-        return known is None or self.incarnation > known.incarnation
 
 
 def group_of(name: str) -> int:

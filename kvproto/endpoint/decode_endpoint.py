@@ -262,6 +262,12 @@ class DecodeEndpoint(Endpoint):
         return not waits
 
     @checked
+    def any_up(self, group: int = PREFILL_GROUP) -> bool:
+        """Whether some link to the group is up, also of one that the engine has let go of."""
+        plan = self._data.plans.get(group)
+        return plan is not None and any(self._rank.reached(group, at)[0] for at in plan.linked_to(self._rank.index))
+
+    @checked
     def leads_to(self, addresses: Sequence[str], group: int = PREFILL_GROUP) -> bool:
         """Whether the links to the group lead to these addresses of its ranks, or try them: `connect` would change
         nothing.  NotFoundError: the group is not connected.

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvproto.adapters.card import Card, group_of
+from kvproto.adapters.introductions import Introductions
 from kvproto.adapters.judging import judged
 from kvproto.adapters.sglang import tables as t
 from kvproto.adapters.sglang.bootstrap import Cards, Rank, announce
@@ -23,7 +24,7 @@ from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.endpoint.validation import new_incarnation
-from kvproto.errors import LinkError
+from kvproto.errors import LinkError, NotFoundError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
 from kvproto.fsm.timing import Timer
@@ -64,7 +65,9 @@ class Manager:
         #: by the address of a bootstrap server: the instance for SGLang, and the card by which it was called
         self.prefill_info_table: dict[str, Prefill] = {}
         self.cards, self.called = Cards(), {}  # type: Cards, dict[str, Card]
-        self.endpoint: Any = self._make(new_incarnation())
+        self.endpoint: Any
+        self.endpoint = made = self._make(new_incarnation())
+        self.known = Introductions(made, self.options.trust()) if isinstance(made, DecodeEndpoint) else None
         self.endpoint.start()
 
     def _make(self, incarnation: int) -> PrefillEndpoint | DecodeEndpoint:
@@ -115,13 +118,14 @@ class Manager:
     def reached(self, address: str) -> Card | None:
         """This prefill instance, if all links to it are up; KvprotoError says why they never will be."""
         card, called = self.cards.get(address, again=True), self.called.get(address)
-        if isinstance(card, Card) and card != called:
-            self.endpoint.connect(card.layout, card.addresses, group=card.group, grid=card.grid)
-            called = self.called[address] = card
         try:
-            return called if called is not None and self.endpoint.ready(called.group) else None
-        except LinkError:
-            del self.called[address]  # the next request calls anew
+            if isinstance(card, Card) and (card != called or not self.endpoint.leads_to(card.addresses, card.group)):
+                assert self.known is not None
+                self.known.call(card)
+                called = self.called[address] = card
+            return called if called is not None and self.endpoint.ready(called.group, called.addresses) else None
+        except (LinkError, NotFoundError):
+            self.called.pop(address, None)  # the next request calls anew
             raise
 
     def is_abort_release_safe(self, room: int, _required_acks: int = 0) -> bool:

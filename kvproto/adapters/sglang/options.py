@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
+from kvproto.adapters.card_trust import INSTANCES, CardTrust
 from kvproto.errors import ArgumentError
 from kvproto.io.transports.base import Transport
 from kvproto.layout.sharding import DEFAULT_GRID_TOKENS
@@ -37,6 +38,11 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: the secret file of this process (`kvproto keys`), and whether to do without one beyond loopback
     keys: str = ""
     insecure: bool = False
+    #: the file of the card secret, the networks that ranks of cards may be in, and how many prefill instances requests
+    #: may introduce to a decode rank (`adapters.card_trust`)
+    card_secret: str = ""
+    card_networks: tuple[str, ...] = ()
+    card_instances: int = INSTANCES
     #: the instance's name, the same on all of its ranks and no other instance's (empty: its host and port)
     name: str = ""
     #: folders: for the traces of rooms that fail, for the digests of what is moved (for tests: it waits for the device)
@@ -63,6 +69,10 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Settings(
             timing=timing, ring_bytes=self.ring_bytes, slots=self.slots, route=self.route, costs=self.costs
         )
+
+    def trust(self) -> CardTrust:
+        """Return what cards must show; ArgumentError names what is wrong with the options."""
+        return CardTrust.read(self.card_secret, self.card_networks, self.card_instances)
 
     def make_transport(self, host: str) -> Transport:
         """Make this rank's transport; BackendUnavailable: the library is missing, or does not start."""

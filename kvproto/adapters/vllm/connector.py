@@ -50,7 +50,7 @@ from kvproto.adapters.request_events import (
 from kvproto.adapters.request_parties import ALL, everyone, scheduler
 from kvproto.adapters.request_words import Order, P, Received, Sent
 from kvproto.adapters.vllm.params import answer_of, ticket_of
-from kvproto.adapters.vllm.ranks import RankCard, data_parallel_suffix, make_worker
+from kvproto.adapters.vllm.ranks import RankCard, data_parallel_suffix, make_worker, trust_of
 from kvproto.adapters.vllm.rules import look_at, look_into
 from kvproto.adapters.vllm.stats import Counts, TransferPromMetrics, TransferStats
 from kvproto.adapters.vllm.versions import check
@@ -83,7 +83,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         if role is KVConnectorRole.SCHEDULER:
             self.requests = scheduler("prefill" if self.produces else "decode")
             self.orders: list[Order] = []
-            self.card = ""
+            self.card, self.trust = "", trust_of(self.extra)
         else:
             self.counts = Counts()
 
@@ -105,7 +105,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         ranks = [metadata[place] for place in sorted(metadata)]
         layout, incarnation = ranks[0].layout, max(rank.incarnation for rank in ranks)
         group, addresses = group_of(self.engine_id), tuple(rank.address for rank in ranks)
-        self.card = Card(group, incarnation, layout, ranks[0].grid, addresses).encode()
+        self.card = self.trust.sign(Card(group, incarnation, layout, ranks[0].grid, addresses)).encode()
         if "card" in self.extra:
             Path(self.extra["card"] + data_parallel_suffix(self._vllm_config)).write_text(self.card)
 
@@ -115,7 +115,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         if not isinstance(params, dict) or not params.get(what):
             return
         try:
-            ticket = ticket_of(params, request.num_prompt_tokens, produces=self.produces)
+            ticket = ticket_of(params, request.num_prompt_tokens, self.trust, produces=self.produces)
         except ValueError as error:
             LOG.warning("request %s: kv_transfer_params that cannot be used: %s", request.request_id, error)
             return

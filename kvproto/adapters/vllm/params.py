@@ -9,15 +9,16 @@ import secrets
 from typing import Any
 
 from kvproto.adapters.card import Card
+from kvproto.adapters.card_trust import CardTrust
 from kvproto.adapters.request_words import Ticket
 from kvproto.endpoint.validation import need_secret
 from kvproto.room import Room
 
 
-def ticket_of(params: dict[str, Any], tokens: int, *, produces: bool) -> Ticket:
+def ticket_of(params: dict[str, Any], tokens: int, trust: CardTrust, *, produces: bool) -> Ticket:
     """Return the ticket of a request at a prefill (`produces`) or decode instance, from its parameters.
 
-    A prefill instance that is told no room draws one.
+    A prefill instance that is told no room draws one.  `trust`: what a card must show.
     """
     try:
         secret = need_secret(bytes.fromhex(params.get("secret", "")))
@@ -31,7 +32,7 @@ def ticket_of(params: dict[str, Any], tokens: int, *, produces: bool) -> Ticket:
         raise ValueError(f"room is a {type(room).__name__}, decode_group or card a {type(peer).__name__}: int and str")
     Room(room)
     if not produces:
-        Card.decode(peer)
+        trust.check(Card.decode(peer))
     return Ticket(room, tokens, peer, secret=secret)
 
 

@@ -8,6 +8,7 @@ keeps K transposed inside a block, so there a block is moved as it is.  Every bl
     grid         `grid` of a prefill instance's extra configuration, in vLLM's tokens, cut to whole blocks
     group        of a prefill instance: its engine_id; of a decode instance: `group` of the extra configuration, and the
                  `_dp` and number with which vLLM ends the engine_id of a data-parallel rank
+    card_secret, card_networks, card_instances      what cards must show (`adapters.card_trust`)
     index        the worker's place: pipeline stages first, as the layout counts them
 """
 
@@ -23,6 +24,7 @@ from vllm.distributed.utils import get_pp_indices
 from vllm.model_executor.models.utils import extract_layer_index
 
 from kvproto.adapters.card import group_of
+from kvproto.adapters.card_trust import INSTANCES, CardTrust
 from kvproto.adapters.decode_worker import DecodeWorker
 from kvproto.adapters.geometry import Geometry, Shards, geometry
 from kvproto.adapters.judging import judged
@@ -71,13 +73,21 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
     mine, follow = (form.layout, shards.rank, form.pool, NixlTransport()), bool(extra.get("conformance"))
     if not transfer.is_kv_producer:
         group = group_of(extra.get("group", "decode") + data_parallel_suffix(config))
-        return DecodeWorker(judged(lambda: DecodeEndpoint(*mine, group=group, **more), wanted=follow), form), None
+        receiver = judged(lambda: DecodeEndpoint(*mine, group=group, **more), wanted=follow)
+        return DecodeWorker(receiver, form, trust_of(extra)), None
     more |= {"bind": extra["bind"]} if "bind" in extra else {}
     block = config.cache_config.block_size
     grid = max(1, extra.get("grid", GRID) // block) * block // form.unit
+    born = more["incarnation"] = new_incarnation()
     named = group_of(transfer.engine_id)
     sender = judged(lambda: PrefillEndpoint(*mine, grid=grid, group=named, **more), wanted=follow)
-    return PrefillWorker(sender, form), RankCard(form.layout, grid, new_incarnation(), sender.address)
+    return PrefillWorker(sender, form), RankCard(form.layout, grid, born, sender.address)
+
+
+def trust_of(extra: dict[str, Any]) -> CardTrust:
+    """Return what cards must show, by the extra configuration; ArgumentError names what is wrong with it."""
+    networks, most = tuple(extra.get("card_networks", ())), extra.get("card_instances", INSTANCES)
+    return CardTrust.read(extra.get("card_secret", ""), networks, most)
 
 
 def data_parallel_suffix(config: Any) -> str:

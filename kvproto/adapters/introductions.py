@@ -1,0 +1,61 @@
+"""Introductions: the prefill instances that requests, by their cards, have made known to a decode rank.
+
+A card is foreign input.  It may introduce an instance, up to a bound, or name other addresses of a known one; it never
+displaces a link that is up.  Other addresses are tried beside such a link (`DecodeEndpoint.connect`), whatever the
+card's incarnation says: who answers decides.  Another layout is refused while a link is up, since it would end the
+instance's rooms.  Beyond the bound an instance without a link gives way, and if there is none the card is refused.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from kvproto.adapters.card import Card, CardError
+from kvproto.adapters.card_trust import CardTrust
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.errors import LinkError, NotFoundError
+
+
+class Introductions:
+    """The instances of one decode endpoint; the engine's thread."""
+
+    def __init__(self, endpoint: DecodeEndpoint, trust: CardTrust) -> None:
+        self.endpoint, self.trust = endpoint, trust
+        #: by group: the card that was called by last; the one that was asked for last stands last
+        self.cards: OrderedDict[int, Card] = OrderedDict()
+
+    def call(self, card: Card) -> None:
+        """Know the card's instance, and call it where a call may do.
+
+        Raises: CardError: the card is not trusted, contradicts a link that is up, or is one too many.
+        """
+        self.trust.check(card)
+        known = self.cards.get(card.group)
+        if known is None:
+            self._make_room()
+        elif (known.layout, known.grid) != (card.layout, card.grid):
+            if self.endpoint.any_up(card.group):
+                raise CardError(f"group {card.group} is connected with another layout or grid than the card names: "
+                                "the card is heard when that link is lost")  # fmt: skip
+            self.endpoint.disconnect(card.group)
+        if known is None or not self._called(card):
+            self.endpoint.connect(card.layout, card.addresses, group=card.group, grid=card.grid)
+        self.cards[card.group] = card
+        self.cards.move_to_end(card.group)
+
+    def _called(self, card: Card) -> bool:
+        """Whether the links lead to the card's addresses or try them, and none was refused or forgotten."""
+        try:
+            self.endpoint.ready(card.group, card.addresses)
+            return self.endpoint.leads_to(card.addresses, card.group)
+        except (LinkError, NotFoundError):
+            return False
+
+    def _make_room(self) -> None:
+        while len(self.cards) >= self.trust.instances:
+            idle = next((group for group in self.cards if not self.endpoint.any_up(group)), None)
+            if idle is None:
+                bound = f"{len(self.cards)} prefill instances are connected, as many as requests may introduce"
+                raise CardError(f"{bound}: raise card_instances")
+            del self.cards[idle]
+            self.endpoint.disconnect(idle)
