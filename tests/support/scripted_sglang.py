@@ -58,7 +58,7 @@ class SGLang:
         self, fabric: Fabric, side: str, tp: int, heads: int, page: int, server: str, *, mla: bool = False
     ) -> None:
         self.side, self.page, self.server, self.mla = side, page, server, mla
-        self.free, self.rows = list(range(1, PAGES)), list(range(ROWS))
+        self.free, self.rows = list(range(1, PAGES)), list(range(ROWS))[::-1]  # the first one has row 0
         self.live: list[Request] = []
         self.ended: dict[int, str] = {}
         self.ranks: list[Any] = []
