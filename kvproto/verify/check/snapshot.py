@@ -24,7 +24,7 @@ peers; it decides nothing else.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -137,8 +137,13 @@ def _rooms(rank: Rank, names: Names, forms: Forms) -> tuple[Frozen, Frozen]:
     place: Callable[[int], int] = names.place.__getitem__
     met = ((place(key), forms.room(v)) for key, v in rank.rooms.items())
     rooms = tuple(met) if names.ordered else tuple(sorted(met, key=lambda pair: pair[0]))
-    tombs = tuple(sorted(((place(key), forms.room(v)) for key, v in rank.tombs.items()), key=lambda pair: pair[0]))
-    return rooms, tombs
+    ended = ((place(key), forms.room(v)) for key, v in rank.tombs.items())
+    return rooms, by_end(ended) if names.ordered else tuple(sorted(ended, key=lambda pair: pair[0]))
+
+
+def by_end(tombs: Iterable[tuple[int, Any]]) -> Frozen:
+    """Tombstones by place, but first those that tell a rank whose link comes up, in the order in which they ended."""
+    return tuple(sorted(tombs, key=lambda tomb: -1 if getattr(tomb[1].work, "untold", 0) else tomb[0]))
 
 
 def _links(rank: Rank, peers: int, forms: Forms) -> Frozen:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kvproto.verify.check.decode_memory import DNode
 from kvproto.verify.check.prefill_local_steps import PNode
+from kvproto.verify.check.snapshot import by_end
 
 Swap = tuple[int, ...]  #: the new place of each room's place
 InOrder = Callable[[tuple[Any, ...], Swap], tuple[Any, ...]]
@@ -68,8 +69,9 @@ def _token(token: int, swap: Swap) -> int:
 
 def _decode(v: DNode, swap: Swap, in_order: InOrder) -> DNode:
     rooms, tombs, links, grants, head, live, queue = v.rank
+    ended = by_end(_lead(tombs, swap)) if in_order is _lead else _by_room(tombs, swap)
     rank = (
-        in_order(rooms, swap), _by_room(tombs, swap), links, _by_room(grants, swap), head, _lead(live, swap),
+        in_order(rooms, swap), ended, links, _by_room(grants, swap), head, _lead(live, swap),
         _lead(queue, swap),
     )  # fmt: skip
     writes = tuple(sorted((p, swap[k], *rest) for p, k, *rest in v.writes))
