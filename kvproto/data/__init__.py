@@ -1,1 +1,1 @@
-"""Carries out a rank's effects on data: gathers, scatters, launches, writes, and the memory that they use."""
+"""Handlers of a rank's effects on data: gathers, scatters, launches, writes, and their memory."""

@@ -1,9 +1,9 @@
 """The decode rank's data: the ring's memory and scatters.
 
-The ring is region 0 of what the transport opens to prefill ranks, the pool's tensors are the regions after it
-(K of each layer, then V of each), which is what the layout's runs count on.  A part's notification comes with its
-write, where the transport can carry it (`protocol.notification`), or through the control plane.  A scatter is watched
-by its ticket; a copy on the CPU is over when it returns.
+The ring is region 0 of the memory that the transport opens to prefill ranks; the pool's tensors are the regions after
+it (K of each layer, then V of each), as byte runs assume.  A part's notification comes with its write, if the transport
+can carry it (`protocol.notification`), or through the control plane.  A scatter is polled by its ticket; a copy on the
+CPU is over when it returns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DecodeData:
         entries: dict[int, RoomEntry], staging: Kind = "device",
         undo: list[Step] | None = None,
     ) -> None:  # fmt: skip
-        """The ring's size comes from the rank's settings; `undo`: what is to be done if its endpoint cannot be made."""
+        """The ring's size is in the rank's settings; `undo`: steps to run if the endpoint cannot be made."""
         self.loop, self.rank, self.pool, self.kernels, self.transport, self.entries = (
             loop, rank, pool, kernels, transport, entries,
         )  # fmt: skip
@@ -92,7 +92,7 @@ class DecodeData:
         return bool(self.scatters) or expecting or self.transport.busy()
 
     def poll(self) -> bool:
-        """What has arrived, finished scatters; and the transport's own progress."""
+        """Take notifications and finished scatters; drive the transport's progress."""
         news = self.transport.poll()
         for event in news:  # each by itself: one that raises costs no other part its notification
             if isinstance(event, Arrived):
@@ -125,7 +125,7 @@ class DecodeData:
         self.launches.ask(effect.room, partial(self._scatter, effect), large=effect in self.prepared.kept)
 
     def _foresee(self) -> bool:
-        """On a device, while nothing moves, make the scatter ready of a large region that was granted; one a pass."""
+        """On an idle device, prepare the scatter of a large granted region; one in each pass."""
         if self._granted != self.rank.ring.next_grant:
             self._foreseen += self.rank.foreseen(self._granted)
             self._granted = self.rank.ring.next_grant
@@ -182,7 +182,7 @@ class DecodeData:
         self.moved["staged"] += nbytes
 
     def arrived(self, entry: RoomEntry) -> None:
-        """Count what of a room that has succeeded did not come through the ring: it was written into the pages."""
+        """Count the bytes of a successful room that were written page to page."""
         assert entry.carried is not None
         plan, prefix = entry.carried
         whole = sum(plan.part_bytes(share, entry.tokens - prefix) for share in plan.writers(self.rank.index))

@@ -1,14 +1,14 @@
-"""A rank's own streams on its GPU.
+"""Device streams: a rank's own streams on its GPU.
 
-Gathers and scatters go on a stream of their own, so that they wait for the forward that produces the KV and for
-nothing else, and the forward not for them. Stores into a peer's pages have one that waits for no forward: they are
-launched when their KV is there, the peer counts on their end, and a gather before them may wait for a forward that
-hangs. Page tables are sent on a third one: an engine may open a room at any
-time, and a copy from ordinary memory waits for its stream, which may be waiting for a forward.  The tables of rooms
-that were opened in one pass of the loop are one copy (`put_off`, `run`), unless one is needed before.
+Gathers and scatters have a stream of their own, so they wait only for the forward that produces their KV, and the
+forward does not wait for them. Stores into a peer's pages have a stream that waits for no forward: they are launched
+when their KV is computed, the peer waits for their end, and a gather in front of them may wait for a forward that
+hangs. Page tables are copied on a third stream: an engine may open a room at any time, and a copy from pageable memory
+blocks until its stream reaches it, which may wait for a forward.  The tables of rooms that were opened in one pass of
+the loop are one copy (`put_off`, `run`), unless one is needed earlier.
 
-What is ordered by whom: a gather waits for the event that came with `produced`; every launch that is the first to
-read a table waits for the table; an engine that reads pages after `finished` needs nothing, the scatter is over.
+The order: a gather waits for the event that came with `produced`; the first launch that reads a table waits for the
+table; an engine that reads pages after `finished` need not wait, because the scatter is over.
 
 On the CPU there are no streams, and copies are over when they return.
 """
@@ -34,7 +34,7 @@ new_stream: Callable[..., Any] = torch.cuda.Stream
 
 
 class CurrentStream:
-    """Make a stream current for a block, as `torch.cuda.stream` does, at a fifth of its cost where the device is."""
+    """Make a stream current for a block, as `torch.cuda.stream` does, at a fifth of its cost."""
 
     __slots__ = ("_before", "_device", "_index", "_stream")
 
@@ -54,7 +54,7 @@ class CurrentStream:
 
 
 class DeviceStreams:
-    """The streams of one rank. `stream` is for the data, `stores` for what goes into peers' pages (None on the CPU)."""
+    """The streams of one rank: `stream` for data, `stores` for stores into peers' pages; None on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         """`device`: where the rank's pool is."""
@@ -167,7 +167,7 @@ class DeviceStreams:
         return len(self.unplaced)
 
     def await_table(self, entry: RoomEntry) -> None:
-        """What is launched next reads the room's table: have it wait, if the table is still on its way."""
+        """Make the next launch wait for the room's table, if its copy is in flight."""
         placed, entry.placed = entry.placed, None
         if placed is not None and placed is not self._awaited:  # else the stream is behind it already
             if not placed.query():
@@ -175,7 +175,7 @@ class DeviceStreams:
             self._awaited = placed
 
     def await_tables(self) -> None:
-        """What is stored next reads tables: have it wait for those that are on their way."""
+        """Make the next store wait for the tables whose copies are in flight."""
         sent = self._sent
         if sent is self._stored:
             return

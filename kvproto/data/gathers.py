@@ -1,11 +1,11 @@
-"""The prefill rank's gathers: from the pool's pages into staging slots.
+"""Gathers of a prefill rank: from the pool's pages into staging slots.
 
-All go to one stream, so they end in the order in which they were launched and only the oldest has to be asked.
-They are launched with rooms in turn (`launches`), large ones one by one and small ones of a device together
-(`joint_launches`), and after each launch the oldest is asked again: a launch takes the host as long as a small gather
-takes the device.  Meanwhile its write is made ready, unless it is small and not alone: small writes of one moment are
-posted as one (`writes`), and that one is not known yet.  A device has `AHEAD`
-gathers to do, of small ones `TOGETHER`; more at once would have the write of the first wait until all are launched.
+All gathers use one stream, so they end in launch order, and only the oldest is polled.  Launches are fair among rooms
+(`launches`), large ones one by one and small ones of a device together (`joint_launches`).  After each launch the
+oldest gather is polled again, because a launch takes the host as long as a small gather takes the device.  While a
+gather runs its write is prepared, unless it is small and not alone: small writes that are ready together are posted as
+one (`writes`), which is not known yet.  A device has at most `AHEAD` gathers in flight, or `TOGETHER` small ones; more
+would delay the first write until all are launched.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AHEAD = 2
 
 
 def _anywhere(effect: do.LaunchGather) -> do.LaunchGather:
-    """The gather without the region of its write, which is granted only when the KV is there."""
+    """Return the gather without the region of its write, which is granted only when the KV is computed."""
     return replace(effect, offset=0, grant=0)
 
 
@@ -49,8 +49,9 @@ class Gathers:
         slot_bytes: int, shape_of: Callable[[do.LaunchGather], Shape],
         meanwhile: Callable[[do.LaunchGather], None],
     ) -> None:  # fmt: skip
-        """`shape_of` a gather: what it is of the pool, anything, and its bytes; `meanwhile` is called with those that
-        are under way.
+        """`shape_of` returns a gather's share, anything, and its bytes; `meanwhile` prepares its write.
+
+        `meanwhile` is called with gathers in flight.
         """
         self.loop, self.pool, self.kernels, self.entries, self.shape_of = loop, pool, kernels, entries, shape_of
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
@@ -68,11 +69,11 @@ class Gathers:
         return len(self.launches) + len(self._going) + len(self._later)
 
     def later(self, action: Callable[[], None]) -> None:
-        """Do this when a gather that is going has ended and what it leads to is done; in the next look if none is."""
+        """Call `action` after the next gather in flight has ended, or at the next poll if there is none."""
         self._later.append(action)
 
     def poll(self) -> bool:
-        """Raise what is over, and have the next ones launched."""
+        """Raise events for gathers that have ended, and launch the next ones."""
         ended, fed = bool(self._going) and self._look(), False
         if self.launches.hungry is not None and self.launches:
             self.loop.settle()
@@ -94,7 +95,7 @@ class Gathers:
         self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)
 
     def ready(self, effect: do.LaunchGather) -> None:
-        """This gather will be asked for, it seems: make it ready, if it is a large one; its region may be any."""
+        """Prepare a gather that is expected, if it is large; its region does not matter."""
         shape = self.shape_of(effect)
         if shape[2] > self.small:
             self.prepared.ready(_anywhere(effect), self.entries.get(effect.room), shape)

@@ -1,12 +1,13 @@
-"""Small launches of one moment, as one.
+"""Joint launches: small gathers or scatters of one pass in one launch.
 
-A small gather or scatter costs its launch, and its bytes nothing: so what a pass asks for is made ready one by one, put
-aside, and launched together when the pass has asked for all that it may, eight parts a launch.  One event is recorded
-and asked for all of them: each has the same ticket.  Each is still a gather or a scatter of its own to its machine, and
-ends by itself.  A large one goes when it is asked for, behind those that were asked for before it.
+A small gather or scatter costs its launch, not its bytes.  So the small ones of a pass are prepared one by one, put
+aside, and launched together at the end of the pass, eight parts in each launch.  They share one recorded event, and so
+one ticket.  To its machine each is still a gather or a scatter of its own.  A large one is launched at once, after
+those that were requested before it.
 
-What waits for another forward goes by itself: the one whose KV is there must not wait for the one whose is not.  What
-kernels cannot join goes one by one, and so does what fails together, so that who is at fault fails alone.
+Launches that wait for different forwards are not joined: ready KV must not wait for KV that is not computed yet.
+Launches that the kernels cannot join run one by one.  So do launches that fail together: then only the faulty one
+fails.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ Went = Callable[[T, ReadyLaunch, Ticket | BaseException, bool], None]
 
 
 class JointLaunches(Generic[T]):
-    """Where one rank's gathers, or its scatters, are launched."""
+    """Launches the gathers, or the scatters, of one rank."""
 
     def __init__(self, kernels: Kernels, stream: Any, went: Went[T]) -> None:
-        """`stream`: where they go (None: there is no device, and nothing is put aside); `went` is told of each."""
+        """`stream` of the launches (None: no device, nothing is put aside); `went` is called for each."""
         self.kernels, self._stream, self._went = kernels, stream, went
         #: those that go with others; whether there are some is looked at without a call
         self.aside: list[Asked[T]] = []

@@ -1,4 +1,4 @@
-"""Kernel ends: how gathers or scatters of a rank end, told to its tables, and one that fails to the log, too."""
+"""Kernel ends: raises events for the ends of gathers or scatters, and logs those that fail."""
 
 from __future__ import annotations
 

@@ -1,20 +1,19 @@
-"""Whose gather or scatter is launched next.
+"""Launches of gathers and scatters, in a fair order: smallest room first, round-robin among equals.
 
-A copy on the CPU is over when its launch returns: to launch whatever is asked for, when it is asked for, would have
-the frames of all rooms wait behind the bulk of one.  So a launch is kept until the frames of its pass have been heard.
-A pass launches one, and more only as long as all of them have taken less than `LAUNCH_S`: several on a device, whose
-launches are short, one where they are the copies themselves.  What is left waits for the next pass, which comes at
-once.
+A copy on the CPU is over when its launch returns.  If it were launched when it is requested, the frames of all rooms
+would wait behind the bulk of one room: head-of-line blocking.  So a launch is queued until the frames of its pass have
+been handled.  A pass launches one, and more only while all of them have taken less than `LAUNCH_S`: several on a
+device, whose launches are short, one on a CPU.  The rest waits for the next pass, which follows at once.
 
-Of the rooms that wait the smallest goes first: a room with one chunk waits for the copy that is under way, not for
-those that a large one has asked for before, and the large one has its turns nevertheless (`room_turns`).  Rooms of the
-same size go round: each has one launched, and is last of them then.
+The smallest waiting room goes first: a room with one chunk waits for the copy in flight, not for earlier requests of a
+large room.  Every fourth turn is a larger room's, so no room starves (`room_turns`).  Rooms of equal size go
+round-robin: a room whose launch was taken goes to the end.
 
-A device works while the host goes on, and waits while the host does something else.  So there a large copy is not
-kept if the device has too little to do (`hungry`) and nothing waits, and `feed` launches what was kept as soon as that
-is so again: else the KV of 64 rooms that is there at the same moment lies for the 3 ms that one pass needs to hear of
-it.  Small ones take the device no time: they wait for the frames of their pass, or until there are `TOGETHER`, and go
-together, as one launch where that can be (`joint_launches`).
+A device works in parallel to the host, and idles if the host does something else.  So on a device a large copy is
+launched at once if too little is in flight (`hungry`) and no room waits, and `feed` launches queued ones as soon as
+that is so again.  Otherwise the KV of 64 rooms that is ready together would wait for the 3 ms of one pass.  Small
+copies take the device no time: they wait for the frames of their pass, or until there are `TOGETHER`, and are launched
+together, as one launch if possible (`joint_launches`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TOGETHER: Final = 8
 
 
 class WaitingRoom(msgspec.Struct):
-    """What a room has waiting, its size, and its place among all that wait: the smallest number is the first."""
+    """The queued launches of a room, its size, and its place in the order: the smallest number is first."""
 
     size: int
     place: int
@@ -44,14 +43,15 @@ class WaitingRoom(msgspec.Struct):
 
 
 class Launches:
-    """Launches that wait, by room; the last thing that a pass does.  A turn costs the same however many rooms wait."""
+    """Queued launches by room, served at the end of a pass; a turn is O(1) in the number of rooms."""
 
     def __init__(
         self, loop: EventLoop, entries: Mapping[int, RoomEntry], hungry: Callable[[bool], bool] | None = None,
         go: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`hungry`: whether the device has too little to do for it to be given large ones (true), or small ones; None:
-        there is none.  `go` launches what was put aside to go together.
+        """`hungry` says whether the device should get large launches (true), or small ones; None: no device.
+
+        `go` launches those that were put aside to be joined.
         """
         self.loop, self.entries, self.hungry, self.go = loop, entries, hungry, go
         self._rooms: dict[int, WaitingRoom] = {}

@@ -1,13 +1,14 @@
-"""Parts that a kernel of this rank stores straight into a peer's pages.
+"""Mapped pages: parts that a kernel of this rank stores straight into a peer's pages.
 
-Where the transport has the peer's pool mapped (`Transport.maps`) and there is a kernel for it (`Kernels.cross`), what
-goes page to page is one launch a chunk, whatever the pages and the heads: no piece costs anything, nothing is gathered
-and nothing scattered.  To the tables it is a write over pages as any other: asked for, leased, posted, ended, told.
+If the transport has mapped the peer's pool (`Transport.maps`) and there is a kernel for it (`Kernels.cross`), a part is
+written page to page by one launch for each chunk, whatever the pages and the heads: pieces cost nothing, and there is
+no gather and no scatter.  To the tables it is a page-to-page write like any other: requested, leased, posted, ended,
+notified.
 
-What does not change from chunk to chunk is made when the link is made, on the thread that wires it up: it compiles.
+The parts that do not change from chunk to chunk are made with the link, on the wire-up thread, because they compile.
 
-Page numbers come from the peer, and a kernel that stores outside of what is mapped would end this process, so they are
-held against the peer's regions here, as a transport does with offsets.
+Page numbers come from the peer, and a kernel that stores outside mapped memory would end this process.  So they are
+checked against the peer's regions here, as a transport does with offsets.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from kvproto.layout.plan import Plan, Share
 
 @dataclass(frozen=True, slots=True)
 class MappedPart:
-    """What a kernel needs of a part: the copy, its regions here, and how many pages there may be there."""
+    """A part's constants for a kernel: the copy, its regions here, and the peer's number of pages."""
 
     copy: PagesCopy
     sources: tuple[int, ...]
@@ -49,8 +50,9 @@ class MappedPart:
             raise UsageError(f"page {int(there.max())} of a peer whose regions hold {self.pages}")
 
     def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int, lane: DeviceStreams) -> Launch:
-        """The copy of these tokens, to be launched behind `lane.await_tables`; the pages are sent to the device now.
-        UsageError: as `check`.
+        """Return the copy of these tokens, to be launched after `lane.await_tables`.
+
+        The page numbers are copied to the device now.  UsageError: as `check`.
         """
         self.check(theirs, first, tokens)
         there, _ = lane.place(np.frombuffer(theirs, np.uint8).copy())
@@ -58,7 +60,7 @@ class MappedPart:
 
 
 class MappedPages:
-    """Those of one rank, by peer and part."""
+    """The mapped parts of one rank, by peer and part."""
 
     def __init__(
         self, transport: Transport, kernels: Kernels, pool: Pool, regions: Sequence[MemoryRegion], ours: Placement
@@ -68,7 +70,7 @@ class MappedPages:
         self._made: dict[tuple[PeerId, Share], MappedPart] = {}
 
     def make(self, peer: PeerId, plan: Plan, parts: Sequence[Share], theirs: Placement | None) -> None:
-        """Make what kernels need for these parts, if the peer's pages are mapped.  Any thread; may take seconds."""
+        """Prepare kernels for these parts, if the peer's pages are mapped.  Any thread; may take seconds."""
         theirs, maps = theirs or dense(plan.decode, parts[0].reader), self.transport.maps(peer)
         if not maps or self.ours.closed or theirs.closed:
             return
@@ -81,7 +83,7 @@ class MappedPages:
                 self._made[peer, part] = made
 
     def get(self, peer: PeerId, part: Share) -> MappedPart | None:
-        """What was made of this part; None: it goes by the transport's own writes."""
+        """Return the prepared part; None: the transport's own writes carry it."""
         made = self._made.get((peer, part))
         return made if made is not None and made.maps is self.transport.maps(peer) else None
 

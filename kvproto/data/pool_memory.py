@@ -1,15 +1,14 @@
-"""A pool's memory opened to a transport: which regions, where each plane lies in them, or why it stays closed.
+"""Pool memory: opens a pool to a transport as regions, or says why it stays closed.
 
 A dense tensor is a region of its own.  Views interleave (K and V in one block, all layers in one block), and a
-transport takes no memory twice, so views that overlap as spans are opened as one region, from the first byte of all of
-them to the last.  What lies between the rows of a view and belongs to no plane is thereby open, too: it is memory of
-the same allocation, and byte runs never name it.
+transport registers no memory twice.  So views that overlap as spans are opened as one region, from their first byte to
+their last.  Bytes between the rows of a view that belong to no plane are open, too: they are of the same allocation,
+and byte runs never name them.
 
-A region is named by its index, and peers count on it: the staging memory is region 0, then come the pool's in the order
-of the planes that they begin with.  So memory that gets another index is refused: the transport serves another
-endpoint, or peers have been told of regions that it had before.  What was opened is taken back if anything fails.  If
-every plane has a region of its own and dense rows there is nothing to say to a peer
-(`kvproto.layout.placement.dense`).
+Peers rely on the index of a region: the staging memory is region 0, then come the pool's regions in the order of their
+first planes.  So memory that gets another index is refused: the transport serves another endpoint, or its earlier
+regions are known to peers.  If anything fails, the opened regions are closed again.  If every plane has a region of its
+own and dense rows, peers need no placement (`kvproto.layout.placement.dense`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Shape = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class PoolMemory:
-    """What a transport was given: the regions, the staging memory first, and where the pool's rows lie in them."""
+    """The memory that a transport has: the regions, staging first, and the placement of the pool's rows."""
 
     regions: list[MemoryRegion]
     #: what peers must know; None: nothing that the layout does not say
@@ -45,7 +44,7 @@ class PoolMemory:
 def open_memory(
     transport: Transport, staging: torch.Tensor, pool: Pool, layout: Layout, rank: int, *, closed: bool = False
 ) -> PoolMemory:  # fmt: skip
-    """Register staging and pool with the transport, or the staging alone, where the pool must or can only be staged.
+    """Register staging and pool with the transport, or staging alone if the pool can only be staged.
 
     ArgumentError: two planes of the pool share bytes.  `TransportError`: the transport does not take the memory.
     """
@@ -72,7 +71,7 @@ def steps_back(transport: Transport, regions: list[MemoryRegion]) -> list[Step]:
 
 
 def costs_profile(caps: TransportCaps, pool: Pool) -> str:
-    """What the links of this transport cost for such a pool, by name (`kvproto.layout.costs.PROFILES`).
+    """Return the name of the cost profile of this transport's links for such a pool (`PROFILES`).
 
     A GPU's memory is taken to be reached over NVLink: that the peers are on other hosts, only `Settings.costs` can say.
     """
@@ -82,7 +81,7 @@ def costs_profile(caps: TransportCaps, pool: Pool) -> str:
 
 
 def place(pool: Pool) -> tuple[list[tuple[int, int]], Placement]:
-    """(address, bytes) of each region that the pool needs, from region 1 on, and where its planes lie in them."""
+    """Return (address, bytes) of each region of the pool, from region 1 on, and its placement."""
     tensors = [*pool.k, *pool.v]
     starts = [tensor.data_ptr() for tensor in tensors]
     shapes = [_shape(tensor) for tensor in tensors]
@@ -143,7 +142,7 @@ def _apart(planes: list[tuple[int, Shape]]) -> None:
 
 
 def _meet(by: int, one: Shape, other: Shape) -> bool:
-    """Whether two nests of steps share a byte, the other beginning so many bytes after the one; True in doubt."""
+    """Whether two strided ranges share a byte, the other beginning `by` bytes later; True if unknown."""
     if by >= _extent(one) or by + _extent(other) <= 0:
         return False
     if len(one) == 1 or len(other) == 1 or one[0][1] != other[0][1]:

@@ -1,12 +1,12 @@
 """The prefill rank's data: staging slots and writes.
 
-One buffer holds the slots; it and the pool's tensors are registered with the transport once.  What is gathered into a
-slot is one piece of one write, and the write carries its notification, where the transport can (`prepared_writes`).
-A part that goes over pages is many pieces: it is cut into batches that the transport takes.  What is posted, and how
-it ends, is in `handlers.flights`.
+One buffer holds the slots; it and the pool's tensors are registered with the transport once.  A gathered part is one
+piece of one write, and the write carries its notification, if the transport can (`staged_writes`).  A part that is
+written page to page has many pieces: it is cut into batches that the transport accepts.  `writes` has the posting of
+both, and their ends.
 
-A connection of the transport may serve several links, and outlives its link while something is in flight on it: which
-link's writes go where is said by the link's machine, and what nobody wants any more is taken down when it is idle.
+A connection of the transport may serve several links, and outlives its link while something is in flight on it.  The
+link's machine decides which connection its writes use; an unused connection is closed when it is idle.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PrefillData:
         entries: dict[int, RoomEntry], staging: Kind = "device",
         undo: list[Step] | None = None,
     ) -> None:  # fmt: skip
-        """The slots' size comes from the rank's settings; the largest part is a whole chunk of what this rank holds.
+        """The slots' size is in the rank's settings; the largest part is a whole chunk of this rank's KV.
 
         `undo`: what is to be done if its endpoint cannot be made.
         """
@@ -135,7 +135,7 @@ class PrefillData:
         self.transport.close()
 
     def _foresee(self) -> bool:
-        """While nothing moves, make the next gather ready, or the next store into pages that are known; one a pass."""
+        """While idle, prepare the next gather, or the next store into known pages; one in each pass."""
         heard = self.loop.heard
         known = self.rank.windows + heard[PagesRsp]
         if not (self._foreseen or known != self._known) or self.gathers or self.writes:
@@ -189,7 +189,7 @@ class PrefillData:
         self.writes.offer(key, peer, made, after)
 
     def _mapped(self, effect: do.PreparePages) -> MappedPart | None:
-        """What stores this part straight into the peer's pages; None: it goes otherwise, or nowhere now."""
+        """Return the kernel's copy of this part into the peer's pages; None: it is not mapped."""
         to = self.link_peer.get(effect.link)
         if to is None or effect.link not in self.plans:
             return None
@@ -256,7 +256,7 @@ class PrefillData:
         self.rank.reach(link, mapped=self._stores(link, peer))
 
     def _stores(self, link: int, peer: PeerId) -> bool:
-        """Whether a kernel stores what this link's peer is owed; if none does where one could, the log says why."""
+        """Whether a kernel stores this link's parts; if none does although one could, log why."""
         plan, reader = self.plans[link]
         owed = [share for share in plan.duties(self.rank.index) if share.reader == reader]
         stores = bool(owed) and self.mapped.get(peer, owed[0]) is not None

@@ -1,15 +1,13 @@
-"""Gathers and scatters that are made ready before they are due, as writes are (`prepared_writes`).
+"""Prepared launches: gathers and scatters that are made before they are due, as `staged_writes` are.
 
-What a launch needs is known long before it: a region is granted, a slot can be guessed, the room has its pages.  Where
-there is a device, a loop that has nothing else to do works all of it out (which bytes of staging, which share, which
-compiled kernel, its arguments), so that a notification or the end of a forward is followed by the launch alone.  That
-matters more than the few microseconds that it takes when it is done again and again: code that ran a millisecond ago
-is no longer in the processor's caches, and takes three times as long.
+The inputs of a launch are known early: a region is granted, a slot can be guessed, the room has its pages.  On a device
+an idle loop prepares everything (bytes of staging, share, compiled kernel, arguments), so that only the launch itself
+follows a notification or the end of a forward.  This saves more than the few microseconds of a repeated preparation:
+code that last ran a millisecond ago is no longer in the processor's caches, and takes three times as long.
 
-What was made ready decides nothing.  It is kept by the effect that would launch it, and taken by that very effect, of
-the same room as the engine knows it and by the same plan; all else is made anew, and tells its fault then.  With its
-room it goes: a launch holds the room's table and its entry.
-"""
+A prepared launch decides nothing.  It is stored under the effect that would launch it, and used only by that effect,
+for the same entry of the room and by the same plan.  Otherwise the launch is made again, and raises its fault then.  It
+is dropped with its room, because it holds the room's table and its entry. """
 
 from __future__ import annotations
 
@@ -80,7 +78,7 @@ class PreparedLaunches(Generic[E, By]):
             del self.kept[next(iter(self.kept))]
 
     def take(self, effect: E, entry: RoomEntry, by: By) -> ReadyLaunch:
-        """What this effect launches; made now if it is not ready.  Raises what stands in its way."""
+        """Return the launch of this effect, prepared or made now.  Raises the error of making it."""
         kept = self.kept.pop(effect, None)
         if kept is not None and kept.entry is entry and kept.by == by:
             return kept

@@ -1,10 +1,9 @@
-"""The entries: what the engine gave for a room and the protocol does not need to know.
+"""The room entry: the engine's data of a room that the protocol does not need.
 
-Page tables, aux rows and the event that orders a gather after the forward live here, beside the protocol's own
-small value of the room.  What that value has is not kept a second time, but for two things that the engine may ask
-before the loop has taken its call, or when the value is gone: the length, and how the room ended.  An entry is made
-when the engine opens the room and goes when the engine has been handed both its outcome and its release; the handlers
-look it up by the room's key.
+Page tables, aux rows and the event that orders a gather after the forward are here, beside the protocol's own small
+value of the room.  Data of that value is not duplicated, except two things that the engine may ask for before the loop
+has taken its call, or when the value is gone: the length, and the outcome.  An entry is made when the engine opens the
+room, and dropped when the engine has been handed both outcome and release.  Handlers find it by the room's key.
 """
 
 from __future__ import annotations
@@ -32,8 +31,10 @@ HostPages = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class RoomEntry:
-    """One room.  `table`: int64 page ids on the pool's device, in token order; `pages`: the same on the host (and on
-    the CPU the same memory).
+    """One room.
+
+    `table`: int64 page ids on the pool's device, in token order; `pages`: the same on the host (on a CPU the same
+    memory).
 
     Both have their full length from the beginning; `given` pages of it are there, what follows is not read.
     """
@@ -81,7 +82,7 @@ class RoomEntry:
 
     @property
     def transfer(self) -> tuple[float, float] | None:
-        """When this prefill rank's transfer began and ended; None: it has no end, or there was nothing to write.
+        """Begin and end of this prefill rank's transfer; None: it has no end, or nothing was written.
 
         It begins when all of the KV is there and every decode rank has opened the room, and ends with the last part.
         The forward, a decode instance without pages and an aux row that comes late are other waits.
@@ -92,8 +93,10 @@ class RoomEntry:
         return begun, max(begun, self.written)
 
     def mark(self, tokens: int, layers: int, event: Any) -> None:
-        """Once this event has passed, the KV of these first tokens and layers is in the pages; of old ones the later
-        ones are enough."""
+        """Record the event after which the KV of these first tokens and layers is in the pages.
+
+        Only the newest `MARKS` events are kept: later ones cover the older.
+        """
         self.marks = [*self.marks[1 - MARKS :], (tokens, layers, event)]
 
     def after(self, tokens: int, layers: int) -> Any:
@@ -145,7 +148,7 @@ def page_runs_of(pages: HostPages) -> int:
 
 
 def need_pages(layout: Layout, tokens: int, pages: HostPages, pool_pages: int, given: int = 0) -> None:
-    """Raise ArgumentError unless these pages, after those that were `given`, cover the tokens, and are of the pool."""
+    """Raise ArgumentError unless pages, after those `given`, cover the tokens and are in the pool."""
     needed, have = -(-tokens // layout.page_size), given + len(pages)
     if have < needed:
         raise ArgumentError(f"{tokens} tokens need {needed} pages of {layout.page_size}, the table has {have}")

@@ -1,12 +1,11 @@
-"""Staged writes: what each is in full, and those that are made ready before they are due.
+"""Staged writes: makes them, and prepares them while their gathers run.
 
-A write is known in full when its gather is launched: slot, region, notification.  All of it but the posting is done
-then, in the time that the device needs anyway; what is left for the moment when the gather has ended is
-one call of the transport.
+A write is known completely when its gather is launched: slot, region, notification.  Everything but the posting is done
+then, in parallel to the device; after the gather only one call of the transport is left.
 
-What is made ready decides nothing.  It is kept by its slot and taken by the write that it was made for,
-if what that write says is what was guessed; any other that comes to the slot has it dropped, so there are never more
-than slots.  What cannot be made ready is not told here: the write itself will meet the same fault, and tell.
+A prepared write decides nothing.  It is stored under its slot, and used by its write if that is the expected one; any
+other write of the slot drops it, so there are never more than slots.  A write that cannot be prepared is not reported
+here: the write itself raises the same error later.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SMALL = 1 << 18
 
 @dataclass(slots=True)
 class StagedWrite:
-    """The one piece of a staged write, what it tells, and the transport's draft of it if it was made ready."""
+    """The one piece of a staged write, its notification, and the transport's draft if it is prepared."""
 
     peer: PeerId
     #: source offset, destination offset, length in bytes
@@ -47,7 +46,7 @@ class PreparedWrites:
         self, writer: tuple[int, int], transport: Transport, staging: MemoryRegion, slot_bytes: int,
         plans: dict[int, tuple[Plan, int]], peers: dict[int, PeerId],
     ) -> None:  # fmt: skip
-        """`writer`: this rank's (group, index); by link: the plan with the rank at its other end, and its name."""
+        """`writer`: this rank's (group, index); `plans`, `peers`: by link, plan and rank, and the peer."""
         self.writer, self.transport, self.plans, self.peers = writer, transport, plans, peers
         self.staging, self.slot_bytes = staging, slot_bytes
         self._kept: dict[int, tuple[tuple[object, ...], StagedWrite]] = {}
@@ -55,7 +54,7 @@ class PreparedWrites:
         self._shapes: dict[tuple[int, int, int, int], tuple[object, Share, int, int]] = {}
 
     def shape(self, about: Guess | do.PreparePages) -> tuple[Share, int, int]:
-        """What of the pool it is, where in its region it begins, and its bytes."""
+        """Return its share of the pool, its offset in the region, and its bytes."""
         known, groups = self.plans[about.link], about.layer_groups
         kind = about.link, about.tokens, about.chunk % groups, groups
         found = self._shapes.get(kind)
@@ -92,12 +91,12 @@ class PreparedWrites:
         return self._make(effect)
 
     def parts(self, writes: list[StagedWrite]) -> list[WritePart]:
-        """What the transport takes of these writes to one peer.  TransportError: it is not connected."""
+        """Return the transport's parts of these writes to one peer.  TransportError: not connected."""
         descs = np.array([write.piece for write in writes], np.uint64)
         return [WritePart(self.staging, self.transport.remote(writes[0].peer, 0), descs)]
 
     def tag(self, writes: list[StagedWrite]) -> bytes:
-        """What they tell, where the transport can."""
+        """Return the tag with their notifications; empty if the transport cannot carry one."""
         if not self.transport.caps.native_notify:
             return b""
         return make_tag(*self.writer, [write.note for write in writes])
@@ -113,7 +112,7 @@ class PreparedWrites:
             self.transport.drop(kept[1].draft)
 
     def _mark(self, about: Guess) -> tuple[object, ...]:
-        """What the write is about, and to whom it goes as the links are now."""
+        """Return the identity of a write, with its peer as the links are now."""
         to = self.peers.get(about.link)
         return about.room, about.chunk, about.peer, about.link, about.epoch, about.offset, about.grant, to
 

@@ -1,20 +1,20 @@
-"""Staging memory: what the transport reaches, and what kernels work on.
+"""Staging buffers: the memory that the transport reaches and kernels work on.
 
-Two ways, the endpoint's `staging`:
+The endpoint's option `staging` has two values:
 
-*device*: one buffer on the pool's device is both.  Plain allocations only: what expandable segments or other virtual
-memory hand out can be a hundred times slower between processes.
+*device*: one buffer on the pool's device is both.  It has to be a plain allocation: expandable segments and other
+virtual memory can be a hundred times slower between processes.
 
-*pinned*: for a transport that cannot reach device memory.  It gets a page-locked buffer on the host; kernels work on
-a twin of it on the device, and copy engines carry the bytes between the two, on a stream of their own, so that
-gather or scatter of one piece goes on beside the copy of another.  A kernel could reach the host by itself, but its
-many short accesses leave a tenth of the bus unused; the twin costs as much device memory as the buffer has.
-Between two processes of one host a transport that copies from host memory to host memory bounds all: NIXL over UCX
-carried 5.2 GB/s there in one piece, 4.4 in 16, and no more with 8 or 16 threads of its own (5.3 and 4.8).  So the
-buffer is memory that peers on this host can map (`kvproto.io.transports.host_memory`).  A transport that has mapped a
-peer's takes what it writes from the twin by itself (`lifted`, `kvproto.io.transports.copy_engine`): nothing is copied
-to this host's buffer first, and 49 GB/s come through, of 55 in one write.  Over a port of 400 Gbit/s the pipeline hides
-the copies but for the first and the last (`kvproto bench pinned --simulate`).
+*pinned*: for a transport that cannot reach device memory.  The transport gets a page-locked buffer on the host; kernels
+work on a twin of it on the device, and copy engines copy between the two, on a stream of their own, in parallel to
+gathers and scatters.  A kernel could access the host itself, but its short accesses waste a tenth of the bus; the twin
+costs as much device memory as the buffer.  Between two processes of one host the throughput is bounded by a transport
+that copies from host memory to host memory: NIXL over UCX reached 5.2 GB/s in one piece, 4.4 in 16, and no more with 8
+or 16 threads of its own (5.3 and 4.8).  So the buffer is memory that peers on this host can map
+(`kvproto.io.transports.host_memory`).  A transport that has mapped a peer's buffer writes from the twin itself
+(`lifted`, `kvproto.io.transports.copy_engine`): nothing is copied to this host's buffer first, and it reaches 49 GB/s,
+of 55 in one write.  Over a port of 400 Gbit/s the pipeline hides the copies, except the first and the last (`kvproto
+bench pinned --simulate`).
 
 On the CPU there are no twins: kernels work on what the transport has.
 """
@@ -38,7 +38,7 @@ PARTS = 4096
 
 
 class Parts(dict[tuple[int, int], torch.Tensor]):
-    """Parts of a buffer, by first byte and length; some are kept: to cut a tensor costs more than to find it again."""
+    """Cached parts of a buffer, by first byte and length: a look-up is cheaper than cutting a tensor."""
 
     def __init__(self, whole: torch.Tensor) -> None:
         self._whole = whole

@@ -1,24 +1,23 @@
-"""Writes as the transport has them: batches that are ready, batches that are in flight.
+"""Writes of a rank as the transport sees them: batches that are ready, and batches in flight.
 
-What becomes of a write is decided by its machine (`prefill_write`); here its batches are kept until they are posted,
-and what the transport says of them is said on as events.  A staged write is posted as its machine opens, or deferred
-(`BatchDeferred`).  A batch that was deferred, or that writes over pages, is offered (`BatchReady`), and posted when the
-machine says so, at once: between the two nothing happens.
+The machine of a write decides its fate (`prefill_write`).  This file keeps its batches until they are posted, and
+turns the transport's answers into events.  A staged write is posted as its machine opens, or deferred
+(`BatchDeferred`).  A batch that was deferred, or that writes page to page, is offered (`BatchReady`), and posted at
+once when the machine says so: nothing happens between the two.
 
-Four things make a batch wait, and none decides anything but when: what it reads is not computed yet (a write over
-pages reads the pool itself, so no stream orders it after the forward), the transport has no room for it (it is offered
-again in the next pass, in order, and a peer that has no room yet is asked once), the pass has posted enough, or it is
-small and others are about to be ready (`hold`): then up to `TOGETHER` wait for one another, no longer than `HOLD_S`.
-At most `BUDGET` pieces are posted in one pass, so that a loop with much to slice still beats, hears and fires its
-timers.
+Four conditions delay a batch, and decide nothing else.  Its KV is not computed yet (a page-to-page write reads the pool
+itself, so no stream orders it after the forward).  The transport is full (backpressure): the batch is offered again in
+the next pass, in order, and a full peer is tried once.  The pass has posted enough.  Or it is small and others are
+almost ready (`hold`): then up to `TOGETHER` wait for each other, for at most `HOLD_S`.  At most `BUDGET` pieces are
+posted in one pass, so a loop with many pieces still sends heartbeats, receives and fires its timers.
 
-Staged writes to one peer that are to be posted at one moment, as the last of the events at hand is dealt with, are one
-write of the transport: one request, one post, one status to ask for, one tag with all their notes.  What it costs is
-the same for one as for many, and more than the bytes of a small one.  Each is still a write of its own to its machine:
-they end together, and if they fail, or are in doubt, each is told so.  What the transport refuses to take together is
-offered to it one by one, so that who is at fault fails alone; and what is given up before it was posted is left out.
-A write that fails after it was taken fails the rooms whose parts are in it, and no others.  The transport does not say
-which part was at fault, and hardly one was: all of them go from one region to one region over one wire.
+Staged writes to one peer that are ready together, when the last pending event is handled, become one write of the
+transport: one request, one post, one status to poll, one tag with all their notifications.  The cost is the same for
+one as for many, and more than the bytes of a small one.  Each is still a write of its own to its machine: they end
+together, and if they fail, or are in doubt, each machine gets its own event.  If the transport refuses a joint write,
+its parts are offered one by one, so only the faulty one fails.  A part that is given up before the post is left out.  A
+write that fails after it was accepted fails the rooms whose parts are in it, and no others.  The transport does not say
+which part was faulty, and hardly one was: all of them go from one region to one region over one connection.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from kvproto.protocol.states import Cause
 
 @dataclass(frozen=True, slots=True)
 class KernelBatch:
-    """A whole part that a kernel stores into the peer's pages; our regions that it reads, its bytes, and its note."""
+    """A part that a kernel stores into the peer's pages: its source regions, bytes, and notification."""
 
     launch: Callable[[], Ticket]
     sources: tuple[int, ...]
@@ -61,7 +60,7 @@ TOGETHER, HOLD_S = 8, 2e-4
 
 @dataclass(slots=True)
 class UnpostedWrite:
-    """What is left of a send's write."""
+    """The unposted rest of a send's write."""
 
     peer: PeerId
     batches: deque[Batch]
@@ -306,7 +305,7 @@ class RankWrites:
             self.loop.raise_event(ev.BatchRefused(*key))
 
     def _spare(self, write: StagedWrite) -> None:
-        """What was made ready of it is not needed."""
+        """Drop the prepared draft of a write."""
         draft, write.draft = write.draft, None
         if draft is not None:
             self.transport.drop(draft)

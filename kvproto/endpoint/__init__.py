@@ -1,1 +1,1 @@
-"""The endpoints: what an engine holds and calls, one a rank, and what it is told."""
+"""The endpoints that an engine holds and calls, one for each rank, and their answers."""

@@ -1,9 +1,8 @@
 """The decode engine's endpoint.
 
-`connect` names a prefill group once: its layout and where its ranks listen; `disconnect` lets go of it.  For a room:
-`open` when its pages are allocated; then `finished` and `released` tell the rest, and `aux` has the aux row of one that
-succeeded.
-"""
+`connect` names a prefill group once, with its layout and its ranks' addresses; `disconnect` ends that.  For a room,
+call `open` when its pages are allocated; `finished` and `released` then report its end, and `aux` returns the aux row
+of a successful one. """
 
 from __future__ import annotations
 
@@ -74,14 +73,27 @@ class DecodeEndpoint(Endpoint):
         clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
         keys: Keys | str | Path | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
-        """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides, where `connect` names no
-        other; `group`: the engine instance's number (u64); the ring's size is in the settings; `staging`: where the
-        ring is, "pinned" for a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see
-        `digests`; `keys`: the secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`;
-        `incarnation`: this life's number (u48), above those of all former lives of the rank in its group (default: by
-        the clock).
+        """Allocate the ring, register it and the pool with the transport, and open the control plane.
 
-        ArgumentError: the pool is not this rank's share of the layout, or a file is no key.
+        Args:
+            layout: the decode group's layout
+            index: this rank in its group
+            pool: this rank's share of the KV cache
+            transport: a transport of its own, which closes with the endpoint
+            grid: tokens of a chunk, whole pages of both sides, unless `connect` names another
+            group: the engine instance's number (u64)
+            settings: sizes in bytes, timers in seconds; `ring_bytes` is the ring's size
+            kernels: default: the pool's own
+            clock: default: monotonic, and steady while the process is stopped
+            incarnation: the number of this start (u48), above those of its earlier ones (default: by the clock)
+            staging: "device", or "pinned" for a transport that cannot reach a GPU's memory
+            digests: keep digests of the moved KV, see `digests`
+            keys: the secret file of this process (`kvproto keys`), needed beyond loopback
+            insecure: allow addresses beyond loopback without keys
+
+        Raises:
+            ArgumentError: the pool is not this rank's share of the layout, or a file is no key
+
         """
         check_pool(layout, index, pool, grid)
         rank = DecodeRank(
@@ -123,7 +135,7 @@ class DecodeEndpoint(Endpoint):
         self._loop.install(self._handlers(), do.DECODE)
 
     def _handlers(self) -> Handlers:
-        """What carries out each effect of a decode rank."""
+        """Return the handler of each effect of a decode rank."""
         loop, data, tried = self._loop, self._data, self._tried
         return {
             # messages, and links
@@ -142,16 +154,16 @@ class DecodeEndpoint(Endpoint):
     def connect(
         self, layout: Layout, addresses: Sequence[str], *, group: int = PREFILL_GROUP, grid: int | None = None
     ) -> None:  # fmt: skip
-        """Call the prefill group of this layout; `addresses` of its ranks, in their order.  It returns at once.
+        """Call the ranks of a prefill group at these `addresses`, in rank order; never blocks.
 
-        `grid`: tokens a chunk, as its endpoints have it (default: this endpoint's); groups may have different ones.
+        `layout` is the group's; `grid`: its tokens of a chunk (default: this endpoint's); groups may differ.
 
-        The kernels for it are compiled first, on a thread of their own, and so are names looked up.  LayoutError: the
-        two layouts cannot work together.  Whether the ranks answer shows in `ready`.  Again, it calls those that are
-        not there, at their new addresses if they have others.  A link that is up is not given up for that: the new
-        address is tried beside it, and taken when a later incarnation answers there while the link is silent.  A link
-        that nobody has answered for `Timing.forget`, and that no room needs, is forgotten, and so is one that was
-        refused: `ready` says so, of the newest `Settings.links` groups.
+        Kernels are compiled and names looked up first, on a thread of their own.  LayoutError: the two layouts cannot
+        work together.  `ready` tells whether the ranks have answered.  A second call reconnects the missing ranks, at
+        their new addresses if they have others.  A link that is up is kept meanwhile: the new address is tried beside
+        it, and replaces it when a later incarnation answers there while the link is silent.  A link that was refused,
+        or that no peer has answered for `Timing.forget` and no room needs, is forgotten: `ready` says so, of the newest
+        `Settings.links` groups.
         """
         group = need_group(group)
         if len(addresses) != layout.ranks:
@@ -245,8 +257,9 @@ class DecodeEndpoint(Endpoint):
 
     @checked
     def ready(self, group: int = PREFILL_GROUP, addresses: Sequence[str] | None = None) -> bool:
-        """Whether every link to the group is up, and none of `addresses` is still being tried beside one (default: of
-        those that `connect` has named last); LinkError names the link that was refused, and why.
+        """Whether every link to the group is up, and no address is still being tried beside one.
+
+        `addresses`: those to look at (default: the last ones of `connect`).  LinkError: a link was refused, and why.
         """
         self._loop.check()
         waits, numbers = False, self._numbered(group, addresses)
@@ -269,8 +282,9 @@ class DecodeEndpoint(Endpoint):
 
     @checked
     def leads_to(self, addresses: Sequence[str], group: int = PREFILL_GROUP) -> bool:
-        """Whether the links to the group lead to these addresses of its ranks, or try them: `connect` would change
-        nothing.  NotFoundError: the group is not connected.
+        """Whether the links to the group lead to these addresses of its ranks, or try them.
+
+        Then `connect` would change nothing.  NotFoundError: the group is not connected.
         """
         numbers, named = self._numbered(group, addresses), self._named[group][1] == tuple(addresses)
         return all(
@@ -295,15 +309,27 @@ class DecodeEndpoint(Endpoint):
         self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b"",
         traceparent: str = "", layer_groups: int | None = None,
     ) -> None:  # fmt: skip
-        """Pages (ids in token order) for `tokens` tokens; the KV of the first `prefix` is in them already.
+        """Open a room and give it pages for `tokens` tokens; never blocks.
 
-        `secret`: the one that the prefill engine has opened the room with.  `traceparent`: the trace that the request
-        belongs to (W3C Trace Context; malformed, it counts as none, as W3C asks), see `Outcome.traceparent`.
-        `layer_groups`: each chunk of the grid is cut into so many groups of layers, which leave while the prefill
-        engine's forward computes the next ones, if it says `produced(..., layers=...)`; every decode rank names as
-        many.  None: as many as pay (`kvproto.layout.costs`), `Settings.layer_groups` at most.
-        LayoutError: the prefix ends inside a page.  NotFoundError: the group was never connected.  ArgumentError: it
-        was announced with another length, or at another group; a share has fewer layers than `layer_groups`.
+        With `layer_groups` a group of layers leaves while the prefill engine's forward computes the next one, if that
+        engine calls `produced(..., layers=...)`.
+
+        Args:
+            room: its name; a new attempt of a request needs a higher `gen`
+            tokens: length of the prompt
+            pages: page ids in token order, a sequence, array or tensor of ints
+            prefix: the KV of so many first tokens is in the pages already; whole pages, or the whole prompt
+            group: the prefill group
+            secret: the one with which the prefill engine opens the room, 64 bytes at most
+            traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
+            layer_groups: groups of layers that each chunk is cut into, alike on all decode ranks (None: as many as pay)
+
+        Raises:
+            LayoutError: the prefix ends inside a page
+            NotFoundError: the group was never connected
+            ArgumentError: it was announced with another length or group, or is open; or pages are missing
+            ArgumentError: a share has fewer layers than `layer_groups`
+
         """
         plan, prefix = self._plan(group), operator.index(prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
@@ -356,10 +382,10 @@ class DecodeEndpoint(Endpoint):
     def announce(
         self, room: Room, tokens: int, *, group: int = PREFILL_GROUP, secret: bytes = b"", traceparent: str = ""
     ) -> None:  # fmt: skip
-        """There will be pages for the room, and `open` when there are: the prefill engine need not give it up before.
+        """Announce a room that has no pages yet, so that the prefill engine does not give it up.
 
-        A prefill engine that has said no, or gives it up, is heard at once, as of any room.  It ends by `Timing.stall`
-        if the engine neither opens nor renews it.  The other arguments are as for `open`.
+        Call `open` when there are pages.  A refusal or failure of the prefill engine arrives at once, as for any room.
+        The room ends by `Timing.stall` if this engine neither opens nor renews it.  The arguments are those of `open`.
         """
         plan, terms = self._plan(group), self._rank.terms
         entry = need_room(self._rank.layout, tokens, (), self.pool, self._data.lane, whole=False)
@@ -374,7 +400,7 @@ class DecodeEndpoint(Endpoint):
 
     @explained
     def renew(self, room: Room) -> None:
-        """Announce the room once more: its time to wait begins anew, on both sides.  Nothing happens if it is open."""
+        """Announce the room again, which restarts its timers on both sides; no effect on an open room."""
         if self._entry(room) is not None:
             self._loop.call(ev.RoomRenewed(room.key))
 
@@ -412,7 +438,7 @@ class DecodeEndpoint(Endpoint):
         self._loop.connections.bind(effect.link, peer)
 
     def _look_again(self, link: int) -> None:
-        """A call by name was not answered: whoever has that name now may be elsewhere."""
+        """Look up the name of an unanswered call again: its owner may have moved."""
         group, index = self._called.get(link, (0, 0))
         said = self._named.get(group)
         if said is None or link in self._looking or not is_name(said[1][index]):
@@ -454,7 +480,7 @@ class DecodeEndpoint(Endpoint):
         self._tidy(group)
 
     def _tidy(self, group: int) -> None:
-        """Of a group that was let go and has no link any more nothing is known."""
+        """Drop all data of a disconnected group that has no link any more."""
         if group in self._left and group not in {other for other, _ in self._called.values()}:
             self._drop(group)
 
@@ -468,7 +494,7 @@ class DecodeEndpoint(Endpoint):
         self._numbers.pop(group, None)
 
     def _say_hello(self, effect: do.SayHello) -> None:
-        """Of what is queued for one who is away the last call alone counts, and one that waits is not made anew."""
+        """Queue a HELLO on this link; for an absent peer only the newest is kept, and it is encoded once."""
         connections, link = self._loop.connections, effect.link
         if not connections.waits(link) or self._said.get(link) != effect.session:
             connections.clear(link)
@@ -479,7 +505,7 @@ class DecodeEndpoint(Endpoint):
         self._look_again(link)
 
     def _call_left(self, link: int) -> None:
-        """Its call is on its way: who wires up with this rank needs its polls."""
+        """Poll the transport while a sent call is unanswered: the peer's wire-up needs it."""
         value = self._rank.links.get(link)
         if value is not None and value.state is DLink.AWAIT_WELCOME:
             self._data.calling.add(link)

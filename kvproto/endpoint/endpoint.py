@@ -1,21 +1,19 @@
-"""The endpoints: what an engine holds.
+"""The endpoint: the object that an engine holds for each rank.
 
-One endpoint a rank.  `PrefillEndpoint` and `DecodeEndpoint` put a rank, a loop and its handlers together and offer
-the engine what it needs, all of it non-blocking:
+`PrefillEndpoint` and `DecodeEndpoint` combine a rank, a loop and its handlers.  All of their calls are non-blocking:
 
 * open a room, give tokens and the aux row, abort;
-* `status(room)`: cheap, never goes back except to FAILED, sticky;
-* `finished()`: each room's outcome, handed out once;  `released()`: rooms whose pages may be used for something
-  else, handed out once.  They are two things: a room that failed is finished at once and released when no write
-  of it can land any more;
-* `explain(room)`: what it waits for, from whom, since when;  `links()`: where each link stands;
-  `reports()`: what went wrong, newest last.
+* `status(room)`: cheap, sticky, and only rising, except to FAILED;
+* `finished()`: each room's outcome, handed out once;  `released()`: rooms whose pages may be reused, handed out once.
+  They differ: a failed room is finished at once, and released when no write of it can land any more;
+* `explain(room)`: what the room waits for, from whom, since when;  `links()`: the state of each link;
+  `reports()`: errors, newest last.
 
 Either the engine calls `poll()` in its own loop (one bounded pass; `wait()` sleeps until there is something to do),
-or `start()` runs the loop on a thread of its own, and the engine's calls are handed over.
+or `start()` runs the loop on a thread of its own, and the engine's calls are handed over to it.
 
-The loop's work is in `kvproto.loop.rank_loop`, the protocol's in the tables; here is only the engine's side: arguments
-are checked, entries made and kept until the engine has been told everything.
+The loop's work is in `kvproto.loop.rank_loop`, the protocol in the tables.  This file is only the engine's side: it
+checks arguments, and keeps entries until the engine has got outcome and release.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ LINGER_S = 0.1
 
 
 class Endpoint:
-    """What both sides have in common."""
+    """The common part of both sides."""
 
     #: what carries out the effects of the side
     _data: Any
@@ -133,16 +131,15 @@ class Endpoint:
         return self._loop.due
 
     def metrics(self) -> dict[str, int]:
-        """What has been counted since the start, and what is held now; any thread."""
+        """Return all counters since the start, and current numbers of rooms, links and entries; any thread."""
         held = {"rooms": len(self._rank.rooms), "links": len(self._rank.links), "entries": len(self._entries)}
         counted = {**self._rank.counts, **self._loop.counts, **self._loop.control.counts.away}
         return {**self._data.stats, **counted, **held}
 
     def reports(self) -> list[str]:
-        """What went wrong, in words, newest last: refused events, frames that cannot be read, faults, rooms that failed
-        by no engine's wish, links that were lost or refused; any thread.
+        """Return the newest 256 errors in words, newest last; any thread.
 
-        The newest 256 are kept.
+        They are refused events, malformed frames, faults, rooms that failed without an abort, lost and refused links.
         """
         return list(self._loop.reports)
 
@@ -154,9 +151,9 @@ class Endpoint:
         return found
 
     def links(self) -> list[str]:
-        """A sentence about each link: whose it is, where it stands, and, if it is being left, what for; any thread.
+        """Return a sentence about each link: its peer, its state, and what a disconnect waits for; any thread.
 
-        After `disconnect` that shows what still holds a group: a link is gone from here when it is forgotten.
+        After `disconnect` this shows what still holds a group: a forgotten link is not listed any more.
         """
         said = [explain_link(self._rank, link) for link in list(self._rank.links)]
         return [text for text in said if text]
@@ -168,7 +165,7 @@ class Endpoint:
 
     @checked
     def follow_trace(self, path: Path, every: float = 5.0) -> None:
-        """Write what the trace holds now, and again every so many seconds: `kvproto inspect --follow` reads it.
+        """Write the trace now and every so many seconds, for `kvproto inspect --follow`.
 
         The file is replaced each time, and holds `Settings.trace` entries at most.  ArgumentError: `every` is not
         between 1 and 3600, or there is no such directory.
@@ -180,15 +177,15 @@ class Endpoint:
         self._loop.every_second.append(TraceSnapshots(self._rank, Path(path), every, self._loop.logs.fault).look)
 
     def close(self) -> None:
-        """Give up the rooms that are not over, stop, and let go of everything.  No other thread may be polling.
+        """Give up the rooms that are not over, stop, and release everything.  No other thread may be polling.
 
-        Their peers are told that this engine gave them up, and have a tenth of a second to confirm it.
+        Peers are notified that this engine gave the rooms up, and have a tenth of a second to confirm.
         """
         with use_device(self.pool.gpu):
             self._loop.close()
 
     def _give_up(self) -> None:
-        """Tell the peers of every room that is not over; without that they would wait for this rank's heartbeats.
+        """Notify the peers of every open room; else they would wait for missed heartbeats.
 
         A peer that has not read a message when its connection ends never reads it, so this waits for confirmations.
         """
@@ -200,7 +197,7 @@ class Endpoint:
         self._loop.linger(lambda: bool(self._rank.rooms), LINGER_S)
 
     def _take_leave(self) -> None:
-        """Say goodbye on every link, and wait for answers; without that peers would take it for a crash, and wait."""
+        """Say goodbye on every link, and wait for answers; else peers would treat the close as a crash."""
         loop = self._loop
         if loop.broken is not None:
             return
@@ -236,7 +233,7 @@ class Endpoint:
         self._loop.submit(self._rank.handle(event, self._loop.now))
 
     def _entry(self, room: Room) -> RoomEntry | None:
-        """The room's entry; None for one that is over and was handed out; NotFoundError for one never opened here."""
+        """Return the room's entry; None: it is over and handed out.  NotFoundError: never opened here."""
         key = room.key
         entry = self._entries.get(key)
         if entry is None and (self._rank.value_of(key) is None or not self._knows_room(key)):
@@ -245,7 +242,7 @@ class Endpoint:
 
     @explained
     def status(self, room: Room) -> Status:
-        """Where the room is; NotFoundError for one that is unknown or long over."""
+        """Return the status of a room.  NotFoundError: it is unknown, or long over."""
         entry = self._entries.get(room.key)
         if entry is not None and entry.cause is not None:
             return Status.FAILED if entry.cause else Status.SUCCESS
@@ -268,7 +265,7 @@ class Endpoint:
         return stages.get(value.state.name, Status.BOOTSTRAPPING)
 
     def finished(self) -> list[Outcome]:
-        """Outcomes since the last call; each room once.  EndpointError: there are none, and the loop has broken."""
+        """Return the outcomes since the last call, each room once.  EndpointError: the loop has broken."""
         if not self._finished:
             self._check_broken()
             return []
@@ -284,10 +281,10 @@ class Endpoint:
             self._loop.check()
 
     def released(self) -> list[Room]:
-        """Rooms released since the last call, after their outcome: the transfer touches their pages no more.
+        """Return the rooms released since the last call: the transfer does not touch their pages any more.
 
-        Each room once, and never before `finished` has handed out its outcome.  It says nothing of the engine's own
-        use of the pages: a prefill rank that owes nobody anything is released before its forward has run.
+        Each room is returned once, and never before `finished` has handed out its outcome.  The engine's own use of the
+        pages does not count: a prefill rank without duties is released before its forward has run.
         """
         if not self._released:
             self._check_broken()
@@ -310,7 +307,7 @@ class Endpoint:
 
     @checked
     def wait_news(self, timeout: float | None = None) -> bool:
-        """Wait until an outcome or a release is there to be handed out; for an engine whose loop has its own thread.
+        """Block until an outcome or a release can be handed out, if the loop has its own thread.
 
         `timeout` in seconds; false if it passed, or the endpoint was closed.  A release counts even while its outcome
         has not been handed out.
@@ -336,16 +333,17 @@ class Endpoint:
 
     @explained
     def explain(self, room: Room) -> str:
-        """What the room waits for, from whom, since when."""
+        """Say what the room waits for, from whom, since when."""
         told = explain(self._rank, room.key, self._loop.now)
         return f"{self._loop.fate}; before: {told}" if self._loop.broken is not None else told
 
     @explained
     def digests(self, room: Room) -> dict[Place, int]:
-        """{(first token of a chunk, layer, head): 64-bit digest} of what this rank gathered or scattered, and of what
-        its pages hold where that went page to page; waits for the device. Ask after the outcome and before `released`
-        has handed the room out: NotFoundError after that. Parts that went page to page from pages that were withdrawn
-        later are left out.
+        """Return {(first token of a chunk, layer, head): 64-bit digest} of a room's KV; waits for the device.
+
+        Digests are of gathered or scattered parts, and of the pages of parts that went page to page, except pages that
+        were withdrawn later. Call it after the outcome and before `released` hands the room out: NotFoundError after
+        that.
 
         ArgumentError: the endpoint was made without `digests=True`. `io.kernels.digesting.differing` compares ranks.
         """
@@ -360,7 +358,7 @@ class Endpoint:
             return found | self._digesting.of_pages(self.pool, entry.pages, self._by_pages(entry, found))
 
     def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterable[Cell]:
-        """What of the room went page to page; places that are `known` did not."""
+        """Return the parts of the room that went page to page; places that are `known` did not."""
         raise NotImplementedError
 
     def _kernels(self, kernels: Kernels | None, *, digests: bool) -> Kernels:
@@ -393,7 +391,7 @@ class Endpoint:
                 self._loop.attempt("a trace of a failed room", partial(self._traces.save, self.trace_dir, effect.room))
 
     def _end_span(self, outcome: Outcome, entry: RoomEntry) -> None:
-        """Make the room's span; an exporter that raises is reported as such, and the room's outcome stays as it is."""
+        """Make the room's span; log an exporter's error, which does not change the room's outcome."""
         if self.spans is None:
             return
         try:
@@ -420,7 +418,7 @@ class Endpoint:
             self._phases["release"].note(self._loop.clock.real() - entry.ended)
 
     def _tell(self) -> None:
-        """Something is there to be handed out: who waits for it wakes."""
+        """Wake the threads that wait for an outcome or a release."""
         if not self._news.is_set():  # who clears it looks afterwards
             self._news.set()
 
@@ -436,7 +434,7 @@ class Endpoint:
         return f"link {link} to rank {peer.rank} of group {peer.group}" if peer is not None else f"link {link}"
 
     def _blame(self, room: int, cause: Cause, why: str) -> None:
-        """What went wrong first counts."""
+        """Keep the first fault of a room."""
         entry = self._entries.get(room)
         if entry is not None and entry.fault is None:
             entry.fault = cause, why

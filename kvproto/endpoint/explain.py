@@ -1,7 +1,7 @@
-"""What a room waits for, in one sentence: from whom, since when, and what happened last.  And what a link does.
+"""Explain a room or a link in one sentence: what it waits for, from whom, since when, its last event.
 
-Made on demand from the room's value, its sends or grants, its links, and the trace; it costs nothing until it is asked
-for.
+The sentence is made on demand from the room's value, its sends or grants, its links, and the trace; it costs nothing
+until then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def unlinked(rank: Rank, room: int) -> str:
 
 
 def owing(rank: Rank, room: int) -> str:
-    """Which prefill rank owes the aux row of this room, by name."""
+    """Name the prefill rank that owes the aux row of this room."""
     value = rank.value_of(room)
     terms = value.terms if value is not None else None
     return f"{_names(terms.aux if terms is not None else 0, rank.other_side)} owes it"
@@ -90,7 +90,7 @@ LINKS = {
 
 
 def _leaving(rank: Rank, group: int, value: Any) -> str:
-    """What a link that its engine has let go of still waits for; empty: it has not."""
+    """Say what a disconnected link still waits for; empty: it is not disconnected."""
     if not getattr(value, "leaving", False):
         return ""
     rooms = list(rank.rooms.items())
@@ -179,7 +179,7 @@ def _aux(rank: Any, room: int, value: Any) -> str:
 
 
 def _silent(rank: Any, room: int, value: Any) -> str:
-    """The prefill ranks that have confirmed the room, owe something, and have neither asked nor sent: by name."""
+    """Name the prefill ranks that confirmed the room and owe a part, but have neither asked nor sent."""
     work, terms, grants = value.work, value.terms, list(rank.grants.get(room, {}).values())
     heard = terms.writes if work is not None and work.done else 0
     for grant in grants:
@@ -210,7 +210,7 @@ def _sends(rank: Any, room: int) -> str:
 
 
 def _costs(rank: Any, room: int) -> str:
-    """What each route was thought to take for the decode ranks that parts are under way to."""
+    """Say the estimated cost of each route, for the decode ranks with sends in flight."""
     peers = sorted({key & 0xFFFF for key in list(rank.sends.get(room, {})) if key >= 0})
     known = [(peer, rank.estimate(room, peer)) for peer in peers if rank.link_to(room, peer) in rank.peers]
     return "".join(f"; to decode rank {peer}: {costs}" for peer, costs in known)
@@ -230,7 +230,7 @@ def _grants(rank: Any, room: int) -> str:
 
 
 def _queued(rank: Any, room: int, chunk: int) -> str:
-    """What a chunk in the ring's queue waits for: the room's own share, or others."""
+    """Say what a chunk in the ring's queue waits for: the room's own share, or others."""
     size = rank.space_queue.get((room, chunk))
     if size is None:
         return ""
@@ -240,10 +240,10 @@ def _queued(rank: Any, room: int, chunk: int) -> str:
 
 
 def _armed(rank: Rank, value: Any) -> float | None:
-    """When the timer of the room's state was first started: before all ends of it after which the room stayed.
+    """Return when the timer of the room's state was first started, before its repetitions.
 
-    That is when something of the room last moved.  None: the state has no timer.  The trace is not asked, since how
-    far back it reaches depends on its length.
+    This is when the room last made progress.  None: the state has no timer.  The trace is not used, since its reach
+    depends on its length.
     """
     table, state = rank.ROOM, value.state
     timer, own = rank.room_machine.timers.get(state), table.periods.get(state)

@@ -1,10 +1,10 @@
 """The prefill engine's endpoint.
 
-The order of calls for a room: `open`, `prefetch` when the forward is scheduled, `produced` as tokens come to be in the
-pages, `aux` with the aux row, in any order that suits the engine; then `finished` and `released` tell the rest.
+The calls for a room are `open`, `prefetch` when the forward is scheduled, `produced` as tokens are computed, and `aux`
+with the aux row, in any order that suits the engine; `finished` and `released` then report its end.
 
-Pages come when the engine has them: all with `open`, or none, and then with `produced`, chunk by chunk.  Grants are
-asked for without them, so a room is best opened before its first forward.
+The engine gives pages when it has them: all with `open`, or none, and then with `produced`, chunk by chunk.  So a room
+can be opened before its first forward.
 """
 
 from __future__ import annotations
@@ -73,14 +73,29 @@ class PrefillEndpoint(Endpoint):
         clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
         keys: Keys | str | Path | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
-        """`index`: this rank in its group; `grid`: tokens a chunk, whole pages of both sides; `group`: the engine
-        instance's number (u64); `bind`: where the control plane listens; `staging`: where the slots are, "pinned" for
-        a transport that cannot reach a GPU's memory; `digests`: keep those of what is moved, see `digests`; `keys`: the
-        secret file of this process (`kvproto keys`), needed beyond loopback unless `insecure`; `incarnation`: this
-        life's number (u48), above those of all former lives of the rank in its group (default: by the clock).
+        """Allocate staging slots, register them and the pool with the transport, and listen for decode ranks.
 
-        ArgumentError: the pool is not this rank's share of the layout, or a file is no key.  ControlError: the address
-        cannot be had, or is beyond loopback and there are no keys.
+        Args:
+            layout: the prefill group's layout
+            index: this rank in its group
+            pool: this rank's share of the KV cache
+            transport: a transport of its own, which closes with the endpoint
+            grid: tokens of a chunk, whole pages of both sides
+            group: the engine instance's number (u64)
+            bind: the control plane's address
+            settings: sizes in bytes, timers in seconds
+            kernels: default: the pool's own
+            clock: default: monotonic
+            incarnation: the number of this start (u48), above those of its earlier ones (default: by the clock)
+            staging: "device", or "pinned" for a transport that cannot reach a GPU's memory
+            digests: keep digests of the moved KV, see `digests`
+            keys: the secret file of this process (`kvproto keys`), needed beyond loopback
+            insecure: allow addresses beyond loopback without keys
+
+        Raises:
+            ArgumentError: the pool is not this rank's share of the layout, or a file is no key
+            ControlError: the address is not available, or is beyond loopback and there are no keys
+
         """
         check_pool(layout, index, pool, grid)
         rank = PrefillRank(
@@ -102,7 +117,7 @@ class PrefillEndpoint(Endpoint):
         self._loop.install(self._handlers(), do.PREFILL)
 
     def _handlers(self) -> Handlers:
-        """What carries out each effect of a prefill rank."""
+        """Return the handler of each effect of a prefill rank."""
         loop, data, writes = self._loop, self._data, self._data.writes
         return {
             # messages, and links
@@ -120,14 +135,14 @@ class PrefillEndpoint(Endpoint):
 
     @property
     def address(self) -> str:
-        """Where decode ranks connect to."""
+        """The address that decode ranks connect to."""
         assert self._loop.control.address is not None
         return self._loop.control.address
 
     def routes(self) -> dict[tuple[int, int], str]:
-        """By decode rank, as (group, rank): why what this rank writes to it is staged; empty: it goes page to page.
+        """Return by decode rank, as (group, rank), why its parts are staged; empty: they go page to page.
 
-        Of the links whose other end has called; those to which this rank owes nothing are left out.  Any thread.
+        Only links whose peer has called, and to which this rank owes a part, are included.  Any thread.
         """
         found, index = {}, self._rank.index
         for peer in list(self._rank.peers.values()):
@@ -143,14 +158,20 @@ class PrefillEndpoint(Endpoint):
         self, room: Room, tokens: int, pages: Any = (), *, group: int = DECODE_GROUP, secret: bytes = b"",
         within: float | None = None, traceparent: str = "",
     ) -> None:  # fmt: skip
-        """A prompt of `tokens` tokens, whose KV will be in these pages (page ids in token order).
+        """Open a room for a prompt of `tokens` tokens; never blocks.
 
-        `pages`: all, the first ones, or none yet: what is missing comes with `produced`.  `within`: seconds after which
-        it fails if its decode ranks have not opened it, or nothing of it has moved (default: `Timing.bootstrap` and
-        `Timing.stall`).
-        It is for the decode group of this number, whose engine shows the same `secret` (up to 64 bytes): whoever else
-        opens the room is told that it is not entitled to it (`Cause.NOT_ENTITLED`).  `traceparent`: the trace that the
-        request belongs to (W3C Trace Context; malformed, it counts as none, as W3C asks), see `Outcome.traceparent`.
+        Args:
+            room: its name; a new attempt of a request needs a higher `gen`
+            tokens: length of the prompt
+            pages: page ids in token order: all, the first ones, or none; `produced` gives the missing ones
+            group: the decode group that may have the room; another one fails with `Cause.NOT_ENTITLED`
+            secret: the decode engine has to open the room with the same one, 64 bytes at most
+            within: seconds for the decode ranks to open it, and without progress (default: `bootstrap`, `stall`)
+            traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
+
+        Raises:
+            ArgumentError: the room is open, or was a short while ago; a page is not of the pool
+
         """
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane, whole=False)
         claim = self._rank.claim(need_group(group), need_secret(secret))
@@ -161,9 +182,9 @@ class PrefillEndpoint(Endpoint):
 
     @explained
     def prefix(self, room: Room) -> int | None:
-        """Tokens that every decode rank of the room has already; None: not all have opened it, or it has failed.
+        """Return the tokens that every decode rank has already; None: not all opened the room, or it failed.
 
-        Any thread.  It may be asked before this engine opens the room.
+        Any thread, also before this engine opens the room.
         """
         value = self._rank.value_of(room.key)
         return value.prefix if value is not None and everybody(value) else None
@@ -174,9 +195,9 @@ class PrefillEndpoint(Endpoint):
 
     @explained
     def caller(self, room: Room) -> Caller | None:
-        """The decode instance that waits for a room that is not open here; None: there is none, or not all of it.
+        """Return the decode instance that waits for an unopened room; None: none, or not all of its ranks.
 
-        For an engine that does not know whom it computes a prompt for: it opens the room for the one that asks.
+        An engine that does not know the decode instance of a prompt opens the room for this one.
         """
         value = self._rank.value_of(room.key)
         if value is None or value.terms is None:
@@ -200,12 +221,20 @@ class PrefillEndpoint(Endpoint):
     def produced(
         self, room: Room, tokens: int, after: Any = None, *, pages: Any = (), layers: int | None = None
     ) -> None:  # fmt: skip
-        """The KV of the first `tokens` tokens is in the pages; on a GPU, once the event `after` has passed.
+        """Report that the KV of the first `tokens` tokens is in the pages; never blocks.
 
-        `pages`: the next ones of the room, after those that it has.  `layers`: of this rank's first so many layers
-        only (None: of all), while the forward computes the others: a room that its decode engine has cut into layer
-        groups sends those that are there.  ArgumentError: there are no pages for so many tokens, or the layers of an
-        earlier forward were never said to be all there.
+        A room with layer groups sends the computed `layers` while the forward computes the others.
+
+        Args:
+            room: its name
+            tokens: computed tokens, counted from the beginning of the prompt
+            after: a CUDA event after which the KV is there (None: now)
+            pages: the room's next page ids, after those that it has
+            layers: only this rank's first so many layers are computed (None: all)
+
+        Raises:
+            ArgumentError: there are no pages for so many tokens, or the layers of an earlier forward are incomplete
+
         """
         entry = self._entry(room)
         if entry is None:
@@ -292,7 +321,7 @@ class PrefillEndpoint(Endpoint):
 
     @explained
     def aux(self, room: Room, row: bytes | bytearray | memoryview) -> None:
-        """The aux row, such as the first token: it travels with the KV.  Every rank may give it; leads send it."""
+        """Give the aux row, such as the first token; every rank may give it, and the lead sends it."""
         row = bytes(memoryview(row))
         if len(row) > MAX_AUX:
             raise ArgumentError(f"an aux row of {len(row)} bytes, more than {MAX_AUX}")
@@ -306,11 +335,11 @@ class PrefillEndpoint(Endpoint):
 
     @explained
     def refuse(self, room: Room, cause: Cause = Cause.DECLINED, why: str = "") -> None:
-        """Say no to a room, whether or not it was opened here; a decode rank that asks, now or later, fails at once.
+        """Refuse a room, opened here or not: a decode rank that asks for it, now or later, fails at once.
 
-        `why`: what the decode engine reads as the reason of its outcome (default: the words of the cause).
-        Remembered as long as a room that is over (`Settings.tombstones` of them).  On an open room it is `abort`;
-        again, or when the room is over, nothing happens.  If the engine opens it after all, it is over at once.
+        `why`: the reason in the decode engine's outcome (default: the words of the cause).  The refusal is kept like a
+        room that is over (`Settings.tombstones` of them).  On an open room it acts as `abort`; it has no effect on a
+        room that is over.  If the engine opens the room later, it is over at once.
         ArgumentError: the cause is neither `DECLINED` nor `PREFILL_ABORTED`.
         """
         if not cause.refusal:

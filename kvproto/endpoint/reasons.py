@@ -1,7 +1,7 @@
-"""Why a room failed, in words: its cause, and what this rank knows of it.
+"""Reasons of failed rooms, in words: the cause, and what this rank knows about it.
 
-The rank where a write, a gather or a scatter broke has the library's sentence.  It travels beside the cause with the
-rank that it began on (`blames`), so the others name that rank and repeat its sentence, whoever told them.
+The rank where a write, a gather or a scatter failed has the library's sentence.  The sentence travels beside the cause
+with the name of that rank (`blames`), so all other ranks quote it, whichever rank notified them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of rooms: `pip install 'kvproto[otel]'`.
+"""Spans of rooms, for OpenTelemetry: `pip install 'kvproto[otel]'`.
 
     endpoint.spans = RoomSpans()               # the process's tracer provider, or one of your own
     decode.open(room, ..., traceparent=header) # the request's context, as it came with the request

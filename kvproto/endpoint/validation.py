@@ -1,4 +1,4 @@
-"""What both endpoints are made of, and what is looked at when they are made and when a room is opened."""
+"""Validation of the arguments of both endpoints, at construction and when a room is opened."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ LONGEST_S = 31 * 86400.0
 
 
 def new_incarnation() -> int:
-    """A number (u48) higher than in any earlier life of this rank: milliseconds since 2020, and the process."""
+    """Return a number (u48) above those of earlier incarnations: milliseconds since 2020, and the process."""
     milliseconds = time.time_ns() // 1_000_000 - 1_577_836_800_000
     return (milliseconds & (1 << 40) - 1) << 8 | os.getpid() & 0xFF
 
 
 def need_incarnation(told: int | None) -> int:
-    """This life's number, a new one for None; ArgumentError unless it leaves links 16 of 64 bits to count on."""
+    """Return this incarnation's number, a new one for None; ArgumentError unless it has 48 bits."""
     number = new_incarnation() if told is None else operator.index(told)
     if not 0 < number < 1 << 48:
         raise ArgumentError(f"incarnation {number}: a life's number has 48 bits, no sign, and is not 0")
@@ -63,7 +63,7 @@ def pick_kernels(pool: Pool) -> Kernels:
 
 
 def check_pool(layout: Layout, index: int, pool: Pool, grid: int | None) -> None:
-    """ArgumentError unless the pool is this rank's share of the layout, of its dtype, and the grid is whole pages."""
+    """Raise ArgumentError unless the pool is this rank's share of the layout, and the grid whole pages."""
     _, heads = layout.heads_of(index)
     _, layers = layout.layers_of(index)
     told = (layers, heads, layout.k_dim, layout.v_dim, layout.page_size, layout.itemsize, layout.order)
@@ -85,7 +85,7 @@ def check_pool(layout: Layout, index: int, pool: Pool, grid: int | None) -> None
 def need_room(
     layout: Layout, tokens: int, pages: Any, pool: Pool, lane: DeviceStreams, *, whole: bool = True
 ) -> RoomEntry:  # fmt: skip
-    """An entry with the page table on the device and on the host; ArgumentError names what is wrong with it.
+    """Make an entry with its page table on device and host; ArgumentError names what is wrong.
 
     Unless it has to be `whole`, the table may lack pages, which come later.
     """
@@ -104,7 +104,7 @@ def need_room(
 
 
 def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, pool: Pool) -> HostPages:
-    """The room's next pages, as many as it still lacks; ArgumentError: with them it has none for `upto` tokens."""
+    """Return the room's next pages, as many as it lacks; ArgumentError: too few for `upto` tokens."""
     upto, more = operator.index(upto), as_table(pages)
     if not 0 <= upto <= entry.tokens:
         raise ArgumentError(f"{upto} tokens produced of {entry.tokens}")
@@ -115,7 +115,7 @@ def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, poo
 
 
 def need_layers(room: object, entry: RoomEntry, upto: int, layers: int | None, held: int) -> int:
-    """Of how many layers the KV of the first `upto` tokens is said to be there (None: of all that are `held`).
+    """Return the layers whose KV of the first `upto` tokens is computed (None: all that are `held`).
 
     ArgumentError: the rank has not so many, or the forward that was begun before is not yet said to be over.
     """
@@ -166,14 +166,14 @@ def need_secret(secret: bytes) -> bytes:
 
 
 def as_traceparent(text: str) -> bytes:
-    """As it travels; empty where it is not well-formed (a header that somebody else wrote must not fail a request)."""
+    """Return a traceparent's bytes; empty if malformed, since a foreign header must not fail a request."""
     return text.encode() if isinstance(text, str) and TRACEPARENT.fullmatch(text) else b""
 
 
 def make_control(
     bind: str | None, keys: Keys | str | Path | None, timing: Timing, *, insecure: bool
 ) -> Control:  # fmt: skip
-    """A control plane with the codec's bound of a frame; `keys`: a pair with its list, or the secret file of one."""
+    """Make the control plane with the codec's bound of a frame; `keys`: a pair, or its secret file."""
     keys = Keys.load(keys) if isinstance(keys, str | Path) else keys
     if insecure and keys is None:
         SECURITY.warning("insecure=True: %s without keys, beyond loopback, too", bind or "connects")
@@ -183,7 +183,7 @@ def make_control(
 
 @contextmanager
 def closed_if_it_fails(control: Control) -> Iterator[list[Step]]:
-    """Close the control plane and run the steps of the list if the block raises: a constructor leaves nothing behind.
+    """Close the control plane and run the yielded steps if the block raises, so nothing is leaked.
 
     The newest step runs first, all of them run, and the block's own error is the one that is raised.
     """

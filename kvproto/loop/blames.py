@@ -1,10 +1,10 @@
-"""Origins of failures: which rank a room's failure began on, and in which words, on every rank that hears of it.
+"""Blames: the origin of a room's failure and its sentence, on every rank that learns of the failure.
 
-A failure crosses ranks as a cause: prefill rank 1 tells decode rank 0, and that one tells prefill rank 0.  ABORT and
-DRAINED carry beside the cause where it began and the sentence of that rank (`messages.Blame`).  No table reads it: it
-is taken off a message before the rank hears it, and put on a message as it leaves.
+A failure crosses ranks as a cause: prefill rank 1 notifies decode rank 0, which notifies prefill rank 0.  Beside the
+cause, ABORT and DRAINED carry the rank where it began and that rank's sentence (`messages.Blame`).  No table reads it:
+it is taken off a received message before the rank gets it, and put on a message that is sent.
 
-The first blame of a room counts, and only for its own cause.  As many are kept as the rank keeps tombstones: a
+The first blame of a room counts, and only for its own cause.  A rank keeps as many blames as tombstones, because a
 tombstone may have to repeat its answer.
 """
 

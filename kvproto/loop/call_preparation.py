@@ -1,10 +1,10 @@
-"""What a call of a prefill group needs first and may take its time: compiled kernels, and the numbers of names.
+"""Call preparation: the slow steps before a call, compilation of kernels and look-ups of names.
 
-Both happen on one helper thread, and neither on the engine's thread nor on the loop's.  A look-up takes seconds where
-a name server is slow; libzmq would do it in the one thread that carries all frames of the endpoint, so it is only ever
-given numbers.  What is looked up once may move: a call that is not answered has its name looked up again.
+Both run on one helper thread, neither on the engine's thread nor on the loop's.  A look-up takes seconds if a name
+server is slow.  libzmq would do it in the one thread that carries all frames of the endpoint, so libzmq only gets
+numeric addresses.  A name may move: if a call is not answered, its name is looked up again.
 
-Where nothing takes its time, kernels on a CPU and addresses in numbers, there is no thread.
+If nothing is slow (kernels on a CPU, numeric addresses), there is no thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_name(address: str) -> bool:
 
 
 def numbered(address: str) -> str:
-    """The address with the number of its host (IPv4); as it was where nobody knows the name.  It may take seconds."""
+    """Return the address with its host's IPv4 number, or unchanged for an unknown name; may take seconds."""
     if not is_name(address):
         return address
     place, mark, key = address.partition(MARK)
@@ -52,8 +52,9 @@ class CallPreparation:
     def __init__(
         self, hand_over: Callable[[Callable[[], None]], None], begin: Callable[[], None] = lambda: None
     ) -> None:  # fmt: skip
-        """`hand_over` has something done by the loop; EndpointError: there is none any more.  `begin` is called on the
-        thread before all else.
+        """`hand_over` runs a callable on the loop; EndpointError: the loop has ended.
+
+        `begin` is called on the thread before anything else.
         """
         self._hand_over, self._begin = hand_over, begin
         self._pool: ThreadPoolExecutor | None = None

@@ -1,12 +1,12 @@
-"""Lines: which peer of the control plane is at the other end of a link.
+"""Connections: the control-plane peer at the other end of each link.
 
-A link is the protocol's; the connection under it is the control plane's, and a peer that returns comes over another
-one.  So a link is bound to its latest connection, and frames of the former one are nobody's.
+A link belongs to the protocol, the connection under it to the control plane, and a peer that reconnects has a new
+connection.  So a link is bound to its latest connection, and frames of the previous one are dropped.
 
-What is said under an epoch leaves when the loop lets it go, with all that is said on the link by then.  Frames that a
-peer has no room for wait in the control plane, in order; those of the link itself (beats, watermarks, the
-handshake) before those of rooms.  A peer that has no room there either is as
-good as gone: what waits for it is given up, and its link is reported lost (counted as "queue full").
+A message with an epoch leaves at the loop's next flush, bundled with the link's other messages.  Frames that a peer
+does not accept queue in the control plane, in order; the link's own frames (heartbeats, watermarks, the handshake) go
+before those of rooms.  If that queue is full, too, the peer is treated as gone: its queue is dropped, and its link is
+reported lost (counted as "queue full").
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvproto.protocol.messages import Message
 
 
 class HasControl(Protocol):
-    """Whose control plane it is; it may come to have another one."""
+    """The owner of a control plane, which may be replaced."""
 
     control: Control
 

@@ -1,11 +1,11 @@
-"""Wire-up: what has to block, done elsewhere.
+"""Connector: the blocking steps of a wire-up, on a helper thread.
 
-Connecting a transport may take milliseconds, or seconds if the peer is slow, and so may compiling the kernels that a
-link needs, so both happen on one helper thread and come back to the loop as an event.  The peer's own loop has to
-poll meanwhile, which it does.
+Connecting a transport takes milliseconds, or seconds if the peer is slow, and so does compiling the kernels of a link.
+So both run on one helper thread, and their end comes back to the loop as an event.  The peer's own loop has to poll
+meanwhile, and does.
 
-Of a link only its latest call is worth an answer: one that comes while an earlier one waits for the thread takes its
-place, so what waits is bounded by the links, however often a peer calls.
+Only a link's latest call matters.  A call that comes while an earlier one is queued replaces it, so the queue is
+bounded by the number of links, however often a peer calls.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class WireUp:
         self, link: int, session: int, endpoint: bytes, prepare: Callable[[], None],
         reach: Callable[[str], None] = lambda _peer: None,
     ) -> None:  # fmt: skip
-        """Connect to this endpoint for this call; `prepare` what else the link needs first, and with the peer that was
-        connected what it needs then.
+        """Connect to this endpoint for this call.
+
+        `prepare` runs before the connection; `reach` runs after it, with the connected peer.
         """
         with self._lock:
             waits = link in self._waiting

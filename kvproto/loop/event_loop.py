@@ -1,29 +1,29 @@
-"""The loop of any protocol: the one place where things happen.
+"""The event loop of any protocol: one thread that never blocks.
 
-One thread, and nothing in it blocks.  A pass (`poll`) drains the sources (calls, what finished elsewhere, frames of the
-control plane, timers), each up to a bound, hands every event to the party, and carries out the effects that come back,
-in order.  What an effect raises at once is queued as an event and handled in the same pass.  A pass with many calls or
-frames looks at the other sources in between, after `EVERY` so many if these have taken `LOOK_S`: what has finished
-elsewhere waits for few of them, not for all, and what is cheap is not interrupted for a look that costs more.  Such a
-pass takes its time, and a lease may end in it: each call, frame and queued event has its own time.
+A pass (`poll`) drains the inputs, each up to a bound: calls, finished work, frames of the control plane, timers.  It
+hands every event to the party, and carries out the returned effects, in order.  An event that an effect raises is
+handled in the same pass.  A pass with many calls or frames polls the other sources in between: after `EVERY` of them,
+if these have taken `LOOK_S`.  So finished work waits for a few calls, not for all, and cheap calls are not interrupted
+by a more expensive poll.  Such a pass takes time, and a lease may end in it; so each call, frame and queued event has
+its own time.
 
-The bound of calls and frames is a count and a cost: a pass that has taken `PASS_S` takes at most `EVERY` more of each,
-and the next one begins with the rest.  So however dear those of a burst are, timers fire and answers leave in between.
-Last in a pass comes a little of what is dear by nature (`bulk`); while some of it is left the loop does not sleep.
+Calls and frames are bounded by a count and by time: a pass that has taken `PASS_S` takes at most `EVERY` more of each,
+and the next pass begins with the rest.  So timers fire and answers leave during a burst, however expensive it is.  The
+last step of a pass is a part of the expensive work (`bulk`); while some is left the loop does not sleep.
 
-What a pass says leaves at its end, in one message for each peer, and no later than `HELD_S` after a look at the clock;
-what its calls have said leaves behind them, if they have taken `LOOK_S`.
+Messages of a pass leave at its end, in one message for each peer, and at most `HELD_S` after the clock was read.
+Messages of its calls leave directly after the calls, if these have taken `LOOK_S`.
 
-Every call that leaves the loop can fail, and ends nothing but what it was for: what it raises is a `fault`, told and
-counted.  What asks the process to end (KeyboardInterrupt, SystemExit) is kept until the pass is over and raised then,
-so nothing that was taken out of a queue is lost; signals are held back for as long (`held_signals`).
+Every call that leaves the loop can fail, and a failure stays with its cause: it is a `fault`, logged and counted.
+KeyboardInterrupt and SystemExit are kept and raised when the pass is over, so nothing that was taken out of a queue is
+lost; signals are deferred as long (`held_signals`).
 
-Nothing of a protocol is here: an effect is looked up by its type and carried out, whatever the state.  What frames say,
-and what a fault of a handler comes to, a subclass knows.
+The loop knows no protocol: it looks an effect up by its type and carries it out, whatever the state.  A subclass knows
+the meaning of frames, and the consequences of a handler's fault.
 
-Between passes the loop sleeps.  It wakes at once for frames and calls.  Other sources can only be polled, so while
-something is in flight the sleep is short, growing from `FAST` to `SLOW` while nothing happens; with nothing in flight
-there is no tick at all.
+Between passes the loop sleeps.  Frames and calls wake it at once.  Other sources can only be polled, so the sleep is
+short while something is in flight, growing from `FAST` to `SLOW` while nothing happens.  With nothing in flight there
+is no tick at all.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Handlers = Mapping[type[Effect], Callable[[Any], None]]
 
 
 class Bulk(Protocol):
-    """What is dear, and done a little in each pass; true while there is some."""
+    """Expensive work, done in parts, one in each pass; true while some is left."""
 
     def run(self) -> bool:
         """Do a little; whether there was anything."""
@@ -119,15 +119,16 @@ class EventLoop(LoopThread):
         raise NotImplementedError
 
     def failed(self, effect: Effect, error: BaseException) -> None:
-        """What else follows from a handler's fault, beside `fault`."""
+        """Handle the consequences of a handler's fault, beside `fault`."""
 
     def passed(self) -> None:
         """A pass is over, but for the sleep; told once in `PERIOD` seconds."""
 
     # ----------------------------------------------------------------------------------- the owner's side
     def call(self, action: Callable[[], None] | Event) -> None:
-        """Have `action` done, or an event handled, in the loop's next pass.  Any thread; never waits.  EndpointError:
-        there is none.
+        """Queue `action`, or an event, for the loop's next pass; never blocks; any thread.
+
+        EndpointError: the loop is closed or broken.
         """
         if self.closed or self.broken is not None:
             self.check()
@@ -253,7 +254,7 @@ class EventLoop(LoopThread):
 
     @property
     def due(self) -> float:
-        """Seconds from the last pass until the next one should come, if nothing arrives before; infinity: never."""
+        """Seconds from the last pass until the next one is due, if nothing arrives before; infinity: never."""
         if self._inbox or self._arrived or any(self.bulk):
             return 0.0
         left = min(self.party.next_deadline - self.now, self.control.outboxes.due_in)

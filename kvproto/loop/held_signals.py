@@ -1,7 +1,7 @@
-"""Signals that raise are held back while a pass runs.
+"""Held signals: handlers that raise are deferred while a pass runs.
 
 A pass takes calls, frames and events out of queues and carries them out.  A KeyboardInterrupt in the middle would lose
-what had been taken, and nobody would know: the engine catches it, goes on, and a room stalls.  So the handlers of
+the taken entries unnoticed: the engine catches it and goes on, and a room stalls.  So the handlers of
 SIGINT and SIGTERM, where they are Python's, are called when the pass is over.  Only the main thread runs handlers: for
 all others there is nothing to hold back.
 """

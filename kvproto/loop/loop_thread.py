@@ -1,14 +1,13 @@
-"""Who polls: one thread at a time, the engine's own or one that is made for it.
+"""The loop thread: one thread at a time polls the loop, the engine's own or one that is made for it.
 
-The first thread that polls owns the loop, and with it the sockets and the transport under it; another one is refused,
-until it adopts the loop from one that has stopped.  With `run` the loop has a thread of its own, until `stop`.
+The first thread that polls owns the loop, with its sockets and its transport.  Another thread is refused until it
+adopts the loop from one that has stopped.  With `run` the loop has a thread of its own, until `stop`.
 
-Nothing should end that thread.  If something does, SystemExit included, it is kept (`broken`), logged, whoever waits is
-told, and every call of the engine says so from then on: an engine must not wait for outcomes that nobody will hand out.
+Nothing should end that thread.  If an error does, SystemExit included, it is kept (`broken`) and logged, waiting
+threads are woken, and every later call of the engine raises it: an engine must not wait for outcomes that never come.
 
-`close` runs every step once, whatever the others raise, and says afterwards what failed: helper threads first
-(`helpers`), then the loop's own thread; what is said for the last time (`farewells`) while everything still stands;
-then sources and sockets.
+`close` runs every step once, whatever the others raise, and then raises what failed: helper threads first (`helpers`),
+then the loop's own thread, the last messages (`farewells`) while everything still works, then sources and sockets.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Source(Protocol):
 
 
 class LoopThread:
-    """What is polled, and by whom."""
+    """The inputs of a loop, and the thread that polls them."""
 
     def __init__(self, control: Control) -> None:
         self.control = control
@@ -112,7 +111,7 @@ class LoopThread:
             asks.end()
 
     def broke(self, error: BaseException) -> None:
-        """What else follows when the loop's own thread has ended by this."""
+        """Handle the consequences of an error that has ended the loop's own thread."""
 
     def claim(self) -> None:
         """The first thread that polls owns the loop; for another one, which has to adopt it, EndpointError."""
@@ -144,7 +143,7 @@ class LoopThread:
             self.adopt()
 
     def close(self) -> None:
-        """Stop, and let go of sockets, transports and threads; no other thread may be polling.  Again: nothing.
+        """Stop, and release sockets, transports and threads; idempotent.  No other thread may be polling.
 
         EndpointError: all of it was tried, and something failed.
         """

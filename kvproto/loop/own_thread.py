@@ -1,9 +1,9 @@
-"""What a loop on a thread of its own asks of its process, and gives back.
+"""Own thread: the process-wide settings that a loop on a thread of its own changes and restores.
 
-Two things are the process's and not the thread's: how long the interpreter lets one thread run before another may, and
-whether the collector looks at what has been there since the start.  Each is changed while loops run that ask for it,
-and put back when the last of them has stopped, unless somebody else has changed it meanwhile.  Which cores a loop may
-run on, and which GPU is current there, is its thread's alone, and ends with it.
+Two settings belong to the process, not to the thread: the interpreter's switch interval, and whether the collector
+visits the objects that exist at the start.  Each is changed while loops run that want it, and restored when the last of
+them has stopped, unless other code has changed it meanwhile.  The thread's cores and its current GPU belong to the
+thread, and end with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _frozen = 0
 
 
 class OwnThread:
-    """What one loop asks for, while it runs."""
+    """The settings that one loop needs while it runs."""
 
     def __init__(
         self, switch_interval: float = SWITCH_S, *, freeze: bool = False, cores: Iterable[int] | None = None,

@@ -1,8 +1,8 @@
-"""A member of a protocol of one's own, over sockets: the loop, the addresses of the others, and frames.
+"""The party loop: a member of any protocol over sockets, with the addresses of the others, and frames.
 
-A frame's header is the sender's number.  Each party listens, and connects to another one when it first has something to
-say to it; a connection comes back by itself when the other side does.  What a peer has no room for is dropped, and
-counted: whoever needs an answer asks again.
+A frame's header is the sender's number.  Each party listens, and connects to another one when it first sends it a
+message; a connection is re-established when the other side returns.  Frames that a peer does not accept are dropped
+and counted: a party that needs an answer retransmits its request.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class PartyLoop(EventLoop):
         handlers: Mapping[type[Effect], Callable[[Any], None]], clock: Clock | None = None,
         *, keys: Keys | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
-        """`addresses` of all by number, this one's included; `bodies`: the union of all messages; beyond loopback it
-        takes `keys`, or `insecure`.
+        """`addresses` of all by number, this one's included; `bodies`: the union of all messages.
+
+        Beyond loopback it needs `keys`, or `insecure`.
         """
         own = addresses[member.number]
         control = Control(own.partition(MARK)[0], max_frame=MAX_FRAME, keys=keys, insecure=insecure)
@@ -56,7 +57,7 @@ class PartyLoop(EventLoop):
         self.submit(self.member.receive(sender, body, self.now))
 
     def fault(self, what: str, error: BaseException) -> None:
-        """Keep it for whoever asks."""
+        """Keep it among the reports."""
         self.reports.append(f"{what}: {type(error).__name__}: {error}")
 
     def _transmit(self, effect: Transmit) -> None:

@@ -1,4 +1,4 @@
-"""The loop of a rank: what its frames say, and the effects that are the same for both sides.
+"""The rank loop: decodes frames for a rank, and carries out the effects that both sides share.
 
 An endpoint installs one handler for each effect of its side; the control plane is the same for both and is here.  How a
 pass goes is `event_loop`.
@@ -92,7 +92,7 @@ class Loop(EventLoop):
             self.control.send(peer, encode(0, 0, Refusal(call.session, why[:1024])))
 
     def _hasty(self, peer: Peer) -> bool:
-        """A call beyond those that are heard in a second: each may cost a plan and a wire-up, and is said again."""
+        """Whether a call exceeds the rate limit; each may cost a plan and a wire-up, and is retransmitted."""
         self._calls[peer] += 1
         if self._calls[peer] > CALLS:
             self.counts["calls put off, too many a second"] += 1
