@@ -1230,7 +1230,7 @@ def not_entitled_and_not_told() -> SimulatedWorld:
 
 
 def fails_after_it_has_told() -> SimulatedWorld:
-    """Staged writes fail, and then their notifications come: parts that are asked for by pages are confirmed."""
+    """Staged writes fail, then their notifications come: parts requested as pages are confirmed."""
     at = world()
     at.prefill(0).tells = True
     to_open(at)
@@ -1250,7 +1250,7 @@ def fails_after_it_has_told() -> SimulatedWorld:
 
 
 def silent_but_there() -> SimulatedWorld:
-    """Peers miss beats while their connections stand: the links stay up, until silence has lasted for too long."""
+    """Peers miss heartbeats on live connections: links stay up until the silence is too long."""
     at = world()
     links = [at.prefill(0).links, at.decode(0).links]
     for stands, states in ((True, [PLink.UP, DLink.UP]), (False, [PLink.LOST, DLink.AWAIT_RETURN])):

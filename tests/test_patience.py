@@ -152,7 +152,7 @@ def test_a_room_in_unequal_layer_groups_goes_through_a_ring_for_one_cell(
 
 
 def ends_beside_a_huge_room() -> bool:
-    """Whether a small room ends while a huge one has filled the ring, none of its writes ends, and no clock moves."""
+    """Whether a small room ends while a huge one fills the ring and none of its writes ends."""
 
     def layout(tp: int) -> Layout:
         return Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=tp)

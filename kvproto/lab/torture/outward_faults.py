@@ -114,7 +114,7 @@ def _play(pair: InjectedPair) -> list[str]:
 
 
 def _owned(pair: InjectedPair) -> bool:
-    """Whether the engine that polls is told: no pass goes without a clock, and the first takes the loop over."""
+    """Whether the polling engine sees the error: each pass needs a clock, and the first adopts the loop."""
     call = pair.injector.strike.call if pair.injector.strike else ""
     return call.startswith("clock.") or call == "transport.adopt"
 
@@ -177,7 +177,7 @@ def _judge(pair: InjectedPair, room: Room, *, troubled: bool) -> Iterator[str]:
 
 
 def _names(injector: Injector, out: Outcome) -> bool:
-    """Whether the reason names the call that has raised; of one that is late or does nothing there is no sentence."""
+    """Whether the reason names the call that has raised; a late or silent call has no sentence."""
     strike = injector.strike
     return strike is None or strike.kind in ("late", "nothing") or f"injected into {strike.call}" in out.reason
 
@@ -192,7 +192,7 @@ def _hangs(pair: InjectedPair) -> bool:
 
 
 def _over(pair: InjectedPair, *rooms: Any) -> bool:
-    """Whether the rooms have their outcomes on loops that run, and are released unless a copy or write never ends."""
+    """Whether rooms on running loops have outcomes, and are released unless a copy or write never ends."""
     strike = pair.injector.strike
     unending = strike is not None and strike.kind == "nothing" and strike.call in UNENDING and pair.injector.struck
     ends = [(side, 0, room) for side in "PD" if not pair.broken(side) for room in rooms]
@@ -286,7 +286,7 @@ def table(verdicts: list[Verdict], reached: set[str]) -> list[dict[str, object]]
 
 
 def coverage(reached: set[str]) -> str:
-    """By part, as a table in Markdown: the calls that a whole run makes, and those that none makes, with the reason."""
+    """Return a Markdown table by part: calls that a whole run makes, and others with the reason."""
     rows = ["| part | calls that go wrong | calls that no run makes |", "|---|---|---|"]
     for part in INTERFACES:
         names = {call: f"`{call.partition('.')[2]}`" for call in calls_of(part)}

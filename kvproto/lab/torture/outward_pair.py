@@ -61,7 +61,7 @@ TICK_S, DEAD_S = 2e-5, 10.0
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What the endpoints of a run are made of, and what happens to them beside the rooms."""
+    """The set-up of a run: how endpoints are made, and the faults beside the rooms."""
 
     route: Route = "staged"
     backend: Literal["memory", "nixl"] = "memory"
@@ -114,7 +114,7 @@ class InjectedPair(Pair):
             self.ask(self.start)
 
     def parts(self, side: str, transport: Any = None) -> dict[str, Any]:
-        """What an endpoint of this side is made with."""
+        """Return the arguments of an endpoint of this side."""
         nixl, maps = self.setup.backend == "nixl", self.setup.maps
         if transport is None:
             transport = NixlTransport(maps=False) if nixl else MemoryTransport(self.fabric, maps=maps)
@@ -132,7 +132,7 @@ class InjectedPair(Pair):
         return TorchKernels()
 
     def _streams(self, module: Any, name: str) -> AbstractContextManager[Any]:
-        """What is made meanwhile has streams of the fake device, in a set-up with one."""
+        """Use the fake device's streams for objects made in this block, in a set-up with one."""
         if not self.setup.device:
             return nullcontext()
         return patch.object(module, "DeviceStreams", lambda _: SlowStreams(self.device, name))
@@ -178,7 +178,7 @@ class InjectedPair(Pair):
             return None
 
     def collect(self) -> None:
-        """What the engines are told; one whose loop has broken is told nothing more."""
+        """Collect outcomes and releases; an engine with a broken loop gets none."""
         for side, endpoint in (("P", self.prefills[0]), ("D", self.decodes[0])):
             self.ask(self.collect_from, side, 0, endpoint)
 
@@ -211,7 +211,7 @@ class InjectedPair(Pair):
         return sum(loop.passes.counts) > moved
 
     def until(self, done: Callable[[], Any]) -> bool:
-        """Let things move, with time going on while nothing does; whether it was done within the time of a run."""
+        """Let the run proceed, with time passing while it is idle; return whether it ended in time."""
         idle, end = 0, self.injector.time.now() + LONGEST_S
         while not done():
             idle = 0 if self.turn() else idle + 1

@@ -21,7 +21,7 @@ def drains(t: Timing) -> float:
 
 
 def noticed(t: Timing) -> float:
-    """A dead process, from its last sign of life on: the beats that may be missed, and the one in which it was heard."""
+    """A dead process, from its last message on: the heartbeats that may be missed, and one more."""
     return (t.heartbeat.period + QUANTUM) * (t.heartbeat.tries + 1)
 
 

@@ -115,7 +115,7 @@ class Pair:
                 self.collect_from(side, index, endpoint)
 
     def collect_from(self, side: str, index: int, endpoint: Endpoint) -> None:
-        """What the engine of this rank is told."""
+        """Collect the outcomes and releases of this rank's engine."""
         for outcome in endpoint.finished():
             key = side, index, outcome.room
             assert key not in self.outcomes, f"a second outcome: {outcome} on {side}{index}"
