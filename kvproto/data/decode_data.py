@@ -59,7 +59,7 @@ class DecodeData:
             undo += steps_back(transport, self.memory.regions)
         rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
         self.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
-        #: by prefill group: who writes what to whom
+        #: by prefill group: the plan
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
         self.ends = KernelEnds(loop, "scatter", ev.Scattered, ev.ScatterFailed)

@@ -65,7 +65,7 @@ class DeviceStreams:
         #: rooms whose tables are not on their way yet
         self.unplaced: deque[RoomEntry] = deque()
         self._placing = Lock()
-        #: told whose table could not be put on the device, and why
+        #: called with the entry whose table could not be copied, and the error
         self.failed: Callable[[RoomEntry, BaseException], None] = lambda _entry, _error: None
         self._awaited: Any = None
         #: the event of the table that was sent last, and of the one that the stores are behind
@@ -179,7 +179,7 @@ class DeviceStreams:
         sent = self._sent
         if sent is self._stored:
             return
-        if not self._tables.query():  # all of them: two threads may have sent theirs and said so in the other order
+        if not self._tables.query():  # all of them: two threads may have recorded their events in the other order
             self.stores.wait_stream(self._tables)
         self._stored = sent
 

@@ -20,9 +20,9 @@ from kvproto.data.prepared_launches import ReadyLaunch
 from kvproto.io.kernels.base import Kernels, Ticket
 
 T = TypeVar("T")
-#: whose it is, what it launches, and the event that it waits for
+#: its owner, the launch, and the event that it waits for
 Asked = tuple[T, ReadyLaunch, Any]
-#: told whose it was, what was launched, its ticket or what it has raised, and whether it went alone
+#: called with the owner, the launch, its ticket or error, and whether it was launched alone
 Went = Callable[[T, ReadyLaunch, Ticket | BaseException, bool], None]
 
 

@@ -72,11 +72,11 @@ class PrefillData:
             undo += steps_back(transport, self.memory.regions)
         self.regions, rank.placement = self.memory.regions, self.memory.told
         self.staging.lifted = transport.lifts(self.regions[0])
-        #: by link: who writes what to whom, the rank at its other end, where that one's rows lie if the layout does not
-        #: say it, and the transport's name of it
+        #: by link: the plan and the peer's rank; the placement of the peer's rows, unless its layout implies it; the
+        #: transport's name of the peer
         self.plans: dict[int, tuple[Plan, int]] = {}
         self.placements: dict[int, Placement | None] = {}
-        #: and, of those to which something went over pages, what does not change from cell to cell, by their layers
+        #: for links with page-to-page writes: the byte runs that are constant from cell to cell, by share
         self._page_runs: dict[int, dict[Share, PageRuns]] = {}
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
@@ -94,10 +94,9 @@ class PrefillData:
         rank.tells = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         loop.heard[PagesRsp] = 0  # looked up without a call
-        #: windows that were opened and pages that were heard of at the last look at what comes next, and what of it is
-        #: not made ready yet
+        #: windows opened and page lists received when the next launches were last collected; those not prepared yet
         self._known, self._foreseen = 0, deque[do.LaunchGather | do.PreparePages]()
-        #: whether somebody may ask what went page to page
+        #: whether digests of page-to-page parts may be asked for
         self._digests = isinstance(kernels, DigestingKernels)
         self._counts = {"writes": 0, "slices": 0, "direct": 0, "mapped": 0}
         loop.sources.append(self)

@@ -32,7 +32,7 @@ class OfRoom(Hashable, Protocol):
 
 
 E = TypeVar("E", bound=OfRoom)
-#: whose heads and layers go where, as a side says it
+#: the side's description of the moved heads and layers
 By = TypeVar("By")
 
 
@@ -72,7 +72,7 @@ class PreparedLaunches(Generic[E, By]):
             return
         try:
             self.kept[effect] = self._make(effect, entry, by)
-        except Exception:  # noqa: BLE001  # whatever it is, the launch meets it again and tells it
+        except Exception:  # noqa: BLE001  # whatever it is, the launch raises it again and reports it
             return
         while len(self.kept) > KEPT:
             del self.kept[next(iter(self.kept))]

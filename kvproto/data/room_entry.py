@@ -48,17 +48,17 @@ class RoomEntry:
     aux: bytes | None = None
     #: the group at which the decode engine has announced it, without pages as yet (0: it has not)
     announced: int = 0
-    #: how often the engine has taken KV back, and of how many of these times the sends have heard: the loop says it
+    #: withdrawals by the engine, and how many of them the loop has passed to the sends
     taken: int = 0
     heard: int = 0
-    #: what the engine has said of its KV: tokens in all layers, and tokens (`ahead`) in the first `layers` of them
+    #: KV that the engine has reported: tokens in all layers, and tokens (`ahead`) in the first `layers` of them
     full: int = 0
     ahead: int = 0
     layers: int = 0
     #: CUDA events after which it is there, as they were given: (tokens, layers, event)
     marks: list[tuple[int, int, Any]] = field(default_factory=list)
-    #: on a decode rank: whose room it is, and the tokens that were there already; on a prefill rank that makes digests:
-    #: what has gone page to page, as (first token, tokens, share)
+    #: on a decode rank: the room's plan and prefix; on a prefill rank with digests: the parts that went page to page,
+    #: as (first token, tokens, share)
     carried: tuple[Plan, int] | None = None
     by_pages: list[tuple[int, int, Share]] = field(default_factory=list)
     cause: Cause | None = None
@@ -68,10 +68,10 @@ class RoomEntry:
     told: int = 0
     #: CUDA event after which the table is on the device; the first launch that reads it waits, and takes it away
     placed: Any = None
-    #: what went wrong first on this rank: the cause that it would be, and the sentence
+    #: the first fault on this rank: its cause, if it fails the room, and the sentence
     fault: tuple[Cause, str] | None = None
     #: when (by `Clock.real`; 0: not yet) it was opened, all of its KV was produced, every decode rank had opened it,
-    #: its newest part had been written, and its outcome was told
+    #: its newest part was written, and its outcome was announced
     opened: float = 0.0
     computed: float = 0.0
     met: float = 0.0
@@ -110,7 +110,7 @@ class RoomEntry:
     def forget_marks(self, upto: int, layers: int) -> None:
         """Keep the newest event for the first `upto` tokens, whose KV is there in all `layers` of this rank."""
         self.marks = [(upto, layers, self.marks[-1][2])] if self.marks else []
-        # What was sent from pages that the engine takes back is not there any more when digests are asked for.
+        # Withdrawn pages hold other KV by the time that digests are computed.
         self.by_pages = [cell for cell in self.by_pages if cell[0] + cell[1] <= upto]
 
 

@@ -50,7 +50,7 @@ class PreparedWrites:
         self.writer, self.transport, self.plans, self.peers = writer, transport, plans, peers
         self.staging, self.slot_bytes = staging, slot_bytes
         self._kept: dict[int, tuple[tuple[object, ...], StagedWrite]] = {}
-        #: by link, tokens, layer group and how many: as `shape` says, and the plan that it is so by
+        #: by link, tokens, layer group and number of groups: the result of `shape`, and its plan
         self._shapes: dict[tuple[int, int, int, int], tuple[object, Share, int, int]] = {}
 
     def shape(self, about: Guess | do.PreparePages) -> tuple[Share, int, int]:
@@ -78,7 +78,7 @@ class PreparedWrites:
             made = self._make(effect)
             made.draft = self.transport.prepare(made.peer, self.parts([made]), self.tag([made]))
             self._kept[effect.slot] = mark, made
-        except Exception:  # noqa: BLE001  # whatever it is, the write meets it again and tells it
+        except Exception:  # noqa: BLE001  # whatever it is, the write raises it again and reports it
             return
 
     def take(self, effect: do.PostWrite) -> StagedWrite:

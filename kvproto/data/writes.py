@@ -75,24 +75,24 @@ class RankWrites:
         """`staged`: what the staged ones are."""
         self.loop, self.transport, self.staged = loop, transport, staged
         self.unposted: dict[Key, UnpostedWrite] = {}
-        #: by write of the transport, until it is quiescent: those that it is made of
+        #: by write of the transport, until it is quiescent: its parts
         self.flying: dict[Handle, tuple[Key, ...]] = {}
-        #: by write of the transport, until it is over: route and bytes; and the bytes that were written by each route
+        #: by write of the transport, until it is over: route and bytes; and the bytes written by each route
         self._sizes: dict[Handle, tuple[str, int]] = {}
         self.written = dict.fromkeys(ROUTES, 0)
-        #: called with the room of each part's batch that has been written
+        #: called with the room of each written batch
         self.arrived: Callable[[int], None] = lambda _room: None
-        #: who was told what, since the last look, of those that kernels did
+        #: notifications of kernels' writes that the transport has sent since the last poll
         self.told: set[tuple[PeerId, Note]] = set()
-        #: of those that kernels do: whom to tell what, when they have ended well
+        #: for kernels' writes: peer and notification, sent when they have succeeded
         self._notes: dict[Key, tuple[PeerId, Note]] = {}
-        #: by peer: what is posted when the events at hand are dealt with
+        #: by peer: staged writes that are posted together when no event is pending
         self._together: dict[PeerId, dict[Key, StagedWrite]] = {}
         #: failed writes whose bytes may still move
         self.doubtful: list[Handle] = []
         self.pieces = self.nbytes = 0
         self._waiting: deque[Key] = deque()
-        #: small ones that wait for others, since when (0: nobody has looked yet), and whether others will be ready soon
+        #: small writes that wait for others, since when (0: not looked at yet), and whether others are almost ready
         self._held: deque[Key] = deque()
         self._since = 0.0
         self.others: Callable[[], bool] = lambda: False
@@ -168,7 +168,7 @@ class RankWrites:
             if size is not None:
                 self.written[size[0]] += size[1]
             del self.flying[event.handle]
-            for key in keys:  # first: what tells of it may raise
+            for key in keys:  # first: the notification below may raise
                 self.loop.raise_event(ev.BatchCompleted(*key))
             if self._notes and (told := self._notes.pop(keys[0], None)) is not None:
                 self._tell(*told)

@@ -117,7 +117,7 @@ class DecodeEndpoint(Endpoint):
         #: by link: the address that its connection leads to, and the rank there
         self._dialled: dict[int, str] = {}
         self._called: dict[int, tuple[int, int]] = {}
-        #: by group: what the engine has said of it last
+        #: by group: plan and addresses of the engine's last `connect`
         self._named: dict[int, tuple[Plan, tuple[str, ...]]] = {}
         #: by group: the addresses of that, with numbers for names
         self._numbers: dict[int, Sequence[str]] = {}
@@ -144,7 +144,7 @@ class DecodeEndpoint(Endpoint):
             do.TryAddress: tried.call, do.TakeAddress: tried.take, do.LeaveAddress: tried.leave,
             # kernels
             do.LaunchScatter: data.ask_scatter,
-            # the engine, and who watches
+            # the engine, logs and metrics
             do.DeliverAux: self._deliver_aux, do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release,
             do.AnnounceLink: self._link, Report: loop.report,
         }  # fmt: skip
@@ -202,7 +202,7 @@ class DecodeEndpoint(Endpoint):
         found = [numbered(each) if index in linked else each for index, each in enumerate(addresses)]
         try:
             self._make_kernels(plan)
-        except Exception as error:  # noqa: BLE001  # whatever it is, `ready` tells it
+        except Exception as error:  # noqa: BLE001  # whatever it is, `ready` raises it
             why = f"its kernels cannot be made: {named(error)}"
 
         def call() -> None:
@@ -451,7 +451,7 @@ class DecodeEndpoint(Endpoint):
             def call() -> None:
                 self._looking.discard(link)
                 if self._named.get(group) is not said or self._called.get(link) != (group, index):
-                    return  # the engine has said otherwise meanwhile
+                    return  # the engine has called `connect` or `disconnect` meanwhile
                 if found != self._dialled.get(link, addresses[index]):
                     self._loop.submit(self._rank.call(group, index, plan, self._loop.now, found)[1])
 

@@ -85,7 +85,7 @@ class Endpoint:
         #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
         self.trace_dir: Path | None = None
         self._traces = FailureTraces(rank, self._loop.logs.fault)
-        #: who makes a span of each room that ends (None: nobody)
+        #: makes a span of each room that ends (None: no spans)
         self.spans: RoomSpans | None = None
         #: how rooms ended, and what they took
         self._ends: Counter[Cause] = Counter()
@@ -172,7 +172,7 @@ class Endpoint:
         """
         if not 1.0 <= every <= 3600.0:  # noqa: PLR2004 - as the docstring says
             raise ArgumentError(f"a trace is written every 1 to 3600 seconds, not every {every!r}")
-        if not Path(path).parent.is_dir():  # later nobody would hear of it
+        if not Path(path).parent.is_dir():  # a later failure could only be logged
             raise ArgumentError(f"a trace is written to {path}: there is no directory {Path(path).parent}")
         self._loop.every_second.append(TraceSnapshots(self._rank, Path(path), every, self._loop.logs.fault).look)
 
@@ -383,7 +383,7 @@ class Endpoint:
             outcome = Outcome(entry.room, effect.cause, entry.aux or b"", why, trace)
             self._finished.append(outcome)
             self._tell()
-            # the room is over and handed out: what measures and tells it may fail, and changes nothing
+            # the room is over and handed out: measuring and logging may fail, and change nothing
             self._loop.attempt("the times of a room", partial(self._time_outcome, entry, effect.cause))
             self._end_span(outcome, entry)
             self._loop.logs.room(effect.room, effect.cause, why)
@@ -419,7 +419,7 @@ class Endpoint:
 
     def _tell(self) -> None:
         """Wake the threads that wait for an outcome or a release."""
-        if not self._news.is_set():  # who clears it looks afterwards
+        if not self._news.is_set():  # a waiter clears it first and then looks, so nothing is missed
             self._news.set()
 
     def _link(self, effect: do.AnnounceLink) -> None:

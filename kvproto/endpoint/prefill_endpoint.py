@@ -128,7 +128,7 @@ class PrefillEndpoint(Endpoint):
             # kernels and writes
             do.LaunchGather: data.gathers.ask, do.PostWrite: data.post_write,
             do.PreparePages: data.prepare_pages, do.PostBatch: writes.post_batch, do.DropBatches: writes.drop_batches,
-            # the engine, and who watches
+            # the engine, logs and metrics
             do.AnnounceOutcome: self._outcome, do.AnnounceReleased: self._release, do.AnnounceLink: self._link,
             Report: loop.report,
         }  # fmt: skip
@@ -300,7 +300,7 @@ class PrefillEndpoint(Endpoint):
         entry = self._entries.get(room.key)
         if entry is None:
             return True
-        if entry.heard != entry.taken:  # first: until they have heard of it, sends do not know what they read
+        if entry.heard != entry.taken:  # first: until the sends know of it, their answer below is about older pages
             return False
         return not any(map(reads_withdrawn, list(self._rank.sends.get(room.key, {}).values())))
 

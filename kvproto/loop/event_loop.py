@@ -44,11 +44,11 @@ from kvproto.observe.durations import PASS_BOUNDS, Durations
 FAST, SLOW = 50e-6, 250e-6
 LIMIT = 256
 EVERY = 4
-#: seconds from one look at the sources to the next, at least
+#: least seconds between two polls of the sources within a pass
 LOOK_S = 1e-4
-#: seconds of a pass after which it takes no more calls and frames than it must
+#: seconds of a pass after which it takes only `EVERY` more calls and frames
 PASS_S = 0.01
-#: seconds that what is said waits for more in a long pass
+#: seconds that messages are held, to be bundled, in a long pass
 HELD_S = 3e-4
 LONGEST_WAIT = 1.0
 #: passes in a row in which nothing can be received before the loop ends by that
@@ -78,24 +78,24 @@ class EventLoop(LoopThread):
         self.party, self.clock = party, clock
         self.handlers: dict[type[Effect], Callable[[Any], None]] = {}
         self.counts: Counter[str] = Counter()
-        #: the time that the party is told, and how many passes there were
+        #: the time that the party gets, and the number of passes
         self.now, self.turns = clock.now(), 0
-        #: the last thing that a pass does
+        #: expensive work, the last step of a pass
         self.bulk: list[Bulk] = []
         self._inbox: deque[Callable[[], None] | Event] = deque()
-        #: frames that a pass had no time for, and when this one began
+        #: frames that a pass had no time for; times of this pass: its begin, last flush and last poll of sources
         self._arrived: deque[tuple[Peer, bytes]] = deque()
         self._began = self._let_go = self._looked = 0.0
         #: when `passed` is due
         self.second = 0.0
         self._events: deque[Event] = deque()
-        #: what asks the process to end, until the pass is over
+        #: an error that ends the process, kept until the pass is over
         self._kept: BaseException | None = None
         self._pace = FAST
         self._deaf = 0
-        #: what is done once when no event is left: work of several effects that is cheaper together
+        #: work of several effects that is cheaper together, done once when no event is left
         self.late: list[Callable[[], None]] = []
-        #: what passes have taken in which something happened
+        #: durations of the passes in which something happened
         self.passes = Durations(PASS_BOUNDS)
 
     def install(self, handlers: Handlers, effects: Collection[type[Effect]]) -> None:
@@ -172,7 +172,7 @@ class EventLoop(LoopThread):
         """Call it, and return what it does; None if it raises, which is a fault and ends nothing else."""
         try:
             return action()
-        except BaseException as error:  # noqa: BLE001  # it is told, and kept if it asks the process to end
+        except BaseException as error:  # noqa: BLE001  # it is logged, and kept if it ends the process
             self._fault(what, error)
             return None
 
@@ -203,13 +203,14 @@ class EventLoop(LoopThread):
         self.now, self._began = self.clock.now(), self.clock.real()
         self._let_go = self._looked = self._began
         moved = bool(self._inbox) and self._take_calls()
+        # Sources before frames: a write that has ended frees its slot before the next grant asks for one.
         moved |= self._take_sources()
         moved |= self._take_frames()
         if self.party.next_deadline <= self.now:
             self.submit(self.party.tick(self.now, LIMIT))
             moved = True
         control = self.control
-        if control.outboxes.held:
+        if control.outboxes.held:  # before the bulk: peers need not wait for launches
             self._flush()
         took = False
         for each in self.bulk:
@@ -221,6 +222,7 @@ class EventLoop(LoopThread):
         if self.second <= self.now:
             self.second = self.now + PERIOD
             self.attempt("what is done once a second", self.passed)
+        # Poll fast after progress, then back off: a transport that can only be polled would else spin a core.
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         if moved:
             self.passes.note(self.clock.real() - self._began)
@@ -274,7 +276,7 @@ class EventLoop(LoopThread):
                     action()
                 else:
                     self.submit(self.party.handle(action, self.now))
-            except BaseException as error:  # noqa: BLE001  # an engine's mistake is told, and ends nothing
+            except BaseException as error:  # noqa: BLE001  # an engine's mistake is logged, and ends nothing
                 self._fault("a call of the engine", error)
             if self._events:
                 self.submit([])
@@ -299,7 +301,7 @@ class EventLoop(LoopThread):
             self._deaf = 0
         except BaseException as error:
             self._deaf += 1
-            if self._deaf > DEAF:  # nobody is heard any more: better no loop than a deaf one
+            if self._deaf > DEAF:  # no peer can be received any more: a loop that has ended is noticed, a deaf one not
                 raise
             self._fault("receiving", error)
         count = min(len(self._arrived), LIMIT)

@@ -27,7 +27,7 @@ class HeldHandler:
 
     def __call__(self, number: int, frame: Any) -> None:
         """The signal has come."""
-        if not self.holds:  # whoever has put it aside has put it back since
+        if not self.holds:  # another block has restored it since
             self.handler(number, frame)
             return
         self.kept = number, frame
@@ -63,7 +63,7 @@ def _held(woken: Callable[[], None]) -> Iterator[None]:
         for known, ours in held.items():
             ours.holds = False
             there = signal.getsignal(known) is ours
-            if there:  # else somebody has set another one meanwhile
+            if there:  # else other code has set another handler meanwhile
                 signal.signal(known, ours.handler)
         for ended in held.values():
             if ended.kept is not None:

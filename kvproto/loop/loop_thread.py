@@ -44,7 +44,7 @@ class LoopThread:
         self.closed = self._closing = False
         #: what ended the loop's own thread
         self.broken: BaseException | None = None
-        #: what `close` does first, and what it does once nobody else polls
+        #: first steps of `close`, and its steps once no other thread polls
         self.helpers: list[Step] = []
         self.farewells: list[Step] = []
         #: called when the loop is closed, or broken
@@ -102,7 +102,7 @@ class LoopThread:
             while not self._stop:
                 if not self.poll():
                     self.wait()
-        except BaseException as error:  # SystemExit, too: a thread that it ends says nothing
+        except BaseException as error:  # SystemExit, too: a thread ends by it silently
             self.broken = error
             self.ended()
             self.broke(error)
@@ -156,7 +156,7 @@ class LoopThread:
                 ("who waits for it", self._shut), *[(type(source).__name__, source.close) for source in self.sources],
                 ("the control plane", lambda: self.control.close(0.1)),
             ])  # fmt: skip
-        self._owner = None  # so that whoever still polls is told that the endpoint is closed
+        self._owner = None  # so that a thread that still polls gets EndpointError: it is closed
         raise_exit(failed)
         if failed:
             raise EndpointError(f"it is closed, but not all went well: {failures(failed)}")

@@ -61,7 +61,7 @@ class OwnThread:
                 elif _frozen:
                     _frozen += 1
                 else:
-                    self.freeze = False  # somebody else's, and theirs to give back
+                    self.freeze = False  # other code has frozen the heap, and unfreezes it
 
     def enter(self) -> None:
         """On the loop's thread, before its first pass."""
@@ -89,7 +89,7 @@ def _switch_soon() -> None:
     global _switch  # noqa: PLW0603
     now = sys.getswitchinterval()
     if _switch is not None and now != _switch[1]:
-        _switch = None  # somebody else has set it: theirs from now on
+        _switch = None  # other code has set it since, and owns it now
     before = _switch[0] if _switch is not None else now
     wanted = min(_asked, default=before)
     if wanted < before:

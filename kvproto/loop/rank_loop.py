@@ -25,7 +25,7 @@ from kvproto.protocol.messages import Hello, Message, Refusal, Reset
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
 
-#: calls that are heard of one connection in a second: a rank that calls again does so twice a second
+#: calls accepted from one connection in a second: a rank retransmits its call twice a second at most
 CALLS = 8
 
 
@@ -80,7 +80,7 @@ class Loop(EventLoop):
             self.logs.stranger(str(peer))
 
     def _overflown(self, link: int) -> None:
-        if link > 0:  # a call at an address that is tried is said again
+        if link > 0:  # a call at a tried address is retransmitted
             self.raise_event(ev.QueueOverflowed(link))
 
     def _refuse(self, peer: Peer, call: RawHello) -> None:
