@@ -6,6 +6,7 @@ import enum
 import http.client
 import inspect
 import json
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -18,12 +19,14 @@ import torch
 
 from kvproto.adapters.card import Card
 from kvproto.adapters.sglang import install, manager, requests, tables
-from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, Rank, announce
+from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, announce
+from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, TakenError
 from kvproto.adapters.sglang.options import NAME, Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
+from kvproto.io.clock import ManualClock
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Caller, Room
@@ -194,23 +197,34 @@ def found(cards: Cards, address: str, wanted: type) -> Any:
 
 
 def test_a_card_is_there_when_every_rank_has_announced_itself(server: KVProtoBootstrapServer) -> None:
-    address, cards = f"127.0.0.1:{server.port}", Cards()
-    announce(address, rank(1), None).join(10.0)
+    address, cards, log = f"127.0.0.1:{server.port}", Cards(), logging.getLogger("test.announce")
+    announcers = [announce(address, rank(1), log)]
     assert "has not announced itself" in found(cards, address, str)
-    announce(address, rank(0), None).join(10.0)
+    announcers.append(announce(address, rank(0), log))
     card = found(cards, address, Card)
     assert card.addresses == ("tcp://127.0.0.1:5001", "tcp://127.0.0.1:5002") and card.group == 77
-    for index in (0, 1):
-        announce(address, rank(index, incarnation=9), None).join(10.0)
+    for each in announcers:
+        each.stop()
+        each.join(10.0)
+    server.ranks._known.clear()
+    announcers = [announce(address, rank(index, incarnation=9), log) for index in (0, 1)]
     end = time.monotonic() + 10.0
     while found(cards, address, Card).incarnation != 9:
         assert time.monotonic() < end
         time.sleep(0.02)
+    for each in announcers:
+        each.stop()
 
 
 def test_an_instance_with_other_options_replaces_the_one_before(server: KVProtoBootstrapServer) -> None:
-    for each in (rank(0), rank(1), rank(0, 2, grid=128)):
+    clock = ManualClock()
+    server.ranks._clock = clock.now
+    for each in (rank(0), rank(1)):
         server.ranks.put(msgspec.json.encode(each))
+    with pytest.raises(TakenError, match="lives"):
+        server.ranks.put(msgspec.json.encode(rank(0, 2, grid=128)))
+    clock.advance(LIVES)
+    server.ranks.put(msgspec.json.encode(rank(0, 2, grid=128)))
     assert server.ranks.card() is None
     server.ranks.put(msgspec.json.encode(rank(1, 2, grid=128)))
     card = server.ranks.card()

@@ -59,11 +59,11 @@ class CardTrust(msgspec.Struct, frozen=True):
 
     def sign(self, card: Card) -> Card:
         """Return the card with its signature; without a secret, as it is."""
-        return replace(card, signature=self._signature(card)) if self.secret else card
+        return replace(card, signature=self.signature_of(self._plain(card))) if self.secret else card
 
     def check(self, card: Card) -> None:
         """Raise CardError unless the card shows what is asked for."""
-        if self.secret and not hmac.compare_digest(card.signature, self._signature(card)):
+        if not self.signed(self._plain(card), card.signature):
             kind = "another signature than" if card.signature else "no signature with"
             raise CardError(f"the card of group {card.group} has {kind} this instance's card secret: "
                             "give both sides the same secret file")  # fmt: skip
@@ -71,9 +71,16 @@ class CardTrust(msgspec.Struct, frozen=True):
         if strange:
             raise CardError(f"the card of group {card.group} names {strange[0]!r}, which is in none of card_networks")
 
-    def _signature(self, card: Card) -> str:
-        plain = msgspec.json.encode(replace(card, signature=""), order="sorted")
-        return hmac.new(self.secret, plain, hashlib.sha256).hexdigest()
+    def signature_of(self, data: bytes) -> str:
+        """Return the signature of these bytes."""
+        return hmac.new(self.secret, data, hashlib.sha256).hexdigest()
+
+    def signed(self, data: bytes, signature: str) -> bool:
+        """Whether this signs these bytes; without a secret anything does."""
+        return not self.secret or hmac.compare_digest(signature.encode(), self.signature_of(data).encode())
+
+    def _plain(self, card: Card) -> bytes:
+        return msgspec.json.encode(replace(card, signature=""), order="sorted")
 
     def _known(self, address: str) -> bool:
         host = address.rpartition(":")[0].partition("://")[2].strip("[]")

@@ -9,11 +9,14 @@ instance's rooms.  Beyond the bound an instance without a link gives way, and if
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from kvproto.adapters.card import Card, CardError
 from kvproto.adapters.card_trust import CardTrust
-from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.errors import LinkError, NotFoundError
+
+if TYPE_CHECKING:
+    from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 
 
 class Introductions:

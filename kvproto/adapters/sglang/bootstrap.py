@@ -2,12 +2,15 @@
 
 SGLang's requests name a prefill instance by the address of its bootstrap server, which every backend provides.  Each
 prefill rank registers its address (`PUT /rank`); when all of them have, the server answers with the card (`GET /card`,
-503 until then).  Input and output are validated by name and bounded in size.  The identity of a rank is proved by the
-keys of its links, not here.
+503 until then).  Input and output are validated by name and bounded in size.
 
-A prefill rank announces itself on a thread of its own, with retries (`announce`).  A decode rank fetches cards on a
-thread, too (`Cards`): its scheduler asks in every pass and must not block.  A card is fetched again while a link to its
-instance is not up, because an instance that restarts listens elsewhere.
+A rank that lives keeps its place (`Ranks`): the server answers its first registration with a nonce, later ones show it.
+With a card secret announcements are signed, so a stranger cannot take a place that is free either.  The identity of a
+rank is proved by the keys of its links, not here.
+
+A prefill rank announces itself every two seconds on a thread of its own (`Announcer`).  A decode rank fetches cards on
+a thread, too (`Cards`): its scheduler asks in every pass and must not block.  A card is fetched again while a link to
+its instance is not up, because an instance that restarts listens elsewhere.
 """
 
 from __future__ import annotations
@@ -16,86 +19,55 @@ import contextlib
 import http.client
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kvproto.adapters.card import MAX_TEXT, Card, CardError
+from kvproto.adapters.card_trust import CardTrust
+from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, Ranks, TakenError
+from kvproto.adapters.sglang.options import Options
 from kvproto.errors import ArgumentError
-from kvproto.layout.sharding import Layout, LayoutError
 
-#: seconds: for an answer, between two announcements, between two questions for the same card
+#: seconds: for an answer, between two tries, between two questions for the same card
 ANSWER, AGAIN = 5.0, 1.0
+#: seconds between two announcements of a rank, of which a few may be lost before its place is free
+BEAT = LIVES / 3
+#: the header of a signed announcement; digits of a length, at most
+SIGNATURE, LONGEST = "X-Kvproto-Signature", 8
 #: addresses of prefill instances that a decode rank remembers
 KEPT = 4096
-
-
-class Rank(msgspec.Struct, frozen=True):
-    """A prefill rank, as it announces itself."""
-
-    rank: int
-    address: str
-    group: int
-    incarnation: int
-    layout: Layout
-    grid: int
-
-
-class Ranks:
-    """The ranks of one prefill instance that have announced themselves; any thread."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Rank] = {}
-        self._lock = threading.Lock()
-
-    def put(self, body: bytes) -> None:
-        """Note a rank; ArgumentError: it is none, or not of the group that the others are of."""
-        try:
-            rank = msgspec.json.decode(body, type=Rank)
-        except (msgspec.MsgspecError, LayoutError) as error:
-            raise ArgumentError(f"this is no prefill rank: {error}") from error
-        if not 0 <= rank.rank < rank.layout.ranks:
-            raise ArgumentError(f"rank {rank.rank} of {rank.layout.ranks}")
-        with self._lock:
-            if any((r.group, r.layout, r.grid) != (rank.group, rank.layout, rank.grid) for r in self._known.values()):
-                self._known.clear()  # the instance has started with other options
-            self._known[rank.rank] = rank
-
-    def card(self) -> Card | None:
-        """The card; None: a rank is missing."""
-        with self._lock:
-            ranks = [self._known[index] for index in sorted(self._known)]
-        if not ranks or len(ranks) < ranks[0].layout.ranks:
-            return None
-        one = ranks[0]
-        incarnation = max(rank.incarnation for rank in ranks)
-        return Card(one.group, incarnation, one.layout, one.grid, tuple(rank.address for rank in ranks))
 
 
 class KVProtoBootstrapServer:
     """The bootstrap server, on a thread of its own; SGLang makes it with its configured address."""
 
     def __init__(self, host: str, port: int) -> None:  # noqa: C901  # two questions and their answers
-        ranks = self.ranks = Ranks()
+        ranks = self.ranks = Ranks(Options.read().trust())
 
         class Handler(BaseHTTPRequestHandler):
             timeout = ANSWER
             protocol_version = "HTTP/1.1"
 
             def do_PUT(self) -> None:
-                size = int(self.headers.get("Content-Length") or 0)
+                said = self.headers.get("Content-Length") or ""
+                size = int(said) if said.isdecimal() and len(said) < LONGEST else 0
                 if self.path != "/rank" or not 0 < size <= MAX_TEXT:
                     self.answer(HTTPStatus.BAD_REQUEST, "PUT /rank, with a rank as JSON")
                     return
                 try:
-                    ranks.put(self.rfile.read(size))
+                    nonce = ranks.put(self.rfile.read(size), self.headers.get(SIGNATURE) or "")
+                except TakenError as error:
+                    self.answer(HTTPStatus.CONFLICT, str(error))
                 except ArgumentError as error:
                     self.answer(HTTPStatus.BAD_REQUEST, str(error))
                 else:
-                    self.answer(HTTPStatus.OK, "noted")
+                    self.answer(HTTPStatus.OK, nonce)
 
             def do_GET(self) -> None:
                 card = ranks.card()
@@ -128,39 +100,69 @@ class KVProtoBootstrapServer:
         self._server.server_close()
 
 
-def _ask(address: str, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+def _ask(
+    address: str, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:  # fmt: skip
     """Status and body of an answer; OSError or HTTPException: there is none."""
     line = http.client.HTTPConnection(address, timeout=ANSWER)
     try:
-        line.request(method, path, body)
+        line.request(method, path, body, dict(headers or {}))
         answer = line.getresponse()
         return answer.status, answer.read(MAX_TEXT)
     finally:
         line.close()
 
 
-def announce(address: str, rank: Rank, log: Any) -> threading.Thread:
-    """Tell the bootstrap server of this rank, until it has heard, from a thread of its own."""
-    body, what = msgspec.json.encode(rank), f"prefill rank {rank.rank} to the bootstrap server at {address}"
+class Announcer(threading.Thread):
+    """Announces a prefill rank to its bootstrap server for as long as it runs.
 
-    def tell() -> None:
-        tries = 0
-        while True:
-            try:
-                status, text = _ask(address, "PUT", "/rank", body)
-                why = "" if status == HTTPStatus.OK else text.decode(errors="replace")
-            except (OSError, http.client.HTTPException) as error:
-                why = str(error)
-            if not why:
-                return
-            if tries in {5, 50, 500}:
-                log.warning("cannot announce %s: %s", what, why)
-            tries += 1
-            time.sleep(AGAIN)
+    A server that starts anew, or has lost the rank, knows it again within `BEAT` seconds.
+    """
 
-    thread = threading.Thread(target=tell, name="kvproto-announce", daemon=True)
-    thread.start()
-    return thread
+    def __init__(self, address: str, rank: Rank, log: Any, trust: CardTrust | None = None) -> None:
+        """`log`: told why the server refuses the rank, at once, or that it does not answer, after a few tries."""
+        super().__init__(name="kvproto-announce", daemon=True)
+        self.address, self.rank, self.log, self.trust = address, rank, log, trust or CardTrust()
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Announce, until `stop`."""
+        tries, told = 0, ""
+        while not self._over.is_set():
+            status, why = self._tell()
+            tries = tries + 1 if why else 0
+            if why != told and (status or tries in {5, 50, 500}):
+                what = f"prefill rank {self.rank.rank} to the bootstrap server at {self.address}"
+                self.log.warning("cannot announce %s: %s", what, why) if why else self.log.info("announced %s", what)
+                told = why
+            self._over.wait(AGAIN if why else BEAT)
+
+    def _tell(self) -> tuple[int, str]:
+        """The status of the answer (0: there was none), and why the server does not know the rank (empty: it does)."""
+        body = msgspec.json.encode(self.rank)
+        signature = {SIGNATURE: self.trust.signature_of(body)} if self.trust.secret else {}
+        try:
+            status, text = _ask(self.address, "PUT", "/rank", body, signature)
+        except (OSError, http.client.HTTPException) as error:
+            return 0, str(error) or type(error).__name__
+        if status == HTTPStatus.OK:
+            nonce = text.decode(errors="replace")[:64]
+            if self.rank.nonce not in ("", nonce):
+                self.log.info("the bootstrap server at %s has started anew, or has lost this rank", self.address)
+            self.rank = replace(self.rank, nonce=nonce)
+            return status, ""
+        return status, text.decode(errors="replace")
+
+    def stop(self) -> None:
+        """Announce no more."""
+        self._over.set()
+
+
+def announce(address: str, rank: Rank, log: Any, trust: CardTrust | None = None) -> Announcer:
+    """Keep the bootstrap server told of this rank, from a thread of its own."""
+    announcer = Announcer(address, rank, log, trust)
+    announcer.start()
+    return announcer
 
 
 class Cards:

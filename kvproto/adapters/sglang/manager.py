@@ -18,7 +18,8 @@ from kvproto.adapters.card import Card, group_of
 from kvproto.adapters.introductions import Introductions
 from kvproto.adapters.judging import judged
 from kvproto.adapters.sglang import tables as t
-from kvproto.adapters.sglang.bootstrap import Cards, Rank, announce
+from kvproto.adapters.sglang.bootstrap import Cards, announce
+from kvproto.adapters.sglang.bootstrap_ranks import Rank
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
@@ -84,7 +85,8 @@ class Manager:
         grid = options.grid_of(layout.page_size, mine.chunk)
         choices |= {"grid": grid, "bind": f"tcp://{mine.host}:*"}
         endpoint = judged(lambda: PrefillEndpoint(*parts, **choices), wanted=options.conformance)
-        announce(mine.bootstrap_server, Rank(mine.rank, endpoint.address, group, incarnation, layout, grid), log)
+        rank = Rank(mine.rank, endpoint.address, group, incarnation, layout, grid)
+        announce(mine.bootstrap_server, rank, log, options.trust())
         return endpoint
 
     def make_transport(self) -> Transport:

@@ -1,0 +1,114 @@
+"""Bootstrap ranks: the prefill ranks that a bootstrap server knows, and who may change that.
+
+The port of a bootstrap server is open to whoever reaches it, and two instances may be given one port by mistake.  So a
+rank that lives keeps its place, and its instance the server.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproto.adapters.card import Card
+from kvproto.adapters.card_trust import CardTrust
+from kvproto.errors import ArgumentError
+from kvproto.layout.sharding import Layout, LayoutError
+
+#: seconds for which a rank keeps its place after it was heard
+LIVES = 6.0
+REMEDY = "give each prefill instance a --disaggregation-bootstrap-port of its own; one that starts anew is heard soon"
+
+
+class Rank(msgspec.Struct, frozen=True):
+    """A prefill rank, as it announces itself."""
+
+    rank: int
+    address: str
+    group: int
+    incarnation: int
+    layout: Layout
+    grid: int
+    #: what the server has answered to the first announcement; empty: nothing yet
+    nonce: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+class TakenError(ArgumentError):
+    """The server's ranks live, and this one is not of them, or has not their word."""
+
+
+class Entry(msgspec.Struct):
+    """A rank, the nonce that it was given when it registered first, and when it was heard last."""
+
+    rank: Rank
+    nonce: str
+    heard: float
+
+
+class Ranks:
+    """The ranks of one prefill instance that have announced themselves; any thread.
+
+    While a rank announces itself (`LIVES`), its place changes only for who shows the nonce that this server has given
+    it, and no rank of another group, layout or grid is taken beside it.  A place that was not heard of for longer is
+    free, so an instance that starts anew has it then.
+    """
+
+    def __init__(self, trust: CardTrust | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`trust`: what signs the card, and what announcements must be signed with, if it has a secret."""
+        self.trust, self._clock = trust or CardTrust(), clock
+        self._known: dict[int, Entry] = {}
+        self._lock = threading.Lock()
+
+    def put(self, body: bytes, signature: str = "") -> str:
+        """Register a rank, or renew its place; return its nonce.
+
+        Raises: ArgumentError: this is no rank, or not signed.  TakenError: it is not of the instance that lives.
+        """
+        if not self.trust.signed(body, signature):
+            raise ArgumentError("the announcement is not signed with this instance's card secret: "
+                                "give all of its processes the same secret file")  # fmt: skip
+        try:
+            rank = msgspec.json.decode(body, type=Rank)
+        except (msgspec.MsgspecError, LayoutError) as error:
+            raise ArgumentError(f"this is no prefill rank: {error}") from error
+        if not 0 <= rank.rank < rank.layout.ranks:
+            raise ArgumentError(f"rank {rank.rank} of {rank.layout.ranks}")
+        with self._lock:
+            return self._take(rank, self._clock())
+
+    def _take(self, rank: Rank, now: float) -> str:
+        live = {index: entry for index, entry in self._known.items() if now - entry.heard < LIVES}
+        own = live.pop(rank.rank, None)
+        if own is not None and not hmac.compare_digest(own.nonce.encode(), rank.nonce.encode()):
+            whose = f"prefill rank {rank.rank} of group {own.rank.group}"
+            raise TakenError(f"{whose} is registered here and lives: {REMEDY}")
+        for entry in live.values():
+            if _kind(entry.rank) != _kind(rank):
+                group = entry.rank.group
+                raise TakenError(f"group {group} is registered here and lives, as another instance or layout: {REMEDY}")
+        if any(_kind(entry.rank) != _kind(rank) for entry in self._known.values()):
+            self._known.clear()  # the instance has started with other options
+        nonce = own.nonce if own is not None else secrets.token_hex(16)
+        self._known[rank.rank] = Entry(replace(rank, nonce=""), nonce, now)
+        return nonce
+
+    def card(self) -> Card | None:
+        """Return the card, signed if there is a secret; None: a rank is missing."""
+        with self._lock:
+            ranks = [self._known[index].rank for index in sorted(self._known)]
+        if not ranks or len(ranks) < ranks[0].layout.ranks:
+            return None
+        one = ranks[0]
+        incarnation, addresses = max(rank.incarnation for rank in ranks), tuple(rank.address for rank in ranks)
+        return self.trust.sign(Card(one.group, incarnation, one.layout, one.grid, addresses))
+
+
+def _kind(rank: Rank) -> tuple[int, Layout, int]:
+    """What the ranks of one instance have in common."""
+    return rank.group, rank.layout, rank.grid

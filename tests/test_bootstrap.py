@@ -1,0 +1,219 @@
+"""The bootstrap server over real HTTP: who registers, who keeps a place, and what comes back by itself."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from kvproto import Layout
+from kvproto.adapters.card import Card
+from kvproto.adapters.card_trust import SECRET_FILE, CardTrust
+from kvproto.adapters.sglang import bootstrap
+from kvproto.adapters.sglang.bootstrap import SIGNATURE, Announcer, KVProtoBootstrapServer, announce
+from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank
+from kvproto.io.clock import ManualClock
+
+HELD = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=2)
+LOG = logging.getLogger("test.bootstrap")
+
+
+def ranks_of(group: int, port: int, incarnation: int = 100) -> list[Rank]:
+    return [Rank(at, f"tcp://10.0.0.1:{port + at}", group, incarnation, HELD, 8) for at in range(2)]
+
+
+ONE, TWO = ranks_of(1, 5000), ranks_of(2, 6000, 101)
+
+
+class Server:
+    """A server whose time stands, and what it is asked."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.server, self.clock = KVProtoBootstrapServer("127.0.0.1", port), ManualClock(100.0)
+        self.server.ranks._clock = self.clock.now
+        self.where = f"127.0.0.1:{self.server.port}"
+
+    def ask(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> str:
+        """The status and the body of an answer."""
+        line = http.client.HTTPConnection(self.where, timeout=5)
+        line.request(method, path, body, headers or {})
+        answer = line.getresponse()
+        found = f"{answer.status} {answer.read().decode()}"
+        line.close()
+        return found
+
+    def put(self, rank: Rank, headers: dict[str, str] | None = None) -> str:
+        return self.ask("PUT", "/rank", msgspec.json.encode(rank), headers)
+
+    def register(self, *ranks: Rank) -> list[Rank]:
+        """These ranks, with the nonces that they were given."""
+        found = []
+        for rank in ranks:
+            status, _, nonce = self.put(rank).partition(" ")
+            assert status == "200", nonce
+            found.append(replace(rank, nonce=nonce))
+        return found
+
+    def card(self) -> Card | None:
+        status, _, text = self.ask("GET", "/card").partition(" ")
+        return Card.decode(text) if int(status) == HTTPStatus.OK else None
+
+
+@pytest.fixture
+def at() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.server.close()
+
+
+def until(done: Callable[[], object]) -> None:
+    end = time.monotonic() + 10.0
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def announcers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Announcer]]:
+    """Announcers that end with the test, and beat quickly."""
+    monkeypatch.setattr(bootstrap, "BEAT", 0.02)
+    monkeypatch.setattr(bootstrap, "AGAIN", 0.02)
+    made = list[Announcer]()
+    yield made
+    for each in made:
+        each.stop()
+        each.join(5.0)
+        assert not each.is_alive()
+
+
+# -------------------------------------------------------------------------------------- who keeps a place
+def test_ranks_of_another_group_are_refused_by_name_while_the_first_one_lives(at: Server) -> None:
+    first = at.register(*ONE)
+    for other in TWO:
+        assert at.put(other).startswith("409 prefill rank")
+        assert "--disaggregation-bootstrap-port of its own" in at.put(other)
+    at.clock.advance(LIVES - 1.0)
+    at.register(*first)
+    at.clock.advance(LIVES - 1.0)
+    assert at.put(TWO[0]).startswith("409")
+    card = at.card()
+    assert card is not None and (card.group, card.addresses) == (1, tuple(rank.address for rank in ONE))
+
+
+def test_one_rank_that_lives_keeps_the_server_for_its_group(at: Server) -> None:
+    at.register(ONE[0])
+    assert at.put(TWO[1]).startswith("409 group 1 is registered here and lives")
+    assert at.card() is None
+
+
+def test_the_place_of_an_instance_that_has_ended_is_free(at: Server) -> None:
+    at.register(*ONE)
+    at.clock.advance(LIVES + 0.1)
+    at.register(TWO[0])
+    assert at.card() is None, "nothing of the former instance is left"
+    at.register(TWO[1])
+    card = at.card()
+    assert card is not None and card.group == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"nonce": "guess"}, {"nonce": "ä"}, {"address": "tcp://10.9.9.9:1"}, {"incarnation": 1 << 40}, {"grid": 16},
+     {"layout": replace(HELD, tp=4), "rank": 3}, {"layout": replace(HELD, heads=8)}],
+)  # fmt: skip
+def test_a_stranger_s_announcement_changes_nothing(at: Server, change: dict[str, object]) -> None:
+    at.register(*ONE)
+    before = at.card()
+    assert before is not None
+    assert at.put(replace(ONE[0], **change)).startswith("409")
+    assert at.card() == before
+
+
+def test_who_shows_the_nonce_changes_its_own_place(at: Server) -> None:
+    first, _ = at.register(*ONE)
+    moved = replace(first, address="tcp://10.0.0.1:7000", incarnation=102)
+    assert at.register(moved)[0].nonce == first.nonce
+    card = at.card()
+    assert card is not None and (card.addresses[0], card.incarnation) == ("tcp://10.0.0.1:7000", 102)
+    assert at.put(replace(ONE[1], nonce=first.nonce)).startswith("409"), "a nonce is for one rank"
+
+
+@pytest.mark.parametrize("length", ["many", "-1", "0", "9" * 20, "\uff11"])
+def test_a_length_that_is_none_is_refused(at: Server, length: str) -> None:
+    line = http.client.HTTPConnection(at.where, timeout=5)
+    line.putrequest("PUT", "/rank")
+    line.putheader("Content-Length", length.encode())
+    line.endheaders()
+    assert line.getresponse().status == HTTPStatus.BAD_REQUEST
+
+
+# ------------------------------------------------------------------------------------ what comes back by itself
+def test_an_entry_that_was_wiped_comes_back(at: Server, announcers: list[Announcer]) -> None:
+    announcers += [announce(at.where, rank, LOG) for rank in ONE]
+    until(at.card)
+    at.server.ranks._known.clear()
+    until(at.card)
+
+
+def test_a_server_that_starts_anew_knows_the_ranks_again(
+    announcers: list[Announcer], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    first = Server()
+    announcers += [announce(first.where, rank, LOG) for rank in ONE]
+    until(first.card)
+    first.server.close()
+    second = Server(first.server.port)
+    try:
+        until(second.card)
+        until(lambda: "has started anew, or has lost this rank" in caplog.text)
+    finally:
+        second.server.close()
+
+
+def test_a_second_instance_is_told_at_once_and_has_the_server_when_the_first_has_ended(
+    at: Server, announcers: list[Announcer], caplog: pytest.LogCaptureFixture
+) -> None:
+    at.register(*ONE)
+    announcers += [announce(at.where, rank, LOG) for rank in TWO]
+    until(lambda: sum("cannot announce" in each.message for each in caplog.records) == len(TWO))
+    time.sleep(0.1)
+    assert len(caplog.records) == len(TWO), "the same refusal is logged once"
+    at.clock.advance(LIVES + 0.1)
+    until(lambda: (card := at.card()) is not None and card.group == 2)
+
+
+def test_announcing_ends_when_it_is_told_to(at: Server) -> None:
+    announcer = announce(at.where, ONE[0], LOG)
+    announcer.stop()
+    announcer.join(5.0)
+    assert announcer not in threading.enumerate()
+
+
+# ------------------------------------------------------------------------------------------------- signatures
+def test_with_a_card_secret_announcements_and_cards_are_signed(
+    tmp_path: Path, announcers: list[Announcer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "card.secret"
+    path.write_bytes(b"0123456789abcdef")
+    path.chmod(0o600)
+    monkeypatch.setenv(SECRET_FILE, str(path))
+    trust, at = CardTrust.read(), Server()
+    try:
+        assert at.put(ONE[0]).startswith("400 the announcement is not signed")
+        assert at.put(ONE[0], {SIGNATURE: "0" * 64}).startswith("400 the announcement is not signed")
+        announcers += [announce(at.where, rank, LOG, trust) for rank in ONE]
+        until(at.card)
+        card = at.card()
+        assert card is not None
+        trust.check(card)
+    finally:
+        at.server.close()
