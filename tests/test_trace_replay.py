@@ -48,6 +48,17 @@ def test_a_replay_is_the_same_each_time_with_every_fault() -> None:
     assert first["well"] + first["aborted"] + sum(first["failed"].values()) == 40
 
 
+@pytest.mark.parametrize("told", [0.0, 1.0], ids=["lost", "told before"])
+def test_staged_writes_that_fail_cost_no_request(told: float) -> None:
+    """What has landed, and was told, is confirmed; all else is written once more, over pages."""
+    run = TraceReplay(replace(SMALL, failed_writes=0.005))
+    run.world.chances = replace(run.world.chances, told=told)
+    run.run(excerpt(), lambda: True)
+    found = figures(run)
+    assert found["failed_writes"] and (found["well"], found["failed"]) == (40, {})
+    assert found["parts_over_pages"] == (0 if told else found["failed_writes"])
+
+
 def test_ttft_is_queue_and_forward_and_transfer() -> None:
     alone = [TracedRequest(0.0, 16_000, 10)]
     fleet = replace(SMALL, engines=EngineModel(speed=8_000, chunk=4096))

@@ -248,8 +248,12 @@ class TimedWorld(Environment):
     def _write_ended(
         self, reader: TimedRank, node: TimedRank, write: Write, event: ev.BatchCompleted | ev.BatchFailed
     ) -> None:  # fmt: skip
-        """End a write: if it did not fail it lands, its reader is notified, and then its writer is told."""
-        if isinstance(event, ev.BatchCompleted) and isinstance(write, do.PostWrite):
+        """End a write: if it did not fail it lands, its reader is notified, and then its writer is told.
+
+        With `FaultChances.told`, a write that fails may have landed and notified as well.
+        """
+        told = self.chances.told > 0 and self.chance(self.chances.told)
+        if (told or isinstance(event, ev.BatchCompleted)) and isinstance(write, do.PostWrite):
             self._landing(node, write)
             self._hear(reader, node.place, write.epoch, write.room, msg.StgNotify(write.chunk, write.grant))
         self.flying[node.name, event.room] -= 1
