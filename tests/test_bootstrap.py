@@ -1,4 +1,4 @@
-"""The bootstrap server over real HTTP: who registers, who keeps a place, and what comes back by itself."""
+"""The bootstrap server over real HTTP: registration, kept places, and recovery."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_replay_is_the_same_each_time_with_every_fault() -> None:
 
 @pytest.mark.parametrize("told", [0.0, 1.0], ids=["lost", "told before"])
 def test_staged_writes_that_fail_cost_no_request(told: float) -> None:
-    """What has landed, and was told, is confirmed; all else is written once more, over pages."""
+    """Parts that have landed with their notification are confirmed; others are written again as pages."""
     run = TraceReplay(replace(SMALL, failed_writes=0.005))
     run.world.chances = replace(run.world.chances, told=told)
     run.run(excerpt(), lambda: True)

@@ -138,7 +138,7 @@ class Announcer(threading.Thread):
             self._over.wait(AGAIN if why else BEAT)
 
     def _tell(self) -> tuple[int, str]:
-        """The status of the answer (0: there was none), and why the server does not know the rank (empty: it does)."""
+        """Return the answer's status (0: none), and why the server does not know the rank (empty: it does)."""
         body = msgspec.json.encode(self.rank)
         signature = {SIGNATURE: self.trust.signature_of(body)} if self.trust.secret else {}
         try:

@@ -110,5 +110,5 @@ class Ranks:
 
 
 def _kind(rank: Rank) -> tuple[int, Layout, int]:
-    """What the ranks of one instance have in common."""
+    """The facts that all ranks of one instance share."""
     return rank.group, rank.layout, rank.grid
