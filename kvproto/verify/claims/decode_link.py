@@ -317,7 +317,8 @@ def goes_where_its_engine_wants(step: Step) -> bool:
         if step.after.address != (before.address if tried else e.address):
             return False
         if tried:
-            return step.after.state is then and step.after.beside == e.address
+            begun = before.trial if e.address == before.beside and not before.leaving else 0  # no trial is prolonged
+            return step.after.state is then and step.after.beside == e.address and step.after.trial == begun
         if then in (S.NEW, S.REFUSED):
             then = S.AWAIT_WELCOME
         elif then is S.UP and e.anew:
