@@ -1,4 +1,4 @@
-"""Card trust: which cards a decode instance believes, since they come with requests and from bootstrap servers.
+"""Card trust: which cards of requests and bootstrap servers a decode instance accepts.
 
 A card names addresses that ranks of this instance will call.  Two checks are there for whoever wants them.  With a
 *secret*, both sides share a file: a prefill instance signs its card (HMAC-SHA256 over its JSON without the signature),
@@ -36,7 +36,7 @@ Network = IPv4Network | IPv6Network
 
 
 class CardTrust(msgspec.Struct, frozen=True):
-    """What a card must show.  `secret` empty: no signature; `networks` empty: any address."""
+    """The conditions for a card.  `secret` empty: no signature; `networks` empty: any address."""
 
     secret: bytes = b""
     networks: tuple[Network, ...] = ()
@@ -44,7 +44,7 @@ class CardTrust(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, secret_file: str = "", networks: Sequence[str] = (), instances: int = INSTANCES) -> Self:
-        """Read an engine's options; an empty `secret_file` stands for the one that the environment names, if any.
+        """Read an engine's options; an empty `secret_file` means the one of the environment, if any.
 
         Raises: ArgumentError: the file is missing, short or open to others; a network is none; `instances` is no count.
         """

@@ -1,4 +1,4 @@
-"""Introductions: the prefill instances that requests, by their cards, have made known to a decode rank.
+"""Introductions: the prefill instances that a decode rank knows by the cards of requests.
 
 A card is foreign input.  It may introduce an instance, up to a bound, or name other addresses of a known one; it never
 displaces a link that is up.  Other addresses are tried beside such a link (`DecodeEndpoint.connect`), whatever the

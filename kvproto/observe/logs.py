@@ -139,7 +139,7 @@ class Logs:
         self.frames.say(logging.WARNING, "%s: a message from %s, to which no link is bound", self.name, place)
 
     def link(self, what: str, why: str) -> None:
-        """Log that a link is up (`why` is empty), closed by its other end, silent, lost, refused, or forgotten."""
+        """Log the state of a link: up (`why` is empty), closed, silent, lost, refused, or forgotten."""
         level = logging.INFO if why in ("", CLOSED, SILENT) else logging.WARNING
         if level == logging.WARNING:
             self.reports.append(f"{what} is {short(why)}")

@@ -6,7 +6,7 @@ What the library does not say, and what follows from it here:
   `Completed` (which implies that the bytes are visible over there) the control plane sends the tag.
 - Only `transfer_submit_write` with `transfer_check_status` can be polled; the batch calls block or spin a core, and a
   piece costs them no less. So a write is submitted piece by piece: a bounded number a poll, a bounded number in flight
-  a peer (the engine fails what is beyond about 2,000, after writing part of it). The rest waits in the books.
+  a peer (the engine fails what is beyond about 2,000, after writing part of it). The rest is queued.
 - An id may be asked until its first answer; afterwards it reads as pending for ever.
 - A failure carries no reason. If the peer answers no probe it is lost, and what was in flight to it is over. If it
   does answer, the write is in doubt, and stays so until the peer is lost or this transport is closed: time is no
@@ -48,7 +48,7 @@ from .write_records import WriteRecords
 
 MAX_TAG = 8192
 MAX_DESCS = 1 << 17
-MAX_INFLIGHT_DESCS = 1 << 18  # in the books; what the engine has at a time is WINDOW
+MAX_INFLIGHT_DESCS = 1 << 18  # queued; the engine has WINDOW at a time
 WINDOW = 512  # tasks a peer in the engine
 SUBMITS_A_POLL = 32  # about 1 ms
 _DONE, _PENDING = 1, 0

@@ -6,7 +6,7 @@ What the library does not say, and what follows from it here:
   progress. So every live handle is checked at every poll, and targets poll too (`caps.needs_target_progress`).
 - There is no cancel. Releasing a handle in flight succeeds and the bytes are sent all the same, read from a source
   that the caller believes free. So a handle is released only after DONE or an error; a write that is abandoned or in
-  doubt stays in the books and is polled until it comes to rest; only destroying the agent stops it.
+  doubt stays on record and is polled until it comes to rest; only destroying the agent stops it.
 - Target memory is not protected: a stale description is honoured, and over TCP a write into unmapped memory ends the
   target. So every write is checked against the peer's current region table first (`regions.py`).
 - The progress thread spins a core and costs a quarter of NVLink's bandwidth: off. The owner's polls do the work.
