@@ -29,7 +29,7 @@ BEATS = Timer(0.05, 4)
 #: seconds after which beats that are missed would end a link
 MISSED = BEATS.period * (BEATS.tries + 1)
 UP = (PLink.UP, DLink.UP)
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 def pair_of(silence: float) -> Pair:
@@ -100,6 +100,7 @@ def test_a_process_that_holds_the_lock_stands_and_one_that_is_killed_does_not() 
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=holding, args=(theirs, LIMIT), daemon=True)
     process.start()
+    theirs.close()  # so that the end of the process shows
     try:
         ours.send(control.address)
         end, got = time.monotonic() + LIMIT, list[tuple[Peer, bytes]]()
@@ -110,6 +111,8 @@ def test_a_process_that_holds_the_lock_stands_and_one_that_is_killed_does_not() 
         control.send(peer, b"answer")
         while not ours.poll(0.01):
             control.receive(1)
+            assert time.monotonic() < end
+        assert ours.recv() == "held"
         assert stands_for(control, peer, 1.5), "its kernel acknowledges"
         process.kill()
         assert not stands_for(control, peer, LIMIT)

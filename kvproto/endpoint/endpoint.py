@@ -425,7 +425,8 @@ class Endpoint:
     def _link(self, effect: do.AnnounceLink) -> None:
         if effect.why == do.LOST:  # what waits for its peer is of an epoch that is over; of one closed, the answer
             self._loop.connections.clear(effect.link)
-        self._loop.counts[SILENCES] += effect.why == do.SILENT
+        if effect.why == do.SILENT:
+            self._loop.counts[SILENCES] += 1
         self._loop.logs.link(self._peer_name(effect.link), effect.why)
 
     def _peer_name(self, link: int) -> str:

@@ -60,7 +60,7 @@ def menu(config: Config, *, decode: bool) -> Menu:
         "secret": (b"", b"word"), "traceparent": (b"",), "claim": (Claim(), Claim(DECODE_GROUP, b"word")),
         "lease": (Settings().timing.lease.period,), "address": ("P0", "elsewhere"),
         "asked": (0.0, 2.0**40), "queued": (False, True), "early": (False, True), "quiet": (False, True),
-        "fault": ("", "no"), "later": (False, True), "heard": (False, True),
+        "fault": ("", "no"), "later": (False, True), "lives": (False, True), "nonce": (0, 1),
         "to_group": (0, 77), "to_rank": (0,), "blame": (None,),  # it is taken off before a rank hears the message
         "terms": (lambda rank, _: next(peer.terms for peer in rank.peers.values()),),
     }  # fmt: skip
