@@ -50,7 +50,7 @@ def addresses(pair: Pair) -> list[str]:
 
 
 def sockets(endpoint: DecodeEndpoint) -> tuple[int, int, int]:
-    """Connections that were ever made, that there are, and that are some link's."""
+    """Connections that were ever made, sockets that there are (each has one that watches it), and links with one."""
     control, known = inside(endpoint).loop.control, inside(endpoint).loop.connections
     assert len(known.peer_of) == len(known.link_at)
     return control._dialled, len(control._sockets), len(known.peer_of)
@@ -69,7 +69,7 @@ def test_calling_again_disturbs_no_room_and_opens_no_socket(pair: Pair) -> None:
     for _ in range(50):
         pair.connect(0)
     pair.turn()
-    assert sockets(decode) == before == (2, 2, 2), "links that are up are left as they are"
+    assert sockets(decode) == before == (2, 4, 2), "links that are up are left as they are"
     third = pair.open(30)
     pair.finish(third)
     pair.check(first, second, third)
@@ -81,9 +81,9 @@ def test_calling_again_before_the_first_answer_opens_no_socket_either(uncalled: 
     for _ in range(20):
         decode.connect(uncalled.plan.prefill, addresses(uncalled), group=PREFILL_GROUP)
         decode.poll()
-    assert sockets(decode) == (2, 2, 2)
+    assert sockets(decode) == (2, 4, 2)
     uncalled.pump(lambda: decode.ready(PREFILL_GROUP))
-    assert sockets(decode) == (2, 2, 2)
+    assert sockets(decode) == (2, 4, 2)
 
 
 def test_a_link_that_is_lost_is_called_at_its_new_address(pair: Pair) -> None:
@@ -99,7 +99,7 @@ def test_a_link_that_is_lost_is_called_at_its_new_address(pair: Pair) -> None:
     room = pair.open(30)
     pair.finish(room)
     pair.check(room)
-    assert sockets(decode) == (3, 2, 2), "the former connection is closed"
+    assert sockets(decode) == (3, 4, 2), "the former connection is closed"
 
 
 def test_a_new_address_is_called_although_the_old_link_still_counts_as_up(pair: Pair) -> None:
@@ -114,7 +114,7 @@ def test_a_new_address_is_called_although_the_old_link_still_counts_as_up(pair: 
     room = pair.open(30)
     pair.finish(room)
     pair.check(room)
-    assert sockets(decode) == (3, 2, 2), "the former connection is closed"
+    assert sockets(decode) == (3, 4, 2), "the former connection is closed"
 
 
 def test_what_waits_for_a_peer_is_given_up_with_a_link_that_is_lost_alone(
