@@ -11,7 +11,7 @@ instead has given its part of the region up (`by_pages`); it counts like the oth
 The region does not wait for it: when all writers that stage have written, their parts are scattered and the region is
 free. When all writers have given the region up, it is free at once.
 
-A region is freed in three ways only: the scatter has read it, no writer may write it (`FILLING_PAGES`), or the room
+A region is freed in three ways only: its scatter has ended, no writer may write it (`FILLING_PAGES`), or the room
 has failed and every writer has drained (`QUARANTINED` until then).  A scatter is launched once, when the part of the
 last distinct writer that stages is in place.
 
