@@ -112,7 +112,7 @@ WRONG = [
     ("no quarantine", "no_grant();\n      grant := QUARANTINED;", "free_region();\n      no_grant();", "S4"),
     ("drained too early", "send[w] := STOPPING;\n    elsif", "send[w] := NO_SEND;\n    elsif", "S4"),
     ("a lost answer to an abort", "    elsif wroom[w] != W_DRAINING then", "    elsif wroom[w] = W_UNNOTED then", "L1"),
-    ("who gave up is not noted", "        by_pages[w] := true;\n        hopes[w]", "        hopes[w]", ""),
+    ("who gave up is not noted", "        by_pages[w] := true;\n        staged[w]", "        staged[w]", ""),
 ]  # fmt: skip
 
 

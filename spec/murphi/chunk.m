@@ -8,8 +8,10 @@
 --
 -- A writer that has lost patience, that is refused, or whose staged write has failed for certain, gives the region up for
 -- good and asks for the pages; the part that it writes there counts like a staged one.  A staged write that carries its
--- own notification is not retried.  When every staged part is in place, they are scattered, and the region is free; parts
--- that go over pages may come later.  When every writer has given the region up, it is free at once.
+-- own notification may fail after it has told of the part.  If the reader hears of the part first, it confirms it when it
+-- is asked for the pages; if it is asked first, what the write told counts for nothing.  When every staged part is in
+-- place, they are scattered, and the region is free; parts that go over pages may come later.  When every writer has given
+-- the region up, it is free at once.
 --
 -- A room that fails on one side is told to the other, ends there too, and is given back only when it has drained:
 -- no gather and no write in flight, and the other side says so (DRAINED, confirmed by NOTED).  Until then a region
@@ -57,6 +59,7 @@ var
   gather: array [Writer] of boolean;       -- a gather is under way
   seen: array [Writer] of boolean;         -- knows that nothing else is in the region
   acked: array [Writer] of boolean;        -- confirmed before its write is known to be over
+  told: array [Writer] of boolean;         -- its write has failed, and may have told of the part
   -- reader
   rroom: RRoom;
   may_write: array [Writer] of boolean;    -- of a failed room: has not drained
@@ -114,6 +117,7 @@ begin
   if wroom[w] = W_OPEN then
     wroom[w] := W_DRAINING;
     acked[w] := false;
+    told[w] := false;
     if send[w] = GATHERING | send[w] = WRITING | send[w] = SLICING then
       send[w] := STOPPING;
     elsif send[w] != STOPPING then
@@ -129,6 +133,7 @@ begin
   send[w] := NO_SEND;
   wroom[w] := W_DONE;
   acked[w] := false;
+  told[w] := false;
   w_released(w);
 end;
 
@@ -179,6 +184,7 @@ end;
 procedure slice(w: Writer);
 begin
   send[w] := SLICING;
+  told[w] := false;
   post(w, PAGED);
 end;
 
@@ -356,12 +362,17 @@ begin
       if rroom = R_OPEN then
         all_by_pages();
         say(w, PAGES);
+      elsif rroom = R_DONE then
+        say(w, ACK);
       elsif failed() then
         say(w, ABORT);
       end;
     case R_OTHERS, QUEUED, FILLING:
-      if !arrived[w] then
+      if arrived[w] then
+        say(w, ACK);
+      else
         by_pages[w] := true;
+        staged[w] := false;
         hopes[w] := false;
         say(w, PAGES);
         if forall v: Writer do by_pages[v] end then
@@ -374,7 +385,7 @@ begin
         end;
       end;
     case FILLING_PAGES, SCATTERING:
-      if !arrived[w] then say(w, PAGES); end;
+      if arrived[w] then say(w, ACK); else say(w, PAGES); end;
   end;
 end;
 
@@ -412,6 +423,7 @@ ruleset r: Ring do
       gather[w] := false;
       seen[w] := !other;
       acked[w] := false;
+      told[w] := false;
       may_write[w] := false;
       write[w] := STILL;
       staged[w] := false;
@@ -503,7 +515,7 @@ ruleset w: Writer do
     w_fail(w);
   end;
 
-  rule "ACK" sent[w][ACK] & send[w] = TELLING ==> begin w_done(w); end;
+  rule "ACK" sent[w][ACK] & (send[w] = TELLING | told[w]) ==> begin w_done(w); end;
 
   rule "ACK, before the write is known to be over" TELLS = 1 & sent[w][ACK] & send[w] = WRITING ==>
   begin
@@ -555,10 +567,13 @@ ruleset w: Writer do
     end;
   end;
 
-  rule "the write fails" TROUBLE = 1 & flying(w) ==>
+  rule "the write fails" TROUBLE = 1 & (flying(w) | (TELLS = 1 & write[w] = LANDED & send[w] = WRITING)) ==>
   begin
     write[w] := STILL;
-    if send[w] = WRITING & TELLS = 0 then
+    if send[w] = WRITING & acked[w] then
+      w_done(w);
+    elsif send[w] = WRITING then
+      told[w] := TELLS = 1;
       ask_pages(w);
     else
       send[w] := NO_SEND;

@@ -192,4 +192,5 @@ def _grant(v: DGrantValue) -> DGrantValue:
     waits = v.state in (DGrant.AWAIT_WRITERS, DGrant.AWAIT_SPACE, DGrant.FILLING)
     v = replace(v, asked=v.asked if waits else 0)
     keeps = v.state in (DGrant.FILLING, DGrant.SCATTERING, DGrant.QUARANTINED)
-    return v if keeps else replace(v, grant=0, offset=0, round=0, end=0)
+    given = OURS if v.state is DGrant.FILLING_PAGES else 0  # a late notification names the region that was given up
+    return v if keeps else replace(v, grant=given, offset=0, round=0, end=0)

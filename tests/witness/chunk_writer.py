@@ -220,5 +220,5 @@ def _send(v: PSendValue, slots: dict[Any, int]) -> PSendValue:
     if v.state is not PSend.AWAIT_PAGES_KV:
         v = replace(v, pages=b"")
     given = v.state in (*_REGION, PSend.AWAIT_PAGES_KV)
-    v = replace(v, acked=v.acked and v.state is PSend.WRITING)
+    v = replace(v, acked=v.acked and v.state is PSend.WRITING, told=v.told and v.state is PSend.AWAIT_PAGES)
     return replace(v, kv=v.kv and v.state is not PSend.DRAINING, lease=30.0 if given else 0.0)

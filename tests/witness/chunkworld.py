@@ -6,7 +6,8 @@ reordering are all there without a bound, and repeating a request adds nothing.
 
 The memory is what one-sided writes make of it.  A write of a writer is flying into the ring or into the pages, or in
 doubt (its writer was told that it failed, and its bytes may still land), or it has landed and its writer does not know
-yet.  A region that is freed is somebody else's at once.
+yet; one that has told of itself may then be reported as failed.  A region that is freed is somebody else's at once, and
+a part of it that was given up is nobody's.
 
 What must hold, in every step: S1, S2, S3, S4, S5, S6 (see `Memory`), and S10 by the ranks themselves.  And from every
 state the end can be reached (L1): every room over, every region free, nothing in flight.
@@ -135,6 +136,8 @@ class ChunkWorld:
             found.append(self._write(state, i, "doubted", STAGED_DOUBT if write == STAGED else PAGES_DOUBT))
         if write == LANDED:
             found.append(self._write(state, i, "completed", STILL))
+            if self.tells and self.trouble and value.send is not None and value.send.state is PSend.WRITING:
+                found.append(self._write(state, i, "failed", STILL))
         return found
 
     def _write(self, state: ChunkState, i: int, what: str, write: int | None = None) -> ChunkState:
@@ -176,6 +179,8 @@ class ChunkWorld:
         """A step of the reader's."""
         number, out = self.step(2, state.reader, what, writer)
         old, new, memory = self.of[2][state.reader], self.of[2][number], state.memory
+        if new.grant is not None:
+            memory = memory._replace(staged=memory.staged & ~new.grant.by_pages)
         if what == "scattered":
             memory = memory._replace(paged=memory.paged | memory.staged)
         if out.scatter:

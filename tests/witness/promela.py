@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvproto.protocol.states import DGrant, DRoom, PRoom
+from kvproto.protocol.states import DGrant, DRoom, PRoom, PSend
 from witness.chunk import TIMED, TO_READER, TO_WRITER, WRITERS, RankOutput, Tables
 from witness.chunk_reader import RValue
 from witness.chunk_writer import WValue
@@ -100,6 +100,7 @@ class Tabulation:
     """Every value of every rank, and what becomes of each with each input."""
 
     def __init__(self, about: PromelaWorld, tables: Tables | None = None) -> None:
+        self.about = about
         self.world = ChunkWorld(about.ring, tables, trouble=about.trouble, tells=about.tells)
         self.start = self.world.first()
         self.said = {pair for pair, bit in BITS.items() if self.start.net & bit}
@@ -158,6 +159,8 @@ class Tabulation:
             guard += f" && net{i} & {bit(word)}"
         if what in REPORTS:
             condition, after = REPORTS[what]
+            if what == "failed" and self.about.tells and old_value.send and old_value.send.state is PSend.WRITING:
+                condition += " || m{i} == LANDED"
             guard += f" && ({condition.format(i=i)})"
             then.append(after.format(i=i))
         then += [f"w{i} = {new}"] if new != number else []
@@ -178,6 +181,8 @@ class Tabulation:
         old, value = self.world.of[READER][number], self.world.of[READER][new]
         guard = f"r == {number}" + (f" && net{writer} & {bit(what)}" if what in TO_READER else "")
         then = [f"r = {new}"] if new != number else []
+        before, after = (each.grant.by_pages if each.grant else 0 for each in (old, value))
+        then += [f"s{i} = 0" for i in WRITERS if after & ~before & 1 << i]
         if what == "scattered":
             then.append("p0 = p0 | s0; p1 = p1 | s1")
         if out.scatter:
