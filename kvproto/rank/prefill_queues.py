@@ -144,7 +144,8 @@ class PrefillQueues(PrefillLinks):
 
     def _take_slot(self, effect: do.TakeSlot) -> None:
         key = effect.room, effect.chunk, effect.peer
-        if self.free_slots and self._barred(len(self.free_slots), self.slot_of) != self._link_of_send(key):
+        left = len(self.free_slots)
+        if left > 1 or (left and self._barred(left, self.slot_of) != self._link_of_send(key)):
             self._give_slot(key, self.free_slots.pop())
         else:
             self.slot_queue.put(key)
@@ -159,7 +160,7 @@ class PrefillQueues(PrefillLinks):
         if slot is None:
             return
         self.free_slots.append(slot)
-        if not self.slot_queue:
+        if not self.slot_queue.turns:  # its length would be a call more for each chunk
             return
         self.slot_queue.put_last((effect.room, effect.chunk, effect.peer))
         while self.free_slots:
