@@ -8,8 +8,11 @@ from __future__ import annotations
 
 EARLY = "given up before a slot or a permit is taken for it; the lease is asked again before every post"
 ENGINE = "what the engine wants of a link: whether it is called, left or kept"
+IGNORED = "without it more would be ignored, and what waits for it would end by its timer only; nothing is given for it"
+IN_PLACE = "every chunk of such a room is in place: it is always so"
 KINDLY = "who is told, and what: nothing is given to anybody for it"
 LATE = "an answer to an older call; the call is repeated"
+REPORTED = "whether an answer is ignored or reported: it changes nothing either way"
 WAITS = "for which of two reasons it waits; either way it holds nothing of the ring"
 
 UNBROKEN: dict[str, str] = {
@@ -23,6 +26,10 @@ UNBROKEN: dict[str, str] = {
     "HelloReceived [same_session]": LATE,
     "HeartbeatReceived [same_epoch]": KINDLY,
     "SlotTaken [lease_holds]": EARLY,
+    "PartArrived [told_before]": IGNORED,
+    "LinkWentDown [untouched]": IGNORED,
+    "AWAIT_AUX ChunkRequested [in_place]": IN_PLACE,
+    "StagingDenied [closed]": REPORTED,
 }
 
 
