@@ -176,6 +176,11 @@ class Endpoint:
             raise ArgumentError(f"a trace is written to {path}: there is no directory {Path(path).parent}")
         self._loop.every_second.append(TraceSnapshots(self._rank, Path(path), every, self._loop.logs.fault).look)
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called.  Any thread."""
+        return self._loop.closed
+
     def close(self) -> None:
         """Give up the rooms that are not over, stop, and release everything.  No other thread may be polling.
 

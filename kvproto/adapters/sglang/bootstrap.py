@@ -19,7 +19,7 @@ import contextlib
 import http.client
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -119,16 +119,21 @@ class Announcer(threading.Thread):
     A server that starts anew, or has lost the rank, knows it again within `BEAT` seconds.
     """
 
-    def __init__(self, address: str, rank: Rank, log: Any, trust: CardTrust | None = None) -> None:
-        """`log`: told why the server refuses the rank, at once, or that it does not answer, after a few tries."""
+    def __init__(
+        self, address: str, rank: Rank, log: Any, trust: CardTrust | None = None,
+        lives: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
+        """`log`: told why the server refuses the rank, at once, or that it does not answer, after a few tries;
+        `lives`: whether the rank still does, asked before each announcement.
+        """
         super().__init__(name="kvproto-announce", daemon=True)
         self.address, self.rank, self.log, self.trust = address, rank, log, trust or CardTrust()
-        self._over = threading.Event()
+        self._over, self._lives = threading.Event(), lives
 
     def run(self) -> None:
-        """Announce, until `stop`."""
+        """Announce, until `stop`, or the rank does not live any more: then its place is free for another instance."""
         tries, told = 0, ""
-        while not self._over.is_set():
+        while not self._over.is_set() and self._lives():
             status, why = self._tell()
             tries = tries + 1 if why else 0
             if why != told and (status or tries in {5, 50, 500}):
@@ -158,9 +163,11 @@ class Announcer(threading.Thread):
         self._over.set()
 
 
-def announce(address: str, rank: Rank, log: Any, trust: CardTrust | None = None) -> Announcer:
-    """Keep the bootstrap server told of this rank, from a thread of its own."""
-    announcer = Announcer(address, rank, log, trust)
+def announce(
+    address: str, rank: Rank, log: Any, trust: CardTrust | None = None, lives: Callable[[], bool] = lambda: True
+) -> Announcer:  # fmt: skip
+    """Keep the bootstrap server told of this rank, from a thread of its own, for as long as it `lives`."""
+    announcer = Announcer(address, rank, log, trust, lives)
     announcer.start()
     return announcer
 

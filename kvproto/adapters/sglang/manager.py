@@ -86,7 +86,7 @@ class Manager:
         choices |= {"grid": grid, "bind": f"tcp://{mine.host}:*"}
         endpoint = judged(lambda: PrefillEndpoint(*parts, **choices), wanted=options.conformance)
         rank = Rank(mine.rank, endpoint.address, group, incarnation, layout, grid)
-        announce(mine.bootstrap_server, rank, log, options.trust())
+        announce(mine.bootstrap_server, rank, log, options.trust(), lambda: not endpoint.closed)
         return endpoint
 
     def make_transport(self) -> Transport:

@@ -7,6 +7,8 @@ its host is gone, as soon as nothing was acknowledged for `answer_s` (`sockets`)
 
 from __future__ import annotations
 
+import os
+
 import zmq
 
 from kvproto.io.control.gate import MONITORED, Served
@@ -17,7 +19,7 @@ class Standing(Served):
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], dialled: zmq.Socket[bytes], number: int) -> None:
         """`number` of the socket that dials; this one has another, below those of the gate."""
-        place = f"inproc://kvproto.dialled.{number}"
+        place = f"inproc://kvproto.dialled.{os.urandom(8).hex()}"  # a failed dial of this number may hold its own yet
         dialled.monitor(place, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         socket = context.socket(zmq.PAIR)
         socket.set(zmq.RCVHWM, 0)  # libzmq's thread puts events in, and never waits for room
