@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any, Never
 
 import pytest
@@ -147,19 +148,19 @@ def test_the_first_and_the_last_name_are_names(pair: Pair, name: Room) -> None:
 
 # ------------------------------------------------------------------------------------- faults stay in a room
 @pytest.mark.parametrize(
-    ("side", "where", "name"),
-    [("P", "kernels", "gather_parts"), ("D", "kernels", "scatter"), ("P", "transport", "write_many"),
-     ("P", "drafts", "_make")],
+    ("side", "where", "names"),
+    [("P", "kernels", ["gather_parts"]), ("D", "kernels", ["scatter"]), ("P", "transport", ["write_many", "post"])],
 )  # fmt: skip
-def test_what_raises_ends_its_own_room(pair: Pair, side: str, where: str, name: str) -> None:
+def test_what_raises_ends_its_own_room(
+    pair: Pair, side: str, where: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = pair.open(20), pair.open(20)
     endpoint: Any = pair.endpoints[ENDS[side]]
-    target = inside(endpoint).data if where == "data" else getattr(inside(endpoint).data, where)
-    kept = getattr(target, name)
-    setattr(target, name, boom)
-    pair.produce(first)
-    pair.pump(lambda: pair.over(first))
-    setattr(target, name, kept)
+    with monkeypatch.context() as patch:
+        for each, name in product(pair.prefills if side == "P" else pair.decodes, names):
+            patch.setattr(getattr(inside(each).data, where), name, boom)
+        pair.produce(first)
+        pair.pump(lambda: pair.over(first))
     assert pair.outcomes["D", 0, first].cause in (Cause.KERNEL_FAILED, Cause.WRITE_FAILED)
     if side == "P":
         assert pair.outcomes["P", 0, first].cause is pair.outcomes["D", 0, first].cause
@@ -168,6 +169,15 @@ def test_what_raises_ends_its_own_room(pair: Pair, side: str, where: str, name: 
     assert pair.causes(second) == {Cause.NONE}
     pair.rest()
     pair.check(second)
+
+
+def test_a_staged_write_that_cannot_be_made_goes_over_pages(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    room, endpoint = pair.open(20), pair.prefills[0]
+    monkeypatch.setattr(inside(endpoint).data.drafts, "_make", boom)
+    pair.finish(room)
+    assert pair.causes(room) == {Cause.NONE} and any("planted" in text for text in endpoint.reports())
+    pair.check(room)
+    pair.rest()
 
 
 class Spoilt:
@@ -549,7 +559,7 @@ def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late:
 
 
 def test_a_connection_outlives_a_silence_and_goes_with_its_link() -> None:
-    quick = Timing(heartbeat=Timer(0.05, 2), forget=Timer(0.5), call=Timer(0.05, 200))
+    quick = Timing(heartbeat=Timer(0.05, 2), silence=Timer(0.2), forget=Timer(0.5), call=Timer(0.05, 200))
     with Pair(layout(1), layout(1), grid=8, pages=64, settings=Settings(timing=quick)) as pair:
         prefill, (rank, _, _, data) = pair.prefills[0], inside(pair.prefills[0])
         link, peer = next(iter(data.link_peer.items()))

@@ -52,6 +52,7 @@ LISTENER = 0  # the number of the socket that listens; those that connect count 
 WINDOW = 64  # messages in the pipe of one peer, each way
 SEAL = 33  # bytes that a key adds to a part: ZMTP's MESSAGE, a number, a sum and a flag
 BUNDLE = 64  # frames that leave in one message, at most, and that are taken of one
+MAX_INT = (1 << 31) - 1  # an option of libzmq is a C int
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 Options = dict[zmq.SocketOption, int | bytes]
 _EVERY_SOCKET: Options = {
@@ -228,7 +229,7 @@ def _agree(address: str, keys: Keys | None) -> tuple[str, Options]:
 
 def _bound(answer_s: float) -> Options:
     """A connection ends whose other host has acknowledged nothing for so many seconds."""
-    return {zmq.TCP_MAXRT: max(1, round(answer_s * 1000))}
+    return {zmq.TCP_MAXRT: min(max(1, round(answer_s * 1000)), MAX_INT)}
 
 
 def _open(context: zmq.Context[zmq.Socket[bytes]], kind: int, options: Options, max_part: int) -> zmq.Socket[bytes]:
