@@ -44,11 +44,23 @@ from kvproto.verify.prove.runs import Proof, everything, prove
 
 ROOT = Path(__file__).parent.parent
 by_night_alone = pytest.mark.skipif(not NIGHT, reason="every guard: minutes (KVPROTO_NIGHT=1)")
+#: states of a send before anything of its part is written
+BEFORE = (
+    "AWAIT_KV", "AWAIT_CREDIT", "AWAIT_GRANT", "AWAIT_WRITERS", "AWAIT_TURN", "AWAIT_WATERMARK", "AWAIT_SLOT",
+    "GATHERING",
+)  # fmt: skip
 #: pairs that the assumptions leave nothing of, and why
 NEVER = {
     # nothing is in doubt there
     "prefill_write": {f"{state} BatchSettled" for state in ("POSTING", "IN_FLIGHT", "ENDING")},
-    "ends": {"send NEW StagingGranted"},  # nobody has asked yet; a send that is over is another
+    "ends": {
+        # nobody has asked yet; a send that is over is another
+        *(f"send NEW {event}" for event in ("StagingGranted", "PagesGranted", "ChunkAcked")),
+        # nothing of this part was written
+        *(f"send {state} ChunkAcked" for state in BEFORE),
+        # pages are asked for when the ring was given up
+        *(f"send {state} PagesGranted" for state in ("AWAIT_WATERMARK", "AWAIT_SLOT", "GATHERING", "WRITING")),
+    },
 }
 
 
@@ -360,6 +372,7 @@ LEANS: dict[Any, tuple[str, Any, type[Event]]] = {
     between_rooms.drained_comes_if_it_was_said: (rooms.DECODE, DRoom.DRAINING, ev.PeerDrained),
     between_rooms.is_quiet_while_the_link_is_down: (rooms.DECODE, DRoom.DRAINING, ev.PeerQuiet),
     between_rooms.a_link_comes_up_anew: (rooms.DECODE, DRoom.AWAIT_PEERS, ev.LinkCameUp),
+    between_rooms.confirms_by_a_link_that_is_up: (rooms.DECODE, DRoom.AWAIT_PEERS, ev.PeerReady),
     between_rooms.landed_comes_if_it_was_told: (rooms.DECODE, DRoom.OPEN, ev.ChunkLanded),
 }  # fmt: skip
 
