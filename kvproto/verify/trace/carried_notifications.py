@@ -29,11 +29,11 @@ class CarriedNotifications(SenderClues):
         self._grants.clear()
 
     def _posts(self, name: str, step: StepEntry) -> Iterator[Carrier]:
-        """The write that begins to be posted with this step, if one does."""
+        """The staged write that is posted with this step, if one is: as it opens, or after it was deferred."""
         key = name, step.key
         if isinstance(step.event, ev.WriteBegun):
             self._grants[key] = step.event.grant
-        if key in self._grants and any(isinstance(effect, do.PostBatch) for effect in step.effects):
+        if key in self._grants and any(isinstance(effect, do.WriteRegion | do.PostBatch) for effect in step.effects):
             room, chunk, _ = step.key
             yield name, room, chunk, self._grants[key]
 
