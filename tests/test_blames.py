@@ -50,8 +50,10 @@ def test_the_sentence_of_a_failed_write_reaches_every_rank() -> None:
         for prefill in pair.prefills:
             prefill.produced(room, 8)
         writer = inside(pair.prefills[1]).data
-        pair.pump(lambda: bool(writer.writes.flying))
-        fabric.fail(writer.transport.instance, next(iter(writer.writes.flying)))
+        for _ in ("staged", "over pages"):
+            pair.pump(lambda: bool(writer.writes.flying))
+            fabric.fail(writer.transport.instance, next(iter(writer.writes.flying)))
+            pair.pump(lambda: not writer.writes.flying)
         fabric.auto = True
         found = told(pair, room)
         reports = [endpoint.reports() for endpoint in pair.endpoints]

@@ -23,7 +23,7 @@ from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 from kvproto.verify.framework.draw.transitions_bridge import Model
 
-EVENTS_EACH = 44_000  # seven tables: some quarter of a million
+EVENTS_EACH = 60_000  # seven tables: some quarter of a million
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 TERMS = (
     Terms(1, everyone=1, writes=1, aux=1, grid=8, window=1), Terms(1, everyone=3, writes=3, aux=2, grid=8, window=2),

@@ -25,7 +25,7 @@ def test_what_is_packed_comes_back(frame: tuple[int, int, Message]) -> None:
 
 def test_every_message_has_a_name_of_its_own() -> None:
     names = [kind.__struct_config__.tag for kind in BODIES]
-    assert len(set(names)) == len(names) == 24
+    assert len(set(names)) == len(names) == 25
 
 
 @given(damaged())
@@ -60,7 +60,7 @@ def test_messages_about_a_link_name_no_room(kind: Any) -> None:
     samples: dict[str, Any] = {
         "version": 1, "digest": "", "session": 1, "group": 1, "rank": 0, "layout": LAYOUT, "grid": 8, "lease": 1.0,
         "endpoint": b"", "placement": None, "to_group": 5, "to_rank": 1, "epoch": 1, "why": "", "round": 0, "tail": 0,
-        "nonce": 3,
+        "nonce": 3, "quiet": True,
     }  # fmt: skip
     body = kind(**{name: samples[name] for name in kind.__struct_fields__})
     assert decode(encode(1, 0, body)) == (1, 0, body)

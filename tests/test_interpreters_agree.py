@@ -9,7 +9,6 @@ theirs), impostors (who call in another rank's name), and peers that say what th
 from __future__ import annotations
 
 import re
-from collections import deque
 from inspect import getsource
 from random import Random
 from types import FunctionType
@@ -32,7 +31,7 @@ from kvproto.protocol.states import Cause
 from kvproto.protocol.tables import TABLES
 from kvproto.rank import decode, prefill, prefill_links, prefill_queues
 from kvproto.settings import DECODE_GROUP, Settings
-from kvproto.verify.sim.interpreter import Interpreter
+from kvproto.verify.sim.interpreter import Interpreter, WriteKey
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.simulated_control import SimulatedControl
 from kvproto.verify.testing.simulation import model
@@ -302,21 +301,11 @@ class KeepsFormerPlaces(Interpreter):
 class NotifiesOnceMore(Interpreter):
     """A write that carries its notification is told by a message, too."""
 
-    def _post(self, effect: do.PostBatch) -> None:
-        write, _ = self.unposted[effect.room, effect.chunk, effect.peer]
-        super()._post(effect)
+    def _post_next(self, key: WriteKey) -> None:
+        write, _ = self.unposted[key]
+        super()._post_next(key)
         if isinstance(write, do.PostWrite):
             self._transmit(write.link, write.epoch, write.room, msg.StgNotify(write.chunk, write.grant))
-
-
-class AnswersTooSoon(Interpreter):
-    """What the transport says at once is heard before what came with it in the same pass."""
-
-    def carry_out(self, effects: list[Effect], now: float) -> None:
-        came, self._answers = self._answers, deque()
-        super().carry_out(effects, now)
-        self._answers.extend(came)
-        super().carry_out([], now)
 
 
 def differs(kind: type[Interpreter]) -> bool:
@@ -330,7 +319,7 @@ def differs(kind: type[Interpreter]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "kind", [AnswersNoStranger, KnowsEverybody, KeepsFormerPlaces, NotifiesOnceMore, AnswersTooSoon],
+    "kind", [AnswersNoStranger, KnowsEverybody, KeepsFormerPlaces, NotifiesOnceMore],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
 def test_a_difference_in_the_simulated_interpreter_is_seen(kind: type[Interpreter]) -> None:

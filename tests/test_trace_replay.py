@@ -139,13 +139,12 @@ def test_the_command_prints_the_ways_side_by_side_and_writes_them(
     small = ["--requests", "12", "--model", "8,4,64", "--grid", "2048", "--prefill", "1:2", "--decode", "1:1"]
     assert main(["trace", str(CONVERSATION), *small, "--json", str(to)]) == 0
     told = capsys.readouterr()
-    assert "| requests that went well" in told.out and "12 of 12" in told.out
-    assert "p50 with prefetch over without: " in told.out
+    assert "requests 12; well 12; aborted 0" in told.out and "| transfer, p99 " in told.out
     assert "prefetch: 12 of 12 well; KV ready -> at decode 0." in told.err
-    (row,) = json.loads(to.read_text())["figures"]
-    assert list(row["ways"]) == ["prefetch", "no prefetch", "pages"]
+    ways = dict.fromkeys(each["labels"]["way"] for each in json.loads(to.read_text())["figures"])
+    assert list(ways) == ["prefetch", "no prefetch", "pages"]
     assert main(["figures", "--results", str(to)]) == 0
-    assert "12 of 12" in capsys.readouterr().out
+    assert "well 12; aborted 0" in capsys.readouterr().out
 
 
 def test_lists_of_settings_are_a_line_each_and_closed_pools_have_no_pages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,8 +152,8 @@ def test_lists_of_settings_are_a_line_each_and_closed_pools_have_no_pages(capsys
     assert main(["trace", str(CONVERSATION), *small, "--prefill", "1:1,2:1", "--ring", "1,4"]) == 0
     lines = capsys.readouterr().out.splitlines()
     head, _, *rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 4 and "pages" not in head
-    assert all("closed" in row for row in rows)
+    assert len(rows) == 4 * 2 and "pools closed" in lines[0] and head.count("prefill") == 1
+    assert sum("| prefetch " in row for row in rows) == sum("| no prefetch " in row for row in rows) == 4
 
 
 def test_a_failure_that_nobody_made_is_found(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ def drops_tokens(rank: TortureRank) -> None:
 
 
 def forgets_outcomes(rank: TortureRank) -> None:
-    """Of some rooms the engine never hears how they ended."""
+    """Hide from the engine how some rooms ended."""
     handlers = inside(rank.endpoint).loop.handlers
     announce: Any = handlers[do.AnnounceOutcome]
     seen: list[int] = []

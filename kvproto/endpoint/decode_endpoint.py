@@ -286,11 +286,14 @@ class DecodeEndpoint(Endpoint):
 
         Then `connect` would change nothing.  NotFoundError: the group is not connected.
         """
+        plan = self._plan(group)
+        if len(addresses) != plan.prefill.ranks:
+            return False
         numbers, named = self._numbered(group, addresses), self._named[group][1] == tuple(addresses)
         return all(
             (named and (group, index) in self._calling)
             or numbers[index] in (self._rank.tries(group, index), self._rank.leads_to(group, index))
-            for index in self._plan(group).linked_to(self._rank.index)
+            for index in plan.linked_to(self._rank.index)
         )
 
     def _numbered(self, group: int, addresses: Sequence[str] | None) -> Sequence[str]:

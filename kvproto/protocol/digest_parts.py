@@ -14,7 +14,7 @@ PARTS = {
     "prefill_send": "25894258",
     "prefill_write": "224ade06",
     "prefill_link": "7becc655",
-    "decode_room": "d54bcb26",
+    "decode_room": "b8e32a10",
     "decode_grant": "dfb067da",
     "decode_link": "e690d45d",
 }

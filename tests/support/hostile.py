@@ -44,6 +44,8 @@ OTHERS, THEIR_LINK, NO_LINK = 9, 99, 55
 NOT_YOURS = (msg.Drained, msg.Gone, msg.Noted)
 LINK_BODIES = get_args(msg.LinkBody)
 PARTY, STALE, OUTSIDER, STRANGER, WITHIN = "party", "stale", "outsider", "stranger", "this rank's own"
+#: it speaks by the connection to an address that is tried beside the link
+BESIDE = "beside"
 
 
 class Thing(NamedTuple):
@@ -118,6 +120,8 @@ class Suspect:
                 senders = [(PARTY, NOW), *[(PARTY, LATE)] * (kind in P_SENDS)]
                 if kind not in once or kind is msg.Hello:
                     senders += [(STALE, NOW), (OUTSIDER, NOW), (STRANGER, NOW)]
+                if kind not in once or kind in (msg.Welcome, msg.Refusal):
+                    senders.append((BESIDE, NOW))
                 once.add(kind)
                 for room in (0,) if kind in LINK_BODIES else self.config.keys:
                     yield from (Thing(sender, now, make, peer + 1, room) for sender, now in senders)
@@ -156,6 +160,8 @@ class Suspect:
             via, place, epoch = THEIR_LINK, b"theirs", self.theirs[0].epoch
         elif thing.sender == STRANGER:
             via, place = 0, b"nowhere"
+        elif thing.sender == BESIDE:
+            via = -via
         return list(rank.receive(via, epoch, thing.room, what, thing.now, place))
 
     def timers(self) -> list[tuple[Any, Any]]:

@@ -144,11 +144,12 @@ def row(trace: str, fleet: Fleet, way: str, found: Mapping[str, Any]) -> dict[st
     """Name what was replayed on what, and make every count a figure."""
     counts = {name: float(each) for name, each in found.items() if type(each) is int}
     spreads = {name: each for name, each in found.items() if isinstance(each, dict | float | list)}
+    causes = ", ".join(f"{cause} {count}" for cause, count in found["failed"].items())
     return {
         "trace": trace, "prefill": f"{fleet.prefill} x TP{fleet.prefill_tp}",
         "decode": f"{fleet.decode} x TP{fleet.decode_tp}", "tokens a second": round(fleet.engines.speed),
         "ring": f"{fleet.ring / 2**30:g} GiB", "pools": "closed" if fleet.closed else "open", "way": way,
-        **counts, **spreads, "failed": float(sum(found["failed"].values())),
+        **counts, **spreads, "failed": float(sum(found["failed"].values())), **({"causes": causes} if causes else {}),
     }  # fmt: skip
 
 

@@ -543,6 +543,7 @@ ignore((S.DRAINING, S.SETTLING), (EngineAborted, RoomFailed), "the first cause c
 ignore(OVER,       EngineAborted,  "the room is over; the engine has been told")
 ignore((S.UNKNOWN, S.ANNOUNCED, S.OPEN, S.AWAIT_AUX, S.DRAINING, S.SETTLING, *OVER), PeerReady, "a repeated answer")
 ignore((S.OPEN, S.AWAIT_AUX), LinkCameUp, "nobody is to be told anything")
+ignore(S.UNKNOWN,  LinkCameUp,     "another room of the link has ended since, and this tombstone made room for it")
 ignore((S.SETTLING, *FAILED), LinkWentDown, "nothing can land any more")
 ignore((*BEGUN, S.SETTLING, *FAILED), PeerQuiet, "nothing of the room is in doubt")
 

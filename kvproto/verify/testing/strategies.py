@@ -71,7 +71,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "tokens": U32, "prefix": U32, "runs": U32, "digest": st.text(max_size=64), "why": st.text(max_size=200),
     "layer_groups": st.integers(1, msg.MAX_LAYER_GROUPS),
     "asked": st.floats(0.0, 2.0**47), "queued": st.booleans(), "early": st.booleans(),
-    "again": st.booleans(),
+    "again": st.booleans(), "quiet": st.booleans(),
     "lease": st.floats(allow_nan=False), "endpoint": st.binary(max_size=200), "pages": st.binary(max_size=64),
     "data": st.binary(max_size=200), "layout": layouts(),
     "blame": st.none() | st.builds(msg.Blame, st.sampled_from(("prefill", "decode")), U32, st.text(max_size=200)),
