@@ -83,7 +83,7 @@ def test_failed_rooms_and_lost_links_are_reported_and_what_engines_wished_is_not
     pair.pump(lambda: bool(prefill.rooms().get("OPEN")))
     link = next(iter(inside(prefill).rank.links))
     inside(prefill).data._lost(inside(prefill).data.link_peer[link])
-    pair.turn()
+    pair.pump(lambda: pair.over(room))
     assert any("is lost" in line for line in prefill.reports())
     assert any(f"room {room.id} failed: the link to decode rank 0 was lost" in line for line in prefill.reports())
 

@@ -82,7 +82,7 @@ def test_what_is_dark_is_found() -> None:
 
 #: messages of which no scene tells, since it is about what goes wrong or runs short elsewhere
 UNPLAYED = {
-    "REFUSAL", "RESET", "ANNOUNCE", "GONE", "WATERMARK_REQ",
+    "REFUSAL", "RESET", "ANNOUNCE", "GONE", "WATERMARK_REQ", "GOODBYE",
 }  # fmt: skip
 
 
