@@ -30,4 +30,4 @@ def test_one_chunk_hides_nothing() -> None:
 def test_the_command_prints_a_row_a_case(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sim, "CASES", ((2, 8, 4),))
     assert main(["pinned", "--simulate"]) == 0
-    assert "copies exposed" in capsys.readouterr().out
+    assert "| exposed " in capsys.readouterr().out

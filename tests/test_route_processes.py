@@ -31,5 +31,6 @@ def test_equal_groups_go_as_they_are_told_and_every_byte_is_right() -> None:
 def test_what_would_be_chosen_elsewhere_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--simulate", "rdma", "--pairs", "1-1,2-1", "--sizes", "64"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    told = {line.split("|")[1].strip(): line.split("|")[-2].strip() for line in lines[2:]}
+    head, _, *rows = [[each.strip() for each in line.split("|")] for line in lines if line.startswith("|")]
+    told = {row[head.index("pair")]: row[head.index("chosen")] for row in rows}
     assert told == {"1->1 on 2": "pages", "2->1 on 2": "staged"}
