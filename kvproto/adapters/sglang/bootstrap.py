@@ -131,7 +131,7 @@ class Announcer(threading.Thread):
         self._over, self._lives = threading.Event(), lives
 
     def run(self) -> None:
-        """Announce, until `stop`, or the rank does not live any more: then its place is free for another instance."""
+        """Announce until `stop` is called or the rank is closed; its place is then free for others."""
         tries, told = 0, ""
         while not self._over.is_set() and self._lives():
             status, why = self._tell()
