@@ -25,8 +25,8 @@ Turn = tuple[int, int, Source, Choice]  #: place in the order, who as a mask, wh
 Heeds = dict[int, tuple[Hearing, list[Turn]]]
 
 ORDER = (
-    "land", "settle", "scattered", "gathered", "made", "wired", "restart", "notified", "wrote", "message", "hello",
-    "open", "engine",
+    "land", "settle", "scattered", "gathered", "gathered deferred", "made", "wired", "restart", "tried", "notified",
+    "wrote", "message", "hello", "open", "engine",
 )  # fmt: skip
 PLACE = {word: place for place, word in enumerate(ORDER)}
 
