@@ -1,7 +1,7 @@
 """Deeper worlds, by name, on demand: several faults at once, in the smallest world that can have them.
 
 Each is about what two small worlds together do not show: a second fault that comes while the first is being mended.
-`deep-two-…` is all of it for one room: every pair of the thirteen kinds of fault, and each twice.
+`deep-two-…` is all of it for one room: every pair of the fourteen kinds of fault, and each twice.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Wish(NamedTuple):
 
 
 WISHES = (
-    Wish("two faults at once", "deep-two-.*", "every pair of the thirteen kinds, in one room of one chunk",
+    Wish("two faults at once", "deep-two-.*", "every pair of the fourteen kinds, in one room of one chunk",
          "every pair with more ranks, rooms or chunks"),
     Wish("three faults at once", "deep-(link-drop|crash-link|doubt-crash|reuse-crash)", "these", "every three"),
     Wish("unordered, early and duplicate", "deep-fan-(in|out)-unordered", "two writers; two readers", "two rooms"),
