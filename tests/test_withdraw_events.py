@@ -26,6 +26,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Room
 from kvproto.settings import PREFILL_GROUP, Settings
+from kvproto.verify.testing.forwards import Forward
 from kvproto.verify.testing.pair import Pair
 
 GRID, TOKENS, POISON = 8, 45, 99
@@ -72,29 +73,6 @@ def pairwise(seed: int) -> Iterator[Story]:
         yield best
 
 
-class Forward:
-    """An event; its KV is in the pages once a kernel waits for it, or it has been asked often enough."""
-
-    PATIENCE = 4
-
-    def __init__(self, engine: Engine, first: int, upto: int, layers: int) -> None:
-        self.engine, self.first, self.upto, self.layers = engine, first, upto, layers
-        self.asked, self.passed = 0, False
-
-    def query(self) -> bool:
-        self.asked += 1
-        if self.asked > self.PATIENCE:
-            self.wait()
-        return self.passed
-
-    def wait(self, *_: object) -> None:
-        """Forwards end in the order in which they began."""
-        for event in self.engine.events[: self.engine.events.index(self) + 1]:
-            if not event.passed:
-                event.passed = True
-                event.engine.write(event.engine.pages, event.first, event.upto, event.layers)
-
-
 class Engine:
     """A prefill engine: which tokens are where, by the KV that they have to have."""
 
@@ -105,7 +83,7 @@ class Engine:
         self.tensors = [*endpoint.pool.k, *endpoint.pool.v]
         #: by tensor, tokens first
         self.right = [tensor[self.pages].flatten(0, 1).clone() for tensor in self.tensors]
-        self.events: list[Forward] = []
+        self.queued: list[Forward] = []
         self.poison(0)
 
     def write(self, pages: list[int], first: int, upto: int, layers: int) -> None:
@@ -124,14 +102,14 @@ class Engine:
     def produce(self, first: int, upto: int, layers: int = 0) -> None:
         """A forward of these tokens is queued, and its event is given at once."""
         depth, upto_page = layers or self.layers, -(-upto // self.size)
-        self.events.append(Forward(self, first, upto, depth))
+        event = Forward(self.queued, first, upto, lambda first, upto: self.write(self.pages, first, upto, depth))
         more, self.given = self.pages[self.given : upto_page], max(self.given, upto_page)
-        self.endpoint.produced(self.room, upto, self.events[-1], pages=more, layers=layers or None)
+        self.endpoint.produced(self.room, upto, event, pages=more, layers=layers or None)
 
     def take_back(self, upto: int, kept: int) -> None:
         """What was withdrawn is free: others write there, and the room gets other pages."""
-        for event in self.events:
-            event.upto = min(event.upto, kept)
+        for event in self.queued:
+            event.keep(kept)
         self.poison(kept)
         keep = -(-upto // self.size)
         self.given = min(self.given, keep)
@@ -190,7 +168,7 @@ def give_up(pair: Pair, engines: list[Engine], room: Room, story: Story) -> Room
     sent = {Cause.NONE} if story["first"] == TOKENS else set()
     assert pair.causes(room) <= {Cause.PREFILL_ABORTED if ours else Cause.DECODE_ABORTED, *sent}
     for engine in engines:
-        engine.events.clear()
+        engine.queued.clear()
         engine.poison(0)
     heir = pair.name(TOKENS)
     pair.tables[heir] = pair.tables[heir][0], pair.tables.pop(room)[1], TOKENS, 0
