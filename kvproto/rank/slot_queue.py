@@ -26,7 +26,7 @@ class SlotQueue:
     def __init__(self, keys: Iterable[SendKey] = (), link: Callable[[SendKey], int] = lambda _key: 0) -> None:
         self.link = link
         #: by link, in the order of their turns
-        self.turns: OrderedDict[int, RoomTurns] = OrderedDict()
+        self.turns: OrderedDict[int, SendOrder] = OrderedDict()
         #: by send: the link under which it waits, whatever becomes of the link meanwhile
         self._link_of: dict[SendKey, int] = {}
         for key in keys:
@@ -45,7 +45,7 @@ class SlotQueue:
         """Let this send wait; one that waits already keeps its place."""
         if key not in self._link_of:
             link = self._link_of[key] = self.link(key)
-            self.turns.setdefault(link, RoomTurns()).put(key)
+            self.turns.setdefault(link, SendOrder()).put(key)
 
     def leave(self, key: SendKey) -> None:
         """Remove this send, if it waits."""
@@ -76,7 +76,7 @@ class SlotQueue:
             del self.turns[link]
 
 
-class RoomTurns:
+class SendOrder:
     """The sends to one decode rank in an order in which rooms take turns."""
 
     __slots__ = ("_of_room", "order")
