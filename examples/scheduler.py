@@ -69,7 +69,7 @@ class PrefillScheduler(Memory):
 
     def __init__(self) -> None:
         super().__init__(HEADS)
-        self.endpoint = PrefillEndpoint(ONE, 0, self.pool, NixlTransport(), grid=CHUNK, settings=SIZES)
+        self.endpoint = PrefillEndpoint(ONE, 0, self.pool, NixlTransport(), chunk_tokens=CHUNK, settings=SIZES)
         self.arrived, self.running = deque(TOKENS), deque[tuple[int, int]]()
 
     def step(self) -> None:
@@ -112,7 +112,7 @@ class DecodeScheduler(Memory):
 
     def __init__(self, rank: int, address: str) -> None:
         super().__init__(SHARE)
-        self.endpoint = DecodeEndpoint(TWO, rank, self.pool, NixlTransport(), grid=CHUNK, settings=SIZES)
+        self.endpoint = DecodeEndpoint(TWO, rank, self.pool, NixlTransport(), chunk_tokens=CHUNK, settings=SIZES)
         self.endpoint.connect(ONE, [address])
         self.own = slice(rank * SHARE, (rank + 1) * SHARE)
         self.arrived, self.running, self.over = deque(TOKENS), dict[int, int](), dict[int, Cause]()

@@ -25,8 +25,8 @@ def pool(heads: int) -> Pool:
 
 def main() -> None:
     """Move the KV of one prompt of 100 tokens."""
-    prefill = [PrefillEndpoint(layout(2), i, pool(4), NixlTransport(), grid=64, settings=SIZES) for i in (0, 1)]
-    decode = DecodeEndpoint(layout(1), 0, pool(8), NixlTransport(), grid=64, settings=SIZES)
+    prefill = [PrefillEndpoint(layout(2), i, pool(4), NixlTransport(), chunk_tokens=64, settings=SIZES) for i in (0, 1)]
+    decode = DecodeEndpoint(layout(1), 0, pool(8), NixlTransport(), chunk_tokens=64, settings=SIZES)
     decode.connect(layout(2), [rank.address for rank in prefill])
     decode.open(Room(1), 100, THERE)
     for rank in prefill:

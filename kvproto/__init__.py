@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kvproto.io.transports.mooncake import MooncakeTransport
     from kvproto.io.transports.nixl import NixlTransport
     from kvproto.layout.plan import Plan
-    from kvproto.layout.sharding import Layout, LayoutError, grid_tokens
+    from kvproto.layout.sharding import Layout, LayoutError, align_chunk_tokens
     from kvproto.metrics.exporter import MetricsExporter
     from kvproto.protocol.states import Cause
     from kvproto.protocol.tables import TABLES
@@ -44,7 +44,7 @@ __all__ = [
     "TABLES", "ArgumentError", "Cause", "DecodeEndpoint", "EndpointError", "Fabric", "Keys", "KvprotoError", "Layout",
     "LayoutError", "LinkError", "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport",
     "NixlTransport", "NotFoundError", "Outcome", "Plan", "Pool", "PrefillEndpoint", "Room", "RoomSpans", "Settings",
-    "Status", "Timer", "Timing", "TransportError", "grid_tokens",
+    "Status", "Timer", "Timing", "TransportError", "align_chunk_tokens",
 ]  # fmt: skip
 
 #: where each name is
@@ -56,7 +56,7 @@ _HOME = {
     "MissingExtraError": "errors", "NotFoundError": "errors", "TransportError": "io.transports.base",
     "Timer": "fsm.timing", "Timing": "protocol.timing", "Settings": "settings", "Cause": "protocol.states",
     "TABLES": "protocol.tables", "Layout": "layout.sharding", "LayoutError": "layout.sharding",
-    "Plan": "layout.plan", "grid_tokens": "layout.sharding",
+    "Plan": "layout.plan", "align_chunk_tokens": "layout.sharding",
     "Keys": "io.control.keys", "Pool": "io.kernels.pool", "Fabric": "io.transports.fabric",
     "MemoryTransport": "io.transports.memory",
     "MooncakeTransport": "io.transports.mooncake", "NixlTransport": "io.transports.nixl",

@@ -28,7 +28,7 @@ SliceCopy = list[list[int]]
 class Case:
     prefill: Layout
     decode: Layout
-    grid: int
+    chunk_tokens: int
     tokens: int
     prefix: int
     seed: int = 0
@@ -156,10 +156,10 @@ def judge(case: Case) -> None:
             for copy, region in zip(kept, regions, strict=True):
                 copy[:] = region
         before.table = decode.table
-        plan = Plan(case.prefill, case.decode, case.grid)
+        plan = Plan(case.prefill, case.decode, case.chunk_tokens)
         cells = [
-            sharding.cell(k, case.tokens, case.prefix, case.grid)
-            for k in range(chunks(case.tokens, case.prefix, case.grid))
+            sharding.cell(k, case.tokens, case.prefix, case.chunk_tokens)
+            for k in range(chunks(case.tokens, case.prefix, case.chunk_tokens))
         ]
         written = sum(route(plan, cell, prefill, decode) for cell in cells)
         before.fill(truth, case.prefix, case.tokens)

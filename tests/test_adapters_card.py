@@ -38,7 +38,7 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
         ({"incarnation": 1 << 48}, "incarnation is 281474976710656: it is a number from 0 to 281474976710655"),
         ({"signature": "x" * 65}, "signature"),
         ({"addresses": ["x" * 513, "x"]}, "1 to 512 printable characters"),
-        ({"grid": 24}, "not whole pages of 16"),
+        ({"chunk_tokens": 24}, "not whole pages of 16"),
         ({"addresses": ["tcp://10.0.0.1:5000"]}, "1 addresses for 2 ranks"),
         ({"addresses": ["", "x"]}, "address ''"),
         ({"protocol": [2, 1]}, "the lowest version comes first"),

@@ -35,7 +35,7 @@ from kvproto.adapters.vllm import connector, ranks, stats, versions
 from kvproto.adapters.vllm.versions import RECORD, VersionError
 
 BLOCKS, TTL = 24, 3.0
-EXTRA = {"grid": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20}
+EXTRA = {"chunk_tokens": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20}
 NAMES = map(str, itertools.count())
 
 
@@ -300,6 +300,17 @@ def test_what_is_overridden_has_the_recorded_parameters() -> None:
         }  # fmt: skip
         if owner in kinds and name in vars(kinds[owner]) and name != "__init__":
             assert ", ".join(inspect.signature(getattr(kinds[owner], name)).parameters) == parameters, place
+
+
+def test_an_option_s_former_name_is_taken() -> None:
+    PLACE[0] = 0
+    former = EXTRA | {"grid": EXTRA["chunk_tokens"]}
+    del former["chunk_tokens"]
+    made = connector.KVProtoConnector(fake_vllm.config("kv_producer", 1, former, "one"), Role.WORKER, None)
+    made.register_kv_caches(fake_vllm.caches(1, BLOCKS))
+    card = made.get_handshake_metadata()
+    made.shutdown()
+    assert card is not None and card.chunk_tokens == 2, "in pages: on a CPU a block is moved as it is"
 
 
 def test_another_release_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,9 @@ class OneAddress:
     def __post_init__(self) -> None:
         self.held, self.settings = layout(1), Settings(ring_bytes=1 << 16, slot_bytes=1 << 12, timing=QUICK)
         self.decode = self.ends.enter_context(
-            DecodeEndpoint(self.held, 0, noise(self.held, 0, 8, 2), self.transport(), grid=8, settings=self.settings)
+            DecodeEndpoint(
+                self.held, 0, noise(self.held, 0, 8, 2), self.transport(), chunk_tokens=8, settings=self.settings
+            )
         )
 
     def transport(self) -> MemoryTransport:
@@ -53,7 +55,8 @@ class OneAddress:
     def instance(self, group: int) -> PrefillEndpoint:
         """An instance comes up where the former one was, and the decode engine is told of it."""
         made = PrefillEndpoint(
-            self.held, 0, noise(self.held, 0, 8, 1), self.transport(), grid=8, group=group, settings=self.settings,
+            self.held, 0, noise(self.held, 0, 8, 1), self.transport(), chunk_tokens=8, group=group,
+            settings=self.settings,
             bind=self.address,
         )  # fmt: skip
         self.address = made.address

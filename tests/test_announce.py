@@ -26,7 +26,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def pair(clock: ManualClock) -> Iterator[Pair]:
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as made:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock) as made:
         yield made
 
 
@@ -108,7 +108,7 @@ def test_what_does_not_go_together_is_refused(pair: Pair) -> None:
 
 def test_each_renewal_starts_the_time_of_the_decode_rank_s_room_anew() -> None:
     machine = Machine(decode_room, Timing())
-    terms = ev.Terms(group=1, everyone=1, writes=1, aux=1, grid=8)
+    terms = ev.Terms(group=1, everyone=1, writes=1, aux=1, chunk_tokens=8)
     value, _ = machine.step(machine.initial, ev.RoomAnnounced(7, terms, 30), 0.0)
     again, _ = machine.step(value, ev.RoomRenewed(7), 200.0)
     assert again.state is DRoom.ANNOUNCED and again.due == value.due + 200.0

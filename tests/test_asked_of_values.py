@@ -11,7 +11,7 @@ from kvproto.protocol.tables.decode_grant import DGrantValue, in_doubt
 from kvproto.protocol.tables.prefill_room import PrefillWork, PRoomValue, everybody, refused
 from kvproto.protocol.tables.prefill_send import PSendValue, reads_withdrawn
 
-TERMS = Terms(1, everyone=0b11, writes=0b11, aux=0b01, grid=64, window=2)
+TERMS = Terms(1, everyone=0b11, writes=0b11, aux=0b01, chunk_tokens=64, window=2)
 
 
 @pytest.mark.parametrize(

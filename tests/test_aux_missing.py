@@ -22,7 +22,7 @@ CLOCK = ManualClock()
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8, clock=lambda: CLOCK) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=8, clock=lambda: CLOCK) as made:
         yield made
 
 

@@ -110,7 +110,7 @@ def test_a_curve_has_single_rooms_of_one_pair_each_form_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "more", "grid"),
+    ("tokens", "more", "chunk_tokens"),
     [
         (512, {}, 128),  # 64 MiB: 16 MiB a chunk is within 3 % of the best
         (8192, {}, 1024),  # 1 GiB: 128 MiB
@@ -120,10 +120,10 @@ def test_a_curve_has_single_rooms_of_one_pair_each_form_once() -> None:
         (8, {}, 128),
     ],
 )
-def test_the_grid_is_the_smallest_that_is_as_good(tokens: int, more: dict[str, Any], grid: int) -> None:
+def test_the_chunk_size_is_the_smallest_that_is_as_good(tokens: int, more: dict[str, Any], chunk_tokens: int) -> None:
     found = suggest(curves(flat(ROWS), "1->1"), token_bytes=128 << 10, tokens=tokens, **more)
-    assert found.grid == grid
-    assert found.nbytes == grid << 17
+    assert found.chunk_tokens == chunk_tokens
+    assert found.nbytes == chunk_tokens << 17
 
 
 def test_the_reason_says_what_limits_and_what_it_costs() -> None:
@@ -142,9 +142,9 @@ def test_suggest_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     file = tmp_path / "run.json"
     file.write_bytes(written([run("pipeline", ROWS)]))
     assert main(["suggest", "--results", str(file), "--tokens", "512"]) == 0
-    assert "grid=128" in capsys.readouterr().out
+    assert "chunk_tokens=128" in capsys.readouterr().out
     assert main(["suggest", "--results", str(file), "--tokens", "512", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["grid"] == 128
+    assert json.loads(capsys.readouterr().out)["chunk_tokens"] == 128
     for wrong in (["--pair", "3->1"], ["--results", "missing"]):
         assert kvproto_main(["bench", "suggest", "--results", str(file), *wrong]) == 2
         assert capsys.readouterr().err.count("\n") == 1

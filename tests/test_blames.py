@@ -20,7 +20,7 @@ from kvproto.verify.testing.pair import Pair
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(1), layout(2), grid=8) as made:
+    with Pair(layout(1), layout(2), chunk_tokens=8) as made:
         yield made
 
 
@@ -33,7 +33,7 @@ def told(pair: Pair, room: Room) -> dict[str, str]:
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("side", ["prefill", "decode"])
 def test_an_abort_names_the_rank_whose_engine_gave_up_everywhere(side: str, index: int) -> None:
-    with Pair(*((layout(2), layout(1)) if side == "prefill" else (layout(1), layout(2))), grid=8) as pair:
+    with Pair(*((layout(2), layout(1)) if side == "prefill" else (layout(1), layout(2))), chunk_tokens=8) as pair:
         room = pair.open(30)
         pair.pump(lambda: all(endpoint.rooms().get("OPEN") for endpoint in pair.endpoints))
         (pair.prefills if side == "prefill" else pair.decodes)[index].abort(room)
@@ -45,7 +45,7 @@ def test_an_abort_names_the_rank_whose_engine_gave_up_everywhere(side: str, inde
 
 def test_the_sentence_of_a_failed_write_reaches_every_rank() -> None:
     fabric = Fabric()
-    with Pair(layout(2), layout(1), grid=8, fabric=fabric) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, fabric=fabric) as pair:
         room = pair.open(8)
         for prefill in pair.prefills:
             prefill.produced(room, 8)

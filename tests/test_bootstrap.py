@@ -126,7 +126,8 @@ def test_the_place_of_an_instance_that_has_ended_is_free(at: Server) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"nonce": "guess"}, {"nonce": "ä"}, {"address": "tcp://10.9.9.9:1"}, {"incarnation": 1 << 40}, {"grid": 16},
+    [{}, {"nonce": "guess"}, {"nonce": "ä"}, {"address": "tcp://10.9.9.9:1"}, {"incarnation": 1 << 40},
+     {"chunk_tokens": 16},
      {"layout": replace(HELD, tp=4), "rank": 3}, {"layout": replace(HELD, heads=8)}],
 )  # fmt: skip
 def test_a_stranger_s_announcement_changes_nothing(at: Server, change: dict[str, object]) -> None:

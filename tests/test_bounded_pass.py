@@ -33,7 +33,7 @@ from kvproto.verify.testing.pair import Pair
 from kvproto.verify.testing.pools import noise
 
 MODEL: dict[str, Any] = {"layers": 64, "heads": 64, "k_dim": 2, "v_dim": 2, "itemsize": 2, "dtype": "bfloat16"}
-GRID = 512
+CHUNK_TOKENS = 512
 SHAPES = [(512, 1), (8, 64), (64, 8), (1, 64), (256, 2)]
 
 
@@ -62,7 +62,7 @@ def test_a_rank_pays_for_the_ranks_that_it_meets(
 
     monkeypatch.setattr(Contacts, "meet", counted)
     prefill, decode = (Layout(**MODEL, page_size=16, tp=tp, pp=pp) for tp, pp in (ours, theirs))
-    plan = Plan(prefill, decode, GRID)
+    plan = Plan(prefill, decode, CHUNK_TOKENS)
     assert not made
     leads = [plan.lead(reader) for reader in plan.linked(0)]
     assert len(leads) <= decode.ranks <= MAX_RANKS
@@ -85,9 +85,11 @@ def test_callers_of_large_layouts_do_not_hold_up_a_pass() -> None:
     """
     ours = Layout(**MODEL, page_size=16, tp=64, pp=8)
     transport = MemoryTransport(Fabric(auto=True))
-    with PrefillEndpoint(ours, 0, noise(ours, 0, 40, 1), transport, grid=GRID) as prefill, zmq.Context() as context:
+    with PrefillEndpoint(
+        ours, 0, noise(ours, 0, 40, 1), transport, chunk_tokens=CHUNK_TOKENS
+    ) as prefill, zmq.Context() as context:
         rank = inside(prefill).rank
-        calls = [msg.Hello(msg.VERSION, tables_digest(), 1, 100 + at, 0, held, GRID, rank.lease, b"")
+        calls = [msg.Hello(msg.VERSION, tables_digest(), 1, 100 + at, 0, held, CHUNK_TOKENS, rank.lease, b"")
                  for at, held in enumerate(layouts())]  # fmt: skip
         sockets = [context.socket(zmq.DEALER) for _ in calls]
         for socket, call in zip(sockets, calls, strict=True):
@@ -107,7 +109,7 @@ def test_callers_of_large_layouts_do_not_hold_up_a_pass() -> None:
 
 def test_a_pass_of_dear_frames_ends_and_the_rest_comes_in_the_next() -> None:
     clock, ours, transport = DearClock(), layout(1), MemoryTransport(Fabric(auto=True))
-    with PrefillEndpoint(ours, 0, noise(ours, 0, 8, 1), transport, grid=8, clock=clock) as prefill:
+    with PrefillEndpoint(ours, 0, noise(ours, 0, 8, 1), transport, chunk_tokens=8, clock=clock) as prefill:
         loop, heard = inside(prefill).loop, list[bytes]()
         stranger = Stranger(prefill.address)
         while not stranger.heard():
@@ -137,7 +139,7 @@ def test_a_pass_of_dear_frames_ends_and_the_rest_comes_in_the_next() -> None:
 
 def test_a_pass_of_dear_calls_ends_and_the_rest_comes_in_the_next() -> None:
     clock = DearClock()
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         endpoint, done = pair.decodes[0], list[int]()
         clock.cost = PASS_S
         for at in range(10 * EVERY):
@@ -172,7 +174,7 @@ def test_of_a_links_calls_the_latest_alone_waits_for_the_thread() -> None:
 def test_who_calls_again_and_again_is_heard_a_few_times_a_second() -> None:
     """By connection: somebody else's calls are heard meanwhile, and what was put off is said again anyway."""
     clock = ManualClock(100.0)
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         loop, rank = inside(pair.prefills[0]).loop, inside(pair.prefills[0]).rank
 
         def call(name: bytes, group: int, session: int) -> None:

@@ -30,8 +30,8 @@ from kvproto.verify.sim.member import FaultChances, Side
 from kvproto.verify.sim.timed import TimedInstance, TimedRank, TimedWorld
 
 COSTS = Costs(piece=1e-6, rate=16 * 1e5, launch=1e-3, copy=16e6)
-GRID, CHUNKS, LAYERS, LATENCY = 64, 5, 5, 1e-4
-TOKENS = CHUNKS * GRID - 7
+CHUNK_TOKENS, CHUNKS, LAYERS, LATENCY = 64, 5, 5, 1e-4
+TOKENS = CHUNKS * CHUNK_TOKENS - 7
 READY, COMPUTES = 1, 2
 ROUTES: tuple[Route, ...] = ("staged", "cost")
 #: messages of one part, one after the other: request, deferral, grant, watermark, notification, confirmation; and as
@@ -42,7 +42,7 @@ ROUND = 12
 class Case(NamedTuple):
     """One machine.
 
-    `ring`: in cells of the grid (0: one region of the largest layer group); `beside`: the prefill instance where the
+    `ring`: in cells (0: one region of the largest layer group); `beside`: the prefill instance where the
     other room's forward runs.
     """
 
@@ -93,7 +93,7 @@ class Decode(Engine):
 
 def ring_bytes(plan: Plan, case: Case) -> int:
     regions = [
-        [plan.grant_bytes(rank, GRID, group, case.groups) for group in range(case.groups)]
+        [plan.grant_bytes(rank, CHUNK_TOKENS, group, case.groups) for group in range(case.groups)]
         for rank in range(plan.decode.ranks)
     ]
     return case.ring * max(map(sum, regions)) or max(map(max, regions))
@@ -106,7 +106,7 @@ def one_after_the_other(plan: Plan, groups: int) -> float:
         for share in plan.duties(writer):
             for group in range(groups):
                 cut = layers_of(share, group, groups)
-                nbytes, pieces = plan.part_bytes(cut, GRID), page_form(plan, cut).pieces(GRID, 0)
+                nbytes, pieces = plan.part_bytes(cut, CHUNK_TOKENS), page_form(plan, cut).pieces(CHUNK_TOKENS, 0)
                 write = max(queues.write_seconds(nbytes, 1), queues.write_seconds(nbytes, pieces))
                 kernel = COSTS.launch + nbytes / COSTS.copy
                 seconds += CHUNKS * (ROUND * LATENCY + 2 * kernel + write)
@@ -117,14 +117,15 @@ def build(case: Case) -> tuple[TimedWorld, list[tuple[str, int, Cause]]]:
     prefill, decode = layout(*case.prefill), layout(case.decode)
     settings = Settings(
         costs=COSTS,
-        ring_bytes=ring_bytes(Plan(prefill, decode, GRID), case),
+        ring_bytes=ring_bytes(Plan(prefill, decode, CHUNK_TOKENS), case),
         slots=case.slots,
         window=case.window,
         route=case.route,
         layer_groups=case.groups,
     )
     world = TimedWorld(
-        1, prefill, decode, grid=GRID, settings=settings, chances=FaultChances(), closed=case.route == "staged",
+        1, prefill, decode, chunk_tokens=CHUNK_TOKENS, settings=settings, chances=FaultChances(),
+        closed=case.route == "staged",
         latency=LATENCY,
     )  # fmt: skip
     ends: list[tuple[str, int, Cause]] = []

@@ -26,8 +26,10 @@ from kvproto.verify.framework.draw.transitions_bridge import Model
 EVENTS_EACH = 44_000  # seven tables: some quarter of a million
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 TERMS = (
-    Terms(1, everyone=1, writes=1, aux=1, grid=8, window=1), Terms(1, everyone=3, writes=3, aux=2, grid=8, window=2),
-    Terms(2, everyone=3, writes=1, aux=0, grid=8, window=2), Terms(1, everyone=1, writes=0, aux=0, grid=8, window=1),
+    Terms(1, everyone=1, writes=1, aux=1, chunk_tokens=8, window=1),
+    Terms(1, everyone=3, writes=3, aux=2, chunk_tokens=8, window=2),
+    Terms(2, everyone=3, writes=1, aux=0, chunk_tokens=8, window=2),
+    Terms(1, everyone=1, writes=0, aux=0, chunk_tokens=8, window=1),
 )  # fmt: skip
 
 

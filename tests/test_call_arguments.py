@@ -55,10 +55,10 @@ def made(call: type, given: dict[str, Any]) -> Any:
 #: a public call, and what else it is given
 CONSTRUCTORS: dict[type, Callable[[], dict[str, Any]]] = {
     Layout: lambda: LAYOUT,
-    Plan: lambda: {"prefill": Layout(**LAYOUT), "decode": Layout(**LAYOUT), "grid": 16},
+    Plan: lambda: {"prefill": Layout(**LAYOUT), "decode": Layout(**LAYOUT), "chunk_tokens": 16},
     Room: lambda: {"id": 1}, Timer: lambda: {"period": 1.0}, Timing: dict, Settings: dict,
     Pool: lambda: {"k": pool().k, "v": pool().v},
-    PrefillEndpoint: lambda: {"grid": 16}, DecodeEndpoint: dict, Fabric: dict,
+    PrefillEndpoint: lambda: {"chunk_tokens": 16}, DecodeEndpoint: dict, Fabric: dict,
 }  # fmt: skip
 
 
@@ -90,7 +90,8 @@ def methods() -> Iterator[tuple[type, str]]:
 #: what a call is given where it is not told: a value by the name of its parameter
 USUAL: dict[str, Any] = {
     "room": Room(1), "tokens": 20, "pages": [1, 2], "upto": 16, "row": b"row", "addresses": ["tcp://127.0.0.1:9"],
-    "layout": Layout(**LAYOUT), "grid": 32, "path": "/nowhere/at/all", "every": 1.0, "timeout": 0.0, "prefix": 0,
+    "layout": Layout(**LAYOUT), "chunk_tokens": 32, "path": "/nowhere/at/all", "every": 1.0, "timeout": 0.0,
+    "prefix": 0,
     "group": 5, "cause": kvproto.Cause.DECLINED, "secret": b"", "within": 1.0, "traceparent": "", "layers": 1,
 }  # fmt: skip
 #: values that the loop would carry out: an idle endpoint of no thread need not be started for this
@@ -125,10 +126,10 @@ def test_a_method_refuses_by_name_what_it_cannot_use(side: type, name: str) -> N
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("grid", [1 << 40, 1 << 64, 16.0, True, "16", None])
-def test_a_grid_is_a_number_of_tokens_that_a_room_can_have(grid: Any) -> None:
-    with pytest.raises((ArgumentError, LayoutError), match="grid"):
-        made(PrefillEndpoint, {"grid": grid})
+@pytest.mark.parametrize("chunk_tokens", [1 << 40, 1 << 64, 16.0, True, "16", None])
+def test_chunk_tokens_is_a_number_of_tokens_that_a_room_can_have(chunk_tokens: Any) -> None:
+    with pytest.raises((ArgumentError, LayoutError), match="chunk_tokens"):
+        made(PrefillEndpoint, {"chunk_tokens": chunk_tokens})
 
 
 def test_staging_that_the_machine_cannot_hold_is_refused_with_its_size() -> None:

@@ -121,7 +121,8 @@ def stranger(pair: Pair, group: int) -> DecodeEndpoint:
     """A decode endpoint of another group that has called the same prefill ranks."""
     decode = pair.plan.decode
     end = DecodeEndpoint(
-        decode, 0, noise(decode, 0, pair.pages, 3), pair.transport(), grid=pair.plan.grid, group=group, settings=SMALL
+        decode, 0, noise(decode, 0, pair.pages, 3), pair.transport(), chunk_tokens=pair.plan.chunk_tokens, group=group,
+        settings=SMALL
     )  # fmt: skip
     end.connect(pair.plan.prefill, [each.address for each in pair.prefills])
     pair.pump(lambda: end.poll() is not None and end.ready())
@@ -129,7 +130,7 @@ def stranger(pair: Pair, group: int) -> DecodeEndpoint:
 
 
 def test_a_stranger_that_guesses_an_id_first_gets_nothing() -> None:
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         other = stranger(pair, 666)
         room = pair.name(30)
         before = [tensor.clone() for tensor in tokens_of(other.pool, list(range(8)))]
@@ -153,7 +154,7 @@ def test_a_stranger_that_guesses_an_id_first_gets_nothing() -> None:
 
 
 def test_a_secret_that_is_not_shown_ends_the_room_where_it_was_not_known() -> None:
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         room = pair.name(30)
         ours, theirs, tokens, _ = pair.tables[room]
         pair.prefills[0].open(room, tokens, ours, secret=SECRET)
@@ -182,7 +183,7 @@ def test_a_trace_replays_and_has_no_secret(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("secret", ["text", bytearray(3), None, bytes(65)])
 def test_what_is_no_secret_is_refused_at_the_call(secret: bytes) -> None:
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         room = pair.name(30)
         ours, theirs, tokens, _ = pair.tables[room]
         with pytest.raises(ArgumentError, match="up to 64 bytes"):

@@ -18,7 +18,7 @@ from kvproto.room import Room
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 
-GRID, TOKENS, LONG = 8, 20, 20.0
+CHUNK_TOKENS, TOKENS, LONG = 8, 20, 20.0
 
 
 def only_decode(pair: Pair) -> Room:
@@ -64,7 +64,7 @@ def hear_of_it(pair: Pair, closed: Endpoint, other: Endpoint, name: tuple[str, i
 def test_a_prefill_rank_that_is_closed_ends_its_rooms_at_their_decode_ranks(
     begin: Callable[[Pair], Room], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Pair(layout(1), layout(1), grid=GRID) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
         room, decode = begin(pair), pair.decodes[0]
         caplog.set_level(logging.WARNING, "kvproto.rooms")
         assert hear_of_it(pair, pair.prefills[0], decode, ("D", 0, room)) is Cause.PREFILL_ABORTED
@@ -75,7 +75,7 @@ def test_a_prefill_rank_that_is_closed_ends_its_rooms_at_their_decode_ranks(
 def test_a_decode_rank_that_is_closed_ends_its_rooms_at_their_prefill_ranks(
     begin: Callable[[Pair], Room], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Pair(layout(1), layout(1), grid=GRID) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
         room, prefill = begin(pair), pair.prefills[0]
         caplog.set_level(logging.WARNING, "kvproto.rooms")
         assert hear_of_it(pair, pair.decodes[0], prefill, ("P", 0, room)) is Cause.DECODE_ABORTED
@@ -83,7 +83,7 @@ def test_a_decode_rank_that_is_closed_ends_its_rooms_at_their_prefill_ranks(
 
 
 def test_a_peer_that_never_confirms_does_not_keep_a_rank_from_being_closed() -> None:
-    with Pair(layout(1), layout(1), grid=GRID) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
         in_flight(pair)
         pair.fabric.auto = False
         pair.prefills[0].close()

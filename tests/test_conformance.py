@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproto.fsm.driver import Driver
-from kvproto.lab.bench.step_life import GRID, BenchRoom, make_rank, opening
+from kvproto.lab.bench.step_life import CHUNK_TOKENS, BenchRoom, make_rank, opening
 from kvproto.protocol import events as ev
 from kvproto.protocol.timing import Timing
 from kvproto.verify.draw.scenes import SCENES
@@ -54,11 +54,11 @@ def test_a_value_in_which_somebody_had_a_hand_between_two_steps_is_told_by_the_j
     with judge.installed():
         rank = make_rank()
     judge.start()
-    room = BenchRoom(ev.room_key(7, 0), GRID, 0)
+    room = BenchRoom(ev.room_key(7, 0), CHUNK_TOKENS, 0)
     for event in opening(rank, room):
         rank.handle(event, 0.0)
     assert breaches(rank) == []
-    rank.rooms[room.key] = replace(rank.rooms[room.key], tokens=GRID + 1)
+    rank.rooms[room.key] = replace(rank.rooms[room.key], tokens=CHUNK_TOKENS + 1)
     rank.handle(ev.ForwardScheduled(room.key), 0.0)
     assert "the step before has left" in judge.close()[0]
     assert told == judge.found

@@ -44,7 +44,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(1), layout(1), grid=8, ready=False) as made:
+    with Pair(layout(1), layout(1), chunk_tokens=8, ready=False) as made:
         made.decodes[0].close()
         made.decodes[0] = made.make_decode(0)
         yield made

@@ -24,7 +24,7 @@ from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 from kvproto.verify.testing.pools import noise
 
-GRID, PAGES = 8, 64
+CHUNK_TOKENS, PAGES = 8, 64
 SMALL = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18)
 SIDES = (DecodeEndpoint, PrefillEndpoint)
 
@@ -41,14 +41,16 @@ class FailsOnceThenServes(Pair):
         transport, good = self.transport(), noise(self.plan.decode, index, self.pages, 2)
         assert isinstance(transport, MemoryTransport)
         with pytest.raises(ArgumentError, match="share bytes"):
-            DecodeEndpoint(self.plan.decode, index, sharing(good), transport, grid=self.plan.grid)
+            DecodeEndpoint(self.plan.decode, index, sharing(good), transport, chunk_tokens=self.plan.chunk_tokens)
         assert transport._table.regions() == ()
         self.elsewhere = torch.zeros(self.settings.ring_bytes, dtype=torch.uint8)
-        return DecodeEndpoint(self.plan.decode, index, good, transport, grid=self.plan.grid, settings=self.settings)
+        return DecodeEndpoint(
+            self.plan.decode, index, good, transport, chunk_tokens=self.plan.chunk_tokens, settings=self.settings
+        )
 
 
 def test_after_a_constructor_that_failed_the_next_endpoint_on_that_transport_gets_the_right_bytes() -> None:
-    with FailsOnceThenServes(layout(2), layout(1), grid=GRID, settings=SMALL) as pair:
+    with FailsOnceThenServes(layout(2), layout(1), chunk_tokens=CHUNK_TOKENS, settings=SMALL) as pair:
         assert [each.index for each in inside(pair.decodes[0]).data.memory.regions][:2] == [0, 1]
         room = pair.open(40)
         pair.finish(room)
@@ -60,10 +62,10 @@ def test_after_a_constructor_that_failed_the_next_endpoint_on_that_transport_get
 @pytest.mark.parametrize("side", SIDES)
 def test_a_second_endpoint_on_a_transport_is_refused_and_the_first_keeps_its_memory(side: Any) -> None:
     transport = MemoryTransport(Fabric(auto=True))
-    first = side(layout(1), 0, noise(layout(1), 0, PAGES, 1), transport, grid=GRID, settings=SMALL)
+    first = side(layout(1), 0, noise(layout(1), 0, PAGES, 1), transport, chunk_tokens=CHUNK_TOKENS, settings=SMALL)
     before = transport._table.regions()
     with pytest.raises(ArgumentError, match="make a transport for each endpoint"):
-        side(layout(1), 0, noise(layout(1), 0, PAGES, 2), transport, grid=GRID, settings=SMALL)
+        side(layout(1), 0, noise(layout(1), 0, PAGES, 2), transport, chunk_tokens=CHUNK_TOKENS, settings=SMALL)
     assert transport._table.regions() == before
     first.close()
 
@@ -98,7 +100,7 @@ def test_whatever_call_of_the_transport_fails_a_constructor_takes_all_memory_bac
         transport = Stubborn(Fabric(auto=True))
         transport.refuses = number
         try:
-            made = side(layout(1), 0, pool, transport, grid=GRID, settings=SMALL)
+            made = side(layout(1), 0, pool, transport, chunk_tokens=CHUNK_TOKENS, settings=SMALL)
         except UsageError:
             refused += 1
             assert transport._table.regions() == () and not transport.fabric._memory[transport.instance]
@@ -115,7 +117,9 @@ def test_what_cannot_be_undone_is_said_with_the_error(monkeypatch: pytest.Monkey
     transport = MemoryTransport(Fabric(auto=True))
     monkeypatch.setattr(transport, "deregister", refuse)
     with pytest.raises(ArgumentError, match="make a transport for each endpoint") as found:
-        PrefillEndpoint(layout(1), 0, noise(layout(1), 0, PAGES, 1), Offset(transport), grid=GRID, settings=SMALL)
+        PrefillEndpoint(
+            layout(1), 0, noise(layout(1), 0, PAGES, 1), Offset(transport), chunk_tokens=CHUNK_TOKENS, settings=SMALL
+        )
     assert "region 7: TransportError: it stays" in found.value.__notes__[0]
 
 

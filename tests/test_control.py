@@ -759,7 +759,7 @@ def test_the_sockets_of_a_loop_are_called_by_its_thread_alone(monkeypatch: pytes
 
     for name in ("post", "take", "events"):
         noted(name)
-    with Pair(layout(2), layout(1), grid=8, ready=False) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, ready=False) as pair:
         pair.start()
         until(pair.decodes[0].ready)
         whole, given_up = pair.open(30), pair.open(30)

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 from support.night import by_night
-from support.stories import GRID, PAGE, QUICK, Story, layout
+from support.stories import CHUNK_TOKENS, PAGE, QUICK, Story, layout
 
 from kvproto.endpoint.explain import explain_link
 from kvproto.fsm.machine import Machine
@@ -47,7 +47,7 @@ def world(
 ) -> SimulatedWorld:  # fmt: skip
     """Ranks without trouble, wired up."""
     made = SimulatedWorld(
-        0, layout(prefill, heads=heads), layout(decode, heads=heads, page=2 * PAGE), grid=GRID,
+        0, layout(prefill, heads=heads), layout(decode, heads=heads, page=2 * PAGE), chunk_tokens=CHUNK_TOKENS,
         settings=settings or Settings(timing=QUICK, ring_bytes=1 << 20),
     )  # fmt: skip
     if up:
@@ -94,7 +94,9 @@ def forward(at: SimulatedWorld) -> None:
 # ------------------------------------------------------------------------------------- a prefill room's others
 def stranger_opens(at: SimulatedWorld) -> list[Effect]:
     """A decode rank of a third group calls and opens the same room."""
-    rank = DecodeRank(layout(1, page=2 * PAGE), 0, group=3, grid=GRID, incarnation=99, settings=at.settings)
+    rank = DecodeRank(
+        layout(1, page=2 * PAGE), 0, group=3, chunk_tokens=CHUNK_TOKENS, incarnation=99, settings=at.settings
+    )
     prefill = at.prefill(0)
     link, _ = prefill.hello(rank.hello(7), at.now, b"elsewhere")
     prefill.handle(ev.WiredUp(link, 7, "wire"), at.now)
@@ -328,7 +330,7 @@ def taken_back_while_it_gathers(route: Route = "cost") -> SimulatedWorld:
     at = world(settings=Settings(timing=QUICK, ring_bytes=1 << 20, route=route))
     to_open(at)
     at.chances = FaultChances(gather_hangs=1.0)
-    at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
+    at.raise_event("P", 0, ev.TokensProduced(ROOM, CHUNK_TOKENS))
     at.calm()
     assert send(at) is PSend.GATHERING
     at.raise_event("P", 0, ev.TokensWithdrawn(ROOM, 0))
@@ -389,7 +391,7 @@ def over_pages(said: list[type[Untaken] | None]) -> SimulatedWorld:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node, "prepare", lambda write: 4)
         patch.setattr(node, "post", lambda write: next(answers))
-        at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
+        at.raise_event("P", 0, ev.TokensProduced(ROOM, CHUNK_TOKENS))
         at.calm()
     assert at.prefill(0).writes[ROOM, 0].flying == said.index(DEFERRED)
     return at
@@ -443,7 +445,7 @@ def fails_after_it_was_confirmed() -> SimulatedWorld:
     at.prefill(0).tells = True
     to_open(at)
     at.chances = FaultChances(write_hangs=1.0)
-    at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
+    at.raise_event("P", 0, ev.TokensProduced(ROOM, CHUNK_TOKENS))
     at.calm()
     assert send(at) is PSend.WRITING
     job = next(job for job in at.jobs if isinstance(job.event, ev.BatchCompleted))
@@ -479,7 +481,7 @@ def a_lease_that_ends_before_the_first_batch(*, route: Route, withdrawn: bool) -
     to_open(at)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node, "post", lambda write: DEFERRED)
-        at.raise_event("P", 0, ev.TokensProduced(ROOM, GRID))
+        at.raise_event("P", 0, ev.TokensProduced(ROOM, CHUNK_TOKENS))
         at.calm()
     pages = route == "pages"
     begun = PSend.SLICING if pages else PSend.WRITING
@@ -540,13 +542,13 @@ def misfit_answers() -> SimulatedWorld:
     def answer() -> None:
         value = rank.links[1]
         good = at.prefill(0).welcome(value.session, 77)
-        rank.receive(1, 77, 0, replace(good, grid=99), at.now)
+        rank.receive(1, 77, 0, replace(good, chunk_tokens=99), at.now)
 
     def where() -> DLink:
         return DLink(rank.links[1].state)
 
     answer()
-    assert where() is DLink.REFUSED and "grid" in rank.links[1].why
+    assert where() is DLink.REFUSED and "chunk_tokens" in rank.links[1].why
     at.call(0)
     at.calm()
     assert where() is DLink.UP, "the engine may call again"
@@ -870,7 +872,7 @@ def taken_back(*, closed: bool = False) -> SimulatedWorld:
     assert waiting.state is PSend.AWAIT_KV
     for where, then in TAKEN_BACK.items():
         rank.sends[ROOM][0] = replace(waiting, state=where, kv=True, closed=closed)
-        rank.rooms[ROOM] = replace(rank.rooms[ROOM], work=replace(rank.rooms[ROOM].work, produced=GRID))
+        rank.rooms[ROOM] = replace(rank.rooms[ROOM], work=replace(rank.rooms[ROOM].work, produced=CHUNK_TOKENS))
         rank.handle(ev.TokensWithdrawn(ROOM, 0), now)
         taken = rank.sends[ROOM][0]
         assert taken.state is (PSend.AWAIT_KV if closed and where in ON_RING else then) and not taken.kv
@@ -932,7 +934,7 @@ def dies_with_nothing_to_write() -> SimulatedWorld:
 def scattering(at: SimulatedWorld, chunks: int) -> None:
     """So many chunks of the room are being scattered, and no more happens."""
     to_open(at)
-    at.produce_all(ROOM, chunks * GRID)
+    at.produce_all(ROOM, chunks * CHUNK_TOKENS)
     for _ in range(1000):
         scatters = [job for job in at.jobs if isinstance(job.event, ev.Scattered)]
         if len(scatters) == chunks:
@@ -1323,7 +1325,7 @@ def test_the_timers_of_the_first_room_s_sends_are_its_sends_own() -> None:
 def test_a_room_in_which_nothing_moves_is_asked_after_twice_and_then_stalls() -> None:
     """What moves begins the count anew, and so does the last prefill rank's word that it takes part."""
     machine, idle = Machine(decode_room, QUICK), QUICK.idle_
-    terms = ev.Terms(PREFILL_GROUP, everyone=1, writes=1, aux=1, grid=GRID, window=2)
+    terms = ev.Terms(PREFILL_GROUP, everyone=1, writes=1, aux=1, chunk_tokens=CHUNK_TOKENS, window=2)
     late = ev.TimerFired(ROOM, ev.ROOM_CHUNK, 0, QUICK.call.tries)
     before = [ev.RoomOpened(ROOM, terms, 20, 0), *[late] * 5, ev.PeerReady(ROOM, 0)]
     value = machine.initial
@@ -1391,6 +1393,6 @@ def test_every_moving_row_is_fired_by_ranks() -> None:
 
 def test_the_layouts_here_stage_their_chunks() -> None:
     """Else half of the rows above would not mean what they seem to mean."""
-    assert isinstance(layout(2), Layout) and GRID % PAGE == 0
+    assert isinstance(layout(2), Layout) and CHUNK_TOKENS % PAGE == 0
     for at in (world(), world(2, 1), world(1, 2), world(2, 1, heads=1)):
         assert not any(at.plan.direct(share) for share in at.plan.shares)

@@ -58,7 +58,8 @@ def test_a_call_of_another_build_is_told_as_one_with_what_is_wrong_in_it() -> No
 @pytest.mark.parametrize("kind", get_args(LinkBody), ids=lambda kind: kind.__name__)
 def test_messages_about_a_link_name_no_room(kind: Any) -> None:
     samples: dict[str, Any] = {
-        "version": 1, "digest": "", "session": 1, "group": 1, "rank": 0, "layout": LAYOUT, "grid": 8, "lease": 1.0,
+        "version": 1, "digest": "", "session": 1, "group": 1, "rank": 0, "layout": LAYOUT, "chunk_tokens": 8,
+        "lease": 1.0,
         "endpoint": b"", "placement": None, "to_group": 5, "to_rank": 1, "epoch": 1, "why": "", "round": 0, "tail": 0,
         "nonce": 3, "quiet": True,
     }  # fmt: skip

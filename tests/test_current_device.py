@@ -128,7 +128,7 @@ def pair(devices: Devices, request: pytest.FixtureRequest, monkeypatch: pytest.M
     monkeypatch.setattr("kvproto.endpoint.endpoint.pick_kernels", lambda _pool: WatchedKernels())
     monkeypatch.setattr("kvproto.verify.testing.pair.noise", numbered)
     form = Layout(layers=1, heads=1, k_dim=4, v_dim=4, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
-    made = OnADevice(form, form, grid=4, ready=False)
+    made = OnADevice(form, form, chunk_tokens=4, ready=False)
     try:
         yield made
     finally:

@@ -68,7 +68,8 @@ def test_arguments_become_a_run_that_goes_layer_by_layer() -> None:
     run = make_run(parser().parse_args(["--by-layer", "--lengths", "100*2,300", "--layer-groups", "0,4"]))
     assert run.passes == ("live", "live_layers") and run.alone and run.ring_only and not run.job.hashed
     assert [(room.tokens, room.layer_groups) for room in run.timed][:3] == [(100, 0), (100, 0), (100, 4)]
-    assert run.first[0].tokens == 300 and run.grid_of("live") < run.grid_of("live_layers") == run.job.chunk
+    assert run.first[0].tokens == 300
+    assert run.chunk_tokens_of("live") < run.chunk_tokens_of("live_layers") == run.job.chunk
     assert run.settings("live").layer_groups == 1 < run.settings("live_layers").layer_groups
     assert make_run(parser().parse_args(["--by-layer", "--lengths", "9000", "--device", "cuda"])).job.hashed
 

@@ -58,7 +58,7 @@ def test_on_gpus_the_model_has_real_proportions_and_one_room_goes_ahead() -> Non
     assert set(run.passes) == {"live", "live_slices", "staged", "slices"}
     lengths = [room.tokens for room in run.timed]
     assert min(lengths) < max(lengths) / 4
-    part = max(run.plan.part_bytes(share, run.grid) for share in run.plan.shares)
+    part = max(run.plan.part_bytes(share, run.chunk_tokens) for share in run.plan.shares)
     assert 32 << 20 <= part <= 128 << 20 and run.ring >= 8 * chunk_bytes(run.job)
     assert run_of("--device cuda --layers 2 --hidden 0 --no-warm").job.layers == 2
     moved = run.timed_bytes + sum(run.plan.part_bytes(share, run.first[0].tokens) for share in run.plan.shares)

@@ -95,7 +95,7 @@ def test_every_value_of_every_dimension_occurs() -> None:
     assert any(room.prefix == 0 for room in rooms)
     assert any(0 < room.prefix < room.tokens for room in rooms)
     assert any(room.prefix == room.tokens for room in rooms)
-    assert all(room.tokens % 16 and room.tokens % run.grid for run in CASES.values() for room in run.job.rooms)
+    assert all(room.tokens % 16 and room.tokens % run.chunk_tokens for run in CASES.values() for room in run.job.rooms)
     assert values(lambda run: run.abort) == {"none", "prefill", "decode"}
     assert values(lambda run: run.job.family) == {"llama", "qwen3"}
     assert min(run.ring / chunk_bytes(run.job) for run in CASES.values()) < 1

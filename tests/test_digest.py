@@ -26,7 +26,7 @@ INTERPRETERS = [f"python3.{minor}" for minor in range(11, 15) if minor != sys.ve
 
 #: hazards in what ranks do beside their tables, which the digest does not cover
 BESIDE = {
-    "staging-on-one-side", "room-id-reuse", "off-grid-chunk", "slot-overtaken",
+    "staging-on-one-side", "room-id-reuse", "misaligned-chunk", "slot-overtaken",
     "epoch-unread", "heard-while-down", "former-life-waits", "others-writes-count", "others-rooms-end",
     "others-group-is-left", "rank-is-enough", "anybody-is-party", "lease-unread", "quiet-told-once", "watermark-to-one",
     "usable-untold",
@@ -76,7 +76,9 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "return rank * self.local_heads, self.local_heads", "layout",
     ),
     "the cut of layers": ("stage - (self.pp - more)", "stage - (self.pp + more)", "layout"),
-    "the cut of tokens": ("    first = prefix + k // groups * grid\n", "    first = k * grid\n", "layout"),
+    "the cut of tokens": (
+        "    first = prefix + k // groups * chunk_tokens\n", "    first = k * chunk_tokens\n", "layout"
+    ),
     "where parts begin": ("PART_ALIGNMENT: Final = 256", "PART_ALIGNMENT: Final = 512", "layout"),
     "where rows lie": (
         "return page * strides.page + slot * strides.token + head * strides.head\n",
@@ -144,7 +146,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
 SAME: dict[str, tuple[Edit, ...]] = {
     "comments and docstrings": (
         ('"""Every prefill rank takes part, and everything is in place already."""\n', '"""All."""\n    # so\n'),
-        ("    #: tokens a chunk\n    grid: int\n", "    grid: int  # a number\n"),
+        ("    #: tokens a chunk\n    chunk_tokens: int\n", "    chunk_tokens: int  # a number\n"),
     ),
     "annotations": (
         ("def _waiting(v: V) -> int:\n", "def _waiting(v):\n"),

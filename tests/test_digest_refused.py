@@ -33,11 +33,11 @@ OTHER = re.sub(r"messages:\w+", "messages:00000000", tables_digest())
 
 
 def prefill_endpoint(fabric: Fabric) -> PrefillEndpoint:
-    return PrefillEndpoint(LAYOUT, 0, noise(LAYOUT, 0, 8, 1), MemoryTransport(fabric), grid=8)
+    return PrefillEndpoint(LAYOUT, 0, noise(LAYOUT, 0, 8, 1), MemoryTransport(fabric), chunk_tokens=8)
 
 
 def decode_endpoint(fabric: Fabric) -> DecodeEndpoint:
-    return DecodeEndpoint(LAYOUT, 0, noise(LAYOUT, 0, 8, 2), MemoryTransport(fabric), grid=8)
+    return DecodeEndpoint(LAYOUT, 0, noise(LAYOUT, 0, 8, 2), MemoryTransport(fabric), chunk_tokens=8)
 
 
 def refused(endpoint: DecodeEndpoint) -> str:

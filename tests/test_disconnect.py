@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 from support.stories import layout
-from test_foreign_groups import GRID, OURS, hello
+from test_foreign_groups import CHUNK_TOKENS, OURS, hello
 
 from kvproto import DecodeEndpoint, LinkError, NotFoundError, PrefillEndpoint
 from kvproto.fsm.timing import Timer
@@ -44,7 +44,9 @@ LAG = 30.0
 # ------------------------------------------------------------------------------ the prefill rank's callers
 def called(rank: PrefillRank, group: int, now: float, *, fits: bool = True) -> PLink | None:
     """A decode rank of this group calls; what its link is then (None: there is none)."""
-    said = hello(group) if fits else msg.Hello(*(*[getattr(hello(group), f) for f in FIELDS], 2 * GRID, 1.0, b""))
+    said = hello(group) if fits else msg.Hello(
+        *(*[getattr(hello(group), f) for f in FIELDS], 2 * CHUNK_TOKENS, 1.0, b"")
+    )
     link, _ = rank.hello(said, now, group.to_bytes(8, "big"))
     return PLink(rank.links[link].state) if link else None
 
@@ -54,7 +56,7 @@ FIELDS = ("version", "digest", "session", "group", "rank", "layout")
 
 def full_prefill(*, wired: int) -> PrefillRank:
     """A prefill rank all of whose links are taken: so many are up, the others are refused."""
-    rank = PrefillRank(OURS, 0, group=1, grid=GRID, incarnation=3, settings=Settings(links=LINKS))
+    rank = PrefillRank(OURS, 0, group=1, chunk_tokens=CHUNK_TOKENS, incarnation=3, settings=Settings(links=LINKS))
     for group in range(10, 10 + LINKS):
         fits = group < 10 + wired
         called(rank, group, 0.0, fits=fits)
@@ -99,8 +101,8 @@ def test_a_link_with_a_write_in_flight_does_not_give_way(monkeypatch: pytest.Mon
 
 # ------------------------------------------------------------------------------- the decode rank's links
 def decode() -> tuple[DecodeRank, Plan]:
-    rank = DecodeRank(OURS, 0, group=2, grid=GRID, incarnation=3, settings=Settings(links=LINKS))
-    return rank, Plan(OURS, OURS, GRID)
+    rank = DecodeRank(OURS, 0, group=2, chunk_tokens=CHUNK_TOKENS, incarnation=3, settings=Settings(links=LINKS))
+    return rank, Plan(OURS, OURS, CHUNK_TOKENS)
 
 
 def passes(rank: DecodeRank, seconds: float, now: float = 0.0) -> float:
@@ -155,7 +157,7 @@ def decode_with_link(state: DLink) -> tuple[DecodeRank, msg.Welcome]:
     """A decode rank whose one link, to rank 0 of group 1, is in this state."""
     rank, plan = decode()
     rank.call(1, 0, plan, 0.0, "somewhere")
-    said = msg.Welcome(msg.VERSION, rank.digest, rank.links[1].session, 5, 1, 0, OURS, GRID, rank.lease)
+    said = msg.Welcome(msg.VERSION, rank.digest, rank.links[1].session, 5, 1, 0, OURS, CHUNK_TOKENS, rank.lease)
     if state is not DLink.AWAIT_WELCOME:
         rank.receive(1, 0, 0, said, 0.0, b"there")
     if state is DLink.AWAIT_RETURN:
@@ -170,7 +172,7 @@ CALLED_OR_UP = (DLink.AWAIT_WELCOME, DLink.UP, DLink.AWAIT_RETURN)
 @pytest.mark.parametrize("state", CALLED_OR_UP)
 def test_rooms_of_a_group_that_is_let_go_end_whatever_its_link_is(state: DLink) -> None:
     rank, _ = decode_with_link(state)
-    terms = rank.terms(1, Plan(OURS, OURS, GRID))
+    terms = rank.terms(1, Plan(OURS, OURS, CHUNK_TOKENS))
     rank.handle(ev.RoomOpened(7, terms, 64, 0), 0.0)
     assert rank.value_of(7).state is DRoom.AWAIT_PEERS
     rank.leave(1, 0.0)
@@ -183,7 +185,7 @@ def test_rooms_of_a_group_that_is_let_go_end_whatever_its_link_is(state: DLink) 
 @pytest.mark.parametrize("state", CALLED_OR_UP)
 def test_a_group_that_is_let_go_and_called_in_one_breath_stays(state: DLink) -> None:
     rank, _ = decode_with_link(state)
-    plan = Plan(OURS, OURS, GRID)
+    plan = Plan(OURS, OURS, CHUNK_TOKENS)
     rank.leave(1, 0.0)
     rank.call(1, 0, plan, 0.0, "somewhere")
     assert not rank.links[1].leaving
@@ -193,7 +195,7 @@ def test_a_group_that_is_let_go_and_called_in_one_breath_stays(state: DLink) -> 
 
 # ------------------------------------------------------------------------------------------- endpoints
 def test_a_refused_group_that_is_let_go_and_called_in_one_breath_is_called() -> None:
-    with Pair(layout(1), layout(1), grid=8, ready=False) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, ready=False) as pair:
         decode = pair.decodes[0]
         pair.pump(lambda: bool(inside(decode).rank.links))
         rank = inside(decode).rank
@@ -207,7 +209,7 @@ def test_a_refused_group_that_is_let_go_and_called_in_one_breath_is_called() -> 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8) as pair:
         yield pair
 
 
@@ -257,14 +259,14 @@ def test_what_a_link_that_is_being_left_waits_for_is_told(pair: Pair) -> None:
 
 
 def test_where_a_link_stands_is_told_in_every_state() -> None:
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         for end in (pair.prefills[0], pair.decodes[0]):
             rank = inside(end).rank
             for state in type(rank.UP):
-                rank.links[1] = replace(rank.links[1], state=state, silent=3, why="another grid")
+                rank.links[1] = replace(rank.links[1], state=state, silent=3, why="another chunk size")
                 (text,) = end.links()
                 assert text.startswith(f"link 1 to {rank.other_side} rank 0 of group ") and text.endswith("."), text
-                assert ("another grid" in text) == (state.name == "REFUSED")
+                assert ("another chunk size" in text) == (state.name == "REFUSED")
             rank.links.clear()
             assert end.links() == []
 
@@ -290,11 +292,11 @@ def test_a_fleet_whose_prefill_groups_come_and_go() -> None:
     """Five times as many groups as there may be links, one after another."""
     settings = Settings(ring_bytes=1 << 16, slot_bytes=1 << 12, links=LINKS, timing=Timing(heartbeat=Timer(0.05, 40)))
     held, fabric = layout(1), Fabric(auto=True)
-    decode = DecodeEndpoint(held, 0, noise(held, 0, 8, 2), MemoryTransport(fabric), grid=8, settings=settings)
+    decode = DecodeEndpoint(held, 0, noise(held, 0, 8, 2), MemoryTransport(fabric), chunk_tokens=8, settings=settings)
     with decode:
         for group in range(100, 100 + 5 * LINKS):
             with PrefillEndpoint(
-                held, 0, noise(held, 0, 8, 1), MemoryTransport(fabric), grid=8, group=group, settings=settings
+                held, 0, noise(held, 0, 8, 1), MemoryTransport(fabric), chunk_tokens=8, group=group, settings=settings
             ) as prefill:
                 ends: tuple[PrefillEndpoint | DecodeEndpoint, ...] = (prefill, decode)
                 decode.connect(held, [prefill.address], group=group)
@@ -318,7 +320,7 @@ def test_a_fleet_whose_prefill_groups_come_and_go() -> None:
 
 def test_the_engine_hears_of_a_link_that_was_forgotten() -> None:
     clock = ManualClock(100.0)
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock, ready=False) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock, ready=False) as pair:
         pair.prefills.pop().close()
         decode = pair.decodes[0]
         for _ in range(1300):
@@ -337,7 +339,7 @@ def test_the_engine_hears_of_a_link_that_was_forgotten() -> None:
 
 def test_of_the_calls_to_one_who_is_away_one_alone_waits() -> None:
     clock = ManualClock(100.0)
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         pair.prefills.pop().close()
         decode = pair.decodes[0]
         for _ in range(200):

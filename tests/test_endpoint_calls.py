@@ -27,7 +27,7 @@ class Uncalled(Pair):
     """A pair whose decode ranks have called nobody."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        super().__init__(layout(2), layout(1), grid=8, settings=settings, ready=False)
+        super().__init__(layout(2), layout(1), chunk_tokens=8, settings=settings, ready=False)
 
     def connect(self, index: int) -> None:
         pass
@@ -35,7 +35,7 @@ class Uncalled(Pair):
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
         yield made
 
 
@@ -129,7 +129,7 @@ def test_what_waits_for_a_peer_is_given_up_with_a_link_that_is_lost_alone(
 
 def test_no_room_goes_back_to_an_earlier_stage(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     room, decode = pair.open(30), pair.decodes[0]
-    pair.produce(room, pair.plan.grid)
+    pair.produce(room, pair.plan.chunk_tokens)
     pair.pump(lambda: decode.status(room) is Status.TRANSFERRING)
     monkeypatch.setattr(decode, "_stage", lambda _: Status.WAITING)
     assert decode.status(room) is Status.TRANSFERRING
@@ -203,12 +203,14 @@ def test_a_malformed_address_is_named_and_hinders_nothing_else(uncalled: Uncalle
 
 def test_a_rank_that_refused_can_be_called_again(uncalled: Uncalled) -> None:
     decode, one, right, wrong = uncalled.decodes[0], layout(1), *(
-        PrefillEndpoint(layout(1), 0, noise(layout(1), 0, 8, 1), uncalled.transport(), grid=grid) for grid in (8, 16)
+        PrefillEndpoint(
+            layout(1), 0, noise(layout(1), 0, 8, 1), uncalled.transport(), chunk_tokens=chunk_tokens
+        ) for chunk_tokens in (8, 16)
     )  # fmt: skip
     uncalled.prefills += [right, wrong]
     decode.connect(one, [wrong.address])
     uncalled.pump(lambda: "refused" in inside(decode).rank.reached(PREFILL_GROUP, 0)[1])
-    with pytest.raises(ConnectionError, match="grid of 8 tokens against 16"):
+    with pytest.raises(ConnectionError, match="chunks of 8 tokens against 16"):
         decode.ready()
     decode.connect(one, [right.address])
     uncalled.pump(decode.ready)
@@ -233,7 +235,7 @@ def test_each_group_is_ready_by_itself_and_those_beyond_the_bound_are_told_which
 
 def test_a_link_that_is_forgotten_leaves_no_connection_and_no_plan() -> None:
     clock = ManualClock(100.0)
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         prefill, timing = pair.prefills[0], pair.settings.timing
         rank, loop, _, data = inside(prefill)
         assert list(rank.links) == list(data.plans) == list(loop.connections.peer_of) == [1]
@@ -256,7 +258,7 @@ def test_an_endpoint_that_cannot_be_made_leaves_its_address_to_the_next_one() ->
 
     def make(bind: str, slots: Settings) -> PrefillEndpoint:
         pool, transport = noise(mine, 0, 16, 1), MemoryTransport(Fabric())
-        return PrefillEndpoint(mine, 0, pool, transport, grid=8, bind=bind, settings=slots)
+        return PrefillEndpoint(mine, 0, pool, transport, chunk_tokens=8, bind=bind, settings=slots)
 
     with make("tcp://127.0.0.1:*", Settings()) as first:
         address = first.address

@@ -26,7 +26,7 @@ from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 from kvproto.verify.testing.pools import noise
 
-GRID, TOKENS = 8, 30
+CHUNK_TOKENS, TOKENS = 8, 30
 
 
 class Compared(Pair):
@@ -39,14 +39,16 @@ class Compared(Pair):
     def make_prefill(self, index: int) -> PrefillEndpoint:
         plan = self.plan
         return PrefillEndpoint(
-            plan.prefill, index, noise(plan.prefill, index, self.pages, 1), self.transport(), grid=plan.grid,
+            plan.prefill, index, noise(plan.prefill, index, self.pages, 1), self.transport(),
+            chunk_tokens=plan.chunk_tokens,
             group=PREFILL_GROUP, settings=self.settings, digests=True,
         )  # fmt: skip
 
     def make_decode(self, index: int) -> DecodeEndpoint:
         plan = self.plan
         return DecodeEndpoint(
-            plan.decode, index, noise(plan.decode, index, self.pages, 2), self.transport(), grid=plan.grid,
+            plan.decode, index, noise(plan.decode, index, self.pages, 2), self.transport(),
+            chunk_tokens=plan.chunk_tokens,
             group=DECODE_GROUP, settings=self.settings, digests=True,
         )  # fmt: skip
 
@@ -63,12 +65,12 @@ class Compared(Pair):
 
 @pytest.mark.parametrize(("ours", "theirs"), [(4, 2), (2, 4), (1, 1), (2, 8), (8, 2)])
 def test_both_sides_know_the_same_number_for_every_head(ours: int, theirs: int) -> None:
-    with Compared(layout(ours), layout(theirs, page=8), grid=GRID) as pair:
+    with Compared(layout(ours), layout(theirs, page=8), chunk_tokens=CHUNK_TOKENS) as pair:
         rooms = [pair.open(TOKENS), pair.open(TOKENS, prefix=8)]
         pair.finish(*rooms)
         pair.check(*rooms)
         for room, prefix in zip(rooms, (0, 8), strict=True):
-            every = list(product(range(prefix, TOKENS, GRID), range(2), range(4)))
+            every = list(product(range(prefix, TOKENS, CHUNK_TOKENS), range(2), range(4)))
             assert pair.places(pair.prefills, room) == every
             assert pair.places(pair.decodes, room) == every
             assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == []
@@ -81,13 +83,13 @@ def test_a_bit_that_flips_in_the_ring_is_named_by_both_sides_together() -> None:
         def scatter(
             self, pool: Any, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart], **options: Any
         ) -> Any:
-            if first == 2 * GRID:
+            if first == 2 * CHUNK_TOKENS:
                 share, staged = next(part for part in parts if part[0].writer == 1)
                 staged[staged.numel() // 2] ^= 0x40  # V of the first layer: token 0, head 0 of the part
                 assert share.dst_head == 1
             return super().scatter(pool, table, first, tokens, parts, **options)
 
-    with Compared(layout(4), layout(2, page=8), grid=GRID) as pair:
+    with Compared(layout(4), layout(2, page=8), chunk_tokens=CHUNK_TOKENS) as pair:
         for endpoint in pair.decodes[:1]:
             kernels = inside(endpoint).data.kernels
             assert isinstance(kernels, DigestingKernels)
@@ -100,25 +102,25 @@ def test_a_bit_that_flips_in_the_ring_is_named_by_both_sides_together() -> None:
 @pytest.mark.parametrize(("ours", "theirs"), [(4, 2), (2, 4), (1, 1)])
 def test_what_goes_page_to_page_has_those_of_its_pages(ours: int, theirs: int) -> None:
     tiny = Settings(ring_bytes=256, slot_bytes=1 << 18)
-    with Compared(layout(ours), layout(theirs, page=8), grid=GRID, settings=tiny) as pair:
+    with Compared(layout(ours), layout(theirs, page=8), chunk_tokens=CHUNK_TOKENS, settings=tiny) as pair:
         room, other = pair.open(TOKENS), pair.open(TOKENS, prefix=8)
         pair.finish(room, other)
         pair.check(room, other)
         for each, prefix in ((room, 0), (other, 8)):
-            every = list(product(range(prefix, TOKENS, GRID), range(2), range(4)))
+            every = list(product(range(prefix, TOKENS, CHUNK_TOKENS), range(2), range(4)))
             assert pair.places(pair.prefills, each) == pair.places(pair.decodes, each) == every
             assert differing(*(pair.seen[endpoint, each] for endpoint in pair.endpoints)) == []
 
 
 def test_so_has_what_was_announced_before_it_had_pages() -> None:
     tiny = Settings(ring_bytes=256, slot_bytes=1 << 18)
-    with Compared(layout(1), layout(1), grid=GRID, settings=tiny) as pair:
+    with Compared(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS, settings=tiny) as pair:
         room = pair.name(TOKENS)
         pair.decodes[0].announce(room, TOKENS)
         pair.open_decode(room)
         pair.prefills[0].open(room, TOKENS, pair.tables[room][0])
         pair.finish(room)
-        every = list(product(range(0, TOKENS, GRID), range(2), range(4)))
+        every = list(product(range(0, TOKENS, CHUNK_TOKENS), range(2), range(4)))
         assert pair.places(pair.prefills, room) == pair.places(pair.decodes, room) == every
 
 
@@ -128,14 +130,14 @@ def test_what_is_stored_into_mapped_pages_has_those_of_its_pages_too(ours: int, 
         def transport(self) -> Transport:
             return MemoryTransport(self.fabric, maps=True)
 
-    with Mapped(layout(ours), layout(theirs, page=8), grid=GRID) as pair:
-        room = pair.open(TOKENS, prefix=GRID)
+    with Mapped(layout(ours), layout(theirs, page=8), chunk_tokens=CHUNK_TOKENS) as pair:
+        room = pair.open(TOKENS, prefix=CHUNK_TOKENS)
         pair.finish(room)
         pair.check(room)
         for endpoint in pair.prefills:
             stats = inside(endpoint).data.stats
             assert stats["mapped"] and not (stats["writes"] or stats["slices"] or stats["direct"])
-        every = list(product(range(GRID, TOKENS, GRID), range(2), range(4)))
+        every = list(product(range(CHUNK_TOKENS, TOKENS, CHUNK_TOKENS), range(2), range(4)))
         assert pair.places(pair.prefills, room) == pair.places(pair.decodes, room) == every
         assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == []
 
@@ -143,7 +145,9 @@ def test_what_is_stored_into_mapped_pages_has_those_of_its_pages_too(ours: int, 
 @pytest.mark.parametrize("settings", [Settings(route="pages"), Settings(slots=1), Settings(slots=1, window=1)])
 @pytest.mark.parametrize("turns", [1, 4, 8, 16, 40])
 def test_pages_that_were_withdrawn_after_they_had_been_sent_raise_no_alarm(settings: Settings, turns: int) -> None:
-    with Compared(layout(2), layout(1), grid=GRID, settings=replace(settings, ring_bytes=1 << 20)) as pair:
+    with Compared(
+        layout(2), layout(1), chunk_tokens=CHUNK_TOKENS, settings=replace(settings, ring_bytes=1 << 20)
+    ) as pair:
         room = pair.open(TOKENS)
         pair.pump(lambda: all(prefill.everybody(room) for prefill in pair.prefills))
         for prefill in pair.prefills:
@@ -174,7 +178,7 @@ def test_what_nobody_may_ask_for_is_not_kept() -> None:
             self.kept.extend(each.by_pages for each in inside(self.prefills[0]).entries.values())
             super().collect()
 
-    with Looked(layout(2), layout(1), grid=GRID, settings=Settings(route="pages")) as pair:
+    with Looked(layout(2), layout(1), chunk_tokens=CHUNK_TOKENS, settings=Settings(route="pages")) as pair:
         room = pair.open(TOKENS)
         pair.finish(room)
         assert pair.kept and not any(pair.kept)
@@ -191,18 +195,18 @@ def test_a_bit_that_flips_in_a_page_is_named_where_none_was_staged() -> None:
                     last.pool.v[0].view(torch.uint8)[pages[2], 3, 1] = 0x40
             super().collect()
 
-    with Flipping(layout(4), layout(2, page=8), grid=GRID, settings=Settings(route="pages")) as pair:
+    with Flipping(layout(4), layout(2, page=8), chunk_tokens=CHUNK_TOKENS, settings=Settings(route="pages")) as pair:
         room = pair.open(TOKENS)
         pair.finish(room)
         assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == [(16, 0, 3)]
 
 
 def test_asked_in_vain() -> None:
-    with Pair(layout(2), layout(1), grid=GRID) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
         room = pair.open(TOKENS)
         with pytest.raises(ValueError, match="digests=True"):
             pair.decodes[0].digests(room)
-    with Compared(layout(2), layout(1), grid=GRID) as pair:
+    with Compared(layout(2), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
         room = pair.open(TOKENS)
         pair.finish(room)
         with pytest.raises(KeyError, match="released"):
@@ -210,7 +214,7 @@ def test_asked_in_vain() -> None:
 
 
 def test_only_so_many_rooms_are_kept() -> None:
-    plan, pool = Plan(layout(2), layout(1), GRID), noise(layout(2), 0, 8, 1)
+    plan, pool = Plan(layout(2), layout(1), CHUNK_TOKENS), noise(layout(2), 0, 8, 1)
     (share,) = plan.duties(0)
     kernels = DigestingKernels(TorchKernels(), layout(2), 0, rooms=2)
     out = torch.empty(plan.part_bytes(share, 4), dtype=torch.uint8)
@@ -221,7 +225,7 @@ def test_only_so_many_rooms_are_kept() -> None:
 
 
 def test_a_table_given_by_the_engine_may_change_afterwards() -> None:
-    with Compared(layout(2), layout(1), grid=GRID) as pair:
+    with Compared(layout(2), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
         room, mine = pair.name(TOKENS), pair.tables
         theirs = torch.tensor(mine[room][1])
         pair.decodes[0].open(room, TOKENS, theirs, group=PREFILL_GROUP)

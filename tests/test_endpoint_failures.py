@@ -23,7 +23,7 @@ from kvproto.protocol.states import Cause
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 
-GRID, LONG = 8, 20.0
+CHUNK_TOKENS, LONG = 8, 20.0
 
 
 def boom(*_: object, **__: object) -> Any:
@@ -32,7 +32,7 @@ def boom(*_: object, **__: object) -> Any:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(1), layout(1), grid=GRID) as made:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as made:
         yield made
 
 
@@ -326,7 +326,7 @@ def test_a_close_that_is_interrupted_runs_to_its_end_and_is_interrupted_then(pai
 def test_no_thread_for_a_wire_up_fails_the_call_by_name_and_the_next_call_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with Pair(layout(1), layout(1), grid=GRID, ready=False) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS, ready=False) as pair:
         decode = pair.decodes[0]
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", boom)

@@ -32,14 +32,14 @@ PAGES, SIZE = 16, 4
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8, pages=64) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=8, pages=64) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Pair]:
     """A pair that is only asked for what it refuses."""
-    with Pair(layout(1), layout(1), grid=8, pages=PAGES) as made:
+    with Pair(layout(1), layout(1), chunk_tokens=8, pages=PAGES) as made:
         assert made.open(30) == ROOM
         made.turn()
         yield made
@@ -163,7 +163,7 @@ def test_a_room_that_only_the_other_side_has_opened_is_not_open_here(pair: Pair)
 
 def test_a_room_that_was_asked_for_again_waits_until_something_moves() -> None:
     clock = ManualClock(100.0)
-    with Pair(layout(2), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         decode, rank, room = pair.decodes[0], inside(pair.decodes[0]).rank, pair.name(30)
         ours = pair.tables[room][0]
         pair.open_decode(room)
@@ -190,8 +190,10 @@ def pool(*sizes: int, kv: bool = False, key: slice = slice(None), value: slice |
     return Pool([one[..., key] for one in k], [one[..., value] for one in v] if value is not None else [])
 
 
-def make(kind: type[PrefillEndpoint | DecodeEndpoint], of: Layout, pool: Pool, grid: int = 8) -> None:
-    kind(of, 0, pool, MemoryTransport(Fabric()), grid=grid, settings=Settings(ring_bytes=1 << 16)).close()
+def make(kind: type[PrefillEndpoint | DecodeEndpoint], of: Layout, pool: Pool, chunk_tokens: int = 8) -> None:
+    kind(
+        of, 0, pool, MemoryTransport(Fabric()), chunk_tokens=chunk_tokens, settings=Settings(ring_bytes=1 << 16)
+    ).close()
 
 
 both_sides = pytest.mark.parametrize("kind", [PrefillEndpoint, DecodeEndpoint])
@@ -228,10 +230,14 @@ def test_views_are_taken_and_parts_of_one_tensor_and_raw_bytes(kind: Any) -> Non
 
 
 @both_sides
-@pytest.mark.parametrize(("grid", "why"), [(6, "grid-not-whole-pages"), (2, "grid-not-whole-pages"), (0, "positive")])
-def test_a_grid_that_is_not_whole_pages_is_refused_where_it_is_given(kind: Any, grid: int, why: str) -> None:
+@pytest.mark.parametrize(
+    ("chunk_tokens", "why"), [(6, "chunk-tokens-not-whole-pages"), (2, "chunk-tokens-not-whole-pages"), (0, "positive")]
+)
+def test_a_chunk_size_that_is_not_whole_pages_is_refused_where_it_is_given(
+    kind: Any, chunk_tokens: int, why: str
+) -> None:
     with pytest.raises(ValueError, match=why):
-        make(kind, layout(1), pool(SIZE, 4, 8), grid)
+        make(kind, layout(1), pool(SIZE, 4, 8), chunk_tokens)
 
 
 LEAST = {"window": 1, "slots": 1, "ring_bytes": 1, "tombstones": 1, "early": 1, "links": 1, "slot_bytes": 0, "ahead": 0,

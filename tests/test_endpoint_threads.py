@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
         yield made
 
 
@@ -42,7 +42,7 @@ def boom(*_: object) -> Never:
 
 # --------------------------------------------------------------------------------------------------- threads
 def test_endpoints_are_made_on_one_thread_and_polled_on_another() -> None:
-    with Pair(layout(2), layout(1), grid=8, ready=False) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, ready=False) as pair:
 
         def work() -> None:
             pair.pump(pair.decodes[0].ready)
@@ -170,7 +170,7 @@ from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.verify.testing.pair import Pair
 
 one = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
-pair = Pair(one, one, grid=8)
+pair = Pair(one, one, chunk_tokens=8)
 pair.finish(pair.open(30))
 pair.produce(pair.open(30))
 pair.turn()
@@ -178,7 +178,7 @@ pool, transport = pair.prefills[0].pool, pair.transport()
 del pair
 print(gc.collect() > 0, flush=True)
 try:
-    PrefillEndpoint(one, 0, pool, transport, grid=8, staging="nonsense")
+    PrefillEndpoint(one, 0, pool, transport, chunk_tokens=8, staging="nonsense")
 except ValueError as error:
     print(error)
 print(gc.collect() > 0)
@@ -228,7 +228,7 @@ def test_news_that_come_as_somebody_begins_to_wait_are_not_slept_through(
 
 def test_metrics_are_what_was_counted_and_what_is_held() -> None:
     clock = ManualClock(100.0)
-    with Pair(layout(2), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         prefill, decode = pair.prefills[0], pair.decodes[0]
         room = pair.open(30)
         pair.turn()
@@ -246,7 +246,7 @@ def test_metrics_are_what_was_counted_and_what_is_held() -> None:
 
 def test_the_next_deadline_is_when_a_timer_wants_a_poll() -> None:
     clock = ManualClock(100.0)
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         decode = pair.decodes[0]
         left = decode.next_deadline
         assert 0 < left <= 2 * pair.settings.timing.heartbeat.period

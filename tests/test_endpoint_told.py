@@ -32,14 +32,14 @@ KINDS = [PrefillEndpoint, DecodeEndpoint]
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
         yield made
 
 
 def alone(kind: type[PrefillEndpoint | DecodeEndpoint], **given: Any) -> PrefillEndpoint | DecodeEndpoint:
     """A rank that knows nobody."""
     one = layout(1)
-    return kind(one, 0, noise(one, 0, 8, 1), MemoryTransport(Fabric()), grid=8, **given)
+    return kind(one, 0, noise(one, 0, 8, 1), MemoryTransport(Fabric()), chunk_tokens=8, **given)
 
 
 # ------------------------------------------------------------------------------------------------ how it is made
@@ -61,7 +61,7 @@ def test_what_an_engine_gives_is_taken(kind: type[PrefillEndpoint | DecodeEndpoi
     with alone(kind, clock=clock, kernels=kernels, incarnation=5, group=9) as made:
         rank, loop, _, data = inside(made)
         assert loop.clock is clock and data.kernels is kernels
-        assert (rank.incarnation, rank.group, rank.grid) == (5, 9, 8)
+        assert (rank.incarnation, rank.group, rank.chunk_tokens) == (5, 9, 8)
 
 
 @pytest.mark.parametrize("kind", KINDS)

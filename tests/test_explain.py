@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from test_rank_links import FIRST, GRID, SECOND, TOKENS, decode, lose, open_rooms, prefill, say
+from test_rank_links import CHUNK_TOKENS, FIRST, SECOND, TOKENS, decode, lose, open_rooms, prefill, say
 from test_rank_queues import SIZE, ask, filled
 from test_rank_queues import prefill as with_rooms
 
@@ -99,7 +99,7 @@ def test_a_room_under_way_says_what_each_send_waits_for_and_what_routes_cost() -
 
 def test_a_prefill_room_that_has_failed_says_what_is_still_in_flight() -> None:
     rank = with_rooms(route="staged")
-    rank.handle(ev.TokensProduced(11, GRID), 2.0)
+    rank.handle(ev.TokensProduced(11, CHUNK_TOKENS), 2.0)
     say(rank, 2, msg.StagingRsp(0, 1, 0, 0, SIZE, 0, 0), 11)
     rank.handle(ev.EngineAborted(11, Cause.PREFILL_ABORTED), 3.0)
     text = of(rank, 11)
@@ -165,7 +165,7 @@ def test_a_room_that_has_gone_well_is_done() -> None:
 
 
 def test_a_chunk_in_the_ring_s_queue_says_whether_its_room_or_others_hold_the_ring() -> None:
-    rank = filled(3, (11, FIRST, 9 * GRID), (21, SECOND, 9 * GRID))
+    rank = filled(3, (11, FIRST, 9 * CHUNK_TOKENS), (21, SECOND, 9 * CHUNK_TOKENS))
     ask(rank, 11, 0, 1, 2)
     queue = "AWAIT_SPACE of prefill ranks 0, 1 (in the ring's queue: "
     assert f"chunk 2 {queue}the room holds its share, {2 * SIZE} of {2 * SIZE} bytes)" in of(rank, 11)

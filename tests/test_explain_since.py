@@ -29,7 +29,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def pair(clock: ManualClock) -> Iterator[Pair]:
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock, settings=CALM) as made:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock, settings=CALM) as made:
         yield made
 
 

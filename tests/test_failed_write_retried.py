@@ -23,7 +23,7 @@ TOKENS = 20
 
 @pytest.fixture(params=[True, False], ids=["told by the write", "told by a message"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    with Pair(layout(1), layout(1), grid=32, fabric=Fabric(native_notify=request.param)) as made:
+    with Pair(layout(1), layout(1), chunk_tokens=32, fabric=Fabric(native_notify=request.param)) as made:
         yield made
 
 
@@ -91,7 +91,7 @@ def test_a_retry_that_fails_is_not_retried(pair: Pair) -> None:
 @pytest.mark.parametrize("native", [True, False])
 def test_a_closed_pool_has_no_way_to_retry(*, native: bool) -> None:
     closed = Settings(ring_bytes=SMALL.ring_bytes, slot_bytes=SMALL.slot_bytes, route="staged")
-    with Pair(layout(1), layout(1), grid=32, settings=closed, fabric=Fabric(native_notify=native)) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=32, settings=closed, fabric=Fabric(native_notify=native)) as pair:
         room = begin(pair)
         fail(pair)
         assert end(pair, room) == {Cause.WRITE_FAILED}
@@ -119,7 +119,7 @@ def fails_first(pair: Pair) -> None:
 @pytest.mark.parametrize("route", ["cost", "staged"])
 def test_a_part_that_was_told_is_not_written_again(order: Callable[[Pair], None], route: Route) -> None:
     settings = Settings(ring_bytes=SMALL.ring_bytes, slot_bytes=SMALL.slot_bytes, route=route)
-    with Pair(layout(1), layout(1), grid=32, settings=settings, fabric=Fabric()) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=32, settings=settings, fabric=Fabric()) as pair:
         room = begin(pair)
         order(pair)
         asks = order is fails_first

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from support import fleet as processes
-from support.fleet import GRID, QUICK, BenchProcesses, Member, until
+from support.fleet import CHUNK_TOKENS, QUICK, BenchProcesses, Member, until
 
 from kvproto.endpoint.endpoint import SILENCES
 from kvproto.io.transports import BackendUnavailable
@@ -247,7 +247,7 @@ def test_a_decode_rank_that_is_stopped_for_long(fleet: BenchProcesses, before: d
     others = bystanders(fleet, "D1")
     fleet.reaches(room, "P", "AWAIT_KV")
     stopped = time.monotonic()
-    writes_into(fleet, "D1", room, tokens=GRID)  # one chunk: the rank's other slot is for the other rooms
+    writes_into(fleet, "D1", room, tokens=CHUNK_TOKENS)  # one chunk: the rank's other slot is for the other rooms
     outcome = until(lambda: fleet["P1"].ask("call", "status", room).name == "FAILED", "the prefill side to be told")
     assert outcome and time.monotonic() - stopped < SILENCE_S + QUICK.write.period + SLACK_S
     for other in others:

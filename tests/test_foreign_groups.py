@@ -26,7 +26,7 @@ from kvproto.settings import Settings
 
 OURS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
 THEIRS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=32, tp=1)
-GRID, ROOM, TOKENS, PREFILL, MINE, OTHER = 32, 7, 64, 1, 2, 3
+CHUNK_TOKENS, ROOM, TOKENS, PREFILL, MINE, OTHER = 32, 7, 64, 1, 2, 3
 LEASE = Settings().timing.lease.period
 SAID: dict[type[Body], Any] = {
     msg.StagingRsp: msg.StagingRsp(0, 9, 0, 0, 4096, 0, 0), msg.StagingRefused: msg.StagingRefused(0),
@@ -43,12 +43,12 @@ CLAIMING = msg.Open | msg.Announce | msg.Abort
 
 
 def hello(group: int, session: int = 1) -> msg.Hello:
-    return msg.Hello(msg.VERSION, tables_digest(), session, group, 0, THEIRS, GRID, LEASE, b"")
+    return msg.Hello(msg.VERSION, tables_digest(), session, group, 0, THEIRS, CHUNK_TOKENS, LEASE, b"")
 
 
 def prefill(settings: Settings | None = None) -> tuple[PrefillRank, dict[int, int]]:
     """A prefill rank with both groups linked, and their links."""
-    rank = PrefillRank(OURS, 0, group=PREFILL, grid=GRID, incarnation=3, settings=settings)
+    rank = PrefillRank(OURS, 0, group=PREFILL, chunk_tokens=CHUNK_TOKENS, incarnation=3, settings=settings)
     links = {}
     for group in (MINE, OTHER):
         links[group], _ = rank.hello(hello(group), 0.0, bytes([group]))
@@ -109,13 +109,15 @@ def test_a_prefill_rank_hears_nothing_of_a_room_from_another_group(stage: str, b
 
 @pytest.mark.parametrize("body", [SAID[kind] for kind in D_ROOMS], ids=lambda body: type(body).__name__)
 def test_a_decode_rank_hears_nothing_of_a_room_from_another_group(body: msg.Message) -> None:
-    rank = DecodeRank(THEIRS, 0, group=MINE, grid=GRID, incarnation=5, settings=Settings(ring_bytes=1 << 20))
-    plan = Plan(OURS, THEIRS, GRID)
+    rank = DecodeRank(
+        THEIRS, 0, group=MINE, chunk_tokens=CHUNK_TOKENS, incarnation=5, settings=Settings(ring_bytes=1 << 20)
+    )
+    plan = Plan(OURS, THEIRS, CHUNK_TOKENS)
     links = {}
     for group in (PREFILL, OTHER):
         links[group], _ = rank.call(group, 0, plan, 0.0, f"tcp://{group}")
         session = rank.links[links[group]].session
-        said = msg.Welcome(msg.VERSION, tables_digest(), session, group, group, 0, OURS, GRID, LEASE)
+        said = msg.Welcome(msg.VERSION, tables_digest(), session, group, group, 0, OURS, CHUNK_TOKENS, LEASE)
         rank.receive(links[group], 0, 0, said, 0.0)
     rank.handle(ev.RoomOpened(ROOM, rank.terms(PREFILL, plan), TOKENS, 0), 0.0)
     say(rank, links[PREFILL], msg.Opened())
@@ -175,14 +177,18 @@ def test_a_slot_that_is_given_when_its_send_is_stopped_is_nobody_s_for_no_moment
 
 def test_a_part_by_pages_that_nobody_agreed_to_is_no_part() -> None:
     """While the region is awaited there is no grant, and 0 is no agreement: only who gave the region up may say it."""
-    rank = DecodeRank(THEIRS, 0, group=MINE, grid=GRID, incarnation=5, settings=Settings(ring_bytes=1 << 20))
+    rank = DecodeRank(
+        THEIRS, 0, group=MINE, chunk_tokens=CHUNK_TOKENS, incarnation=5, settings=Settings(ring_bytes=1 << 20)
+    )
     two = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=16, tp=2)
-    plan = Plan(two, THEIRS, GRID)
+    plan = Plan(two, THEIRS, CHUNK_TOKENS)
     for index in range(2):
         link, _ = rank.call(PREFILL, index, plan, 0.0, "tcp://p")
-        said = msg.Welcome(msg.VERSION, tables_digest(), rank.links[link].session, 1, PREFILL, index, two, GRID, LEASE)
+        said = msg.Welcome(
+            msg.VERSION, tables_digest(), rank.links[link].session, 1, PREFILL, index, two, CHUNK_TOKENS, LEASE
+        )
         rank.receive(link, 0, 0, said, 0.0)
-    rank.handle(ev.RoomOpened(ROOM, rank.terms(PREFILL, plan), GRID, 0), 0.0)
+    rank.handle(ev.RoomOpened(ROOM, rank.terms(PREFILL, plan), CHUNK_TOKENS, 0), 0.0)
     rank.ring.reserve(rank.ring.size)
     for _ in range(rank.ring.ahead):
         rank.ring.reserve(rank.ring.size)

@@ -19,7 +19,7 @@ from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 
-GRID, TOKENS = 8, 20
+CHUNK_TOKENS, TOKENS = 8, 20
 #: seconds: far below the five of `Timing.heartbeat`, and beyond what a busy machine takes
 SOON = 2.0
 
@@ -28,7 +28,7 @@ SOON = 2.0
 def pair(caplog: pytest.LogCaptureFixture) -> Iterator[Pair]:
     """Two ranks whose links are up, with threads of their own."""
     caplog.set_level(logging.INFO)
-    with Pair(layout(1), layout(1), grid=GRID) as found:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as found:
         found.start()
         yield found
 
@@ -104,6 +104,6 @@ def test_pages_that_are_written_wait_for_the_write_although_its_rank_has_said_go
 
 
 def test_a_peer_that_does_not_answer_a_goodbye_does_not_keep_a_rank_from_being_closed() -> None:
-    with Pair(layout(1), layout(1), grid=GRID) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
         pair.prefills[0].close()
         assert inside(pair.prefills[0]).loop.closed and not inside(pair.prefills[0]).loop.heard[Goodbye]

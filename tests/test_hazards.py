@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 from support.stories import layout
 from test_disconnect import LAG, LINKS, decode, passes
-from test_foreign_groups import GRID, LEASE, MINE, OURS, PREFILL, ROOM, prefill, say
+from test_foreign_groups import CHUNK_TOKENS, LEASE, MINE, OURS, PREFILL, ROOM, prefill, say
 from test_pages_come_back import back, dies
 
 from kvproto.adapters.sglang.pools import Instance, layout_of
@@ -112,10 +112,10 @@ def test_whatever_comes_of_the_epoch_is_a_sign_of_life(monkeypatch: pytest.Monke
 def asking() -> tuple[PrefillRank, int]:
     """A rank whose one send asks for a region, and its link."""
     rank, links = prefill(Settings(window=1))
-    rank.handle(ev.EngineOpened(ROOM, GRID), 0.0)
-    say(rank, links[MINE], msg.Open(GRID, 0))
+    rank.handle(ev.EngineOpened(ROOM, CHUNK_TOKENS), 0.0)
+    say(rank, links[MINE], msg.Open(CHUNK_TOKENS, 0))
     rank.handle(ev.ForwardScheduled(ROOM), 0.0)
-    rank.handle(ev.TokensProduced(ROOM, GRID), 0.0)
+    rank.handle(ev.TokensProduced(ROOM, CHUNK_TOKENS), 0.0)
     assert rank.sends[ROOM][0].state is PSend.AWAIT_GRANT
     return rank, links[MINE]
 
@@ -192,7 +192,9 @@ def moved() -> tuple[DLink, list[str]]:
     """
     rank, plan = decode()
     link, _ = rank.call(PREFILL, 0, plan, 0.0, "there")
-    welcome = msg.Welcome(msg.VERSION, rank.digest, rank.links[link].session, 1 << 16, PREFILL, 0, OURS, GRID, LEASE)
+    welcome = msg.Welcome(
+        msg.VERSION, rank.digest, rank.links[link].session, 1 << 16, PREFILL, 0, OURS, CHUNK_TOKENS, LEASE
+    )
     rank.receive(link, 0, 0, welcome, 0.0)
     called = list(rank.call(PREFILL, 0, plan, 0.0, "elsewhere")[1])
     for beat in range(TIMING.heartbeat.tries):
@@ -216,7 +218,9 @@ def misled() -> tuple[DLink, int]:
     """
     rank, plan = decode()
     link, _ = rank.call(PREFILL, 0, plan, 0.0, "there")
-    welcome = msg.Welcome(msg.VERSION, rank.digest, rank.links[link].session, 1 << 16, PREFILL, 0, OURS, GRID, LEASE)
+    welcome = msg.Welcome(
+        msg.VERSION, rank.digest, rank.links[link].session, 1 << 16, PREFILL, 0, OURS, CHUNK_TOKENS, LEASE
+    )
     rank.receive(link, 0, 0, welcome, 0.0)
     called = list(rank.call(PREFILL, 0, plan, 0.0, "nowhere")[1])
     for beat in range(1, BEATS):
@@ -241,7 +245,7 @@ def test_an_address_where_nobody_answers_costs_a_few_calls_and_no_link() -> None
 # ------------------------------------------------------------------------------------- doubt-without-cause
 def died_untold() -> bool:
     """Whether a room's pages come back with its outcome when both prefill ranks die that were told nothing."""
-    with Pair(layout(2), layout(1), grid=8, settings=Settings(ring_bytes=1 << 20, slot_bytes=1 << 18)) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, settings=Settings(ring_bytes=1 << 20, slot_bytes=1 << 18)) as pair:
         room = pair.name(30)
         pair.open_decode(room)
         pair.turn()
@@ -264,7 +268,9 @@ def served() -> list[int]:
     plan = plan_between(layout_, layout_, 8)
     sizes = [plan.grant_bytes(0, 8, group, 2) for group in (0, 1)]
     assert sizes[0] > sizes[1]
-    rank = DecodeRank(layout_, 0, group=MINE, grid=8, incarnation=5, settings=Settings(ring_bytes=sum(sizes), ahead=2))
+    rank = DecodeRank(
+        layout_, 0, group=MINE, chunk_tokens=8, incarnation=5, settings=Settings(ring_bytes=sum(sizes), ahead=2)
+    )
     link, _ = rank.call(PREFILL, 0, plan, 0.0, "there")
     said = msg.Welcome(msg.VERSION, rank.digest, rank.links[link].session, 1, PREFILL, 0, layout_, 8, LEASE)
     rank.receive(link, 0, 0, said, 0.0)

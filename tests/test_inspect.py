@@ -125,7 +125,7 @@ def test_a_running_rank_writes_its_trace_as_it_goes(tmp_path: Path) -> None:
     from kvproto.verify.testing.pair import Pair
 
     clock = ManualClock()
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         prefill, path = pair.prefills[0], tmp_path / "p.jsonl"
         with pytest.raises(ArgumentError, match="every 1 to 3600 seconds"):
             prefill.follow_trace(path, every=0.0)

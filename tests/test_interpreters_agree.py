@@ -37,7 +37,7 @@ from kvproto.verify.testing.simulated_control import SimulatedControl
 from kvproto.verify.testing.simulation import model
 from kvproto.verify.testing.stage import TIMING, EngineStage
 
-GRID, BLOCK, MOVES = 16, 25, 220
+CHUNK_TOKENS, BLOCK, MOVES = 16, 25, 220
 #: what happens, and how often: where all but strangers and outsiders keep to the protocol, and where nobody does
 CALM = {"poll": 46, "write": 20, "copy": 16, "engine": 14, "time": 3, "frame": 1, "intrude": 5, "foreign": 2}
 WILD = {"poll": 40, "write": 14, "copy": 10, "engine": 10, "time": 6, "frame": 5, "trouble": 3, "intrude": 8,
@@ -56,7 +56,7 @@ class Shadowed(EngineStage):
     def __init__(self, kind: type[Interpreter], **more: Any) -> None:
         self.kind: type[Interpreter] = kind
         self.shadows: list[Shadow] = []
-        super().__init__(model(2, 8), model(1, 16), grid=GRID, pages=16, sockets=False, **more)
+        super().__init__(model(2, 8), model(1, 16), chunk_tokens=CHUNK_TOKENS, pages=16, sockets=False, **more)
         self.judges, self.watched.landing = None, None  # not everybody here keeps to the protocol
 
     def transport(self) -> MemoryTransport:
@@ -114,8 +114,10 @@ class Traffic:
     def hello(self, group: int, rank: int, session: int) -> msg.Hello:
         """A call that fits, unless it is drawn otherwise."""
         endpoint = self.random.choice(self.memory).endpoint()
-        grid = GRID if self.random.random() < 0.9 else 99
-        return msg.Hello(msg.VERSION, tables_digest(), session, group, rank, model(1, 16), grid, LEASE, endpoint)
+        chunk_tokens = CHUNK_TOKENS if self.random.random() < 0.9 else 99
+        return msg.Hello(
+            msg.VERSION, tables_digest(), session, group, rank, model(1, 16), chunk_tokens, LEASE, endpoint
+        )
 
     def epoch(self, group: int) -> int:
         """Of the first prefill rank's link to this group, or any."""
@@ -146,7 +148,7 @@ class Traffic:
             if link is None:
                 continue
             welcome = msg.Welcome(
-                msg.VERSION, tables_digest(), link.session, 55, OUTSIDE, index, model(2, 8), GRID, LEASE
+                msg.VERSION, tables_digest(), link.session, 55, OUTSIDE, index, model(2, 8), CHUNK_TOKENS, LEASE
             )  # fmt: skip
             body = welcome if link.state.name != "UP" else self.body()
             for peer in list(listener.routes):

@@ -57,7 +57,7 @@ class Instances:
 
     def make_prefill(self, group: int) -> PrefillWorker:
         transport, held = MemoryTransport(self.fabric), self.ours
-        made = PrefillEndpoint(held.layout, 0, held.pool, transport, grid=8, group=group, settings=SETTINGS)
+        made = PrefillEndpoint(held.layout, 0, held.pool, transport, chunk_tokens=8, group=group, settings=SETTINGS)
         worker = PrefillWorker(made, held)
         worker.start()
         return worker
@@ -124,7 +124,7 @@ def test_another_layout_is_refused_by_name_while_the_link_is_up(
     assert at.request(at.card) == "well"
     other = replace(at.card, incarnation=LATEST, layout=replace(at.card.layout, heads=8))
     assert at.request(other, opened=False) == "failed"
-    assert "is connected with another layout or grid than the card names" in caplog.text
+    assert "is connected with another layout or chunk size than the card's" in caplog.text
     assert at.request(at.card) == "well"
 
 
@@ -182,7 +182,8 @@ def test_a_signed_card_is_believed_and_no_change_of_it(secret: Path, card: Card)
     signed = Card.decode(trust.sign(card).encode())
     trust.check(signed)
     trust.check(Card.from_dict(json.loads(signed.encode()) | {"of a later version": 1}))
-    for change in ({"incarnation": 6}, {"addresses": NOWHERE}, {"group": 1}, {"signature": "0" * 64}, {"grid": 16}):
+    changes = {"incarnation": 6, "addresses": NOWHERE, "group": 1, "signature": "0" * 64, "chunk_tokens": 16}
+    for change in ({name: value} for name, value in changes.items()):
         with pytest.raises(CardError, match="another signature than this instance's card secret"):
             trust.check(replace(signed, **change))
     with pytest.raises(CardError, match="no signature with this instance's card secret"):

@@ -24,7 +24,7 @@ from kvproto.verify.testing.fake_device import FakeEvent, Mark
 from kvproto.verify.testing.pair import Pair
 from kvproto.verify.testing.task import rows_of, views
 
-GRID, TOKENS, AHEAD = 8, 21, 13
+CHUNK_TOKENS, TOKENS, AHEAD = 8, 21, 13
 
 
 def model(tp: int, pp: int = 1, *, page: int = 4, v_dim: int = 2, stages: tuple[int, ...] = ()) -> Layout:
@@ -45,7 +45,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("groups", [1, 2])
 def test_chunks_of_a_cell_cover_each_layer_once(shape: str, groups: int) -> None:
-    plan = Plan(*SHAPES[shape], GRID)
+    plan = Plan(*SHAPES[shape], CHUNK_TOKENS)
     for share in plan.shares:
         parts = [layers_of(share, group, groups) for group in range(groups)]
         held = [layer for part in parts for layer in range(part.src_layer, part.src_layer + part.layers)]
@@ -63,13 +63,13 @@ def test_chunks_of_a_cell_cover_each_layer_once(shape: str, groups: int) -> None
 
 
 def test_chunks_are_numbered_cell_by_cell() -> None:
-    assert chunks(21, 4, GRID, 3) == 9
-    assert [cell(k, 21, 4, GRID, 3) for k in (0, 2, 3, 8)] == [(4, 8), (4, 8), (12, 8), (20, 1)]
+    assert chunks(21, 4, CHUNK_TOKENS, 3) == 9
+    assert [cell(k, 21, 4, CHUNK_TOKENS, 3) for k in (0, 2, 3, 8)] == [(4, 8), (4, 8), (12, 8), (20, 1)]
     with pytest.raises(LayoutError, match="no-such-chunk"):
-        cell(9, 21, 4, GRID, 3)
-    plan = Plan(*SHAPES["2-1x2"], GRID)
+        cell(9, 21, 4, CHUNK_TOKENS, 3)
+    plan = Plan(*SHAPES["2-1x2"], CHUNK_TOKENS)
     assert plan.fewest_layers == min(share.layers for share in plan.shares) == 2
-    assert Plan(model(1, 2, stages=(4, 1)), model(1, 2, stages=(2, 3)), GRID).fewest_layers == 1
+    assert Plan(model(1, 2, stages=(4, 1)), model(1, 2, stages=(2, 3)), CHUNK_TOKENS).fewest_layers == 1
     for group, groups in ((2, 2), (-1, 2), (3, 4)):
         with pytest.raises(LayoutError, match="layer-groups"):
             layers_of(plan.shares[0], group, groups)
@@ -80,7 +80,7 @@ class Forwards(Engines):
 
     def __init__(self, shape: str, route: Any, groups: int) -> None:
         settings = Settings(ring_bytes=1 << 14, window=8, slots=32, route=route)
-        super().__init__(*SHAPES[shape], grid=GRID, settings=settings)
+        super().__init__(*SHAPES[shape], chunk_tokens=CHUNK_TOKENS, settings=settings)
         self.tasks, self.groups, self.staged = {}, groups, route == "staged"
         self.pages_of = {"P": list(range(self.pages)), "D": list(range(self.pages))}
         self.room = self.name(TOKENS)
@@ -106,8 +106,8 @@ class Forwards(Engines):
         found = 0
         for reader in range(self.plan.decode.ranks):
             shares = self.plan.writers(reader)
-            for chunk in range(chunks(TOKENS, 0, GRID, self.groups)):
-                end = sum(cell(chunk, TOKENS, 0, GRID, self.groups))
+            for chunk in range(chunks(TOKENS, 0, CHUNK_TOKENS, self.groups)):
+                end = sum(cell(chunk, TOKENS, 0, CHUNK_TOKENS, self.groups))
                 there = [end <= (upto if self._deep(share, chunk, done) else first) for share in shares]
                 found += len(shares) * all(there) if self.staged else sum(there)
         return found
@@ -129,7 +129,7 @@ def test_kv_leaves_while_later_layers_are_computed(shape: str, route: str) -> No
     first, second = stage.forward(0, AHEAD), stage.forward(AHEAD, TOKENS)
     stage.give_aux()
     assert 0 < first[-2] < first[-1] < second[-2] < second[-1] == stage.parts()
-    assert second[-1] == len(stage.plan.shares) * chunks(TOKENS, 0, GRID, 2)
+    assert second[-1] == len(stage.plan.shares) * chunks(TOKENS, 0, CHUNK_TOKENS, 2)
     task, layout = stage.tasks[stage.room], stage.plan.decode
     rows = rows_of(task.pages["D"], 0, TOKENS, layout.page_size)
     for index, endpoint in enumerate(stage.decodes):
@@ -144,7 +144,8 @@ def test_layers_that_go_over_pages_wait_for_the_forward_that_computes_them() -> 
     for layers, mark in zip((3, 5), marks, strict=True):
         event = FakeEvent()
         event.mark = mark
-        rank.produced(stage.room, GRID, event, pages=stage.tasks[stage.room].more_pages(stage.plan.prefill, 0, GRID),
+        more = stage.tasks[stage.room].more_pages(stage.plan.prefill, 0, CHUNK_TOKENS)
+        rank.produced(stage.room, CHUNK_TOKENS, event, pages=more,
                       layers=layers)  # fmt: skip
     writes = inside(rank).data.writes
     stage.pump(lambda: len(writes.unposted) == 2)
@@ -181,7 +182,7 @@ def test_layers_and_tokens_only_grow() -> None:
 
 
 def test_who_opens_is_looked_at() -> None:
-    stage = Pair(*SHAPES["2-1x2"], grid=GRID)
+    stage = Pair(*SHAPES["2-1x2"], chunk_tokens=CHUNK_TOKENS)
     for groups in (0, 3, 1 << 10):
         with pytest.raises(ArgumentError, match=r"from 1 to 2"):
             stage.decodes[0].open(Room(1), TOKENS, range(8), layer_groups=groups)
@@ -193,7 +194,7 @@ def test_who_opens_is_looked_at() -> None:
 
 
 def test_decode_ranks_that_cut_a_room_in_two_ways_are_told() -> None:
-    stage = Pair(model(1), model(2), grid=GRID)
+    stage = Pair(model(1), model(2), chunk_tokens=CHUNK_TOKENS)
     stage.prefills[0].open(Room(1), TOKENS, range(8))
     for endpoint, groups in zip(stage.decodes, (1, 2), strict=True):
         endpoint.open(Room(1), TOKENS, range(8), layer_groups=groups)
@@ -207,7 +208,7 @@ def test_as_many_groups_as_pay() -> None:
     assert [layer_groups(costs, size * pays, 8) for size in (1, 2, 3, 4, 100)] == [1, 2, 2, 4, 8]
     assert layer_groups(costs, 100 * pays, 7) == 4
     settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, layer_groups=4, costs="tcp")
-    stage = Pair(model(2), model(1), grid=GRID, settings=settings)
+    stage = Pair(model(2), model(1), chunk_tokens=CHUNK_TOKENS, settings=settings)
     for asked, found in ((None, 1), (3, 3)):
         room = stage.name(TOKENS)
         stage.decodes[0].open(room, TOKENS, stage.tables[room][1], layer_groups=asked)

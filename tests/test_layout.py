@@ -1,4 +1,4 @@
-"""The plan against facts: tables of known head slices and grids, every refusal by its name, and what a plan answers."""
+"""The plan against facts: known head slices and chunk sizes, every refusal by its name, and what a plan answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvproto.layout.byte_runs import Form, descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
 from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan, Share, layers_of
-from kvproto.layout.sharding import Layout, LayoutError, Reason, cell, cell_end, chunks, grid_tokens
+from kvproto.layout.sharding import Layout, LayoutError, Reason, align_chunk_tokens, cell, cell_end, chunks
 
 MODEL: dict[str, Any] = {"layers": 4, "heads": 8, "k_dim": 16, "v_dim": 16, "itemsize": 2, "dtype": "bfloat16"}
 
@@ -67,15 +67,15 @@ def test_a_ratio_that_is_not_whole() -> None:
     ("chunked", "page", "expected"),
     [(8192, 64, 8192), (None, 64, 8192), (16, 64, 64), (8200, 64, 8192), (4096, 1, 4096)],
 )
-def test_known_grids(chunked: int | None, page: int, expected: int) -> None:
-    assert grid_tokens(chunked, page, page) == expected
+def test_known_chunk_sizes(chunked: int | None, page: int, expected: int) -> None:
+    assert align_chunk_tokens(chunked, page, page) == expected
 
 
-def test_grids_are_whole_pages_of_both() -> None:
-    assert grid_tokens(100, 16, 64) == 64
-    assert grid_tokens(100, 12, 8) == 96
-    assert grid_tokens(10, 12, 8) == 24
-    assert grid_tokens(8192, 64, 16) == grid_tokens(8192, 16, 64) == 8192
+def test_chunk_sizes_are_whole_pages_of_both() -> None:
+    assert align_chunk_tokens(100, 16, 64) == 64
+    assert align_chunk_tokens(100, 12, 8) == 96
+    assert align_chunk_tokens(10, 12, 8) == 24
+    assert align_chunk_tokens(8192, 64, 16) == align_chunk_tokens(8192, 16, 64) == 8192
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ def test_known_cells_after_a_prefix(tokens: int, cells: list[tuple[int, int]]) -
     assert [cell(k, tokens, 6144, 8192) for k in range(len(cells))] == cells
 
 
-@pytest.mark.parametrize(("prefix", "grid", "groups"), [(0, 64, 1), (64, 1, 1), (48, 16, 4), (17, 5, 2)])
-def test_cells_follow_one_another_up_to_the_end(prefix: int, grid: int, groups: int) -> None:
-    at, total = prefix, chunks(100, prefix, grid, groups)
+@pytest.mark.parametrize(("prefix", "chunk_tokens", "groups"), [(0, 64, 1), (64, 1, 1), (48, 16, 4), (17, 5, 2)])
+def test_cells_follow_one_another_up_to_the_end(prefix: int, chunk_tokens: int, groups: int) -> None:
+    at, total = prefix, chunks(100, prefix, chunk_tokens, groups)
     for k in range(0, total, groups):
-        alike = {(cell(each, 100, prefix, grid, groups), cell_end(each, 100, prefix, grid, groups))
+        alike = {(cell(each, 100, prefix, chunk_tokens, groups), cell_end(each, 100, prefix, chunk_tokens, groups))
                  for each in range(k, k + groups)}  # fmt: skip
         (((first, count), end),) = alike
-        assert (first, first + count) == (at, end) and 0 < count <= grid
+        assert (first, first + count) == (at, end) and 0 < count <= chunk_tokens
         at = end
     assert at == 100
     with pytest.raises(LayoutError, match=f"chunk {total} of a room of {total} chunks"):
-        cell(total, 100, prefix, grid, groups)
+        cell(total, 100, prefix, chunk_tokens, groups)
 
 
 def test_a_full_prefix_moves_nothing() -> None:
@@ -157,7 +157,7 @@ def test_layouts_refused_by_name(fields: dict[str, Any], reason: Reason) -> None
         refused("v-dim-differs", v_dim=8),
         refused("itemsize-differs", itemsize=1),
         refused("dtype-differs", dtype="float16"),
-        refused("grid-not-whole-pages", page_size=48),
+        refused("chunk-tokens-not-whole-pages", page_size=48),
     ],
 )
 def test_pairs_refused_by_name_on_both_sides(fields: dict[str, Any], reason: Reason) -> None:
@@ -167,7 +167,7 @@ def test_pairs_refused_by_name_on_both_sides(fields: dict[str, Any], reason: Rea
         assert caught.value.reason == reason
 
 
-def test_a_grid_that_does_not_fit_is_refused_with_one_that_does() -> None:
+def test_a_chunk_size_that_does_not_fit_is_refused_with_one_that_does() -> None:
     with pytest.raises(LayoutError, match=r"pages of 16 \(prefill\) and 24 \(decode\): take a multiple of 48$"):
         Plan(layout(page_size=16), layout(page_size=24), 128)
     Plan(layout(page_size=16), layout(page_size=24), 96)
@@ -178,14 +178,14 @@ def test_tp_pp_pages_and_order_may_differ() -> None:
 
 
 CALLS: dict[str, tuple[Reason, Any]] = {
-    "no grid": ("grid-not-positive", lambda p: Plan(p.prefill, p.decode, 0)),
-    "no grid for chunks": ("grid-not-positive", lambda p: chunks(10, 0, 0)),
-    "not chunked is None": ("grid-not-positive", lambda p: grid_tokens(-1, 64, 64)),
+    "no chunk size": ("chunk-tokens-not-positive", lambda p: Plan(p.prefill, p.decode, 0)),
+    "no size for chunks": ("chunk-tokens-not-positive", lambda p: chunks(10, 0, 0)),
+    "not chunked is None": ("chunk-tokens-not-positive", lambda p: align_chunk_tokens(-1, 64, 64)),
     "prefix beyond the room": ("prefix-outside-room", lambda p: p.admit(64, 128)),
     "negative prefix": ("prefix-outside-room", lambda p: chunks(64, -64, 64)),
     "prefix inside a page": ("prefix-off-page", lambda p: p.admit(128, 65)),
-    "a cell of no tokens": ("grid-not-positive", lambda p: cell(0, 64, 0, 0)),
-    "cells that go backwards": ("grid-not-positive", lambda p: cell(-1, 64, 0, -64)),
+    "a cell of no tokens": ("chunk-tokens-not-positive", lambda p: cell(0, 64, 0, 0)),
+    "cells that go backwards": ("chunk-tokens-not-positive", lambda p: cell(-1, 64, 0, -64)),
     "a room that begins before its first token": ("prefix-outside-room", lambda p: cell(0, 64, -64, 64)),
     "chunk beyond the room": ("no-such-chunk", lambda p: cell(1, 64, 0, 64)),
     "negative chunk": ("no-such-chunk", lambda p: cell(-1, 64, 0, 64)),

@@ -23,7 +23,7 @@ MODEL: dict[str, Any] = {
 
 def case_of(tp_p: int, tp_d: int, pp_p: int = 1, prefix: int = 0, **model: int) -> Case:
     base = MODEL | model
-    return Case(Layout(**base, tp=tp_p, pp=pp_p), Layout(**base, tp=tp_d), grid=8, tokens=14, prefix=prefix)
+    return Case(Layout(**base, tp=tp_p, pp=pp_p), Layout(**base, tp=tp_d), chunk_tokens=8, tokens=14, prefix=prefix)
 
 
 def rejects(case: Case, plant: Callable[[], None], words: str | None = None) -> None:
@@ -95,7 +95,7 @@ def test_kv_asymmetric_heads_in_runs(monkeypatch: pytest.MonkeyPatch, v_dim: int
 
     def forms(cut: Plan, ours: Placement, theirs: Placement) -> list[byte_runs.Form]:
         prefill, decode = (msgspec.structs.replace(side, v_dim=side.k_dim) for side in (cut.prefill, cut.decode))
-        return byte_runs.forms(Plan(prefill, decode, cut.grid), ours, theirs)
+        return byte_runs.forms(Plan(prefill, decode, cut.chunk_tokens), ours, theirs)
 
     def plant() -> None:
         monkeypatch.setattr(slicing, "forms", forms)
@@ -116,11 +116,11 @@ def test_non_integer_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
     rejects(case_of(6, 4, heads=12), lambda: monkeypatch.setattr(Contacts, "owed_to", owed_to))
 
 
-def test_off_grid_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cells cut at multiples of the grid although the room begins at its prefix."""
+def test_misaligned_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells cut at multiples of the chunk size although the room begins at its prefix."""
 
-    def cell(k: int, tokens: int, prefix: int, grid: int) -> tuple[int, int]:
-        first = max(prefix, (prefix // grid + k) * grid)
-        return first, min(tokens, (first // grid + 1) * grid) - first
+    def cell(k: int, tokens: int, prefix: int, chunk_tokens: int) -> tuple[int, int]:
+        first = max(prefix, (prefix // chunk_tokens + k) * chunk_tokens)
+        return first, min(tokens, (first // chunk_tokens + 1) * chunk_tokens) - first
 
     rejects(case_of(2, 1, prefix=6), lambda: monkeypatch.setattr(sharding, "cell", cell))

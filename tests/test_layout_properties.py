@@ -14,7 +14,7 @@ from kvproto.layout import sharding
 from kvproto.layout.byte_runs import descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
 from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import Layout, chunks, grid_tokens
+from kvproto.layout.sharding import Layout, align_chunk_tokens, chunks
 
 
 @st.composite
@@ -45,10 +45,12 @@ def cases(draw: st.DrawFn) -> Case:
         "itemsize": draw(st.sampled_from([1, 2, 4])),
     }
     prefill, decode = draw(layouts(model)), draw(layouts(model))
-    grid = grid_tokens(draw(st.integers(1, 16)), prefill.page_size, decode.page_size)
+    chunk_tokens = align_chunk_tokens(draw(st.integers(1, 16)), prefill.page_size, decode.page_size)
     prefix = draw(st.integers(0, 3)) * decode.page_size
     forms = draw(st.sampled_from(sorted(FORMS))), draw(st.sampled_from(sorted(FORMS)))
-    return Case(prefill, decode, grid, prefix + draw(st.integers(0, 20)), prefix, draw(st.integers(0, 99)), forms)
+    return Case(
+        prefill, decode, chunk_tokens, prefix + draw(st.integers(0, 20)), prefix, draw(st.integers(0, 99)), forms
+    )
 
 
 @settings(max_examples=120, deadline=None)
@@ -66,9 +68,9 @@ def test_numpy_and_plain_python_agree_and_no_join_is_missed(case: Case) -> None:
     source, target = (group.table for group in groups)
     if case.seed % 2:
         source, target = np.sort(source), np.sort(target)
-    plan = Plan(case.prefill, case.decode, case.grid)
-    for k in range(chunks(case.tokens, case.prefix, case.grid)):
-        cell = sharding.cell(k, case.tokens, case.prefix, case.grid)
+    plan = Plan(case.prefill, case.decode, case.chunk_tokens)
+    for k in range(chunks(case.tokens, case.prefix, case.chunk_tokens)):
+        cell = sharding.cell(k, case.tokens, case.prefix, case.chunk_tokens)
         for share in plan.shares:
             places = groups[0].placements[share.writer], groups[1].placements[share.reader]
             runs = list(descriptors(plan, share, source.tolist(), target.tolist(), *cell, *places))
@@ -84,7 +86,7 @@ def test_numpy_and_plain_python_agree_and_no_join_is_missed(case: Case) -> None:
 @settings(max_examples=120, deadline=None)
 @given(cases(), st.integers(1, 3))
 def test_pieces_of_neighbouring_pages_are_counted_as_they_are_written(case: Case, pages: int) -> None:
-    plan, random = Plan(case.prefill, case.decode, case.grid), np.random.default_rng(case.seed)
+    plan, random = Plan(case.prefill, case.decode, case.chunk_tokens), np.random.default_rng(case.seed)
     tokens = pages * min(case.prefill.page_size, case.decode.page_size)
     sides = zip((case.prefill, case.decode), case.forms, strict=True)
     ours, theirs = (Group(side, tokens, random, form).placements for side, form in sides)
@@ -100,7 +102,7 @@ def test_where_pages_ascend_runs_of_dense_pools_are_as_few_as_their_bytes_allow(
     """Of a plane, sorted, whatever adjoins on both sides stands side by side; nobody else could join more."""
     random = np.random.default_rng(case.seed)
     source, target = (np.sort(Group(side, case.tokens, random).table).tolist() for side in (case.prefill, case.decode))
-    plan = Plan(case.prefill, case.decode, case.grid)
+    plan = Plan(case.prefill, case.decode, case.chunk_tokens)
     for share in plan.shares:
         runs = list(descriptors(plan, share, source, target, case.prefix, case.tokens - case.prefix))
         apart = sorted(runs)
@@ -112,7 +114,7 @@ def test_where_pages_ascend_runs_of_dense_pools_are_as_few_as_their_bytes_allow(
 @settings(max_examples=150, deadline=None)
 @given(cases())
 def test_what_a_plan_answers_is_one_relation_seen_from_both_ends(case: Case) -> None:
-    plan = Plan(case.prefill, case.decode, case.grid)
+    plan = Plan(case.prefill, case.decode, case.chunk_tokens)
     ours, theirs = range(case.prefill.ranks), range(case.decode.ranks)
     assert plan.shares == tuple(share for reader in theirs for share in plan.writers(reader))
     assert sorted(plan.shares, key=hash) == sorted((s for writer in ours for s in plan.duties(writer)), key=hash)

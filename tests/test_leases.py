@@ -7,7 +7,7 @@ the send's own machine are seen to do their part.
 from __future__ import annotations
 
 import pytest
-from test_foreign_groups import GRID, LEASE, MINE, OURS, PREFILL, ROOM, THEIRS, TOKENS, answers, say
+from test_foreign_groups import CHUNK_TOKENS, LEASE, MINE, OURS, PREFILL, ROOM, THEIRS, TOKENS, answers, say
 
 from kvproto.fsm.machine import Machine
 from kvproto.layout.plan import Plan
@@ -26,10 +26,12 @@ KEY = (ROOM, 0, 0)
 
 def decode() -> tuple[DecodeRank, int]:
     """A decode rank with an open room, and its link to the writer."""
-    rank = DecodeRank(THEIRS, 0, group=MINE, grid=GRID, incarnation=5, settings=Settings(ring_bytes=1 << 20))
-    plan = Plan(OURS, THEIRS, GRID)
+    rank = DecodeRank(
+        THEIRS, 0, group=MINE, chunk_tokens=CHUNK_TOKENS, incarnation=5, settings=Settings(ring_bytes=1 << 20)
+    )
+    plan = Plan(OURS, THEIRS, CHUNK_TOKENS)
     link, _ = rank.call(PREFILL, 0, plan, 0.0, "tcp://p")
-    said = msg.Welcome(msg.VERSION, tables_digest(), rank.links[link].session, 1, PREFILL, 0, OURS, GRID, LEASE)
+    said = msg.Welcome(msg.VERSION, tables_digest(), rank.links[link].session, 1, PREFILL, 0, OURS, CHUNK_TOKENS, LEASE)
     rank.receive(link, 0, 0, said, 0.0)
     rank.handle(ev.RoomOpened(ROOM, rank.terms(PREFILL, plan), TOKENS, 0), 0.0)
     return rank, link

@@ -29,7 +29,9 @@ class Crowd:
         self.ends, self.fabric, held = ExitStack(), Fabric(auto=True), layout(1)
         self.held, self.settings = held, Settings(ring_bytes=1 << 16, slot_bytes=1 << 12, links=LINKS)
         self.prefill = self.ends.enter_context(
-            PrefillEndpoint(held, 0, noise(held, 0, 8, 1), MemoryTransport(self.fabric), grid=8, settings=self.settings)
+            PrefillEndpoint(
+                held, 0, noise(held, 0, 8, 1), MemoryTransport(self.fabric), chunk_tokens=8, settings=self.settings
+            )
         )
         self.decodes = list[DecodeEndpoint]()
 
@@ -37,7 +39,7 @@ class Crowd:
         """One more instance calls."""
         transport = MemoryTransport(self.fabric)
         pool = noise(self.held, 0, 8, 2)
-        end = DecodeEndpoint(self.held, 0, pool, transport, grid=8, group=group, settings=self.settings)
+        end = DecodeEndpoint(self.held, 0, pool, transport, chunk_tokens=8, group=group, settings=self.settings)
         self.decodes.append(self.ends.enter_context(end))
         end.connect(self.held, [self.prefill.address])
         return end

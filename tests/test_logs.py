@@ -40,7 +40,7 @@ def lines(said: pytest.LogCaptureFixture, subject: str) -> list[tuple[str, str]]
 
 # ------------------------------------------------------------------------------------------------ what is said
 def test_links_and_rooms_that_do_well_are_told_once_each(said: pytest.LogCaptureFixture) -> None:
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         room = pair.open(30)
         pair.finish(room)
         ups = [("INFO", f"{side}: link 1 to rank 0 of group {group} is up") for side, group in
@@ -53,7 +53,7 @@ def test_links_and_rooms_that_do_well_are_told_once_each(said: pytest.LogCapture
 
 
 def test_a_loss_and_what_it_ends_are_warnings_an_abort_is_not(said: pytest.LogCaptureFixture) -> None:
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         decode, aborted, room = pair.decodes[0], pair.open(30), pair.open(30)
         decode.abort(aborted)
         pair.pump(lambda: pair.over(aborted))
@@ -72,7 +72,7 @@ def test_a_loss_and_what_it_ends_are_warnings_an_abort_is_not(said: pytest.LogCa
 
 
 def test_a_transport_that_does_not_connect_is_told(said: pytest.LogCaptureFixture) -> None:
-    with Pair(layout(1), layout(1), grid=8, ready=False) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, ready=False) as pair:
         transport = inside(pair.prefills[0]).data.transport
         kept = transport.connect
 
@@ -173,7 +173,7 @@ def test_a_reason_is_whole_or_says_that_it_is_not() -> None:
 # -------------------------------------------------------------------------------------------- nobody floods it
 def test_a_flood_is_a_burst_and_then_one_line_a_second(said: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         prefill, count = pair.prefills[0], 3 * BURST
         tap = Tap(pair)
         (peer,) = inside(pair.decodes[0]).loop.connections.link_at
@@ -202,7 +202,7 @@ def test_a_flood_is_a_burst_and_then_one_line_a_second(said: pytest.LogCaptureFi
 
 def test_what_strangers_say_is_told_with_their_place_and_summed(said: pytest.LogCaptureFixture) -> None:
     clock, count = ManualClock(), 2 * BURST
-    with Pair(layout(1), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         stranger, unheard = Stranger(pair.prefills[0].address), inside(pair.prefills[0]).rank.counts
         pair.pump(stranger.heard)
         for _ in range(count):

@@ -43,7 +43,7 @@ ENDS = {"P": 0, "D": -1}
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8, pages=64) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=8, pages=64) as made:
         yield made
 
 
@@ -209,7 +209,7 @@ def test_a_copy_that_has_failed_when_it_is_first_asked_ends_its_room_and_holds_n
 @pytest.mark.parametrize(("side", "effect"), [("P", do.TransmitAux), ("D", do.TransmitPages), ("D", do.DeliverAux)])
 def test_a_handler_that_raises_ends_its_own_room(side: str, effect: type[Effect]) -> None:
     settings = Settings(ring_bytes=1 << 20, route="pages" if effect is do.TransmitPages else "cost")
-    with Pair(layout(2), layout(1), grid=8, settings=settings) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, settings=settings) as pair:
         first = pair.open(20)
         loop = inside(pair.endpoints[0 if side == "P" else -1]).loop
         kept, loop.handlers[effect] = loop.handlers[effect], boom
@@ -437,7 +437,7 @@ def test_an_address_that_is_none_is_named_and_does_not_end_a_thread(pair: Pair) 
 
 
 def test_what_is_left_of_a_room_counts_its_writes_in_doubt() -> None:
-    with Pair(layout(2), layout(1), grid=8, fabric=Fabric()) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, fabric=Fabric()) as pair:
         room = pair.open(8)
         pair.produce(room)
         pair.pump(lambda: bool(pair.fabric.options()))
@@ -466,7 +466,7 @@ def test_every_state_is_told_with_peer_and_time() -> None:
         resend=Timer(60.0, 4), lease=Timer(1e3), heartbeat=Timer(1e6, 3), stall=never, bootstrap=never
     )  # fmt: skip
     settings = Settings(ring_bytes=1 << 20, timing=timing)
-    with Pair(layout(2), layout(1), grid=8, settings=settings, clock=lambda: clock, fabric=Fabric()) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, settings=settings, clock=lambda: clock, fabric=Fabric()) as pair:
         prefill, decode = pair.prefills[0], pair.decodes[0]
         said: dict[str, tuple[str, bool]] = {}
 
@@ -538,7 +538,7 @@ def test_each_call_of_a_long_pass_has_a_time_of_its_own(pair: Pair) -> None:
 
 @pytest.mark.parametrize(("late", "stop"), [(False, False), (True, False), (False, True)])
 def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late: bool, stop: bool) -> None:
-    with Pair(layout(2), layout(1), grid=8, fabric=Fabric()) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, fabric=Fabric()) as pair:
         rank, loop, _, data = inside(pair.prefills[0])
         spent = data.writes._spent
         data.writes._spent = lambda: True  # type: ignore[method-assign]  # it is deferred, for this pass and all others
@@ -560,7 +560,7 @@ def test_a_batch_is_posted_only_while_its_lease_holds_and_its_send_goes_on(late:
 
 def test_a_connection_outlives_a_silence_and_goes_with_its_link() -> None:
     quick = Timing(heartbeat=Timer(0.05, 2), silence=Timer(0.2), forget=Timer(0.5), call=Timer(0.05, 200))
-    with Pair(layout(1), layout(1), grid=8, pages=64, settings=Settings(timing=quick)) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, pages=64, settings=Settings(timing=quick)) as pair:
         prefill, (rank, _, _, data) = pair.prefills[0], inside(pair.prefills[0])
         link, peer = next(iter(data.link_peer.items()))
 

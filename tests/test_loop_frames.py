@@ -30,7 +30,7 @@ VICTIM = Room(77)
 
 @contextlib.contextmanager
 def tapped() -> Iterator[tuple[Pair, Tap, Stranger]]:
-    with Pair(layout(2), layout(1), grid=8, pages=64) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, pages=64) as pair:
         stranger = Stranger(pair.prefills[0].address)
         try:
             pair.pump(stranger.heard)

@@ -34,7 +34,7 @@ from kvproto.verify.testing.fake_device import FakeEvent, Mark
 from kvproto.verify.testing.handler_stage import HandlerStage
 from kvproto.verify.testing.pair import SMALL, Pair
 
-TOKENS, GRID = 45, 8
+TOKENS, CHUNK_TOKENS = 45, 8
 
 
 class MappedPair(Pair):
@@ -66,15 +66,15 @@ FORMS = [
 
 @pytest.mark.parametrize(("prefill", "decode"), FORMS, ids=str)
 def test_a_room_goes_by_one_copy_a_chunk_and_every_byte_is_right(prefill: Layout, decode: Layout) -> None:
-    with MappedPair(prefill, decode, grid=GRID, settings=SMALL) as pair:
-        room, other = pair.open(TOKENS), pair.open(2 * GRID + 3, prefix=GRID)
+    with MappedPair(prefill, decode, chunk_tokens=CHUNK_TOKENS, settings=SMALL) as pair:
+        room, other = pair.open(TOKENS), pair.open(2 * CHUNK_TOKENS + 3, prefix=CHUNK_TOKENS)
         pair.finish(room, other)
         pair.check(room, other)
         pair.rest()
         for each in stats(pair):
             assert each["mapped"] == each["pieces"] > 0
             assert each["writes"] == each["slices"] == each["direct"] == 0
-        moved = sum(pair.plan.part_bytes(share, TOKENS + GRID + 3) for share in pair.plan.shares)
+        moved = sum(pair.plan.part_bytes(share, TOKENS + CHUNK_TOKENS + 3) for share in pair.plan.shares)
         assert sum(each["bytes"] for each in stats(pair)) == moved
         assert not any(told(pair))
         routes = {each.labels[2] for each in measure(pair.prefills[0]) if each.name == "kvproto_route_seconds"}
@@ -82,7 +82,7 @@ def test_a_room_goes_by_one_copy_a_chunk_and_every_byte_is_right(prefill: Layout
 
 
 def test_where_tags_do_not_travel_the_control_plane_tells() -> None:
-    with MappedPair(of(2), of(1), grid=GRID, fabric=Fabric(auto=True, native_notify=False)) as pair:
+    with MappedPair(of(2), of(1), chunk_tokens=CHUNK_TOKENS, fabric=Fabric(auto=True, native_notify=False)) as pair:
         room = pair.open(TOKENS)
         pair.finish(room)
         pair.check(room)
@@ -91,8 +91,8 @@ def test_where_tags_do_not_travel_the_control_plane_tells() -> None:
 
 def test_a_tag_that_is_lost_is_told_again_by_the_control_plane(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryTransport, "tell", lambda *_: True)
-    with MappedPair(of(1), of(1), grid=GRID) as pair:
-        room = pair.open(2 * GRID)
+    with MappedPair(of(1), of(1), chunk_tokens=CHUNK_TOKENS) as pair:
+        room = pair.open(2 * CHUNK_TOKENS)
         pair.finish(room)
         pair.check(room)
         assert told(pair) == [2]
@@ -109,7 +109,7 @@ def test_what_is_told_as_a_kernel_ends_is_what_the_rows_say_next() -> None:
 
 def test_groups_of_layers_go_one_by_one() -> None:
     settings = replace(SMALL, layer_groups=2)
-    with MappedPair(of(1), of(2), grid=GRID, settings=settings) as pair:
+    with MappedPair(of(1), of(2), chunk_tokens=CHUNK_TOKENS, settings=settings) as pair:
         room = pair.name(TOKENS)
         _, theirs, tokens, _ = pair.tables[room]
         for endpoint in pair.decodes:
@@ -117,7 +117,7 @@ def test_groups_of_layers_go_one_by_one() -> None:
         pair.open_prefill(room)
         pair.finish(room)
         pair.check(room)
-        assert stats(pair)[0]["mapped"] == 2 * 2 * -(-TOKENS // GRID)
+        assert stats(pair)[0]["mapped"] == 2 * 2 * -(-TOKENS // CHUNK_TOKENS)
 
 
 @pytest.mark.parametrize(("settings", "way"), [
@@ -125,7 +125,7 @@ def test_groups_of_layers_go_one_by_one() -> None:
     (replace(SMALL, costs=Costs(piece=0.0, launch=1.0)), "mapped"), (replace(SMALL, route="pages"), "mapped"),
 ])  # fmt: skip
 def test_what_the_engine_has_said_of_routes_and_costs_stays(settings: Settings, way: str) -> None:
-    with MappedPair(of(2), of(1), grid=GRID, settings=settings) as pair:
+    with MappedPair(of(2), of(1), chunk_tokens=CHUNK_TOKENS, settings=settings) as pair:
         room = pair.open(TOKENS)
         pair.finish(room)
         pair.check(room)
@@ -133,7 +133,7 @@ def test_what_the_engine_has_said_of_routes_and_costs_stays(settings: Settings, 
 
 
 def test_only_pools_that_are_open_on_both_sides_are_mapped() -> None:
-    with MappedPair(of(1), of(1), grid=GRID) as pair:
+    with MappedPair(of(1), of(1), chunk_tokens=CHUNK_TOKENS) as pair:
         data = inside(pair.prefills[0]).data
         (peer,), theirs, part = data.link_peer.values(), dense(pair.plan.decode, 0), pair.plan.shares[0]
         ours = data.mapped.ours
@@ -162,7 +162,7 @@ def test_a_page_counts_if_all_of_its_rows_are_inside() -> None:
 
 def test_a_part_is_stored_from_its_head_on_in_as_many_pages_as_its_last_plane_has() -> None:
     """Two planes of K and two of V in one region of the peer's, which ends a byte too early for a page more."""
-    plan = Plan(of(2), of(1), GRID)
+    plan = Plan(of(2), of(1), CHUNK_TOKENS)
     part, row = plan.duties(1)[0], 16
     assert (part.dst_head, part.heads, plan.prefill.k_dim * plan.prefill.itemsize) == (2, 2, row)
     theirs = Placement((Strides(4 * 4 * row, 4 * row, row),) * 2, ((3, 0), (3, 2048), (3, 4096), (3, 6144)))
@@ -180,7 +180,7 @@ def test_a_part_is_stored_from_its_head_on_in_as_many_pages_as_its_last_plane_ha
 
 
 def test_a_page_outside_of_the_peers_regions_fails_the_room_and_stores_nothing() -> None:
-    with MappedPair(of(1), of(1), grid=GRID) as pair:
+    with MappedPair(of(1), of(1), chunk_tokens=CHUNK_TOKENS) as pair:
         room = pair.open(TOKENS)
         entry = inside(pair.decodes[0]).entries[room.key]
         entry.pages[2] = pair.pages
@@ -192,7 +192,7 @@ def test_a_page_outside_of_the_peers_regions_fails_the_room_and_stores_nothing()
 
 
 def test_pages_that_end_too_early_are_refused() -> None:
-    with MappedPair(of(1), of(1), grid=GRID) as pair:
+    with MappedPair(of(1), of(1), chunk_tokens=CHUNK_TOKENS) as pair:
         data = inside(pair.prefills[0]).data
         (part,) = data.mapped._made.values()
         with pytest.raises(UsageError, match=r"1 pages of 4 for tokens 4\.\.11"):
@@ -202,8 +202,8 @@ def test_pages_that_end_too_early_are_refused() -> None:
 
 
 def test_stores_are_ready_before_their_kv_is_and_forgotten_with_their_room() -> None:
-    with MappedPair(of(1), of(1), grid=GRID) as pair:
-        room, other = pair.open(3 * GRID), pair.open(3 * GRID)
+    with MappedPair(of(1), of(1), chunk_tokens=CHUNK_TOKENS) as pair:
+        room, other = pair.open(3 * CHUNK_TOKENS), pair.open(3 * CHUNK_TOKENS)
         data = inside(pair.prefills[0]).data
         pair.pump(lambda: len(data.stores) == 6)
         assert data.stats["mapped"] == 0
@@ -219,7 +219,7 @@ def test_stores_are_ready_before_their_kv_is_and_forgotten_with_their_room() -> 
 
 
 def test_what_was_made_for_memory_that_is_mapped_anew_is_made_anew() -> None:
-    with MappedPair(of(1), of(1), grid=GRID) as pair:
+    with MappedPair(of(1), of(1), chunk_tokens=CHUNK_TOKENS) as pair:
         data = inside(pair.prefills[0]).data
         ((link, peer),) = data.link_peer.items()
         plan, _ = data.plans[link]
@@ -232,8 +232,8 @@ def test_what_was_made_for_memory_that_is_mapped_anew_is_made_anew() -> None:
 
 
 def test_nothing_is_stored_where_the_peers_memory_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    with MappedPair(of(1), of(1), grid=GRID) as pair:
-        room = pair.open(GRID)
+    with MappedPair(of(1), of(1), chunk_tokens=CHUNK_TOKENS) as pair:
+        room = pair.open(CHUNK_TOKENS)
         data = inside(pair.prefills[0]).data
         pair.pump(lambda: len(data.stores) == 1)
         store, before = data._store, [tensor.view(torch.uint8).clone() for tensor in pair.decodes[0].pool.k]

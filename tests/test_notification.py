@@ -28,7 +28,7 @@ def layout(tp: int) -> Layout:
 @pytest.fixture(params=[True, False])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """On a transport that carries notes, and on one that does not."""
-    with Pair(layout(2), layout(1), grid=32, fabric=Fabric(auto=True, native_notify=request.param)) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=32, fabric=Fabric(auto=True, native_notify=request.param)) as made:
         yield made
 
 

@@ -51,7 +51,7 @@ SERVED = {*METRICS, "kvproto_up", "kvproto_snapshot_age_seconds"}
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8) as pair:
         yield pair
 
 
@@ -111,7 +111,7 @@ def test_connections_that_are_turned_away_are_counted(pair: Pair) -> None:
 
 def test_what_the_ring_holds_and_what_is_in_doubt() -> None:
     clock = ManualClock(100.0)
-    with Pair(layout(2), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         decode, room = pair.decodes[0], pair.open(20)
         for prefill in pair.prefills:
             inside(prefill).loop.handlers[do.LaunchGather] = lambda _: None  # it never ends
@@ -137,7 +137,7 @@ def test_what_the_ring_holds_and_what_is_in_doubt() -> None:
 
 def test_ends_of_timers_tell_repeats_and_fallbacks_their_reason() -> None:
     clock = ManualClock(100.0)
-    with Pair(layout(2), layout(1), grid=8, clock=lambda: clock) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         prefill = pair.prefills[0]
         ring = inside(pair.decodes[0]).rank.ring
         while ring.reserve(ring.size // 4) is not None:
@@ -164,7 +164,7 @@ def fallbacks(told: dict[Any, float]) -> dict[tuple[str, ...], float]:
 
 def test_a_fallback_is_told_with_its_reason() -> None:
     settings = replace(SMALL, ring_bytes=1)
-    with Pair(layout(2), layout(1), grid=8, settings=settings) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, settings=settings) as pair:
         pair.finish(pair.open(20))
         (told,) = numbers(pair.prefills[0])
     assert fallbacks(told) == {("AWAIT_WRITERS", "StagingDenied"): 3}
@@ -172,7 +172,7 @@ def test_a_fallback_is_told_with_its_reason() -> None:
 
 
 def test_what_is_never_staged_is_told_apart() -> None:
-    with Pair(layout(2), layout(1), grid=8, settings=replace(SMALL, route="pages")) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, settings=replace(SMALL, route="pages")) as pair:
         pair.finish(pair.open(20))
         (told,) = numbers(pair.prefills[0])
     assert fallbacks(told) == {("NEW", "SendOpened"): 3}

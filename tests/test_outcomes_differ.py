@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.stories import GRID, PAGE, QUICK, layout
+from support.stories import CHUNK_TOKENS, PAGE, QUICK, layout
 
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
@@ -18,13 +18,13 @@ from kvproto.protocol.states import Cause, DGrant
 from kvproto.settings import Settings
 from kvproto.verify.sim.world import Side, SimulatedWorld
 
-ROOM, TOKENS = 100, GRID
+ROOM, TOKENS = 100, CHUNK_TOKENS
 
 
 def begun() -> SimulatedWorld:
     """One rank a side, and a room of one chunk whose KV and aux row are there."""
     settings = Settings(timing=QUICK, ring_bytes=1 << 20)
-    at = SimulatedWorld(0, layout(1), layout(1, page=2 * PAGE), grid=GRID, settings=settings)
+    at = SimulatedWorld(0, layout(1), layout(1, page=2 * PAGE), chunk_tokens=CHUNK_TOKENS, settings=settings)
     at.calm()
     at.open_all(ROOM, TOKENS)
     at.calm()

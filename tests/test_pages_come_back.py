@@ -18,7 +18,7 @@ from kvproto.verify.testing.pair import Pair
 @pytest.fixture(params=[False, True], ids=["staged", "over pages"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, route="pages" if request.param else "cost")
-    with Pair(layout(2), layout(1), grid=8, settings=settings) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=8, settings=settings) as made:
         yield made
 
 

@@ -14,13 +14,13 @@ from kvproto.settings import Settings
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 
-TOKENS, GRID, PAGE = 45, 8, 4
+TOKENS, CHUNK_TOKENS, PAGE = 45, 8, 4
 
 
 @pytest.fixture(params=[False, True], ids=["staged", "over pages"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, route="pages" if request.param else "cost")
-    with Pair(layout(2), layout(1), grid=GRID, settings=settings) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=CHUNK_TOKENS, settings=settings) as made:
         assert made.plan.prefill.page_size == PAGE
         yield made
 

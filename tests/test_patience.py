@@ -26,7 +26,7 @@ from kvproto.verify.testing.pair import Pair
 from kvproto.verify.testing.pools import noise
 
 LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
-GRID, CHUNK = 64, 64 * 2 * 2 * (32 + 16) * 2
+CHUNK_TOKENS, CHUNK = 64, 64 * 2 * 2 * (32 + 16) * 2
 #: all by the ring, as long as there is patience
 SETTINGS = Settings(ring_bytes=CHUNK, slot_bytes=CHUNK, costs="free")
 #: seconds that a manual clock moves in one step
@@ -34,8 +34,12 @@ STEP = 0.05
 
 
 def test_a_room_whose_kv_is_there_has_the_ring_while_another_room_s_forward_runs() -> None:
-    prefill = PrefillEndpoint(LAYOUT, 0, noise(LAYOUT, 0, 8, 1), NixlTransport(), grid=GRID, settings=SETTINGS)
-    decode = DecodeEndpoint(LAYOUT, 0, noise(LAYOUT, 0, 8, 2), NixlTransport(), grid=GRID, settings=SETTINGS)
+    prefill = PrefillEndpoint(
+        LAYOUT, 0, noise(LAYOUT, 0, 8, 1), NixlTransport(), chunk_tokens=CHUNK_TOKENS, settings=SETTINGS
+    )
+    decode = DecodeEndpoint(
+        LAYOUT, 0, noise(LAYOUT, 0, 8, 2), NixlTransport(), chunk_tokens=CHUNK_TOKENS, settings=SETTINGS
+    )
     computes, ready = Room(1), Room(2)
     pages = {computes: [0, 2, 4, 6], ready: [7, 5, 3, 1]}
     outcomes: dict[Room, Outcome] = {}
@@ -56,12 +60,12 @@ def test_a_room_whose_kv_is_there_has_the_ring_while_another_room_s_forward_runs
     try:
         decode.connect(LAYOUT, [prefill.address])
         for room in (computes, ready):
-            decode.open(room, GRID, pages[room][::-1])
-            prefill.open(room, GRID, pages[room])
+            decode.open(room, CHUNK_TOKENS, pages[room][::-1])
+            prefill.open(room, CHUNK_TOKENS, pages[room])
             prefill.prefetch(room)
         until(lambda: "AWAIT_KV (waits" in str(prefill.explain(computes)))
         for count, room in enumerate((ready, computes), 1):
-            prefill.produced(room, GRID)
+            prefill.produced(room, CHUNK_TOKENS)
             prefill.aux(room, b"a row")
             until(partial(outcomes.__contains__, room))
             assert outcomes[room].ok and len(outcomes) == count and sent() == (count, 0)
@@ -99,7 +103,7 @@ def test_a_prefetched_room_costs_a_ready_one_no_time_however_long_its_forward_is
 
     chunk, tokens = 8 * 2 * 4 * 16 * 2, chunks * 8
     settings = Settings(ring_bytes=ring * chunk, slot_bytes=chunk, route=route)
-    with Pair(layout(2), layout(1), grid=8, pages=512, settings=settings, clock=clocks) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, pages=512, settings=settings, clock=clocks) as pair:
 
         def run(length: float) -> None:
             for _ in range(round(length / STEP)):
@@ -139,7 +143,7 @@ def test_a_room_in_unequal_layer_groups_goes_through_a_ring_for_one_cell(
 
     tokens, cell = 5 * 8 - 3, 8 * 5 * 16 * 16 * 2
     settings = Settings(ring_bytes=cell, slots=2, window=window, route=route, layer_groups=2)
-    with Pair(layout(writers), layout(1), grid=8, settings=settings, clock=Clocks()) as pair:
+    with Pair(layout(writers), layout(1), chunk_tokens=8, settings=settings, clock=Clocks()) as pair:
         rooms = [pair.name(tokens) for _ in range(3)]
         for room in rooms:
             pair.decodes[0].open(room, tokens, pair.tables[room][1], group=PREFILL_GROUP, layer_groups=2)
@@ -160,7 +164,9 @@ def ends_beside_a_huge_room() -> bool:
     chunk, regions = 8 * 2 * 4 * 16 * 2, 6
     ring, fabric = regions * chunk, Fabric()
     settings = Settings(ring_bytes=ring, slot_bytes=chunk, slots=2 * regions, window=2 * regions, route="staged")
-    with Pair(layout(1), layout(1), grid=8, pages=512, settings=settings, fabric=fabric, clock=Clocks()) as pair:
+    with Pair(
+        layout(1), layout(1), chunk_tokens=8, pages=512, settings=settings, fabric=fabric, clock=Clocks()
+    ) as pair:
         data, rank = inside(pair.prefills[0]).data, inside(pair.prefills[0]).rank
         huge = pair.open(3 * regions * 8)
         pair.produce(huge)

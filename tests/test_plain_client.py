@@ -31,10 +31,10 @@ from kvproto.room import Outcome, Room, Status
 from kvproto.settings import Settings
 from kvproto.verify.testing.pools import noise
 
-CHUNKS, GRID, PAGE = 20, 16, 16
+CHUNKS, CHUNK_TOKENS, PAGE = 20, 16, 16
 OURS = Layout(layers=2, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1, order="NHD")
 THEIRS = msgspec.structs.replace(OURS, order="HND")
-TOKENS = CHUNKS * GRID
+TOKENS = CHUNKS * CHUNK_TOKENS
 REPEATED = ("OPEN", "OPENED", "STAGING_REQ", "STG_NOTIFY", "CHUNK_ACK", "AUX", "AUX_ACK", "WATERMARK_REQ")
 
 
@@ -49,11 +49,12 @@ def two(*, notify: bool) -> Iterator[tuple[PrefillEndpoint, PlainDecodeRank, Mem
     transport.register(ring.data_ptr(), bytes_each, "DRAM", 0)
     endpoint = describe("memory", transport.instance, 1, [[0, ring.data_ptr(), bytes_each, "DRAM", 0]], b"")
     prefill = PrefillEndpoint(
-        OURS, 0, pool, MemoryTransport(fabric), grid=GRID, settings=Settings(window=CHUNKS, slots=CHUNKS)
+        OURS, 0, pool, MemoryTransport(fabric), chunk_tokens=CHUNK_TOKENS,
+        settings=Settings(window=CHUNKS, slots=CHUNKS)
     )
     layout = msgspec.to_builtins(THEIRS)
     peer = PlainDecodeRank(
-        prefill.address, layout, GRID, Timing().lease.period, endpoint, memoryview(ring.numpy())
+        prefill.address, layout, CHUNK_TOKENS, Timing().lease.period, endpoint, memoryview(ring.numpy())
     )
     try:
         yield prefill, peer, transport, pool

@@ -260,7 +260,7 @@ def test_the_judge_notices_a_byte_that_nobody_should_have_written() -> None:
 
 def carry(prefill: PrefillEndpoint, decode: DecodeEndpoint, tokens: int, ours: list[int], theirs: list[int]) -> bool:
     """Carry one room of one chunk, and close both; whether they have kept digests, which then are the same."""
-    decode.connect(prefill._rank.layout, [prefill.address], grid=tokens)
+    decode.connect(prefill._rank.layout, [prefill.address], chunk_tokens=tokens)
     room, outcomes, deadline = Room(1), list[Any](), time.monotonic() + 30.0
     decode.open(room, tokens, theirs)
     prefill.open(room, tokens, ours)
@@ -289,7 +289,9 @@ def test_the_stride_of_a_dimension_of_one_element_does_not_matter(route: Any, di
     target = Pool([torch.zeros(16, 16, 1, 8, dtype=torch.int8)], [torch.zeros(16, 16, 1, 8, dtype=torch.int8)])
     assert source.k[0].data_ptr() == wide[0].data_ptr(), "the same memory"
     fabric, settings = Fabric(auto=True), Settings(ring_bytes=1 << 16, route=route)
-    prefill = PrefillEndpoint(cut, 0, source, MemoryTransport(fabric), grid=32, settings=settings, digests=digests)
+    prefill = PrefillEndpoint(
+        cut, 0, source, MemoryTransport(fabric), chunk_tokens=32, settings=settings, digests=digests
+    )
     decode = DecodeEndpoint(cut, 0, target, MemoryTransport(fabric), settings=settings, digests=digests)
     digested = carry(prefill, decode, 32, [5, 6], [1, 2])
     for ours, theirs in zip(wide, (*target.k, *target.v), strict=True):
@@ -313,7 +315,7 @@ def test_pages_beyond_sixteen_bits_are_carried(route: Any) -> None:
     source, target = (torch.zeros(70_000, 1, 1, 16, dtype=torch.int8) for _ in range(2))
     source[ours] = torch.randint(1, 100, (4, 1, 1, 16), dtype=torch.int8)
     fabric, settings = Fabric(auto=True), Settings(ring_bytes=1 << 16, route=route)
-    prefill = PrefillEndpoint(cut, 0, Pool([source], []), MemoryTransport(fabric), grid=4, settings=settings)
+    prefill = PrefillEndpoint(cut, 0, Pool([source], []), MemoryTransport(fabric), chunk_tokens=4, settings=settings)
     decode = DecodeEndpoint(cut, 0, Pool([target], []), MemoryTransport(fabric), settings=settings)
     carry(prefill, decode, 4, ours, theirs)
     assert torch.equal(target[theirs], source[ours]) and int((target != 0).any(3).sum()) == len(theirs)

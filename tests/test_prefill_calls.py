@@ -26,12 +26,12 @@ from kvproto.settings import DECODE_GROUP
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
-GRID, TOKENS = 8, 45
+CHUNK_TOKENS, TOKENS = 8, 45
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(1), layout(1), grid=GRID) as made:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as made:
         yield made
 
 
@@ -85,7 +85,7 @@ def test_chunks_are_told_one_then_two_then_four_as_gathers_end(pair: Pair, monke
 
 
 def test_of_chunks_of_one_token_the_first_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Pair(layout(1, page=1), layout(1, page=1), grid=1) as pair:
+    with Pair(layout(1, page=1), layout(1, page=1), chunk_tokens=1) as pair:
         (prefill,), later, room = pair.prefills, list[Any](), pair.name(4)
         prefill.open(room, 4, pair.tables[room][0])
         pair.open_decode(room)
@@ -148,15 +148,15 @@ def test_layers_of_a_forward_are_told_with_their_depth(pair: Pair, monkeypatch: 
     room, prefill = pair.open(TOKENS), pair.prefills[0]
     entry, event = inside(prefill).entries[room.key], SimpleNamespace(query=lambda: True)
     said = heard(prefill, monkeypatch)
-    prefill.produced(room, GRID, event, layers=1)
-    assert (entry.full, entry.ahead, entry.layers, entry.computed) == (0, GRID, 1, 0.0)
+    prefill.produced(room, CHUNK_TOKENS, event, layers=1)
+    assert (entry.full, entry.ahead, entry.layers, entry.computed) == (0, CHUNK_TOKENS, 1, 0.0)
     prefill.poll()
-    assert said == [ev.TokensProduced(room.key, 0, GRID, 1)] and entry.marks == [(GRID, 1, event)]
-    prefill.produced(room, GRID)
+    assert said == [ev.TokensProduced(room.key, 0, CHUNK_TOKENS, 1)] and entry.marks == [(CHUNK_TOKENS, 1, event)]
+    prefill.produced(room, CHUNK_TOKENS)
     prefill.poll()
-    assert entry.marks == [(GRID, 1, event)], "no event was given"
+    assert entry.marks == [(CHUNK_TOKENS, 1, event)], "no event was given"
     said.clear()
-    prefill.produced(room, 2 * GRID, layers=1)
+    prefill.produced(room, 2 * CHUNK_TOKENS, layers=1)
     prefill.withdraw(room, 0)
     prefill.poll()
     assert said == [ev.TokensWithdrawn(room.key, 0)], "the layers were taken back before the loop heard of them"
@@ -173,7 +173,7 @@ def test_when_all_of_it_was_computed_is_noted_once(pair: Pair) -> None:
     entry = inside(prefill).entries[room.key]
     prefill.produced(room, TOKENS - 1)
     assert entry.full == TOKENS - 1 and not entry.computed
-    prefill.produced(room, GRID)
+    prefill.produced(room, CHUNK_TOKENS)
     assert entry.full == TOKENS - 1, "less has been said before"
     prefill.produced(room, TOKENS)
     entry.computed = computed = entry.computed - 1.0
@@ -218,7 +218,7 @@ def test_runs_of_pages_are_counted_where_all_are_there(pair: Pair, monkeypatch: 
 
 # ------------------------------------------------------------------------------------------------ who waits
 def test_who_waits_for_a_room_is_known_when_all_of_it_does() -> None:
-    with Pair(layout(1), layout(2, page=8), grid=GRID) as pair:
+    with Pair(layout(1), layout(2, page=8), chunk_tokens=CHUNK_TOKENS) as pair:
         (prefill,), room = pair.prefills, Room(5)
         rank = inside(prefill).rank
         assert prefill.caller(room) is None and prefill.prefix(room) is None

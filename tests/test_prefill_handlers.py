@@ -25,14 +25,14 @@ from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
-GRID, ROOM = 16, 5
-GATHER = do.LaunchGather(ROOM, 0, 0, 1, 1, 0, 0, 1, 0, GRID)
-PAGES = do.PreparePages(ROOM, 1, 0, 1, 7, b"", GRID, GRID)
+CHUNK_TOKENS, ROOM = 16, 5
+GATHER = do.LaunchGather(ROOM, 0, 0, 1, 1, 0, 0, 1, 0, CHUNK_TOKENS)
+PAGES = do.PreparePages(ROOM, 1, 0, 1, 7, b"", CHUNK_TOKENS, CHUNK_TOKENS)
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=GRID) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=CHUNK_TOKENS) as made:
         yield made
 
 
@@ -124,11 +124,11 @@ def test_what_cannot_be_reached_is_not_mapped(data: Any) -> None:
     (link, peer), *_ = data.link_peer.items()
     asked = []
     data.mapped.get = lambda *about: asked.append(about)
-    data._mapped(do.PreparePages(ROOM, 0, 0, link, 7, b"", 0, GRID))
+    data._mapped(do.PreparePages(ROOM, 0, 0, link, 7, b"", 0, CHUNK_TOKENS))
     assert [to for to, _ in asked] == [peer]
     for table in (data.link_peer, data.plans):
         kept = table.pop(link)
-        assert data._mapped(do.PreparePages(ROOM, 0, 0, link, 7, b"", 0, GRID)) is None and len(asked) == 1
+        assert data._mapped(do.PreparePages(ROOM, 0, 0, link, 7, b"", 0, CHUNK_TOKENS)) is None and len(asked) == 1
         table[link] = kept
 
 
@@ -137,16 +137,16 @@ def test_a_part_for_a_peer_that_is_not_connected_is_unmade_and_says_why(data: An
     data.writes.unmade = lambda *what: told.append(what)
     (link,) = data.link_peer
     data.link_peer.clear()
-    data.prepare_pages(do.PreparePages(ROOM, 1, 0, link, 7, b"", GRID, GRID))
+    data.prepare_pages(do.PreparePages(ROOM, 1, 0, link, 7, b"", CHUNK_TOKENS, CHUNK_TOKENS))
     (((room, chunk, reader), error),) = told
     assert (room, chunk, reader) == (ROOM, 1, 0) and "not connected" in str(error)
 
 
 def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_by_its_way(data: Any) -> None:
     pages = np.arange(4, dtype=np.int64)
-    data.entries[ROOM] = RoomEntry(GRID, torch.from_numpy(pages), pages, 4)
+    data.entries[ROOM] = RoomEntry(CHUNK_TOKENS, torch.from_numpy(pages), pages, 4)
     ((link, peer),) = data.link_peer.items()
-    effect = do.PreparePages(ROOM, 0, 0, link, 7, pages.astype("<u4").tobytes(), 0, GRID)
+    effect = do.PreparePages(ROOM, 0, 0, link, 7, pages.astype("<u4").tobytes(), 0, CHUNK_TOKENS)
     (part,) = data.plans[link][0].duties(0)
     for most, inflight in ((3, 100), (100, 3)):
         data.transport.caps = replace(data.transport.caps, max_descs=most, max_inflight_descs=inflight)
@@ -154,7 +154,7 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
         assert len(batches) > 1 and max(batches) == 3
     assert data.stats["slices"] == 2 and data.stats["direct"] == 0
     for theirs, way in ((layout(2), {"slices": 2, "direct": 1}), (replace(layout(2), order="HND"), {"slices": 3})):
-        plan = Plan(layout(2), theirs, GRID)
+        plan = Plan(layout(2), theirs, CHUNK_TOKENS)
         data.learn(link, plan, 0, None)
         data._batches(effect, peer, plan.duties(0)[0])
         assert {**data.stats, **way} == data.stats
@@ -197,7 +197,7 @@ def test_a_link_is_told_whether_kernels_store_what_its_peer_is_owed(data: Any) -
     told.clear()
     data.mapped.get = lambda to, part: (to, part) if (to, part) == (peer, data.plans[link][0].duties(0)[0]) else None
     data.adopt_wire(do.AdoptWire(link, peer))
-    data.plans[link] = Plan(layout(2), layout(2), GRID), 1
+    data.plans[link] = Plan(layout(2), layout(2), CHUNK_TOKENS), 1
     data.adopt_wire(do.AdoptWire(link, peer))
     assert told == [(link, True), (link, False)], "the other one is owed nothing"
 
@@ -210,7 +210,7 @@ def test_a_small_write_waits_for_those_whose_gathers_are_under_way(
     data.drafts.take, data.writes.post_staged = lambda _: write, lambda *what, hold: asked.append((*what, hold))
     if others:
         data.gathers.launches.ask(ROOM, lambda: None)
-    data.post_write(do.PostWrite(ROOM, 1, 2, 1, 0, 0, 0, 0, 0, GRID))
+    data.post_write(do.PostWrite(ROOM, 1, 2, 1, 0, 0, 0, 0, 0, CHUNK_TOKENS))
     assert asked == [((ROOM, 1, 2), write, holds)]
 
 
@@ -220,13 +220,15 @@ def test_a_small_write_waits_for_those_whose_gathers_are_under_way(
 def test_a_part_over_pages_waits_for_the_forward_of_all_of_its_tokens_and_layers(
     data: Any, chunk: int, groups: int, waits: str
 ) -> None:
-    pages, asked = np.arange(2 * GRID // 4, dtype=np.int64), list[Any]()
-    entry = data.entries[ROOM] = RoomEntry(2 * GRID, torch.from_numpy(pages), pages, len(pages))
-    for mark in ((GRID, 2, "first"), (2 * GRID, 1, "first layer"), (2 * GRID, 2, "all")):
+    pages, asked = np.arange(2 * CHUNK_TOKENS // 4, dtype=np.int64), list[Any]()
+    entry = data.entries[ROOM] = RoomEntry(2 * CHUNK_TOKENS, torch.from_numpy(pages), pages, len(pages))
+    for mark in ((CHUNK_TOKENS, 2, "first"), (2 * CHUNK_TOKENS, 1, "first layer"), (2 * CHUNK_TOKENS, 2, "all")):
         entry.mark(*mark)
     data._batches, data.writes.offer = lambda *_: deque(), lambda *what: asked.append(what)
     ((link, peer),) = data.link_peer.items()
-    data.prepare_pages(do.PreparePages(ROOM, chunk, 0, link, 7, b"", chunk // groups * GRID, GRID, groups))
+    data.prepare_pages(
+        do.PreparePages(ROOM, chunk, 0, link, 7, b"", chunk // groups * CHUNK_TOKENS, CHUNK_TOKENS, groups)
+    )
     assert asked == [((ROOM, chunk, 0), peer, deque(), waits)]
     del data.entries[ROOM]
 
@@ -237,8 +239,8 @@ def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_m
     mapped = SimpleNamespace(bind=lambda *about: about, token_bytes=7)
     data.lane.place_all = lambda: placed.append(1)
     made = data._bind(PAGES, entry, mapped)
-    assert made.launch == (entry.table, b"", GRID, GRID, data.lane) and not placed
-    assert (made.entry, made.by, made.first, made.end, made.layers) == (entry, mapped, 0, 7 * GRID, 0)
+    assert made.launch == (entry.table, b"", CHUNK_TOKENS, CHUNK_TOKENS, data.lane) and not placed
+    assert (made.entry, made.by, made.first, made.end, made.layers) == (entry, mapped, 0, 7 * CHUNK_TOKENS, 0)
     entry.table = NO_TABLE
     data._bind(PAGES, entry, mapped)
     assert placed == [1]

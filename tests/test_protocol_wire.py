@@ -134,7 +134,7 @@ def test_a_prefix_need_not_be_whole_pages_of_the_prefill_rank(prefix: int) -> No
     def layout(tp: int, page: int) -> Layout:
         return Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=page, tp=tp)
 
-    with Pair(layout(2, 16), layout(1, 4), grid=16) as pair:
+    with Pair(layout(2, 16), layout(1, 4), chunk_tokens=16) as pair:
         room = pair.open(30, prefix=prefix)
         pair.finish(room)
         assert {cause.name for cause in pair.causes(room)} == {"NONE"}

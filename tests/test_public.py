@@ -146,7 +146,7 @@ def test_a_kind_is_the_builtin_that_one_would_expect(kind: type[Exception], buil
 
 
 def test_what_an_engine_does_wrong_is_caught_by_the_root() -> None:
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         prefill, decode, room = pair.prefills[0], pair.decodes[0], pair.name(30)
         pages = pair.tables[room][0]
         wrong: list[Callable[[], object]] = [
@@ -169,7 +169,7 @@ def test_what_an_engine_does_wrong_is_caught_by_the_root() -> None:
 
 def test_a_wrong_type_is_refused_at_the_call_and_the_page_says_so() -> None:
     page = (ROOT / "docs" / "api.md").read_text()
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         prefill, room = pair.prefills[0], pair.name(30)
         seven: Any = 7
         broken: Any = 1.5
@@ -194,7 +194,7 @@ def test_a_sentence_is_told_without_quotes() -> None:
 
 # -------------------------------------------------------------------------------------------------- hidden
 def test_an_endpoint_shows_calls_and_hides_its_parts() -> None:
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         for endpoint in (pair.prefills[0], pair.decodes[0]):
             shown = {name for name in dir(endpoint) if not name.startswith("_")}
             assert {name for name in shown if not callable(getattr(endpoint, name))} <= {
@@ -218,7 +218,7 @@ def test_examples_and_readme_take_names_from_the_root() -> None:
 def test_a_trace_that_an_engine_saves_can_be_read(tmp_path: Path) -> None:
     from kvproto.verify.trace.stories import load
 
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         room = pair.open(30)
         pair.finish(room)
         pair.prefills[0].save_trace(tmp_path / "trace.jsonl")

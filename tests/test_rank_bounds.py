@@ -14,15 +14,15 @@ from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.settings import Settings
 
-OURS, GRID, EARLY = layout(1), 16, 3
-PLAN = Plan(OURS, OURS, GRID)
+OURS, CHUNK_TOKENS, EARLY = layout(1), 16, 3
+PLAN = Plan(OURS, OURS, CHUNK_TOKENS)
 
 
 def prefill() -> PrefillRank:
     """A prefill rank with one link that is up."""
     settings = Settings(early=EARLY)
-    rank = PrefillRank(OURS, 0, group=1, grid=GRID, incarnation=3, settings=settings)
-    said = msg.Hello(msg.VERSION, tables_digest(), 1, 2, 0, OURS, GRID, rank.lease, b"")
+    rank = PrefillRank(OURS, 0, group=1, chunk_tokens=CHUNK_TOKENS, incarnation=3, settings=settings)
+    said = msg.Hello(msg.VERSION, tables_digest(), 1, 2, 0, OURS, CHUNK_TOKENS, rank.lease, b"")
     rank.hello(said, 0.0, b"there")
     rank.handle(ev.WiredUp(1, 1, "wire"), 0.0)
     assert rank.links[1].state is PLink.UP
@@ -48,9 +48,9 @@ def test_so_many_rooms_that_only_a_decode_rank_has_opened_are_kept(body: msg.Mes
 
 def decode() -> DecodeRank:
     """A decode rank with one link that is up."""
-    rank = DecodeRank(OURS, 0, group=2, grid=GRID, incarnation=3)
+    rank = DecodeRank(OURS, 0, group=2, chunk_tokens=CHUNK_TOKENS, incarnation=3)
     rank.call(1, 0, PLAN, 0.0, "somewhere")
-    said = msg.Welcome(msg.VERSION, rank.digest, rank.links[1].session, 5, 1, 0, OURS, GRID, rank.lease)
+    said = msg.Welcome(msg.VERSION, rank.digest, rank.links[1].session, 5, 1, 0, OURS, CHUNK_TOKENS, rank.lease)
     rank.receive(1, 0, 0, said, 0.0, b"there")
     assert rank.links[1].state is DLink.UP
     return rank
@@ -64,12 +64,13 @@ def test_where_a_rank_is_that_nobody_has_called_is_not_told_of_another() -> None
 def test_a_link_that_is_called_on_other_terms_begins_anew_and_on_the_same_it_stays() -> None:
     rank, first = decode(), 3 << 16
     assert rank.links[1].session == first
-    for plan, session in ((PLAN, first), (Plan(OURS, OURS, GRID), first), (Plan(OURS, OURS, 2 * GRID), first + 1)):
+    alike, longer = Plan(OURS, OURS, CHUNK_TOKENS), Plan(OURS, OURS, 2 * CHUNK_TOKENS)
+    for plan, session in ((PLAN, first), (alike, first), (longer, first + 1)):
         rank.call(1, 0, plan, 0.0, "somewhere")
         assert rank.links[1].session == session
 
 
 def test_a_call_for_another_rank_is_counted() -> None:
     rank = prefill()
-    said = msg.Hello(msg.VERSION, tables_digest(), 1, 2, 0, OURS, GRID, rank.lease, b"", None, 9, 0)
+    said = msg.Hello(msg.VERSION, tables_digest(), 1, 2, 0, OURS, CHUNK_TOKENS, rank.lease, b"", None, 9, 0)
     assert rank.hello(said, 0.0, b"there")[0] == 1 and rank.counts["calls for another rank"] == 1

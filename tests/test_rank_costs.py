@@ -32,7 +32,9 @@ def caller(
     *, ours: Placement | None = None, theirs: Placement | None = None, tp: int = 1, page_size: int = 4, **changed: Any
 ) -> PrefillRank:
     """A prefill rank with one link to a decode rank, and room 5 of 3 pages of it."""
-    rank = PrefillRank(MODEL, 0, group=OWN, grid=8, incarnation=1, settings=Settings(**{"costs": COSTS, **changed}))
+    rank = PrefillRank(
+        MODEL, 0, group=OWN, chunk_tokens=8, incarnation=1, settings=Settings(**{"costs": COSTS, **changed})
+    )
     rank.placement = ours
     held = replace(MODEL, tp=tp, page_size=page_size)
     said = msg.Hello(msg.VERSION, DIGEST, 1, FIRST, 0, held, 8, LEASE, b"", theirs)
@@ -127,10 +129,10 @@ def test_small_rooms_are_stored_and_large_ones_go_by_the_ring_however_many_ranks
     prefill: int, decode: int, mib: int, way: str
 ) -> None:
     model = Layout(layers=32, heads=8, k_dim=128, v_dim=128, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
-    tokens, grid = mib * 8, 1024
-    plan = Plan(replace(model, tp=prefill), replace(model, tp=decode), grid)
+    tokens, chunk_tokens = mib * 8, 1024
+    plan = Plan(replace(model, tp=prefill), replace(model, tp=decode), chunk_tokens)
     for share in plan.shares:
-        nbytes, chunks = plan.part_bytes(share, tokens), -(-tokens // grid)
+        nbytes, chunks = plan.part_bytes(share, tokens), -(-tokens // chunk_tokens)
         port = at_the_port(plan, share)
         found = estimate(PROFILES["mapped"], nbytes, 0, chunks, mapped=True, port=port)
         assert (found.way if found.pages < found.staged else "staged") == way, str(found)
@@ -212,7 +214,7 @@ def test_to_whom_nothing_is_owed_nobody_asks_for_a_way() -> None:
     """Two prefill ranks hold the same head: one of them writes it, and the other has nothing to do with the pool."""
     heads = replace(MODEL, heads=1, tp=2)
     for index in range(2):
-        rank = PrefillRank(heads, index, group=OWN, grid=8, incarnation=1, settings=Settings(route="pages"))
+        rank = PrefillRank(heads, index, group=OWN, chunk_tokens=8, incarnation=1, settings=Settings(route="pages"))
         theirs = replace(dense(replace(MODEL, heads=1), 0), closed="it is virtual")
         said = msg.Hello(msg.VERSION, DIGEST, 1, FIRST, 0, replace(MODEL, heads=1), 8, LEASE, b"", theirs)
         rank.hello(said, 0.0, b"there")

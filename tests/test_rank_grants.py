@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 from test_foreign_groups import answers
-from test_rank_links import FIRST, GRID, SECOND, decode, lose, open_rooms
+from test_rank_links import CHUNK_TOKENS, FIRST, SECOND, decode, lose, open_rooms
 from test_rank_queues import SIZE, act, ask, filled
 
 from kvproto.layout.plan import Plan
@@ -27,7 +27,7 @@ ROOM, PREFIX, TOKENS, GROUPS = 21, 5, 40, 2
 
 def with_room() -> DecodeRank:
     """A rank whose ring has been gone round once and more."""
-    rank = filled(4, *[(room, FIRST if room < ROOM else SECOND, 4 * GRID) for room in (11, 12, 21, 22)])
+    rank = filled(4, *[(room, FIRST if room < ROOM else SECOND, 4 * CHUNK_TOKENS) for room in (11, 12, 21, 22)])
     value = rank.rooms[ROOM]
     rank.rooms[ROOM] = replace(value, tokens=TOKENS, prefix=PREFIX, terms=replace(value.terms, layer_groups=GROUPS))
     ask(rank, 11, 0, 1)
@@ -76,7 +76,7 @@ def test_pages_go_by_the_link_of_who_asks_while_that_is_up() -> None:
 def test_a_chunk_s_region_is_as_large_as_what_its_layer_group_has() -> None:
     rank = with_room()
     plan = rank.plan_of(ROOM)
-    for chunk, tokens in ((0, GRID), (5, 3)):
+    for chunk, tokens in ((0, CHUNK_TOKENS), (5, 3)):
         for waiting in [*rank.space_queue]:
             rank.space_queue.leave(waiting)
         rank.ring.ahead = -1  # nothing may be promised
@@ -126,7 +126,7 @@ def test_a_call_to_a_rank_that_is_known_keeps_its_link_and_takes_the_plan_anew()
     rank = decode()
     plan = rank.peers[1].plan
     assert plan is not None
-    link, effects = rank.call(FIRST, 1, Plan(plan.prefill, plan.decode, 2 * plan.grid), 0.0, "elsewhere")
+    link, effects = rank.call(FIRST, 1, Plan(plan.prefill, plan.decode, 2 * plan.chunk_tokens), 0.0, "elsewhere")
     assert link == 2 and [each.address for each in effects if isinstance(each, do.Dial)] == ["elsewhere"]
     assert rank.links[2].state is DLink.AWAIT_RETURN and rank.next_link == 5
     assert rank.hello(9, 2).rank == 0 and rank.hello(9, 2).to_rank == 1

@@ -32,7 +32,7 @@ from kvproto.rank.decode import DecodeRank, by_chunk
 from kvproto.rank.prefill import PrefillRank, by_send, by_write
 from kvproto.settings import Settings
 
-ONE, TWO, GRID, TOKENS = layout(1), layout(2), 16, 32
+ONE, TWO, CHUNK_TOKENS, TOKENS = layout(1), layout(2), 16, 32
 OWN, FIRST, SECOND = 9, 1, 2
 BORN = (1 << 48) - 1
 LEASE = 30.0
@@ -41,7 +41,7 @@ DIGEST = tables_digest()
 
 def prefill() -> PrefillRank:
     """One prefill rank; the decode ranks (1, 0), (1, 1), (2, 0), (2, 1) have links 1 to 4, which are up."""
-    rank = PrefillRank(ONE, 0, group=OWN, grid=GRID, incarnation=BORN)
+    rank = PrefillRank(ONE, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=BORN)
     for group in (FIRST, SECOND):
         for index in range(2):
             link, _ = rank.hello(hello(group, index), 0.0, bytes([group, index]))
@@ -51,15 +51,15 @@ def prefill() -> PrefillRank:
 
 
 def hello(group: int, index: int, session: int = 1, /, **changed: Any) -> msg.Hello:
-    said = msg.Hello(msg.VERSION, DIGEST, session, group, index, TWO, GRID, LEASE, b"pool", None, OWN, 0)
+    said = msg.Hello(msg.VERSION, DIGEST, session, group, index, TWO, CHUNK_TOKENS, LEASE, b"pool", None, OWN, 0)
     return replace(said, **changed)
 
 
 def decode() -> DecodeRank:
     """One decode rank; the prefill ranks (1, 0), (1, 1), (2, 0), (2, 1) have links 1 to 4, which are up."""
-    rank = DecodeRank(ONE, 0, group=OWN, grid=GRID, incarnation=BORN)
+    rank = DecodeRank(ONE, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=BORN)
     for group in (FIRST, SECOND):
-        plan = Plan(TWO, ONE, GRID)
+        plan = Plan(TWO, ONE, CHUNK_TOKENS)
         for index in range(2):
             link, _ = rank.call(group, index, plan, 0.0, f"{group}.{index}")
             rank.receive(link, 0, 0, welcome(rank, link, group, index), 0.0)
@@ -69,7 +69,7 @@ def decode() -> DecodeRank:
 
 def welcome(rank: DecodeRank, link: int, group: int, index: int, /, **changed: Any) -> msg.Welcome:
     session = rank.links[link].session
-    said = msg.Welcome(msg.VERSION, DIGEST, session, 100 + link, group, index, TWO, GRID, LEASE)
+    said = msg.Welcome(msg.VERSION, DIGEST, session, 100 + link, group, index, TWO, CHUNK_TOKENS, LEASE)
     return replace(said, **changed)
 
 
@@ -165,7 +165,7 @@ def test_a_call_that_means_another_rank_is_refused_and_makes_no_link(to_group: i
 MISFITS = [
     ({"version": msg.VERSION + 1}, f"wire version {msg.VERSION + 1} against {msg.VERSION}"),
     ({"digest": "layout:0"}, "the builds differ in layout (0 against "),
-    ({"grid": GRID + 1}, f"grid of {GRID + 1} tokens against {GRID}"),
+    ({"chunk_tokens": CHUNK_TOKENS + 1}, f"chunks of {CHUNK_TOKENS + 1} tokens against {CHUNK_TOKENS}"),
     ({"lease": 29.0}, "lease of 29.0 s against 30.0 s"),
     ({"rank": 2}, "rank 2 of 2"),
     ({"layout": layout(2, heads=8)}, "heads"),
@@ -177,8 +177,8 @@ def test_who_does_not_fit_is_refused_by_both_sides_with_the_reason(changed: dict
     caller = prefill()
     link, _ = caller.hello(hello(3, 0, **changed), 0.0, b"there")
     assert caller.links[link].state is PLink.REFUSED and why in caller.links[link].why
-    rank = DecodeRank(ONE, 0, group=OWN, grid=GRID, incarnation=1)
-    rank.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "somewhere")
+    rank = DecodeRank(ONE, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=1)
+    rank.call(FIRST, 0, Plan(TWO, ONE, CHUNK_TOKENS), 0.0, "somewhere")
     rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, **changed), 0.0)
     assert rank.links[1].state is DLink.REFUSED and why in rank.links[1].why
     assert rank.reached(FIRST, 0) == (False, f"refused: {rank.links[1].why}")
@@ -193,25 +193,25 @@ def test_who_does_not_fit_is_refused_by_both_sides_with_the_reason(changed: dict
     ],
 )
 def test_an_answer_of_another_rank_than_was_called_is_none(changed: dict[str, Any], why: str) -> None:
-    rank = DecodeRank(ONE, 0, group=OWN, grid=GRID, incarnation=1)
-    rank.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "somewhere")
+    rank = DecodeRank(ONE, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=1)
+    rank.call(FIRST, 0, Plan(TWO, ONE, CHUNK_TOKENS), 0.0, "somewhere")
     rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, **changed), 0.0)
     assert (rank.links[1].state, rank.links[1].why) == (DLink.REFUSED, why)
 
 
-def test_a_call_says_whom_it_means_and_the_grid_that_was_agreed_on() -> None:
+def test_a_call_says_whom_it_means_and_the_chunk_size_that_was_agreed_on() -> None:
     rank = decode()
-    rank.call(7, 3, Plan(layout(4), ONE, 2 * GRID), 0.0, "elsewhere")
+    rank.call(7, 3, Plan(layout(4), ONE, 2 * CHUNK_TOKENS), 0.0, "elsewhere")
     said = rank.hello(77, 5)
-    assert (said.to_group, said.to_rank, said.grid, said.session) == (7, 3, 2 * GRID, 77)
+    assert (said.to_group, said.to_rank, said.chunk_tokens, said.session) == (7, 3, 2 * CHUNK_TOKENS, 77)
     said = rank.hello(78)
-    assert (said.to_group, said.to_rank, said.grid) == (0, 0, GRID)
+    assert (said.to_group, said.to_rank, said.chunk_tokens) == (0, 0, CHUNK_TOKENS)
 
 
 def test_a_room_that_is_over_is_still_its_group_s_alone() -> None:
     rank = decode()
     plan = rank.peers[1].plan or fail()
-    rank.handle(ev.RoomOpened(11, rank.terms(FIRST, plan), GRID, 0), 0.0)
+    rank.handle(ev.RoomOpened(11, rank.terms(FIRST, plan), CHUNK_TOKENS, 0), 0.0)
     for body in (msg.Opened(), msg.StagingReq(0), msg.StgNotify(0, 1), msg.Aux(b"aux")):
         for link in (1, 2):
             say(rank, link, body, 11)
@@ -226,7 +226,7 @@ def test_sessions_and_epochs_are_numbers_that_no_earlier_life_has_used() -> None
     ours, theirs = prefill(), decode()
     assert [value.epoch for value in ours.links.values()] == [BORN << 16 | n for n in (1, 2, 3, 4)]
     assert [value.session for value in theirs.links.values()] == [BORN << 16] * 4
-    theirs.call(FIRST, 0, Plan(TWO, ONE, 2 * GRID), 0.0, "elsewhere")
+    theirs.call(FIRST, 0, Plan(TWO, ONE, 2 * CHUNK_TOKENS), 0.0, "elsewhere")
     assert theirs.links[1].session == (BORN << 16) + 1, "a call on other terms is a call anew"
     for link in (1, 3):
         lose(ours, link)
@@ -252,11 +252,11 @@ def test_a_link_that_was_often_lost_wakes_its_rank_no_more_often_than_another() 
 
 
 def test_more_links_than_are_allowed_are_not_called() -> None:
-    rank = DecodeRank(ONE, 0, group=OWN, grid=GRID, incarnation=1, settings=Settings(links=2))
+    rank = DecodeRank(ONE, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=1, settings=Settings(links=2))
     for index in (0, 1, 0):
-        rank.call(FIRST, index, Plan(TWO, ONE, GRID), 0.0, "somewhere")
+        rank.call(FIRST, index, Plan(TWO, ONE, CHUNK_TOKENS), 0.0, "somewhere")
     with pytest.raises(ArgumentError, match="more than 2 links"):
-        rank.call(SECOND, 0, Plan(TWO, ONE, GRID), 0.0, "somewhere")
+        rank.call(SECOND, 0, Plan(TWO, ONE, CHUNK_TOKENS), 0.0, "somewhere")
     assert len(rank.links) == len(rank.peers) == 2
 
 
@@ -296,8 +296,8 @@ def test_of_a_link_that_is_forgotten_nothing_is_left() -> None:
 def test_a_link_that_is_forgotten_before_its_next_beat_leaves_nothing_either() -> None:
     rank = decode()
     say(rank, 1, msg.Heartbeat())
-    rank.call(FIRST, 0, Plan(TWO, ONE, 2 * GRID), 0.0, "elsewhere")
-    rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, grid=GRID + 1), 0.0)
+    rank.call(FIRST, 0, Plan(TWO, ONE, 2 * CHUNK_TOKENS), 0.0, "elsewhere")
+    rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, chunk_tokens=CHUNK_TOKENS + 1), 0.0)
     assert rank.links[1].state is DLink.REFUSED and rank._heard_by == {1}
     rank.leave(FIRST, 0.0)
     assert sorted(rank.links) == [2, 3, 4] and not rank._heard_by
@@ -305,7 +305,7 @@ def test_a_link_that_is_forgotten_before_its_next_beat_leaves_nothing_either() -
 
 def test_what_is_said_to_a_call_and_by_one_is_in_the_trace() -> None:
     ours, theirs = prefill(), decode()
-    ours.hello(hello(3, 0, grid=GRID + 1), 0.0, b"there")
+    ours.hello(hello(3, 0, chunk_tokens=CHUNK_TOKENS + 1), 0.0, b"there")
     for rank in (ours, theirs):
         rank.tick(1.25 * rank.settings.timing.heartbeat.period)
     left = [{type(entry[0]) for entry in rank.trace if len(entry) == SENT} for rank in (ours, theirs)]
@@ -431,11 +431,13 @@ def test_terms_of_rooms_that_cut_their_cells_are_shared_and_bounded(monkeypatch:
 
 
 def test_terms_name_who_takes_part_who_writes_and_who_sends_the_aux_row() -> None:
-    rank = DecodeRank(TWO, 1, group=OWN, grid=GRID, incarnation=1)
-    assert rank.terms(FIRST, Plan(TWO, TWO, GRID)) == Terms(FIRST, 0b10, 0b10, 0b10, GRID)
+    rank = DecodeRank(TWO, 1, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=1)
+    assert rank.terms(FIRST, Plan(TWO, TWO, CHUNK_TOKENS)) == Terms(FIRST, 0b10, 0b10, 0b10, CHUNK_TOKENS)
     one_head = layout(1, heads=1)
-    rank = DecodeRank(one_head, 0, group=OWN, grid=GRID, incarnation=1)
-    assert rank.terms(FIRST, Plan(layout(2, heads=1), one_head, GRID)) == Terms(FIRST, 0b11, 0b01, 0b01, GRID)
+    rank = DecodeRank(one_head, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=1)
+    assert rank.terms(FIRST, Plan(layout(2, heads=1), one_head, CHUNK_TOKENS)) == Terms(
+        FIRST, 0b11, 0b01, 0b01, CHUNK_TOKENS
+    )
 
 
 def test_peers_of_one_group_share_their_terms() -> None:
@@ -443,5 +445,5 @@ def test_peers_of_one_group_share_their_terms() -> None:
     for rank in (ours, theirs):
         terms = [peer.terms for peer in rank.peers.values()]
         assert terms[0] is not terms[2] and [each.group for each in terms if each] == [1, 1, 2, 2]
-    assert theirs.terms(FIRST, Plan(TWO, ONE, GRID)) is theirs.peers[1].terms
+    assert theirs.terms(FIRST, Plan(TWO, ONE, CHUNK_TOKENS)) is theirs.peers[1].terms
     assert isinstance(ours.peers[1], LinkPeer)

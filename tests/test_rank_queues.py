@@ -13,7 +13,21 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from test_rank_links import BORN, DIGEST, FIRST, GRID, LEASE, ONE, OWN, SECOND, TWO, decode, hello, open_rooms, say
+from test_rank_links import (
+    BORN,
+    CHUNK_TOKENS,
+    DIGEST,
+    FIRST,
+    LEASE,
+    ONE,
+    OWN,
+    SECOND,
+    TWO,
+    decode,
+    hello,
+    open_rooms,
+    say,
+)
 from test_rank_links import prefill as linked
 
 from kvproto.fsm.vocabulary import Effect, Event
@@ -36,7 +50,7 @@ Key = tuple[int, int, int]
 
 def prefill(**changed: Any) -> PrefillRank:
     """One prefill rank with links 1 to 4 to (1, 0), (1, 1), (2, 0), (2, 1), rooms 11, 12 of group 1, 21, 22 of 2."""
-    rank = PrefillRank(ONE, 0, group=OWN, grid=GRID, incarnation=BORN, settings=Settings(**changed))
+    rank = PrefillRank(ONE, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=BORN, settings=Settings(**changed))
     for group in (FIRST, SECOND):
         for index in range(2):
             link, _ = rank.hello(hello(group, index), 0.0, bytes([group, index]))
@@ -212,21 +226,22 @@ def test_a_watermark_lets_those_go_whose_regions_it_has_passed_in_the_ring_s_ord
 
 
 # ------------------------------------------------------------------------------------------------ the ring
-SIZE = Plan(TWO, ONE, GRID).grant_bytes(0, GRID)
+SIZE = Plan(TWO, ONE, CHUNK_TOKENS).grant_bytes(0, CHUNK_TOKENS)
 
 
 def filled(regions: int, *rooms: tuple[int, int, int]) -> DecodeRank:
     """A decode rank with so many regions and no more, in which these rooms (room, group, tokens) are open."""
     rank = DecodeRank(
-        ONE, 0, group=OWN, grid=GRID, incarnation=1, settings=Settings(ring_bytes=regions * SIZE, ahead=1)
+        ONE, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=1,
+        settings=Settings(ring_bytes=regions * SIZE, ahead=1)
     )
     for link, (group, index) in enumerate([(FIRST, 0), (FIRST, 1), (SECOND, 0), (SECOND, 1)], 1):
-        rank.call(group, index, Plan(TWO, ONE, GRID), 0.0, "there")
+        rank.call(group, index, Plan(TWO, ONE, CHUNK_TOKENS), 0.0, "there")
         session = rank.links[link].session
-        said = msg.Welcome(msg.VERSION, DIGEST, session, link, group, index, TWO, GRID, LEASE)
+        said = msg.Welcome(msg.VERSION, DIGEST, session, link, group, index, TWO, CHUNK_TOKENS, LEASE)
         rank.receive(link, 0, 0, said, 0.0)
     for room, group, tokens in rooms:
-        rank.handle(ev.RoomOpened(room, rank.terms(group, Plan(TWO, ONE, GRID)), tokens, 0), 0.0)
+        rank.handle(ev.RoomOpened(room, rank.terms(group, Plan(TWO, ONE, CHUNK_TOKENS)), tokens, 0), 0.0)
         for link in (1, 2) if group == FIRST else (3, 4):
             say(rank, link, msg.Opened(), room)
     return rank
@@ -246,7 +261,7 @@ def given(rank: DecodeRank) -> list[tuple[int, int]]:
 
 
 def test_a_room_alone_has_all_but_one_region_and_with_others_half_of_the_ring() -> None:
-    rank = filled(6, (11, FIRST, 9 * GRID), (21, SECOND, 9 * GRID))
+    rank = filled(6, (11, FIRST, 9 * CHUNK_TOKENS), (21, SECOND, 9 * CHUNK_TOKENS))
     ask(rank, 11, *range(8))
     assert given(rank) == [(11, chunk) for chunk in range(5)] and rank.held(11) == 5 * SIZE and rank.held(21) == 0
     assert (rank.share(11, SIZE), rank.share(21, SIZE), rank.share(21, 4 * SIZE)) == (5 * SIZE, 3 * SIZE, 8 * SIZE)
@@ -259,7 +274,7 @@ def test_a_room_alone_has_all_but_one_region_and_with_others_half_of_the_ring() 
 
 
 def test_a_room_alone_has_as_much_from_the_queue_and_is_told_of_it() -> None:
-    rank = filled(6, (11, FIRST, 9 * GRID))
+    rank = filled(6, (11, FIRST, 9 * CHUNK_TOKENS))
     ask(rank, 11, *range(8))
     assert given(rank) == [(11, chunk) for chunk in range(5)]
     del rank.grants[11][0]
@@ -268,7 +283,7 @@ def test_a_room_alone_has_as_much_from_the_queue_and_is_told_of_it() -> None:
 
 
 def test_what_is_given_in_one_go_counts_in_the_room_s_share() -> None:
-    rank = filled(6, (11, FIRST, 9 * GRID), (21, SECOND, 9 * GRID))
+    rank = filled(6, (11, FIRST, 9 * CHUNK_TOKENS), (21, SECOND, 9 * CHUNK_TOKENS))
     ask(rank, 21, 0)
     rank.ring.ahead = -1  # nothing more may be promised
     ask(rank, 11, 3, 4, 5, 6, 7)
@@ -281,7 +296,7 @@ def test_what_is_given_in_one_go_counts_in_the_room_s_share() -> None:
 
 def test_a_chunk_that_is_larger_than_the_ring_is_denied_and_one_that_just_fits_is_not() -> None:
     for size, denied in ((SIZE, False), (SIZE - 1, True)):
-        rank = filled(1, (11, FIRST, GRID))
+        rank = filled(1, (11, FIRST, CHUNK_TOKENS))
         rank.ring.size = size
         ask(rank, 11, 0)
         assert (not rank.chunk_of and not rank.space_queue) if denied else given(rank) == [(11, 0)]
@@ -289,7 +304,7 @@ def test_a_chunk_that_is_larger_than_the_ring_is_denied_and_one_that_just_fits_i
 
 def small_and_large() -> DecodeRank:
     """Twenty small rooms, each of which has asked, and a large one that has not; the ring holds two regions."""
-    rank = filled(2, (50, SECOND, 40 * GRID), *[(room, FIRST, GRID) for room in range(11, 31)])
+    rank = filled(2, (50, SECOND, 40 * CHUNK_TOKENS), *[(room, FIRST, CHUNK_TOKENS) for room in range(11, 31)])
     for room in range(11, 31):
         ask(rank, room, 0)
     return rank
@@ -381,7 +396,7 @@ def test_regions_that_are_freed_cost_the_same_however_many_rooms_wait() -> None:
 
     looks = list[int]()
     for last in (18, 74):
-        rank = filled(2, *[(room, FIRST, GRID) for room in range(11, last + 1)])
+        rank = filled(2, *[(room, FIRST, CHUNK_TOKENS) for room in range(11, last + 1)])
         for room in range(11, last + 1):
             ask(rank, room, 0)
         rooms = rank.rooms = Looked(rank.rooms)
@@ -393,7 +408,10 @@ def test_regions_that_are_freed_cost_the_same_however_many_rooms_wait() -> None:
 
 
 def test_what_becomes_usable_is_told_to_each_and_what_is_free_is_given_at_once() -> None:
-    rank = filled(4, (11, FIRST, 2 * GRID), (12, FIRST, 2 * GRID), (21, SECOND, 2 * GRID), (22, SECOND, 2 * GRID))
+    rank = filled(
+        4, (11, FIRST, 2 * CHUNK_TOKENS), (12, FIRST, 2 * CHUNK_TOKENS), (21, SECOND, 2 * CHUNK_TOKENS),
+        (22, SECOND, 2 * CHUNK_TOKENS)
+    )
     for room in (11, 12, 21, 22):
         ask(rank, room, 0, 1)
     assert given(rank) == [(room, chunk) for room in (11, 12, 21, 22) for chunk in (0, 1)]
@@ -407,15 +425,15 @@ def test_what_becomes_usable_is_told_to_each_and_what_is_free_is_given_at_once()
 
 
 def test_what_will_be_scattered_is_foreseen_from_the_regions_given_since() -> None:
-    rank = filled(4, (11, FIRST, 2 * GRID - 3), (21, SECOND, 2 * GRID))
+    rank = filled(4, (11, FIRST, 2 * CHUNK_TOKENS - 3), (21, SECOND, 2 * CHUNK_TOKENS))
     ask(rank, 11, 0, 1)
     ask(rank, 21, 0)
     values = [rank.grants[11][0], rank.grants[11][1], rank.grants[21][0]]
     assert [value.state for value in values] == [DGrant.FILLING] * 3
     expected = [
-        do.LaunchScatter(11, 0, FIRST, 0b11, values[0].offset, 0, GRID, 1),
-        do.LaunchScatter(11, 1, FIRST, 0b11, values[1].offset, GRID, GRID - 3, 1),
-        do.LaunchScatter(21, 0, SECOND, 0b11, values[2].offset, 0, GRID, 1),
+        do.LaunchScatter(11, 0, FIRST, 0b11, values[0].offset, 0, CHUNK_TOKENS, 1),
+        do.LaunchScatter(11, 1, FIRST, 0b11, values[1].offset, CHUNK_TOKENS, CHUNK_TOKENS - 3, 1),
+        do.LaunchScatter(21, 0, SECOND, 0b11, values[2].offset, 0, CHUNK_TOKENS, 1),
     ]
     assert rank.foreseen(1) == expected and rank.foreseen(2) == expected[1:] and rank.foreseen(4) == []
     del rank.chunk_of[2], rank.grants[21][0]
@@ -439,8 +457,10 @@ def test_a_room_has_its_plan_and_its_terms_from_whatever_link_is_left() -> None:
     assert known.plan is not None and known.terms is not None
     assert rank.terms(SECOND, known.plan, 2) == replace(known.terms, layer_groups=2)
     assert rank.terms(7, known.plan).group == 7, "another group may hold its KV alike"
-    lead = Plan(TWO, ONE, GRID).lead(0)
-    assert rank.terms(7, Plan(TWO, ONE, GRID), 2) == Terms(7, 0b11, 0b11, 1 << lead, GRID, layer_groups=2)
+    lead = Plan(TWO, ONE, CHUNK_TOKENS).lead(0)
+    assert rank.terms(7, Plan(TWO, ONE, CHUNK_TOKENS), 2) == Terms(
+        7, 0b11, 0b11, 1 << lead, CHUNK_TOKENS, layer_groups=2
+    )
 
 
 def test_a_refused_link_is_called_anew_and_a_link_that_is_left_is_needed_by_its_rooms_alone() -> None:
@@ -448,7 +468,7 @@ def test_a_refused_link_is_called_anew_and_a_link_that_is_left_is_needed_by_its_
     session = rank.links[1].session
     rank.links[1] = replace(rank.links[1], state=DLink.REFUSED, session=session + 5)
     refused = rank.links[1].session
-    rank.call(FIRST, 0, Plan(TWO, ONE, GRID), 0.0, "1.0")
+    rank.call(FIRST, 0, Plan(TWO, ONE, CHUNK_TOKENS), 0.0, "1.0")
     assert (refused, rank.links[1].session) == (session + 5, session + 6), (
         "what was said of the refused call is not said of this one"
     )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from test_foreign_groups import answers
-from test_rank_links import FIRST, GRID, TOKENS, decode, open_rooms, prefill, say, welcome
+from test_rank_links import CHUNK_TOKENS, FIRST, TOKENS, decode, open_rooms, prefill, say, welcome
 
 from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import events as ev
@@ -76,7 +76,8 @@ def to_decode(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
     fits = welcome(rank, LINK, FIRST, PEER, session=77, epoch=88)  # type: ignore[arg-type]
     return [
         (fits, 0, [ev.WelcomeReceived(LINK, 77, 88, "")]),
-        (replace(fits, grid=GRID + 1), 0, [ev.WelcomeReceived(LINK, 77, 88, "grid of 17 tokens against 16")]),
+        (replace(fits, chunk_tokens=CHUNK_TOKENS + 1), 0,
+         [ev.WelcomeReceived(LINK, 77, 88, "chunks of 17 tokens against 16")]),
         (msg.Refusal(77, "no"), 0, [ev.RefusalReceived(LINK, 77, "no")]),
         (msg.WatermarkReq(), 0, [ev.WatermarkAsked(LINK)]),
         (msg.StagingReq(0, 8.0), ROOM, [ev.StagingRequested(ROOM, 0, PEER, terms.writes, 8.0)]),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from test_rank_links import FIRST, GRID, SECOND, lose, say
+from test_rank_links import CHUNK_TOKENS, FIRST, SECOND, lose, say
 from test_rank_queues import act, prefill
 
 from kvproto.layout.costs import Costs
@@ -60,7 +60,7 @@ def test_a_gather_and_a_write_name_their_link_their_region_and_their_tokens() ->
     assert made(rank, do.WriteRegion(*about, 2, 64, 7)) == [do.PostWrite(*about, 4, epoch, 2, 64, 7, *cut)]
     assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, epoch, b"page", *cut)]
     assert made(rank, do.MakePages(ROOM, 2, 0, b"page")) == [
-        do.PreparePages(ROOM, 2, 0, 3, rank.links[3].epoch, b"page", PREFIX + GRID, GRID, GROUPS)
+        do.PreparePages(ROOM, 2, 0, 3, rank.links[3].epoch, b"page", PREFIX + CHUNK_TOKENS, CHUNK_TOKENS, GROUPS)
     ]
     rank.tombs[ROOM] = rank.rooms.pop(ROOM)
     assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, epoch, b"page", *cut)], "it drains"
@@ -76,7 +76,7 @@ def test_what_will_be_gathered_is_foreseen_of_the_oldest_rooms_into_the_slots_th
     rank = with_room(slots=3)
     rank.sends[11] = {key(0, 0): PSendValue(PSend.AWAIT_GRANT), key(1, 1): WAITS, key(AUX_CHUNK, 0): WAITS_PAGES}
     rank.sends[ROOM] = {key(5, 1): WAITS, key(4, 0): WAITS, key(3, 0): WAITS}
-    one = do.LaunchGather(11, 1, 1, 2, rank.links[2].epoch, 2, 0, 0, GRID, GRID, 1)
+    one = do.LaunchGather(11, 1, 1, 2, rank.links[2].epoch, 2, 0, 0, CHUNK_TOKENS, CHUNK_TOKENS, 1)
     two = do.LaunchGather(ROOM, 5, 1, 4, rank.links[4].epoch, 1, 0, 0, 37, 3, GROUPS)
     three = do.LaunchGather(ROOM, 4, 0, 3, rank.links[3].epoch, 0, 0, 0, 37, 3, GROUPS)
     assert rank.foreseen() == [one, two, three]
@@ -90,7 +90,7 @@ def test_what_will_be_written_over_pages_is_foreseen_as_many_as_may_at_a_time(mo
     rank = with_room(page_writes=2)
     rank.sends[11] = {key(0, 0): WAITS, key(1, 1): replace(WAITS_PAGES, pages=b"page")}
     rank.sends[ROOM] = {key(5, 1): WAITS_PAGES, key(4, 0): WAITS_PAGES}
-    one = do.PreparePages(11, 1, 1, 2, rank.links[2].epoch, b"page", GRID, GRID, 1)
+    one = do.PreparePages(11, 1, 1, 2, rank.links[2].epoch, b"page", CHUNK_TOKENS, CHUNK_TOKENS, 1)
     two = do.PreparePages(ROOM, 5, 1, 4, rank.links[4].epoch, b"", 37, 3, GROUPS)
     assert rank.foreseen_pages() == [one, two]
     monkeypatch.setattr(of_sends, "OLDEST", 1)
@@ -117,12 +117,12 @@ def test_a_window_opens_each_chunk_for_each_reader_and_says_whose_kv_is_there() 
     assert not rank.tells, "before its transport has said so"
     every = [(chunk, peer) for chunk in (1, 2) for peer in (0, 1)]
     assert opened(rank, 1, 3, aux=False) == [(*each, False) for each in every], "the engine is not at work"
-    rank = with_room(work=PrefillWork(produced=PREFIX + GRID))
+    rank = with_room(work=PrefillWork(produced=PREFIX + CHUNK_TOKENS))
     rank.tells = True
     assert opened(rank, 1, 3, aux=True) == [
         (1, 0, True), (1, 1, True), (2, 0, False), (2, 1, False), (AUX_CHUNK, 0, False), (AUX_CHUNK, 1, False),
     ]  # fmt: skip
-    rank = with_room(work=PrefillWork(aux=True, ahead=PREFIX + GRID, layers=1))
+    rank = with_room(work=PrefillWork(aux=True, ahead=PREFIX + CHUNK_TOKENS, layers=1))
     rank.tells = True
     assert opened(rank, 0, 3, aux=True) == [
         (0, 0, True), (0, 1, True), (1, 0, False), (1, 1, False), (2, 0, False), (2, 1, False),
@@ -167,10 +167,10 @@ def test_sends_hear_of_their_kv_when_it_is_there_and_once() -> None:
     sends = {key(chunk, peer): WAITS for chunk in range(6) for peer in (0, 1)}
     sends |= {key(2, 1): replace(WAITS, kv=True), key(AUX_CHUNK, 0): PSendValue(PSend.AWAIT_AUX)}
     for work, there in (
-        (PrefillWork(produced=PREFIX + GRID - 1), {}),
-        (PrefillWork(produced=PREFIX + GRID), {0: 2, 1: 2}),
-        (PrefillWork(produced=PREFIX + GRID, ahead=PREFIX + 2 * GRID, layers=1), {0: 2, 1: 2, 2: 1}),
-        (PrefillWork(produced=PREFIX + GRID, ahead=TOKENS, layers=2), {0: 2, 1: 2, 2: 1, 3: 2, 4: 2, 5: 2}),
+        (PrefillWork(produced=PREFIX + CHUNK_TOKENS - 1), {}),
+        (PrefillWork(produced=PREFIX + CHUNK_TOKENS), {0: 2, 1: 2}),
+        (PrefillWork(produced=PREFIX + CHUNK_TOKENS, ahead=PREFIX + 2 * CHUNK_TOKENS, layers=1), {0: 2, 1: 2, 2: 1}),
+        (PrefillWork(produced=PREFIX + CHUNK_TOKENS, ahead=TOKENS, layers=2), {0: 2, 1: 2, 2: 1, 3: 2, 4: 2, 5: 2}),
         (PrefillWork(produced=TOKENS), {0: 2, 1: 2, 2: 1, 3: 2, 4: 2, 5: 2}),
     ):
         rank = with_room(work=work)
@@ -190,7 +190,7 @@ def test_of_a_rank_that_no_link_leads_to_no_layers_are_waited_for() -> None:
 
 
 def test_sends_whose_kv_is_taken_back_hear_of_it() -> None:
-    rank = with_room(work=PrefillWork(produced=PREFIX + GRID, ahead=PREFIX + 2 * GRID, layers=1))
+    rank = with_room(work=PrefillWork(produced=PREFIX + CHUNK_TOKENS, ahead=PREFIX + 2 * CHUNK_TOKENS, layers=1))
     there = replace(WAITS, kv=True)
     rank.sends[ROOM] = {key(chunk, peer): there for chunk in range(6) for peer in (0, 1)}
     rank.sends[ROOM] |= {key(5, 0): WAITS, key(AUX_CHUNK, 0): PSendValue(PSend.AWAIT_AUX)}

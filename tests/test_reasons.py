@@ -27,7 +27,7 @@ from kvproto.verify.testing.pools import noise
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
         yield made
 
 
@@ -82,7 +82,7 @@ def test_an_abort_is_told_as_the_engine_s_that_gave_up(pair: Pair) -> None:
 
 def test_a_write_that_fails_has_the_transport_s_sentence_on_its_own_rank() -> None:
     fabric, pages = Fabric(), replace(SMALL, route="pages")
-    with Pair(layout(2), layout(1), grid=8, fabric=fabric, settings=pages) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8, fabric=fabric, settings=pages) as pair:
         room = pair.open(8)
         pair.prefills[0].produced(room, 8)
         writer = inside(pair.prefills[0]).data
@@ -131,15 +131,15 @@ def test_a_lost_link_is_told_with_its_rank(pair: Pair) -> None:
 
 
 def test_a_refused_link_is_told_with_its_rank_and_why() -> None:
-    with Pair(layout(1), layout(1), grid=8, ready=False) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8, ready=False) as pair:
         transport = pair.transport()
-        other = PrefillEndpoint(layout(1), 0, noise(layout(1), 0, 8, 1), transport, grid=16, group=7)
+        other = PrefillEndpoint(layout(1), 0, noise(layout(1), 0, 8, 1), transport, chunk_tokens=16, group=7)
         pair.prefills.append(other)
         decode, room = pair.decodes[0], pair.name(30)
         decode.connect(layout(1), [other.address], group=7)
         decode.open(room, 30, pair.tables[room][1], group=7)
         pair.pump(lambda: ("D", 0, room) in pair.outcomes)
-        assert pair.outcomes["D", 0, room].reason == "there is no link to prefill rank 0: grid of 8 tokens against 16"
+        assert pair.outcomes["D", 0, room].reason == "there is no link to prefill rank 0: chunks of 8 tokens against 16"
 
 
 def test_two_lengths_are_told_to_both(pair: Pair) -> None:
@@ -157,7 +157,7 @@ def test_two_lengths_are_told_to_both(pair: Pair) -> None:
 @pytest.mark.parametrize("side", ["P", "D"])
 def test_a_side_that_waits_in_vain_is_told_which_link_there_is_not(side: str) -> None:
     quick = Timing(bootstrap=Timer(0.2), call=Timer(0.05, 4), resend=Timer(0.05, 4))
-    with Pair(layout(1), layout(2), grid=8, settings=Settings(ring_bytes=1 << 20, timing=quick)) as pair:
+    with Pair(layout(1), layout(2), chunk_tokens=8, settings=Settings(ring_bytes=1 << 20, timing=quick)) as pair:
         room = pair.name(30)
         if side == "P":
             pair.open_decode(room, [0])

@@ -23,7 +23,7 @@ OPEN, NO = msg.Open(TOKENS, 0), msg.Drained(Cause.DECLINED)
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
         yield made
 
 

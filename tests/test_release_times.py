@@ -34,7 +34,7 @@ class Timed(SimulatedWorld):
 
     def __init__(self, timing: Timing) -> None:
         settings = Settings(timing=timing, ring_bytes=1 << 20, slot_bytes=1 << 18)
-        super().__init__(1, layout(1), layout(1), grid=8, settings=settings)
+        super().__init__(1, layout(1), layout(1), chunk_tokens=8, settings=settings)
         self.calm()
         self.open_all(ROOM, 8)
         self.calm()

@@ -25,7 +25,7 @@ from kvproto.room import Outcome, Room
 from kvproto.settings import Settings
 from kvproto.verify.testing.pools import noise, tokens_of
 
-GRID, TOKENS, PAGES, PATIENCE_S = 8, 24, 16, 10.0
+CHUNK_TOKENS, TOKENS, PAGES, PATIENCE_S = 8, 24, 16, 10.0
 SETTINGS = Settings(ring_bytes=1 << 16, slot_bytes=1 << 12)
 ROOM = Room(7)
 
@@ -39,12 +39,18 @@ class Fleet:
         for group in (1, 2):
             pool = noise(self.held, 0, PAGES, group)
             self.prefills[group] = ends.enter_context(
-                PrefillEndpoint(self.held, 0, pool, MemoryTransport(fabric), grid=GRID, group=group, settings=SETTINGS)
+                PrefillEndpoint(
+                    self.held, 0, pool, MemoryTransport(fabric), chunk_tokens=CHUNK_TOKENS, group=group,
+                    settings=SETTINGS
+                )
             )
         for group in (11, 12):
             pool = noise(self.held, 0, PAGES, group)
             self.decodes[group] = ends.enter_context(
-                DecodeEndpoint(self.held, 0, pool, MemoryTransport(fabric), grid=GRID, group=group, settings=SETTINGS)
+                DecodeEndpoint(
+                    self.held, 0, pool, MemoryTransport(fabric), chunk_tokens=CHUNK_TOKENS, group=group,
+                    settings=SETTINGS
+                )
             )
         self.outcomes: dict[int, list[Outcome]] = defaultdict(list)
         for decode, (group, prefill) in product(self.decodes.values(), self.prefills.items()):

@@ -27,7 +27,7 @@ BOOTSTRAP_S = Timing().bootstrap.period
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     clock = ManualClock()
-    with Pair(layout(1), layout(2), grid=8, clock=lambda: clock) as made:
+    with Pair(layout(1), layout(2), chunk_tokens=8, clock=lambda: clock) as made:
         made.time = clock  # type: ignore[attr-defined]
         yield made
 

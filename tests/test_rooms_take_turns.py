@@ -26,10 +26,10 @@ from kvproto.settings import Settings
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.stage import TIMING, EngineStage
 
-GRID, REGIONS, HUGE, SMALLS = 16, 16, 120, 4
+CHUNK_TOKENS, REGIONS, HUGE, SMALLS = 16, 16, 120, 4
 #: turns in which the huge room is alone: as many to begin as to be measured
 LONG = 20
-CHUNK = Plan(layout(2), layout(1), GRID).grant_bytes(0, GRID)
+CHUNK = Plan(layout(2), layout(1), CHUNK_TOKENS).grant_bytes(0, CHUNK_TOKENS)
 #: turns that a small room may take beside the huge one, for each that it takes alone
 MOST = 2.0
 #: and chunks a turn that the huge room has landed beside them, for each that it has landed alone
@@ -45,7 +45,7 @@ def staged(slots: int, regions: int, window: int, pages: int) -> Iterator[Engine
         timing=TIMING, ring_bytes=regions * CHUNK, slots=slots, slot_bytes=CHUNK, window=window, route="staged"
     )  # fmt: skip
     with EngineStage(
-        layout(2), layout(1), grid=GRID, pages=pages, settings=settings, sockets=False, late=False
+        layout(2), layout(1), chunk_tokens=CHUNK_TOKENS, pages=pages, settings=settings, sockets=False, late=False
     ) as stage:
         readings = count()
         setattr(stage.clock, "real", lambda: LAUNCH_S * next(readings))  # noqa: B010
@@ -96,7 +96,7 @@ def landed_of(stage: EngineStage, room: Room) -> int:
 
 
 def started(stage: EngineStage, chunks: int) -> Room:
-    room = stage.name(chunks * GRID)
+    room = stage.name(chunks * CHUNK_TOKENS)
     stage.open_prefill(room)
     stage.open_decode(room)
     stage.prefetch(room)

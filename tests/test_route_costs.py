@@ -169,7 +169,7 @@ ALIKE = replace(LARGE, layers=2, heads=2, k_dim=16, v_dim=16, page_size=4)
 )
 def test_equal_groups_stage_what_would_be_many_pieces(costs: Costs, pages: range, staged: int) -> None:
     settings = replace(SMALL, costs=replace(costs, rate=1e9, copy=1e12))
-    with Pair(ALIKE, ALIKE, grid=32, settings=settings) as pair:
+    with Pair(ALIKE, ALIKE, chunk_tokens=32, settings=settings) as pair:
         room = Room(1)
         pair.tables[room] = (list(pages), list(pages), 4 * len(pages), 0)
         pair.open_decode(room)
@@ -180,7 +180,7 @@ def test_equal_groups_stage_what_would_be_many_pieces(costs: Costs, pages: range
 
 
 def test_what_was_estimated_can_be_read() -> None:
-    with Pair(ALIKE, ALIKE, grid=8, settings=replace(SMALL, costs="cuda_ipc")) as pair:
+    with Pair(ALIKE, ALIKE, chunk_tokens=8, settings=replace(SMALL, costs="cuda_ipc")) as pair:
         pair.finish(pair.open(20))
         rank = inside(pair.prefills[0]).rank
         (peer,) = rank.peers.values()

@@ -28,7 +28,7 @@ from kvproto.protocol.notification import make_tag
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 
-GRID, REGION, ROOM = 16, 256, 5
+CHUNK_TOKENS, REGION, ROOM = 16, 256, 5
 
 
 class Asked:
@@ -46,7 +46,7 @@ class Asked:
         self.data.ring.bring = lambda *where: self.brought.append(where)  # type: ignore[method-assign]
 
     def bind(self, side: str, _pool: Any, _table: Any, first: int, tokens: int, parts: list[Any]) -> Any:
-        assert (side, first, tokens) == ("scatter", GRID, GRID)
+        assert (side, first, tokens) == ("scatter", CHUNK_TOKENS, CHUNK_TOKENS)
         self.parts.append(parts)
         return lambda _stream, _after: Done()
 
@@ -55,7 +55,7 @@ class Asked:
         return self.parts.pop()
 
     def launch(self, group: int, writers: int = 0b11, chunk: int = 0, groups: int = 1) -> do.LaunchScatter:
-        return do.LaunchScatter(ROOM, chunk, group, writers, REGION, GRID, GRID, groups)
+        return do.LaunchScatter(ROOM, chunk, group, writers, REGION, CHUNK_TOKENS, CHUNK_TOKENS, groups)
 
     def bound(self) -> tuple[RoomEntry, Plan, ReadyLaunch]:
         entry, plan = self.data.entries[ROOM], self.data.plans[self.group]
@@ -68,7 +68,7 @@ class Asked:
 
 @pytest.fixture
 def asked() -> Iterator[Asked]:
-    with Pair(layout(2), layout(1), grid=GRID) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
         yield Asked(pair)
 
 
@@ -81,19 +81,19 @@ def test_it_reads_the_parts_of_its_writers_each_at_its_place(
     expected = []
     for share in plan.writers(0):
         part = layers_of(share, group, groups)
-        start = REGION + plan.part_offset(0, share.writer, GRID, group, groups)
+        start = REGION + plan.part_offset(0, share.writer, CHUNK_TOKENS, group, groups)
         if writers >> share.writer & 1:
-            expected.append((part, (start, plan.part_bytes(part, GRID))))
+            expected.append((part, (start, plan.part_bytes(part, CHUNK_TOKENS))))
     made = asked.scatter(asked.group, writers, chunk, groups)
     assert [(part, asked.where(staged)) for part, staged in made] == expected
-    assert asked.brought == [(REGION, REGION + plan.grant_bytes(0, GRID, group, groups))]
+    assert asked.brought == [(REGION, REGION + plan.grant_bytes(0, CHUNK_TOKENS, group, groups))]
     assert asked.data.stats == {"scatters": 1}
 
 
 def test_what_is_bound_says_what_it_was_made_from_and_which_bytes_it_reads(asked: Asked) -> None:
     entry, plan, made = asked.bound()
     assert (made.entry, made.by, made.first, made.layers) == (entry, plan, REGION, 0)
-    assert made.end == REGION + plan.grant_bytes(0, GRID)
+    assert made.end == REGION + plan.grant_bytes(0, CHUNK_TOKENS)
 
 
 def test_a_table_that_was_put_off_is_placed_before_it_is_bound(asked: Asked) -> None:
@@ -131,13 +131,13 @@ def test_one_that_was_made_ready_waits_for_its_table_and_its_bytes_as_well(asked
     asked.parts.clear()
     asked.data._scatter(asked.launch(asked.group))
     assert not asked.parts, "it was ready"
-    assert waited == [entry] and asked.brought == [(REGION, REGION + plan.grant_bytes(0, GRID))]
+    assert waited == [entry] and asked.brought == [(REGION, REGION + plan.grant_bytes(0, CHUNK_TOKENS))]
 
 
 def test_a_small_region_is_read_with_the_others_of_its_moment_and_a_large_one_at_once(asked: Asked) -> None:
     data = asked.data
     data.together = JointLaunches[Any](data.kernels, "a stream", data._went)
-    data.small = data.plans[asked.group].grant_bytes(0, GRID)
+    data.small = data.plans[asked.group].grant_bytes(0, CHUNK_TOKENS)
     asked.scatter(asked.group, 0b11)
     assert data.stats["scatters"] == 0
     data.together.go()
@@ -159,7 +159,7 @@ def test_large_regions_that_were_granted_are_made_ready_one_a_look(asked: Asked)
     data, rank, since = asked.data, cast("Any", asked.data.rank), list[int]()
     large, small, strange = asked.launch(asked.group), asked.launch(asked.group, chunk=1), asked.launch(99, chunk=2)
     assert data.small == SMALL and not data._foresee()
-    data.small = data.plans[asked.group].grant_bytes(0, GRID) - 1
+    data.small = data.plans[asked.group].grant_bytes(0, CHUNK_TOKENS) - 1
 
     def foreseen(first: int) -> list[do.LaunchScatter]:
         since.append(first)
@@ -209,7 +209,7 @@ def test_its_transport_follows_the_loop_s_thread_and_ends_with_it(asked: Asked) 
 
 
 def test_it_is_cut_by_the_plan_of_its_own_group(asked: Asked) -> None:
-    asked.data.plans[asked.group + 1] = Plan(layout(4), layout(1), GRID)
+    asked.data.plans[asked.group + 1] = Plan(layout(4), layout(1), CHUNK_TOKENS)
     assert len(asked.scatter(asked.group + 1, 0b1111)) == 4
     assert len(asked.scatter(asked.group, 0b1111)) == 2
 

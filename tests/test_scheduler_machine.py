@@ -23,7 +23,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too
 class Small(SchedulerMachine):
     """Two prefill ranks, one decode rank, pages for about two requests."""
 
-    prefill, decode, grid, pages = layout(2), layout(1), 8, PAGES
+    prefill, decode, chunk_tokens, pages = layout(2), layout(1), 8, PAGES
 
     def make_prefill(self, endpoint: PrefillEndpoint, index: int) -> Scheduler:
         return SmallPrefill(endpoint, self.pages)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from support.fleet import GRID, LAYOUT, PAGE, QUICK, THEIRS, Process, until
+from support.fleet import CHUNK_TOKENS, LAYOUT, PAGE, QUICK, THEIRS, Process, until
 
 from kvproto.io.control.gate import STRANGE, UNLISTED
 from kvproto.io.control.keys import Keys, make_pair, split_key
@@ -95,7 +95,9 @@ def made_up() -> bytes:
 
 def call(endpoint: bytes, group: int) -> msg.Hello:
     """A call that fits."""
-    return msg.Hello(msg.VERSION, tables_digest(), 1 << 40, group, 0, THEIRS, GRID, QUICK.lease.period, endpoint)
+    return msg.Hello(
+        msg.VERSION, tables_digest(), 1 << 40, group, 0, THEIRS, CHUNK_TOKENS, QUICK.lease.period, endpoint
+    )
 
 
 def attacks() -> list[bytes]:

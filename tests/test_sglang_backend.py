@@ -184,8 +184,8 @@ def server() -> Iterator[KVProtoBootstrapServer]:
     made.close()
 
 
-def rank(index: int, incarnation: int = 1, grid: int = 64) -> Rank:
-    return Rank(index, f"tcp://127.0.0.1:{5000 + index + incarnation}", 77, incarnation, LAYOUT, grid)
+def rank(index: int, incarnation: int = 1, chunk_tokens: int = 64) -> Rank:
+    return Rank(index, f"tcp://127.0.0.1:{5000 + index + incarnation}", 77, incarnation, LAYOUT, chunk_tokens)
 
 
 def found(cards: Cards, address: str, wanted: type) -> Any:
@@ -222,13 +222,13 @@ def test_an_instance_with_other_options_replaces_the_one_before(server: KVProtoB
     for each in (rank(0), rank(1)):
         server.ranks.put(msgspec.json.encode(each))
     with pytest.raises(TakenError, match="lives"):
-        server.ranks.put(msgspec.json.encode(rank(0, 2, grid=128)))
+        server.ranks.put(msgspec.json.encode(rank(0, 2, chunk_tokens=128)))
     clock.advance(LIVES)
-    server.ranks.put(msgspec.json.encode(rank(0, 2, grid=128)))
+    server.ranks.put(msgspec.json.encode(rank(0, 2, chunk_tokens=128)))
     assert server.ranks.card() is None
-    server.ranks.put(msgspec.json.encode(rank(1, 2, grid=128)))
+    server.ranks.put(msgspec.json.encode(rank(1, 2, chunk_tokens=128)))
     card = server.ranks.card()
-    assert card is not None and card.grid == 128
+    assert card is not None and card.chunk_tokens == 128
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"rank": 1}', msgspec.json.encode(rank(2))])
@@ -245,13 +245,28 @@ def test_nobody_at_an_address_is_told_in_words() -> None:
 
 # ------------------------------------------------------------------------------- options, the plug-in
 def test_options_are_json_and_their_mistakes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(NAME, '{"grid": 128, "ring_bytes": 4096}')
-    assert Options.read().grid_of(16, 64) == 128 and Options.read().settings(Settings().timing).ring_bytes == 4096
-    assert Options().grid_of(16, 100) == 96 and Options().grid_of(16, -1) == 8192 and Options().grid_of(64, 16) == 64
+    monkeypatch.setenv(NAME, '{"chunk_tokens": 128, "ring_bytes": 4096}')
+    read, default = Options.read(), Options().chunk_tokens_of
+    assert read.chunk_tokens_of(16, 64) == 128 and read.settings(Settings().timing).ring_bytes == 4096
+    assert default(16, 100) == 96 and default(16, -1) == 8192 and default(64, 16) == 64
     for wrong in ("{", '{"girth": 1}', '{"transport": "pigeon"}'):
         monkeypatch.setenv(NAME, wrong)
         with pytest.raises(ArgumentError, match="it is JSON with any of transport"):
             Options.read()
+
+
+def test_an_option_s_former_name_is_taken_and_logged_and_refused_beside_the_new_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(NAME, '{"grid": 128}')
+    with caplog.at_level(logging.WARNING):
+        assert Options.read().chunk_tokens == 128
+    assert [each.message for each in caplog.records] == [
+        f"{NAME}: option grid is now called chunk_tokens; the old name will go"
+    ]
+    monkeypatch.setenv(NAME, '{"grid": 128, "chunk_tokens": 128}')
+    with pytest.raises(ArgumentError, match="grid is the former name of chunk_tokens"):
+        Options.read()
 
 
 def test_the_plugin_makes_a_backend_of_this_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +310,7 @@ def test_sglang_itself_where_it_is_installed() -> None:
 # ------------------------------------------------------------------------------ who waits for a room
 def test_who_waits_for_a_room_is_named_when_all_of_it_does_and_when_it_has_given_up() -> None:
     prefill, decode = (msgspec.structs.replace(LAYOUT, tp=tp, page_size=page) for tp, page in ((1, 16), (2, 32)))
-    with Pair(prefill, decode, grid=64) as pair:
+    with Pair(prefill, decode, chunk_tokens=64) as pair:
         (asked,), room = pair.prefills, Room(5)
         assert asked.caller(room) is None
         pair.decodes[0].open(room, 96, [1, 2, 3], prefix=32)

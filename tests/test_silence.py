@@ -24,7 +24,7 @@ from kvproto.protocol.timing import Timing
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
-GRID, TOKENS = 8, 20
+CHUNK_TOKENS, TOKENS = 8, 20
 BEATS = Timer(0.05, 4)
 #: seconds after which beats that are missed would end a link
 MISSED = BEATS.period * (BEATS.tries + 1)
@@ -35,7 +35,7 @@ LIMIT = 60.0
 def pair_of(silence: float) -> Pair:
     """Two ranks that beat fast, and bear so many seconds without beats of one that lives."""
     timing = Timing(heartbeat=BEATS, silence=Timer(silence))
-    return Pair(layout(1), layout(1), grid=GRID, settings=replace(SMALL, timing=timing))
+    return Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS, settings=replace(SMALL, timing=timing))
 
 
 def drive(ends: Sequence[Endpoint], done: Callable[[], bool]) -> None:

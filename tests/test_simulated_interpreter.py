@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.stories import GRID, layout
+from support.stories import CHUNK_TOKENS, layout
 
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.layout.plan import Plan
@@ -20,15 +20,15 @@ from kvproto.verify.sim.interpreter import Interpreter, Surroundings, Untaken, W
 
 ROOM, LINK, EPOCH = 7, 3, 55
 BODY = msg.Heartbeat()
-WRITE = do.PostWrite(ROOM, 1, 0, LINK, EPOCH, 0, 0, 4, 0, GRID)
-PAGES = do.PreparePages(ROOM, 2, 0, LINK, EPOCH, b"", 0, GRID)
+WRITE = do.PostWrite(ROOM, 1, 0, LINK, EPOCH, 0, 0, 4, 0, CHUNK_TOKENS)
+PAGES = do.PreparePages(ROOM, 2, 0, LINK, EPOCH, b"", 0, CHUNK_TOKENS)
 
 
 class Scripted(PrefillRank):
     """A rank that notes what it hears, and answers what a test has for it."""
 
     def __init__(self) -> None:
-        super().__init__(layout(1), 0, group=PREFILL_GROUP, grid=GRID, incarnation=1)
+        super().__init__(layout(1), 0, group=PREFILL_GROUP, chunk_tokens=CHUNK_TOKENS, incarnation=1)
         self.heard: list[tuple[Any, ...]] = []
         self.says: dict[object, list[Effect]] = {}
 
@@ -127,7 +127,7 @@ def test_messages_go_to_the_place_of_their_link() -> None:
     for effect, epoch, room, body in (
         (do.Transmit(LINK, EPOCH, ROOM, BODY), EPOCH, ROOM, BODY),
         (do.TransmitAux(LINK, EPOCH, ROOM, b"trace"), EPOCH, ROOM, msg.Aux(b"row of 7", b"trace")),
-        (do.TransmitPages(LINK, EPOCH, ROOM, 2, 0, GRID, 1.5), EPOCH, ROOM, msg.PagesRsp(2, b"pagepage", 1.5)),
+        (do.TransmitPages(LINK, EPOCH, ROOM, 2, 0, CHUNK_TOKENS, 1.5), EPOCH, ROOM, msg.PagesRsp(2, b"pagepage", 1.5)),
         (do.SayRefusal(LINK, 9, "no"), 0, 0, msg.Refusal(9, "no")),
     ):
         assert play.does(effect) == [(b"there", epoch, room, body)]
@@ -137,11 +137,11 @@ def test_messages_go_to_the_place_of_their_link() -> None:
 
 
 def test_a_call_and_its_welcome_are_the_rank_s_own() -> None:
-    prefill = PrefillRank(layout(1), 0, group=PREFILL_GROUP, grid=GRID, incarnation=1)
-    decode = DecodeRank(layout(1), 0, group=DECODE_GROUP, grid=GRID, incarnation=2)
+    prefill = PrefillRank(layout(1), 0, group=PREFILL_GROUP, chunk_tokens=CHUNK_TOKENS, incarnation=1)
+    decode = DecodeRank(layout(1), 0, group=DECODE_GROUP, chunk_tokens=CHUNK_TOKENS, incarnation=2)
     around, other = Told(), Told()
     calls, answers = Interpreter(decode, around), Interpreter(prefill, other)
-    link, _ = decode.call(PREFILL_GROUP, 0, Plan(layout(1), layout(1), GRID), 0.0, "P0")
+    link, _ = decode.call(PREFILL_GROUP, 0, Plan(layout(1), layout(1), CHUNK_TOKENS), 0.0, "P0")
     calls.bind(link, b"P0")
     calls.carry_out([do.SayHello(link, 9)], 0.0)
     assert around.told == [(b"P0", 0, 0, decode.hello(9, link))]
@@ -171,10 +171,10 @@ def test_what_comes_from_a_link_s_place_is_the_link_s_and_all_else_a_stranger_s(
 
 # ------------------------------------------------------------------------------------------------- what is asked for
 def test_what_the_outside_has_to_do_it_is_asked_for() -> None:
-    play, plan = bound(), Plan(layout(1), layout(1), GRID)
+    play, plan = bound(), Plan(layout(1), layout(1), CHUNK_TOKENS)
     connect = do.Connect(LINK, 1, DECODE_GROUP, 0, b"", plan)
-    gather = do.LaunchGather(ROOM, 1, 0, LINK, EPOCH, 0, 0, 4, 0, GRID)
-    scatter = do.LaunchScatter(ROOM, 1, 1, 1, 0, 0, GRID)
+    gather = do.LaunchGather(ROOM, 1, 0, LINK, EPOCH, 0, 0, 4, 0, CHUNK_TOKENS)
+    scatter = do.LaunchScatter(ROOM, 1, 1, 1, 0, 0, CHUNK_TOKENS)
     outcome, report = do.AnnounceOutcome(ROOM, Cause.STALLED), Report("what", "why")
     assert play.does(connect, gather, scatter) == [("connect", connect), ("gather", gather), ("scatter", scatter)]
     assert play.does(outcome, do.AnnounceReleased(ROOM)) == [("outcome", outcome), ("released", ROOM)]

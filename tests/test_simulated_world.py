@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from support.stories import GRID, QUICK, layout
+from support.stories import CHUNK_TOKENS, QUICK, layout
 
 from kvproto.fsm.driver import steps
 from kvproto.fsm.vocabulary import Report
@@ -28,7 +28,8 @@ def world(
     prefill: int = 1, decode: int = 1, *, seed: int = 0, up: bool = True, tells: bool = False, **chances: Any
 ) -> SimulatedWorld:  # fmt: skip
     made = SimulatedWorld(
-        seed, layout(prefill), layout(decode), grid=GRID, settings=Settings(timing=QUICK, ring_bytes=1 << 20),
+        seed, layout(prefill), layout(decode), chunk_tokens=CHUNK_TOKENS,
+        settings=Settings(timing=QUICK, ring_bytes=1 << 20),
         chances=FaultChances(**chances), tells=tells,
     )  # fmt: skip
     if up:
@@ -67,7 +68,7 @@ def test_ranks_are_wired_up_and_called_when_it_begins() -> None:
 
 
 def test_who_says_nothing_has_no_trouble_and_the_usual_settings() -> None:
-    at = SimulatedWorld(0, layout(1), layout(1), grid=GRID)
+    at = SimulatedWorld(0, layout(1), layout(1), chunk_tokens=CHUNK_TOKENS)
     assert (at.chances, at.settings, at.tells) == (FaultChances(), Settings(), False)
     assert world(up=False, lose=0.5).chances == FaultChances(lose=0.5) and world().settings.timing == QUICK
 
@@ -114,7 +115,7 @@ def test_without_its_aux_row_a_room_goes_on() -> None:
 
 def test_a_prefix_is_not_moved() -> None:
     at = world()
-    at.open_all(ROOM, TOKENS, prefix=GRID)
+    at.open_all(ROOM, TOKENS, prefix=CHUNK_TOKENS)
     at.produce_all(ROOM, TOKENS)
     at.calm()
     assert at.settled(ROOM) and len(at.posted) == 2
@@ -168,7 +169,7 @@ def test_a_gather_ends_fails_or_hangs(chances: dict[str, Any], kinds: set[str]) 
     at = world(up=True)
     at.chances = FaultChances(**chances)
     node = at.nodes["P", 0]
-    node.gather(do.LaunchGather(ROOM, 1, 0, 1, 5, 0, 0, 1, 0, GRID))
+    node.gather(do.LaunchGather(ROOM, 1, 0, 1, 5, 0, 0, 1, 0, CHUNK_TOKENS))
     (job,) = at.jobs
     assert {type(job.event).__name__} == kinds and job.hangs is ("gather_hangs" in chances) and job.write is None
     assert (job.node, job.event) == (node, type(job.event)(ROOM, 1, 0))
@@ -205,12 +206,12 @@ def test_a_post_is_taken_waits_is_refused_fails_or_is_in_doubt() -> None:
 
 def test_a_write_over_pages_is_a_few_batches_unless_it_cannot_be_made_ready() -> None:
     at = world()
-    node, pages = at.nodes["P", 0], do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, GRID)
+    node, pages = at.nodes["P", 0], do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, CHUNK_TOKENS)
     at.chances = FaultChances(batches=3)
     assert {node.prepare(pages) for _ in range(50)} == {1, 2, 3}
     at.chances = FaultChances(batches=3, write_unmade=1.0)
     assert node.prepare(pages) == 0
-    asked = do.TransmitPages(1, 5, ROOM, 0, 0, GRID)
+    asked = do.TransmitPages(1, 5, ROOM, 0, 0, CHUNK_TOKENS)
     assert (node.aux_row(ROOM), node.page_ids(asked)) == (b"aux", b"page"), "all rows are alike, and all pages"
 
 
@@ -236,7 +237,7 @@ def test_a_wire_up_and_a_scatter_fail_where_they_are_to() -> None:
         at = world()
         at.chances = FaultChances(wire_fails=fails, scatter_fails=fails)
         at.nodes["P", 0].connect(do.Connect(3, 4, DECODE_GROUP, 0, b"", at.plan))
-        at.nodes["D", 0].scatter(do.LaunchScatter(ROOM, 2, PREFILL_GROUP, 1, 0, 0, GRID))
+        at.nodes["D", 0].scatter(do.LaunchScatter(ROOM, 2, PREFILL_GROUP, 1, 0, 0, CHUNK_TOKENS))
         up, done = ((ev.WireFailed(3, 4, "no wire"), ev.ScatterFailed(ROOM, 2)) if fails
                     else (ev.WiredUp(3, 4, "P0 3"), ev.Scattered(ROOM, 2)))  # fmt: skip
         assert [job.event for job in at.jobs] == [up, done]
@@ -293,7 +294,7 @@ def test_only_what_goes_into_the_ring_and_tells_is_told() -> None:
     for tells, staged, told in ((True, True, 1), (True, False, 0), (False, True, 0), (False, False, 0)):
         at = world(tells=tells)
         job = in_flight(at)
-        job.write = job.write if staged else do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, GRID)
+        job.write = job.write if staged else do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, CHUNK_TOKENS)
         at.mail.clear()
         heard = list[tuple[Any, ...]]()
         job.node.interpreter.handle = lambda *said, heard=heard: heard.append(said)  # type: ignore[method-assign]
@@ -493,7 +494,7 @@ def test_a_part_that_lands_in_another_room_s_region_is_found() -> None:
     with pytest.raises(AssertionError, match=r"seed 11: .* into a region of None"):
         at.finish(job)
     at._landing(job.node, replace(job.write, epoch=job.write.epoch + 1))
-    at._landing(job.node, do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, GRID))
+    at._landing(job.node, do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, CHUNK_TOKENS))
     link = decode.link_of.pop((PREFILL_GROUP, 0))
     at._landing(job.node, job.write)  # nobody whom it knows
     decode.link_of[PREFILL_GROUP, 0] = link

@@ -46,7 +46,7 @@ def told(pair: Pair, room: Room) -> dict[str, set[str]]:
     ],
 )  # fmt: skip
 def test_one_engine_s_trace_is_enough(given: tuple[str, str], found: tuple[str, str], decode_first: bool) -> None:
-    with Pair(layout(2), layout(1), grid=8) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8) as pair:
         room = opened(pair, *given, decode_first=decode_first)
         pair.finish(room)
         assert told(pair, room) == {"P": {found[0]}, "D": {found[1]}}
@@ -54,14 +54,14 @@ def test_one_engine_s_trace_is_enough(given: tuple[str, str], found: tuple[str, 
 
 @pytest.mark.parametrize("text", MALFORMED)
 def test_what_is_no_trace_is_none_and_fails_nothing(text: Any) -> None:
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         room = opened(pair, text, text, decode_first=True)
         pair.finish(room)
         assert told(pair, room) == {"P": {""}, "D": {""}} and pair.causes(room) == {Cause.NONE}
 
 
 def test_a_stranger_s_trace_is_not_the_owner_s() -> None:
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         room = pair.name(20)
         ours, theirs, tokens, _ = pair.tables[room]
         pair.decodes[0].open(room, tokens, theirs, traceparent=DECODE)
@@ -91,7 +91,7 @@ def test_both_sides_and_the_transfer_are_one_trace(exported: Any) -> None:
     from kvproto import RoomSpans
 
     provider, memory = exported
-    with Pair(layout(2), layout(1), grid=8) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8) as pair:
         spans = RoomSpans(provider)
         for end in pair.endpoints:
             end.spans = spans
@@ -119,7 +119,7 @@ def test_a_failure_is_an_error_of_its_span_and_an_abort_is_none(exported: Any) -
     from kvproto import RoomSpans
 
     provider, memory = exported
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         decode = pair.decodes[0]
         decode.spans = RoomSpans(provider)
         aborted, refused = pair.open(20), pair.name(20)
@@ -174,7 +174,7 @@ def test_spans_that_raise_are_reported_as_such_and_cost_no_room_its_outcome() ->
     def refuse(*_: object) -> None:
         raise ValueError("no exporter")
 
-    with Pair(layout(1), layout(1), grid=8) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         for end in (*pair.prefills, *pair.decodes):
             end.spans = cast("Any", SimpleNamespace(ended=refuse))
         rooms = [opened(pair, "", "", decode_first=True) for _ in range(2)]

@@ -17,8 +17,8 @@ from kvproto.protocol import effects as do
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.notification import make_tag
 
-GRID, SLOT = 16, 1 << 16
-PLAN, OTHER = Plan(layout(2), layout(1), GRID), Plan(layout(4), layout(1), GRID)
+CHUNK_TOKENS, SLOT = 16, 1 << 16
+PLAN, OTHER = Plan(layout(2), layout(1), CHUNK_TOKENS), Plan(layout(4), layout(1), CHUNK_TOKENS)
 A, B = PeerId("a"), PeerId("b")
 
 
@@ -45,7 +45,9 @@ class World:
         self.writes.ready(effect)
 
 
-def gather(chunk: int = 0, *, slot: int = 3, link: int = 1, tokens: int = GRID, groups: int = 1) -> do.LaunchGather:
+def gather(
+    chunk: int = 0, *, slot: int = 3, link: int = 1, tokens: int = CHUNK_TOKENS, groups: int = 1
+) -> do.LaunchGather:
     return do.LaunchGather(5, chunk, 0, link, 9, slot, 1024, 4, 0, tokens, groups)
 
 
@@ -64,8 +66,8 @@ def world() -> World:
 def test_a_write_is_its_part_of_its_region_from_its_slot(world: World, chunk: int, groups: int) -> None:
     share, group = PLAN.share(1, 0), chunk % groups
     part = layers_of(share, group, groups)
-    start = PLAN.part_offset(share.reader, share.writer, GRID, group, groups)
-    nbytes = PLAN.part_bytes(part, GRID)
+    start = PLAN.part_offset(share.reader, share.writer, CHUNK_TOKENS, group, groups)
+    nbytes = PLAN.part_bytes(part, CHUNK_TOKENS)
     about = gather(chunk, groups=groups)
     assert world.writes.shape(about) == world.writes.shape(about) == (part, start, nbytes)
     made = world.writes.take(write(chunk, groups=groups))

@@ -17,7 +17,7 @@ from kvproto.settings import Route
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pools import noise
 
-GRID, PAGES, CHUNKS = 8, 64, 6
+CHUNK_TOKENS, PAGES, CHUNKS = 8, 64, 6
 PAGE = layout(1).page_size
 STOPS, WORKS = 2, 3
 TURNS = 2000
@@ -32,7 +32,7 @@ class Trio(NamedTuple):
 
     def open(self, number: int, group: int, chunks: int) -> Room:
         """A room of this decode group whose KV is computed."""
-        room, tokens = Room(number), chunks * GRID
+        room, tokens = Room(number), chunks * CHUNK_TOKENS
         pages = [number * 16 + page for page in range(tokens // PAGE)]
         self.decodes[group].open(room, tokens, pages)
         self.prefill.open(room, tokens, pages, group=group)
@@ -58,12 +58,14 @@ def made(route: Route) -> Iterator[Trio]:
     settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 14, slots=2, page_writes=2, route=route)
     fabric = Fabric(auto=True)
     prefill = PrefillEndpoint(
-        layout(1), 0, noise(layout(1), 0, PAGES, 1), MemoryTransport(fabric), grid=GRID, settings=settings,
+        layout(1), 0, noise(layout(1), 0, PAGES, 1), MemoryTransport(fabric), chunk_tokens=CHUNK_TOKENS,
+        settings=settings,
         clock=ManualClock(1000.0),
     )  # fmt: skip
     decodes = {
         group: DecodeEndpoint(
-            layout(1), 0, noise(layout(1), 0, PAGES, 2), MemoryTransport(fabric), grid=GRID, group=group,
+            layout(1), 0, noise(layout(1), 0, PAGES, 2), MemoryTransport(fabric), chunk_tokens=CHUNK_TOKENS,
+            group=group,
             settings=settings, clock=ManualClock(1000.0),
         )
         for group in (STOPS, WORKS)

@@ -21,7 +21,7 @@ from kvproto.verify.sim.timed import TimedInstance, TimedRank, TimedWorld
 
 #: a launch takes 1 ms, a token of one head 1 us to copy and 10 us to send, a piece 1 us
 COSTS = Costs(piece=1e-6, rate=16 * 1e5, launch=1e-3, copy=16e6)
-GRID, LATENCY = 64, 1e-4
+CHUNK_TOKENS, LATENCY = 64, 1e-4
 
 
 def layout(tp: int) -> Layout:
@@ -66,7 +66,7 @@ def world(
     """So many instances; all links are up."""
     settings = Settings(costs=COSTS, ring_bytes=1 << 20, route=route)  # type: ignore[arg-type]
     made = TimedWorld(
-        1, layout(tp[0]), layout(tp[1]), grid=GRID, settings=settings, closed=closed, latency=LATENCY,
+        1, layout(tp[0]), layout(tp[1]), chunk_tokens=CHUNK_TOKENS, settings=settings, closed=closed, latency=LATENCY,
         chances=FaultChances(),
     )  # fmt: skip
     heard = Heard()
@@ -79,7 +79,7 @@ def world(
     return made, heard
 
 
-def carry(at: TimedWorld, room: int, prefill: int, decode: int, tokens: int = GRID) -> None:
+def carry(at: TimedWorld, room: int, prefill: int, decode: int, tokens: int = CHUNK_TOKENS) -> None:
     """Open a room between these instances; its KV is there at once."""
     source, target = at.instances["P"][prefill], at.instances["D"][decode]
     for node in target.ranks:
@@ -109,7 +109,7 @@ def test_a_room_takes_its_messages_its_gather_its_write_and_its_scatter() -> Non
     begun = at.now
     carry(at, 7, 0, 0)
     until(at, heard, 2)
-    nbytes = GRID * 2 * 16
+    nbytes = CHUNK_TOKENS * 2 * 16
     kernel, write = 1e-3 + nbytes / 16e6, 1e-6 + nbytes / 16e5
     # OPEN, STAGING_REQ, STAGING_RSP
     took = next(when for name, _, _, when in heard.outcomes if name == "D0.0") - begun
@@ -123,7 +123,7 @@ def test_rooms_of_two_prefill_instances_queue_for_the_port_of_one_decode_rank() 
     carry(at, 2, 1, 0)
     until(at, heard, 4)
     ends = sorted(when - begun for name, _, _, when in heard.outcomes if name == "D0.0")
-    assert ends[1] - ends[0] == pytest.approx(1e-6 + GRID * 2 * 16 / 16e5), "gathers overlap, writes do not"
+    assert ends[1] - ends[0] == pytest.approx(1e-6 + CHUNK_TOKENS * 2 * 16 / 16e5), "gathers overlap, writes do not"
 
 
 def test_rooms_between_other_instances_cost_each_other_nothing() -> None:
@@ -154,7 +154,7 @@ def test_work_of_one_queue_follows_one_another_and_an_idle_queue_begins_at_once(
 
 def test_several_ranks_of_each_side_carry_their_parts() -> None:
     at, heard = world(tp=(2, 1))
-    carry(at, 5, 0, 0, tokens=3 * GRID)
+    carry(at, 5, 0, 0, tokens=3 * CHUNK_TOKENS)
     until(at, heard, 3)
     assert {cause for _, _, cause, _ in heard.outcomes} == {Cause.NONE}
     assert at.counts["parts staged"] == 2 * 3
@@ -184,7 +184,7 @@ def test_lost_messages_are_sent_again_and_the_same_seed_is_the_same_run() -> Non
     runs = []
     for _ in range(2):
         at, heard = world(lose=0.2)
-        carry(at, 5, 0, 0, tokens=8 * GRID)
+        carry(at, 5, 0, 0, tokens=8 * CHUNK_TOKENS)
         until(at, heard, 2)
         assert at.counts["messages lost"]
         runs.append((heard.outcomes, at.now, at.steps, dict(at.counts)))

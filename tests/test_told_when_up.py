@@ -16,7 +16,7 @@ from kvproto.room import Room
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 
-GRID, TOKENS = 8, 20
+CHUNK_TOKENS, TOKENS = 8, 20
 
 
 def give_up(pair: Pair, *, announced: bool) -> Room:
@@ -42,14 +42,14 @@ def ends_without_a_timer(pair: Pair, room: Room) -> None:
 
 @pytest.mark.parametrize("announced", [False, True])
 def test_a_room_that_is_given_up_before_its_link_is_up_ends_at_the_prefill_rank(announced: bool) -> None:
-    with Pair(layout(1), layout(1), grid=GRID, clock=ManualClock, ready=False) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS, clock=ManualClock, ready=False) as pair:
         room = give_up(pair, announced=announced)
         ends_without_a_timer(pair, room)
 
 
 def test_a_room_that_is_given_up_while_its_link_is_cut_ends_when_the_link_is_back() -> None:
     clock = ManualClock()
-    with Pair(layout(1), layout(1), grid=GRID, clock=lambda: clock) as pair:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS, clock=lambda: clock) as pair:
         rank, loop = inside(pair.decodes[0])[:2]
         loop.call(ev.QueueOverflowed(1))
         room = give_up(pair, announced=False)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kvproto.io.kernels.base import Pool
-from kvproto.lab.torture.fleet import GRID, make_fleet
+from kvproto.lab.torture.fleet import CHUNK_TOKENS, make_fleet
 from kvproto.lab.torture.kernels import TroubledKernels
 from kvproto.lab.torture.memory import RankMemory, room_bytes
 from kvproto.lab.torture.plan import SIZES, TortureRoom, Trouble, make_plan
@@ -90,7 +90,7 @@ def test_pages_have_an_owner_until_they_are_given_back(memory: RankMemory) -> No
 
 # ----------------------------------------------------------------------------------------------------- kernels
 def gathered(memory: RankMemory, mine: TortureRoom) -> tuple[TroubledKernels, object, torch.Tensor]:
-    plan = Plan(FLEET.layout(2), FLEET.layout(12), GRID)
+    plan = Plan(FLEET.layout(2), FLEET.layout(12), CHUNK_TOKENS)
     kernels = TroubledKernels(lambda page: {memory.owner(page): mine}[mine.number])
     share = plan.duties(0)[0]
     out = torch.zeros(plan.part_bytes(share, 16), dtype=torch.uint8)

@@ -22,7 +22,7 @@ from kvproto.settings import Settings
 from kvproto.verify.cli.replay_command import main as replay_main
 from kvproto.verify.cli.trace_command import main as trace_main
 from kvproto.verify.draw.scenes import ROOM, SCENES, open_room
-from kvproto.verify.draw.stage import GRID, SceneRanks, SceneStage
+from kvproto.verify.draw.stage import CHUNK_TOKENS, SceneRanks, SceneStage
 from kvproto.verify.framework.draw.scene import Scene
 from kvproto.verify.trace.rank_stories import TELLING
 from kvproto.verify.trace.stories import (
@@ -68,7 +68,7 @@ def test_room_ids_of_64_bits_and_generations_come_back(tmp_path: Path) -> None:
     stage = SceneStage(SceneRanks())
     stage.run(1e-3)
     room = room_key(2**64 - 1, 2**32 - 1)
-    open_room(stage, room, GRID)
+    open_room(stage, room, CHUNK_TOKENS)
     stage.run(0.02)
     save(stage.ranks.values(), tmp_path / "t.jsonl")
     logs = load(tmp_path / "t.jsonl")
@@ -81,7 +81,7 @@ def test_a_trace_that_begins_in_the_middle_replays(tmp_path: Path) -> None:
     stage = SceneStage(SceneRanks(settings=Settings(trace=40)))
     stage.run(1e-3)
     for room in range(1, 30):
-        open_room(stage, room, GRID)
+        open_room(stage, room, CHUNK_TOKENS)
         stage.run(0.7e-3)
     stage.run(0.02)
     for rank in stage.ranks.values():
@@ -96,7 +96,7 @@ def test_forgotten_tombstones_do_not_disturb_the_replay() -> None:
     stage = SceneStage(SceneRanks(settings=Settings(tombstones=1)))
     stage.run(1e-3)
     for room in (ROOM, SECOND, ROOM):
-        open_room(stage, room, GRID)
+        open_room(stage, room, CHUNK_TOKENS)
         stage.run(0.02)
     logs = [log_of(rank) for rank in stage.ranks.values()]
     assert all(replay(log) is None for log in logs)
@@ -256,8 +256,8 @@ def test_lost_repeated_and_unseen_messages_are_told_as_such() -> None:
 def test_the_story_of_a_room_has_its_watermark_and_no_other_room() -> None:
     stage = SceneStage(SceneRanks(settings=Settings(ring_bytes=1 << 15)))
     stage.run(1e-3)
-    open_room(stage, ROOM, 2 * GRID)
-    open_room(stage, SECOND, 2 * GRID)
+    open_room(stage, ROOM, 2 * CHUNK_TOKENS)
+    open_room(stage, SECOND, 2 * CHUNK_TOKENS)
     stage.run(0.1)
     story = merge([log_of(rank) for rank in stage.ranks.values()])
     told = select(story, [ROOM])

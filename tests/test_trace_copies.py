@@ -13,7 +13,7 @@ from kvproto.fsm.copies import CopyNumbers
 from kvproto.fsm.telling import Moment
 from kvproto.protocol import messages as msg
 from kvproto.verify.draw.scenes import ROOM, SCENES, open_room
-from kvproto.verify.draw.stage import GRID, MESSAGE, SceneRanks, SceneStage
+from kvproto.verify.draw.stage import CHUNK_TOKENS, MESSAGE, SceneRanks, SceneStage
 from kvproto.verify.framework.draw.scene import Scene
 from kvproto.verify.framework.trace.merge import merge as merge_any
 from kvproto.verify.trace.rank_stories import TELLING
@@ -74,7 +74,7 @@ def harmed(seed: int) -> SceneStage:
 
     stage = SceneStage(SceneRanks(prefill=1 + seed % 2), arrivals=arrivals)
     stage.run(1e-3)
-    open_room(stage, ROOM, 2 * GRID)
+    open_room(stage, ROOM, 2 * CHUNK_TOKENS)
     stage.run(4.0)
     return stage
 
@@ -190,7 +190,7 @@ def test_both_ends_of_a_connection_give_a_copy_one_number() -> None:
     from kvproto.verify.testing.access import inside
     from kvproto.verify.testing.pair import Pair
 
-    with Pair(layout(2), layout(1), grid=8) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=8) as pair:
         for tokens in (20, 9):
             room = pair.open(tokens=tokens)
             pair.finish(room)
@@ -215,7 +215,7 @@ def test_an_engine_stage_knows_each_copy_that_it_has_harmed(seed: int) -> None:
     from kvproto.verify.testing.simulated_control import NumberedFrame
     from kvproto.verify.testing.stage import EngineStage
 
-    chance, stage = random.Random(seed), EngineStage(layout(1), layout(1), grid=8, sockets=False)
+    chance, stage = random.Random(seed), EngineStage(layout(1), layout(1), chunk_tokens=8, sockets=False)
     harmed: dict[tuple[object, ...], str] = {}
 
     def harm() -> None:

@@ -17,7 +17,7 @@ from kvproto.lab.cli.bench_command import main
 EXCERPTS = Path(__file__).parents[1] / "examples" / "traces"
 CONVERSATION = EXCERPTS / "mooncake_conversation.jsonl"
 #: a small model, so that a chunk is a few messages and little else
-SMALL = Fleet(layers=8, heads=4, dim=64, grid=2048, prefill_tp=2, decode_tp=1)
+SMALL = Fleet(layers=8, heads=4, dim=64, chunk_tokens=2048, prefill_tp=2, decode_tp=1)
 
 
 def replayed(fleet: Fleet, requests: list[TracedRequest]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_the_command_prints_the_ways_side_by_side_and_writes_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     to = tmp_path / "found.json"
-    small = ["--requests", "12", "--model", "8,4,64", "--grid", "2048", "--prefill", "1:2", "--decode", "1:1"]
+    small = ["--requests", "12", "--model", "8,4,64", "--chunk-tokens", "2048", "--prefill", "1:2", "--decode", "1:1"]
     assert main(["trace", str(CONVERSATION), *small, "--json", str(to)]) == 0
     told = capsys.readouterr()
     assert "requests 12; well 12; aborted 0" in told.out and "| transfer, p99 " in told.out
@@ -148,7 +148,7 @@ def test_the_command_prints_the_ways_side_by_side_and_writes_them(
 
 
 def test_lists_of_settings_are_a_line_each_and_closed_pools_have_no_pages(capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--requests", "6", "--model", "8,4,64", "--grid", "2048", "--decode", "1:1", "--closed"]
+    small = ["--requests", "6", "--model", "8,4,64", "--chunk-tokens", "2048", "--decode", "1:1", "--closed"]
     assert main(["trace", str(CONVERSATION), *small, "--prefill", "1:1,2:1", "--ring", "1,4"]) == 0
     lines = capsys.readouterr().out.splitlines()
     head, _, *rows = [line for line in lines if line.startswith("|")]
@@ -157,6 +157,6 @@ def test_lists_of_settings_are_a_line_each_and_closed_pools_have_no_pages(capsys
 
 
 def test_a_failure_that_nobody_made_is_found(capsys: pytest.CaptureFixture[str]) -> None:
-    slow = ["--requests", "2", "--speed", "20", "--model", "8,4,64", "--grid", "2048", "--ways", "no prefetch"]
+    slow = ["--requests", "2", "--speed", "20", "--model", "8,4,64", "--chunk-tokens", "2048", "--ways", "no prefetch"]
     assert main(["trace", str(CONVERSATION), *slow]) == 1, "the second one waits longer for its forward than it may"
     assert "STALLED" in capsys.readouterr().out

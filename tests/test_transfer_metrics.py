@@ -16,7 +16,7 @@ from kvproto.metrics.metrics import measure
 from kvproto.verify.testing.pair import SMALL, Pair
 
 #: tokens a chunk, and of a room: five chunks
-GRID, TOKENS = 8, 40
+CHUNK_TOKENS, TOKENS = 8, 40
 #: links are never lost, however slow the machine
 CALM = replace(SMALL, timing=Timing(heartbeat=Timer(1.0, 10_000)))
 
@@ -25,7 +25,9 @@ CALM = replace(SMALL, timing=Timing(heartbeat=Timer(1.0, 10_000)))
 def manual(route: str = "staged") -> Iterator[tuple[Pair, ManualClock]]:
     """One prefill and one decode rank on one clock that stands still unless the test moves it."""
     clock = ManualClock(10.0)
-    pair = Pair(layout(1), layout(1), grid=GRID, clock=lambda: clock, settings=replace(CALM, route=route))
+    pair = Pair(
+        layout(1), layout(1), chunk_tokens=CHUNK_TOKENS, clock=lambda: clock, settings=replace(CALM, route=route)
+    )
     with pair:
         yield pair, clock
 
@@ -72,7 +74,7 @@ def test_an_aux_row_that_comes_late_is_no_part_of_the_transfer() -> None:
 def test_the_forward_of_the_last_chunk_is_no_part_of_the_transfer() -> None:
     with manual() as (pair, clock):
         room = pair.open(TOKENS)
-        pair.produce(room, TOKENS - GRID, aux=None)
+        pair.produce(room, TOKENS - CHUNK_TOKENS, aux=None)
         passes(pair, clock, 20)
         pair.produce(room)
         pair.pump(lambda: pair.over(room))
@@ -107,7 +109,7 @@ def test_bytes_are_counted_by_route_on_both_sides(route: str, name: str) -> None
 
 
 def test_bytes_of_rooms_with_prefixes_and_of_two_writers_add_up() -> None:
-    with Pair(layout(2), layout(1), grid=GRID, settings=replace(SMALL, route="staged")) as pair:
+    with Pair(layout(2), layout(1), chunk_tokens=CHUNK_TOKENS, settings=replace(SMALL, route="staged")) as pair:
         rooms = [pair.open(TOKENS), pair.open(TOKENS - 3, prefix=pair.plan.decode.page_size)]
         pair.finish(*rooms)
         whole = sum(

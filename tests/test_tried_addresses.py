@@ -30,7 +30,7 @@ EVERY = "0.0.0.0"  # noqa: S104  # of this host alone
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), grid=8, settings=QUICK) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=8, settings=QUICK) as made:
         yield made
 
 
@@ -71,7 +71,8 @@ class Anywhere(Pair):
     def make_prefill(self, index: int) -> PrefillEndpoint:
         held, pool = self.plan.prefill, noise(self.plan.prefill, index, self.pages, 1)
         return PrefillEndpoint(
-            held, index, pool, self.transport(), grid=self.plan.grid, group=PREFILL_GROUP, settings=self.settings,
+            held, index, pool, self.transport(), chunk_tokens=self.plan.chunk_tokens, group=PREFILL_GROUP,
+            settings=self.settings,
             bind=f"tcp://{EVERY}:*", insecure=True,
         )  # fmt: skip
 
@@ -81,7 +82,7 @@ class Anywhere(Pair):
 
 
 def test_the_incarnation_that_has_the_link_is_not_disturbed_at_another_of_its_addresses() -> None:
-    with Anywhere(layout(2), layout(1), grid=8, settings=QUICK) as pair:
+    with Anywhere(layout(2), layout(1), chunk_tokens=8, settings=QUICK) as pair:
         room = pair.open(30)
         pair.produce(room, 15, aux=None)
         pair.connect(0, "127.0.0.2")
@@ -160,7 +161,7 @@ def test_a_room_that_the_former_incarnation_has_confirmed_ends_with_it(pair: Pai
 def test_a_trial_ends_after_as_many_beats_as_a_peer_may_be_silent(beats: int) -> None:
     """In simulated time: rooms go on meanwhile, and one address in the place of another begins its own trial."""
     held, timing = layout(1), Timing()
-    world = SimulatedWorld(7, held, held, grid=8)
+    world = SimulatedWorld(7, held, held, chunk_tokens=8)
     world.calm(3.0)
     rank = world.decode(0)
     link = rank.link_of[PREFILL_GROUP, 0]

@@ -43,8 +43,8 @@ def pool() -> Pool:
 def instances() -> Iterator[tuple[PrefillEndpoint, list[DecodeEndpoint]]]:
     """A prefill rank and three decode instances of one name, with threads of their own."""
     fabric = Fabric(auto=True)
-    prefill = PrefillEndpoint(HELD, 0, pool(), MemoryTransport(fabric), grid=16)
-    decodes = [DecodeEndpoint(HELD, 0, pool(), MemoryTransport(fabric), grid=16, group=GROUP) for _ in range(3)]
+    prefill = PrefillEndpoint(HELD, 0, pool(), MemoryTransport(fabric), chunk_tokens=16)
+    decodes = [DecodeEndpoint(HELD, 0, pool(), MemoryTransport(fabric), chunk_tokens=16, group=GROUP) for _ in range(3)]
     for each in (prefill, *decodes):
         each.start()
     yield prefill, decodes

@@ -106,7 +106,7 @@ def test_another_pool_is_refused(wrong: dict[str, Any]) -> None:
         check_pool(replace(OF, **wrong), 0, noise(OF, 0, PAGES, 1), None)
 
 
-def test_elements_are_of_the_pool_s_type_or_bytes_and_a_grid_is_whole_pages() -> None:
+def test_elements_are_of_the_pool_s_type_or_bytes_and_a_chunk_size_is_whole_pages() -> None:
     pool = noise(OF, 0, PAGES, 1)
     check_pool(replace(OF, dtype="bfloat16/opaque"), 0, pool, None)
     with pytest.raises(ArgumentError, match=r"elements are float16, the pool's torch\.bfloat16"):

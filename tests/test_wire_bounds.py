@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from test_foreign_groups import GRID, LEASE, MINE, OTHER, ROOM, THEIRS, TOKENS, at_work, prefill, say
+from test_foreign_groups import CHUNK_TOKENS, LEASE, MINE, OTHER, ROOM, THEIRS, TOKENS, at_work, prefill, say
 
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import events as ev
@@ -46,7 +46,7 @@ def test_a_message_costs_what_it_weighs(body: msg.Message) -> None:
 @pytest.mark.parametrize("number", [2, 63, 2**16, U32])
 def test_a_call_of_a_rank_that_there_is_not_makes_no_mask(number: int) -> None:
     rank, _ = prefill()
-    said = msg.Hello(msg.VERSION, tables_digest(), 1, 77, number, WIDE, GRID, LEASE, b"")
+    said = msg.Hello(msg.VERSION, tables_digest(), 1, 77, number, WIDE, CHUNK_TOKENS, LEASE, b"")
     tracemalloc.start()
     try:
         link, _ = rank.hello(said, 0.0, b"there")
@@ -68,4 +68,4 @@ def test_a_room_of_the_longest_prompt_opens_a_window_and_no_more() -> None:
     finally:
         tracemalloc.stop()
     assert len(rank.sends[ROOM]) == rank.settings.window + 1 and peak < 256 * 1024
-    assert THEIRS.page_size == GRID and TOKENS < U32
+    assert THEIRS.page_size == CHUNK_TOKENS and TOKENS < U32

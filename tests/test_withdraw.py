@@ -24,13 +24,13 @@ from kvproto.settings import Settings
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 
-TOKENS, GRID = 45, 8
+TOKENS, CHUNK_TOKENS = 45, 8
 
 
 @pytest.fixture(params=["cost", "pages", "staged"], ids=["staged", "over pages", "closed"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, slots=1, route=request.param)
-    with Pair(layout(2), layout(1), grid=GRID, settings=settings) as made:
+    with Pair(layout(2), layout(1), chunk_tokens=CHUNK_TOKENS, settings=settings) as made:
         yield made
 
 
@@ -77,18 +77,18 @@ def test_what_is_withdrawn_before_the_loop_has_heard_of_it_is_told_to_nobody(pai
     prefill, (_, loop, entries, _) = pair.prefills[0], inside(pair.prefills[0])
     pair.pump(lambda: prefill.everybody(room))
     prefill.produced(room, TOKENS, event)
-    prefill.withdraw(room, GRID)
+    prefill.withdraw(room, CHUNK_TOKENS)
     told = list[int]()
     for _ in range(20):
         pair.turn()
         work = loop.rank.rooms[room.key].work
         told.append(work.produced if work is not None else 0)
-    assert max(told) <= GRID
+    assert max(told) <= CHUNK_TOKENS
     entry, value = entries[room.key], loop.rank.rooms[room.key]
     prefill._announce(room.key, replace(entry), TOKENS, 1, entry.taken)
     assert loop.rank.rooms[room.key] is value, "what was said of a former room of that name is not told either"
     assert not entry.computed
-    assert entry.marks == [(GRID, prefill.pool.layers, event)], "what is computed anew is not there with that event"
+    assert entry.marks == [(CHUNK_TOKENS, prefill.pool.layers, event)], "KV computed anew is not there with that event"
 
 
 def test_nothing_is_withdrawn_before_all_sends_have_heard_of_all_of_it(
@@ -105,7 +105,7 @@ def test_nothing_is_withdrawn_before_all_sends_have_heard_of_all_of_it(
         said.append(prefill.withdrawn(room))
 
     monkeypatch.setattr(prefill, "_happen", look)
-    prefill.withdraw(room, GRID)
+    prefill.withdraw(room, CHUNK_TOKENS)
     prefill.withdraw(room, 0)
     prefill.poll()
     assert said == [False] * 4 and prefill.withdrawn(room), "the second is over when that has been heard, too"

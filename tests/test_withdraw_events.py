@@ -29,10 +29,11 @@ from kvproto.settings import PREFILL_GROUP, Settings
 from kvproto.verify.testing.forwards import Forward
 from kvproto.verify.testing.pair import Pair
 
-GRID, TOKENS, POISON = 8, 45, 99
+CHUNK_TOKENS, TOKENS, POISON = 8, 45, 99
 
 FEATURES: dict[str, tuple[Any, ...]] = {
-    "route": ("cost", "pages", "mapped"), "groups": (1, 2), "ranks": (1, 2), "page": (4, 8), "prefix": (0, GRID),
+    "route": ("cost", "pages", "mapped"), "groups": (1, 2), "ranks": (1, 2), "page": (4, 8),
+    "prefix": (0, CHUNK_TOKENS),
     "late": (False, True), "prefetch": (True, False), "early_aux": (True, False), "others": (True, False),
     "first": (0, 16, 20, TOKENS), "layers": (0, 1), "upto": (0, 12, 16, 32, TOKENS), "again": (False, True),
     "turns": (0, 1, 5, 30), "other_end": ("none", "aborted"), "packed": (False, True),
@@ -125,7 +126,7 @@ def play(story: Story) -> None:
         layer_groups=story["groups"],
     )  # fmt: skip
     with StoryPair(
-        layout(story["ranks"]), layout(1, page=story["page"]), grid=GRID, settings=settings, pages=128,
+        layout(story["ranks"]), layout(1, page=story["page"]), chunk_tokens=CHUNK_TOKENS, settings=settings, pages=128,
         mapped=mapped, packed=story["packed"],
     ) as pair:  # fmt: skip
         room = pair.name(TOKENS, prefix=prefix)
@@ -184,7 +185,7 @@ def preempt(pair: Pair, engines: list[Engine], room: Room, story: Story, compute
         if first:
             engine.produce(computed if again else 0, first)
         if story["layers"] and first < TOKENS:
-            engine.produce(first, min(TOKENS, first + 2 * GRID), story["layers"])
+            engine.produce(first, min(TOKENS, first + 2 * CHUNK_TOKENS), story["layers"])
     if until := story.get("until"):
         pair.pump(until)
     for _ in range(story["turns"]):

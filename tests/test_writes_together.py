@@ -50,7 +50,7 @@ def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if request.param == "nixl" and importlib.util.find_spec("nixl") is None:
         pytest.skip("nixl is not installed")
     monkeypatch.setattr(Later, "over", False)
-    with (NixlPair if request.param == "nixl" else Pair)(LAYOUT, LAYOUT, grid=8, settings=STAGED) as made:
+    with (NixlPair if request.param == "nixl" else Pair)(LAYOUT, LAYOUT, chunk_tokens=8, settings=STAGED) as made:
         kernels: Any = inside(made.prefills[0]).data.kernels
         gather = kernels.gather_parts
 

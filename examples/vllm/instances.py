@@ -67,7 +67,7 @@ class Instance:
             extra = {
                 "record": str(out), "name": name, "digests": carrier == "kvproto", "ttl": ttl, "wait": wait,
                 "route": route,
-                "grid": 4 * BLOCK, "ring_bytes": 8 << 20, "card": str(self._card),
+                "chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20, "card": str(self._card),
             }  # fmt: skip
         transfer = KVTransferConfig(
             engine_id=name, kv_load_failure_policy="recompute", kv_connector_extra_config=extra,

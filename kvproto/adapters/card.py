@@ -8,7 +8,7 @@ must *agree* on; the card only avoids a call that cannot succeed, and says why.
     group         the instance's number (u64); an instance that restarts keeps its group
     incarnation   the number of this start (u48), higher than those of earlier ones
     layout        how the instance cuts its cache
-    grid          tokens a chunk: the prefill instance's choice, which the decode side takes over
+    chunk_tokens  tokens a chunk: the prefill instance's choice, which the decode side takes over
     addresses     where its ranks listen, in their order
     protocol      (lowest, highest) version of the wire that it speaks
     signature     what shows that it comes from who has the card secret (`card_trust`); empty: nothing
@@ -44,20 +44,20 @@ class Card(msgspec.Struct, frozen=True):
     group: int
     incarnation: int
     layout: Layout
-    grid: int
+    chunk_tokens: int
     addresses: tuple[str, ...]
     protocol: tuple[int, int] = PROTOCOL
     signature: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
     def __post_init__(self) -> None:
-        for name, low, high in (("group", 0, U64), ("incarnation", 0, U48), ("grid", 1, 1 << 32)):
+        for name, low, high in (("group", 0, U64), ("incarnation", 0, U48), ("chunk_tokens", 1, 1 << 32)):
             value = getattr(self, name)
             if not low <= value < high:
                 raise ArgumentError(f"card: {name} is {value}: it is a number from {low} to {high - 1}")
-        if self.grid % self.layout.page_size:
+        if self.chunk_tokens % self.layout.page_size:
             page = self.layout.page_size
             raise ArgumentError(
-                f"card: grid {self.grid} is not whole pages of {page} tokens: take a multiple of {page}"
+                f"card: chunk_tokens {self.chunk_tokens} is not whole pages of {page} tokens: take a multiple of {page}"
             )
         if len(self.addresses) != self.layout.ranks:
             raise ArgumentError(f"card: {len(self.addresses)} addresses for {self.layout.ranks} ranks: one a rank")

@@ -36,13 +36,13 @@ class Introductions:
         known = self.cards.get(card.group)
         if known is None:
             self._make_room()
-        elif (known.layout, known.grid) != (card.layout, card.grid):
+        elif (known.layout, known.chunk_tokens) != (card.layout, card.chunk_tokens):
             if self.endpoint.any_up(card.group):
-                raise CardError(f"group {card.group} is connected with another layout or grid than the card names: "
+                raise CardError(f"group {card.group} is connected with another layout or chunk size than the card's: "
                                 "the card is heard when that link is lost")  # fmt: skip
             self.endpoint.disconnect(card.group)
         if known is None or not self._called(card):
-            self.endpoint.connect(card.layout, card.addresses, group=card.group, grid=card.grid)
+            self.endpoint.connect(card.layout, card.addresses, group=card.group, chunk_tokens=card.chunk_tokens)
         self.cards[card.group] = card
         self.cards.move_to_end(card.group)
 

@@ -63,7 +63,7 @@ class PrefillData:
             loop.bulk.append(self.lane)
         _, heads = rank.layout.heads_of(rank.index)
         _, layers = rank.layout.layers_of(rank.index)
-        self.slot_bytes = rank.settings.slot_bytes or rank.grid * layers * heads * rank.layout.cell_bytes
+        self.slot_bytes = rank.settings.slot_bytes or rank.chunk_tokens * layers * heads * rank.layout.cell_bytes
         self.staging = Staging(rank.settings.slots * self.slot_bytes, self.lane, staging)
         self.memory = open_memory(
             transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"

@@ -56,7 +56,7 @@ def _allocate(nbytes: int, device: torch.device) -> torch.Tensor:
     try:
         return torch.empty(nbytes, dtype=torch.uint8, device=device)
     except (RuntimeError, TypeError, MemoryError) as error:
-        remedy = "lower Settings.ring_bytes of a decode rank; slots, slot_bytes or the grid of a prefill rank"
+        remedy = "lower Settings.ring_bytes of a decode rank; slots, slot_bytes or chunk_tokens of a prefill rank"
         raise ArgumentError(f"{nbytes} bytes of staging on {device} cannot be had: {remedy} ({error})") from error
 
 

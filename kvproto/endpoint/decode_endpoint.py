@@ -68,7 +68,7 @@ class DecodeEndpoint(Endpoint):
 
     @checked
     def __init__(
-        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int | None = None,
+        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, chunk_tokens: int | None = None,
         group: int = DECODE_GROUP, settings: Settings | None = None, kernels: Kernels | None = None,
         clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
         keys: Keys | str | Path | None = None, insecure: bool = False,
@@ -80,7 +80,7 @@ class DecodeEndpoint(Endpoint):
             index: this rank in its group
             pool: this rank's share of the KV cache
             transport: a transport of its own, which closes with the endpoint
-            grid: tokens of a chunk, whole pages of both sides, unless `connect` names another
+            chunk_tokens: tokens of a chunk, whole pages of both sides, unless `connect` names another
             group: the engine instance's number (u64)
             settings: sizes in bytes, timers in seconds; `ring_bytes` is the ring's size
             kernels: default: the pool's own
@@ -95,12 +95,12 @@ class DecodeEndpoint(Endpoint):
             ArgumentError: the pool is not this rank's share of the layout, or a file is no key
 
         """
-        check_pool(layout, index, pool, grid)
+        check_pool(layout, index, pool, chunk_tokens)
         rank = DecodeRank(
             layout,
             index,
             group=need_group(group),
-            grid=grid or 0,
+            chunk_tokens=chunk_tokens or 0,
             incarnation=need_incarnation(incarnation),
             settings=settings,
         )
@@ -152,11 +152,11 @@ class DecodeEndpoint(Endpoint):
     # ------------------------------------------------------------------------------------ the engine's calls
     @checked
     def connect(
-        self, layout: Layout, addresses: Sequence[str], *, group: int = PREFILL_GROUP, grid: int | None = None
+        self, layout: Layout, addresses: Sequence[str], *, group: int = PREFILL_GROUP, chunk_tokens: int | None = None
     ) -> None:  # fmt: skip
         """Call the ranks of a prefill group at these `addresses`, in rank order; never blocks.
 
-        `layout` is the group's; `grid`: its tokens of a chunk (default: this endpoint's); groups may differ.
+        `layout` is the group's; `chunk_tokens`: its tokens of a chunk (default: this endpoint's); groups may differ.
 
         Kernels are compiled and names looked up first, on a thread of their own.  LayoutError: the two layouts cannot
         work together.  `ready` tells whether the ranks have answered.  A second call reconnects the missing ranks, at
@@ -168,12 +168,17 @@ class DecodeEndpoint(Endpoint):
         group = need_group(group)
         if len(addresses) != layout.ranks:
             raise ArgumentError(f"{len(addresses)} addresses for {layout.ranks} prefill ranks")
-        if grid is None and not self._rank.grid:
-            raise ArgumentError("no grid is known: give `connect` the prefill group's, or the endpoint one for all")
-        plan = Plan(layout, self._rank.layout, self._rank.grid if grid is None else operator.index(grid))
+        if chunk_tokens is None and not self._rank.chunk_tokens:
+            raise ArgumentError(
+                "no chunk size is known: give `connect` the prefill group's chunk_tokens, or the endpoint one for all"
+            )
+        plan = Plan(
+            layout, self._rank.layout, self._rank.chunk_tokens if chunk_tokens is None else operator.index(chunk_tokens)
+        )
         known, where = self._named.get(group, (plan, ()))
-        if group not in self._left and (known.prefill, known.grid) != (layout, plan.grid) and {*where} & {*addresses}:
-            raise ArgumentError(f"prefill group {group} is connected with another layout or grid: disconnect it first, "
+        changed = (known.prefill, known.chunk_tokens) != (layout, plan.chunk_tokens)
+        if group not in self._left and changed and {*where} & {*addresses}:
+            raise ArgumentError(f"prefill group {group} is connected with another layout or chunk size: disconnect it, "
                              "or give the addresses of the instance that has this one")  # fmt: skip
         self._loop.check()
         waits = self._data.compiles or any(is_name(addresses[index]) for index in plan.linked_to(self._rank.index))
@@ -223,7 +228,7 @@ class DecodeEndpoint(Endpoint):
 
     def _call(self, group: int, plan: Plan, addresses: Sequence[str]) -> None:
         self._data.plans[group], self._numbers[group] = plan, addresses
-        chunk, ring = plan.grant_bytes(self._rank.index, plan.grid), self._rank.settings.ring_bytes
+        chunk, ring = plan.grant_bytes(self._rank.index, plan.chunk_tokens), self._rank.settings.ring_bytes
         if chunk > ring and self._rank.settings.route != "pages":
             closed = closed_between(None, self._data.memory.placement)
             self._loop.logs.small_ring(f"prefill group {group}", chunk, ring, closed)
@@ -364,8 +369,8 @@ class DecodeEndpoint(Endpoint):
         if entry.cause is not Cause.NONE or entry.carried is None or self._digesting is None:
             return
         plan, prefix = entry.carried
-        for number in range(chunks(entry.tokens, prefix, plan.grid)):
-            first, tokens = cell(number, entry.tokens, prefix, plan.grid)
+        for number in range(chunks(entry.tokens, prefix, plan.chunk_tokens)):
+            first, tokens = cell(number, entry.tokens, prefix, plan.chunk_tokens)
             for share in plan.writers(self._rank.index):
                 mine = replace(share, src_head=share.dst_head, src_layer=share.dst_layer)
                 if any(place not in known for place in self._digesting.places("gather", first, (mine,))):
@@ -378,7 +383,7 @@ class DecodeEndpoint(Endpoint):
         if most == 1:
             return 1
         # of an average rank: all of them come to the same number
-        layer = own.local_heads * own.cell_bytes * min(tokens, plan.grid)
+        layer = own.local_heads * own.cell_bytes * min(tokens, plan.chunk_tokens)
         return groups_that_pay(self._data.costs, layer * own.layers // own.pp, most)
 
     @explained

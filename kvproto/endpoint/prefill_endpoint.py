@@ -68,7 +68,8 @@ class PrefillEndpoint(Endpoint):
 
     @checked
     def __init__(
-        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, grid: int, group: int = PREFILL_GROUP,
+        self, layout: Layout, index: int, pool: Pool, transport: Transport, *, chunk_tokens: int,
+        group: int = PREFILL_GROUP,
         bind: str = LOOPBACK, settings: Settings | None = None, kernels: Kernels | None = None,
         clock: Clock | None = None, incarnation: int | None = None, staging: Kind = "device", digests: bool = False,
         keys: Keys | str | Path | None = None, insecure: bool = False,
@@ -80,7 +81,7 @@ class PrefillEndpoint(Endpoint):
             index: this rank in its group
             pool: this rank's share of the KV cache
             transport: a transport of its own, which closes with the endpoint
-            grid: tokens of a chunk, whole pages of both sides
+            chunk_tokens: tokens of a chunk, whole pages of both sides
             group: the engine instance's number (u64)
             bind: the control plane's address
             settings: sizes in bytes, timers in seconds
@@ -97,12 +98,12 @@ class PrefillEndpoint(Endpoint):
             ControlError: the address is not available, or is beyond loopback and there are no keys
 
         """
-        check_pool(layout, index, pool, grid)
+        check_pool(layout, index, pool, chunk_tokens)
         rank = PrefillRank(
             layout,
             index,
             group=need_group(group),
-            grid=grid,
+            chunk_tokens=chunk_tokens,
             incarnation=need_incarnation(incarnation),
             settings=settings,
         )
@@ -313,8 +314,8 @@ class PrefillEndpoint(Endpoint):
         if value is None or self._entries.get(key) is not entry or entry.taken != taken:
             return
         told = value.work.produced if value.work is not None else 0
-        whole = max(0, told - value.prefix) // self._rank.grid
-        upto = min(tokens, value.prefix + (whole + cells) * self._rank.grid)
+        whole = max(0, told - value.prefix) // self._rank.chunk_tokens
+        upto = min(tokens, value.prefix + (whole + cells) * self._rank.chunk_tokens)
         self._happen(ev.TokensProduced(key, upto))
         if upto < tokens:
             self._data.gathers.later(lambda: self._announce(key, entry, tokens, 2 * cells, taken))

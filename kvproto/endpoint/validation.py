@@ -62,8 +62,8 @@ def pick_kernels(pool: Pool) -> Kernels:
     return TorchKernels()
 
 
-def check_pool(layout: Layout, index: int, pool: Pool, grid: int | None) -> None:
-    """Raise ArgumentError unless the pool is this rank's share of the layout, and the grid whole pages."""
+def check_pool(layout: Layout, index: int, pool: Pool, chunk_tokens: int | None) -> None:
+    """Raise ArgumentError unless the pool is this rank's share and chunk_tokens is whole pages."""
     _, heads = layout.heads_of(index)
     _, layers = layout.layers_of(index)
     told = (layers, heads, layout.k_dim, layout.v_dim, layout.page_size, layout.itemsize, layout.order)
@@ -78,8 +78,8 @@ def check_pool(layout: Layout, index: int, pool: Pool, grid: int | None) -> None
             f"the layout's elements are {layout.dtype}, the pool's {pool.dtype}: both sides compare that name, so it "
             "must be the pool's own (raw bytes, torch.uint8, may have any)"
         )
-    if grid is not None:
-        Plan(layout, layout, grid)  # refuses a grid by name
+    if chunk_tokens is not None:
+        Plan(layout, layout, chunk_tokens)  # refuses a chunk size by name
 
 
 def need_room(

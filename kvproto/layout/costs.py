@@ -121,8 +121,8 @@ def page_form(plan: Plan, share: Share, ours: Placement | None = None, theirs: P
 def at_the_port(plan: Plan, share: Share) -> float:
     """A room's bytes at the busier of the share's two ranks, as a multiple of the share's own."""
     ends = plan.writers(share.reader), plan.duties(share.writer)
-    busier = max(sum(plan.part_bytes(each, plan.grid) for each in end) for end in ends)
-    return busier / plan.part_bytes(share, plan.grid)
+    busier = max(sum(plan.part_bytes(each, plan.chunk_tokens) for each in end) for end in ends)
+    return busier / plan.part_bytes(share, plan.chunk_tokens)
 
 
 def runs_between(ours: int, theirs: int) -> int:

@@ -39,7 +39,7 @@ from kvproto.layout.sharding import Layout, LayoutError, Reason, chunks
 __all__ = ["Plan", "Share", "Sizes", "layers_of", "plan_between"]
 
 PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
-MAX_GRID: Final = (1 << 32) - 1  #: tokens a cell; no room has more
+MAX_CHUNK_TOKENS: Final = (1 << 32) - 1  #: tokens a cell; no room has more
 _AGREED: Final[tuple[tuple[str, Reason], ...]] = (
     ("layers", "layers-differ"),
     ("heads", "heads-differ"),
@@ -57,15 +57,15 @@ class Plan:
     """All shares between a prefill and a decode group: every (reader, head, layer) exactly once.
 
     Both sides make it, once, and each works out only what it asks for. Sizes are bytes, tokens are counts. Any thread.
-    Raises `LayoutError` if the two layouts, or the grid (tokens a cell), do not go together.
+    Raises `LayoutError` if the two layouts, or the chunk size (tokens a cell), do not go together.
     """
 
     __slots__ = ("_alike", "_before", "_contacts", "_duties", "_linked_to", "_share", "_sizes", "_writers",
-                 "decode", "fewest_layers", "grid", "prefill")  # fmt: skip
+                 "chunk_tokens", "decode", "fewest_layers", "prefill")  # fmt: skip
 
-    def __init__(self, prefill: Layout, decode: Layout, grid: int) -> None:
-        _agree(prefill, decode, grid)
-        self.prefill, self.decode, self.grid = prefill, decode, grid
+    def __init__(self, prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
+        _agree(prefill, decode, chunk_tokens)
+        self.prefill, self.decode, self.chunk_tokens = prefill, decode, chunk_tokens
         self._contacts = Contacts(prefill, decode)
         #: layers of the smallest share: a room has no more layer groups than that
         self.fewest_layers = self._contacts.fewest_layers()
@@ -190,7 +190,7 @@ class Plan:
         if prefix % self.decode.page_size and prefix != tokens:
             size = self.decode.page_size
             raise LayoutError("prefix-off-page", f"prefix {prefix} is not whole pages of {size}: shorten it")
-        return chunks(tokens, prefix, self.grid)
+        return chunks(tokens, prefix, self.chunk_tokens)
 
     def _lay_out(self, reader: int, group: int, groups: int) -> Sizes:
         """Note what lies before each part; parts of one size are counted: a look-up costs the sizes."""
@@ -215,28 +215,30 @@ def layers_of(share: Share, group: int, groups: int) -> Share:
 
 
 @lru_cache(maxsize=16)
-def plan_between(prefill: Layout, decode: Layout, grid: int) -> Plan:
+def plan_between(prefill: Layout, decode: Layout, chunk_tokens: int) -> Plan:
     """The plan of these two layouts, made once: every rank of a group calls, and each asks for the same."""
-    return Plan(prefill, decode, grid)
+    return Plan(prefill, decode, chunk_tokens)
 
 
-def _agree(prefill: Layout, decode: Layout, grid: int) -> None:
+def _agree(prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
     for side, layout in (("prefill", prefill), ("decode", decode)):
         if not isinstance(layout, Layout):
             raise LayoutError("bad-field", f"the {side} side's layout is {layout!r}; it must be a Layout")
-    if isinstance(grid, bool) or not isinstance(grid, int):
-        raise LayoutError("bad-field", f"the grid is {grid!r}; it must be a whole number of tokens")
+    if isinstance(chunk_tokens, bool) or not isinstance(chunk_tokens, int):
+        raise LayoutError("bad-field", f"chunk_tokens is {chunk_tokens!r}; it must be a whole number of tokens")
     for name, reason in _AGREED:
         ours, theirs = getattr(prefill, name), getattr(decode, name)
         if ours != theirs:
             raise LayoutError(reason, f"{name} is {ours} on the prefill side and {theirs} on the decode side")
-    if not 1 <= grid <= MAX_GRID:
-        most = f"it must be whole pages of both sides, up to {MAX_GRID}"
-        raise LayoutError("grid-not-positive", f"the grid is {grid} tokens; {most}")
-    if grid % prefill.page_size or grid % decode.page_size:
+    if not 1 <= chunk_tokens <= MAX_CHUNK_TOKENS:
+        most = f"it must be whole pages of both sides, up to {MAX_CHUNK_TOKENS}"
+        raise LayoutError("chunk-tokens-not-positive", f"chunk_tokens is {chunk_tokens}; {most}")
+    if chunk_tokens % prefill.page_size or chunk_tokens % decode.page_size:
         pages = f"pages of {prefill.page_size} (prefill) and {decode.page_size} (decode)"
         remedy = f"take a multiple of {lcm(prefill.page_size, decode.page_size)}"
-        raise LayoutError("grid-not-whole-pages", f"a grid of {grid} tokens is not whole {pages}: {remedy}")
+        raise LayoutError(
+            "chunk-tokens-not-whole-pages", f"chunks of {chunk_tokens} tokens are not whole {pages}: {remedy}"
+        )
 
 
 def _aligned(sizes: Sizes, tokens: int) -> int:

@@ -7,8 +7,8 @@ Tensor parallelism cuts the heads, pipeline stages cut the layers, rooms are cut
   the group. A tp that neither divides nor is a multiple of the heads is refused.
 * Layers. Stages hold consecutive blocks of layers: as many each as ``stages`` says; where it says nothing,
   ``layers // pp``, and the last ``layers % pp`` stages one more (the first stage also carries the embedding).
-* Tokens. Cells start at a room's prefix, ``prefix + k * grid``, never at absolute multiples of the grid: after a
-  prefix hit both sides still name the same tokens by the same k. The grid is whole pages of both sides, so that page
+* Tokens. Cells start at a room's prefix, ``prefix + k * chunk_tokens``, never at absolute multiples: after a
+  prefix hit both sides still name the same tokens by the same k. A chunk is whole pages of both sides, so that page
   sizes may differ.
 * Layer groups. A room may cut each cell once more, by layers, so that KV can leave while later layers are computed.
   What the protocol calls a chunk is then one group of layers of one cell, numbered cell by cell: chunk k is group
@@ -41,8 +41,8 @@ Reason = Literal[
     "v-dim-differs",
     "itemsize-differs",
     "dtype-differs",
-    "grid-not-positive",
-    "grid-not-whole-pages",
+    "chunk-tokens-not-positive",
+    "chunk-tokens-not-whole-pages",
     "no-such-rank",
     "no-duty",
     "negative-tokens",
@@ -54,7 +54,7 @@ Reason = Literal[
     "negative-page",
 ]
 
-DEFAULT_GRID_TOKENS: Final = 8192  #: tokens a cell aims at when the prefill side is not chunked
+DEFAULT_CHUNK_TOKENS: Final = 8192  #: tokens a cell aims at when the prefill side is not chunked
 MAX_NAME: Final = 64  #: characters of a dtype's name
 MAX_RANKS: Final = 512  #: ranks in a group; what a rank works out of a plan costs as many at most
 
@@ -170,34 +170,38 @@ class Layout(msgspec.Struct, frozen=True):
         return rank
 
 
-def chunks(tokens: int, prefix: int, grid: int, groups: int = 1) -> int:
+def chunks(tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> int:
     """The number of chunks of a room of `tokens` tokens of which the first `prefix` need no transfer."""
-    if grid < 1:
-        raise LayoutError("grid-not-positive", f"the grid is {grid} tokens; it must be whole pages of both sides")
+    if chunk_tokens < 1:
+        raise LayoutError(
+            "chunk-tokens-not-positive", f"chunk_tokens is {chunk_tokens}; it must be whole pages of both sides"
+        )
     if not 0 <= prefix <= tokens:
         raise LayoutError("prefix-outside-room", f"prefix {prefix} of {tokens} tokens; it must lie within them")
-    return -((prefix - tokens) // grid) * groups
+    return -((prefix - tokens) // chunk_tokens) * groups
 
 
-def cell(k: int, tokens: int, prefix: int, grid: int, groups: int = 1) -> tuple[int, int]:
+def cell(k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> tuple[int, int]:
     """Return (first token, count) of chunk k, one of so many layer groups; the last cell may be shorter."""
-    first = prefix + k // groups * grid
-    if not (grid >= 1 and 0 <= prefix <= first < tokens):
-        total = chunks(tokens, prefix, grid, groups)
+    first = prefix + k // groups * chunk_tokens
+    if not (chunk_tokens >= 1 and 0 <= prefix <= first < tokens):
+        total = chunks(tokens, prefix, chunk_tokens, groups)
         raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
-    return first, min(grid, tokens - first)
+    return first, min(chunk_tokens, tokens - first)
 
 
-def cell_end(k: int, tokens: int, prefix: int, grid: int, groups: int = 1) -> int:
+def cell_end(k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> int:
     """Up to which token chunk k reaches, of a room that has such a chunk."""
-    end = prefix + (k // groups + 1) * grid
+    end = prefix + (k // groups + 1) * chunk_tokens
     return min(end, tokens)
 
 
-def grid_tokens(chunked_prefill: int | None, page_p: int, page_d: int) -> int:
+def align_chunk_tokens(chunked_prefill: int | None, page_p: int, page_d: int) -> int:
     """Return the tokens of a cell: the prefill chunk (None: not chunked), in whole pages of both sides."""
-    aim = DEFAULT_GRID_TOKENS if chunked_prefill is None else chunked_prefill
+    aim = DEFAULT_CHUNK_TOKENS if chunked_prefill is None else chunked_prefill
     if min(aim, page_p, page_d) < 1:
-        raise LayoutError("grid-not-positive", f"chunk {aim}, pages {page_p} and {page_d}; None means 'not chunked'")
+        raise LayoutError(
+            "chunk-tokens-not-positive", f"chunk {aim}, pages {page_p} and {page_d}; None means 'not chunked'"
+        )
     unit = lcm(page_p, page_d)
     return max(unit, aim // unit * unit)

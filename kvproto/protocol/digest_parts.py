@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "501c4553",
+    "layout": "d1f3c39c",
     "ring": "6661dc94",
     "timing": "3477b2f0",
-    "messages": "a1d2fe1a",
+    "messages": "5d65f989",
     "notification": "7cb9ce9b",
-    "vocabulary": "a1e7ba26",
+    "vocabulary": "5f30b9e9",
     "routes": "20b72cf3",
-    "prefill_room": "425bb8b3",
+    "prefill_room": "355cf4c0",
     "prefill_send": "25894258",
     "prefill_write": "224ade06",
     "prefill_link": "7becc655",
-    "decode_room": "b8e32a10",
+    "decode_room": "e682eec3",
     "decode_grant": "dfb067da",
     "decode_link": "e690d45d",
 }

@@ -52,7 +52,7 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
     #: prefill: ranks that this one sends the aux row to; decode: the rank that sends it here
     aux: int
     #: tokens a chunk
-    grid: int
+    chunk_tokens: int
     #: prefill: chunks of a room that are asked for at a time
     window: int = 0
     #: groups of layers, each a chunk of its own, that each cell of the room is cut into; between groups: 1

@@ -85,7 +85,7 @@ class Hello(Body, tag="HELLO", frozen=True):
     #: how the sender's KV is cut; both sides derive who owes what to whom from the two layouts
     layout: Layout
     #: tokens a chunk; alike on both ends
-    grid: U32
+    chunk_tokens: U32
     #: how long what a decode rank names may be written to; alike on both ends
     lease: float
     #: where the sender's memory may be written: the transport's own description, which the protocol does not read
@@ -110,7 +110,7 @@ class Welcome(Body, tag="WELCOME", frozen=True):
     group: U64
     rank: U32
     layout: Layout
-    grid: U32
+    chunk_tokens: U32
     lease: float
 
 
@@ -151,7 +151,7 @@ class Open(Body, tag="OPEN", frozen=True):
     #: how many runs of consecutive pages those make that are to be written (0: not counted): what it may cost to write
     #: them page by page
     runs: U32 = 0
-    #: groups of layers that each cell of the grid is cut into, each a chunk of its own, so that KV may leave while
+    #: groups of layers that each cell is cut into, each a chunk of its own, so that KV may leave while
     #: later layers are computed; at most as many as the smallest share has layers
     layer_groups: Annotated[int, Meta(ge=1, le=MAX_LAYER_GROUPS)] = 1
     #: every prefill rank has confirmed the room, and is asked how it stands: who knows nothing of it has forgotten it
@@ -174,7 +174,7 @@ class Opened(Body, tag="OPENED", frozen=True):
 class StagingReq(Body, tag="STAGING_REQ", frozen=True):
     """Where may I stage my part of this chunk?"""
 
-    #: which chunk of the room, from 0: a layer group of a cell of its grid; the aux row has messages of its own
+    #: which chunk of the room, from 0: a layer group of a cell; the aux row has messages of its own
     chunk: Chunk
     #: when this was asked, by the sender's clock; the answer repeats it, and what it grants is granted from then on
     asked: Moment = 0.0

@@ -87,10 +87,19 @@ class Rank(Party):
     links: dict[int, Any]
 
     def __init__(
-        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+        self, layout: Layout, index: int, *, group: int, chunk_tokens: int, incarnation: int,
+        settings: Settings | None = None
     ) -> None:  # fmt: skip
-        """`grid`: tokens a chunk (of a decode rank: unless a prefill group has another); `incarnation`: a number that
-        no earlier life of this rank has used (u48).
+        """Make a rank without links and rooms.
+
+        Args:
+            layout: how this rank's side cuts the model
+            index: this rank's number in its group
+            group: the number of its group
+            chunk_tokens: tokens a chunk (of a decode rank: unless a prefill group has another size)
+            incarnation: a number that no earlier life of this rank has used (u48)
+            settings: sizes and times; defaults without
+
         """
         self.settings = settings or Settings()
         super().__init__(self.settings.timing, self.ROUTES, self.settings.trace)
@@ -100,7 +109,7 @@ class Rank(Party):
         self.link_machine = self.add(
             "links", self.LINK, by_link, timer=self._link_timer, restless=True, ended=self._forget
         )  # fmt: skip
-        self.layout, self.index, self.group, self.grid = layout, index, group, grid
+        self.layout, self.index, self.group, self.chunk_tokens = layout, index, group, chunk_tokens
         self.incarnation = incarnation
         self.digest = tables_digest()
         #: where the rows of this rank's pool lie; None: as the layout says
@@ -299,23 +308,23 @@ class Rank(Party):
         """In what a build that says this differs from this rank's; empty: in nothing."""
         return f"wire version {version} against {VERSION}" if version != VERSION else differing(digest, self.digest)
 
-    def misfit(self, said: Hello | Welcome, grid: int) -> tuple[str, Plan | None]:
-        """Why this rank cannot work, with this grid, with one that says this (empty: it can), and the plan."""
+    def misfit(self, said: Hello | Welcome, chunk_tokens: int) -> tuple[str, Plan | None]:
+        """Why this rank cannot work, with this chunk size, with one that says this (empty: it can), and the plan."""
         other = self.other_build(said.version, said.digest)
         if other:
             return other, None
-        if said.grid != grid:
-            return f"grid of {said.grid} tokens against {grid}", None
+        if said.chunk_tokens != chunk_tokens:
+            return f"chunks of {said.chunk_tokens} tokens against {chunk_tokens}", None
         if said.lease != self.settings.timing.lease.period:
             return f"lease of {said.lease} s against {self.settings.timing.lease.period} s", None
         if not 0 <= said.rank < said.layout.ranks:
             return f"rank {said.rank} of {said.layout.ranks}", None
         try:
-            return "", self._plan(said.layout, grid)
+            return "", self._plan(said.layout, chunk_tokens)
         except LayoutError as error:
             return str(error), None
 
-    def _plan(self, other: Layout, grid: int) -> Plan:
+    def _plan(self, other: Layout, chunk_tokens: int) -> Plan:
         raise NotImplementedError
 
 

@@ -52,9 +52,12 @@ class DecodeRank(Rank):
     grants: dict[int, dict[int, DGrantValue]]
 
     def __init__(
-        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+        self, layout: Layout, index: int, *, group: int, chunk_tokens: int, incarnation: int,
+        settings: Settings | None = None
     ) -> None:  # fmt: skip
-        super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
+        super().__init__(
+            layout, index, group=group, chunk_tokens=chunk_tokens, incarnation=incarnation, settings=settings
+        )
         self.grant_machine: Machine[DGrantValue] = self.add("grants", self.GRANT, by_chunk, within=by_room)
         self.ring = Ring(self.settings.ring_bytes, ahead=self.settings.ahead)
         self.chunk_of: dict[int, tuple[int, int]] = {}
@@ -134,7 +137,7 @@ class DecodeRank(Rank):
             assert known.terms is not None
             return self.cut(known.terms, groups)
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
-        terms = Terms(group, mask(linked), writers, 1 << plan.lead(self.index), plan.grid)
+        terms = Terms(group, mask(linked), writers, 1 << plan.lead(self.index), plan.chunk_tokens)
         return self.cut(self.same_terms(terms), groups)
 
     def plan_of(self, room: int) -> Plan:
@@ -147,20 +150,20 @@ class DecodeRank(Rank):
         raise LookupError(f"no link leads to the group of {room_name(room)}")
 
     def hello(self, session: int, link: int = 0) -> msg.Hello:
-        """What a `SayHello` says on this link: with the grid of the group at its other end."""
-        grid, lease = self._grid_of(link), self.settings.timing.lease.period
+        """What a `SayHello` says on this link: with the chunk size of the group at its other end."""
+        chunk_tokens, lease = self._chunk_tokens_of(link), self.settings.timing.lease.period
         own, to = (self.endpoint, self.placement), self.peers.get(link)
         meant = (to.group, to.rank) if to is not None else (0, 0)
         return msg.Hello(
-            msg.VERSION, self.digest, session, self.group, self.index, self.layout, grid, lease, *own, *meant
+            msg.VERSION, self.digest, session, self.group, self.index, self.layout, chunk_tokens, lease, *own, *meant
         )
 
-    def _grid_of(self, link: int) -> int:
+    def _chunk_tokens_of(self, link: int) -> int:
         peer = self.peers.get(link)
-        return peer.plan.grid if peer is not None and peer.plan is not None else self.grid
+        return peer.plan.chunk_tokens if peer is not None and peer.plan is not None else self.chunk_tokens
 
-    def _plan(self, other: Layout, grid: int) -> Plan:
-        return plan_between(other, self.layout, grid)
+    def _plan(self, other: Layout, chunk_tokens: int) -> Plan:
+        return plan_between(other, self.layout, chunk_tokens)
 
     # ---------------------------------------------------------------------------------------- messages
     def facts(self, heard: HeardMessage) -> int:
@@ -171,7 +174,7 @@ class DecodeRank(Rank):
     def misfit_of(self, link: int, said: msg.Welcome) -> str:
         """Why the rank that answers is not the one that was called, or does not fit; empty: it is, and does."""
         peer = self.peers[link]
-        fault, plan = self.misfit(said, self._grid_of(link))
+        fault, plan = self.misfit(said, self._chunk_tokens_of(link))
         if fault:
             return fault
         if (said.group, said.rank) != (peer.group, peer.rank):
@@ -211,7 +214,7 @@ class DecodeRank(Rank):
     def _cell(self, room: int, chunk: int) -> tuple[int, int]:
         """First token of the chunk, and how many they are."""
         value = self.value_of(room)
-        return cell(chunk, value.tokens, value.prefix, value.terms.grid, value.terms.layer_groups)
+        return cell(chunk, value.tokens, value.prefix, value.terms.chunk_tokens, value.terms.layer_groups)
 
     # -------------------------------------------------------------------------------------------- ring
     def _reserve(self, effect: do.ReserveSpace) -> None:

@@ -48,9 +48,12 @@ class PrefillRank(PrefillQueues):
     sends: dict[int, dict[int, PSendValue]]
 
     def __init__(
-        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+        self, layout: Layout, index: int, *, group: int, chunk_tokens: int, incarnation: int,
+        settings: Settings | None = None
     ) -> None:  # fmt: skip
-        super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
+        super().__init__(
+            layout, index, group=group, chunk_tokens=chunk_tokens, incarnation=incarnation, settings=settings
+        )
         self.send_machine: Machine[PSendValue] = self.add(
             "sends", self.SEND, by_send, within=by_room, timer=self.send_timer, ended=self._forget_group
         )  # fmt: skip
@@ -74,7 +77,7 @@ class PrefillRank(PrefillQueues):
         value = self.rooms.get(room) or self.tombs[room]
         link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
         at, groups = self.links.get(link), value.terms.layer_groups
-        first, count = cell(chunk, value.tokens, value.prefix, self.grid, groups)
+        first, count = cell(chunk, value.tokens, value.prefix, self.chunk_tokens, groups)
         return link, at.epoch if at is not None else 0, first, count, groups
 
     def _gather(self, effect: do.GatherChunk) -> None:
@@ -182,7 +185,7 @@ class PrefillRank(PrefillQueues):
 
     def _end_of(self, value: Any, chunk: int) -> int:
         """Up to which token the room's chunk reaches."""
-        return cell_end(chunk, value.tokens, value.prefix, self.grid, value.terms.layer_groups)
+        return cell_end(chunk, value.tokens, value.prefix, self.chunk_tokens, value.terms.layer_groups)
 
     def _computed(self, room: int, value: Any, chunk: int, peer: int, end: int) -> bool:
         """Whether the KV of what this chunk, up to token `end`, has for the peer is there: of all layers, or of those

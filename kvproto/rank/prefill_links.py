@@ -53,9 +53,12 @@ class PrefillLinks(Rank):
     ROOM, LINK, UP, ROUTES = prefill_room, prefill_link, PLink.UP, prefill_routes
 
     def __init__(
-        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+        self, layout: Layout, index: int, *, group: int, chunk_tokens: int, incarnation: int,
+        settings: Settings | None = None
     ) -> None:  # fmt: skip
-        super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
+        super().__init__(
+            layout, index, group=group, chunk_tokens=chunk_tokens, incarnation=incarnation, settings=settings
+        )
         self.early: set[int] = set()
         #: many rooms, few lengths and claims: equal ones are shared; a number is a sixth of a room that waits
         self._equals: dict[Any, Any] = {}
@@ -90,7 +93,7 @@ class PrefillLinks(Rank):
             link, self.next_link = self.next_link, self.next_link + 1
             self.link_of[said.group, said.rank] = link
             self.peers[link] = LinkPeer(said.group, said.rank)
-        why, plan = self.misfit(said, self.grid)
+        why, plan = self.misfit(said, self.chunk_tokens)
         if plan is not None:
             why = self._no_way(plan, said)
         self.next_epoch += 1
@@ -134,7 +137,7 @@ class PrefillLinks(Rank):
         owed = [share for share in plan.duties(self.index) if share.reader == said.rank] if closed else []
         if wrong or not owed:
             return wrong
-        size, slot = plan.part_bytes(owed[0], self.grid), self.settings.slot_bytes
+        size, slot = plan.part_bytes(owed[0], self.chunk_tokens), self.settings.slot_bytes
         if self.settings.route == "pages":
             return f"nothing is staged here (Settings.route), and over pages there is no way: {closed}"
         if 0 < slot < size:
@@ -161,9 +164,9 @@ class PrefillLinks(Rank):
         if owed is None:
             owed = to.owed[groups] = self._owed(to, plan, groups)
         share, part, form = owed
-        fits = not slot or plan.part_bytes(part, min(tokens, self.grid)) <= slot
+        fits = not slot or plan.part_bytes(part, min(tokens, self.chunk_tokens)) <= slot
         pieces = form.pieces(tokens, runs) if form is not None else 0
-        nbytes, parts = plan.part_bytes(share, tokens), chunks(tokens, 0, self.grid, groups)
+        nbytes, parts = plan.part_bytes(share, tokens), chunks(tokens, 0, self.chunk_tokens, groups)
         return estimate(
             to.costs or self.costs, nbytes, pieces, parts, ring=fits and route != "pages", open_=form is not None,
             mapped=to.mapped, port=at_the_port(plan, share) if to.mapped else 1.0,
@@ -184,14 +187,14 @@ class PrefillLinks(Rank):
         form = page_form(plan, share, self.placement, to.placement) if open_ else None
         return share, layers_of(share, 0, groups), form
 
-    def _plan(self, other: Layout, grid: int) -> Plan:
-        return plan_between(self.layout, other, grid)
+    def _plan(self, other: Layout, chunk_tokens: int) -> Plan:
+        return plan_between(self.layout, other, chunk_tokens)
 
     def welcome(self, session: int, epoch: int) -> msg.Welcome:
         """What a `SayWelcome` says."""
         lease = self.settings.timing.lease.period
         return msg.Welcome(
-            msg.VERSION, self.digest, session, epoch, self.group, self.index, self.layout, self.grid, lease
+            msg.VERSION, self.digest, session, epoch, self.group, self.index, self.layout, self.chunk_tokens, lease
         )
 
     def shared(self, value: Shared) -> Shared:
@@ -250,7 +253,7 @@ class PrefillLinks(Rank):
         assert plan is not None
         duties = mask(tuple(share.reader for share in plan.duties(self.index)))
         leads = mask(tuple(r for r in plan.linked(self.index) if plan.lead(r) == self.index))
-        terms = Terms(said.group, mask(plan.linked(self.index)), duties, leads, self.grid, self.settings.window)
+        terms = Terms(said.group, mask(plan.linked(self.index)), duties, leads, self.chunk_tokens, self.settings.window)
         peer = self.peers[link]
         peer.plan, peer.terms = plan, self.same_terms(terms)
         peer.endpoint, peer.placement = said.endpoint, said.placement

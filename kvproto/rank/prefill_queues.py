@@ -36,9 +36,12 @@ class PrefillQueues(PrefillLinks):
     """A prefill rank with what its sends share, and without them."""
 
     def __init__(
-        self, layout: Layout, index: int, *, group: int, grid: int, incarnation: int, settings: Settings | None = None
+        self, layout: Layout, index: int, *, group: int, chunk_tokens: int, incarnation: int,
+        settings: Settings | None = None
     ) -> None:  # fmt: skip
-        super().__init__(layout, index, group=group, grid=grid, incarnation=incarnation, settings=settings)
+        super().__init__(
+            layout, index, group=group, chunk_tokens=chunk_tokens, incarnation=incarnation, settings=settings
+        )
         self._requests = self.settings.requests
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}

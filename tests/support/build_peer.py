@@ -16,7 +16,9 @@ LAYOUT = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16
 
 
 def main() -> None:
-    with PrefillEndpoint(LAYOUT, 0, noise(LAYOUT, 0, 8, 1), MemoryTransport(Fabric(auto=True)), grid=8) as endpoint:
+    with PrefillEndpoint(
+        LAYOUT, 0, noise(LAYOUT, 0, 8, 1), MemoryTransport(Fabric(auto=True)), chunk_tokens=8
+    ) as endpoint:
         endpoint.start()
         print(endpoint.address, flush=True)
         sys.stdin.read()

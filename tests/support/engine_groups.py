@@ -62,14 +62,15 @@ class Groups:
         self.ours, self.theirs = prefill.caches(100, device), decode.caches(200, device)
         sides = [[each.geometry() for each in caches] for caches in (self.ours, self.theirs)]
         self.geometry = sides[0][0]
-        grid = 2 * lcm(*(side[0].layout.page_size for side in sides))
+        chunk_tokens = 2 * lcm(*(side[0].layout.page_size for side in sides))
         self.prefills = [
-            PrefillEndpoint(each.layout, rank, each.pool, transport(fabric), grid=grid, settings=settings,
+            PrefillEndpoint(each.layout, rank, each.pool, transport(fabric), chunk_tokens=chunk_tokens,
+                            settings=settings,
                             staging=staging)
             for rank, each in enumerate(sides[0])
         ]  # fmt: skip
         self.decodes = [
-            DecodeEndpoint(each.layout, rank, each.pool, transport(fabric), grid=grid,
+            DecodeEndpoint(each.layout, rank, each.pool, transport(fabric), chunk_tokens=chunk_tokens,
                            settings=theirs or settings, staging=staging)
             for rank, each in enumerate(sides[1])
         ]  # fmt: skip

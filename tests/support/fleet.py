@@ -27,7 +27,7 @@ from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
 from kvproto.verify.testing import inside
 
-GRID, PAGE, PAGES = 32, 16, 48
+CHUNK_TOKENS, PAGE, PAGES = 32, 16, 48
 LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1)
 #: a page of 32 tokens: no way page to page, so that everything is staged
 THEIRS = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=2 * PAGE, tp=1)
@@ -61,12 +61,14 @@ class Member:
         self.endpoint: Any
         if name.startswith("P"):
             self.endpoint = PrefillEndpoint(
-                LAYOUT, 0, noise(LAYOUT, 0, 2 * PAGES, 1), self.transport, grid=GRID, group=group, bind=bind,
+                LAYOUT, 0, noise(LAYOUT, 0, 2 * PAGES, 1), self.transport, chunk_tokens=CHUNK_TOKENS, group=group,
+                bind=bind,
                 settings=SETTINGS, keys=keys,
             )  # fmt: skip
         else:
             self.endpoint = DecodeEndpoint(
-                THEIRS, 0, noise(THEIRS, 0, PAGES, 2), self.transport, grid=GRID, group=group, settings=SETTINGS,
+                THEIRS, 0, noise(THEIRS, 0, PAGES, 2), self.transport, chunk_tokens=CHUNK_TOKENS, group=group,
+                settings=SETTINGS,
                 keys=keys,
             )  # fmt: skip
         self.outcomes: dict[int, tuple[str, float]] = {}

@@ -22,7 +22,7 @@ from kvproto.room import Room
 from kvproto.settings import Settings
 from kvproto.verify.testing.pools import noise, tokens_of
 
-PAGES, TOKENS, GRID = 32, 96, 32
+PAGES, TOKENS, CHUNK_TOKENS = 32, 96, 32
 LONGEST_S = 30.0
 #: seconds in which a rank may make ready what it knows of a room
 READY_S = 0.05
@@ -60,8 +60,8 @@ class GpuRanks:
             staging = "pinned" if route == "pinned" else "device"
             self.pools.append(pool)
             self.ranks.append(
-                self.do(kind, form, index, pool, NixlTransport(), grid=GRID, settings=settings, staging=staging,
-                        digests=True)
+                self.do(kind, form, index, pool, NixlTransport(), chunk_tokens=CHUNK_TOKENS, settings=settings,
+                        staging=staging, digests=True)
             )  # fmt: skip
         for each in self.ranks if own_thread else ():
             self.do(each.start)

@@ -30,7 +30,7 @@ from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import LinkEvent
 from kvproto.protocol.routes import P_SENDS
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP
-from kvproto.verify.check.config import GRID, Config
+from kvproto.verify.check.config import CHUNK_TOKENS, Config
 from kvproto.verify.check.node import LATE, NOW
 from kvproto.verify.check.nodes_decode import DecodeNode
 from kvproto.verify.check.nodes_prefill import PrefillNode
@@ -218,11 +218,13 @@ class SuspectPrefill(Suspect):
     NODE = PrefillNode
 
     def _wide(self) -> Plan:
-        return plan_between(self.config.prefill_layout, wider(self.config.decode_layout), GRID)
+        return plan_between(self.config.prefill_layout, wider(self.config.decode_layout), CHUNK_TOKENS)
 
     def _meet(self) -> Any:
         rank, config = self.rank, self.config
-        call = msg.Hello(msg.VERSION, tables_digest(), 3, OTHERS, 0, config.decode_layout, GRID, rank.lease, b"")
+        call = msg.Hello(
+            msg.VERSION, tables_digest(), 3, OTHERS, 0, config.decode_layout, CHUNK_TOKENS, rank.lease, b""
+        )
         rank.next_link = THEIR_LINK
         rank.hello(call, NOW, b"theirs")
         rank.handle(ev.WiredUp(THEIR_LINK, 3, "theirs"), NOW)
@@ -280,7 +282,7 @@ class SuspectDecode(Suspect):
     NODE = DecodeNode
 
     def _wide(self) -> Plan:
-        plan = plan_between(wider(self.config.prefill_layout), self.config.decode_layout, GRID)
+        plan = plan_between(wider(self.config.prefill_layout), self.config.decode_layout, CHUNK_TOKENS)
         if len(self.peers) > self.known:
             self.rank.next_link = self.known + 1
             self.rank.call(PREFILL_GROUP, self.known, plan, NOW, "wider")
@@ -292,7 +294,7 @@ class SuspectDecode(Suspect):
         rank.call(OTHERS, 0, self.node.plan, NOW, "theirs")
         session = rank.links[THEIR_LINK].session
         layout = config.prefill_layout
-        said = msg.Welcome(msg.VERSION, tables_digest(), session, 77, OTHERS, 0, layout, GRID, rank.lease)
+        said = msg.Welcome(msg.VERSION, tables_digest(), session, 77, OTHERS, 0, layout, CHUNK_TOKENS, rank.lease)
         rank.receive(THEIR_LINK, 0, 0, said, NOW, b"theirs")
         self.everyone = dict(rank.peers)
         return rank.links[THEIR_LINK]

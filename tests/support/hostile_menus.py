@@ -25,7 +25,7 @@ from kvproto.protocol.events import Claim, EngineOpened, RoomOpened
 from kvproto.protocol.messages import AUX_CHUNK, VERSION, Hello, LinkBody, Message, Welcome
 from kvproto.protocol.states import Cause
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
-from kvproto.verify.check.config import GRID, Config
+from kvproto.verify.check.config import CHUNK_TOKENS, Config
 from kvproto.verify.claims.sources import SOURCES
 
 Menu = dict[str, Sequence[Any]]
@@ -48,13 +48,14 @@ def menu(config: Config, *, decode: bool) -> Menu:
     tokens, prefix = config.tokens, config.prefix
     return {
         "room": config.keys, "chunk": (*range(config.chunks), 60, AUX_CHUNK), "prefix": (prefix,),
-        "tokens": tuple(dict.fromkeys((0, prefix, prefix + GRID, tokens, tokens + GRID))),
+        "tokens": tuple(dict.fromkeys((0, prefix, prefix + CHUNK_TOKENS, tokens, tokens + CHUNK_TOKENS))),
         "cause": (Cause.NONE, Cause.STALLED, Cause.DECODE_ABORTED),
         "grant": (0, *(grant_of(chunk) for chunk in range(config.chunks)), 77) if decode else (1,),
         "offset": (0,), "round": (0, 1), "end": (256,), "mark_round": (0,), "mark_tail": (0,), "tail": (0, 1, 256),
         "pages": (b"\0\0\0\0",), "data": (b"row",), "settled": (False, True), "last": (False, True),
         "runs": (0,), "layer_groups": (1, 2), "again": (False, True), "ahead": (0, tokens), "layers": (0, 1),
-        "version": (VERSION,), "digest": (tables_digest(), "other:build"), "epoch": (7,), "grid": (GRID,),
+        "version": (VERSION,), "digest": (tables_digest(), "other:build"), "epoch": (7,),
+        "chunk_tokens": (CHUNK_TOKENS,),
         "session": (session(0), session(1), session(-1)), "endpoint": (b"",), "placement": (None,),
         "within": (0.0, 5.0), "anew": (False, True), "why": ("no",), "wire": ("wire",),
         "secret": (b"", b"word"), "traceparent": (b"",), "claim": (Claim(), Claim(DECODE_GROUP, b"word")),

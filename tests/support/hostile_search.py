@@ -24,7 +24,7 @@ from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import Terms
 from kvproto.protocol.states import Cause
 from kvproto.settings import DECODE_GROUP
-from kvproto.verify.check.config import GRID
+from kvproto.verify.check.config import CHUNK_TOKENS
 from kvproto.verify.check.node import LAST, MORE, NOW
 from kvproto.verify.check.search import RankSearch
 from kvproto.verify.check.snapshot import Frozen, plain
@@ -67,7 +67,8 @@ def simulated_values(suspect: Suspect, seeds: Iterable[int]) -> list[Frozen]:
     for seed in seeds:
         random = Random(seed)
         world = SimulatedWorld(
-            seed, config.prefill_layout, config.decode_layout, grid=GRID, settings=settings, tells=config.tells,
+            seed, config.prefill_layout, config.decode_layout, chunk_tokens=CHUNK_TOKENS, settings=settings,
+            tells=config.tells,
             chances=chances(random),
         )  # fmt: skip
 
@@ -82,7 +83,7 @@ def simulated_values(suspect: Suspect, seeds: Iterable[int]) -> list[Frozen]:
             live()
             world.open_all(room, config.tokens, config.prefix)
             live()
-            world.produce_all(room, random.choice((config.prefix, config.prefix + GRID, config.tokens)))
+            world.produce_all(room, random.choice((config.prefix, config.prefix + CHUNK_TOKENS, config.tokens)))
             live()
             if random.random() < 0.5:
                 world.raise_event(*name, ev.EngineAborted(room, random.choice(GIVEN_UP)))
@@ -110,7 +111,9 @@ def used_again(suspect: Suspect) -> list[Frozen]:
     config, rank = suspect.config, suspect.rank
     first, second = config.keys
     suspect.thaw(suspect.start)
-    call = msg.Hello(msg.VERSION, tables_digest(), 3, DECODE_GROUP, 0, config.decode_layout, GRID, rank.lease, b"")
+    call = msg.Hello(
+        msg.VERSION, tables_digest(), 3, DECODE_GROUP, 0, config.decode_layout, CHUNK_TOKENS, rank.lease, b""
+    )
     rank.next_link = 1
     rank.hello(call, NOW, b"here1")
     rank.handle(ev.WiredUp(1, 3, "here1"), NOW)
@@ -128,7 +131,7 @@ def used_again(suspect: Suspect) -> list[Frozen]:
         say(msg.StagingRsp(chunk, chunk + 1, 0, 1, 256, 0, 0))
     rank.handle(ev.EngineAborted(first, Cause.PREFILL_ABORTED), NOW)
     say(msg.Noted())
-    rank.handle(ev.EngineOpened(second, GRID), NOW)
+    rank.handle(ev.EngineOpened(second, CHUNK_TOKENS), NOW)
     rank.handle(ev.EngineAborted(second, Cause.PREFILL_ABORTED), NOW)
     open_first()
     assert rank.watch[1], "nothing waits for the old room's chunks"

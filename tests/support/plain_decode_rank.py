@@ -32,9 +32,9 @@ class PlainDecodeRank:
     """One decode rank of a group of one; `ring` is its staging memory, a writable view of bytes."""
 
     def __init__(
-        self, address: str, layout: dict[str, Any], grid: int, lease: float, endpoint: bytes, ring: memoryview
+        self, address: str, layout: dict[str, Any], chunk_tokens: int, lease: float, endpoint: bytes, ring: memoryview
     ) -> None:  # fmt: skip
-        self.layout, self.grid, self.ring = layout, grid, ring
+        self.layout, self.chunk_tokens, self.ring = layout, chunk_tokens, ring
         self.socket: Any = zmq.Context.instance().socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.connect(address)
@@ -51,7 +51,7 @@ class PlainDecodeRank:
         self.room, self.tokens = 0, 0
         self.beat = time.monotonic()
         me = {"version": SPEC["wire_version"], "digest": SPEC["digest"], "session": self.session, "group": 2, "rank": 0}
-        self.say(0, "HELLO", **me, layout=layout, grid=grid, lease=lease, endpoint=endpoint)
+        self.say(0, "HELLO", **me, layout=layout, chunk_tokens=chunk_tokens, lease=lease, endpoint=endpoint)
 
     def say(self, room: int, name: str, **fields: Any) -> None:
         """Read a frame: epoch, room id, generation, body; trailing fields with defaults may be missing."""
@@ -131,7 +131,7 @@ class PlainDecodeRank:
 
     def part_bytes(self, chunk: int) -> int:
         """K of each layer, then V of each, for the tokens of this chunk and all heads."""
-        tokens = min(self.grid, self.tokens - chunk * self.grid)
+        tokens = min(self.chunk_tokens, self.tokens - chunk * self.chunk_tokens)
         about = self.layout
         size: int = tokens * about["layers"] * about["heads"] * (about["k_dim"] + about["v_dim"]) * about["itemsize"]
         return size

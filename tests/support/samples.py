@@ -20,10 +20,10 @@ from kvproto.protocol.tables.decode_room import DecodeWork as DWork
 from kvproto.protocol.tables.prefill_room import PrefillWork as PWork
 from kvproto.protocol.tables.prefill_room import RequestFacts
 
-TERMS = Terms(group=2, everyone=0b11, writes=0b11, aux=0b01, grid=8, window=2)
-IDLE = Terms(group=2, everyone=0b11, writes=0, aux=0, grid=8, window=2)
-CUT = Terms(group=2, everyone=0b11, writes=0b11, aux=0b01, grid=8, window=2, layer_groups=2)
-OTHERS = Terms(group=3, everyone=0b01, writes=0b01, aux=0b01, grid=8, window=2)
+TERMS = Terms(group=2, everyone=0b11, writes=0b11, aux=0b01, chunk_tokens=8, window=2)
+IDLE = Terms(group=2, everyone=0b11, writes=0, aux=0, chunk_tokens=8, window=2)
+CUT = Terms(group=2, everyone=0b11, writes=0b11, aux=0b01, chunk_tokens=8, window=2, layer_groups=2)
+OTHERS = Terms(group=3, everyone=0b01, writes=0b01, aux=0b01, chunk_tokens=8, window=2)
 
 #: by the name of a field: what it may hold
 POOL: dict[str, tuple[Any, ...]] = {

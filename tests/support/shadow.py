@@ -55,7 +55,7 @@ class Shadow(Surroundings):
         self.real, self.loop, self.entries, self.data = inside(endpoint)
         real = self.real
         rank: Any = type(real)(
-            real.layout, real.index, group=real.group, grid=real.grid, incarnation=real.incarnation,
+            real.layout, real.index, group=real.group, chunk_tokens=real.chunk_tokens, incarnation=real.incarnation,
             settings=real.settings,
         )  # fmt: skip
         if isinstance(real, PrefillRank):

@@ -16,7 +16,7 @@ from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
 from kvproto.verify.sim.world import FaultChances, Side, SimulatedWorld
 
-GRID, PAGE = 8, 4
+CHUNK_TOKENS, PAGE = 8, 4
 #: short, so that every timer ends in a story
 QUICK = Timing(
     resend=Timer(0.25, 4, 1.0), patience=Timer(0.25, 3), turn=Timer(0.25, 2), call=Timer(0.5, 8),
@@ -70,7 +70,7 @@ class Story:
             requests=random.choice((1, 2, 64)), page_writes=random.choice((1, 8)),
         )  # fmt: skip
         self.world = SimulatedWorld(
-            seed, layout(tp[0]), layout(tp[1]), grid=GRID, settings=settings,
+            seed, layout(tp[0]), layout(tp[1]), chunk_tokens=CHUNK_TOKENS, settings=settings,
             chances=ROUGH if rough else chances(random), tells=random.random() < 0.5,
         )  # fmt: skip
         self.rooms = [room_key(100 + k, 0) for k in range(random.choice((1, 2, 4)))]

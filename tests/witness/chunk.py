@@ -26,7 +26,7 @@ from kvproto.protocol.tables.prefill_send import PSendValue, prefill_send
 from kvproto.rank.base import Rank
 from kvproto.settings import Settings
 
-ROOM, OTHER, GRID = 100, 101, 2
+ROOM, OTHER, CHUNK_TOKENS = 100, 101, 2
 #: the ids of the other chunk's region and of this one's
 OTHERS, OURS = 1, 2
 NOW, LATE = 0.0, 50.0
@@ -34,9 +34,9 @@ WRITERS = (0, 1)
 BOTH = 0b11
 CAUSE = Cause.DECODE_ABORTED
 PREFILL = Layout(layers=1, heads=2, k_dim=64, v_dim=0, itemsize=2, dtype="bfloat16", page_size=1, tp=2)
-DECODE = Layout(layers=1, heads=2, k_dim=64, v_dim=0, itemsize=2, dtype="bfloat16", page_size=GRID, tp=1)
-PLAN = Plan(PREFILL, DECODE, GRID)
-GRANT = PLAN.grant_bytes(0, GRID)
+DECODE = Layout(layers=1, heads=2, k_dim=64, v_dim=0, itemsize=2, dtype="bfloat16", page_size=CHUNK_TOKENS, tp=1)
+PLAN = Plan(PREFILL, DECODE, CHUNK_TOKENS)
+GRANT = PLAN.grant_bytes(0, CHUNK_TOKENS)
 
 #: how the ring is when the chunk comes: empty; all of it is another chunk's, and it promises nothing ahead; too small;
 #: another chunk's, and it promises one round ahead

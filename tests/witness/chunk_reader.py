@@ -28,9 +28,9 @@ from kvproto.verify.sim.interpreter import Interpreter, Surroundings
 from witness.chunk import (
     BOTH,
     CAUSE,
+    CHUNK_TOKENS,
     DECODE,
     GRANT,
-    GRID,
     NOW,
     OTHER,
     OTHERS,
@@ -62,8 +62,8 @@ class Reader(Surroundings):
     def __init__(self, ring: str, tables: Tables, *, trouble: bool) -> None:
         self.kind, self.trouble = ring, trouble
         kind = type("ReaderRank", (DecodeRank,), {"ROOM": tables.reader_room, "GRANT": tables.grant})
-        self.rank = rank = kind(DECODE, 0, group=2, grid=GRID, incarnation=1, settings=settings(ring))
-        self.terms = Terms(1, BOTH, BOTH, 1, GRID)
+        self.rank = rank = kind(DECODE, 0, group=2, chunk_tokens=CHUNK_TOKENS, incarnation=1, settings=settings(ring))
+        self.terms = Terms(1, BOTH, BOTH, 1, CHUNK_TOKENS)
         for writer in WRITERS:
             rank.peers[writer + 1] = LinkPeer(1, writer, PLAN, self.terms)
             rank.link_of[1, writer] = writer + 1
@@ -77,7 +77,7 @@ class Reader(Surroundings):
         return RValue(self._open(0), None, self.kind in ("ahead", "full"), held=False)
 
     def _open(self, live: int) -> DRoomValue:
-        return DRoomValue(DRoom.OPEN, INFINITY, self.terms, GRID, 0, BOTH, DecodeWork(live=live, aux=True))
+        return DRoomValue(DRoom.OPEN, INFINITY, self.terms, CHUNK_TOKENS, 0, BOTH, DecodeWork(live=live, aux=True))
 
     def inputs(self, v: RValue) -> list[str]:
         """What can happen here besides messages."""
@@ -133,7 +133,7 @@ class Reader(Surroundings):
             ring.reserve(GRANT)
             rank.chunk_of[OURS] = ROOM, 0
         if v.grant is not None and v.grant.state is DGrant.AWAIT_SPACE:
-            rank.space_queue.put((ROOM, 0), GRANT, GRID)
+            rank.space_queue.put((ROOM, 0), GRANT, CHUNK_TOKENS)
 
     # ----------------------------------------------------------------------------- what the rank asks for
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:

@@ -28,8 +28,8 @@ from kvproto.rank.slot_queue import SlotQueue
 from kvproto.verify.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 from witness.chunk import (
     CAUSE,
+    CHUNK_TOKENS,
     GRANT,
-    GRID,
     LATE,
     NOW,
     OURS,
@@ -71,8 +71,10 @@ class Writer(Surroundings):
     def __init__(self, index: int, ring: str, tables: Tables, *, trouble: bool, tells: bool) -> None:
         self.index, self.waits, self.trouble = index, ring in ("ahead", "full"), trouble
         kind = type("WriterRank", (PrefillRank,), {"ROOM": tables.writer_room, "SEND": tables.send})
-        self.rank = rank = kind(PREFILL, index, group=1, grid=GRID, incarnation=1, settings=settings(ring))
-        self.terms = Terms(2, 1, 1, 0, GRID, 1)
+        self.rank = rank = kind(
+            PREFILL, index, group=1, chunk_tokens=CHUNK_TOKENS, incarnation=1, settings=settings(ring)
+        )
+        self.terms = Terms(2, 1, 1, 0, CHUNK_TOKENS, 1)
         rank.tells = tells
         rank.peers[1] = LinkPeer(2, 0, PLAN, self.terms)
         rank.link_of[2, 0] = 1
@@ -82,7 +84,7 @@ class Writer(Surroundings):
 
     def first(self) -> tuple[WValue, RankOutput]:
         """The room is open, and the forward is scheduled."""
-        room = PRoomValue(PRoom.AWAIT_FORWARD, INFINITY, self.terms, GRID, 0, 1)
+        room = PRoomValue(PRoom.AWAIT_FORWARD, INFINITY, self.terms, CHUNK_TOKENS, 0, 1)
         self.thaw(WValue(room, None, False, False, False))
         self.interpreter.handle(ev.ForwardScheduled(ROOM), NOW)
         return self._end()
@@ -126,7 +128,7 @@ class Writer(Surroundings):
     @staticmethod
     def _event(word: str) -> Event:
         return {
-            "produce": ev.TokensProduced(ROOM, GRID), "abort": ev.EngineAborted(ROOM, CAUSE),
+            "produce": ev.TokensProduced(ROOM, CHUNK_TOKENS), "abort": ev.EngineAborted(ROOM, CAUSE),
             "give up": TimerFired(ROOM, ROOM_CHUNK, 0, -1), "timer": TimerFired(ROOM, 0, 0, -1),
             "beat": TimerFired(ROOM, 0, 0, 1 << 30), "gathered": ev.Gathered(ROOM, 0, 0),
             "gather failed": ev.GatherFailed(ROOM, 0, 0), "completed": ev.BatchCompleted(ROOM, 0, 0),

@@ -34,7 +34,7 @@ class Rank(msgspec.Struct, frozen=True):
     group: int
     incarnation: int
     layout: Layout
-    grid: int
+    chunk_tokens: int
     #: what the server has answered to the first announcement; empty: nothing yet
     nonce: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
@@ -55,7 +55,7 @@ class Ranks:
     """The ranks of one prefill instance that have announced themselves; any thread.
 
     While a rank announces itself (`LIVES`), its place changes only for who shows the nonce that this server has given
-    it, and no rank of another group, layout or grid is taken beside it.  A place that was not heard of for longer is
+    it, and none of another group, layout or chunk size is taken beside it.  A place that was not heard of for longer is
     free, so an instance that starts anew has it then.
     """
 
@@ -106,9 +106,9 @@ class Ranks:
             return None
         one = ranks[0]
         incarnation, addresses = max(rank.incarnation for rank in ranks), tuple(rank.address for rank in ranks)
-        return self.trust.sign(Card(one.group, incarnation, one.layout, one.grid, addresses))
+        return self.trust.sign(Card(one.group, incarnation, one.layout, one.chunk_tokens, addresses))
 
 
 def _kind(rank: Rank) -> tuple[int, Layout, int]:
     """The facts that all ranks of one instance share."""
-    return rank.group, rank.layout, rank.grid
+    return rank.group, rank.layout, rank.chunk_tokens

@@ -82,10 +82,10 @@ class Manager:
         }  # fmt: skip
         if not self.prefill:
             return judged(lambda: DecodeEndpoint(*parts, **choices), wanted=options.conformance)
-        grid = options.grid_of(layout.page_size, mine.chunk)
-        choices |= {"grid": grid, "bind": f"tcp://{mine.host}:*"}
+        chunk_tokens = options.chunk_tokens_of(layout.page_size, mine.chunk)
+        choices |= {"chunk_tokens": chunk_tokens, "bind": f"tcp://{mine.host}:*"}
         endpoint = judged(lambda: PrefillEndpoint(*parts, **choices), wanted=options.conformance)
-        rank = Rank(mine.rank, endpoint.address, group, incarnation, layout, grid)
+        rank = Rank(mine.rank, endpoint.address, group, incarnation, layout, chunk_tokens)
         announce(mine.bootstrap_server, rank, log, options.trust(), lambda: not endpoint.closed)
         return endpoint
 

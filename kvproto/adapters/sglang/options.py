@@ -2,7 +2,7 @@
 
     KVPROTO_SGLANG='{"transport": "mooncake", "ring_bytes": 268435456}'
 
-A decode instance takes the grid from the card of the prefill instance that it calls.
+A decode instance takes the chunk size from the card of the prefill instance that it calls.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any, Literal, Self
 import msgspec
 
 from kvproto.adapters.card_trust import INSTANCES, CardTrust
+from kvproto.adapters.renamed_options import rename_options
 from kvproto.errors import ArgumentError
 from kvproto.io.transports.base import Transport
-from kvproto.layout.sharding import DEFAULT_GRID_TOKENS
+from kvproto.layout.sharding import DEFAULT_CHUNK_TOKENS
 from kvproto.protocol.timing import Timing
 from kvproto.room import Outcome
 from kvproto.settings import Route, Settings
@@ -29,7 +30,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     transport: Literal["nixl", "mooncake"] = "nixl"
     #: prefill: tokens a chunk, whole pages of both sides (0: as many as SGLang computes of a prompt at a time)
-    grid: int = 0
+    chunk_tokens: int = 0
     ring_bytes: int = 1 << 30
     slots: int = 4
     #: how KV travels, as `Settings` has them
@@ -55,14 +56,15 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def read(cls) -> Self:
         """Read the options from the environment; ArgumentError names what is wrong."""
         try:
-            return msgspec.json.decode(os.environ.get(NAME, "{}"), type=cls)
+            given = msgspec.json.decode(os.environ.get(NAME, "{}"), type=dict[str, Any])
+            return msgspec.convert(rename_options(given, NAME), cls)
         except msgspec.MsgspecError as error:
             known = ", ".join(cls.__struct_fields__)
             raise ArgumentError(f"{NAME}: {error}; it is JSON with any of {known}") from error
 
-    def grid_of(self, page_size: int, chunk: int) -> int:
+    def chunk_tokens_of(self, page_size: int, chunk: int) -> int:
         """Return the tokens of a chunk, for this page size and forwards of at most `chunk` tokens (0: any)."""
-        return self.grid or max(1, (chunk if chunk > 0 else DEFAULT_GRID_TOKENS) // page_size) * page_size
+        return self.chunk_tokens or max(1, (chunk if chunk > 0 else DEFAULT_CHUNK_TOKENS) // page_size) * page_size
 
     def settings(self, timing: Timing) -> Settings:
         """Return the settings of a rank."""

@@ -14,7 +14,7 @@ if that has one), `secret` (hex).  It is answered with those for the decode inst
 `secret`, `card`.  A router that chooses the room and has the card can ask both at once.
 
 `kv_connector_extra_config`: `group` (of a decode instance: its name among several; a data-parallel rank adds `_dp` and
-its number to it, and to the name of its `card`, as vLLM does to `engine_id`), `grid` (tokens a chunk), `ttl`
+its number to it, and to the name of its `card`, as vLLM does to `engine_id`), `chunk_tokens` (tokens a chunk), `ttl`
 (seconds that finished KV is kept for a decode instance that does not come), `wait` (of a prefill instance: seconds that
 a decode instance may wait for a request of which no forward has begun here), `ring_bytes`, `route`, `costs` and `trace`
 (as `Settings` has them), `bind` (where a prefill rank listens), `keys` (a secret file), `card` (a file in which a
@@ -105,7 +105,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         ranks = [metadata[place] for place in sorted(metadata)]
         layout, incarnation = ranks[0].layout, max(rank.incarnation for rank in ranks)
         group, addresses = group_of(self.engine_id), tuple(rank.address for rank in ranks)
-        self.card = self.trust.sign(Card(group, incarnation, layout, ranks[0].grid, addresses)).encode()
+        self.card = self.trust.sign(Card(group, incarnation, layout, ranks[0].chunk_tokens, addresses)).encode()
         if "card" in self.extra:
             Path(self.extra["card"] + data_parallel_suffix(self._vllm_config)).write_text(self.card)
 

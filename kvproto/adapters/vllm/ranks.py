@@ -5,7 +5,7 @@ and V side by side; in which order the dimensions lie in memory is the attention
 strides.  Copies are bit copies, and K and V of a token travel together, so the content is one row.  Attention on a CPU
 keeps K transposed inside a block, so there a block is moved as it is.  Every block of vLLM is a page.
 
-    grid         `grid` of a prefill instance's extra configuration, in vLLM's tokens, cut to whole blocks
+    chunk_tokens that of a prefill instance's extra configuration, in vLLM's tokens, cut to whole blocks
     group        of a prefill instance: its engine_id; of a decode instance: `group` of the extra configuration, and the
                  `_dp` and number with which vLLM ends the engine_id of a data-parallel rank
     card_secret, card_networks, card_instances      what cards must show (`adapters.card_trust`)
@@ -29,6 +29,7 @@ from kvproto.adapters.decode_worker import DecodeWorker
 from kvproto.adapters.geometry import Geometry, Shards, geometry
 from kvproto.adapters.judging import judged
 from kvproto.adapters.prefill_worker import PrefillWorker
+from kvproto.adapters.renamed_options import rename_options
 from kvproto.adapters.worker import Worker
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
@@ -43,7 +44,7 @@ from kvproto.settings import Settings
 FORM = "BHNC"
 #: what is taken where the extra configuration says nothing: tokens a chunk, seconds that finished KV is kept and that a
 #: request is waited for, bytes
-GRID, TTL, WAIT, RING = 512, 60.0, 60.0, 1 << 30
+CHUNK_TOKENS, TTL, WAIT, RING = 512, 60.0, 60.0, 1 << 30
 
 
 @dataclass
@@ -51,7 +52,7 @@ class RankCard(KVConnectorHandshakeMetadata):  # type: ignore[misc]  # vLLM's ow
     """A prefill rank's message to its scheduler: a card with its own address alone."""
 
     layout: Layout
-    grid: int
+    chunk_tokens: int
     incarnation: int
     address: str
 
@@ -61,7 +62,8 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
 
     GeometryError names a cache that cannot be moved, and why.
     """
-    transfer, extra = config.kv_transfer_config, config.kv_transfer_config.kv_connector_extra_config
+    transfer = config.kv_transfer_config
+    extra = rename_options(transfer.kv_connector_extra_config, "kv_connector_extra_config")
     shards = _shards(config, len(caches))
     form = _geometry(caches, shards)
     timing = Timing(bootstrap=Timer(extra.get("ttl", TTL)), engine=Timer(extra.get("wait", WAIT)))
@@ -77,11 +79,11 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
         return DecodeWorker(receiver, form, trust_of(extra)), None
     more |= {"bind": extra["bind"]} if "bind" in extra else {}
     block = config.cache_config.block_size
-    grid = max(1, extra.get("grid", GRID) // block) * block // form.unit
+    chunk_tokens = max(1, extra.get("chunk_tokens", CHUNK_TOKENS) // block) * block // form.unit
     born = more["incarnation"] = new_incarnation()
     named = group_of(transfer.engine_id)
-    sender = judged(lambda: PrefillEndpoint(*mine, grid=grid, group=named, **more), wanted=follow)
-    return PrefillWorker(sender, form), RankCard(form.layout, grid, born, sender.address)
+    sender = judged(lambda: PrefillEndpoint(*mine, chunk_tokens=chunk_tokens, group=named, **more), wanted=follow)
+    return PrefillWorker(sender, form), RankCard(form.layout, chunk_tokens, born, sender.address)
 
 
 def trust_of(extra: dict[str, Any]) -> CardTrust:

@@ -66,7 +66,7 @@ def receive(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int) -> tupl
     """A decode rank's side, which is there before anything comes: (begin, when its last scatter is over)."""
     inner = inside(endpoint)
     index, writers = inner.rank.index, plan.writers(inner.rank.index)
-    left, came, going = chunks(tokens, 0, plan.grid), Counter[bytes](), deque[Ticket]()
+    left, came, going = chunks(tokens, 0, plan.chunk_tokens), Counter[bytes](), deque[Ticket]()
     begin = time.perf_counter()
     while (left or going) and _in_time(begin):
         for event in inner.data.transport.poll():
@@ -86,7 +86,7 @@ def store(
     """A prefill rank's side where pages are mapped, by decode rank `there`: kernels that store, and a tag for each."""
     inner, size = inside(endpoint), plan.decode.page_size
     transport, flying, launches = inner.data.transport, dict[Any, tuple[Any, int]](), list[tuple[Any, ...]]()
-    for chunk in range(chunks(tokens, 0, plan.grid)):
+    for chunk in range(chunks(tokens, 0, plan.chunk_tokens)):
         first, count = _cell(plan, tokens, chunk)
         for share in plan.duties(inner.rank.index):
             peer = inner.data.link_peer[inner.rank.link_of[DECODE, share.reader]]
@@ -111,7 +111,7 @@ def store(
 def await_tags(endpoint: Any, plan: Plan, tokens: int) -> tuple[float, float]:
     """A decode rank's side where its pages are mapped: (begin, when the last tag is here)."""
     inner = inside(endpoint)
-    left = chunks(tokens, 0, plan.grid) * len(plan.writers(inner.rank.index))
+    left = chunks(tokens, 0, plan.chunk_tokens) * len(plan.writers(inner.rank.index))
     begin = time.perf_counter()
     while left and _in_time(begin):
         left -= sum(isinstance(event, Arrived) for event in inner.data.transport.poll())
@@ -125,17 +125,17 @@ def _in_time(begin: float) -> bool:
 
 
 def _cell(plan: Plan, tokens: int, chunk: int) -> tuple[int, int]:
-    return chunk * plan.grid, min(plan.grid, tokens - chunk * plan.grid)
+    return chunk * plan.chunk_tokens, min(plan.chunk_tokens, tokens - chunk * plan.chunk_tokens)
 
 
 def _parts(inner: Any, plan: Plan, tokens: int) -> list[Part]:
     """(chunk, share, slot, write made ready) of all that this rank owes."""
     data, slots, parts = inner.data, inner.rank.settings.slots, list[Part]()
-    for chunk in range(chunks(tokens, 0, plan.grid)):
+    for chunk in range(chunks(tokens, 0, plan.chunk_tokens)):
         _, count = _cell(plan, tokens, chunk)
         for share in plan.duties(inner.rank.index):
             slot, peer = len(parts) % slots, data.link_peer[inner.rank.link_of[DECODE, share.reader]]
-            start = chunk * plan.grant_bytes(share.reader, plan.grid)
+            start = chunk * plan.grant_bytes(share.reader, plan.chunk_tokens)
             start += plan.part_offset(share.reader, share.writer, count)
             descs = np.array([[slot * data.slot_bytes, start, plan.part_bytes(share, count)]], np.uint64)
             part = WritePart(data.regions[0], data.transport.remote(peer, 0), descs)
@@ -157,7 +157,7 @@ def _gather(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int
 
 def _scatter(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int, index: int) -> Ticket:
     data, (first, count) = inner.data, _cell(plan, tokens, chunk)
-    whole = chunk * plan.grant_bytes(index, plan.grid)
+    whole = chunk * plan.grant_bytes(index, plan.chunk_tokens)
     parts = []
     for share in plan.writers(index):
         start = whole + plan.part_offset(index, share.writer, count)

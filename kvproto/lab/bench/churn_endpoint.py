@@ -29,7 +29,7 @@ from kvproto.verify.testing.pools import noise
 #: a link is lost after as long as by default, and let go of four times as soon
 TIMING = Timing(heartbeat=Timer(0.25, 20))
 SETTINGS = Settings(ring_bytes=1 << 16, slot_bytes=1 << 12, tombstones=64, timing=TIMING)
-GRID, PAGES = 8, 8
+CHUNK_TOKENS, PAGES = 8, 8
 #: the first number of the groups that come
 FIRST = 1000
 #: what is counted by the second is cleared by then
@@ -45,7 +45,7 @@ BOUNDED = {"tombs", "trace", "reports", "_equals", "timer_ends", "entered", "cou
 
 def held_layout() -> Layout:
     """One rank, hardly any KV."""
-    return Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=GRID, tp=1)
+    return Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=CHUNK_TOKENS, tp=1)
 
 
 class ChurnEndpoint:
@@ -64,7 +64,7 @@ class ChurnEndpoint:
     def _make(self, side: str, group: int) -> Endpoint:
         layout, make = held_layout(), DecodeEndpoint if side == "D" else PrefillEndpoint
         pool, transport = noise(layout, 0, PAGES, 1), MemoryTransport(self.fabric)
-        return make(layout, 0, pool, transport, grid=GRID, group=group, settings=self.settings)
+        return make(layout, 0, pool, transport, chunk_tokens=CHUNK_TOKENS, group=group, settings=self.settings)
 
     def drive(self, over: Callable[[], bool], seconds: float = LONGEST_S, others: tuple[Any, ...] = ()) -> bool:
         """Poll until it is over, or so many seconds have passed; whether it is over."""
@@ -103,9 +103,9 @@ class ChurnEndpoint:
         for at, other in enumerate(others, FIRST + first):
             decode, prefill = (self.endpoint, other) if self.side == "D" else (other, self.endpoint)
             room, group = Room(at), at if self.side == "D" else 1
-            decode.open(room, GRID, [1], group=group)
-            prefill.open(room, GRID, [1], group=inside(decode).rank.group)
-            prefill.produced(room, GRID)
+            decode.open(room, CHUNK_TOKENS, [1], group=group)
+            prefill.open(room, CHUNK_TOKENS, [1], group=inside(decode).rank.group)
+            prefill.produced(room, CHUNK_TOKENS)
             prefill.aux(room, b"x")
         ends, over = (self.endpoint, *others), Counter[int]()
 

@@ -41,7 +41,7 @@ class Bare:
         """`tables`: by room id, from 0 on, its pages; each room has so many tokens, one chunk."""
         inner = inside(endpoint)
         self.control, self.data, self.rank = inner.loop.control, inner.data, inner.rank
-        assert chunks(tokens, 0, self.rank.grid) == 1
+        assert chunks(tokens, 0, self.rank.chunk_tokens) == 1
         (self.peer,) = inner.loop.connections.link_at
         device = torch.device(endpoint.pool.device)
         self.pool, self.stream, self.tokens = endpoint.pool, self.data.lane.stream, tokens

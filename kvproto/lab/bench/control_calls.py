@@ -30,7 +30,7 @@ APART = tuple(f"{HOME}/{part}" for part in (
     "verify/framework/trace/coverage",
 ))  # fmt: skip
 LAYOUT = Layout(layers=1, heads=2, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=16, tp=1)
-GRID, WARM, ROOMS, MORE = 32, 2, 4, 4
+CHUNK_TOKENS, WARM, ROOMS, MORE = 32, 2, 4, 4
 
 
 class CallCounter:
@@ -100,15 +100,15 @@ def count() -> dict[str, dict[str, float]]:
 
 def counted(chunks: int) -> list[Counter[tuple[str, str]]]:
     """The calls of `ROOMS` rooms of so many chunks, of the prefill side and of the decode side."""
-    pages = 2 * (WARM + ROOMS) * chunks * GRID // LAYOUT.page_size
-    with Pair(LAYOUT, LAYOUT, grid=GRID, pages=pages, clock=lambda: MonotonicClock(float)) as pair:
+    pages = 2 * (WARM + ROOMS) * chunks * CHUNK_TOKENS // LAYOUT.page_size
+    with Pair(LAYOUT, LAYOUT, chunk_tokens=CHUNK_TOKENS, pages=pages, clock=lambda: MonotonicClock(float)) as pair:
         network = SimulatedNetwork()
         for endpoint in pair.endpoints:
             loop = inside(endpoint).loop
             network.tap(loop.control, [*loop.connections.link_at])
         for _ in range(WARM):
-            transfer(pair, network, [CallCounter(), CallCounter()], chunks * GRID)
+            transfer(pair, network, [CallCounter(), CallCounter()], chunks * CHUNK_TOKENS)
         counters = [CallCounter(), CallCounter()]
         for _ in range(ROOMS):
-            transfer(pair, network, counters, chunks * GRID)
+            transfer(pair, network, counters, chunks * CHUNK_TOKENS)
         return [counter.calls for counter in counters]

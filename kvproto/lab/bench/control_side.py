@@ -60,7 +60,8 @@ class ControlRank:
         settings = Settings(ring_bytes=8 << 20, slots=16, timing=UNHURRIED, costs="free")
         make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         self.endpoint = make(
-            layout(self.page), 0, self.pool, NixlTransport(maps=False), grid=TOKENS, settings=settings, keys=keys
+            layout(self.page), 0, self.pool, NixlTransport(maps=False), chunk_tokens=TOKENS, settings=settings,
+            keys=keys
         )  # fmt: skip
         self._watch()
         gc.collect()

@@ -47,14 +47,16 @@ WHOLE = 1024
 
 def measured(fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats: int) -> dict[str, Any]:
     """One way, prompt length and number of groups."""
-    members, shape, grid = fleet.members, fleet.shape, min(tokens, WHOLE) if groups == 1 else tokens
-    parts, nbytes = chunks(tokens, 0, grid, groups), tokens * shape.token_bytes
+    members, shape, chunk_tokens = fleet.members, fleet.shape, min(tokens, WHOLE) if groups == 1 else tokens
+    parts, nbytes = chunks(tokens, 0, chunk_tokens, groups), tokens * shape.token_bytes
     settings = Settings(
         window=parts, slots=min(8, parts), ring_bytes=2 * nbytes + (parts << 9), trace=256, costs="free",
-        slot_bytes=-(-shape.layers // groups) * grid * shape.token_bytes // shape.layers, layer_groups=groups,
+        slot_bytes=-(-shape.layers // groups) * chunk_tokens * shape.token_bytes // shape.layers, layer_groups=groups,
         route="pages" if way == "mapped" else "cost",
     )  # fmt: skip
-    form = EndpointForm(*shape.layouts(), grid, settings, tokens // PAGE_TOKENS * 5 // 4 + 64, maps=way == "mapped")
+    form = EndpointForm(
+        *shape.layouts(), chunk_tokens, settings, tokens // PAGE_TOKENS * 5 // 4 + 64, maps=way == "mapped"
+    )
     made = members.tell("PD", "make", form)
     members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
     members.tell("PD", "fill", [1], tokens)

@@ -16,8 +16,8 @@ from kvproto.settings import Settings
 from kvproto.verify.testing.pools import noise
 
 #: tokens and chunks of a room of the load; bytes of a chunk's region; regions that the ring has
-GRID, CHUNKS = 64, 4
-CHUNK_BYTES = GRID * 4 * 4 * 128 * 2
+CHUNK_TOKENS, CHUNKS = 64, 4
+CHUNK_BYTES = CHUNK_TOKENS * 4 * 4 * 128 * 2
 RING_CHUNKS, SLOTS = 4, 2
 #: pages of a pool: rooms share them, since nobody looks at the bytes here
 PAGES = 1024
@@ -46,7 +46,9 @@ class OverloadRank:
         self.page = mine.page_size
         settings = Settings(ring_bytes=RING_CHUNKS * CHUNK_BYTES, slots=SLOTS, costs="free")
         make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
-        self.endpoint = make(mine, index, noise(mine, index, PAGES, 1), NixlTransport(), grid=GRID, settings=settings)
+        self.endpoint = make(
+            mine, index, noise(mine, index, PAGES, 1), NixlTransport(), chunk_tokens=CHUNK_TOKENS, settings=settings
+        )
 
     def idle(self) -> None:
         if not self.endpoint.poll():
@@ -118,7 +120,7 @@ class OverloadRank:
         }  # fmt: skip
 
     def _open(self, room: Room, chunks: int) -> None:
-        tokens = chunks * GRID
+        tokens = chunks * CHUNK_TOKENS
         pages = [(room.id + i) % PAGES for i in range(tokens // self.page)]
         self.endpoint.open(room, tokens, pages)
         if self.prefill:

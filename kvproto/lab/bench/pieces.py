@@ -26,7 +26,7 @@ from kvproto.arguments import pages, positive, whole
 from kvproto.errors import ArgumentError
 from kvproto.lab.bench.flat import Figure, checked_results, rows_of
 from kvproto.lab.bench.pivot import markdown
-from kvproto.layout.sharding import LayoutError, grid_tokens
+from kvproto.layout.sharding import LayoutError, align_chunk_tokens
 
 MIB = 1 << 20
 DEFAULT = Path("examples/results/h200.json")
@@ -36,9 +36,9 @@ Curve = dict[int, float]  #: GB/s by MiB of a chunk
 
 @dataclass(frozen=True)
 class Suggestion:
-    """`grid` tokens a chunk, `nbytes` of the whole KV in one, `gbs` as measured at the nearest chunk; and why."""
+    """A chunk size in tokens and in bytes of the whole KV, the GB/s measured at the nearest size, and why."""
 
-    grid: int
+    chunk_tokens: int
     nbytes: int
     gbs: float
     why: str
@@ -63,14 +63,14 @@ def suggest(
     measured: Mapping[int, Curve], *, token_bytes: int, tokens: int, pages: tuple[int, int] = (16, 16),
     prefill_chunk: int | None = None,
 ) -> Suggestion:  # fmt: skip
-    """The grid for rooms of `tokens` tokens, each `token_bytes` of KV over all layers and heads.
+    """Suggest chunk_tokens for rooms of `tokens` tokens of `token_bytes` over all layers and heads.
 
     ArgumentError: nothing was measured. LayoutError: pages or tokens that are none.
     """
     if not measured or not all(measured.values()):
         raise ArgumentError("no curve of this pair was measured: run kvproto bench pipeline --what pieces")
     if tokens < 1 or token_bytes < 1:
-        raise LayoutError("grid-not-positive", f"rooms of {tokens} tokens of {token_bytes} bytes")
+        raise LayoutError("chunk-tokens-not-positive", f"rooms of {tokens} tokens of {token_bytes} bytes")
     room = tokens * token_bytes / MIB
     size = _nearest(measured, room)
     curve = measured[size]
@@ -83,13 +83,13 @@ def suggest(
     if prefill_chunk is not None and prefill_chunk < aim:
         aim = prefill_chunk
         why.append(f"the prefill computes {prefill_chunk} tokens at a time")
-    grid = grid_tokens(aim, *pages)
-    near = _nearest(curve, grid * token_bytes / MIB)
+    chunk_tokens = align_chunk_tokens(aim, *pages)
+    near = _nearest(curve, chunk_tokens * token_bytes / MIB)
     if curve[near] < (1 - SLACK) * curve[best]:
         why.append(f"that costs: {curve[near]:.0f} GB/s were measured with {near} MiB")
     if not min(measured) / 2 <= room <= max(measured) * 2:
         why.append("no room of nearly this size was measured")
-    return Suggestion(grid, grid * token_bytes, curve[near], "; ".join(why))
+    return Suggestion(chunk_tokens, chunk_tokens * token_bytes, curve[near], "; ".join(why))
 
 
 def _chosen(curve: Curve) -> int:
@@ -131,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the curves and the grid."""
+    """Print the curves and the suggested chunk_tokens."""
     options = parser().parse_args(argv)
     runs = [run for run in checked_results(options.results) if run.bench == "pipeline"]
     measured = curves((figure for run in runs for figure in run.figures), options.pair)
@@ -141,10 +141,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         pages=options.pages, prefill_chunk=options.prefill_chunk,
     )  # fmt: skip
     if options.json:
-        print(json.dumps({"grid": found.grid, "bytes": found.nbytes, "gbs": found.gbs, "why": found.why}))
+        print(
+            json.dumps({"chunk_tokens": found.chunk_tokens, "bytes": found.nbytes, "gbs": found.gbs, "why": found.why})
+        )
     else:
         print(f"GB/s of one room, by MiB of a chunk\n\n{table(measured)}")
-        print(f"\ngrid={found.grid} tokens: {found.nbytes / MIB:.1f} MiB of KV a chunk, {found.gbs:.0f} GB/s measured")
+        print(
+            f"\nchunk_tokens={found.chunk_tokens}: "
+            f"{found.nbytes / MIB:.1f} MiB of KV a chunk, {found.gbs:.0f} GB/s measured"
+        )
         print(f"because: {found.why}")
     return 0
 

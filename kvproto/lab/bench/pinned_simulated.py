@@ -137,13 +137,14 @@ class TimedFabric(Fabric):
 def simulated(rooms: int, size: int, chunk: int, *, pinned: bool) -> float:
     """Seconds from the moment that all is produced to the last room's success; AssertionError: a byte is wrong."""
     time, profile = SimulatedTime(), PROFILES["rdma"]
-    tokens, grid = size * MIB // TOKEN, chunk * MIB // TOKEN
-    parts, per_token = chunks(tokens, 0, grid), TOKEN // SCALE
+    tokens, chunk_tokens = size * MIB // TOKEN, chunk * MIB // TOKEN
+    parts, per_token = chunks(tokens, 0, chunk_tokens), TOKEN // SCALE
     settings = Settings(
-        window=min(parts, 32), slots=16, slot_bytes=grid * per_token, ring_bytes=(rooms * parts + 1) * grid * per_token,
-        route="staged",
+        window=min(parts, 32), slots=16, slot_bytes=chunk_tokens * per_token,
+        ring_bytes=(rooms * parts + 1) * chunk_tokens * per_token, route="staged",
     )  # fmt: skip
-    with Pair(LAYOUT, LAYOUT, grid=grid, pages=2 * rooms * tokens // LAYOUT.page_size + 8, settings=settings,
+    pages = 2 * rooms * tokens // LAYOUT.page_size + 8
+    with Pair(LAYOUT, LAYOUT, chunk_tokens=chunk_tokens, pages=pages, settings=settings,
               fabric=TimedFabric(time, profile.rate, profile.piece), clock=lambda: time.clock) as pair:  # fmt: skip
         network = SimulatedNetwork()
         for endpoint in pair.endpoints:

@@ -136,20 +136,21 @@ class BenchProcesses:
 
     def _form(self, case: Case) -> EndpointForm:
         prefill, decode = self.shape.layouts()
-        grid = case.chunk * MIB // self.shape.token_bytes
+        chunk_tokens = case.chunk * MIB // self.shape.token_bytes
         tokens = case.size * MIB // self.shape.token_bytes
         form = EndpointForm(
-            prefill, decode, grid, Settings(), case.rooms * tokens * 5 // 64 + 64, "device", case.max_descs
+            prefill, decode, chunk_tokens, Settings(), case.rooms * tokens * 5 // 64 + 64, "device", case.max_descs
         )
-        need = max(form.plan.grant_bytes(rank, grid) for rank in range(decode.ranks))
-        ring = case.ring * MIB or need * (case.rooms * chunks(tokens, 0, grid) + SPARE)
+        need = max(form.plan.grant_bytes(rank, chunk_tokens) for rank in range(decode.ranks))
+        ring = case.ring * MIB or need * (case.rooms * chunks(tokens, 0, chunk_tokens) + SPARE)
         settings = Settings(
             window=case.window, slots=case.slots, ring_bytes=ring, trace=256,
             route="pages" if case.what == "slice" else case.route,
-            slot_bytes=max(form.plan.part_bytes(share, grid) for share in form.plan.shares),
+            slot_bytes=max(form.plan.part_bytes(share, chunk_tokens) for share in form.plan.shares),
         )  # fmt: skip
         return EndpointForm(
-            prefill, decode, grid, settings, form.pages, case.staging, case.max_descs, case.maps,  # type: ignore[arg-type]
+            prefill, decode, chunk_tokens, settings, form.pages,
+            case.staging, case.max_descs, case.maps,  # type: ignore[arg-type]
             case.workers if case.staging == "pinned" else 0,
         )  # fmt: skip
 

@@ -49,7 +49,7 @@ class EndpointForm(msgspec.Struct, frozen=True):
 
     prefill: Layout
     decode: Layout
-    grid: int
+    chunk_tokens: int
     settings: Settings
     pages: int  # of 16 tokens, in each pool
     staging: Kind = "device"
@@ -59,7 +59,7 @@ class EndpointForm(msgspec.Struct, frozen=True):
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.prefill, self.decode, self.grid)
+        return Plan(self.prefill, self.decode, self.chunk_tokens)
 
 
 class PipelineRank:
@@ -93,7 +93,8 @@ class PipelineRank:
             transport.caps = msgspec.structs.replace(transport.caps, max_descs=form.max_descs)
         make: Callable[..., Any] = PrefillEndpoint if self.side == "P" else DecodeEndpoint
         self.endpoint = make(
-            layout, self.index, self.pool, transport, grid=form.grid, settings=form.settings, staging=form.staging
+            layout, self.index, self.pool, transport, chunk_tokens=form.chunk_tokens, settings=form.settings,
+            staging=form.staging
         )
         _watch(self.endpoint, self.log)
         gc.collect()
@@ -311,7 +312,7 @@ def _watch(endpoint: Any, log: list[Moment]) -> None:
 
     def watched(side: str, pool: Any, table: Any, first: int, *rest: Any) -> Any:
         launch = bind(side, pool, table, first, *rest)
-        return timed("gather", launch, lambda *_: first // rank.grid) if side == "gather" else launch
+        return timed("gather", launch, lambda *_: first // rank.chunk_tokens) if side == "gather" else launch
 
     for name, effect in (("post", do.PostBatch), ("scatter", do.LaunchScatter)):
         if effect in loop.handlers:

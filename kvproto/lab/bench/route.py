@@ -42,11 +42,11 @@ PAIRS: dict[str, PipelineShape] = {
 def foreseen(shape: PipelineShape, size: int, chunk: int, costs: Costs, *, fresh: bool) -> Estimate:
     """What the first prefill rank thinks of its first part: a room of `size` MiB in chunks of `chunk` MiB."""
     prefill, decode = shape.layouts()
-    grid, tokens = chunk * MIB // shape.token_bytes, size * MIB // shape.token_bytes
-    plan = Plan(prefill, decode, grid)
+    chunk_tokens, tokens = chunk * MIB // shape.token_bytes, size * MIB // shape.token_bytes
+    plan = Plan(prefill, decode, chunk_tokens)
     share = plan.duties(0)[0]
     pieces = page_form(plan, share).pieces(tokens, 1 if fresh else 0)
-    return estimate(costs, plan.part_bytes(share, tokens), pieces, chunks(tokens, 0, grid))
+    return estimate(costs, plan.part_bytes(share, tokens), pieces, chunks(tokens, 0, chunk_tokens))
 
 
 def simulated(names: Sequence[str], sizes: Sequence[int], profile: str) -> Iterator[dict[str, Any]]:

@@ -34,7 +34,7 @@ from kvproto.rank.prefill import PrefillRank
 from kvproto.settings import Settings
 from kvproto.verify.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 
-GRID = 2048
+CHUNK_TOKENS = 2048
 PEERS = 2
 #: rooms that a second opens: what 100,000 waiting rooms need to be open for less than the stall timer's 300 s
 RATE = 1000.0
@@ -45,11 +45,11 @@ DECODE = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16
 def make_rank(*, tombstones: int = Settings().tombstones) -> PrefillRank:
     """A prefill rank with links to two decode ranks, up."""
     settings = Settings(tombstones=tombstones)
-    rank = PrefillRank(PREFILL, 0, group=1, grid=GRID, incarnation=7, settings=settings)
+    rank = PrefillRank(PREFILL, 0, group=1, chunk_tokens=CHUNK_TOKENS, incarnation=7, settings=settings)
     rank.prepare()  # as an endpoint's: code is the process's, and no room's
     for index in range(PEERS):
         lease = settings.timing.lease.period
-        said = msg.Hello(msg.VERSION, tables_digest(), 5, 2, index, DECODE, GRID, lease, b"")
+        said = msg.Hello(msg.VERSION, tables_digest(), 5, 2, index, DECODE, CHUNK_TOKENS, lease, b"")
         link, _ = rank.hello(said, 0.0)
         rank.handle(ev.WiredUp(link, 5, "wire"), 0.0)
     return rank
@@ -67,7 +67,7 @@ def draw(rooms: int, seed: int) -> Iterator[BenchRoom]:
     """Requests with u64 ids, prompts of up to five chunks, every second one with a prefix hit of whole pages."""
     rng = random.Random(seed)
     for _ in range(rooms):
-        tokens = rng.randint(GRID // 2, 5 * GRID)
+        tokens = rng.randint(CHUNK_TOKENS // 2, 5 * CHUNK_TOKENS)
         prefix = rng.randrange(0, tokens, 16) if rng.random() < 0.5 else 0
         yield BenchRoom(ev.room_key(rng.getrandbits(64), 0), tokens, prefix)
 
@@ -194,7 +194,7 @@ def rehearse(
 
 
 def _engine(room: BenchRoom) -> list[Event]:
-    ends = range(2 * GRID, room.tokens + 2 * GRID, 2 * GRID)
+    ends = range(2 * CHUNK_TOKENS, room.tokens + 2 * CHUNK_TOKENS, 2 * CHUNK_TOKENS)
     produced = [ev.TokensProduced(room.key, min(end, room.tokens)) for end in ends]
     return [ev.ForwardScheduled(room.key), *produced, ev.AuxProvided(room.key)]
 

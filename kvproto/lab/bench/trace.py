@@ -88,7 +88,8 @@ def parser() -> argparse.ArgumentParser:
     protocol.add_argument("--route", choices=get_args(Route), default="cost", help="as Settings.route")
     protocol.add_argument("--ring", type=several(real(1e-3, 1e5)), default=[1.0], metavar="GIB,...",
                                help="ring of a decode rank in GiB (default 1)")  # fmt: skip
-    protocol.add_argument("--grid", type=positive, default=512, help="tokens of a chunk (default 512)")
+    protocol.add_argument("--chunk-tokens", "--grid", type=positive, default=512,
+                          help="as of an endpoint (default 512)")  # fmt: skip
     protocol.add_argument("--slots", type=positive, default=4, help="slots of a prefill rank (default 4)")
     protocol.add_argument("--window", type=positive, default=4, help="as Settings.window (default 4)")
     protocol.add_argument("--closed", action="store_true", help="pools at decode are closed to writes over pages")
@@ -110,7 +111,8 @@ def fleets_of(asked: argparse.Namespace) -> list[Fleet]:
     found = [
         Fleet(
             prefill=prefill[0], prefill_tp=prefill[1], decode=asked.decode[0], decode_tp=asked.decode[1],
-            layers=layers, heads=heads, dim=dim, grid=asked.grid, ring=int(ring * 2**30), slots=asked.slots,
+            layers=layers, heads=heads, dim=dim, chunk_tokens=asked.chunk_tokens, ring=int(ring * 2**30),
+            slots=asked.slots,
             window=asked.window, route=asked.route, link=asked.link, latency=asked.latency * 1e-6,
             beat=asked.beat, closed=asked.closed, loss=asked.loss, failed_writes=asked.failed_writes,
             aborts=asked.aborts, seed=asked.seed,
@@ -119,7 +121,7 @@ def fleets_of(asked: argparse.Namespace) -> list[Fleet]:
         for prefill, speed, ring in product(asked.prefill, asked.speed, asked.ring)
     ]  # fmt: skip
     for fleet in found:
-        plan_between(fleet.layout(fleet.prefill_tp), fleet.layout(fleet.decode_tp), fleet.grid)
+        plan_between(fleet.layout(fleet.prefill_tp), fleet.layout(fleet.decode_tp), fleet.chunk_tokens)
     return found
 
 

@@ -49,7 +49,7 @@ class Fleet(msgspec.Struct, frozen=True):
     dim: int = 128
     page: int = 16
     #: tokens of a chunk
-    grid: int = 512
+    chunk_tokens: int = 512
     ring: int = 1 << 30
     slots: int = 4
     window: int = 4
@@ -92,7 +92,7 @@ class TraceReplay:
             links=max(fleet.prefill * fleet.prefill_tp, fleet.decode * fleet.decode_tp),
         )  # fmt: skip
         self.world = TimedWorld(
-            fleet.seed, fleet.layout(fleet.prefill_tp), fleet.layout(fleet.decode_tp), grid=fleet.grid,
+            fleet.seed, fleet.layout(fleet.prefill_tp), fleet.layout(fleet.decode_tp), chunk_tokens=fleet.chunk_tokens,
             settings=settings, closed=fleet.closed or fleet.route == "staged", latency=fleet.latency,
             chances=FaultChances(),
         )  # fmt: skip

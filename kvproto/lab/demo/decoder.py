@@ -30,7 +30,8 @@ def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     me = DemoRank(run.job, "decode", rank, directory, device_of(run.device, "decode", rank))
     for gen, route in enumerate(run.passes):
         endpoint = DecodeEndpoint(
-            me.layout, rank, pool_of(me), make_transport(run), grid=run.grid_of(route), settings=run.settings(route),
+            me.layout, rank, pool_of(me), make_transport(run), chunk_tokens=run.chunk_tokens_of(route),
+            settings=run.settings(route),
             keys=run.keys, staging=run.staging, digests=run.digests,
         )  # fmt: skip
         with started(endpoint):

@@ -31,7 +31,8 @@ def prefill(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     me = DemoRank(run.job, "prefill", rank, directory, device_of(run.device, "prefill", rank))
     for gen, route in enumerate(run.passes):
         endpoint = PrefillEndpoint(
-            me.layout, rank, pool_of(me), make_transport(run), grid=run.grid_of(route), settings=run.settings(route),
+            me.layout, rank, pool_of(me), make_transport(run), chunk_tokens=run.chunk_tokens_of(route),
+            settings=run.settings(route),
             keys=run.keys, staging=run.staging, digests=run.digests,
         )  # fmt: skip
         with started(endpoint):

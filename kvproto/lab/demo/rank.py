@@ -22,7 +22,7 @@ from kvproto.lab.demo.oracle import load_truth
 from kvproto.lab.demo.pages import Allocator
 from kvproto.lab.demo.shard import AfterLayer, Shard
 from kvproto.lab.demo.verify import Sheet
-from kvproto.layout.sharding import cell, chunks, grid_tokens
+from kvproto.layout.sharding import align_chunk_tokens, cell, chunks
 
 
 class DemoRank:
@@ -34,7 +34,7 @@ class DemoRank:
         comm = Comm(directory / f"{side}.store", rank, shape.tp, shape.pp)
         self.shard = Shard(job, side, rank, comm, device)
         self.pool, self.layout = self.shard.pool, self.shard.layout
-        self.grid = grid_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
+        self.chunk_tokens = align_chunk_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
         self.rooms = {room.room: room for room in job.rooms}
         self.tables: dict[int, list[int]] = {}
         self._grown: dict[int, int] = {}  # tokens generated after the prompt, by room
@@ -105,8 +105,8 @@ class DemoRank:
 
     def held(self, room: int) -> PooledRoom:
         spec = self.rooms[room]
-        total = chunks(spec.tokens, spec.prefix, self.grid)
-        cells = tuple(cell(k, spec.tokens, spec.prefix, self.grid) for k in range(total))
+        total = chunks(spec.tokens, spec.prefix, self.chunk_tokens)
+        cells = tuple(cell(k, spec.tokens, spec.prefix, self.chunk_tokens) for k in range(total))
         return PooledRoom(self.tables[room], spec.tokens, cells)
 
     def _marked(self, room: int) -> PooledRoom:

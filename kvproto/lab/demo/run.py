@@ -32,7 +32,7 @@ from kvproto.fsm.timing import Timer
 from kvproto.lab.demo.job import DemoJob, RoomSpec
 from kvproto.layout.costs import Costs
 from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import chunks, grid_tokens
+from kvproto.layout.sharding import align_chunk_tokens, chunks
 from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
 
@@ -91,20 +91,20 @@ class Run:
             raise ValueError(f"passes are some of {', '.join(get_args(Route))}")
 
     @property
-    def grid(self) -> int:
-        return self.grid_of("live")
+    def chunk_tokens(self) -> int:
+        return self.chunk_tokens_of("live")
 
-    def grid_of(self, route: Route) -> int:
+    def chunk_tokens_of(self, route: Route) -> int:
         """Tokens a chunk, or in the pass that goes layer by layer a cell, in this pass."""
         tokens = self.job.chunk if route == "live_layers" else self.cell or self.job.chunk
-        return grid_tokens(tokens, self.job.prefill.page_size, self.job.decode.page_size)
+        return align_chunk_tokens(tokens, self.job.prefill.page_size, self.job.decode.page_size)
 
     @property
     def plan(self) -> Plan:
         return self.plan_of("live")
 
     def plan_of(self, route: Route) -> Plan:
-        return Plan(self.job.layout("prefill"), self.job.layout("decode"), self.grid_of(route))
+        return Plan(self.job.layout("prefill"), self.job.layout("decode"), self.chunk_tokens_of(route))
 
     @property
     def aborted(self) -> frozenset[int]:
@@ -129,8 +129,8 @@ class Run:
 
     def chunks_in(self, route: Route, groups: Mapping[int, int]) -> int:
         """Of all rooms, cut into so many layer groups; of those that are not named: not cut."""
-        grid = self.grid_of(route)
-        return sum(chunks(room.tokens, room.prefix, grid, groups.get(room.room, 1)) for room in self.job.rooms)
+        chunk_tokens = self.chunk_tokens_of(route)
+        return sum(chunks(room.tokens, room.prefix, chunk_tokens, groups.get(room.room, 1)) for room in self.job.rooms)
 
     @property
     def timed_bytes(self) -> int:
@@ -140,8 +140,8 @@ class Run:
 
     def settings(self, route: Route) -> Settings:
         """Of every rank in this pass."""
-        plan, grid = self.plan_of(route), self.grid_of(route)
-        slot = max(plan.part_bytes(share, grid) for share in plan.shares)
+        plan, chunk_tokens = self.plan_of(route), self.chunk_tokens_of(route)
+        slot = max(plan.part_bytes(share, chunk_tokens) for share in plan.shares)
         patience = self.patience if route.startswith("live") else LONG_PATIENCE_S
         return Settings(
             timing=Timing(patience=Timer(patience / PATIENCE_TRIES, PATIENCE_TRIES)), window=self.window,
@@ -153,9 +153,9 @@ class Run:
 
 def chunk_bytes(job: DemoJob) -> int:
     """Ring bytes of one whole chunk on a D rank."""
-    grid = grid_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
-    plan = Plan(job.layout("prefill"), job.layout("decode"), grid)
-    return max(plan.grant_bytes(reader, grid) for reader in range(job.decode.ranks))
+    chunk_tokens = align_chunk_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
+    plan = Plan(job.layout("prefill"), job.layout("decode"), chunk_tokens)
+    return max(plan.grant_bytes(reader, chunk_tokens) for reader in range(job.decode.ranks))
 
 
 def make_rooms(

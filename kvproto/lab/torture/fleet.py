@@ -36,7 +36,7 @@ PREFILL_RANKS = (*NAMES[1], *NAMES[2])
 DECODE_RANKS = (*NAMES[11], *NAMES[12])
 CableName = tuple[str, str]  #: (decode rank, prefill rank)
 
-GRID, HEADS, LAYERS, DIM, ITEMSIZE = 32, 4, 2, 8, 2
+CHUNK_TOKENS, HEADS, LAYERS, DIM, ITEMSIZE = 32, 4, 2, 8, 2
 #: (prefill tp, prefill pp, prefill page, decode tp, decode pp, decode page) of the groups of two
 SHAPES = ((2, 1, 16, 2, 1, 32), (1, 2, 16, 2, 1, 16), (2, 1, 16, 1, 2, 16), (2, 1, 16, 2, 1, 16), (1, 2, 32, 1, 2, 16))
 SKEW = 0.03
@@ -79,7 +79,7 @@ class TortureFleet(msgspec.Struct, frozen=True):
         for d in DECODE_RANKS:
             group, index = GROUP_OF[d]
             for p in PREFILL:
-                linked = Plan(self.layout(p), self.layout(group), GRID).linked_to(index)
+                linked = Plan(self.layout(p), self.layout(group), CHUNK_TOKENS).linked_to(index)
                 found += [(d, NAMES[p][rank]) for rank in linked]
         return tuple(found)
 
@@ -88,8 +88,8 @@ class TortureFleet(msgspec.Struct, frozen=True):
         group, index = GROUP_OF[name]
         ring = 1 << 20
         if group in DECODE:
-            plans = [Plan(self.layout(p), self.layout(group), GRID) for p in PREFILL]
-            ring = self.ring * max(plan.grant_bytes(index, GRID) for plan in plans)
+            plans = [Plan(self.layout(p), self.layout(group), CHUNK_TOKENS) for p in PREFILL]
+            ring = self.ring * max(plan.grant_bytes(index, CHUNK_TOKENS) for plan in plans)
         return Settings(timing=TIMING, ring_bytes=ring, slots=self.slots, window=self.window, trace=TRACE, costs="free")
 
 

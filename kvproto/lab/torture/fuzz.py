@@ -181,8 +181,8 @@ def description() -> bytes:
 
 def traces() -> Iterator[bytes]:
     """Two ranks that have met, as `save` writes them."""
-    decode_rank = DecodeRank(LAYOUT, 0, group=2, grid=32, incarnation=1)
-    prefill_rank = PrefillRank(LAYOUT, 0, group=1, grid=32, incarnation=1)
+    decode_rank = DecodeRank(LAYOUT, 0, group=2, chunk_tokens=32, incarnation=1)
+    prefill_rank = PrefillRank(LAYOUT, 0, group=1, chunk_tokens=32, incarnation=1)
     prefill_rank.hello(decode_rank.hello(1), 0.0, b"place")
     for rank in (prefill_rank, decode_rank):
         yield "\n".join(lines(log_of(rank))).encode()

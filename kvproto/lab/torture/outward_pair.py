@@ -109,7 +109,9 @@ class InjectedPair(Pair):
         self.transports, self.made = list[Any](), list[Endpoint]()
         self.copies, self.device = list[DeferredKernels](), FakeDevice()
         settings = Settings(timing=TIMING, ring_bytes=1 << 14, slot_bytes=1 << 12, slots=2, route=setup.route)
-        super().__init__(MODEL, MODEL, grid=8, pages=48, settings=settings, fabric=Fabric(auto=True), ready=False)
+        super().__init__(
+            MODEL, MODEL, chunk_tokens=8, pages=48, settings=settings, fabric=Fabric(auto=True), ready=False
+        )
         if setup.threads:
             self.ask(self.start)
 
@@ -121,7 +123,7 @@ class InjectedPair(Pair):
             self.transports.append(transport)
         real = {"transport": transport, "kernels": self._kernels(), "clock": self.injector.time}
         made: dict[str, Any] = {part: Injected(self.injector, side, part, each) for part, each in real.items()}
-        return made | {"digests": self.setup.slow, "settings": self.settings, "grid": 8}
+        return made | {"digests": self.setup.slow, "settings": self.settings, "chunk_tokens": 8}
 
     def _kernels(self) -> Kernels:
         if self.setup.device:

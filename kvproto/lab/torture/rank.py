@@ -21,7 +21,7 @@ from kvproto.io.clock import MonotonicClock, SteadyClock
 from kvproto.io.transports.base import Transport
 from kvproto.lab.process_group import ParentPipe
 from kvproto.lab.torture.engine import TortureEngine
-from kvproto.lab.torture.fleet import DECODE, GRID, GROUP_OF, LATE_S, PREFILL, Carrier
+from kvproto.lab.torture.fleet import CHUNK_TOKENS, DECODE, GROUP_OF, LATE_S, PREFILL, Carrier
 from kvproto.lab.torture.kernels import TroubledKernels
 from kvproto.lab.torture.memory import RankMemory
 from kvproto.lab.torture.plan import TorturePlan, TortureRoom
@@ -80,7 +80,8 @@ class TortureRank:
         make: Callable[..., Any] = DecodeEndpoint if group in DECODE else PrefillEndpoint
         with self.monitor.installed():
             self.endpoint = make(
-                layout, index, self.memory.pool, make_transport(carrier), grid=GRID, group=group, kernels=self.kernels,
+                layout, index, self.memory.pool, make_transport(carrier), chunk_tokens=CHUNK_TOKENS, group=group,
+                kernels=self.kernels,
                 settings=plan.fleet.settings(name),
                 clock=SteadyClock(STALL_S, self.time) if group in DECODE else MonotonicClock(self.time),
             )  # fmt: skip

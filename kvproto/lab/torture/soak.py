@@ -88,7 +88,9 @@ class SoakRank:
             mark(self.pool)
         make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         settings = Settings(timing=PATIENT, ring_bytes=8 << 20, slots=16, costs="free")
-        self.endpoint = make(layout, 0, self.pool, make_transport(carrier), grid=TOKENS, settings=settings, keys=keys)
+        self.endpoint = make(
+            layout, 0, self.pool, make_transport(carrier), chunk_tokens=TOKENS, settings=settings, keys=keys
+        )
         self.free = list(range(PAGES))
         self.pages: dict[Room, int] = {}
         self.wrong: list[str] = []

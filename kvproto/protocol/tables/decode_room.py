@@ -121,7 +121,7 @@ def _open(v: V) -> Open:
 
 def _total(v: V) -> int:
     terms = _terms(v)
-    return chunks(v.tokens, v.prefix, terms.grid, terms.layer_groups)
+    return chunks(v.tokens, v.prefix, terms.chunk_tokens, terms.layer_groups)
 
 
 def _complete(v: V, done: int, *, aux: bool) -> bool:

@@ -33,7 +33,7 @@ from kvproto.verify.framework.network import Net
 HARD = frozenset({"crash", "link", "leave", "close"})
 
 UNIT = 256  #: bytes of a ring unit: one head of one chunk
-GRID = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that pages have two pieces
+CHUNK_TOKENS = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that pages have two pieces
 FIRST_ROOM = 100
 
 
@@ -140,8 +140,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     restart: bool = True
     #: rooms that are over and remembered, a rank
     tombstones: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)] = 4096
-    #: tokens that the last chunk is short of the grid
-    short: Annotated[int, msgspec.Meta(ge=0, lt=GRID)] = 0
+    #: tokens that the last chunk is short of a whole chunk
+    short: Annotated[int, msgspec.Meta(ge=0, lt=CHUNK_TOKENS)] = 0
     #: sends never give the ring up: whether the ring gets there alone
     patient: bool = False
     #: rooms that the prefill engine can have computed and not given back; 0: any number
@@ -170,7 +170,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def tokens(self) -> int:
         """Length of each room's prompt."""
-        return self.prefix + self.chunks * GRID - self.short
+        return self.prefix + self.chunks * CHUNK_TOKENS - self.short
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -247,21 +247,21 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def plan(self) -> Plan:
         """Who writes what to whom."""
-        return Plan(self.prefill_layout, self.decode_layout, GRID)
+        return Plan(self.prefill_layout, self.decode_layout, CHUNK_TOKENS)
 
     @property
     def prefill_layout(self) -> Layout:
         """The layout of the prefill ranks."""
-        return self._layout(self.prefills // self.stages, self.stages, GRID if self.alike else 1)
+        return self._layout(self.prefills // self.stages, self.stages, CHUNK_TOKENS if self.alike else 1)
 
     @property
     def decode_layout(self) -> Layout:
         """The layout of the decode ranks."""
-        return self._layout(self.decodes, 1, GRID)
+        return self._layout(self.decodes, 1, CHUNK_TOKENS)
 
     def _layout(self, tp: int, pp: int, page: int) -> Layout:
         heads = self.heads or max(self.prefills // self.stages, self.decodes)
-        dim = UNIT * self.pieces // GRID // 2  # elements of two bytes: `pieces` units a chunk
+        dim = UNIT * self.pieces // CHUNK_TOKENS // 2  # elements of two bytes: `pieces` units a chunk
         return Layout(
             layers=self.stages, heads=heads, k_dim=dim, v_dim=0, itemsize=2, dtype="bfloat16", page_size=page,
             tp=tp, pp=pp,

@@ -20,7 +20,7 @@ from kvproto.layout.sharding import cell
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.states import DGrant, DLink
-from kvproto.verify.check.config import GRID, UNIT, Config
+from kvproto.verify.check.config import CHUNK_TOKENS, UNIT, Config
 from kvproto.verify.check.node import FAILURE, SUCCESS, Input, Node, RankOutput, Violation, add, judge, put, remove
 from kvproto.verify.check.snapshot import Frozen
 
@@ -123,11 +123,11 @@ class DecodeMemory(Node):
 
     def _pieces(self, p: int, chunk: int) -> int:
         """Units of a part; the last chunk's may be fewer."""
-        _, tokens = cell(chunk, self.config.tokens, self.config.prefix, GRID)
+        _, tokens = cell(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS)
         return -(-self.plan.part_bytes(self.plan.share(p, self.member), tokens) // UNIT)
 
     def _units(self, chunk: int, p: int, offset: int) -> list[int]:
-        _, tokens = cell(chunk, self.config.tokens, self.config.prefix, GRID)
+        _, tokens = cell(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS)
         first = (offset + self.plan.part_offset(self.member, p, tokens)) // UNIT
         return list(range(first, first + self._pieces(p, chunk)))
 

@@ -25,7 +25,7 @@ from kvproto.protocol.events import LinkCameUp, LinkWentDown, PeerQuiet
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
-from kvproto.verify.check.config import GRID, Config
+from kvproto.verify.check.config import CHUNK_TOKENS, Config
 from kvproto.verify.check.moments import in_words
 from kvproto.verify.check.snapshot import Names
 from kvproto.verify.sim.interpreter import Interpreter, Surroundings
@@ -173,7 +173,7 @@ class Node(Surroundings):
 
     def judge_cell(self, k: int, chunk: int, first: int, tokens: int) -> None:
         """What an effect says of its chunk is what both engines mean by it."""
-        cut = cell(chunk, self.config.tokens, self.config.prefix, GRID)
+        cut = cell(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS)
         judge("S12", cut == (first, tokens), f"chunk {chunk} of room {k} is taken for {tokens} tokens from {first} on")
 
     def hear_report(self, report: Report) -> None:
@@ -204,7 +204,7 @@ class Node(Surroundings):
 
 def page_ids(first: int) -> bytes:
     """The pages of the chunk whose first token this is, by their places in the prompt."""
-    return bytes([first // GRID])
+    return bytes([first // CHUNK_TOKENS])
 
 
 def put(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from kvproto.protocol.messages import Hello, Message, StagingRsp, StgNotify
 from kvproto.protocol.states import Cause, DLink, DRoom
 from kvproto.rank.base import LinkPeer
 from kvproto.rank.decode import DecodeRank
-from kvproto.verify.check.config import GRID, Config
+from kvproto.verify.check.config import CHUNK_TOKENS, Config
 from kvproto.verify.check.decode_memory import REPORTS, DecodeMemory, DNode
 from kvproto.verify.check.node import (
     FAILURE,
@@ -62,7 +62,8 @@ class DecodeNode(DecodeMemory):
     def _begin(self, life: int) -> None:
         cfg, born = self.config, 1 + (LIVES * self.index if self.own.one_name else 0)
         self.rank = DecodeRank(
-            cfg.decode_layout, self.member, group=self.own.group(self.index), grid=GRID, incarnation=born + life,
+            cfg.decode_layout, self.member, group=self.own.group(self.index), chunk_tokens=CHUNK_TOKENS,
+            incarnation=born + life,
             settings=cfg.settings,
         )  # fmt: skip
         self.rank.endpoint = bytes([life])  # the transport's description: a write is for one life of this rank

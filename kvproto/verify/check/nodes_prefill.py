@@ -15,7 +15,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.events import ROOM_CHUNK, Claim, TimerFired
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause, PLink
-from kvproto.verify.check.config import GRID
+from kvproto.verify.check.config import CHUNK_TOKENS
 from kvproto.verify.check.moments import LONG_AGO
 from kvproto.verify.check.node import (
     GONE,
@@ -175,7 +175,7 @@ class PrefillNode(PrefillSlots):
 
     def _engine(self, k: int, now: float) -> None:
         key, cfg, script = self.names.keys[k], self.config, self.current.script
-        tokens = cfg.tokens + (GRID if cfg.misfit == "length" else 0)
+        tokens = cfg.tokens + (CHUNK_TOKENS if cfg.misfit == "length" else 0)
         produced = self.produced(script[k])
         self.current = self.current._replace(script=put(script, k, script[k] + 1))
         for word in self.words[script[k]]:
@@ -189,7 +189,7 @@ class PrefillNode(PrefillSlots):
                     event = ev.ForwardScheduled(key)
                 case "produce":
                     produced += 1
-                    event = ev.TokensProduced(key, min(cfg.tokens, cfg.prefix + produced * GRID))
+                    event = ev.TokensProduced(key, min(cfg.tokens, cfg.prefix + produced * CHUNK_TOKENS))
                 case "withdraw":
                     event = ev.TokensWithdrawn(key, cfg.prefix)
                 case "withdrawn":

@@ -10,7 +10,7 @@ from __future__ import annotations
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import Goodbye, Message, Refusal, Reset, StgNotify
 from kvproto.rank.prefill import PrefillRank
-from kvproto.verify.check.config import GRID, Config
+from kvproto.verify.check.config import CHUNK_TOKENS, Config
 from kvproto.verify.check.node import SILENT, Watched, add, judge, page_ids, put
 from kvproto.verify.check.prefill_local_steps import PrefillMoves
 from kvproto.verify.sim.interpreter import Untaken, Write
@@ -25,7 +25,7 @@ class PrefillSlots(PrefillMoves):
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
         self.rank = PrefillRank(
-            config.prefill_layout, self.member, group=self.own.group(index), grid=GRID, incarnation=1,
+            config.prefill_layout, self.member, group=self.own.group(index), chunk_tokens=CHUNK_TOKENS, incarnation=1,
             settings=config.settings,
         )  # fmt: skip
         self.rank.tells = config.tells

@@ -74,7 +74,7 @@ def work(v: V) -> DecodeWork:
 
 def chunks_of(v: V) -> int:
     """How many chunks its plan has."""
-    return chunks(v.tokens, v.prefix, v.terms.grid, v.terms.layer_groups)
+    return chunks(v.tokens, v.prefix, v.terms.chunk_tokens, v.terms.layer_groups)
 
 
 def patient_anew(v: V) -> bool:
@@ -86,7 +86,7 @@ def patient_anew(v: V) -> bool:
 @holds(*BEGUN, *LOST, S.DONE)
 def knows_the_terms(v: V, g: Seen) -> bool:
     """It has terms, of a plan, and a prompt that is no shorter than its prefix."""
-    return v.terms is not None and v.terms.grid > 0 and v.terms.layer_groups > 0 and 0 <= v.prefix <= v.tokens
+    return v.terms is not None and v.terms.chunk_tokens > 0 and v.terms.layer_groups > 0 and 0 <= v.prefix <= v.tokens
 
 
 @holds(S.UNKNOWN, *BEGUN)
@@ -209,7 +209,7 @@ def writers_are_its_peers(v: V, g: Seen) -> bool:
 @assumes(ev.RoomOpened, ev.RoomAnnounced, paid="engine: arguments and the plan")
 def opens_a_room_of_a_plan(v: V, e: ev.RoomOpened | ev.RoomAnnounced, g: Seen) -> bool:
     """The engine opens a room with terms of a plan."""
-    return e.terms.grid > 0 and e.terms.layer_groups > 0 and e.tokens >= 0
+    return e.terms.chunk_tokens > 0 and e.terms.layer_groups > 0 and e.tokens >= 0
 
 
 @assumes(ev.RoomOpened, paid="engine: arguments")

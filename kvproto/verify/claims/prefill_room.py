@@ -60,7 +60,7 @@ def work(v: V) -> PrefillWork:
 
 def chunks_of(v: V) -> int:
     """How many chunks its plan has."""
-    return -((v.prefix - v.tokens) // v.terms.grid) * v.terms.layer_groups
+    return -((v.prefix - v.tokens) // v.terms.chunk_tokens) * v.terms.layer_groups
 
 
 def nothing_to_send(v: V) -> bool:
@@ -89,7 +89,7 @@ def knows_the_terms(v: V, g: Seen) -> bool:
 @holds()
 def terms_can_be_worked_with(v: V, g: Seen) -> bool:
     """A chunk has tokens and layers, and a window chunks."""
-    return v.terms is None or (v.terms.grid > 0 and v.terms.layer_groups > 0 and v.terms.window > 0)
+    return v.terms is None or (v.terms.chunk_tokens > 0 and v.terms.layer_groups > 0 and v.terms.window > 0)
 
 
 @holds(S.AWAIT_ENGINE, *LIVE, S.DONE)
@@ -198,7 +198,7 @@ def refuses_with_a_refusal(v: V, e: ev.EngineRefused, g: Seen) -> bool:
 @assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="layout: plans; settings: the window")
 def terms_are_of_a_plan(v: V, e: ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked, g: Seen) -> bool:
     """The terms are those of a plan: a chunk has tokens and layers, and a window chunks."""
-    return e.terms.grid > 0 and e.terms.layer_groups > 0 and e.terms.window > 0
+    return e.terms.chunk_tokens > 0 and e.terms.layer_groups > 0 and e.terms.window > 0
 
 
 @assumes(ev.PeerOpened, paid="rank: an OPEN whose prefix is longer than its prompt is not heard")

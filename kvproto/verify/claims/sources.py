@@ -68,7 +68,7 @@ STATES = (
 )
 #: a call may come from any place: it concerns the caller's link, not the one that it comes by
 ELSEWHERE = (ev.HelloReceived,)
-#: messages name chunks of the grid, and the aux row is none of them (`AUX_CHUNK` is no chunk on the wire)
+#: messages name chunks of a room, and the aux row is none of them (`AUX_CHUNK` is no chunk on the wire)
 AUX = (PSend.AWAIT_AUX, PSend.AWAIT_AUX_ACK)
 ANSWERED = (ev.StagingGranted, ev.StagingDeferred, ev.StagingDenied, ev.PagesGranted)
 NEVER: dict[type[Event], tuple[State, ...]] = dict.fromkeys(ANSWERED, AUX)

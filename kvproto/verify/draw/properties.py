@@ -110,8 +110,8 @@ _ROWS = (
         "requests are repeated by timers; `AWAIT_ENGINE` waits",
     ),
     (
-        "off-grid-chunk",
-        "chunks are numbered off the agreed grid after a prefix hit",
+        "misaligned-chunk",
+        "chunks are not aligned to the agreed cells after a prefix hit",
         "S3 S12",
         "cells start at the prefix; length and prefix are compared (`disagrees`)",
     ),

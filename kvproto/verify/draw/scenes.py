@@ -10,7 +10,7 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
 from kvproto.settings import Settings
-from kvproto.verify.draw.stage import GRID, MESSAGE, Arrivals, SceneRanks, SceneStage, in_time
+from kvproto.verify.draw.stage import CHUNK_TOKENS, MESSAGE, Arrivals, SceneRanks, SceneStage, in_time
 from kvproto.verify.framework.draw.scene import Scene
 from kvproto.verify.trace.stories import Log, log_of
 
@@ -29,9 +29,9 @@ def open_room(stage: SceneStage, room: int, tokens: int, *, compute: float = 300
             continue
         stage.tell(name, ev.EngineOpened(room, tokens))
         stage.tell(name, ev.ForwardScheduled(room), compute)
-        for k, done in enumerate([*range(GRID, tokens, GRID), tokens]):
+        for k, done in enumerate([*range(CHUNK_TOKENS, tokens, CHUNK_TOKENS), tokens]):
             stage.tell(name, ev.TokensProduced(room, done), compute * (k + 3))
-        stage.tell(name, ev.AuxProvided(room), compute * (tokens // GRID + 3))
+        stage.tell(name, ev.AuxProvided(room), compute * (tokens // CHUNK_TOKENS + 3))
 
 
 def _begin(cast: SceneRanks, arrivals: Arrivals = in_time) -> SceneStage:
@@ -41,14 +41,14 @@ def _begin(cast: SceneRanks, arrivals: Arrivals = in_time) -> SceneStage:
 
 
 def _with_ring(chunks: float) -> SceneRanks:
-    plan = Plan(SceneRanks().layout("P"), SceneRanks().layout("D"), GRID)
-    return SceneRanks(settings=Settings(ring_bytes=int(plan.grant_bytes(0, GRID) * chunks)))
+    plan = Plan(SceneRanks().layout("P"), SceneRanks().layout("D"), CHUNK_TOKENS)
+    return SceneRanks(settings=Settings(ring_bytes=int(plan.grant_bytes(0, CHUNK_TOKENS) * chunks)))
 
 
 def well() -> SceneStage:
     """Two prefill ranks fill one decode rank."""
     stage = _begin(SceneRanks(prefill=2))
-    open_room(stage, ROOM, GRID)
+    open_room(stage, ROOM, CHUNK_TOKENS)
     stage.run(20e-3)
     return stage
 
@@ -56,7 +56,7 @@ def well() -> SceneStage:
 def deferral() -> SceneStage:
     """Two chunks, a ring for one and a half."""
     stage = _begin(_with_ring(1.5))
-    open_room(stage, ROOM, 2 * GRID, compute=50e-6)
+    open_room(stage, ROOM, 2 * CHUNK_TOKENS, compute=50e-6)
     stage.run(20e-3)
     return stage
 
@@ -64,7 +64,7 @@ def deferral() -> SceneStage:
 def slices() -> SceneStage:
     """A chunk that is larger than the ring."""
     stage = _begin(_with_ring(0.5))
-    open_room(stage, ROOM, GRID)
+    open_room(stage, ROOM, CHUNK_TOKENS)
     stage.run(20e-3)
     return stage
 
@@ -72,7 +72,7 @@ def slices() -> SceneStage:
 def abort() -> SceneStage:
     """The decode engine gives up while a write is in flight."""
     stage = _begin(SceneRanks())
-    open_room(stage, ROOM, GRID)
+    open_room(stage, ROOM, CHUNK_TOKENS)
     stage.tell("D0", ev.EngineAborted(ROOM, Cause.DECODE_ABORTED), 1.2e-3)
     stage.run(20e-3)
     return stage
@@ -81,7 +81,7 @@ def abort() -> SceneStage:
 def lost() -> SceneStage:
     """A prefill rank dies with a grant in hand, and comes back."""
     stage = _begin(SceneRanks())
-    open_room(stage, ROOM, GRID)
+    open_room(stage, ROOM, CHUNK_TOKENS)
     stage.run(0.8e-3)
     stage.kill("P0")
     stage.run(8.0)
@@ -93,7 +93,7 @@ def lost() -> SceneStage:
 def told() -> SceneStage:
     """A write that carries its notification; its writer is the last to know that it has ended."""
     stage = _begin(SceneRanks(tells=True))
-    open_room(stage, ROOM, GRID)
+    open_room(stage, ROOM, CHUNK_TOKENS)
     stage.run(20e-3)
     return stage
 
@@ -108,7 +108,7 @@ def repeated() -> SceneStage:
         return () if first else (MESSAGE,)
 
     stage = _begin(SceneRanks(), arrivals)
-    open_room(stage, ROOM, GRID)
+    open_room(stage, ROOM, CHUNK_TOKENS)
     stage.run(1.0)
     return stage
 

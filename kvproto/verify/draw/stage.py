@@ -32,7 +32,7 @@ from kvproto.verify.sim.interpreter import Interpreter, Surroundings, Untaken, W
 MESSAGE, KERNEL, WRITE, CONNECT = 50e-6, 100e-6, 400e-6, 200e-6
 #: how much later than the data's arrival a writer sees the end of its write
 REPORT = 150e-6
-GRID, PAGE = 64, 16
+CHUNK_TOKENS, PAGE = 64, 16
 
 
 class SceneRanks(msgspec.Struct, frozen=True):
@@ -147,7 +147,7 @@ class SceneStage:
         #: every message that was sent, in its order; and what no rank can tell
         self.numbers, self.carried = CopyNumbers(), list[CarriedMessage]()
         self.marks: list[Mark] = []
-        self.plan = Plan(cast.layout("P"), cast.layout("D"), GRID)
+        self.plan = Plan(cast.layout("P"), cast.layout("D"), CHUNK_TOKENS)
         self.actors: dict[str, Actor] = {}
         self.past: list[Rank] = []
         self.dead: set[str] = set()
@@ -158,7 +158,9 @@ class SceneStage:
         for i in range(cast.prefill):
             self.start_prefill(i, incarnation=1)
         for i in range(cast.decode):
-            rank = DecodeRank(cast.layout("D"), i, group=2, grid=GRID, incarnation=1, settings=cast.settings)
+            rank = DecodeRank(
+                cast.layout("D"), i, group=2, chunk_tokens=CHUNK_TOKENS, incarnation=1, settings=cast.settings
+            )
             actor = self.actors[f"D{i}"] = Actor(self, f"D{i}", rank)
             for peer in self.plan.linked_to(i):
                 _, effects = rank.call(1, peer, self.plan, self.now, f"P{peer}")
@@ -175,7 +177,9 @@ class SceneStage:
         if name in self.actors:
             self.past.append(self.actors[name].rank)
             self.marks.append(Mark(self.now, name, "starts again, and knows nothing"))
-        rank = PrefillRank(layout, index, group=1, grid=GRID, incarnation=incarnation, settings=self.cast.settings)
+        rank = PrefillRank(
+            layout, index, group=1, chunk_tokens=CHUNK_TOKENS, incarnation=incarnation, settings=self.cast.settings
+        )
         rank.tells = self.cast.tells
         self.actors[name] = Actor(self, name, rank)
         self.dead.discard(name)

@@ -114,7 +114,7 @@ def machines() -> Iterator[Question]:
     """Two events that have one key are about the same room, chunk and rank, as far as the machine is one of these."""
     layout = Layout(1, 1, 1, 1, 1, "u8", 1, 1)
     for kind in (PrefillRank, DecodeRank):
-        for store in kind(layout, 0, group=1, grid=1, incarnation=1).stores.values():
+        for store in kind(layout, 0, group=1, chunk_tokens=1, incarnation=1).stores.values():
             yield told_apart(store.store, _key_of(store))
 
 

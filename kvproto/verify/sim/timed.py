@@ -154,15 +154,16 @@ class TimedWorld(Environment):
     """Instances, their links, the agenda and the clock."""
 
     def __init__(
-        self, seed: int, prefill: Layout, decode: Layout, *, grid: int, settings: Settings, chances: FaultChances,
+        self, seed: int, prefill: Layout, decode: Layout, *, chunk_tokens: int, settings: Settings,
+        chances: FaultChances,
         closed: bool = False, latency: float = LATENCY,
     ) -> None:  # fmt: skip
         """`settings.costs` names what links cost, in the ranks' estimates and here; `closed`: pools of decode ranks
         cannot be written to over pages; `latency`: seconds of a message."""
         super().__init__(seed, chances)
         self.layouts: dict[Side, Layout] = {"P": prefill, "D": decode}
-        self.grid, self.settings, self.closed, self.latency = grid, settings, closed, latency
-        self.plan = plan_between(prefill, decode, grid)
+        self.chunk_tokens, self.settings, self.closed, self.latency = chunk_tokens, settings, closed, latency
+        self.plan = plan_between(prefill, decode, chunk_tokens)
         self.queues = Queues(settings.costs_of("free"))
         self.instances: dict[Side, list[TimedInstance]] = {"P": [], "D": []}
         self.places: dict[bytes, TimedRank] = {}
@@ -180,7 +181,7 @@ class TimedWorld(Environment):
         layout = self.layouts[instance.side]
         for index in range(layout.ranks):
             rank = kind(
-                layout, index, group=instance.group, grid=self.grid, incarnation=len(self.nodes) + 1,
+                layout, index, group=instance.group, chunk_tokens=self.chunk_tokens, incarnation=len(self.nodes) + 1,
                 settings=self.settings,
             )  # fmt: skip
             if isinstance(rank, PrefillRank):

@@ -38,14 +38,14 @@ class SimulatedWorld(Environment):
     """`prefill` x `decode` groups; everything is wired up and the links called when it begins."""
 
     def __init__(
-        self, seed: int, prefill: Layout, decode: Layout, *, grid: int, settings: Settings | None = None,
+        self, seed: int, prefill: Layout, decode: Layout, *, chunk_tokens: int, settings: Settings | None = None,
         chances: FaultChances | None = None, tells: bool = False,
     ) -> None:  # fmt: skip
         """`tells`: a staged write carries its own notification."""
         super().__init__(seed, chances or FaultChances())
         self.layouts: dict[Side, Layout] = {"P": prefill, "D": decode}
-        self.grid, self.settings, self.lives, self.tells = grid, settings or Settings(), 0, tells
-        self.plan = Plan(prefill, decode, grid)
+        self.chunk_tokens, self.settings, self.lives, self.tells = chunk_tokens, settings or Settings(), 0, tells
+        self.plan = Plan(prefill, decode, chunk_tokens)
         for side in ("P", "D"):
             for index in range(self.layouts[side].ranks):
                 self.start(side, index)
@@ -63,7 +63,8 @@ class SimulatedWorld(Environment):
         self.lives += 1
         kind, group = (PrefillRank, PREFILL_GROUP) if side == "P" else (DecodeRank, DECODE_GROUP)
         rank = kind(
-            self.layouts[side], index, group=group, grid=self.grid, incarnation=self.lives, settings=self.settings
+            self.layouts[side], index, group=group, chunk_tokens=self.chunk_tokens, incarnation=self.lives,
+            settings=self.settings
         )
         if isinstance(rank, PrefillRank):
             rank.tells = self.tells

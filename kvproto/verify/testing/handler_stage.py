@@ -43,7 +43,7 @@ from kvproto.verify.testing.fake_device import FakeDevice, FakeEvent, SlowKernel
 from kvproto.verify.testing.stage import TIMING, EngineStage
 
 #: tokens of a chunk, and of a page on both sides
-GRID, PAGE = 8, 4
+CHUNK_TOKENS, PAGE = 8, 4
 MODEL = Layout(layers=1, heads=2, k_dim=4, v_dim=2, itemsize=2, dtype="bfloat16", page_size=PAGE, tp=1)
 #: pieces that a peer has room for: a part that goes over pages is more than one batch
 ROOM_FOR = 2
@@ -94,7 +94,9 @@ class HandlerStage(EngineStage):
         self.cutting, self.cuts = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()
         settings = Settings(timing=TIMING, ring_bytes=4096, slots=slots, window=4, tombstones=64, route=route)
         prefill = msgspec.structs.replace(MODEL, tp=ranks)
-        super().__init__(prefill, MODEL, grid=GRID, pages=24, settings=settings, sockets=False, late=False)
+        super().__init__(
+            prefill, MODEL, chunk_tokens=CHUNK_TOKENS, pages=24, settings=settings, sockets=False, late=False
+        )
         self._deal()
         self.settled()
 
@@ -141,7 +143,7 @@ class HandlerStage(EngineStage):
 
         `paged`: the prefill engine has the pages when it opens the room; else they come with the forwards.
         """
-        room = self.name(chunks * GRID, room_id=2 * self._next + paged)
+        room = self.name(chunks * CHUNK_TOKENS, room_id=2 * self._next + paged)
         self._next += 1
         self.rooms.append(room)
         self.tasks[room].layer_groups = 1  # a chunk is a forward here, and groups are more chunks
@@ -153,7 +155,7 @@ class HandlerStage(EngineStage):
     def compute(self, room: Room, *, at_once: bool) -> None:
         """Queue its forwards."""
         tokens = self.tasks[room].tokens
-        for upto in (tokens,) if at_once else range(GRID, tokens + 1, GRID):
+        for upto in (tokens,) if at_once else range(CHUNK_TOKENS, tokens + 1, CHUNK_TOKENS):
             for index, endpoint in enumerate(self.prefills):
                 if upto <= self.tasks[room].produced.get(index, 0):
                     continue

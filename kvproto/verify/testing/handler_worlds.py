@@ -24,7 +24,7 @@ from kvproto.data.staged_writes import SMALL
 from kvproto.room import Room
 from kvproto.settings import Route
 from kvproto.verify.testing.handler_snapshot import rank_of, snapshot
-from kvproto.verify.testing.handler_stage import GRID, HandlerStage
+from kvproto.verify.testing.handler_stage import CHUNK_TOKENS, HandlerStage
 
 Path = tuple[str, ...]
 #: passes after which the loops rest, if nothing is moved from outside
@@ -136,7 +136,7 @@ class Walk:
         if fault in single:
             return [Move(fault, single[fault], fault)]
         if fault == "withdraw":
-            return [Move(f"withdraw {upto}", partial(self._withdraw, upto), fault) for upto in (0, GRID)]
+            return [Move(f"withdraw {upto}", partial(self._withdraw, upto), fault) for upto in (0, CHUNK_TOKENS)]
         if fault == "kernel":
             copies = [name for name in stage.device.ready() if name.endswith(("data", "stores"))]
             return [Move(f"{name} fails", partial(self._kernel, name), fault) for name in copies]

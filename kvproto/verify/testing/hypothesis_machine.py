@@ -31,7 +31,7 @@ from kvproto.verify.testing.stage_moves import ANY, StageMoves
 from kvproto.verify.testing.strategies import damaged, frames
 from kvproto.verify.testing.task import Side
 
-GRID = 8
+CHUNK_TOKENS = 8
 MOST_ROOMS = 8
 
 
@@ -64,7 +64,7 @@ class TransferMachine(StageMoves):
 
     def make(self, prefill: Layout, decode: Layout, settings: Settings, piece: int, *, tags: bool) -> EngineStage:
         """The stage of one example."""
-        return EngineStage(prefill, decode, grid=GRID, settings=settings, piece=piece, tags=tags)
+        return EngineStage(prefill, decode, chunk_tokens=CHUNK_TOKENS, settings=settings, piece=piece, tags=tags)
 
     @initialize(
         data=st.data(), ring=st.sampled_from(RINGS), slots=st.integers(1, 2), piece=st.sampled_from((0, 64)), seed=ANY,

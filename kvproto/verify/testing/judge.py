@@ -128,7 +128,7 @@ class Judge:
         assert held, f"{what} lands in the ring, where it holds nothing"
         region = ring.live[held[0]]
         cut = chunk % task.layer_groups, task.layer_groups
-        _, tokens = cell(chunk, task.tokens, task.prefix, stage.plan.grid, task.layer_groups)
+        _, tokens = cell(chunk, task.tokens, task.prefix, stage.plan.chunk_tokens, task.layer_groups)
         share = layers_of(stage.plan.share(writer.rank.index, reader.rank.index), *cut)
         start = region.offset + stage.plan.part_offset(reader.rank.index, writer.rank.index, tokens, *cut)
         end = start + stage.plan.part_bytes(share, tokens)

@@ -4,7 +4,7 @@ Every prefill and decode rank is the endpoint that an engine would hold, on a po
 is filled with seeded noise.  The transport is the in-memory fabric: it moves the bytes for real, and its schedule can
 be taken over (`fabric.auto = False`, then `take`, `stall`, `cut`, `kill`).  Control frames travel through ZeroMQ.
 
-    with Pair(layout_p, layout_d, grid=64) as pair:
+    with Pair(layout_p, layout_d, chunk_tokens=64) as pair:
         room = pair.open(tokens=200)
         pair.finish(room)
         pair.check(room)          # the KV, bit for bit, and no other page touched
@@ -46,12 +46,12 @@ class Pair:
     """Two groups, connected; `ready` waits until every link is up."""
 
     def __init__(
-        self, prefill: Layout, decode: Layout, *, grid: int, pages: int = 64, settings: Settings | None = None,
+        self, prefill: Layout, decode: Layout, *, chunk_tokens: int, pages: int = 64, settings: Settings | None = None,
         fabric: Fabric | None = None, clock: Callable[[], Clock] | None = None, ready: bool = True,
     ) -> None:  # fmt: skip
         """`pages`: of each pool; `clock` makes one for each endpoint (default: real time)."""
         self.fabric = fabric or Fabric(auto=True)
-        self.plan, self.pages, self.settings = Plan(prefill, decode, grid), pages, settings or SMALL
+        self.plan, self.pages, self.settings = Plan(prefill, decode, chunk_tokens), pages, settings or SMALL
         self._clock = clock
         self.free = list(range(pages - 1, -1, -1))
         self.tables: dict[Room, tuple[list[int], list[int], int, int]] = {}
@@ -78,7 +78,7 @@ class Pair:
         """A new life of this prefill rank, on an address of its own."""
         layout = self.plan.prefill
         return PrefillEndpoint(
-            layout, index, self.pool(layout, index, 1), self.transport(), grid=self.plan.grid,
+            layout, index, self.pool(layout, index, 1), self.transport(), chunk_tokens=self.plan.chunk_tokens,
             group=PREFILL_GROUP, settings=self.settings, clock=self._clock() if self._clock else None,
         )  # fmt: skip
 
@@ -86,7 +86,7 @@ class Pair:
         """A new life of this decode rank; it has called nobody yet."""
         layout = self.plan.decode
         return DecodeEndpoint(
-            layout, index, self.pool(layout, index, 2), self.transport(), grid=self.plan.grid,
+            layout, index, self.pool(layout, index, 2), self.transport(), chunk_tokens=self.plan.chunk_tokens,
             group=DECODE_GROUP, settings=self.settings, clock=self._clock() if self._clock else None,
         )  # fmt: skip
 

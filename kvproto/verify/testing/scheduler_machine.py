@@ -1,7 +1,7 @@
 """A hypothesis state machine around schedulers of one's own: any schedule of the world that they live in.
 
     class Ours(SchedulerMachine):
-        prefill, decode, grid, pages = layout_p, layout_d, 64, 40
+        prefill, decode, chunk_tokens, pages = layout_p, layout_d, 64, 40
 
         def make_prefill(self, endpoint, index):
             return OurPrefillScheduler(endpoint)          # takes an endpoint, and pages of endpoint.pool
@@ -129,7 +129,7 @@ class SchedulerMachine(StageMoves):
 
     prefill: ClassVar[Layout]
     decode: ClassVar[Layout]
-    grid: ClassVar[int]
+    chunk_tokens: ClassVar[int]
     #: of each pool
     pages: ClassVar[int] = 24
     #: tokens of a request, at most
@@ -152,7 +152,8 @@ class SchedulerMachine(StageMoves):
         """Two groups are connected, and their schedulers begin."""
         self.handled, self.requests = sys.exc_info()[1], 0
         self.stage = SchedulerStage(
-            self.prefill, self.decode, grid=self.grid, pages=self.pages, settings=self.settings, piece=piece, tags=tags,
+            self.prefill, self.decode, chunk_tokens=self.chunk_tokens, pages=self.pages, settings=self.settings,
+            piece=piece, tags=tags,
             sockets=False,
         )
         self.stage.random = Random(seed)

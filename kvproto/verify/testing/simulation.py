@@ -38,7 +38,7 @@ from kvproto.verify.testing.stage import TIMING, EngineStage
 from kvproto.verify.testing.task import Side
 
 RELIEF = 0.02
-GRID, LEAST, MOST_TOKENS = 16, 24, 64
+CHUNK_TOKENS, LEAST, MOST_TOKENS = 16, 24, 64
 #: what happens next, by weight
 MOVES = {"poll": 45, "write": 20, "copy": 10, "engine": 20, "time": 5}
 #: fault -> how often, for each move of the schedule
@@ -89,7 +89,8 @@ class Simulation:
         self.random, self.seed, self.rooms, self.faults, self.live = Random(seed), seed, rooms, faults, live
         settings = settings or Settings(timing=TIMING, ring_bytes=ring, slots=2, window=2, tombstones=256)
         pages = live * MOST_TOKENS // 4
-        self.stage = EngineStage(model(tp[0], 4), model(tp[1], 8), grid=GRID, pages=pages, settings=settings, piece=256,
+        self.stage = EngineStage(model(tp[0], 4), model(tp[1], 8), chunk_tokens=CHUNK_TOKENS, pages=pages,
+                                 settings=settings, piece=256,
                            sockets=False, tags=self._chance(0.5))  # fmt: skip
         self.hash = blake2b(digest_size=12)
         self.stage.post.witness = self._heard

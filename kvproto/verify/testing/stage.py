@@ -67,7 +67,7 @@ class EngineStage(Engines):
     """Two groups whose moves are taken over once they are connected."""
 
     def __init__(
-        self, prefill: Layout, decode: Layout, *, grid: int, pages: int = 24, settings: Settings | None = None,
+        self, prefill: Layout, decode: Layout, *, chunk_tokens: int, pages: int = 24, settings: Settings | None = None,
         piece: int = 0, sockets: bool = True, late: bool = True, tags: bool = True,
     ) -> None:  # fmt: skip
         """`piece`: bytes that a write moves at once (0: a descriptor); `late`: copies take time; `tags`: the transport
@@ -84,7 +84,8 @@ class EngineStage(Engines):
         #: what `turn` is drawn from, once somebody has put it here
         self.random: Random | None = None
         super().__init__(
-            prefill, decode, grid=grid, pages=pages, settings=settings or Settings(timing=TIMING), fabric=self.watched,
+            prefill, decode, chunk_tokens=chunk_tokens, pages=pages, settings=settings or Settings(timing=TIMING),
+            fabric=self.watched,
             clock=lambda: self.clock, ready=False,
         )  # fmt: skip
         self.pump(lambda: all(endpoint.ready() for endpoint in self.decodes))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvproto.fsm.codec import Body
 from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import Layout, grid_tokens
+from kvproto.layout.sharding import Layout, align_chunk_tokens
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
 from kvproto.protocol.events import room_key
@@ -52,20 +52,20 @@ PLACEMENTS = st.builds(
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Two groups of one model, with a grid of whole pages of both."""
+    """Two groups of one model, with chunks of whole pages of both."""
     prefill = draw(layouts())
     other = draw(layouts(heads=prefill.heads))
     decode = msgspec.structs.replace(
         prefill, page_size=other.page_size, tp=other.tp, pp=min(other.pp, prefill.layers), order=other.order
     )
-    grid = grid_tokens(draw(st.sampled_from((None, 16, 48))), prefill.page_size, decode.page_size)
-    return Plan(prefill, decode, grid)
+    chunk_tokens = align_chunk_tokens(draw(st.sampled_from((None, 16, 48))), prefill.page_size, decode.page_size)
+    return Plan(prefill, decode, chunk_tokens)
 
 
 #: what a field of this name holds, where its type alone would be too narrow or too wide
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "chunk": CHUNKS, "grant": U64, "offset": SIZES, "end": SIZES, "round": U64, "mark_round": U64, "mark_tail": SIZES,
-    "tail": SIZES, "session": U64, "epoch": U64, "group": U64, "rank": U32, "grid": U32, "version": U32,
+    "tail": SIZES, "session": U64, "epoch": U64, "group": U64, "rank": U32, "chunk_tokens": U32, "version": U32,
     "to_group": U64, "to_rank": U32, "nonce": U64,
     "secret": st.binary(max_size=msg.MAX_SECRET), "traceparent": st.binary(max_size=msg.MAX_TRACEPARENT),
     "tokens": U32, "prefix": U32, "runs": U32, "digest": st.text(max_size=64), "why": st.text(max_size=200),

@@ -59,7 +59,7 @@ def staging_on_one_side(b: TablePatch) -> None:
 
     def reserve(rank: DecodeRank, effect: do.ReserveSpace) -> None:
         value = rank.value_of(effect.room)
-        _, tokens = cell(effect.chunk, value.tokens, value.prefix, rank.grid)
+        _, tokens = cell(effect.chunk, value.tokens, value.prefix, rank.chunk_tokens)
         plan = next(peer.plan for peer in rank.peers.values() if peer.plan is not None)
         size = plan.grant_bytes(rank.index, tokens)
         rank.space_queue.put((effect.room, effect.chunk), size, value.tokens)

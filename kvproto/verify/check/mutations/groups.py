@@ -132,8 +132,8 @@ def lease_unread(b: TablePatch) -> None:
     """Ranks whose leases differ agree all the same (beside the catalogue)."""
     misfit = Rank.misfit
 
-    def any_lease(rank: Any, said: Any, grid: int) -> Any:
-        return misfit(rank, replace(said, lease=rank.lease), grid)
+    def any_lease(rank: Any, said: Any, chunk_tokens: int) -> Any:
+        return misfit(rank, replace(said, lease=rank.lease), chunk_tokens)
 
     b.patch(Rank, "misfit", any_lease)
 

@@ -105,11 +105,11 @@ def room_id_reuse(b: TablePatch) -> None:
     b.patch(Rank, "receive", by_id)
 
 
-@mutation("off-grid-chunk", "prefix", "S12")
-def off_grid_chunk(b: TablePatch) -> None:
+@mutation("misaligned-chunk", "prefix", "S12")
+def misaligned_chunk(b: TablePatch) -> None:
     """The prefill rank cuts a room's tokens from its start, not from the prefix."""
 
-    def from_zero(k: int, tokens: int, prefix: int, grid: int, _groups: int = 1) -> tuple[int, int]:
-        return cell(k, tokens, prefix - prefix, grid)
+    def from_zero(k: int, tokens: int, prefix: int, chunk_tokens: int, _groups: int = 1) -> tuple[int, int]:
+        return cell(k, tokens, prefix - prefix, chunk_tokens)
 
     b.patch(prefill, "cell", from_zero)

@@ -1,4 +1,4 @@
-"""Prefill groups with grids of their own: a decode rank cuts each room as the group that sends it."""
+"""Prefill groups with chunk sizes of their own: a decode rank cuts each room as the group that sends it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from kvproto.verify.testing.pair import SMALL
 from kvproto.verify.testing.pools import noise, tokens_of, whole_model
 
 LAYOUT_P, LAYOUT_D, PAGES, TOKENS = layout(2), layout(1), 20, 37
-GRIDS = {1: 8, 5: 16}
+CHUNK_SIZES = {1: 8, 5: 16}
 
 
 class Groups:
-    """Two prefill groups, each with a grid of its own, and one decode rank that knows none."""
+    """Two prefill groups, each with chunks of its own, and one decode rank that knows none."""
 
     def __init__(self) -> None:
         self.fabric = Fabric(auto=True)
         self.prefills = {
             group: [PrefillEndpoint(LAYOUT_P, index, noise(LAYOUT_P, index, PAGES, group), MemoryTransport(self.fabric),
-                                    grid=grid, group=group, settings=SMALL) for index in range(2)]
-            for group, grid in GRIDS.items()
+                                    chunk_tokens=chunk_tokens, group=group, settings=SMALL) for index in range(2)]
+            for group, chunk_tokens in CHUNK_SIZES.items()
         }  # fmt: skip
         self.decode = DecodeEndpoint(
             LAYOUT_D, 0, noise(LAYOUT_D, 0, PAGES, 2), MemoryTransport(self.fabric), group=DECODE_GROUP, settings=SMALL
@@ -41,8 +41,8 @@ class Groups:
     def addresses(self, group: int) -> list[str]:
         return [prefill.address for prefill in self.prefills[group]]
 
-    def connect(self, group: int, grid: int | None) -> None:
-        self.decode.connect(LAYOUT_P, self.addresses(group), group=group, grid=grid)
+    def connect(self, group: int, chunk_tokens: int | None) -> None:
+        self.decode.connect(LAYOUT_P, self.addresses(group), group=group, chunk_tokens=chunk_tokens)
 
     def turn(self, times: int) -> None:
         for _ in range(times):
@@ -64,10 +64,10 @@ def groups() -> Iterator[Groups]:
 
 
 def test_each_room_is_cut_as_its_own_group_cuts(groups: Groups) -> None:
-    for group, grid in GRIDS.items():
-        groups.connect(group, grid)
-    groups.wait_ready(*GRIDS)
-    rooms = {Room(group): [*range(4 * at, 4 * at + 10)] for at, group in enumerate(GRIDS)}
+    for group, chunk_tokens in CHUNK_SIZES.items():
+        groups.connect(group, chunk_tokens)
+    groups.wait_ready(*CHUNK_SIZES)
+    rooms = {Room(group): [*range(4 * at, 4 * at + 10)] for at, group in enumerate(CHUNK_SIZES)}
     tables = {room: [*range(10 * at, 10 * at + 10)] for at, room in enumerate(rooms)}
     for room, pages in rooms.items():
         groups.decode.open(room, TOKENS, tables[room], group=room.id)
@@ -88,26 +88,28 @@ def test_each_room_is_cut_as_its_own_group_cuts(groups: Groups) -> None:
     assert groups.decode.metrics()["scatters"] == -(-TOKENS // 8) + -(-TOKENS // 16)
 
 
-def test_another_grid_than_the_groups_is_refused_by_name(groups: Groups) -> None:
+def test_another_chunk_size_than_the_groups_is_refused_by_name(groups: Groups) -> None:
     groups.connect(1, 16)
-    with pytest.raises(LinkError, match="grid of 16 tokens against 8"):
+    with pytest.raises(LinkError, match="chunks of 16 tokens against 8"):
         groups.wait_ready(1)
 
 
-def test_a_grid_that_cannot_be_is_refused_at_the_call(groups: Groups) -> None:
-    with pytest.raises(ArgumentError, match="no grid is known: give `connect` the prefill group's"):
+def test_a_chunk_size_that_cannot_be_is_refused_at_the_call(groups: Groups) -> None:
+    with pytest.raises(ArgumentError, match="no chunk size is known: give `connect` the prefill group's chunk_tokens"):
         groups.connect(1, None)
-    with pytest.raises(LayoutError, match="grid"):
+    with pytest.raises(LayoutError, match="chunks of 7 tokens are not whole pages"):
         groups.connect(1, 7)
     assert not inside(groups.decode).data.plans
 
 
-def test_a_group_does_not_change_its_grid_while_it_is_connected(groups: Groups) -> None:
+def test_a_group_does_not_change_its_chunk_size_while_it_is_connected(groups: Groups) -> None:
     groups.connect(1, 8)
-    with pytest.raises(ArgumentError, match="prefill group 1 is connected with another layout or grid: disconnect"):
+    with pytest.raises(
+        ArgumentError, match="prefill group 1 is connected with another layout or chunk size: disconnect"
+    ):
         groups.connect(1, 16)
     groups.wait_ready(1)
     groups.decode.disconnect(1)
     groups.connect(1, 16)
-    with pytest.raises(LinkError, match="grid of 16 tokens against 8"):
+    with pytest.raises(LinkError, match="chunks of 16 tokens against 8"):
         groups.wait_ready(1)
