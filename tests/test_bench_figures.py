@@ -1,4 +1,4 @@
-"""Figures of benchmarks: flat results, the pivot, goals, a plot, pages, and the size of a chunk."""
+"""Figures of benchmarks: flat results, the pivot, goals, pages, and the size of a chunk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from kvproto.lab.bench.flat import Figure, Labels, MeasuredRun, checked_results,
 from kvproto.lab.bench.goals import goals
 from kvproto.lab.bench.pieces import curves, suggest
 from kvproto.lab.bench.pivot import every_run, pivot, tables
-from kvproto.lab.bench.plot import CEILING, lines_of
 from kvproto.lab.bench.results import measuring
 from kvproto.lab.cli.bench_command import main
 from kvproto.layout.sharding import LayoutError
@@ -191,12 +190,12 @@ def test_a_figure_out_of_bounds_is_refused_by_its_place(value: Any, tmp_path: Pa
 
 
 def test_a_command_is_told_without_where_its_figures_go() -> None:
-    given = ["--pairs", "1-1", "--json", "x", "--plot=y.svg", "--cpu", "--plot", "z.svg"]
+    given = ["--pairs", "1-1", "--json", "x", "--json=y", "--cpu"]
     assert measuring(given) == ["--pairs", "1-1", "--cpu"]
 
 
 def test_pages_show_the_figures_of_the_results() -> None:
-    for page, results in (("README.md", "h200"), ("docs/figures.md", "h200"), ("docs/operating.md", "churn"),
+    for page, results in (("README.md", "h200"), ("docs/figures.md", "h200"),
                           ("docs/security.md", "torture"), ("docs/traces.md", "traces")):  # fmt: skip
         name, _, inside, _ = between((ROOT / page).read_text())
         runs = checked_results(RESULTS.with_name(f"{results}.json"))
@@ -239,8 +238,7 @@ def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
                      {"pair": "1->1", "size": 128, "share": 0.1, "faster": 50.0}]),
         run("control", {"rows": [{"rooms": 64, "produced to posted, without the gather us": latency}],
                         "rooms_a_second": [5000.0], "rooms_a_second_by_hand": [9000.0]}),
-        run("step", {"us_per_event": 2.5}), run("conformance", {"rank_pays": 0.1, "judge": 5.0}),
-        run("churn", {"n": 1}),
+        run("step", {"us_per_event": 2.5}), run("suggest", {"n": 1}),
     ])  # fmt: skip
     assert {what: (figure, floor, yes) for what, (figure, _, floor, yes, _) in found.items()} == {
         "a room of 64 MiB alone": ("1->1 0.65", "1->1 0.9", "yes"),
@@ -255,7 +253,6 @@ def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
         "produced to posted, without the gather, 64 rooms open, us, p99.9": ("300", "", "yes"),
         "rooms a second through one link, hardly any KV": ("5000", "9000", "**no**"),
         "an event through the full typed path, us": ("2.5", "", "**no**"),
-        "an event of a rank that is followed, us more": ("0.1", "5", "yes"),
     }  # fmt: skip
     assert goals([]) == ""
 
@@ -263,29 +260,3 @@ def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
 def test_readme_has_one_line_of_what_several_runs_have_measured() -> None:
     runs = [run("control", {"rooms_a_second": [speed]}, f"{speed}") for speed in (5.0, 7.0)]
     assert met(runs, short=True) == {"rooms a second through one link, hardly any KV": ["5 to 7", "10000 or more"]}
-
-
-# ---- the plot -------------------------------------------------------------------------------------------------------
-
-
-def test_a_plot_has_the_best_of_each_size_and_the_copy() -> None:
-    bulk = {"what": "bulk", "how": "polled", "kib": 64 << 10, "gbs": 90.0, "copy_gbs": 100.0}
-    pipeline = [dict(row, bulk_gbs=80.0) for row in ROWS if row["pair"] == "1->1 on 2"]
-    lines = lines_of([run("transport", [bulk]), run("pipeline", pipeline)])
-    assert lines[CEILING] == {64: 100.0}
-    assert lines["NIXL, one write, polled"] == {64: 90.0, 1024: 80.0}
-    assert lines["gather, write, scatter: one room"][64] == 100.0
-    other = [row for row in ROWS if row["pair"] == "4->1 on 4"]
-    assert lines_of([run("pipeline", other)]) == {"gather, write, scatter: one room": {1024: 999.0}}
-
-
-def test_plots_are_written_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    results = ["figures", "--results", str(RESULTS), "--plot"]
-    assert main([*results, str(tmp_path / "a.svg")]) == 0
-    assert "<svg" in (tmp_path / "a.svg").read_text()
-    for name, why in (("a.txt", ".svg"), ("missing/a.svg", "no directory")):
-        with pytest.raises(SystemExit) as stop:
-            main([*results, str(tmp_path / name)])
-        assert stop.value.code == 2
-        assert why in capsys.readouterr().err

@@ -30,7 +30,6 @@ TRIALS: dict[str, list[str] | str] = {
     "completion": ["completion", "bash"],
     "otel": "from kvproto import RoomSpans",
     "prove": ["prove", "decode_link"],
-    "plot": "import matplotlib, kvproto.lab.bench",
     "bench": ["bench", "step", "--rooms", "60", "--quick", "--theirs", "0"],
     "demo": ["demo", "--help"],
     "testing": "import kvproto.verify.testing, hypothesis",

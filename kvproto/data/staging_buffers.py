@@ -13,8 +13,7 @@ that copies from host memory to host memory: NIXL over UCX reached 5.2 GB/s in o
 or 16 threads of its own (5.3 and 4.8).  So the buffer is memory that peers on this host can map
 (`kvproto.io.transports.host_memory`).  A transport that has mapped a peer's buffer writes from the twin itself
 (`lifted`, `kvproto.io.transports.copy_engine`): nothing is copied to this host's buffer first, and it reaches 49 GB/s,
-of 55 in one write.  Over a port of 400 Gbit/s the pipeline hides the copies, except the first and the last (`kvproto
-bench pinned --simulate`).
+of 55 in one write.  Over a port of 400 Gbit/s the pipeline hides the copies, except the first and the last.
 
 On the CPU there are no twins: kernels work on what the transport has.
 """

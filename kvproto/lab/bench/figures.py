@@ -1,7 +1,6 @@
-"""Figures of results: tables in Markdown or a plot, of files that benchmarks wrote; pages are made from them.
+"""Figures of results: tables in Markdown, of files that benchmarks wrote; pages are made from them.
 
     kvproto bench figures                               the tables of examples/results/h200.json
-    kvproto bench figures --plot bandwidth.svg          bandwidth over size, the copy as ceiling (needs matplotlib)
     kvproto bench figures --add A B                     put what single benchmarks wrote (--json) into that file
     kvproto bench figures --into README.md docs/figures.md      put tables of it between these files' marks
 
@@ -24,7 +23,6 @@ from kvproto.lab.bench.flat import Figure, MeasuredRun, checked_results, flat
 from kvproto.lab.bench.goals import goals
 from kvproto.lab.bench.pieces import DEFAULT
 from kvproto.lab.bench.pivot import every_run, pivot
-from kvproto.lab.bench.plot import add_plot, draw
 
 Runs = list[MeasuredRun]
 
@@ -104,7 +102,7 @@ def between(text: str) -> tuple[str, str, str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables, or write a plot, a file of results or pages."""
+    """Print the tables, or write a file of results or pages."""
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
     parser = argparse.ArgumentParser(prog="kvproto bench figures", description=about)
     parser.add_argument("--results", type=Path, default=DEFAULT, help=f"the file of results (default {DEFAULT})")
@@ -113,7 +111,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     marks = ", ".join(f"<!-- {name} -->" for name in MARKS)
     parser.add_argument("--into", type=Path, nargs="+", metavar="FILE", help=f"put tables between these marks: {marks}")
     parser.add_argument("--json", action="store_true", help="print the results as they are")
-    add_plot(parser)
     options = parser.parse_args(argv)
     fresh = options.merge or options.add
     runs = [] if options.merge or (fresh and not options.results.exists()) else checked_results(options.results)
@@ -124,8 +121,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for file in options.into or ():
         name, before, _, after = between(text_of(file))
         file.write_text(before + MARKS[name](runs) + after)
-    if options.plot:
-        return draw(runs, options.plot)
     if not options.into:
         print(msgspec.json.encode({"runs": runs}).decode() if options.json else every_run(runs))
     return 0

@@ -81,7 +81,6 @@ GOALS = (
          floor="rooms a second by hand", short=True),
     Goal("an event through the full typed path, us", "step", "per event us", most=2),
     Goal("bytes a room", "step", "bytes per room", most=200),
-    Goal("an event of a rank that is followed, us more", "conformance", "rank pays", most=0.2, floor="judge"),
     Goal("what the transfer adds to the first token, s, median", "demo", "first token, transfer, median",
          {"table": "passes"}, ("route",), short=True),
 )  # fmt: skip

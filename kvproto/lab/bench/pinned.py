@@ -4,8 +4,6 @@ As the engine does it (`kvproto.data.staging_buffers`): a chunk is gathered into
 it to the host while the next is gathered; back, a copy engine brings a chunk and it is scattered while the next is
 brought. `direct` is the same kernel reaching into host memory by itself. Times are from the first launch to the last
 byte, bytes are counted once, and each form is checked on random bytes against plain indexing.
-
-`--simulate` needs no GPU: what the copies add over a port of 400 Gbit/s (`kvproto.lab.bench.pinned_simulated`).
 """
 
 from __future__ import annotations
@@ -137,17 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong, 2 if there is no GPU."""
     parser = command_line("pinned", __doc__)
     parser.add_argument("--repeats", type=positive, default=21, help="timed calls a row (default 21)")
-    parser.add_argument("--simulate", action="store_true", help="over a port of 400 Gbit/s, by simulation")
     options = parser.parse_args(argv)
-    if options.simulate:
-        from kvproto.lab.bench import pinned_simulated
-
-        course, rows = Course("pinned", argv, options), list[dict[str, Any]]()
-        for case in course.cases(pinned_simulated.CASES):
-            rows.append(pinned_simulated.row(*case))
-            course.keep(rows)
-        course.end(rows)
-        return 0
     if not torch.cuda.is_available():
         print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)
         return 2

@@ -50,7 +50,7 @@ def measuring(given: Sequence[str]) -> list[str]:
     kept: list[str] = []
     skip = False
     for each in given:
-        out = each.partition("=")[0] in {"--json", "--plot"}
+        out = each.partition("=")[0] == "--json"
         if not out and not skip:
             kept.append(each)
         skip = out and "=" not in each

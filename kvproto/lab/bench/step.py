@@ -1,4 +1,4 @@
-"""What one event costs: the rank's full typed path beside pytransitions, on the same tables, in the same run.
+"""What one event costs a full prefill rank, by its full typed path.
 
 Live is a prefill rank with 100,000 rooms that wait for their forward.  Rooms drawn from them at random live their lives
 to the end, 64 at work at a time, and each that ends is replaced: forwards, grants, gathers, writes, confirmations, and
@@ -9,8 +9,7 @@ carried out if they are internal, and handed over if not; also the beats and tim
 The figure is time per machine step, internal steps included: steps, not calls, because every step is an event of a
 table.  It is the thread's own CPU time, which on an idle machine is the wall clock's; wall time is given beside it.
 The lives are cut into blocks; the median of the blocks is the figure, and the best one is given too, because caches
-are shared even where time is not.  pytransitions takes the same steps in turn with ours, repeat by repeat, in a
-process of its own (`step_other` says what it is spared).  In the end all states are compared.
+are shared even where time is not.  In the end all states are compared with those of a rank that was not timed.
 
 Bytes a room are what `tracemalloc` counts for rooms, table, keys and timers, after 100,000 rooms of random ids and
 lengths were opened at 1,000 a second; the rank's own trace is bounded and not counted.  The collection is a full
@@ -23,21 +22,19 @@ import gc
 import platform
 import random
 import statistics
-import sys
 import time
 import tracemalloc
 from collections.abc import Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.arguments import positive, whole
+from kvproto.arguments import positive
 from kvproto.lab.bench.results import Course, command_line
 from kvproto.lab.bench.step_life import (
     PREFILL,
-    RATE,
     BenchRoom,
     Script,
     collect_ms,
@@ -56,12 +53,11 @@ BLOCK, LIVES = 500, 400
 
 
 class Sample(msgspec.Struct):
-    """Microseconds, by block: a step, a call, a step by the wall clock, a step of pytransitions."""
+    """Microseconds, by block: a step, a call, a step by the wall clock."""
 
-    ours: list[float] = []
+    steps: list[float] = []
     calls: list[float] = []
     wall: list[float] = []
-    others: list[float] = []
 
 
 def measure_memory(rooms: int) -> tuple[PrefillRank, float, float, float]:
@@ -91,24 +87,16 @@ def lives(rooms: int, count: int, now: float) -> tuple[list[BenchRoom], Script, 
     return alive, script, rehearsal
 
 
-def time_steps(rank: PrefillRank, script: Script, other: Any, repeats: int) -> Sample:
-    """Both machines through all blocks, taking turns after each repeat."""
+def time_steps(rank: PrefillRank, script: Script) -> Sample:
+    """Play the script block by block, each on the clock."""
     sample, ends = Sample(), [0, *accumulate(script.steps)]
-    blocks = [(first, min(first + BLOCK, len(script.makes))) for first in range(0, len(script.makes), BLOCK)]
-    share = -(-len(blocks) // repeats)
-    for begin in range(0, len(blocks), share):
-        part = blocks[begin : begin + share]
-        if other is not None:
-            other.prepare(ends[part[0][0]], ends[part[-1][1]])
-        for first, last in part:
-            steps, wall = ends[last] - ends[first], time.perf_counter()
-            spent = play(rank, script, first, last, time.thread_time) * 1e6
-            sample.wall.append((time.perf_counter() - wall) * 1e6 / steps)
-            sample.ours.append(spent / steps)
-            sample.calls.append(spent / (last - first))
-        for first, last in part if other is not None else ():
-            spent = other.play(ends[first], ends[last]) * 1e6
-            sample.others.append(spent / (ends[last] - ends[first]))
+    for first in range(0, len(script.makes), BLOCK):
+        last = min(first + BLOCK, len(script.makes))
+        steps, wall = ends[last] - ends[first], time.perf_counter()
+        spent = play(rank, script, first, last, time.thread_time) * 1e6
+        sample.wall.append((time.perf_counter() - wall) * 1e6 / steps)
+        sample.steps.append(spent / steps)
+        sample.calls.append(spent / (last - first))
     return sample
 
 
@@ -125,43 +113,22 @@ def disagreements(rank: PrefillRank, script: Script, rehearsal: PrefillRank) -> 
     return found
 
 
-def bench(rooms: int, repeats: int, theirs: int) -> dict[str, Any]:
-    """All figures; `theirs` is the number of rooms that pytransitions gets (0: it is left out)."""
-    count = min(rooms, LIVES * repeats)
-    other = None
-    if theirs:
-        from kvproto.lab.bench import step_other
-
-        def make() -> tuple[list[BenchRoom], Script, PrefillRank]:
-            alive, script, rehearsal = lives(rooms, count, (rooms - 1) / RATE)
-            return [*alive, *islice(draw(rooms, SEED + 2), max(0, theirs - count))], script, rehearsal
-
-        other = step_other.PlayerProcess(make)
+def bench(rooms: int, repeats: int) -> dict[str, Any]:
+    """Measure a rank with so many live rooms, of which `LIVES` live to their end a repeat: all figures."""
     rank, now, bytes_per_room, gc_ms = measure_memory(rooms)
-    alive, script, rehearsal = lives(rooms, count, now)
-    figures: dict[str, Any] = {}
-    if other is not None:
-        told = other.told()
-        figures = {f"transitions_{name}": value for name, value in told.items()}
-        figures["transitions_gc_ms_scaled"] = told["gc_ms"] * rooms / told["rooms"]
+    alive, script, rehearsal = lives(rooms, min(rooms, LIVES * repeats), now)
     gc.collect()
     gc.freeze()  # the script is the benchmark's, not the rank's
-    sample = time_steps(rank, script, other, repeats)
+    sample = time_steps(rank, script)
     gc.unfreeze()
-    wrong = disagreements(rank, script, rehearsal)
-    if other is not None:
-        wrong += other.wrong()
-        figures |= {
-            "transitions_us_per_event": statistics.median(sample.others),
-            "transitions_us_per_event_best": min(sample.others),
-        }
     return {
-        "us_per_event": statistics.median(sample.ours), "us_per_event_best": min(sample.ours),
-        "us_per_event_mean": statistics.fmean(sample.ours), "us_per_event_wall": statistics.median(sample.wall),
+        "us_per_event": statistics.median(sample.steps), "us_per_event_best": min(sample.steps),
+        "us_per_event_mean": statistics.fmean(sample.steps), "us_per_event_wall": statistics.median(sample.wall),
         "us_per_call": statistics.median(sample.calls),
         "bytes_per_room": bytes_per_room, "gc_ms": gc_ms, "rooms": rooms, "live_at_end": len(rank.rooms),
-        "events": sum(script.steps), "calls": len(script.makes), "lives": len(alive), "blocks": len(sample.ours),
-        "disagreements": wrong[:20], "python": platform.python_version(), "tp": f"{PREFILL.tp} -> 2", **figures,
+        "events": sum(script.steps), "calls": len(script.makes), "lives": len(alive), "blocks": len(sample.steps),
+        "disagreements": disagreements(rank, script, rehearsal)[:20], "python": platform.python_version(),
+        "tp": f"{PREFILL.tp} -> 2",
     }  # fmt: skip
 
 
@@ -171,19 +138,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.epilog = "On a machine that others use, run it twice and look at the best block."
     parser.add_argument("--rooms", type=positive, default=100_000, help="live rooms (default 100000)")
     parser.add_argument("--repeats", type=positive, default=5, help=f"times {LIVES} lives that are timed (default 5)")
-    parser.add_argument("--theirs", type=whole(0, 1 << 24), default=10_000,
-                        help="rooms for pytransitions (default 10000; 0: none)")  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="one repeat, 2,000 rooms for pytransitions")
+    parser.add_argument("--quick", action="store_true", help="one repeat")
     options = parser.parse_args(argv)
-    repeats, theirs = (1, min(options.theirs, 2000)) if options.quick else (options.repeats, options.theirs)
-    if theirs:
-        try:
-            import transitions  # noqa: F401
-        except ImportError:
-            print("pytransitions is left out: pip install transitions", file=sys.stderr)
-            theirs = 0
     course = Course("step", argv, options)
-    figures = bench(options.rooms, repeats, theirs)
+    figures = bench(options.rooms, 1 if options.quick else options.repeats)
     course.end(figures)
     for text in figures["disagreements"]:
         course.say(f"DIFFERENT: {text}")

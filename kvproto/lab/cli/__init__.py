@@ -20,15 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 EXTRAS = {"fuzz": "nixl"}
 #: name -> (module, what it measures)
 BENCHES: dict[str, tuple[str, str]] = {
-    "step": ("kvproto.lab.bench.step", "the compiled step with many rooms live, beside pytransitions"),
-    "conformance": (
-        "kvproto.lab.bench.conformance", "what a rank that is judged as it runs pays, and what its judge does",
-    ),
+    "step": ("kvproto.lab.bench.step", "the compiled step with many rooms live: time, bytes, collection"),
     "control": ("kvproto.lab.bench.control", "what the protocol costs a room: latencies, rooms a second, idle loops"),
-    "overload": (
-        "kvproto.lab.bench.overload", "what load does: ten times what fits, and small rooms beside a huge one",
-    ),
-    "churn": ("kvproto.lab.bench.churn", "what instances cost that have come and gone: a pass, memory"),
     "transport": ("kvproto.lab.bench.transport", "what a transport moves in one piece and in many"),
     "kernels": ("kvproto.lab.bench.kernels", "gather and scatter on a GPU, beside a device-to-device copy"),
     "pinned": ("kvproto.lab.bench.pinned", "staging in pinned host memory, beside plain host copies"),
@@ -38,7 +31,7 @@ BENCHES: dict[str, tuple[str, str]] = {
     "grid": ("kvproto.lab.bench.grid", "prompt lengths, pages, batches: staged beside descriptors beside bulk"),
     "suggest": ("kvproto.lab.bench.pieces", "how large a chunk should be, from what `pipeline --what pieces` measured"),
     "trace": ("kvproto.lab.bench.trace", "a trace of requests in simulated time: latencies, with prefetch and without"),
-    "figures": ("kvproto.lab.bench.figures", "results as tables in Markdown, or as a plot"),
+    "figures": ("kvproto.lab.bench.figures", "results as tables in Markdown"),
 }
 #: commands that have commands of their own
 BELOW = {"bench": BENCHES}

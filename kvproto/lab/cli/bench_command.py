@@ -13,7 +13,7 @@ from kvproto.lab.cli import BENCHES
 
 EXAMPLES = """
 examples:
-  kvproto bench step --quick                                          an event, beside pytransitions: no GPU, a minute
+  kvproto bench step --quick                                          an event of a full rank: no GPU, half a minute
   kvproto bench pipeline --cpu --pairs tiny                           every part once, to see that it works
   kvproto bench pipeline --what goals --maps --seconds 120 --json a   rooms between two GPUs as endpoints carry them
   kvproto bench grid --maps --prompts 8,32 --batches 1,8 --json b     prompts beside descriptors beside one bulk write
