@@ -82,17 +82,17 @@ def _rank(who: tuple[str, ...], numbers: ValueNumbers, former: ValueNumbers, sec
         ("sends", lambda name: _each(numbers, name)),
         ("grants", lambda name: _each(numbers, name)),
         ("parts_total", lambda name: _grown(numbers, former, name, seconds)),
-        ("fallbacks_total", lambda name: _grown(numbers, former, name, seconds, most=6)),
+        ("staging_fallbacks_total", lambda name: _grown(numbers, former, name, seconds, most=6)),
         ("slots", lambda name: _slots(numbers, name)),
         ("ring_bytes", lambda name: _ring(numbers, name)),
-        ("links", lambda name: f"{_each(numbers, name)}; most beats missed {_most(numbers, 'link_silent_beats')}"),
+        ("links", lambda name: f"{_each(numbers, name)}; most beats missed {_most(numbers, 'link_missed_heartbeats')}"),
         ("timer_ends_total", lambda name: _grown(numbers, former, name, seconds, most=6)),
-        ("counts_total", lambda name: _grown(numbers, former, name, seconds, most=6)),
+        ("anomalies_total", lambda name: _grown(numbers, former, name, seconds, most=6)),
         ("outbox", lambda name: _each(numbers, name)),
         ("pass_seconds", lambda name: _passes(numbers, name)),
     ]
     lines = [(name.removesuffix("_total").replace("_", " "), tell(name)) for name, tell in parts]
-    told = [f"  {name:<13} {text}" for name, text in lines if text]
+    told = [f"  {name:<17} {text}" for name, text in lines if text]
     return [f"{side} rank {rank} of group {group}{state}{stale}", *told]
 
 

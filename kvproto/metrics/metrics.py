@@ -52,17 +52,19 @@ METRICS: dict[str, Metric] = {
                             " ring), pages (written into its pages piece by piece), mapped (stored there by a kernel of"
                             " the prefill rank; a decode rank counts these as pages). Prefill counts a write when it"
                             " ends; decode counts staged bytes when they are scattered, pages when the room succeeds."),
-    "kvproto_entries": Metric("gauge", (), "Rooms whose outcome or release the engine has not taken yet."),
+    "kvproto_open_rooms": Metric("gauge", (), "Rooms that the engine opened and whose outcome or release it has not"
+                                 " taken yet."),
     "kvproto_sends": Metric("gauge", ("state",), "Prefill: sends that are not over, by state."),
     "kvproto_grants": Metric("gauge", ("state",), "Decode: chunks under way, by state."),
-    "kvproto_parts": Metric("counter", ("route",), "Prefill: parts by route: staged, slices (page by page, since the"
+    "kvproto_parts": Metric("counter", ("route",), "Prefill: parts by route: staged, pages (page by page, since the"
                             " ring was not to be had), direct (page to page, as nothing is re-sliced), mapped (by a"
                             " kernel that stores into the peer's pages)."),
     "kvproto_route_seconds": Metric("gauge", ("peer_group", "peer_rank", "route"), "Prefill: estimated time of the"
                                     " KV of the last kind of room for this peer by each possible route; the cheaper one"
                                     " is chosen."),
-    "kvproto_fallbacks": Metric("counter", ("state", "event"), "Prefill: sends that gave the ring up, by the state in"
-                                " which they waited and what ended it; NEW: parts that are never staged."),
+    "kvproto_staging_fallbacks": Metric("counter", ("state", "event"), "Prefill: sends that gave the ring up, by the"
+                                        " state in which they waited and what ended it; NEW: parts that are never"
+                                        " staged."),
     "kvproto_slots": Metric("gauge", ("state",), "Prefill: staging slots, held and free."),
     "kvproto_slot_queue": Metric("gauge", (), "Prefill: sends that wait for a slot."),
     "kvproto_credit_queue": Metric("gauge", (), "Prefill: sends that wait for a credit to request a region."),
@@ -75,8 +77,8 @@ METRICS: dict[str, Metric] = {
     "kvproto_oldest_grant_seconds": Metric("gauge", (), "Decode: age of the oldest region, to a second."),
     "kvproto_space_queue": Metric("gauge", (), "Decode: chunks that wait for a region of the ring."),
     "kvproto_links": Metric("gauge", ("state",), "Links, by state."),
-    "kvproto_link_silent_beats": Metric("gauge", ("peer_group", "peer_rank"), "Own beats, or calls, since the peer was"
-                                        " last heard: of the 64 most silent links."),
+    "kvproto_link_missed_heartbeats": Metric("gauge", ("peer_group", "peer_rank"), "Own heartbeats, or calls, since a"
+                                             " message of the peer arrived: of the 64 most silent links."),
     "kvproto_messages_sent": Metric("counter", ("message",), "Messages of the protocol that were sent."),
     "kvproto_messages_received": Metric("counter", ("message",), "Messages received, handled or dropped."),
     "kvproto_timer_ends": Metric("counter", ("machine", "state", "to"), "Ends of timers: a repeat where the state"
@@ -84,9 +86,15 @@ METRICS: dict[str, Metric] = {
     "kvproto_outbox": Metric("gauge", ("unit",), "Queued for peers that take no more: frames, bytes."),
     "kvproto_inbox": Metric("gauge", ("what",), "Queued for the loop's next pass: calls, frames."),
     "kvproto_pass_seconds": Metric("histogram", (), "Duration of a pass of the loop in which something happened."),
-    "kvproto_counts": Metric("counter", ("what",), "Other counts, by reason: dropped, refused, failed."),
+    "kvproto_anomalies": Metric("counter", ("what",), "Events that a healthy deployment does not have, by reason:"
+                                " messages dropped, calls refused, addresses without an answer, faults."),
 }
 # fmt: on
+#: name -> its name before 0.1, which the exporter serves beside it until the next release
+FORMER_NAMES = {
+    "kvproto_open_rooms": "kvproto_entries", "kvproto_staging_fallbacks": "kvproto_fallbacks",
+    "kvproto_link_missed_heartbeats": "kvproto_link_silent_beats", "kvproto_anomalies": "kvproto_counts",
+}  # fmt: skip
 
 LONGEST_SILENCES = MOST_PEERS = 64
 
@@ -99,14 +107,14 @@ def measure(endpoint: Endpoint) -> Iterator[Measured]:
     yield from _counted("kvproto_outcomes", {cause.name: count for cause, count in endpoint._ends.items()})  # noqa: SLF001
     for phase, durations in endpoint._phases.items():  # noqa: SLF001
         yield Measured("kvproto_room_seconds", (phase,), durations.copy())
-    yield Measured("kvproto_entries", (), len(endpoint._entries))  # noqa: SLF001
+    yield Measured("kvproto_open_rooms", (), len(endpoint._entries))  # noqa: SLF001
     silent = sorted(rank.links, key=lambda link: -rank.links[link].silent)[:LONGEST_SILENCES]
     for link in silent:
         labels = str(rank.peers[link].group), str(rank.peers[link].rank)
-        yield Measured("kvproto_link_silent_beats", labels, rank.links[link].silent)
+        yield Measured("kvproto_link_missed_heartbeats", labels, rank.links[link].silent)
     yield from _loop(loop)
     yield from _counted("kvproto_timer_ends", rank.timer_ends)
-    yield from _counted("kvproto_counts", {**rank.counts, **loop.counts, **loop.control.counts.away})
+    yield from _counted("kvproto_anomalies", {**rank.counts, **loop.counts, **loop.control.counts.away})
     yield from _prefill(rank, endpoint._data) if rank.side == "prefill" else _decode(rank, endpoint)  # type: ignore[arg-type] # noqa: SLF001
 
 
@@ -123,9 +131,9 @@ def _loop(loop: Any) -> Iterator[Measured]:
 def _prefill(rank: PrefillRank, data: Any) -> Iterator[Measured]:
     yield from _by_state("kvproto_sends", (send for parts in rank.sends.values() for send in parts.values()))
     yield from _counted("kvproto_bytes", data.writes.written)
-    routes = {"staged": "writes", "slices": "slices", "direct": "direct", "mapped": "mapped"}
+    routes = {"staged": "writes", "pages": "slices", "direct": "direct", "mapped": "mapped"}
     yield from _counted("kvproto_parts", {route: data.stats[name] for route, name in routes.items()})
-    yield from _counted("kvproto_fallbacks", {key[1:3]: count for key, count in rank.entered.items()})
+    yield from _counted("kvproto_staging_fallbacks", {key[1:3]: count for key, count in rank.entered.items()})
     yield from _estimates(rank)
     yield from _counted("kvproto_slots", {"held": len(rank.slot_of), "free": len(rank.free_slots)})
     yield Measured("kvproto_slot_queue", (), len(rank.slot_queue))
