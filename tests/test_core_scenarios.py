@@ -548,7 +548,7 @@ def misfit_answers() -> SimulatedWorld:
         return DLink(rank.links[1].state)
 
     answer()
-    assert where() is DLink.REFUSED and "chunk_tokens" in rank.links[1].why
+    assert where() is DLink.REFUSED and "chunks of 99 tokens" in rank.links[1].why
     at.call(0)
     at.calm()
     assert where() is DLink.UP, "the engine may call again"
