@@ -18,9 +18,10 @@ PREFILL_GROUP, DECODE_GROUP = 1, events.DECODE_GROUP
 
 #: by setting: the least and the most; offsets in a ring have 48 bits on the wire, peers 16 in a send's key
 BOUNDS = (
-    ("window", 1, 1 << 16), ("slots", 1, 1 << 16), ("page_writes", 1, 1 << 16), ("requests", 1, 1 << 16),
+    ("window", 1, 1 << 16), ("slots", 1, 1 << 16), ("page_writes", 1, 1 << 16), ("max_unanswered_requests", 1, 1 << 16),
     ("slot_bytes", 0, (1 << 48) - 1), ("ring_bytes", 1, (1 << 48) - 1),
-    ("ahead", 0, 1 << 16), ("tombstones", 1, 1 << 32), ("early", 1, 1 << 32), ("links", 1, 1 << 32),
+    ("ring_rounds_ahead", 0, 1 << 16), ("tombstones", 1, 1 << 32), ("unclaimed_rooms", 1, 1 << 32),
+    ("links", 1, 1 << 32),
     ("trace", 0, 1 << 32), ("layer_groups", 1, 1 << 10),
 )  # fmt: skip
 
@@ -35,13 +36,13 @@ class Settings(msgspec.Struct, frozen=True):
     #: size of each (0: as large as the largest part; a part that does not fit a slot goes over pages)
     slots: int = 4
     slot_bytes: int = 0
-    #: requests of a prefill rank to one decode rank that are not answered yet
-    requests: int = 64
+    #: requests of a prefill rank that one decode rank has not answered yet; further sends queue for a credit
+    max_unanswered_requests: int = 64
     #: sends of a prefill rank that write page to page at a time, of which one decode rank has all but one, likewise
     page_writes: int = 8
-    #: staging ring of a decode rank, and how many rounds its promises may run ahead
+    #: staging ring of a decode rank, and how many rounds of it may be promised beyond the watermark
     ring_bytes: int = 1 << 30
-    ahead: int = 2
+    ring_rounds_ahead: int = 2
     #: how parts travel: by what costs less ("cost"), or always through the ring ("staged": the pool, such as virtual
     #: memory that no other process can map, is not opened), or always page to page ("pages")
     route: Route = "cost"
@@ -53,8 +54,8 @@ class Settings(msgspec.Struct, frozen=True):
     costs: Costs | str = ""
     #: ended rooms that still answer
     tombstones: int = 4096
-    #: rooms that only the other side has opened
-    early: int = 4096
+    #: rooms of a prefill rank that only decode ranks have opened
+    unclaimed_rooms: int = 4096
     #: links of a rank; on a prefill rank, one that is lost or refused gives way to a new caller
     links: int = 1024
     #: entries that the trace keeps, steps and messages; with 8,192, which leave the cache, a step takes a tenth longer

@@ -349,7 +349,7 @@ def taken_back_while_it_gathers_from_a_closed_pool() -> SimulatedWorld:
 
 def a_writer_whose_kv_never_comes() -> SimulatedWorld:
     """Its fellow waits for as long as a forward may take, and then goes over pages."""
-    at = world(2, 1, settings=Settings(timing=replace(QUICK, writers=Timer(0.5, 3))))
+    at = world(2, 1, settings=Settings(timing=replace(QUICK, fan_in_retry=Timer(0.5, 3))))
     to_open(at)
     at.raise_event("P", 0, ev.TokensProduced(ROOM, 20))
     at.calm(1.0)
@@ -1148,7 +1148,7 @@ def given_up_before_all_have_asked() -> SimulatedWorld:
 
 
 def gives_up_while_the_ring_is_full() -> SimulatedWorld:
-    settings = Settings(timing=QUICK, ring_bytes=2048, ahead=1)
+    settings = Settings(timing=QUICK, ring_bytes=2048, ring_rounds_ahead=1)
     at = world(2, 1, settings=settings)
     ring = at.decode(0).ring
     while ring.reserve(1024) is not None:
@@ -1173,7 +1173,7 @@ def gives_up_while_the_ring_is_full() -> SimulatedWorld:
 
 def in_the_queue(answer: msg.Message, then: PSend) -> SimulatedWorld:
     """A request waits its turn, and is answered at last."""
-    at = world(settings=Settings(timing=QUICK, ring_bytes=2048, ahead=1))
+    at = world(settings=Settings(timing=QUICK, ring_bytes=2048, ring_rounds_ahead=1))
     ring = at.decode(0).ring
     while ring.reserve(1024) is not None:
         pass

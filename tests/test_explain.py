@@ -63,7 +63,7 @@ def test_a_prefill_room_says_in_every_state_for_whom_it_waits() -> None:
 
 
 def test_a_room_under_way_says_what_each_send_waits_for_and_what_routes_cost() -> None:
-    rank = with_rooms(requests=1, slots=1, page_writes=1, costs=Costs(piece=1e-3))
+    rank = with_rooms(max_unanswered_requests=1, slots=1, page_writes=1, costs=Costs(piece=1e-3))
     rank.handle(ev.ForwardScheduled(11), 3.0)
     assert of(rank, 11).startswith(
         "is under way: AWAIT_KV (waits for this rank's engine to compute the KV): chunk 0 to decode rank 0, "

@@ -124,16 +124,16 @@ def periods() -> list[float]:
     """Seconds between the ends of the timer of a send that asks for a region and hears nothing."""
     rank, _ = asking()
     now, found = 0.0, list[float]()
-    for _ in range(TIMING.patience.tries):
+    for _ in range(TIMING.grant_retry.tries):
         due = rank.sends[ROOM][0].due
         found.append(due - now)
         now = due
-        rank.handle(rank.send_timer(ROOM, 0, TIMING.patience.tries), now)
+        rank.handle(rank.send_timer(ROOM, 0, TIMING.grant_retry.tries), now)
     return found
 
 
 def test_who_waits_for_an_answer_asks_more_and_more_seldom() -> None:
-    first, slot = TIMING.patience.period, 1 / 32  # of the wheel: no timer ends early, and none later than this
+    first, slot = TIMING.grant_retry.period, 1 / 32  # of the wheel: no timer ends early, and none later than this
     assert periods() == pytest.approx([first, 2 * first, 4 * first], abs=slot)
     with TablePatch() as bench:
         bench.patch(prefill_send, "tries", None)
@@ -151,7 +151,7 @@ def queueing(*, rising: bool) -> list[object]:
         if rising:
             say(rank, link, msg.Watermark(0, 64 * turn))
         if ROOM in rank.sends and rank.sends[ROOM][0].state is PSend.AWAIT_TURN:
-            said += rank.handle(rank.send_timer(ROOM, 0, TIMING.turn.tries), TIMING.turn.period * turn)
+            said += rank.handle(rank.send_timer(ROOM, 0, TIMING.queue_retry.tries), TIMING.queue_retry.period * turn)
     return [effect.body for effect in said if isinstance(effect, do.Transmit)]
 
 
@@ -269,7 +269,8 @@ def served() -> list[int]:
     sizes = [plan.grant_bytes(0, 8, group, 2) for group in (0, 1)]
     assert sizes[0] > sizes[1]
     rank = DecodeRank(
-        layout_, 0, group=MINE, chunk_tokens=8, incarnation=5, settings=Settings(ring_bytes=sum(sizes), ahead=2)
+        layout_, 0, group=MINE, chunk_tokens=8, incarnation=5,
+        settings=Settings(ring_bytes=sum(sizes), ring_rounds_ahead=2)
     )
     link, _ = rank.call(PREFILL, 0, plan, 0.0, "there")
     said = msg.Welcome(msg.VERSION, rank.digest, rank.links[link].session, 1, PREFILL, 0, layout_, 8, LEASE)

@@ -153,7 +153,7 @@ def test_ends_of_timers_tell_repeats_and_fallbacks_their_reason() -> None:
         (told,) = numbers(prefill)
     ends = {labels[1:]: count for (name, labels), count in told.items()
             if name == "timer_ends_total" and labels[0] == "sends"}  # fmt: skip
-    assert ends["AWAIT_TURN", "AWAIT_TURN"] == Timing().turn.tries and ends["AWAIT_TURN", "AWAIT_PAGES"] == 1
+    assert ends["AWAIT_TURN", "AWAIT_TURN"] == Timing().queue_retry.tries and ends["AWAIT_TURN", "AWAIT_PAGES"] == 1
     assert told["parts_total", ("pages",)] == 1 and told["parts_total", ("staged",)] == 0
     assert fallbacks(told) == {("AWAIT_TURN", "TimerFired"): 1}
 

@@ -20,7 +20,7 @@ PLAN = Plan(OURS, OURS, CHUNK_TOKENS)
 
 def prefill() -> PrefillRank:
     """A prefill rank with one link that is up."""
-    settings = Settings(early=EARLY)
+    settings = Settings(unclaimed_rooms=EARLY)
     rank = PrefillRank(OURS, 0, group=1, chunk_tokens=CHUNK_TOKENS, incarnation=3, settings=settings)
     said = msg.Hello(msg.VERSION, tables_digest(), 1, 2, 0, OURS, CHUNK_TOKENS, rank.lease, b"")
     rank.hello(said, 0.0, b"there")
@@ -39,11 +39,11 @@ def test_so_many_rooms_that_only_a_decode_rank_has_opened_are_kept(body: msg.Mes
     for room in range(1, EARLY + 3):
         heard(rank, room, body)
         heard(rank, room, body)
-    assert sorted(rank.rooms) == sorted(rank.early) == list(range(1, EARLY + 1))
+    assert sorted(rank.rooms) == sorted(rank.unclaimed) == list(range(1, EARLY + 1))
     assert rank.counts["rooms beyond the bound"] == 4
     rank.handle(ev.EngineRefused(1, Cause.DECLINED), 0.0)
     heard(rank, 9, body)
-    assert 9 in rank.rooms and sorted(rank.early) == [2, 3, 9], "what the engine knows is not counted any more"
+    assert 9 in rank.rooms and sorted(rank.unclaimed) == [2, 3, 9], "what the engine knows is not counted any more"
 
 
 def decode() -> DecodeRank:

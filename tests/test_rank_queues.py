@@ -155,7 +155,7 @@ def test_a_turn_for_a_slot_costs_what_the_room_has_waiting_and_not_the_queue() -
 
 # ------------------------------------------------------------------------------------- credits and permits
 def test_requests_are_bounded_by_link_and_asked_in_their_order() -> None:
-    rank = prefill(requests=2)
+    rank = prefill(max_unanswered_requests=2)
     keys: list[Key] = [(11, 0, 0), (11, 1, 0), (12, 0, 0), (12, 1, 0), (11, 2, 0)]
     assert act(rank, *[do.TakeCredit(*key) for key in keys]) == [ev.CreditTaken(*key) for key in keys[1::-1]]
     assert act(rank, do.TakeCredit(21, 0, 0), do.TakeCredit(12, 5, 1)) == [
@@ -173,14 +173,14 @@ def test_requests_are_bounded_by_link_and_asked_in_their_order() -> None:
 
 
 def test_who_leaves_the_queue_as_the_last_leaves_nothing_behind() -> None:
-    rank = prefill(requests=1)
+    rank = prefill(max_unanswered_requests=1)
     act(rank, do.TakeCredit(11, 0, 0), do.TakeCredit(11, 1, 0), do.LeaveQueue(11, 1, 0))
     assert rank.credit_queues == {} and rank.credits == {1: {(11, 0, 0)}}
     assert act(rank, do.TakeCredit(12, 0, 0), do.FreeCredit(11, 0, 0)) == [ev.CreditTaken(12, 0, 0)]
 
 
 def test_who_has_no_link_asks_on_nobody_s_account() -> None:
-    rank = prefill(requests=1)
+    rank = prefill(max_unanswered_requests=1)
     act(rank, do.TakeCredit(11, 0, 0), do.TakeCredit(12, 0, 0))
     assert act(rank, do.TakeCredit(11, 0, 7)) == [ev.CreditTaken(11, 0, 7)]
     assert act(rank, do.FreeCredit(11, 0, 7)) == [] and rank.credits == {1: {(11, 0, 0)}}
@@ -233,7 +233,7 @@ def filled(regions: int, *rooms: tuple[int, int, int]) -> DecodeRank:
     """A decode rank with so many regions and no more, in which these rooms (room, group, tokens) are open."""
     rank = DecodeRank(
         ONE, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=1,
-        settings=Settings(ring_bytes=regions * SIZE, ahead=1)
+        settings=Settings(ring_bytes=regions * SIZE, ring_rounds_ahead=1)
     )
     for link, (group, index) in enumerate([(FIRST, 0), (FIRST, 1), (SECOND, 0), (SECOND, 1)], 1):
         rank.call(group, index, Plan(TWO, ONE, CHUNK_TOKENS), 0.0, "there")
@@ -480,13 +480,13 @@ def test_a_refused_link_is_called_anew_and_a_link_that_is_left_is_needed_by_its_
 # --------------------------------------------------------------------------------------- rooms of others
 def test_rooms_that_only_others_have_opened_are_counted_and_no_others() -> None:
     rank = linked()
-    object.__setattr__(rank, "settings", Settings(early=2))
+    object.__setattr__(rank, "settings", Settings(unclaimed_rooms=2))
     rank.handle(ev.EngineOpened(31, 8, Claim(FIRST)), 0.0)
     say(rank, 1, msg.Open(8, 0), 31)
-    assert not rank.early, "the engine knows it"
+    assert not rank.unclaimed, "the engine knows it"
     for room in (32, 33):
         say(rank, 1, msg.Open(8, 0), room)
-    assert rank.early == {32, 33}
+    assert rank.unclaimed == {32, 33}
     rank.tombs[40] = rank.rooms[31]
     assert [rank.full(room) for room in (31, 32, 40, 41)] == [False, False, False, True]
     assert rank.counts["rooms beyond the bound"] == 1

@@ -38,7 +38,7 @@ def test_tries_are_a_number_of_times(tries: Any) -> None:
     [
         ({"heartbeat": Timer(1.0, 1)}, "heartbeat"),
         ({"lease": Timer(0.2)}, "resend"),
-        ({"patience": Timer(31.0, 4)}, "patience"),
+        ({"grant_retry": Timer(31.0, 4)}, "grant_retry"),
         ({"lease": Timer(1.0), "write": Timer(30.0), "call": Timer(100.0)}, "call is .* and write, 31.0 s"),
     ],
 )

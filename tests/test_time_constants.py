@@ -97,7 +97,7 @@ def test_times_that_depend_on_each_other_keep_their_order() -> None:
     assert event_loop.LOOK_S <= event_loop.HELD_S < event_loop.PASS_S and launches.LAUNCH_S < event_loop.PASS_S
     assert outbox.SOONEST_S < outbox.SLOWEST_S < timing.heartbeat.period
     assert unread.SOON_S < unread.LOOK_S < gate.HANDSHAKE_S
-    assert timing.wire.period > connector.WARM_S and timing.write.period >= prefill_worker.WITHDRAW_S
+    assert timing.connect_timeout.period > connector.WARM_S and timing.write.period >= prefill_worker.WITHDRAW_S
     assert timing.heartbeat.period * timing.heartbeat.tries > decode_endpoint.STALL_S
     renew = RequestTiming().renew.period
     assert 2 * renew < min(timing.bootstrap.period, timing.engine.period, timing.stall.period), "it may be lost once"
@@ -105,9 +105,10 @@ def test_times_that_depend_on_each_other_keep_their_order() -> None:
 
 #: defaults of the protocol's timers: the least and the most period
 TIMERS = {
-    "resend": (0.1, 0.5), "patience": (0.1, 0.5), "turn": (1.0, 4.0), "call": (0.25, 1.0), "engine": (30.0, 120.0),
+    "resend": (0.1, 0.5), "grant_retry": (0.1, 0.5), "queue_retry": (1.0, 4.0), "call": (0.25, 1.0),
+    "engine": (30.0, 120.0),
     "bootstrap": (30.0, 120.0), "stall": (120.0, 900.0), "lease": (10.0, 60.0), "write": (10.0, 60.0),
-    "kernel": (10.0, 60.0), "wire": (10.0, 60.0), "heartbeat": (0.5, 2.0), "forget": (300.0, 1800.0),
+    "kernel": (10.0, 60.0), "connect_timeout": (10.0, 60.0), "heartbeat": (0.5, 2.0), "forget": (300.0, 1800.0),
 }  # fmt: skip
 
 

@@ -24,14 +24,14 @@ DERIVED = ("return", "welcome", "renew", "idle")
 class Timing(msgspec.Struct, frozen=True, gc=False):
     """Every timer of the protocol."""
 
-    #: ask again for what is answered at once
+    #: resend a message that the peer answers at once
     resend: Timer = Timer(0.25, 8, 2.0)
-    #: ask again for a region or its watermark; then the part goes over pages
-    patience: Timer = Timer(0.25, 3, 1.0)
-    #: look whether the ring moves, while the decode rank has the request in its queue; then the part goes over pages
-    turn: Timer = Timer(2.0, 2)
-    #: look whether the chunk's other writers have asked, whose KV is computed later; then the part goes over pages
-    writers: Timer = Timer(2.0, 15)
+    #: resend the request for a region or its watermark; then the part goes over pages
+    grant_retry: Timer = Timer(0.25, 3, 1.0)
+    #: poll whether the ring moves, while the decode rank has the request in its queue; then the part goes over pages
+    queue_retry: Timer = Timer(2.0, 2)
+    #: poll whether the chunk's other writers, whose KV is computed later, have requested it; then it goes over pages
+    fan_in_retry: Timer = Timer(2.0, 15)
     #: call a prefill rank, open a room at it
     call: Timer = Timer(0.5, 10, 8.0)
     #: a room that the prefill engine has not opened
@@ -48,8 +48,8 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     write: Timer = Timer(30.0)
     #: the longest gather or scatter
     kernel: Timer = Timer(30.0)
-    #: the longest wire-up
-    wire: Timer = Timer(30.0)
+    #: the longest wire-up of two transports
+    connect_timeout: Timer = Timer(30.0)
     #: beats, and how many may be missed
     heartbeat: Timer = Timer(1.0, 5)
     #: a peer that misses beats while its connection stands: its process compiles, imports, or holds Python's lock
@@ -66,7 +66,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
         asked = "nothing could be asked for twice before it ends"
         if self.heartbeat.tries < 2:  # noqa: PLR2004  # one is no patience at all
             raise ArgumentError(f"Timing: heartbeat.tries is {self.heartbeat.tries}: one late beat would end a link")
-        for name in ("resend", "patience"):
+        for name in ("resend", "grant_retry"):
             if getattr(self, name).period >= lease:
                 raise ArgumentError(f"Timing: {name} is not shorter than the lease of {lease} s: {asked}")
         if self.call.period > lease + self.write.period:

@@ -59,7 +59,7 @@ class DecodeRank(Rank):
             layout, index, group=group, chunk_tokens=chunk_tokens, incarnation=incarnation, settings=settings
         )
         self.grant_machine: Machine[DGrantValue] = self.add("grants", self.GRANT, by_chunk, within=by_room)
-        self.ring = Ring(self.settings.ring_bytes, ahead=self.settings.ahead)
+        self.ring = Ring(self.settings.ring_bytes, ahead=self.settings.ring_rounds_ahead)
         self.chunk_of: dict[int, tuple[int, int]] = {}
         self.space_queue = SpaceQueue()
         self.space_turns = RoomTurns()

@@ -11,8 +11,8 @@ the caller is told so, and its engine hears it from `ready`.
 A call names whom it is for.  Where an address has passed from one instance to another, the old link's calls arrive at
 the new one, in the name of a decode rank that has a link there: they are refused before any link hears of them.
 
-A room that a decode rank opens before this rank's engine does is kept, but of those at most `Settings.early`: more are
-dropped and counted, and the decode rank repeats its OPEN.
+A room that a decode rank opens before this rank's engine does is kept as unclaimed.  Beyond
+`Settings.unclaimed_rooms` of them an OPEN is dropped and counted, and the decode rank repeats it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PrefillLinks(Rank):
         super().__init__(
             layout, index, group=group, chunk_tokens=chunk_tokens, incarnation=incarnation, settings=settings
         )
-        self.early: set[int] = set()
+        self.unclaimed: set[int] = set()
         #: many rooms, few lengths and claims: equal ones are shared; a number is a sixth of a room that waits
         self._equals: dict[Any, Any] = {}
         #: the call that is being heard, and the plan if the two fit
@@ -234,10 +234,10 @@ class PrefillLinks(Rank):
 
     def full(self, room: int) -> bool:
         """Whether this room would be one too many of those that only decode ranks have opened."""
-        if len(self.early) >= self.settings.early:
+        if len(self.unclaimed) >= self.settings.unclaimed_rooms:
             initial = self.room_machine.initial
-            self.early = {key for key in self.early if self.rooms.get(key, initial).state is EARLY}
-        if len(self.early) < self.settings.early or room in self.rooms or room in self.tombs:
+            self.unclaimed = {key for key in self.unclaimed if self.rooms.get(key, initial).state is EARLY}
+        if len(self.unclaimed) < self.settings.unclaimed_rooms or room in self.rooms or room in self.tombs:
             return False
         self.counts["rooms beyond the bound"] += 1
         return True
@@ -245,7 +245,7 @@ class PrefillLinks(Rank):
     def _peer_opened(self, event: ev.PeerOpened | ev.PeerAnnounced, now: float) -> None:
         self.stores["rooms"].take[type(event)](event, now)
         if self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
-            self.early.add(event.room)
+            self.unclaimed.add(event.room)
 
     def _connect(self, effect: do.ConnectPeer) -> None:
         link = effect.link

@@ -1,8 +1,8 @@
 """What a prefill rank's sends share: credits to ask, staging slots, permits to write page to page, watermarks.
 
-Each is bounded (`Settings.requests` a decode rank, `slots`, `page_writes`), belongs to the send that it was given to
-until that gives it back, and has a queue.  A send holds none of them while it waits for something of the other side but
-for an answer that comes at once, so no cycle of waits goes through them.
+Each is bounded (by `Settings.max_unanswered_requests` of a decode rank, `slots`, `page_writes`), belongs to the send
+that it was given to until that gives it back, and has a queue.  A send holds none of them while it waits for something
+of the other side but for an answer that comes at once, so no cycle of waits goes through them.
 
 Queues are first come first served, but decode ranks take turns for slots and permits, and rooms for slots: a room that
 gives one back is last, with all that it has waiting (`kvproto.rank.slot_queue`).  So a small room's send is next,
@@ -42,7 +42,7 @@ class PrefillQueues(PrefillLinks):
         super().__init__(
             layout, index, group=group, chunk_tokens=chunk_tokens, incarnation=incarnation, settings=settings
         )
-        self._requests = self.settings.requests
+        self._requests = self.settings.max_unanswered_requests
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
         self.slot_queue = SlotQueue(link=self._link_of_send)

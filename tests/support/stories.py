@@ -19,9 +19,9 @@ from kvproto.verify.sim.world import FaultChances, Side, SimulatedWorld
 CHUNK_TOKENS, PAGE = 8, 4
 #: short, so that every timer ends in a story
 QUICK = Timing(
-    resend=Timer(0.25, 4, 1.0), patience=Timer(0.25, 3), turn=Timer(0.25, 2), call=Timer(0.5, 8),
+    resend=Timer(0.25, 4, 1.0), grant_retry=Timer(0.25, 3), queue_retry=Timer(0.25, 2), call=Timer(0.5, 8),
     engine=Timer(4.0), bootstrap=Timer(4.0), stall=Timer(12.0), lease=Timer(2.0), write=Timer(3.0), kernel=Timer(3.0),
-    wire=Timer(2.0),
+    connect_timeout=Timer(2.0),
     heartbeat=Timer(1.0, 4), forget=Timer(15.0),
 )  # fmt: skip
 SHAPES = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (2, 4), (8, 2), (2, 8))
@@ -64,10 +64,10 @@ class Story:
         tp, rough = random.choice(SHAPES), random.random() < 0.25
         settings = Settings(
             timing=QUICK, ring_bytes=random.choice((256, 1024, 2048, 1 << 20)), slots=random.choice((1, 2)),
-            window=random.choice((1, 2, 4)), ahead=random.choice((1, 2)),
+            window=random.choice((1, 2, 4)), ring_rounds_ahead=random.choice((1, 2)),
             route="pages" if random.random() < (0.7 if rough else 0.3) else "cost",
-            tombstones=random.choice((2, 64)), early=random.choice((1, 64)),
-            requests=random.choice((1, 2, 64)), page_writes=random.choice((1, 8)),
+            tombstones=random.choice((2, 64)), unclaimed_rooms=random.choice((1, 64)),
+            max_unanswered_requests=random.choice((1, 2, 64)), page_writes=random.choice((1, 8)),
         )  # fmt: skip
         self.world = SimulatedWorld(
             seed, layout(tp[0]), layout(tp[1]), chunk_tokens=CHUNK_TOKENS, settings=settings,

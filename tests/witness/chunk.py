@@ -75,7 +75,7 @@ class RankOutput(NamedTuple):
 def settings(ring: str) -> Settings:
     """What every rank is started with, for this kind of ring."""
     size = GRANT - 1 if ring == "small" else GRANT
-    return Settings(ring_bytes=size, ahead=0 if ring == "full" else 2, slots=1, trace=64)
+    return Settings(ring_bytes=size, ring_rounds_ahead=0 if ring == "full" else 2, slots=1, trace=64)
 
 
 def thaw_room(rank: Rank, room: Value) -> None:

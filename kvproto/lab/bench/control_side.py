@@ -31,7 +31,7 @@ AT_WORK = 64
 #: and no part leaves the way that is measured
 LONG = Timer(1e4)
 UNHURRIED = Timing(
-    patience=Timer(0.25, 100_000), lease=LONG, stall=LONG, engine=LONG, bootstrap=LONG, heartbeat=Timer(1.0, 300)
+    grant_retry=Timer(0.25, 100_000), lease=LONG, stall=LONG, engine=LONG, bootstrap=LONG, heartbeat=Timer(1.0, 300)
 )
 #: seconds after which a step of the benchmark that does not end is given up
 LONGEST_S = 600.0

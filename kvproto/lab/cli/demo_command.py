@@ -35,7 +35,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 DEFAULTS: dict[str, tuple[Any, Any]] = {
     "prefill_tp": (4, 2), "decode_tp": (2, 1), "kv_heads": (4, 8), "head_dim": (16, 128), "layers": (4, 32),
     "hidden": (0, 4096), "rooms": (6, 64), "tokens": (1500, 1024), "least": (0.5, 0.125), "new": (12, 6),
-    "chunk": (256, 512), "ring": ((6.5, 0), (16.0, 0)), "window": (4, 8), "slots": (4, 8), "patience": (0.5, 5.0),
+    "chunk": (256, 512), "ring": ((6.5, 0), (16.0, 0)), "window": (4, 8), "slots": (4, 8), "grant_wait": (0.5, 5.0),
     "warm": (False, True), "limit": (60.0, 240.0),
     "passes": ("live,staged,slices", "live,live_slices,staged,slices"),
 }  # fmt: skip
@@ -102,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
     carry.add_argument("--ring", type=ring, metavar="SIZE", help="of a D rank, in chunks, or as 256KiB, 1GiB")
     carry.add_argument("--slots", type=positive, help="staging slots of a P rank")
     carry.add_argument("--window", type=positive, help="chunks of a room that are asked for at a time")
-    carry.add_argument("--patience", type=SECONDS, help="seconds that ready KV waits for the ring")
+    carry.add_argument("--grant-wait", "--patience", type=SECONDS, help="seconds that ready KV waits for the ring")
     carry.add_argument("--passes", metavar="LIST", help=f"how the rooms are carried: of {', '.join(get_args(Route))}")
     carry.add_argument("--no-slices", action="store_true", help="the live pass alone")
     carry.add_argument("--warm", action=argparse.BooleanOptionalAction, help="one more room, first and not timed")
@@ -137,7 +137,7 @@ def make_run(args: argparse.Namespace) -> Run:
     size, unit = args.ring
     return Run(
         job, int(size * (unit or chunk_bytes(job))), ("live",) if args.no_slices else tuple(args.passes.split(",")),
-        transport=args.transport, patience=args.patience, window=args.window, abort=args.abort, device=args.device,
+        transport=args.transport, grant_wait=args.grant_wait, window=args.window, abort=args.abort, device=args.device,
         trace=args.trace and str(args.trace.resolve()), limit_s=args.limit, warm=args.warm, slots=args.slots,
         staging=args.staging, maps=args.maps, digests=args.digests,
         **(by_layer.carried(args.device, args.staging) if args.by_layer else {}),

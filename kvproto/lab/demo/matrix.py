@@ -24,7 +24,7 @@ def case(
     """`ring` in chunks; `run` and `job` are further fields of Run and Job."""
     specs = make_rooms(rooms, tokens, page=d.page_size, prefix=prefix, full_prefix=full, new=4, seed=7)
     made = DemoJob(p, d, specs, dtype=dtype, **{"chunk": 64, "layers": 2, **job})
-    return Run(made, int(ring * chunk_bytes(made)), passes, **{"patience": 0.2, **(run or {})})
+    return Run(made, int(ring * chunk_bytes(made)), passes, **{"grant_wait": 0.2, **(run or {})})
 
 
 G = GroupShape

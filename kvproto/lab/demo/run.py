@@ -17,7 +17,7 @@ pass, on P, on D and in the unsharded model. (A first write maps the target's me
 
 P's scheduler asks for regions as the rooms arrive, and runs the forwards in batches, within a batch the shortest prompt
 first. So the ring is now and then held by a room whose KV comes late while KV that is ready waits behind it, as in any
-engine that schedules: with a small ring sends are deferred, and those whose patience ends take the way over pages.
+engine that schedules: with a small ring sends are deferred, and those that wait too long go over pages.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Route = Literal["live", "live_layers", "live_slices", "staged", "slices"]
 Abort = Literal["none", "prefill", "decode"]
 Carrier = Literal["nixl", "mooncake"]
 Staging = Literal["device", "pinned"]
-PATIENCE_TRIES = 4
+GRANT_TRIES = 4
 BATCH = 3  # rooms of a prefill batch
-LONG_PATIENCE_S = 20.0  # where the staged route is measured, nothing should leave it
+LONG_WAIT_S = 20.0  # where the staged route is measured, nothing should leave it
 EVERY_STEP = 1 << 18  # trace entries a rank keeps: all of them, for runs of this size
 USUAL: tuple[Route, ...] = ("live", "staged", "slices")
 TOLD_WHOLE: tuple[Route, ...] = ("live", "live_layers")  # passes whose texts are continued to their end
@@ -51,13 +51,13 @@ GROUPS = 8  # of layers, at most, where what pays decides
 
 @dataclass(frozen=True)
 class Run:
-    """`ring`: staging memory of a D rank, in bytes; `patience`: seconds that KV waits for the ring."""
+    """`ring`: staging memory of a D rank, in bytes; `grant_wait`: seconds that KV waits for the ring."""
 
     job: DemoJob
     ring: int
     passes: tuple[Route, ...] = USUAL
     transport: Carrier = "nixl"
-    patience: float = 1.0
+    grant_wait: float = 1.0
     window: int = 4
     abort: Abort = "none"
     device: str = "cpu"
@@ -79,8 +79,8 @@ class Run:
         plan = self.plan
         for room in self.job.rooms:
             plan.admit(room.tokens, room.prefix)
-        if self.ring < 1 or self.patience <= 0 or self.window < 1:
-            raise ValueError("a run needs a ring of at least one byte, a window of one chunk and some patience")
+        if self.ring < 1 or self.grant_wait <= 0 or self.window < 1:
+            raise ValueError("a run needs a ring, a window and a wait for the ring that are not empty")
         if self.job.hashed and any(not each.startswith("live") for each in self.passes):
             raise ValueError("of KV that is compared by hashes nothing is kept that could be there before")
         if self.abort != "none" and len(self.job.rooms) < 2:
@@ -142,9 +142,9 @@ class Run:
         """Of every rank in this pass."""
         plan, chunk_tokens = self.plan_of(route), self.chunk_tokens_of(route)
         slot = max(plan.part_bytes(share, chunk_tokens) for share in plan.shares)
-        patience = self.patience if route.startswith("live") else LONG_PATIENCE_S
+        wait = self.grant_wait if route.startswith("live") else LONG_WAIT_S
         return Settings(
-            timing=Timing(patience=Timer(patience / PATIENCE_TRIES, PATIENCE_TRIES)), window=self.window,
+            timing=Timing(grant_retry=Timer(wait / GRANT_TRIES, GRANT_TRIES)), window=self.window,
             slot_bytes=-(-slot // 256) * 256, slots=self.slots, ring_bytes=self.ring,
             route="pages" if self.maps or route.endswith("slices") else "staged" if self.ring_only else "cost",
             costs=self.costs, trace=EVERY_STEP, layer_groups=GROUPS if route == "live_layers" else 1,

@@ -43,8 +43,8 @@ SKEW = 0.03
 # A room that nobody touches may wait behind a region whose writer has died: for silence, lease and write, and as many
 # timers' quanta as there are calls meanwhile. So `stall` is longer than that, as it is by default.
 TIMING = Timing(
-    resend=Timer(0.1, 20), patience=Timer(0.1, 5), call=Timer(0.1, 40), engine=Timer(4.0), bootstrap=Timer(4.0),
-    stall=Timer(9.0), lease=Timer(2.0), write=Timer(2.0), kernel=Timer(2.0), wire=Timer(4.0),
+    resend=Timer(0.1, 20), grant_retry=Timer(0.1, 5), call=Timer(0.1, 40), engine=Timer(4.0), bootstrap=Timer(4.0),
+    stall=Timer(9.0), lease=Timer(2.0), write=Timer(2.0), kernel=Timer(2.0), connect_timeout=Timer(4.0),
     heartbeat=Timer(0.3, 5), forget=Timer(60.0),
 )  # fmt: skip
 #: seconds after which a rank that says nothing counts as gone

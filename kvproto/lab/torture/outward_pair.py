@@ -48,8 +48,8 @@ from kvproto.verify.testing.pools import noise, tokens_of, whole_model
 
 MODEL = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
 TIMING = Timing(
-    resend=Timer(0.25, 8, 1.0), patience=Timer(0.25, 3), call=Timer(0.5, 8), engine=Timer(6.0), bootstrap=Timer(6.0),
-    stall=Timer(12.0), lease=Timer(4.0), write=Timer(4.0), kernel=Timer(4.0), wire=Timer(4.0),
+    resend=Timer(0.25, 8, 1.0), grant_retry=Timer(0.25, 3), call=Timer(0.5, 8), engine=Timer(6.0), bootstrap=Timer(6.0),
+    stall=Timer(12.0), lease=Timer(4.0), write=Timer(4.0), kernel=Timer(4.0), connect_timeout=Timer(4.0),
     heartbeat=Timer(1.0, 8), forget=Timer(100.0),
 )  # fmt: skip
 #: turns in which nothing moves before time does, by how much, and how much time a run has

@@ -645,7 +645,9 @@ prefill_link = Table(
         HelloReceived, WiredUp, WireFailed, HeartbeatReceived, WatermarkSeen, ResetReceived, TransportLost,
         QueueOverflowed, GoodbyeReceived, CloseAsked, TimerFired,
     ),
-    timers={PLink.AWAIT_WIRE_UP: "wire", PLink.UP: "heartbeat", PLink.LOST: "forget", PLink.REFUSED: "forget"},
+    timers={
+        PLink.AWAIT_WIRE_UP: "connect_timeout", PLink.UP: "heartbeat", PLink.LOST: "forget", PLink.REFUSED: "forget",
+    },
     well=(PLink.NEW, PLink.AWAIT_WIRE_UP, PLink.UP),
     apart=(PLink.LOST, PLink.REFUSED, PLink.FORGOTTEN),
 )  # fmt: skip

@@ -463,7 +463,8 @@ prefill_send = Table(
         ChunkAcked, AuxReady, SendStopped, TimerFired,
     ),
     timers={
-        S.AWAIT_GRANT: "patience", S.AWAIT_WRITERS: "writers", S.AWAIT_TURN: "turn", S.AWAIT_WATERMARK: "patience",
+        S.AWAIT_GRANT: "grant_retry", S.AWAIT_WRITERS: "fan_in_retry", S.AWAIT_TURN: "queue_retry",
+        S.AWAIT_WATERMARK: "grant_retry",
         S.AWAIT_SLOT: "lease",
         S.GATHERING: "kernel", S.WRITING: "write", S.SLICING: "write", S.AWAIT_PAGES: "resend",
         S.AWAIT_PERMIT: "renew", S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",

@@ -272,7 +272,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What every rank is started with."""
         return Settings(
             window=self.window, slots=self.slots, page_writes=self.page_writes,
-            requests=self.requests, ring_bytes=self.ring * UNIT, ahead=self.ahead,
+            max_unanswered_requests=self.requests, ring_bytes=self.ring * UNIT, ring_rounds_ahead=self.ahead,
             route=self.route, costs=COSTS[self.costs], timing=TIMED if self.timed else Timing(),
             tombstones=self.tombstones, trace=64,
         )  # fmt: skip

@@ -203,7 +203,7 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, 
     rooms, tombs, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues = frozen
     keys = names.keys
     _thaw_rooms(rank, names, rooms, tombs)
-    rank.early = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
+    rank.unclaimed = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
     rank.links = {d + 1: v for d, v in enumerate(links) if v is not None}
     rank.peers = {
         d + 1: LinkPeer(others.group(d), others.member(d), plan if peer[0] else None, peer[0])

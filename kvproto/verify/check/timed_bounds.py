@@ -25,12 +25,12 @@ class Bounds(NamedTuple):
 
 def said_again(t: Timing) -> float:
     """What was lost, or came late, is said once more."""
-    return max(t.call.period, t.resend.period, t.patience.period, t.heartbeat.period) + QUANTUM
+    return max(t.call.period, t.resend.period, t.grant_retry.period, t.heartbeat.period) + QUANTUM
 
 
 def left_ring(t: Timing) -> float:
     """Whoever waits its turn for the ring has it, or goes over pages."""
-    return (t.turn.period + QUANTUM) * t.turn.tries
+    return (t.queue_retry.period + QUANTUM) * t.queue_retry.tries
 
 
 def alone(t: Timing) -> float:

@@ -192,7 +192,7 @@ def counts_its_beats(step: Step) -> bool:
 def waits_for(v: V, g: Seen) -> str:
     """A link that is up waits for the next beat, one that connects for the wire; one that is down is forgotten in time."""
     if v.state is S.AWAIT_WIRE_UP:
-        return "wire"
+        return "connect_timeout"
     return "heartbeat" if v.state is S.UP else "forget"
 
 

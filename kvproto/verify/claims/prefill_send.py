@@ -618,11 +618,11 @@ def waits_for(v: V, g: Seen) -> str:
     if g.gathers or g.writes:
         return "kernel" if g.gathers else "write"
     if v.grant and not g.complete:
-        return "lease" if g.usable else "patience"
+        return "lease" if g.usable else "grant_retry"
     if g.permit == QUEUES:
         return "renew"
     if g.credit == HAS:
-        return "patience"
+        return "grant_retry"
     if v.state is S.AWAIT_WRITERS:
-        return "writers"
-    return "turn" if v.state is S.AWAIT_TURN else "resend"
+        return "fan_in_retry"
+    return "queue_retry" if v.state is S.AWAIT_TURN else "resend"

@@ -44,8 +44,8 @@ from kvproto.verify.testing.task import Side
 
 #: patient where a healthy room only waits for its turn, quick where something has to be given up
 TIMING = Timing(
-    resend=Timer(0.25, 40), patience=Timer(0.25, 4), call=Timer(0.5, 40), engine=Timer(20.0), bootstrap=Timer(20.0),
-    stall=Timer(60.0), lease=Timer(10.0), write=Timer(10.0), kernel=Timer(10.0), wire=Timer(10.0),
+    resend=Timer(0.25, 40), grant_retry=Timer(0.25, 4), call=Timer(0.5, 40), engine=Timer(20.0), bootstrap=Timer(20.0),
+    stall=Timer(60.0), lease=Timer(10.0), write=Timer(10.0), kernel=Timer(10.0), connect_timeout=Timer(10.0),
     heartbeat=Timer(1.0, 8), forget=Timer(100.0),
 )  # fmt: skip
 LEAP_S, LEAPS = 2.0, 100
