@@ -39,10 +39,10 @@ def test_a_room_that_is_renewed_waits_and_then_goes_its_way(pair: Pair, clock: M
         pass_time(pair, clock, 3.0)
         decode.renew(room)
     assert not pair.outcomes and prefill.status(room) is Status.BOOTSTRAPPING
-    assert "was announced" in decode.explain(room) and not prefill.everybody(room)
+    assert "was announced" in decode.explain(room) and not prefill.opened_by_all(room)
     pair.open_decode(room)
     decode.renew(room)  # it is open: nothing
-    pair.pump(lambda: prefill.everybody(room))
+    pair.pump(lambda: prefill.opened_by_all(room))
     prefill.produced(room, 30, pages=pair.tables[room][0])
     prefill.aux(room, b"aux")
     pair.pump(lambda: pair.over(room))

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kvproto.protocol.events import Terms
 from kvproto.protocol.states import Cause, DGrant, PRoom, PSend
 from kvproto.protocol.tables.decode_grant import DGrantValue, in_doubt
-from kvproto.protocol.tables.prefill_room import PrefillWork, PRoomValue, everybody, refused
+from kvproto.protocol.tables.prefill_room import PrefillWork, PRoomValue, opened_by_all, refused
 from kvproto.protocol.tables.prefill_send import PSendValue, reads_withdrawn
 
 TERMS = Terms(1, everyone=0b11, writes=0b11, aux=0b01, chunk_tokens=64, window=2)
@@ -25,7 +25,7 @@ TERMS = Terms(1, everyone=0b11, writes=0b11, aux=0b01, chunk_tokens=64, window=2
     ],
 )
 def test_everybody_is_there_when_all_have_opened_a_room_that_has_not_failed(value: PRoomValue, there: bool) -> None:
-    assert everybody(value) is there
+    assert opened_by_all(value) is there
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def only_decode(pair: Pair) -> Room:
 def no_kv(pair: Pair) -> Room:
     """A room of which nothing is computed."""
     room = pair.open(TOKENS)
-    pair.pump(lambda: pair.prefills[0].everybody(room))
+    pair.pump(lambda: pair.prefills[0].opened_by_all(room))
     return room
 
 

@@ -149,7 +149,7 @@ def test_pages_that_were_withdrawn_after_they_had_been_sent_raise_no_alarm(setti
         layout(2), layout(1), chunk_tokens=CHUNK_TOKENS, settings=replace(settings, ring_bytes=1 << 20)
     ) as pair:
         room = pair.open(TOKENS)
-        pair.pump(lambda: all(prefill.everybody(room) for prefill in pair.prefills))
+        pair.pump(lambda: all(prefill.opened_by_all(room) for prefill in pair.prefills))
         for prefill in pair.prefills:
             prefill.produced(room, TOKENS)
         for _ in range(turns):

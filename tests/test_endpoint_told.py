@@ -112,7 +112,7 @@ def test_where_a_room_is_from_before_it_is_open_until_it_is_long_over(pair: Pair
     for each in (room, failed):
         pair.open_decode(each)
         assert pair.decodes[0].status(each) is Status.BOOTSTRAPPING, "the loop has not heard of it"
-    pair.pump(lambda: pair.prefills[0].everybody(failed))
+    pair.pump(lambda: pair.prefills[0].opened_by_all(failed))
     assert pair.prefills[0].status(failed) is Status.BOOTSTRAPPING, "only the other side has opened it"
     for each in (room, failed):
         pair.open_prefill(each)
@@ -137,7 +137,7 @@ def test_a_prefill_rank_s_room_waits_for_the_forward_when_everybody_is_there(pai
     room, prefill = pair.name(20), pair.prefills[0]
     prefill.open(room, 20, pair.tables[room][0])
     pair.open_decode(room)
-    pair.pump(lambda: prefill.everybody(room))
+    pair.pump(lambda: prefill.opened_by_all(room))
     assert prefill.status(room) is Status.WAITING
     prefill.prefetch(room)
     prefill.poll()

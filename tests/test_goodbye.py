@@ -78,7 +78,7 @@ def test_rooms_end_as_closed_with_their_pages(
     pair: Pair, caplog: pytest.LogCaptureFixture, prefill_leaves: bool
 ) -> None:
     room = pair.open(TOKENS)
-    within_soon(lambda: pair.prefills[0].everybody(room))
+    within_soon(lambda: pair.prefills[0].opened_by_all(room))
     leaves(pair.prefills[0] if prefill_leaves else pair.decodes[0])
 
     def over() -> bool:

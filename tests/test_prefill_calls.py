@@ -70,7 +70,7 @@ def test_chunks_are_told_one_then_two_then_four_as_gathers_end(pair: Pair, monke
     said = heard(prefill, monkeypatch)
     monkeypatch.setattr(inside(prefill).data.gathers, "later", later.append)
     room = pair.open(77, prefix=8)
-    pair.pump(lambda: prefill.everybody(room))
+    pair.pump(lambda: prefill.opened_by_all(room))
     prefill.produced(room, 4)
     prefill.poll()
     prefill.produced(room, 77)
@@ -89,7 +89,7 @@ def test_of_chunks_of_one_token_the_first_is_told_alone(monkeypatch: pytest.Monk
         (prefill,), later, room = pair.prefills, list[Any](), pair.name(4)
         prefill.open(room, 4, pair.tables[room][0])
         pair.open_decode(room)
-        pair.pump(lambda: prefill.everybody(room))
+        pair.pump(lambda: prefill.opened_by_all(room))
         said = heard(prefill, monkeypatch)
         monkeypatch.setattr(inside(prefill).data.gathers, "later", later.append)
         prefill.produced(room, 4)
@@ -119,7 +119,7 @@ def test_a_room_is_known_here_if_its_engine_has_spoken_of_it(pair: Pair) -> None
     (prefill,), refused, asked = pair.prefills, pair.name(20), pair.name(20)
     prefill.refuse(refused)
     pair.open_decode(asked)
-    pair.pump(lambda: prefill.everybody(asked))
+    pair.pump(lambda: prefill.opened_by_all(asked))
     for room in (refused, asked):
         assert not prefill._knows_room(room.key)
         with pytest.raises(NotFoundError, match="is not open here"):
@@ -227,9 +227,9 @@ def test_who_waits_for_a_room_is_known_when_all_of_it_does() -> None:
         assert prefill.caller(Room(6)) is None, "nobody has said a word of it"
         pair.decodes[1].open(room, 24, [1, 2, 3], prefix=16)
         pair.pump(lambda: rank.value_of(room.key) is not None)
-        assert prefill.caller(room) is None and not prefill.everybody(room), "one of two"
+        assert prefill.caller(room) is None and not prefill.opened_by_all(room), "one of two"
         pair.decodes[0].open(room, 24, [1, 2, 3], prefix=16)
-        pair.pump(lambda: prefill.everybody(room))
+        pair.pump(lambda: prefill.opened_by_all(room))
         assert prefill.caller(room) == Caller(DECODE_GROUP, tokens=24, prefix=16, page_size=8)
         assert prefill.prefix(room) == 16
         for link in list(rank.peers):
@@ -240,7 +240,7 @@ def test_who_waits_for_a_room_is_known_when_all_of_it_does() -> None:
                 assert (DECODE_GROUP, 0) not in prefill.routes()
             peer.plan = plan
         pair.decodes[0].abort(room)
-        pair.pump(lambda: not prefill.everybody(room))
+        pair.pump(lambda: not prefill.opened_by_all(room))
         told = prefill.caller(room)
         assert told is not None and told.cause is Cause.DECODE_ABORTED and prefill.prefix(room) is None
         pair.decodes[1].open(Room(7), 24, [1, 2, 3])

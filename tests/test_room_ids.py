@@ -104,7 +104,7 @@ def test_another_decode_instance_ends_its_own_room_alone(fleet: Fleet, when: str
     fleet.serve(1, 11)
     owner.open(ROOM, TOKENS, fleet.pages(4), group=1)
     if when != "before the owner":
-        fleet.pump(lambda: fleet.prefills[1].everybody(ROOM))
+        fleet.pump(lambda: fleet.prefills[1].opened_by_all(ROOM))
         other.open(ROOM, TOKENS, fleet.pages(0), group=1)
         if when == "and gives it up":
             other.abort(ROOM)

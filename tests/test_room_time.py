@@ -38,22 +38,22 @@ def pass_time(pair: Pair, seconds: float) -> None:
 
 def test_the_prefix_is_seen_when_everybody_is_there(pair: Pair) -> None:
     prefill, room = pair.prefills[0], pair.name(30, prefix=8)
-    assert prefill.prefix(room) is None and not prefill.everybody(room), "nobody knows of it"
+    assert prefill.prefix(room) is None and not prefill.opened_by_all(room), "nobody knows of it"
     pair.open_decode(room, [0])
     for _ in range(50):
         pair.turn()
-    assert prefill.prefix(room) is None and not prefill.everybody(room), "one of two"
+    assert prefill.prefix(room) is None and not prefill.opened_by_all(room), "one of two"
     pair.open_decode(room, [1])
-    pair.pump(lambda: prefill.everybody(room))
+    pair.pump(lambda: prefill.opened_by_all(room))
     assert prefill.prefix(room) == 8, "and this engine has not opened it"
     pair.open_prefill(room)
     pair.finish(room)
     assert prefill.prefix(room) == 8
     other = pair.open(30)
-    pair.pump(lambda: prefill.everybody(other))
+    pair.pump(lambda: prefill.opened_by_all(other))
     prefill.abort(other)
     pair.pump(lambda: pair.over(other))
-    assert prefill.prefix(other) is None and not prefill.everybody(other)
+    assert prefill.prefix(other) is None and not prefill.opened_by_all(other)
 
 
 @pytest.mark.parametrize("seconds", [5.0, 3 * BOOTSTRAP_S])

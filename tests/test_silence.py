@@ -52,7 +52,7 @@ def drive(ends: Sequence[Endpoint], done: Callable[[], bool]) -> None:
 def test_a_room_goes_on_after_a_loop_did_not_run_for_longer_than_beats_may_be_missed(prefill_is_silent: bool) -> None:
     with pair_of(60.0) as pair:
         room = pair.open(TOKENS)
-        pair.pump(lambda: pair.prefills[0].everybody(room))
+        pair.pump(lambda: pair.prefills[0].opened_by_all(room))
         awake = [pair.decodes[0] if prefill_is_silent else pair.prefills[0]]
         until = time.monotonic() + 3 * MISSED
         drive(awake, lambda: time.monotonic() > until)

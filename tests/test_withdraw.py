@@ -75,7 +75,7 @@ def test_the_kv_comes_from_where_it_was_computed_last(pair: Pair, computed: int,
 def test_what_is_withdrawn_before_the_loop_has_heard_of_it_is_told_to_nobody(pair: Pair) -> None:
     room, event = pair.open(TOKENS), SimpleNamespace(query=lambda: True)
     prefill, (_, loop, entries, _) = pair.prefills[0], inside(pair.prefills[0])
-    pair.pump(lambda: prefill.everybody(room))
+    pair.pump(lambda: prefill.opened_by_all(room))
     prefill.produced(room, TOKENS, event)
     prefill.withdraw(room, CHUNK_TOKENS)
     told = list[int]()
@@ -97,7 +97,7 @@ def test_nothing_is_withdrawn_before_all_sends_have_heard_of_all_of_it(
     """Whoever asks is on another thread, so at any moment of the loop's."""
     room, prefill, said = pair.open(TOKENS), pair.prefills[0], list[bool]()
     rank, reads, happen = inside(prefill).rank, PSendValue(PSend.GATHERING, kv=True), prefill._happen
-    pair.pump(lambda: prefill.everybody(room))
+    pair.pump(lambda: prefill.opened_by_all(room))
 
     def look(event: Event) -> None:
         said.append(prefill.withdrawn(room))
@@ -124,7 +124,7 @@ def test_nothing_is_withdrawn_before_all_sends_have_heard_of_all_of_it(
 
 def test_what_is_kept_need_not_be_produced_again(pair: Pair) -> None:
     room = pair.open(TOKENS)
-    pair.pump(lambda: all(prefill.everybody(room) for prefill in pair.prefills))
+    pair.pump(lambda: all(prefill.opened_by_all(room) for prefill in pair.prefills))
     for prefill in pair.prefills:
         prefill.produced(room, TOKENS)
         prefill.withdraw(room, TOKENS)  # of what is said and not yet announced, nothing is taken back

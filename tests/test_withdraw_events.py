@@ -142,7 +142,7 @@ def play(story: Story) -> None:
                 engine.endpoint.prefetch(room)
             if story["early_aux"]:
                 engine.endpoint.aux(room, b"aux")
-        pair.pump(lambda: all(endpoint.everybody(room) for endpoint in pair.prefills))
+        pair.pump(lambda: all(endpoint.opened_by_all(room) for endpoint in pair.prefills))
         kept = story["first"]
         for again in range(1 + story["again"]):
             preempt(pair, engines, room, story, kept, again)

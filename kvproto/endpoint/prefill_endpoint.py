@@ -52,7 +52,7 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
 from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.states import Cause
-from kvproto.protocol.tables.prefill_room import everybody
+from kvproto.protocol.tables.prefill_room import opened_by_all
 from kvproto.protocol.tables.prefill_send import reads_withdrawn
 from kvproto.rank.prefill import PrefillRank
 from kvproto.room import Caller, Room
@@ -188,9 +188,9 @@ class PrefillEndpoint(Endpoint):
         Any thread, also before this engine opens the room.
         """
         value = self._rank.value_of(room.key)
-        return value.prefix if value is not None and everybody(value) else None
+        return value.prefix if value is not None and opened_by_all(value) else None
 
-    def everybody(self, room: Room) -> bool:
+    def opened_by_all(self, room: Room) -> bool:
         """Whether every decode rank of the room has opened it (and it has not failed); any thread."""
         return self.prefix(room) is not None
 

@@ -197,7 +197,7 @@ def within(v: V) -> float:
     return v.facts.within
 
 
-def everybody(v: V) -> bool:
+def opened_by_all(v: V) -> bool:
     """Every decode rank has opened the room, and it has not failed."""
     return v.terms is not None and v.peers == v.terms.everyone and not _work(v).cause
 
