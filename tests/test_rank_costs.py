@@ -143,7 +143,7 @@ def test_what_two_ranks_store_into_a_third_is_staged_where_one_room_of_their_byt
     alone, together, whole = (
         estimate(costs, size * at, 1, 4 * at, mapped=True, port=port) for at, port in ((1, 1.0), (1, 2.0), (2, 1.0))
     )
-    assert alone.dearer == 0.0 < together.dearer and whole.dearer > 0.0
+    assert alone.pages_extra_s == 0.0 < together.pages_extra_s and whole.pages_extra_s > 0.0
 
 
 def test_nobody_writes_to_a_rank_that_no_link_leads_to_or_that_was_refused() -> None:
@@ -229,7 +229,9 @@ def test_sends_wait_by_the_clock_of_what_they_wait_for() -> None:
     rank = caller(page_writes=1, costs=Costs(piece=1.0))
     rank.links[1] = replace(rank.links[1], mark_round=2, mark_tail=64)
     timer = rank.send_timer(5, 3 << 16, 4)
-    assert timer == ev.TimerFired(5, 3, 0, 4, mark=2 << 48 | 64, full=False, dearer=rank.estimate(5, 0).dearer)
+    assert timer == ev.TimerFired(
+        5, 3, 0, 4, mark=2 << 48 | 64, full=False, pages_extra_s=rank.estimate(5, 0).pages_extra_s
+    )
     act(rank, do.TakePermit(5, 0, 0))
     assert rank.send_timer(5, 3 << 16, 4).full and rank.send_timer(5, 3 << 16 | 1, 4) == ev.TimerFired(5, 3, 1, 4)
-    assert rank.send_timer(5, -1 << 16, 0).dearer == 0.0 < rank.send_timer(5, 0, 0).dearer
+    assert rank.send_timer(5, -1 << 16, 0).pages_extra_s == 0.0 < rank.send_timer(5, 0, 0).pages_extra_s

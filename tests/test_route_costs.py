@@ -120,8 +120,8 @@ def test_an_estimate_is_this_formula() -> None:
     least = 2 * (1e-2 + 60 / 3e6) + 1e-3
     assert estimate(costs, 60, 5, 0).staged == pytest.approx(least), "no write is less than a piece"
     assert [estimate(costs, 6000, pieces, 3, port=2.0).pages for pieces in (5, 50)] == pytest.approx([12e-3, 56e-3])
-    assert Estimate(1.0, 3.0).dearer == 2.0
-    assert [Estimate(*each).dearer for each in ((3.0, 1.0), (NO_ROUTE, 1.0))] == [0.0] * 2
+    assert Estimate(1.0, 3.0).pages_extra_s == 2.0
+    assert [Estimate(*each).pages_extra_s for each in ((3.0, 1.0), (NO_ROUTE, 1.0))] == [0.0] * 2
     assert (Estimate(1.0, 2.0).way, Estimate(1.0, 2.0, mapped=True).way) == ("pages", "mapped")
 
 
@@ -135,7 +135,7 @@ def test_a_cell_is_cut_into_as_many_groups_as_outlast_half_a_launch_each() -> No
 def test_a_route_that_is_closed_is_never_worth_to_leave_the_ring_for() -> None:
     costs = Costs()
     assert estimate(costs, 1 << 20, 1 << 20, 1, open_=False).pages == NO_ROUTE
-    assert estimate(costs, 1 << 20, 1 << 20, 1, open_=False).dearer > 3e7, "a year"
+    assert estimate(costs, 1 << 20, 1 << 20, 1, open_=False).pages_extra_s > 3e7, "a year"
     assert estimate(costs, 1 << 20, 1, 1, ring=False).staged == NO_ROUTE
     assert str(Estimate(0.0007, 0.11)) == "staged 0.7 ms, pages 110 ms"
     assert str(Estimate(NO_ROUTE, 0.11)) == "staged impossible, pages 110 ms"
@@ -153,7 +153,7 @@ def test_a_row_chooses(staged: float, pages: float, then: PSend) -> None:
 @pytest.mark.parametrize(("waited", "then"), [(4.9, PSend.AWAIT_TURN), (5.0, PSend.AWAIT_PAGES)])
 def test_the_ring_is_left_when_waiting_was_as_dear_as_pages(waited: float, then: PSend) -> None:
     value = PSendValue(PSend.AWAIT_TURN, kv=True, tries=9, asked=100.0)
-    told = ev.TimerFired(7, 0, 0, 2, dearer=5.0)
+    told = ev.TimerFired(7, 0, 0, 2, pages_extra_s=5.0)
     assert STEP(value, told, 100.0 + waited)[0].state is then
 
 

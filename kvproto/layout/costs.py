@@ -144,7 +144,7 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
         return "mapped" if self.mapped else "pages"
 
     @property
-    def dearer(self) -> float:
+    def pages_extra_s(self) -> float:
         """How much longer by pages than staged, in seconds; without end where there is no way over pages."""
         return max(0.0, self.pages - self.staged)
 

@@ -91,7 +91,7 @@ class TimerFired(vocabulary.TimerFired, frozen=True):
     might be forgotten, a room of its group is not over.  `heard`, of a link: something came by it since its last beat.
     `longest`, of a link whose connection stands: how many beats its peer may miss (0: the connection is down).
     Of a send: `mark` is the watermark that its link has seen (round above 48 bits of tail), and `full` says that as
-    many sends as may are writing page to page; `dearer`: seconds that pages would take longer than the ring.
+    many sends as may are writing page to page; `pages_extra_s`: seconds that pages would take longer than the ring.
     """
 
     room: int
@@ -103,7 +103,7 @@ class TimerFired(vocabulary.TimerFired, frozen=True):
     longest: int = 0
     mark: int = 0
     full: bool = False
-    dearer: float = 0.0
+    pages_extra_s: float = 0.0
 
 
 # --------------------------------------------------------------------------------------------- rooms

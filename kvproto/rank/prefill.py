@@ -145,8 +145,8 @@ class PrefillRank(PrefillQueues):
             return TimerFired(room, chunk, peer, tries)
         left = self.settings.page_writes - len(self.permits)
         mark, full = link.mark_round << 48 | link.mark_tail, not left or self._barred(left, self.permits) == at
-        dearer = self.estimate(room, peer).dearer if chunk != AUX_CHUNK else 0.0
-        return TimerFired(room, chunk, peer, tries, mark=mark, full=full, dearer=dearer)
+        pages_extra_s = self.estimate(room, peer).pages_extra_s if chunk != AUX_CHUNK else 0.0
+        return TimerFired(room, chunk, peer, tries, mark=mark, full=full, pages_extra_s=pages_extra_s)
 
     def _forget_group(self, room: int) -> None:
         """The last send of a room has ended."""

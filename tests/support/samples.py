@@ -46,7 +46,7 @@ POOL: dict[str, tuple[Any, ...]] = {
     "landed": (False, True), "traceparent": (b"", b"", b"00-1"), "doubt": (0, 1, 2, 3), "untold": (0, 1, 2, 3),
     "anew": (False, False, True), "ahead": (0, 8, 20), "layers": (0, 1, 2), "layer_groups": (1, 2),
     "within": (0.0, 0.0, 5.0), "first": (0.0, 1.0, 90.0), "queued": (False, True), "again": (False, True),
-    "staged_cost": (0.0, 1.0), "pages_cost": (0.0, 1.0), "dearer": (0.0, 0.0, 98.0),
+    "staged_cost": (0.0, 1.0), "pages_cost": (0.0, 1.0), "pages_extra_s": (0.0, 0.0, 98.0),
     "unsent": (False, True), "early": (False, True), "over": (False, True),
     "life": (0, 1, 2), "rival": (0, 1, 2, 3), "rival_place": (b"", b"there"), "doubted": (False, True),
     "runs": (0, 1), "facts": (*[RequestFacts()] * 4, *map(RequestFacts, (Claim(2, b"word"), Claim(3)), (b"", b"00-1"))),

@@ -33,7 +33,7 @@ lease.
 
 Pages are expensive: many small writes instead of one.  As long as the watermark rises the queue moves, and no try is
 used up.  While it stands still tries are used up, and a send leaves only after it has waited for as long as pages
-take longer (`dearer`).  So waiting and pages together cost at most twice what the better of the two would have.
+take longer (`pages_extra_s`).  So waiting and pages together cost at most twice what the better of the two would have.
 Where there is no way over pages, waiting is always cheaper: the room's own timers end it, never its patience with the
 ring.  The KV of another writer is awaited for as long as a forward may take, not for ever: two engines that compute
 two rooms in opposite orders, and keep the memory of one until it is sent, would wait for each other.  Only so many
@@ -208,7 +208,7 @@ def moves(v: V, e: TimerFired, now: float) -> bool:
 
 def patient(v: V, e: TimerFired, now: float) -> bool:
     """Tries are left, no more sends may write page to page, or to wait was cheaper so far."""
-    return v.tries < e.tries or e.full or now < v.asked + e.dearer
+    return v.tries < e.tries or e.full or now < v.asked + e.pages_extra_s
 
 
 def tries_left(v: V, e: TimerFired, now: float) -> bool:

@@ -261,7 +261,7 @@ SMALL: dict[str, Config] = {
     "pages": Config(route="pages", budget=Budget(abort=1, drop=1), must=PAGES[:1], about="nothing is staged"),
     "even": Config(
         ring=4, slots=2, alike=True, patient=True, never=PAGES, must=("a write and a gather at once",),
-        about="both sides are cut alike, and the ring is no dearer than pages",
+        about="both sides are cut alike, and the ring is no more expensive than pages",
     ),
     "dear-ring": Config(
         ring=4, alike=True, costs="dear ring", budget=Budget(abort=1), must=PAGES[:1],
@@ -271,7 +271,7 @@ SMALL: dict[str, Config] = {
     "dear-pages": Config(
         ring=1, ahead=0, costs="dear pages", engine=IN_TWO, budget=Budget(early=1, duplicate=1),
         must=("a send that waits its turn",), never=PAGES,
-        about="pages are dearer than to wait: nobody leaves the ring while it is not used up",
+        about="pages are more expensive than waiting: nobody leaves the ring while it is not used up",
     ),
     "dear-pages-late": Config(
         ring=1, ahead=0, costs="dear pages", engine=IN_TWO, budget=Budget(early=1, late=1),

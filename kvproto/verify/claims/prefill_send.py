@@ -577,14 +577,14 @@ def waits_for_an_answer(step: Step, effect: do.Send) -> bool:
 
 @promises("L3", on=(ev.TimerFired,))
 def gives_the_ring_up_in_time(step: Step) -> bool:
-    """The ring is given up when the tries are over, others may write page to page, to wait is dearer, and the queue does
-    not move; not before.
+    """The ring is given up when the tries are over, others may write page to page, waiting is more expensive, and the
+    queue does not move; not before.
     """
     before, e = step.before, step.event
     if before.state not in (*ASKED, S.AWAIT_WATERMARK):
         return True
     moves = before.state in (S.AWAIT_TURN, S.AWAIT_WATERMARK) and e.mark != before.mark
-    spent = before.tries >= e.tries and not e.full and step.now >= before.asked + e.dearer
+    spent = before.tries >= e.tries and not e.full and step.now >= before.asked + e.pages_extra_s
     return (step.after.state is S.AWAIT_PAGES) == (not moves and spent)
 
 

@@ -51,15 +51,15 @@ def closed_gives_up(b: TablePatch) -> None:
         b.change(SENDS, b.rows(SENDS, state, ev.KvWithdrawn, "closed"), when=never)
 
 
-@mutation("dearer-route", "dear-pages", "sometimes")
+@mutation("costlier-route", "dear-pages", "sometimes")
 def dearer_route(b: TablePatch) -> None:
-    """Of two routes the dearer one is chosen (beside the catalogue)."""
+    """Of two routes the more expensive one is chosen (beside the catalogue)."""
 
-    def dearer(v: Any, e: ev.SendOpened, now: float) -> bool:
+    def costlier(v: Any, e: ev.SendOpened, now: float) -> bool:
         del v, now
         return not e.aux and e.staged_cost >= e.pages_cost
 
-    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), when=dearer)
+    b.change(SENDS, b.rows(SENDS, PSend.NEW, ev.SendOpened, "staged"), when=costlier)
 
 
 @mutation("ring-left-at-any-price", "dear-pages", "sometimes")
