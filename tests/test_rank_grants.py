@@ -104,7 +104,7 @@ def test_links_are_asked_whether_they_are_there_or_quiet_each_with_its_own_doubt
     rank = decode()
     open_rooms(rank)
     assert act(rank, do.AskLinks(ROOM, 0b11, quiet=False)) == [ev.OpenAsked(3, ROOM, 0), ev.OpenAsked(4, ROOM, 1)]
-    assert act(rank, do.AskLinks(ROOM, 0b111, quiet=True, doubt=0b110)) == [
+    assert act(rank, do.AskLinks(ROOM, 0b111, quiet=True, in_doubt=0b110)) == [
         ev.QuietAsked(3, ROOM, 0, False), ev.QuietAsked(4, ROOM, 1, True), ev.QuietAsked(0, ROOM, 2, True),
     ]  # fmt: skip
     assert act(rank, do.RaisePeerQuiet(4)) == [ev.PeerQuiet(21, 1), ev.PeerQuiet(22, 1)]

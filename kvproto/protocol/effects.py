@@ -539,13 +539,13 @@ class ScatterChunk(Internal, frozen=True):
 class AskLinks(Internal, frozen=True):
     """Ask the links to these peers (a mask) of the room whether they can be opened at, or (`quiet`) still write.
 
-    `doubt`: those of them (mask) that might have been writing when the room failed.
+    `in_doubt`: those of them (mask) that might have been writing when the room failed.
     """
 
     room: int
     peers: int
     quiet: bool
-    doubt: int = 0
+    in_doubt: int = 0
 
 
 class ReserveSpace(Internal, frozen=True):

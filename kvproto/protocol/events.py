@@ -317,10 +317,10 @@ class GrantClosed(RoomEvent, frozen=True):
 class GrantsStopped(RoomEvent, frozen=True):
     """Every grant of the room has been told that it has failed.
 
-    `doubt`: the prefill ranks (mask) that might have been writing: told where to, their part not in place.
+    `in_doubt`: the prefill ranks (mask) that might have been writing: told where to, their part not in place.
     """
 
-    doubt: int
+    in_doubt: int
 
 
 class AuxLanded(RoomEvent, frozen=True):
@@ -654,12 +654,12 @@ class OpenAsked(LinkEvent, frozen=True):
 class QuietAsked(LinkEvent, frozen=True):
     """A room that has failed asks whether the link's other end, the prefill rank `rank`, may still write for it.
 
-    `doubt`: it was told where to write, and its part was not in place when the room failed.
+    `in_doubt`: it was told where to write, and its part was not in place when the room failed.
     """
 
     room: int
     rank: int
-    doubt: bool = True
+    in_doubt: bool = True
 
 
 class WelcomeReceived(LinkEvent, frozen=True):

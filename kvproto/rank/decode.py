@@ -187,9 +187,9 @@ class DecodeRank(Rank):
     # ------------------------------------------------------------------------------------------ grants
     def _stop_grants(self, effect: do.StopGrants) -> None:
         grants = self.grants.get(effect.room, {})
-        doubt = reduce(or_, map(in_doubt, grants.values()), 0)
+        writing = reduce(or_, map(in_doubt, grants.values()), 0)
         self._queue += [ev.RoomStopped(effect.room, chunk) for chunk in grants]
-        self._queue.append(ev.GrantsStopped(effect.room, doubt))
+        self._queue.append(ev.GrantsStopped(effect.room, writing))
 
     def _drain_grants(self, effect: do.DrainGrants) -> None:
         self._queue += [ev.RoomDrained(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
@@ -335,7 +335,7 @@ class DecodeRank(Rank):
     def _ask_links(self, effect: do.AskLinks) -> None:
         for rank in bits(effect.peers):
             link = self.link_to(effect.room, rank)
-            asked = ev.QuietAsked(link, effect.room, rank, bool(effect.doubt >> rank & 1))
+            asked = ev.QuietAsked(link, effect.room, rank, bool(effect.in_doubt >> rank & 1))
             self._queue.append(asked if effect.quiet else ev.OpenAsked(link, effect.room, rank))
 
     def _raise_up(self, effect: do.RaiseLinkUp) -> None:

@@ -43,7 +43,7 @@ POOL: dict[str, tuple[Any, ...]] = {
     "place": (b"", b"here"), "address": ("", "here"), "wire": ("", "wire"), "rank": (0, 1),
     "claim": (*[Claim()] * 6, Claim(2, b"word"), Claim(3)), "secret": (b"", b"", b"", b"word"),
     "leaving": (False, True), "heard": (False, True), "mark": (0, 1), "full": (False, True),
-    "landed": (False, True), "traceparent": (b"", b"", b"00-1"), "doubt": (0, 1, 2, 3), "untold": (0, 1, 2, 3),
+    "landed": (False, True), "traceparent": (b"", b"", b"00-1"), "in_doubt": (0, 1, 2, 3), "untold": (0, 1, 2, 3),
     "anew": (False, False, True), "ahead": (0, 8, 20), "layers": (0, 1, 2), "layer_groups": (1, 2),
     "within": (0.0, 0.0, 5.0), "first": (0.0, 1.0, 90.0), "queued": (False, True), "again": (False, True),
     "staged_cost": (0.0, 1.0), "pages_cost": (0.0, 1.0), "pages_extra_s": (0.0, 0.0, 98.0),

@@ -80,7 +80,7 @@ class DecodeWork(msgspec.Struct, frozen=True, gc=False):
     #: how often the prefill ranks were told, or asked since something last moved
     tries: int = 0
     #: of a room that has failed: prefill ranks (mask) that might have been writing when it did
-    doubt: int = 0
+    in_doubt: int = 0
     #: of a room that has failed: prefill ranks (mask) that have never said that they drained, so may not know of the end
     untold: int = 0
 
@@ -306,9 +306,9 @@ def blame_aux(v: V, e: TimerFired, now: float) -> V:
     return _blame(v, Cause.AUX_MISSING)
 
 
-def doubt(v: V, e: GrantsStopped, now: float) -> V:
+def mark_in_doubt(v: V, e: GrantsStopped, now: float) -> V:
     """These might have been writing."""
-    return replace(v, work=replace(_work(v), doubt=e.doubt))
+    return replace(v, work=replace(_work(v), in_doubt=e.in_doubt))
 
 
 def quiet(v: V, e: PeerDrained | PeerQuiet, now: float) -> V:
@@ -410,12 +410,12 @@ def ask_open(v: V, e: RoomOpened | RoomAnnounced | RoomRenewed | TimerFired) -> 
 
 def ask_quiet(v: V, e: RoomEvent | TimerFired) -> Output:
     """Ask the links which prefill ranks never heard of the room, are long gone, or have left with nothing to write."""
-    return do.AskLinks(e.room, _terms(v).everyone, quiet=True, doubt=_work(v).doubt)
+    return do.AskLinks(e.room, _terms(v).everyone, quiet=True, in_doubt=_work(v).in_doubt)
 
 
 def ask_one_quiet(v: V, e: LinkWentDown) -> Output:
     """Ask the link that was lost whether its prefill rank may still write."""
-    return do.AskLinks(e.room, v.peers & 1 << e.peer, quiet=True, doubt=_work(v).doubt)
+    return do.AskLinks(e.room, v.peers & 1 << e.peer, quiet=True, in_doubt=_work(v).in_doubt)
 
 
 def count_quiet(v: V, e: PeerDrained) -> PeerQuiet:
@@ -509,7 +509,7 @@ refuse(BEGUN,      PeerDrained,    "a prefill rank is done only when this one ha
 row(BEGUN,         PeerDrained,    S.DRAINING,    let=blame_told, do=(say_noted, announce_told, *FAIL, count_quiet))
 
 # ---------------------------------------------------------------------------------- draining and settling
-row(S.DRAINING,    GrantsStopped,                 let=doubt, do=(ask_quiet,))
+row(S.DRAINING,    GrantsStopped,                 let=mark_in_doubt, do=(ask_quiet,))
 row(S.DRAINING,    LinkWentDown,                  do=(ask_one_quiet,))
 row(S.DRAINING,    PeerDrained,    S.ABORTED,     when=last_writer_aborted, let=drain, do=(say_noted, release))
 row(S.DRAINING,    PeerDrained,    S.FAILED,      when=last_writer_failed, let=drain, do=(say_noted, release))

@@ -259,7 +259,7 @@ def unneeded(v: D, e: TimerFired, now: float) -> bool:
 
 def untold(v: D, e: QuietAsked, now: float) -> bool:
     """The prefill rank was never told where to write, or all of it is in place."""
-    return not e.doubt
+    return not e.in_doubt
 
 
 def quiet(v: D, e: GoodbyeReceived, now: float) -> bool:

@@ -148,7 +148,7 @@ def lapse(v: V, e: BatchReady) -> WriteLapsed:
     return WriteLapsed(e.room, e.chunk, e.peer)
 
 
-def doubt(v: V, e: BatchFailed) -> WriteFailed:
+def report_in_doubt(v: V, e: BatchFailed) -> WriteFailed:
     """Tell the send that it has failed, and that bytes may still land."""
     return WriteFailed(e.room, e.chunk, e.peer, settled=False)
 
@@ -197,7 +197,7 @@ row(POSTED,      BatchRefused,   S.FAILED,    when=last_flies, do=(drop, fail))
 row(POSTED,      BatchRefused,   S.ENDING,    let=one_fewer, do=(drop,))
 row(POSTED,      BatchFailed,    S.FAILED,    when=last_settled, do=(drop, fail))
 row(POSTED,      BatchFailed,    S.ENDING,    when=settled, let=one_fewer, do=(drop,))
-row(POSTED,      BatchFailed,    S.IN_DOUBT,  do=(drop, doubt))
+row(POSTED,      BatchFailed,    S.IN_DOUBT,  do=(drop, report_in_doubt))
 
 # --------------------------------------------------------------------------------------- what has to end first
 row(GIVEN_UP,    BatchCompleted, S.FAILED,    when=last_flies, do=(fail,))
@@ -208,7 +208,7 @@ row(GIVEN_UP,    BatchRefused,   S.FAILED,    when=last_flies, do=(fail,))
 row(GIVEN_UP,    BatchRefused,                let=one_fewer)
 row(GIVEN_UP,    BatchFailed,    S.FAILED,    when=last_settled, do=(fail,))
 row(GIVEN_UP,    BatchFailed,                 when=settled, let=one_fewer)
-row(S.ENDING,    BatchFailed,    S.IN_DOUBT,  do=(doubt,))
+row(S.ENDING,    BatchFailed,    S.IN_DOUBT,  do=(report_in_doubt,))
 ignore(S.IN_DOUBT, BatchFailed,  "bytes may still land: wait until they cannot")
 row(S.IN_DOUBT,  BatchSettled,   S.FAILED,    when=last_flies, do=(fail,))
 row(S.IN_DOUBT,  BatchSettled,                let=one_fewer)

@@ -74,7 +74,7 @@ def quiet_by_return_or_time(step: Step, effect: do.RaisePeerQuiet) -> bool:
 @promises("S4", ev.PeerQuiet)
 def quiet_if_nothing_is_old(step: Step, effect: ev.PeerQuiet) -> bool:
     """A room is told that a prefill rank is quiet if nothing of the link is left, or it was told nothing of the room."""
-    return not step.seen.old or not step.event.doubt
+    return not step.seen.old or not step.event.in_doubt
 
 
 @promises("S4", do.RaisePeerQuiet, ev.PeerQuiet)
@@ -87,7 +87,7 @@ def quiet_while_it_is_down(step: Step, effect: object) -> bool:
 def says_that_it_was_told_nothing(step: Step) -> bool:
     """While writes of a lost link may land, a room of which its peer was told nothing need not wait for them."""
     told = len(step.all_of(ev.PeerQuiet))
-    return step.before.state is not S.AWAIT_RETURN or told == (0 if step.event.doubt else 1)
+    return step.before.state is not S.AWAIT_RETURN or told == (0 if step.event.in_doubt else 1)
 
 
 @promises("S9")

@@ -515,7 +515,7 @@ def asks_its_links(step: Step, effect: do.AskLinks) -> bool:
     if not over:
         return not effect.quiet and effect.peers == after.terms.everyone & ~after.peers
     whom = after.peers & 1 << step.event.peer if isinstance(step.event, ev.LinkWentDown) else after.terms.everyone
-    return effect.quiet and effect.peers == whom and effect.doubt == work(after).doubt
+    return effect.quiet and effect.peers == whom and effect.in_doubt == work(after).in_doubt
 
 
 @promises("L1", on=(ev.TimerFired,))

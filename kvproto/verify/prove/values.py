@@ -22,7 +22,7 @@ from kvproto.verify.prove.terms import SET, Bits, Choice, Facts, Number, Opaque,
 
 #: fields that are sets, where the code has a mask
 MASKS = frozenset(
-    {"writers", "asked", "arrived", "by_pages", "peers", "done", "doubt", "untold", "everyone", "writes", "aux",
+    {"writers", "asked", "arrived", "by_pages", "peers", "done", "in_doubt", "untold", "everyone", "writes", "aux",
      "agreed", "ever", "granted", "landed", "may_write", "told"}
 )  # fmt: skip
 #: numbers that may be negative: a rank that nobody is, a slot that is none, the aux row's chunk
