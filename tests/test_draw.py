@@ -38,11 +38,11 @@ Boxes = list[tuple[float, float, float, float]]
 @every_table
 def test_the_way_that_goes_well_is_made_of_rows(table: Table[Any]) -> None:
     steps = {(row.source.name, row.target.name) for row in table.rows if row.verb == "row"}
-    way = [state.name for state in table.well]
+    way = [state.name for state in table.success_path]
     assert way[0] == table.initial.name
     assert set(pairwise(way)) <= steps
-    assert not set(way) & {state.name for state in table.apart}
-    assert all(state in tuple(table.states) for state in (*table.well, *table.apart))
+    assert not set(way) & {state.name for state in table.failure_states}
+    assert all(state in tuple(table.states) for state in (*table.success_path, *table.failure_states))
 
 
 @every_table
@@ -127,7 +127,7 @@ def test_no_box_and_no_label_lies_on_another(table: Table[Any], look: DiagramOpt
 @every_table
 def test_the_way_that_goes_well_is_one_straight_line(table: Table[Any]) -> None:
     plan, _ = placed(table, DiagramOptions())
-    names = [state.name for state in table.well]
+    names = [state.name for state in table.success_path]
     picture = sketch(table)
     order = [picture.nodes[i].name for i in _reading_order(picture)]
     places = [plan.items[order.index(name)] for name in names]

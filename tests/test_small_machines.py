@@ -140,7 +140,7 @@ def jobs(tombstones: bool) -> Table[Job]:
     """A table with each kind of row: of the initial state, of one that ends, of timers that back off or are its own."""
     table = Table(
         "job", Job, S, initial=S.NEW, events=(Begin, Poke, Stop, Ended), final=(S.OVER,), tombstones=tombstones,
-        timers={S.NEW: "retry", S.WAIT: "wait", S.RETRY: "retry", S.OWN: "own"}, counted=(S.RETRY, S.OVER),
+        timers={S.NEW: "retry", S.WAIT: "wait", S.RETRY: "retry", S.OWN: "own"}, counted_states=(S.RETRY, S.OVER),
         tries=lambda v: v.tries, periods={S.OWN: lambda v: v.own},
     )  # fmt: skip
     busy = S.WAIT, S.RETRY, S.OWN, S.IDLE
@@ -255,7 +255,7 @@ class Reader:
 
     def _keep(self, store: str, at: tuple[str, int, int], row: Row, new: Any) -> None:
         table = self.tables[store]
-        if row.target in table.counted and row.target is not row.source:
+        if row.target in table.counted_states and row.target is not row.source:
             self.entered[store, row.source.name, row.event.__name__, row.target.name] += 1
         if row.target not in table.final:
             if row.target is not table.initial or at in self.values:  # what never left the initial state is nowhere
@@ -715,4 +715,4 @@ def test_a_row_of_a_timer_starts_it_anew() -> None:
     assert set(table.periods) == {S.OWN} and table.periods[S.OWN](Job(S.OWN, own=3.0)) == 3.0
     plain = Table("job", Job, S, initial=S.NEW, events=[Begin], timers={})
     assert (plain.events, plain.final, plain.periods, plain.tries, plain.rows) == ((Begin,), (), {}, None, [])
-    assert (plain.well, plain.apart, plain.counted, plain.tombstones) == ((), (), (), False)
+    assert (plain.success_path, plain.failure_states, plain.counted_states, plain.tombstones) == ((), (), (), False)

@@ -186,7 +186,7 @@ def announce_abort(v: Value, e: CEvent | PEvent | Recovered) -> Output: return A
 coordinator = Table(
     "coordinator", CValue, C, initial=C.UNKNOWN, final=(C.COMMITTED, C.ABORTED), tombstones=True,
     events=(Begun, VoteReceived, Inquired, Recovered, TimerFired), timers={C.AWAIT_VOTES: "votes"},
-    well=(C.UNKNOWN, C.AWAIT_VOTES, C.COMMITTED), apart=(C.ABORTED,),
+    success_path=(C.UNKNOWN, C.AWAIT_VOTES, C.COMMITTED), failure_states=(C.ABORTED,),
 )
 opens, row, ignore, refuse = coordinator.opens, coordinator.row, coordinator.ignore, coordinator.refuse
 ENDED = C.COMMITTED, C.ABORTED
@@ -224,7 +224,7 @@ def inquire(v: PValue, e: Recovered | TimerFired) -> Output: return Transmit(COO
 participant = Table(
     "participant", PValue, P, initial=P.UNKNOWN, final=(P.COMMITTED, P.ABORTED), tombstones=True,
     events=(PrepareAsked, DecisionReceived, Recovered, TimerFired), timers={P.PREPARED: "doubt"},
-    well=(P.UNKNOWN, P.PREPARED, P.COMMITTED), apart=(P.ABORTED,),
+    success_path=(P.UNKNOWN, P.PREPARED, P.COMMITTED), failure_states=(P.ABORTED,),
 )
 opens_p, row_p, ignore_p, refuse_p = participant.opens, participant.row, participant.ignore, participant.refuse
 

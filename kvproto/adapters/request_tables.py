@@ -181,7 +181,7 @@ def resume(v: Request, e: RankReported) -> Output:
 prefill_request = Table(
     "prefill_request", Handed, P, initial=P.NEW, final=(P.RELEASED, P.REFUSED), timers={},
     events=(Arrived, Scheduled, Preempted, Finished, RankReported),
-    well=(P.NEW, P.ADMITTED, P.OPEN, P.COMPUTED, P.PROMISED, P.RELEASED), apart=(P.REFUSED, P.ABORTED),
+    success_path=(P.NEW, P.ADMITTED, P.OPEN, P.COMPUTED, P.PROMISED, P.RELEASED), failure_states=(P.REFUSED, P.ABORTED),
 )
 opens, row, ignore, refused = prefill_request.opens, prefill_request.row, prefill_request.ignore, prefill_request.refuse
 
@@ -214,7 +214,7 @@ refused((P.NEW, P.ADMITTED, P.OPEN, P.PREEMPTED, P.COMPUTED), RankReported, "nob
 decode_request = Table(
     "decode_request", Fetched, D, initial=D.NEW, final=(D.RELEASED, D.REFUSED), timers={},
     events=(Arrived, Allocated, Finished, RankReported),
-    well=(D.NEW, D.ADMITTED, D.OPEN, D.RELEASED), apart=(D.REFUSED, D.ABORTED),
+    success_path=(D.NEW, D.ADMITTED, D.OPEN, D.RELEASED), failure_states=(D.REFUSED, D.ABORTED),
 )
 opens_d, row_d, ignore_d, refused_d = decode_request.opens, decode_request.row, decode_request.ignore, decode_request.refuse
 

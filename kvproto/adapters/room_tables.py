@@ -101,7 +101,7 @@ def forget(v: Value, e: Heard) -> Output:
 prefill_room = Table(
     "prefill_room", SendingRoom, PRank, initial=PRank.NEW, final=(PRank.OVER,), timers={},
     events=(OpenOrdered, BlocksOrdered, WithdrawOrdered, PromiseOrdered, GiveUpOrdered, RoomEnded, RoomReleased),
-    well=(PRank.NEW, PRank.OPEN, PRank.PROMISED, PRank.OVER), apart=(PRank.QUIET,),
+    success_path=(PRank.NEW, PRank.OPEN, PRank.PROMISED, PRank.OVER), failure_states=(PRank.QUIET,),
 )
 R = PRank
 opens, row, ignore, refused = prefill_room.opens, prefill_room.row, prefill_room.ignore, prefill_room.refuse
@@ -138,7 +138,8 @@ decode_room = Table(
     "decode_room", ReceivingRoom, DRank, initial=DRank.NEW, final=(DRank.OVER,),
     timers={DRank.ANNOUNCED: "renew"},
     events=(AnnounceOrdered, LoadOrdered, SkipOrdered, GiveUpOrdered, RoomEnded, RoomReleased, TimerFired),
-    well=(DRank.NEW, DRank.ANNOUNCED, DRank.OPEN, DRank.LANDED, DRank.OVER), apart=(DRank.LOST, DRank.QUIET),
+    success_path=(DRank.NEW, DRank.ANNOUNCED, DRank.OPEN, DRank.LANDED, DRank.OVER),
+    failure_states=(DRank.LOST, DRank.QUIET),
 )
 Q = DRank
 opens_d, row_d, ignore_d, refused_d = decode_room.opens, decode_room.row, decode_room.ignore, decode_room.refuse

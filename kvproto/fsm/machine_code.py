@@ -58,7 +58,7 @@ class StoreWords(msgspec.Struct, frozen=True):
     end: str
     initial: State
     final: tuple[State, ...]
-    counted: tuple[State, ...]
+    counted_states: tuple[State, ...]
     timed: tuple[bool, ...]
     tries: Tries
     periods: Periods
@@ -100,7 +100,7 @@ def _block(code: RowCode, of: StoreWords, inner: tuple[bool, ...]) -> list[str]:
 def _kept(code: RowCode, of: StoreWords) -> list[str]:
     """Return the lines that store the new value; a value that never left the initial state is not stored."""
     row, lines, first = code.row, [], code.row.source is of.initial
-    if row.target in of.counted and row.target is not row.source:
+    if row.target in of.counted_states and row.target is not row.source:
         lines.append(f"driver.entered[entry{code.number}] += 1")
     if row.target in of.final:
         ended = [of.end] if first or not of.parts else ["del parts[key]", "if not parts: end_whole(whole)"]

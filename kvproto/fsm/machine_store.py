@@ -116,7 +116,7 @@ class MachineStore:
         bare = not (self.restless or self.on_end)
         flat = "bury(key, new)" if self.bound else f"driver.{self.store}.pop(key, None)" if bare else "end(key)"
         words = StoreWords(
-            self.store, part, "end(whole, key)" if part else flat, table.initial, table.final, table.counted,
+            self.store, part, "end(whole, key)" if part else flat, table.initial, table.final, table.counted_states,
             machine.timed, machine.tries, machine.periods,
         )  # fmt: skip
         return words, {"store": self.store, "buried": f" or driver.{self.tombs}.get(key)" if self.bound else ""}

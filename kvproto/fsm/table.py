@@ -88,8 +88,8 @@ class Table(Generic[V]):
     def __init__(
         self, name: str, value: type[V], states: type[State], *, initial: State,
         events: Iterable[type[Event]], timers: dict[State, str], final: tuple[State, ...] = (),
-        tombstones: bool = False, well: tuple[State, ...] = (), apart: tuple[State, ...] = (),
-        counted: tuple[State, ...] = (), tries: Callable[[V], int] | None = None,
+        tombstones: bool = False, success_path: tuple[State, ...] = (), failure_states: tuple[State, ...] = (),
+        counted_states: tuple[State, ...] = (), tries: Callable[[V], int] | None = None,
         periods: dict[State, Callable[[V], float]] | None = None,
     ) -> None:  # fmt: skip
         """Make an empty table; `row` and the other verbs add its rows.
@@ -108,7 +108,7 @@ class Table(Generic[V]):
         self.timers = timers
         self.final = final
         self.tombstones = tombstones
-        self.well, self.apart, self.counted = well, apart, counted
+        self.success_path, self.failure_states, self.counted_states = success_path, failure_states, counted_states
         self.tries, self.periods = tries, periods or {}
         self.rows: list[Row] = []
 

@@ -123,7 +123,7 @@ class PrefillLinks(Rank):
 
     def _make_room(self) -> bool:
         """Have a link that can be forgotten end its timer now; whether there is one."""
-        apart = (link for link in reversed(self.links) if self.links[link].state in self.LINK.apart)
+        apart = (link for link in reversed(self.links) if self.links[link].state in self.LINK.failure_states)
         link = next((link for link in apart if not self._writes_to(link)), 0)
         if link:
             self.counts["links that gave way"] += 1

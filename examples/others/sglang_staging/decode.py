@@ -130,8 +130,8 @@ def rooms(mends: Mends) -> Table[Room]:
     table = Table(
         "decode_room", Room, D, initial=D.NEW, final=(D.COMMITTED, D.RELEASED), tombstones=True,
         events=(Opened, KvStatusReceived, Aborted, AckReceived, Checked, Unregistered, DecodeTimer),
-        timers={D.HELD: "release"}, well=(D.NEW, D.REGISTERED, D.SUCCESS, D.COMMITTED),
-        apart=(D.HELD, D.DETACHED, D.RELEASED),
+        timers={D.HELD: "release"}, success_path=(D.NEW, D.REGISTERED, D.SUCCESS, D.COMMITTED),
+        failure_states=(D.HELD, D.DETACHED, D.RELEASED),
     )
     opens, row, ignore = table.opens, table.row, table.ignore
     live, over = (D.REGISTERED, D.SUCCESS), (D.COMMITTED, D.RELEASED)
@@ -196,7 +196,7 @@ def chunks(mends: Mends) -> Table[Chunk]:
     table = Table(
         "decode_chunk", Chunk, G, initial=G.NONE, final=(G.GONE,),
         events=(ReqReceived, ChunkArrived, ScatterFinished, ChunkForgotten), timers={},
-        well=(G.NONE, G.GRANTED, G.SCATTERING, G.DONE), apart=(G.OVERSIZED, G.GONE),
+        success_path=(G.NONE, G.GRANTED, G.SCATTERING, G.DONE), failure_states=(G.OVERSIZED, G.GONE),
     )
     opens, row, ignore = table.opens, table.row, table.ignore
     there = (G.GRANTED, G.OVERSIZED, G.SCATTERING, G.DONE)
@@ -247,7 +247,7 @@ def listeners(mends: Mends) -> Table[Listener]:
     """The table of the thread that takes messages."""
     del mends
     table = Table("decode_listener", Listener, T, initial=T.RUNNING, events=(ThreadRaised,), timers={},
-                  well=(T.RUNNING,), apart=(T.DEAD,))  # fmt: skip
+                  success_path=(T.RUNNING,), failure_states=(T.DEAD,))  # fmt: skip
     table.opens(T.RUNNING, ThreadRaised, T.DEAD)
     table.ignore(T.DEAD, ThreadRaised, "it is dead")
     return table

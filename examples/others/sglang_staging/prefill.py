@@ -120,7 +120,7 @@ def rooms(mends: Mends) -> Table[Room]:
         "prefill_room", Room, P, initial=P.UNKNOWN, final=(P.SUCCESS, P.FAILED), tombstones=True,
         events=(SenderCreated, MetadataReceived, Forwarded, GrantReceived, ChunkStarted, ChunkSent, ChunkDropped,
                 ChunkFailed, AbortReceived, Cancelled, PongReceived, RoomTimer), timers=timers,
-        well=(P.UNKNOWN, P.BOOTSTRAPPING, P.WAITING, P.SUCCESS), apart=(P.FAILED,),
+        success_path=(P.UNKNOWN, P.BOOTSTRAPPING, P.WAITING, P.SUCCESS), failure_states=(P.FAILED,),
     )  # fmt: skip
     for add in (_metadata_rows, _forward_rows, _chunk_rows, _give_up_rows, _heartbeat_rows):
         add(table, mends)

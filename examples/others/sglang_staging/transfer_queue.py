@@ -90,7 +90,7 @@ def chunks(mends: Mends) -> Table[Chunk]:
     table = Table(
         "prefill_chunk", Chunk, Q, initial=Q.NONE, final=(Q.SENT, Q.DROPPED),
         events=(ChunkQueued, ChunkTried, ChunkTimer), timers={Q.QUEUED: "worker"},
-        well=(Q.NONE, Q.QUEUED, Q.DEFERRED, Q.SENT), apart=(Q.DROPPED,),
+        success_path=(Q.NONE, Q.QUEUED, Q.DEFERRED, Q.SENT), failure_states=(Q.DROPPED,),
     )  # fmt: skip
     opens, row, ignore = table.opens, table.row, table.ignore
     targets: Callable[[Chunk, ChunkTried], tuple[int, ...]] = {
@@ -145,7 +145,7 @@ def chunks(mends: Mends) -> Table[Chunk]:
 def workers(mends: Mends) -> Table[Worker]:
     """The table of the worker thread."""
     table = Table("prefill_worker", Worker, W, initial=W.RUNNING, events=(TransportBreaks, WriteFailed), timers={},
-                  well=(W.RUNNING,), apart=(W.FAULTY, W.DEAD))  # fmt: skip
+                  success_path=(W.RUNNING,), failure_states=(W.FAULTY, W.DEAD))  # fmt: skip
     table.opens(W.RUNNING, TransportBreaks, W.FAULTY)
     table.row(W.FAULTY, WriteFailed, W.RUNNING if "R10" in mends else W.DEAD)
     table.ignore((W.FAULTY, W.DEAD), TransportBreaks, "it is broken")

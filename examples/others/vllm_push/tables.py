@@ -281,7 +281,7 @@ def producers(mends: Mends) -> Table[Producer]:
         "producer", Producer, P, initial=P.NEW, final=(P.SENT, P.ENDED), tombstones=True,
         events=(RegReceived, PromptFinished, PrefillAborted, PushTried, ShakeDone, CancelReceived, LeaseTimer),
         timers={P.FINISHED: "lease", P.MATCHED: "lease", P.SHAKING: "lease"},
-        well=(P.NEW, P.REGISTERED, P.MATCHED, P.SHAKING, P.SENT), apart=(P.FINISHED, P.ENDED),
+        success_path=(P.NEW, P.REGISTERED, P.MATCHED, P.SHAKING, P.SENT), failure_states=(P.FINISHED, P.ENDED),
     )
     opens, row, ignore = table.opens, table.row, table.ignore
     over, both, live = (P.SENT, P.ENDED), (P.MATCHED, P.SHAKING), "L1" in mends
@@ -348,7 +348,7 @@ def consumers(mends: Mends) -> Table[Consumer]:
     table = Table(
         "consumer", Consumer, D, initial=D.NEW, final=(D.LOADED, D.FREED), tombstones=True,
         events=(Allocated, WriteArrived, DecodeAborted, FailReceived, PendingReceived, StopReceived, WatchTimer),
-        timers=timers, well=(D.NEW, D.REGISTERED, D.LOADED), apart=(D.HELD, D.FREED),
+        timers=timers, success_path=(D.NEW, D.REGISTERED, D.LOADED), failure_states=(D.HELD, D.FREED),
     )
     opens, row, ignore = table.opens, table.row, table.ignore
     over = (D.LOADED, D.FREED)

@@ -195,7 +195,7 @@ sender = Table(
     "sglang_sender", Request, S, initial=S.NEW, final=(S.DONE, S.FAILED), tombstones=True,
     events=(Made, Met, Started, Scheduled, Given, GivenUp, Unmet, Ended, Released, TimerFired),
     timers={S.AWAIT_DECODE: "bootstrap"},
-    well=(S.AWAIT_DECODE, S.MET, S.OPEN, S.SENT, S.LANDED, S.DONE), apart=(S.STOPPED, S.FAILED),
+    success_path=(S.AWAIT_DECODE, S.MET, S.OPEN, S.SENT, S.LANDED, S.DONE), failure_states=(S.STOPPED, S.FAILED),
 )
 opens, row, ignore, refuse = sender.opens, sender.row, sender.ignore, sender.refuse
 EARLY, LIVE, PAST, OVER = (S.AWAIT_DECODE, S.MET), (S.OPEN, S.SENT), (S.LANDED, S.STOPPED), (S.DONE, S.FAILED)
@@ -232,7 +232,7 @@ refuse(S.NEW, (Met, Started, Scheduled, Given, GivenUp, Unmet, Ended, Released),
 receiver = Table(
     "sglang_receiver", Request, R, initial=R.NEW, final=(R.DONE, R.FAILED), tombstones=True,
     events=(Made, Met, Given, GivenUp, Unmet, Ended, Released, TimerFired), timers={R.AWAIT_LINKS: "waiting"},
-    well=(R.AWAIT_LINKS, R.REACHED, R.OPEN, R.LANDED, R.DONE), apart=(R.STOPPED, R.FAILED),
+    success_path=(R.AWAIT_LINKS, R.REACHED, R.OPEN, R.LANDED, R.DONE), failure_states=(R.STOPPED, R.FAILED),
 )
 opens_r, row_r, ignore_r, refuse_r = receiver.opens, receiver.row, receiver.ignore, receiver.refuse
 PAST_R, OVER_R = (R.LANDED, R.STOPPED), (R.DONE, R.FAILED)

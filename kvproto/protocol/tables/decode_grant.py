@@ -295,8 +295,8 @@ decode_grant = Table(
         ScatterFailed, RoomStopped, RoomDrained,
     ),
     timers={},
-    well=(S.NEW, S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING, S.SCATTERING, S.FREED),
-    apart=(S.QUARANTINED,),
+    success_path=(S.NEW, S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING, S.SCATTERING, S.FREED),
+    failure_states=(S.QUARANTINED,),
 )  # fmt: skip
 opens, row, ignore, refuse = decode_grant.opens, decode_grant.row, decode_grant.ignore, decode_grant.refuse
 

@@ -457,8 +457,8 @@ decode_room = Table(
     timers={S.ANNOUNCED: "stall", S.AWAIT_PEERS: "call", S.OPEN: "idle", S.AWAIT_AUX: "aux", S.DRAINING: "resend"},
     tries=tried_so_far,
     tombstones=True,
-    well=(S.UNKNOWN, S.AWAIT_PEERS, S.OPEN, S.AWAIT_AUX, S.DONE),
-    apart=(S.DRAINING, S.SETTLING, S.FAILED, S.ABORTED),
+    success_path=(S.UNKNOWN, S.AWAIT_PEERS, S.OPEN, S.AWAIT_AUX, S.DONE),
+    failure_states=(S.DRAINING, S.SETTLING, S.FAILED, S.ABORTED),
 )  # fmt: skip
 opens, row, ignore, refuse = decode_room.opens, decode_room.row, decode_room.ignore, decode_room.refuse
 

@@ -648,8 +648,8 @@ prefill_link = Table(
     timers={
         PLink.AWAIT_WIRE_UP: "connect_timeout", PLink.UP: "heartbeat", PLink.LOST: "forget", PLink.REFUSED: "forget",
     },
-    well=(PLink.NEW, PLink.AWAIT_WIRE_UP, PLink.UP),
-    apart=(PLink.LOST, PLink.REFUSED, PLink.FORGOTTEN),
+    success_path=(PLink.NEW, PLink.AWAIT_WIRE_UP, PLink.UP),
+    failure_states=(PLink.LOST, PLink.REFUSED, PLink.FORGOTTEN),
 )  # fmt: skip
 opens, row, ignore = prefill_link.opens, prefill_link.row, prefill_link.ignore
 S = PLink
@@ -712,8 +712,8 @@ decode_link = Table(
         DLink.AWAIT_WELCOME: "welcome", DLink.UP: "heartbeat", DLink.AWAIT_RETURN: "return", DLink.REFUSED: "forget",
     },
     tries=silent_so_far,
-    well=(DLink.NEW, DLink.AWAIT_WELCOME, DLink.UP),
-    apart=(DLink.AWAIT_RETURN, DLink.REFUSED, DLink.FORGOTTEN),
+    success_path=(DLink.NEW, DLink.AWAIT_WELCOME, DLink.UP),
+    failure_states=(DLink.AWAIT_RETURN, DLink.REFUSED, DLink.FORGOTTEN),
 )  # fmt: skip
 opens_d, row_d, ignore_d = decode_link.opens, decode_link.row, decode_link.ignore
 T = DLink

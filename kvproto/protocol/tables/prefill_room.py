@@ -607,8 +607,8 @@ prefill_room = Table(
     tries=tried_so_far,
     periods={S.AWAIT_PEERS: within, S.AWAIT_FORWARD: within, S.OPEN: within},
     tombstones=True,
-    well=(S.UNKNOWN, S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN, S.DONE),
-    apart=(S.DRAINING, S.AWAIT_NOTED, S.FAILED, S.ABORTED),
+    success_path=(S.UNKNOWN, S.AWAIT_PEERS, S.AWAIT_FORWARD, S.OPEN, S.DONE),
+    failure_states=(S.DRAINING, S.AWAIT_NOTED, S.FAILED, S.ABORTED),
 )  # fmt: skip
 opens, row, ignore, refuse = prefill_room.opens, prefill_room.row, prefill_room.ignore, prefill_room.refuse
 

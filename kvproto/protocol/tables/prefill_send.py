@@ -470,11 +470,11 @@ prefill_send = Table(
         S.AWAIT_PERMIT: "renew", S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",
     },
     tries=tried_so_far,
-    well=(
+    success_path=(
         S.NEW, S.AWAIT_KV, S.AWAIT_CREDIT, S.AWAIT_GRANT, S.AWAIT_WRITERS, S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.GATHERING,
         S.WRITING, S.AWAIT_ACK, S.DONE,
     ),
-    apart=(S.DRAINING, S.STOPPED), counted=(S.AWAIT_PAGES,),
+    failure_states=(S.DRAINING, S.STOPPED), counted_states=(S.AWAIT_PAGES,),
 )  # fmt: skip
 opens, row, ignore, refuse = prefill_send.opens, prefill_send.row, prefill_send.ignore, prefill_send.refuse
 

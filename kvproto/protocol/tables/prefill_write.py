@@ -165,8 +165,8 @@ prefill_write = Table(
         BatchSettled, WriteStopped,
     ),
     timers={},
-    well=(S.NEW, S.POSTING, S.IN_FLIGHT, S.COMPLETED),
-    apart=(S.ENDING, S.IN_DOUBT, S.FAILED),
+    success_path=(S.NEW, S.POSTING, S.IN_FLIGHT, S.COMPLETED),
+    failure_states=(S.ENDING, S.IN_DOUBT, S.FAILED),
 )  # fmt: skip
 opens, row, ignore, refuse = prefill_write.opens, prefill_write.row, prefill_write.ignore, prefill_write.refuse
 

@@ -129,16 +129,16 @@ def _folded(table: Table[Any], rows: Iterable[Row], fold: int) -> dict[int, str]
 
 
 def _node(table: Table[Any], state: State) -> DiagramBox:
-    kind: Kind = "well" if state in table.well else "apart" if _apart(table, state.name) else "detour"
+    kind: Kind = "well" if state in table.success_path else "apart" if _apart(table, state.name) else "detour"
     return DiagramBox(state.name, kind, table.timers.get(state, ""), state is table.initial, state in table.final)
 
 
 def _apart(table: Table[Any], state: str) -> bool:
-    return any(each.name == state for each in table.apart)
+    return any(each.name == state for each in table.failure_states)
 
 
 def _kind(table: Table[Any], source: str, target: str) -> Kind:
-    names = [state.name for state in table.well]
+    names = [state.name for state in table.success_path]
     if (source, target) in pairwise(names):
         return "well"
     return "apart" if _apart(table, target) else "detour"
