@@ -22,6 +22,7 @@ from kvproto.errors import ArgumentError
 from kvproto.io.kernels import count
 from kvproto.verify.mutate import trial_log
 from kvproto.verify.mutate.changes import CHANGES
+from kvproto.verify.mutate.forks import Ending, Fork, send
 from kvproto.verify.mutate.gate import run, survivors, table
 from kvproto.verify.mutate.nursery import plant
 from kvproto.verify.mutate.operators import CodeMutant, mutants_of, mutated
@@ -150,6 +151,23 @@ def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_pa
     assert left.mutant.variant == 1
     reason = Targets(targets.targets, {"limit.py: fits: operand (1)": "seven is more than three"})
     assert not survivors(reason, found) and "| limit.py | 2 | 1 | 1 | 0 |" in table(reason, found)
+
+
+def test_a_fork_is_heard_while_it_runs_and_blamed_on_the_test_that_ran_last() -> None:
+    def runs_tests(told: int) -> None:
+        for number in range(2000):  # more than a pipe holds that nobody reads
+            send(told, Ending(f"test_{number}{'x' * 100}"))
+        send(told, Ending("test_last"))
+        time.sleep(60)
+
+    fork, passes = Fork(runs_tests), Fork(lambda _: os._exit(0))
+    while fork._last.test != "test_last":
+        assert fork.ended() is None
+    late = fork.stop("did not end in 1 s")
+    assert late == Ending("test_last", "did not end in 1 s") and late.witness == "test_last"
+    while (ending := passes.ended()) is None:
+        time.sleep(0.001)
+    assert ending == Ending() and not ending.witness and not Ending("test_last").witness
 
 
 REACHED = """

@@ -217,13 +217,22 @@ def told_by(root: Path, reasons: table_gate.TableReasons, names: list[str]) -> l
     return found
 
 
-def test_a_test_that_fails_anyway_is_no_witness(tmp_path: Path) -> None:
-    (tmp_path / "test_broken.py").write_text("def test_it():\n    assert False\n")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def test_it():\n    assert False\n", "::test_it fails"),
+        ("import pytest, time\n@pytest.mark.timeout(0.1)\ndef test_it():\n    time.sleep(60)\n",
+         "::test_it took longer than 0.1 s"),
+        ("import os\ndef test_it():\n    os.abort()\n", "::test_it ended its process"),
+        ("import os\nfrom signal import SIGXCPU\ndef test_it():\n    os.kill(os.getpid(), SIGXCPU)\n",
+         "::test_it used up its processor time"),
+        ("import nothing\n", "the collection of tests fails"),
+    ],
+)  # fmt: skip
+def test_a_test_that_fails_anyway_is_no_witness_and_is_named(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "test_broken.py").write_text(f"def test_before():\n    pass\n{text}")
     reasons = table_gate.TableReasons(["test_broken.py"], {})
-    with pytest.raises(ArgumentError, match=r"test_broken\.py::test_it fails with the tables as they are"):
-        told_by(tmp_path, reasons, ["prefill_write: NEW PagesBegun - make_pages"])
-    (tmp_path / "test_broken.py").write_text("import nothing\n")
-    with pytest.raises(ArgumentError, match=r"they cannot be collected"):
+    with pytest.raises(ArgumentError, match=f"{told} with the tables as they are"):
         told_by(tmp_path, reasons, ["prefill_write: NEW PagesBegun - make_pages"])
 
 

@@ -19,10 +19,11 @@ from pathlib import Path
 import msgspec
 
 from kvproto.errors import ArgumentError
+from kvproto.verify.mutate.forks import Fork, lines_of
 from kvproto.verify.mutate.nursery import ELSEWHERE, rear
 from kvproto.verify.mutate.operators import CodeMutant
 from kvproto.verify.mutate.targets import Targets
-from kvproto.verify.mutate.trial import ENDLESS, Trial, begin, end, lines_of, stop, warm
+from kvproto.verify.mutate.trial import Trial, begin, warm
 
 #: mutants of a nursery, at most, and nurseries of a process
 BROOD, TURNS = 150, 3
@@ -72,7 +73,7 @@ def run(
         told(broods[which][0], msgspec.json.decode(line, type=Told))
     _alone(root, deque(alone), jobs, told)
     if broken:
-        raise ArgumentError("; ".join(f"the tests of {file} fail as it is: {test}" for file, test in broken.items()))
+        raise ArgumentError("; ".join(f"the tests of {file}, as it is: {test}" for file, test in broken.items()))
     return sorted(found, key=lambda trial: trial.mutant)
 
 
@@ -95,30 +96,24 @@ def _nursery(
 
 
 def _alone(root: Path, mutants: deque[Told], jobs: int, told: Callable[[str, Told], None]) -> None:
-    going: dict[int, tuple[CodeMutant, int, float]] = {}
+    going: list[tuple[CodeMutant, Fork, float]] = []
     try:
         while mutants or going:
             while mutants and len(going) < jobs:
                 each = mutants.popleft()
                 assert each.mutant is not None
-                mutant = each.mutant
-                child, heard = begin(root, mutant, each.tests)
-                going[child] = mutant, heard, time.monotonic()
+                going.append((each.mutant, begin(root, each.mutant, each.tests), time.monotonic()))
             time.sleep(TICK_S)
-            for child, (mutant, heard, since) in list(going.items()):
+            for trial in list(going):
+                mutant, fork, since = trial
                 took = time.monotonic() - since
-                late = took > LONGEST_S
-                if late:
-                    stop(child)
-                ended, code = os.waitpid(child, 0 if late else os.WNOHANG)
-                if ended:
-                    del going[child]
-                    witness = end(heard, code)
-                    told(mutant.file, Told(mutant, ENDLESS if late else witness, took, []))
+                ending = fork.ended() if took <= LONGEST_S else fork.stop(f"did not end in {LONGEST_S:g} s")
+                if ending is not None:
+                    going.remove(trial)
+                    told(mutant.file, Told(mutant, ending.witness, took, []))
     finally:
-        for child in going:
-            stop(child)
-            os.waitpid(child, 0)
+        for _, fork, _ in going:
+            fork.stop("")
 
 
 def survivors(targets: Targets, found: Sequence[Trial]) -> list[Trial]:

@@ -20,7 +20,6 @@ import gc
 import linecache
 import os
 import resource
-import signal
 import sys
 import tempfile
 import time
@@ -32,9 +31,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproto.verify.mutate.forks import Ending, Fork
 from kvproto.verify.mutate.operators import CodeMutant, kernel_of, mutated
 from kvproto.verify.mutate.reach import Choice, Follower, Reached
-from kvproto.verify.mutate.trial import ENDLESS, FirstFailure, calm, end, forget_kvproto, forked, quiet, stop
+from kvproto.verify.mutate.trial import FirstFailure, calm, forget_kvproto, quiet
 
 ELSEWHERE = "to be tried in a process of its own"
 #: seconds between two looks at a trial; what it may take of a core: so many, and so many times what its tests took when
@@ -65,14 +65,14 @@ class Nursery:
         """Every trial, one after the other."""
         sys.setprofile(None)
         if session.testsfailed:
-            self.tell(None, "they cannot be collected", 0.0, ())
+            self.tell(None, "cannot be collected", 0.0, ())
             return True
         self._known = list(functions_of(self.file))
         items = {item.nodeid: item for item in session.items}
         began = time.monotonic()
-        witness, reached = self._unchanged(session)
-        self.tell(None, witness, time.monotonic() - began, ())
-        if witness:
+        broken, reached = self._unchanged(session)
+        self.tell(None, broken, time.monotonic() - began, ())
+        if broken:
             return True
         choice = Choice(self.file.read_text(), reached, self.effort_s)
         for mutant in self.mutants:
@@ -86,7 +86,7 @@ class Nursery:
         return True
 
     def _unchanged(self, session: pytest.Session) -> tuple[str, list[Reached]]:
-        """The witness of a run that should have none, and what each test reaches."""
+        """The test that breaks a run without any change, and what each test reaches."""
         with tempfile.NamedTemporaryFile() as kept:
 
             def work(first: FirstFailure) -> None:
@@ -100,26 +100,26 @@ class Nursery:
                 Path(kept.name).write_bytes(msgspec.json.encode(follower.found))
                 first.end(0)
 
-            witness = in_fork(session, work, FIRST_S)
-            return witness, [] if witness else msgspec.json.decode(kept.read(), type=list[Reached])
+            broken = in_fork(session, work, FIRST_S).sentence
+            return broken, [] if broken else msgspec.json.decode(kept.read(), type=list[Reached])
 
     def _trial(self, session: pytest.Session, mutant: CodeMutant, items: list[pytest.Item], most_s: int) -> str:
         def work(first: FirstFailure) -> None:
             if not self._planted(mutant):
-                first.tell(ELSEWHERE)
+                first.tell("", ELSEWHERE)
             for item, following in in_turn(items):
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             first.end(0)
 
-        return in_fork(session, work, most_s)
+        return in_fork(session, work, most_s).witness
 
     def _planted(self, mutant: CodeMutant) -> bool:
         places = plant(self.file, self._known, mutant)
         return bool(places) and self.ran.isdisjoint(places)
 
 
-def in_fork(session: pytest.Session, work: Callable[[FirstFailure], None], most_s: int) -> str:
-    """Do it in a fork, which tells of the first failure and does not return; its witness."""
+def in_fork(session: pytest.Session, work: Callable[[FirstFailure], None], most_s: int) -> Ending:
+    """Do it in a fork, which sends the first failure and does not return; how it ended."""
 
     def run(told: int) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
@@ -127,18 +127,13 @@ def in_fork(session: pytest.Session, work: Callable[[FirstFailure], None], most_
         session.config.pluginmanager.register(first)
         work(first)
 
-    child, heard = forked(run, 70)
-    latest, ended, code = time.monotonic() + PATIENCE * most_s, 0, 0
-    while not ended:
-        time.sleep(TICK_S)
+    fork, most_by_clock_s = Fork(run), PATIENCE * most_s
+    latest = time.monotonic() + most_by_clock_s
+    while (ending := fork.ended()) is None:
         if time.monotonic() > latest:
-            stop(child)
-            _, code = os.waitpid(child, 0)
-            end(heard, code)
-            return ENDLESS
-        ended, code = os.waitpid(child, os.WNOHANG)
-    spent = os.WIFSIGNALED(code) and os.WTERMSIG(code) in (signal.SIGXCPU, signal.SIGKILL)
-    return end(heard, code) if not spent else end(heard, 0) or ENDLESS
+            return fork.stop(f"did not end in {most_by_clock_s} s")
+        time.sleep(TICK_S)
+    return ending
 
 
 def in_turn(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:

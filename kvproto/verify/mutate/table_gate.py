@@ -25,10 +25,11 @@ from kvproto.verify.check.parallel_search import LOST, LostProcessError
 from kvproto.verify.mutate import asked_effects
 from kvproto.verify.mutate.asked_effects import AskedEffect
 from kvproto.verify.mutate.commuting import why_apart
+from kvproto.verify.mutate.forks import lines_of
 from kvproto.verify.mutate.table_judges import AGREED, EQUAL, Effort, TableVerdict, judge
 from kvproto.verify.mutate.table_nursery import TableQuestions, TableTold, rear_tables
 from kvproto.verify.mutate.table_operators import OPERATORS, TableMutant, mutants
-from kvproto.verify.mutate.trial import lines_of, warm
+from kvproto.verify.mutate.trial import warm
 from kvproto.verify.mutate.verdict_log import shard
 from kvproto.verify.mutate.world_sizes import measure
 
@@ -107,7 +108,7 @@ def run(
     for _, line in lines_of(works, jobs):
         told = msgspec.json.decode(line, type=TableTold)
         if told.verdict is None:
-            raise ArgumentError(f"{told.broken} fails with the tables as they are: mend it, or take it out of {FILE}")
+            raise ArgumentError(f"{told.broken} with the tables as they are: mend it, or take it out of {FILE}")
         found.append(told.verdict)
         tell(told.verdict)
     if len(found) < len(left):

@@ -30,7 +30,7 @@ from kvproto.verify.mutate.trial import NOTHING_RUN, FirstFailure, calm, quiet
 
 #: a table or list of routes by name, and the place of one of its rows or routes
 Line = tuple[str, int]
-UNCOLLECTED = "they cannot be collected"
+UNCOLLECTED = "the collection of tests fails"
 
 
 class FiredTest(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class TableNursery:
                 Path(kept.name).write_bytes(msgspec.json.encode(found))
                 first.end(0)
 
-            broken = in_fork(session, work, FIRST_S)
+            broken = in_fork(session, work, FIRST_S).sentence
             self._fired = [] if broken else msgspec.json.decode(kept.read(), type=list[FiredTest])
         return broken
 
@@ -118,7 +118,7 @@ class TableNursery:
             first.end(0)
 
         most_s = LEAST_S + TIMES * round(sum(each.seconds for each in able))
-        witness = in_fork(session, work, most_s) if able else ""
+        witness = in_fork(session, work, most_s).witness if able else ""
         if witness in ("", NOTHING_RUN):
             return verdict
         for line in lines_of_mutant(mutant) or ():

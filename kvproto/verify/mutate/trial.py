@@ -14,10 +14,9 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
-import select
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -26,9 +25,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproto.verify.mutate.forks import FAILS, Ending, Fork, send
 from kvproto.verify.mutate.operators import CodeMutant, mutated
 
-FAILED, NOTHING_RUN, ENDLESS = "failed", "no test ran", "it does not end"
+NOTHING_RUN = "no test ran"
 LONGEST_TEST_S = 120
 
 
@@ -73,31 +73,44 @@ class MutantFinder(importlib.abc.MetaPathFinder):
 
 
 class FirstFailure:
-    """Tells the parent which test failed first, as soon as it has."""
+    """Sends the parent the test that runs, and the first one that fails or takes too long."""
 
     def __init__(self, told: int) -> None:
         self.told, self.passed = told, 0
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Name the test before it runs: it may end the process."""
+        send(self.told, Ending(nodeid))
+
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """A test has got so far."""
+        """Count a test that has passed, and end at one that has failed."""
         self.passed += report.when == "call" and report.passed
         if report.failed:
-            self.tell(report.nodeid)
+            self.tell(report.nodeid, FAILS)
 
     def pytest_collectreport(self, report: Any) -> None:
-        """A file could not be read: the mutant breaks an import."""
+        """End at a file that could not be read: the mutant breaks an import."""
         if report.failed:
-            self.tell(report.nodeid)
+            self.tell(report.nodeid, FAILS)
 
-    def tell(self, what: str) -> None:
-        """Say it, and end: the rest of the tests would say nothing more."""
-        os.write(self.told, what.encode()[:4000])
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_timeout_set_timer(self, item: Any, settings: Any) -> bool:
+        """Limit the test's seconds: pytest-timeout's own timer ends the process without a word to the parent."""
+        timer = threading.Timer(settings.timeout, self.tell, (item.nodeid, f"took longer than {settings.timeout:g} s"))
+        timer.daemon = True
+        timer.start()
+        item.cancel_timeout = timer.cancel
+        return True
+
+    def tell(self, test: str, how: str) -> None:
+        """Send it, and end: the rest of the tests would say nothing more."""
+        send(self.told, Ending(test, how))
         os._exit(1)
 
     def end(self, code: int) -> None:
         """All tests have run, and pytest says this of it."""
         if not self.passed:
-            self.tell(NOTHING_RUN)
+            self.tell("", NOTHING_RUN)
         os._exit(code)
 
 
@@ -113,83 +126,23 @@ def warm() -> None:
     torch.set_num_threads(1)
 
 
-def begin(root: Path, mutant: CodeMutant | None, tests: Sequence[str]) -> tuple[int, int]:
-    """Fork a trial of this mutant (None: of nothing changed); its process, and where it tells of a failure."""
+def begin(root: Path, mutant: CodeMutant, tests: Sequence[str]) -> Fork:
+    """Fork a trial of this mutant."""
 
-    def change() -> None:
+    def work(told: int) -> None:
         forget_kvproto()
-        if mutant is not None:
-            sys.meta_path.insert(0, MutantFinder(root, mutant))
+        sys.meta_path.insert(0, MutantFinder(root, mutant))
+        quiet(root)
+        first = FirstFailure(told)
+        first.end(int(pytest.main([*calm(), "-x", *tests], plugins=[first])))
 
-    return _fork(root, change, tests)
+    return Fork(work)
 
 
 def forget_kvproto() -> None:
     """What is imported from now on is imported anew."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "kvproto"]:
         del sys.modules[name]
-
-
-def _fork(root: Path, change: Callable[[], None], tests: Sequence[str]) -> tuple[int, int]:
-    def work(told: int) -> None:
-        change()
-        _run(root, tests, told)
-
-    return forked(work, 70)
-
-
-def forked(work: Callable[[int], None], code: int) -> tuple[int, int]:
-    """A fork, in a session of its own, that does this with a pipe to write to, and exits with `code`, if `work` has not
-    ended it otherwise: the child's number, and where it is heard.
-    """
-    heard, told = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(told)
-        return child, heard
-    os.close(heard)
-    os.setsid()
-    try:
-        work(told)
-    finally:
-        os._exit(code)
-    raise AssertionError
-
-
-def lines_of(works: Sequence[Callable[[int], None]], jobs: int) -> Iterator[tuple[int, bytes]]:
-    """Do each of these in a fork, `jobs` at a time: which of them has told a line, and the line.
-
-    Forks that are still going when nobody listens any more are ended.
-    """
-    left = list(enumerate(works))[::-1]
-    #: by the descriptor by which it tells: its process, which it is, and half a line
-    going: dict[int, tuple[int, int, bytes]] = {}
-    try:
-        while left or going:
-            while left and len(going) < jobs:
-                which, work = left.pop()
-                child, hears = forked(work, 0)
-                going[hears] = child, which, b""
-            for hears in select.select(list(going), [], [])[0]:
-                child, which, part = going[hears]
-                said = os.read(hears, 1 << 16)
-                *lines, part = (part + said).split(b"\n")
-                going[hears] = child, which, part
-                if not said:
-                    del going[hears]
-                    os.close(hears)
-                    os.waitpid(child, 0)
-                yield from ((which, line) for line in lines)
-    finally:
-        for child, _, _ in going.values():
-            stop(child)
-            os.waitpid(child, 0)
-
-
-def _run(root: Path, tests: Sequence[str], told: int) -> None:
-    quiet(root)
-    first = FirstFailure(told)
-    first.end(int(pytest.main([*calm(), "-x", *tests], plugins=[first])))
 
 
 def quiet(root: Path) -> None:
@@ -206,14 +159,3 @@ def calm() -> list[str]:
     """Options of pytest; a watchdog of the parent's is no thread of the child: faulthandler would wait for it."""
     return ["-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0", "-o", f"timeout={LONGEST_TEST_S}"]
 
-
-def end(heard: int, code: int) -> str:
-    """The witness of a trial whose process has ended with this wait status."""
-    said = os.read(heard, 4096).decode(errors="replace")
-    os.close(heard)
-    return said or (FAILED if code else "")
-
-
-def stop(child: int) -> None:
-    """End a trial and all that it has started."""
-    os.killpg(child, signal.SIGKILL)
