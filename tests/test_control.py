@@ -106,7 +106,7 @@ def echo(pipe: Connection, bind: str | None, address: str | None) -> None:
             assert control.send(peer, b"%d:%s" % (os.getpid(), data))
 
 
-class TransitionsMachines:
+class EchoProcess:
     """The process that echoes."""
 
     def __init__(self, bind: str | None = LOOPBACK, address: str | None = None) -> None:
@@ -125,12 +125,12 @@ class TransitionsMachines:
 
 
 @pytest.fixture
-def others() -> Iterator[Callable[..., TransitionsMachines]]:
+def others() -> Iterator[Callable[..., EchoProcess]]:
     """Start processes that are gone at the end."""
-    started: list[TransitionsMachines] = []
+    started: list[EchoProcess] = []
 
-    def start(*args: Any, **options: Any) -> TransitionsMachines:
-        started.append(TransitionsMachines(*args, **options))
+    def start(*args: Any, **options: Any) -> EchoProcess:
+        started.append(EchoProcess(*args, **options))
         return started[-1]
 
     yield start
@@ -142,7 +142,7 @@ def others() -> Iterator[Callable[..., TransitionsMachines]]:
 
 
 def test_frames_cross_processes_whole_and_in_order(
-    opened: Callable[..., Control], others: Callable[..., TransitionsMachines]
+    opened: Callable[..., Control], others: Callable[..., EchoProcess]
 ) -> None:
     control, other = opened(), others()
     peer = control.connect(other.address)
@@ -540,7 +540,7 @@ def ask(control: Control, peer: Peer, question: bytes) -> bytes:
 
 
 def test_a_listener_killed_and_restarted_at_its_address_is_reached_again(
-    opened: Callable[..., Control], others: Callable[..., TransitionsMachines]
+    opened: Callable[..., Control], others: Callable[..., EchoProcess]
 ) -> None:
     control, former = opened(), others()
     peer = control.connect(former.address)
@@ -552,7 +552,7 @@ def test_a_listener_killed_and_restarted_at_its_address_is_reached_again(
 
 
 def test_a_connected_peer_killed_and_restarted_is_another_peer(
-    opened: Callable[..., Control], others: Callable[..., TransitionsMachines]
+    opened: Callable[..., Control], others: Callable[..., EchoProcess]
 ) -> None:
     control = opened(LOOPBACK)
     former = others(None, control.address)
@@ -567,7 +567,7 @@ def test_a_connected_peer_killed_and_restarted_is_another_peer(
 
 
 def test_a_stopped_peer_fills_its_own_queue_only_and_loses_nothing(
-    opened: Callable[..., Control], others: Callable[..., TransitionsMachines]
+    opened: Callable[..., Control], others: Callable[..., EchoProcess]
 ) -> None:
     control = opened(LOOPBACK, max_queue=50)
     stopped = others(None, control.address)
@@ -583,7 +583,7 @@ def test_a_stopped_peer_fills_its_own_queue_only_and_loses_nothing(
 
 
 def test_frames_for_a_peer_that_died_are_counted_as_lost(
-    opened: Callable[..., Control], others: Callable[..., TransitionsMachines]
+    opened: Callable[..., Control], others: Callable[..., EchoProcess]
 ) -> None:
     control = opened(LOOPBACK, max_queue=50)
     other = others(None, control.address)
@@ -839,3 +839,20 @@ def test_nothing_is_left_open() -> None:
     Control(LOOPBACK)  # dropped: nobody closes it
     gc.collect()
     assert (open_descriptors(), threading.active_count()) == before
+
+
+def test_a_connection_that_falls_after_it_was_let_go_of_stops_no_other(opened: Callable[..., Control]) -> None:
+    """libzmq tells of it in its own thread, which has all other connections of this side, too."""
+    connected = opened()
+    for _ in range(20):
+        listener, other = opened(LOOPBACK), opened(LOOPBACK)
+        assert listener.address is not None and other.address is not None
+        there = connected.connect(listener.address)
+        connected.send(there, b"hello")
+        greeted(listener, connected)
+        while connected.send(there, bytes(200_000)):
+            pass  # what is left to send keeps the socket alive after it is let go of
+        connected.disconnect(there)
+        listener.close()
+        connected.send(connected.connect(other.address), b"hello")
+        greeted(other, connected)

@@ -404,7 +404,6 @@ def test_of_what_the_listener_tells_comings_and_goings_are_passed_on_and_the_res
             (zmq.EVENT_DISCONNECTED, 11), (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, -1),
         ):  # fmt: skip
             handshakes._serve([struct.pack("=Hi", event, value), b"tcp://127.0.0.1:1"])
-        listener.disable_monitor()
         handshakes.close()
     assert told == [("add", 11), ("add", 12), ("remove", 11)] and away == {STRANGE: 2}
 

@@ -126,8 +126,8 @@ class Control:
         number = self._dialled + 1
         socket, peer, standing = dial(self._context, number, address, self.max_frame, self._keys, self._answer_s)
         self._dialled, self._standing[number] = number, standing
-        self._add(socket)
         self._add(standing)
+        self._add(socket)
         return peer
 
     def stands(self, peer: Peer) -> bool:
@@ -149,8 +149,8 @@ class Control:
         self.outboxes.forget(peer)
         self._gone.pop(peer, None)
         if peer.link and peer.link in self._sockets:
-            self._remove(self._sockets[peer.link])
             self._remove(self._standing.pop(peer.link))
+            self._remove(self._sockets[peer.link])
 
     def send(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
         """Queue one frame to this peer, in order; urgent frames have an order of their own.

@@ -142,7 +142,31 @@ class Gate(Served):
         return own
 
 
-class Handshakes(Served):
+class Monitor(Served):
+    """What libzmq says of the connections of one socket.
+
+    libzmq's own thread puts each event in, and waits while nobody can take it: with all connections of the context
+    waiting behind it.  So there is always room here, and the socket stops telling before this end closes.
+    """
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], told_of: zmq.Socket[bytes], place: str, events: int, number: int
+    ) -> None:
+        told_of.monitor(place, events)
+        socket = context.socket(zmq.PAIR)
+        socket.set(zmq.RCVHWM, 0)
+        socket.connect(place)
+        super().__init__(number, socket)
+        self._told_of = told_of
+
+    def close(self, drain_s: float = 0.0) -> None:
+        """Close before the socket that it tells of: that one may live on for as long as it has something to send."""
+        if not self._told_of.closed:
+            self._told_of.disable_monitor()
+        super().close(drain_s)
+
+
+class Handshakes(Monitor):
     """Counts connections that ended in their handshake, without a key or with a wrong server key.
 
     It also reports all connections that open and close to `unread`.
@@ -151,13 +175,8 @@ class Handshakes(Served):
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], listener: zmq.Socket[bytes], away: Counter[str], unread: Unread
     ) -> None:  # fmt: skip
-        place = "inproc://kvproto.handshakes"
-        listener.monitor(place, _ENDED | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-        socket = context.socket(zmq.PAIR)
-        # The listener's own thread puts events in, and waits while there is no room: with all peers waiting behind it.
-        socket.set(zmq.RCVHWM, 0)
-        socket.connect(place)
-        super().__init__(-2, socket)
+        events = _ENDED | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
+        super().__init__(context, listener, "inproc://kvproto.handshakes", events, -2)
         self._away, self._unread = away, unread
 
     def _serve(self, parts: list[bytes]) -> None:

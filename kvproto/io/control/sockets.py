@@ -168,8 +168,8 @@ def listen(
         bound = bytes(socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
         return ControlSocket(LISTENER, socket, None, unread), handshakes, with_key(bound, keys)
     except (zmq.ZMQError, TypeError) as error:
-        socket.close()
         handshakes.close()
+        socket.close()
         msg = f"cannot listen on {address!r}: {error}; {LOOPBACK} takes any free port"
         raise ControlError(msg) from error
 
@@ -187,8 +187,8 @@ def dial(
         socket.set(zmq.ROUTING_ID, name)
         socket.connect(place)
     except (zmq.ZMQError, TypeError) as error:
-        socket.close()
         standing.close()
+        socket.close()
         msg = f"cannot connect to {address!r}: {error}; an address is like tcp://127.0.0.1:4000"
         raise ControlError(msg) from error
     peer = Peer(number, name)

@@ -11,20 +11,16 @@ import os
 
 import zmq
 
-from kvproto.io.control.gate import MONITORED, Served
+from kvproto.io.control.gate import MONITORED, Monitor
 
 
-class Standing(Served):
+class Standing(Monitor):
     """Follows the one connection of a socket that dials; `stands`: it is there, and its handshake is over."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], dialled: zmq.Socket[bytes], number: int) -> None:
         """`number` of the socket that dials; this one has another, below those of the gate."""
         place = f"inproc://kvproto.dialled.{os.urandom(8).hex()}"  # a failed dial of this number may hold its own yet
-        dialled.monitor(place, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        socket = context.socket(zmq.PAIR)
-        socket.set(zmq.RCVHWM, 0)  # libzmq's thread puts events in, and never waits for room
-        socket.connect(place)
-        super().__init__(-2 - number, socket)
+        super().__init__(context, dialled, place, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED, -2 - number)
         self.stands = False
 
     def _serve(self, parts: list[bytes]) -> None:
