@@ -5,6 +5,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from hypothesis import example, given
+from support.strategies import BODIES, damaged, frames
 
 from kvproto.fsm.codec import WireError
 from kvproto.layout.sharding import Layout
@@ -13,7 +14,6 @@ from kvproto.protocol.codec import MAX_FRAME, ForeignCallError, RawHello, decode
 from kvproto.protocol.events import room_key, room_name, room_of
 from kvproto.protocol.messages import LinkBody, Message
 from kvproto.protocol.states import Cause
-from kvproto.verify.testing.strategies import BODIES, damaged, frames
 
 LAYOUT = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=2)
 

@@ -10,6 +10,7 @@ import zmq
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.stories import layout
+from support.strategies import damaged, frames, messages
 from support.wiretap import Stranger, Tap
 
 from kvproto.protocol import messages as msg
@@ -18,7 +19,6 @@ from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.room import Room
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
-from kvproto.verify.testing.strategies import damaged, frames, messages
 from kvproto.verify.trace.stories import HeardEntry, log_of
 
 SLOW = settings(

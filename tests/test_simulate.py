@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import kvproto.protocol.ring
+import kvproto.rank.prefill_queues
 from kvproto.data.room_entry import RoomEntry
 from kvproto.verify.check.mutations import MUTANTS
 from kvproto.verify.cli.simulate_command import main
@@ -56,7 +58,9 @@ def test_a_fault_that_is_none_is_refused() -> None:
     [("late-write-after-abort", "that is over|holds nothing|unknown room"),
      ("room-id-reuse", "holds nothing|healthy|was never granted"),
      ("scatter-after-release", "no room may write them|no scatter is under way"),
-     ("request-during-teardown", "breaks the protocol")],
+     ("request-during-teardown", "breaks the protocol"),
+     ("success-before-all-chunks", "wrong bytes|breaks the protocol"), ("slot-reuse", "wrong bytes|is not theirs"),
+     ("chunk-offset-not-advanced", "lands at")],
 )  # fmt: skip
 def test_a_planted_row_ends_a_simulation(defect: str, said: str) -> None:
     breaches = []
@@ -67,6 +71,12 @@ def test_a_planted_row_ends_a_simulation(defect: str, said: str) -> None:
         if re.search(said, breaches[-1]):
             return
     pytest.fail(f"{defect} was not seen; the runs said {breaches}")
+
+
+def test_a_ring_that_lets_everything_be_written_at_once_ends_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (kvproto.protocol.ring, kvproto.rank.prefill_queues):
+        monkeypatch.setattr(module, "usable", lambda *_: True)
+    assert "lands in a region that is still another's" in Simulation(1, 150, tuple(FAULTS), ring=2048).run().breach
 
 
 def test_an_event_of_a_former_forward_ends_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ Four sizes, each the real thing but for one part, which says so:
   sockets, no threads, no bytes: thousands of whole transfers a minute.  Needs nothing but the core.
 * `Pair`, and `EngineStage` for its every move: real ranks, real loops, real control sockets and real bytes between
   pools of torch tensors; only the transport is the in-memory fabric, whose moves can be scheduled or made to fail.
-* `TransferMachine` and `SchedulerMachine`: hypothesis state machines over a stage, with engines that do whatever they
-  like, or with schedulers of one's own.
+* `SchedulerMachine`: a hypothesis state machine over a stage, with schedulers of one's own.
 
 `TransportContract` are the tests that any transport must pass.  Time is an argument everywhere:
 `kvproto.io.clock.ManualClock` stands until it is moved.  `inside(endpoint)` shows the parts of an endpoint that an
@@ -29,7 +28,6 @@ from kvproto.verify.testing.access import Inside, inside
 if TYPE_CHECKING:
     from kvproto.verify.framework.hypothesis_machine import world_machine
     from kvproto.verify.sim.world import FaultChances, SimulatedWorld
-    from kvproto.verify.testing.hypothesis_machine import TransferMachine
     from kvproto.verify.testing.pair import Pair
     from kvproto.verify.testing.scheduler_machine import Scheduler, SchedulerMachine
     from kvproto.verify.testing.stage import EngineStage
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EngineStage", "FaultChances", "Inside", "Pair", "Scheduler", "SchedulerMachine", "SimulatedWorld",
-    "TransferMachine", "TransportContract", "inside", "world_machine",
+    "TransportContract", "inside", "world_machine",
 ]  # fmt: skip
 
 #: where each name is, and the extras that bring what it needs
@@ -45,7 +43,6 @@ _HOME = {
     "world_machine": ("verify.framework.hypothesis_machine", "testing"),
     "FaultChances": ("verify.sim.world", ""), "SimulatedWorld": ("verify.sim.world", ""),
     "Pair": ("verify.testing.pair", "nixl,gpu"), "EngineStage": ("verify.testing.stage", "nixl,gpu"),
-    "TransferMachine": ("verify.testing.hypothesis_machine", "testing,nixl,gpu"),
     "Scheduler": ("verify.testing.scheduler_machine", "testing,nixl,gpu"),
     "SchedulerMachine": ("verify.testing.scheduler_machine", "testing,nixl,gpu"),
     "TransportContract": ("verify.testing.transport_contract", "nixl,test"),

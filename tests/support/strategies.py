@@ -1,19 +1,14 @@
-"""Hypothesis strategies: layouts that fit together, every message, frames that are damaged.
-
-Needs hypothesis; nothing else of the package imports this module.
-"""
+"""Hypothesis strategies: every message, and frames that are damaged."""
 
 from __future__ import annotations
 
 from typing import Any, get_args
 
-import msgspec
 from hypothesis import strategies as st
 
 from kvproto.fsm.codec import Body
 from kvproto.layout.placement import Placement, Strides
-from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import Layout, align_chunk_tokens
+from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
 from kvproto.protocol.events import room_key
@@ -30,9 +25,9 @@ rooms = st.builds(room_key, U64, U32)
 
 
 @st.composite
-def layouts(draw: st.DrawFn, *, heads: int | None = None) -> Layout:
+def layouts(draw: st.DrawFn) -> Layout:
     """Any layout of a small group that is a layout at all."""
-    count = heads or draw(st.sampled_from((1, 2, 4, 6, 8, 12)))
+    count = draw(st.sampled_from((1, 2, 4, 6, 8, 12)))
     tps = [tp for tp in range(1, 17) if count % tp == 0 or tp % count == 0]
     return Layout(
         layers=draw(st.integers(4, 8)), heads=count, k_dim=draw(st.sampled_from((8, 64))),
@@ -48,18 +43,6 @@ PLANES = st.tuples(st.integers(1, 2**31 - 1), SIZES)
 PLACEMENTS = st.builds(
     Placement, st.lists(STRIDES, max_size=2).map(tuple), st.lists(PLANES, max_size=4).map(tuple), WORDS
 )
-
-
-@st.composite
-def plans(draw: st.DrawFn) -> Plan:
-    """Two groups of one model, with chunks of whole pages of both."""
-    prefill = draw(layouts())
-    other = draw(layouts(heads=prefill.heads))
-    decode = msgspec.structs.replace(
-        prefill, page_size=other.page_size, tp=other.tp, pp=min(other.pp, prefill.layers), order=other.order
-    )
-    chunk_tokens = align_chunk_tokens(draw(st.sampled_from((None, 16, 48))), prefill.page_size, decode.page_size)
-    return Plan(prefill, decode, chunk_tokens)
 
 
 #: what a field of this name holds, where its type alone would be too narrow or too wide
