@@ -1,9 +1,10 @@
-"""Coverage of rows and routes: counted on ranks and from traces alike, reported at the end of a test run, and able to
+"""Coverage of rows and routes: counted on ranks, reported at the end of a test run, and able to
 fail it; what misbehaves counts apart, what is on no rank not at all.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -19,13 +20,9 @@ from kvproto.protocol.tables.decode_grant import decode_grant
 from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.protocol.timing import Timing
 from kvproto.verify.claims.kv import KV
-from kvproto.verify.cli.draw_command import main as draw
 from kvproto.verify.draw.scenes import SCENES
 from kvproto.verify.framework.table_patching import TablePatch
-from kvproto.verify.framework.trace.coverage import Collector, percent, together
-from kvproto.verify.framework.trace.coverage_file import CoverageError, load, save, undump
-from kvproto.verify.framework.trace.coverage_report import lacking, side_by_side
-from kvproto.verify.trace.stories import lines, log_of, parse
+from kvproto.verify.framework.trace.coverage import Collector, lacking
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,28 +35,6 @@ def counted() -> Collector:
 
 
 COUNTS = counted()
-
-
-def test_ranks_and_their_traces_give_the_same_counts() -> None:
-    from_traces, live = Collector(KV.counted), Collector(KV.counted)
-    with live.installed():
-        stages = [scene.play() for scene in SCENES]
-    for stage in stages:
-        for rank in (*stage.past, *stage.ranks.values()):
-            from_traces.take_log(log_of(rank))
-    assert from_traces.rows == live.rows == COUNTS.rows
-    assert from_traces.routes == live.routes == COUNTS.routes and live.routes
-    assert set(from_traces.pairs) == set(live.pairs)
-
-
-def test_the_route_that_took_a_message_is_kept_in_a_file() -> None:
-    stage, back = SCENES[0].play(), Collector(KV.counted)
-    logs = [log_of(rank) for rank in stage.ranks.values()]
-    for log in logs:
-        (read,) = parse(lines(log))
-        back.take_log(read)
-        assert read.entries == log.entries
-    assert {name for name, _ in back.routes} == {routes.name for routes in KV.counted.routes}
 
 
 def test_a_machine_that_is_on_no_rank_counts_for_nothing() -> None:
@@ -96,72 +71,31 @@ def test_nothing_is_counted_once_it_is_over() -> None:
     assert COUNTS.rows.total() == before
 
 
-def test_shares_are_of_what_there_is() -> None:
-    for table in TABLES:
-        rows, guards, pairs = COUNTS.covered(table), COUNTS.outcomes(table), COUNTS.joined(table)
-        assert 0 < rows.seen < rows.all == len(table.rows)
-        assert 0 <= guards.seen <= guards.all == 2 * sum(row.when is not None for row in table.rows)
-        assert 0 < pairs.seen <= pairs.all
-        assert len(COUNTS.missing(table)) == rows.all - rows.seen
-    for routes in KV.counted.routes:
-        taken = COUNTS.taken(routes)
-        assert 0 < taken.seen < taken.all == len(routes.routes)
-
-
-def test_a_guard_failed_where_a_later_row_of_its_pair_fired() -> None:
-    table = next(table for table in TABLES if table.name == "prefill_send")
-    waiting = [row for row in table.rows if row.source.name == "AWAIT_TURN"]
-    first, second, last = (row for row in waiting if row.event.__name__ == "StagingGranted")
-    counts = Collector(KV.counted)
-    counts.rows[table.name, last.index] = 1
-    assert counts.outcomes(table).seen == 2  # the first two guards were seen to fail
-    counts.rows[table.name, first.index] = 1
-    assert counts.outcomes(table).seen == 3
-    assert second.when is not None
-
-
-def test_counts_go_to_a_file_and_come_back(tmp_path: Path) -> None:
-    save({"one": COUNTS, "other": Collector(KV.counted)}, tmp_path / "rows.json")
-    back = load(tmp_path / "rows.json", KV.counted)
-    assert list(back) == ["one", "other"] and not back["other"].rows
-    one = back["one"]
-    assert (one.rows, one.pairs, one.routes) == (COUNTS.rows, COUNTS.pairs, COUNTS.routes)
-    twice = together({"one": one, "again": undump(one.dump(), KV.counted)})
+def test_counts_of_another_process_are_added() -> None:
+    twice = Collector(KV.counted)
+    for _ in range(2):
+        twice.add_dump(json.loads(json.dumps(COUNTS.dump())))
     assert twice.rows.total() == 2 * COUNTS.rows.total() and twice.routes.total() == 2 * COUNTS.routes.total()
-    (tmp_path / "rows.json").write_text('{"format": 7}')
-    with pytest.raises(CoverageError, match="format 7"):
-        load(tmp_path / "rows.json", KV.counted)
-    with pytest.raises(CoverageError, match=r"no\.json"):
-        load(tmp_path / "no.json", KV.counted)
 
 
 def test_the_report_says_where_the_rows_and_routes_stand_that_were_never_fired() -> None:
-    found, said = lacking(COUNTS, {})
+    said = lacking(COUNTS)
     rows, routes = COUNTS.missing(TABLES[0]), COUNTS.untaken(KV.counted.routes[0])
     text = "\n".join(said)
     assert all(f"{row.where}: {TABLES[0].name}: {row.verb}" in text for row in rows)
     assert all(f"{route.where}: to {KV.counted.routes[0].name}: {route.end}" in text for route in routes)
-    assert found > len(said) > 0, "the rows of one line of a table's file are one line"
-    assert all(0 < share < 100 for share in percent(COUNTS))
-    assert f"{percent(COUNTS)[1]:.1f}%" in side_by_side({"scenes": COUNTS}).splitlines()[-1]
+    left = sum(len(COUNTS.missing(table)) for table in TABLES)
+    assert left > len(said) > 0, "the rows of one line of a table's file are one line"
+    assert COUNTS.percent()[0] == pytest.approx(100 * (1 - left / sum(len(table.rows) for table in TABLES)))
 
 
-def test_what_one_source_lacks_is_what_another_has_seen() -> None:
+def test_what_one_lacks_is_what_another_has_seen() -> None:
     other = Collector(KV.counted)
     row, route = COUNTS.missing(TABLES[0])[0], COUNTS.untaken(KV.counted.routes[0])[0]
     other.rows[TABLES[0].name, row.index] = other.routes[KV.counted.routes[0].name, route.index] = 1
-    found, said = lacking(COUNTS, {"other": other})
-    assert found == len(said) == 2 and all("(seen by other)" in line for line in said)
-    assert said[0].startswith(f"{row.where}: ") and said[1].startswith(f"{route.where}: ")
-    assert lacking(together({"one": COUNTS, "other": other}), {"one": COUNTS, "other": other})[0] == 0
-
-
-def test_it_is_painted(tmp_path: Path) -> None:
-    save({"": COUNTS}, tmp_path / "rows.json")
-    assert draw(["--coverage", str(tmp_path / "rows.json"), "--format", "svg", "--out", str(tmp_path)]) == 0
-    assert 'class="edge bare"' in (tmp_path / "prefill_send.svg").read_text()
-    with pytest.raises(CoverageError, match="no coverage can be read"):
-        draw(["--coverage", str(tmp_path / "absent.json")])
+    said = lacking(COUNTS, other)
+    assert len(said) == 2 and said[0].startswith(f"{row.where}: ") and said[1].startswith(f"{route.where}: ")
+    assert not lacking(COUNTS, COUNTS)
 
 
 @pytest.mark.parametrize("workers", [0, 2], ids=["one process", "xdist"])
@@ -178,17 +112,18 @@ def test_the_plugin_reports_and_can_fail_a_run(tmp_path: Path, workers: int) -> 
         return subprocess.run([*command, *more], capture_output=True, text=True, timeout=120, check=False,
                               cwd=tmp_path, env=environment)  # fmt: skip
 
-    plenty = run("--rows-least", "10", "--rows-out", str(tmp_path / "rows.json"))
+    plenty = run("--rows-least", "10")
     assert plenty.returncode == 0, plenty.stdout + plenty.stderr
-    assert "never fired: " in plenty.stdout
-    counts = load(tmp_path / "rows.json", KV.counted)
-    whole = together(counts)
-    assert (whole.rows, whole.routes) == (COUNTS.rows, COUNTS.routes)
+    rows, routes = COUNTS.percent()
+    assert f"together     {rows:.1f} % of the rows fired, {routes:.1f} % of the routes" in plenty.stdout
+    _, _, apart = plenty.stdout.partition("only misbehaviour has fired:")
     with Collector(KV.counted).installed() as second:
         SCENES[1].play()
-    assert counts["misbehaving"].rows == second.rows
-    alone = lacking(counts["honest"], {"misbehaving": second})[0]
-    assert alone and f"only misbehaviour has fired: {alone} row(s) or route(s)" in plenty.stdout
+    with Collector(KV.counted).installed() as others:
+        for scene in (SCENES[0], *SCENES[2:]):
+            scene.play()
+    alone = lacking(others, second)
+    assert alone and all(line in apart.partition("never fired:")[0] for line in alone)
     if workers:
         return
     short = run("--rows-least", "100")

@@ -22,9 +22,7 @@ from examples.two_phase_commit.worlds import SCENES as COMMIT_SCENES
 from kvproto.cli import main
 from kvproto.fsm import records
 from kvproto.verify.claims.kv import KV
-from kvproto.verify.cli.coverage_command import read
 from kvproto.verify.draw.scenes import SCENES
-from kvproto.verify.framework.trace.coverage_file import save
 from kvproto.verify.trace.stories import lines
 
 ROOT = Path(__file__).parent.parent
@@ -117,7 +115,6 @@ def tell(paths: list[str], folder: Path, *more: str) -> list[Ended]:
         judged("trace", *paths, "--format", "perfetto", "--out", str(folder / "p.json"), *more),
         judged("replay", *paths, *more),
         judged("replay", *paths, "--any-tables", "--json", *more),
-        judged("coverage", *paths, *more),
     ]
 
 
@@ -165,25 +162,6 @@ def test_counterexamples(content: bytes) -> None:
     with files(content) as (_, paths):
         judged("check", "--replay", *paths)
         judged("replay", *paths)
-
-
-@pytest.fixture(scope="module")
-def counts(tmp_path_factory: pytest.TempPathFactory) -> Document:
-    """Counts of a trace, as a file has them."""
-    folder = tmp_path_factory.mktemp("counts")
-    (folder / "d.jsonl").write_bytes(written(ABORT[0]))
-    save(read(folder / "d.jsonl", KV), folder / "rows.json")
-    return [json.loads((folder / "rows.json").read_text())]
-
-
-@thorough
-@given(data=st.data())
-def test_coverage(data: st.DataObject, counts: Document) -> None:
-    with files(data.draw(doctored(counts)), suffix=".json") as (folder, paths):
-        read_it = judged("coverage", *paths)
-        judged("coverage", *paths, "--json")
-        painted = judged("draw", "prefill_link", "--format", "svg", "--out", str(folder), "--coverage", *paths)
-        assert (painted.code == 2) == (read_it.code == 2)
 
 
 def results(bench: str) -> Document:
@@ -283,7 +261,7 @@ def test_a_world_without_bounds_is_refused(field: str, value: Any) -> None:
         assert end.code == 2 and file in end.err and ("$." in end.err or "unknown field" in end.err)
 
 
-@pytest.mark.parametrize("command", [("trace",), ("replay",), ("inspect",), ("check", "--replay"), ("coverage",)])
+@pytest.mark.parametrize("command", [("trace",), ("replay",), ("inspect",), ("check", "--replay")])
 def test_a_device_without_an_end_is_refused(command: tuple[str, ...], tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +19,6 @@ from kvproto.verify.claims.kv import KV
 from kvproto.verify.cli.draw_command import main
 from kvproto.verify.draw.scenes import SCENES
 from kvproto.verify.framework.draw.diagram import DiagramOptions, sketch
-from kvproto.verify.framework.draw.dot import dot
 from kvproto.verify.framework.draw.layers import DiagramLayout, place
 from kvproto.verify.framework.draw.mermaid import mermaid
 from kvproto.verify.framework.draw.scene import Scene
@@ -90,16 +87,6 @@ def test_mermaid_names_every_node_and_styles_every_edge_once(table: Table[Any]) 
     assert {kind for _, kind in nodes} <= set(re.findall(r"classDef (\w+)", text))
 
 
-@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-@every_table
-def test_graphviz_reads_what_we_write(table: Table[Any]) -> None:
-    done = subprocess.run(["dot", "-Tplain"], input=dot(sketch(table, EVERYTHING)), capture_output=True, text=True,
-                          check=True, timeout=60)  # fmt: skip
-    assert not done.stderr
-    named = re.findall(r"^node (\S+)", done.stdout, re.MULTILINE)
-    assert {state.name for state in table.states} <= {name.strip('"') for name in named}
-
-
 def placed(table: Table[Any], look: DiagramOptions) -> tuple[DiagramLayout, Boxes]:
     """The layout as the picture has it, and everything in it that takes room: (left, top, right, bottom)."""
     picture = sketch(table, look)
@@ -148,17 +135,6 @@ def test_the_svg_is_well_formed_and_has_every_state_and_row(table: Table[Any]) -
     assert svg(sketch(table, DiagramOptions(fold=0))) == text
 
 
-def test_what_did_not_fire_is_painted() -> None:
-    table = TABLES[4]
-    fired = {(table.name, row.index): 1 for row in table.rows if row.source is table.initial}
-    text = svg(sketch(table, DiagramOptions(), fired), theme="light")
-    assert 'class="edge bare"' in text
-    assert "0/1 rows" in text
-    assert 'class="edge bare"' not in svg(
-        sketch(table, DiagramOptions(), {(table.name, r.index): 1 for r in table.rows})
-    )
-
-
 @every_scene
 def test_a_scene_is_played_by_the_rules_and_drawn_the_same_each_time(scene: Scene) -> None:
     stage = scene.play()
@@ -188,7 +164,7 @@ def test_a_line_that_is_none_of_a_scene_s_is_refused() -> None:
 
 
 def test_the_command_writes_what_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for form, suffix in (("mermaid", "mmd"), ("dot", "dot"), ("svg", "svg"), ("md", "md")):
+    for form, suffix in (("mermaid", "mmd"), ("svg", "svg"), ("md", "md")):
         assert main(["decode_link", "--format", form, "--out", str(tmp_path)]) == 0
         assert (tmp_path / f"decode_link.{suffix}").stat().st_size > 500
     assert main(["decode_grant", "--guards", "--effects"]) == 0

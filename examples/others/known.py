@@ -61,22 +61,19 @@ class System(msgspec.Struct, frozen=True):
     properties: tuple[str, ...]
     tables: Callable[[frozenset[str]], list[Table[Any]]]
     every: frozenset[str]
-    counted: Any
 
 
 def _flat(mends: frozenset[str]) -> list[Table[Any]]:
     return [table for side in sglang.tables(mends) for table in side]
 
 
-def _system(name: str, cases: Mapping[str, str], module: ModuleType, tables: Any, counted: Any) -> System:
-    return System(
-        name, cases, module.WORLDS, module.MENDS, module.EXCEPT, module.PROPERTIES, tables, module.EVERY, counted
-    )
+def _system(name: str, cases: Mapping[str, str], module: ModuleType, tables: Any) -> System:
+    return System(name, cases, module.WORLDS, module.MENDS, module.EXCEPT, module.PROPERTIES, tables, module.EVERY)
 
 
 SYSTEMS = (
-    _system("SGLang 0.5.23, staging", SGLANG, sglang_worlds, _flat, sglang.PROTOCOL.counted),
-    _system("vLLM, NIXL push", VLLM, vllm_worlds, lambda mends: list(vllm.tables(mends)), vllm.PROTOCOL.counted),
+    _system("SGLang 0.5.23, staging", SGLANG, sglang_worlds, _flat),
+    _system("vLLM, NIXL push", VLLM, vllm_worlds, lambda mends: list(vllm.tables(mends))),
 )
 
 
@@ -92,7 +89,7 @@ def search(
         scenario.chances = replace(scenario.chances, limit=limit)
         return scenario
 
-    return WorldChecker({case: make}, system.counted).search(case, limit=None, memory=6_000, report=None)
+    return WorldChecker({case: make}).search(case, limit=None, memory=6_000, report=None)
 
 
 def rows_of_mend(system: System, case: str) -> tuple[list[Row], list[Row]]:

@@ -104,7 +104,6 @@ PROGRAMS = (
     ("spin", ("-V",), "apt-get install spin (checks the generated Promela)"),
     ("rumur", ("--version",), "apt-get install rumur (checks the hand-written model)"),
     ("gcc", ("--version",), "apt-get install gcc (Spin compiles its verifiers)"),
-    ("dot", ("-V",), "apt-get install graphviz (renders --format dot; SVG needs no program)"),
 )
 
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from kvproto.verify.check.config import Config
 from kvproto.verify.check.snapshot import Frozen
 from kvproto.verify.claims.kv import KV
-from kvproto.verify.framework.trace.coverage import Collector, Counted
-from kvproto.verify.framework.trace.coverage_report import lacking
+from kvproto.verify.framework.trace.coverage import Collector, Counted, lacking
 from support.hostile import Suspect
 from support.hostile_search import HostileSearch, checked_values
 from support.night import by_night
@@ -58,4 +57,4 @@ def unseen(worlds: Mapping[str, HostileWorld], half: Counted) -> list[str]:
     whole = Collector(half)
     for world in worlds.values():
         whole.add(seen(world))
-    return lacking(whole, {})[1]
+    return lacking(whole)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: every message, and frames that are damaged."""
+"""Strategies for hypothesis: every message, and frames that are damaged."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from examples.others.sglang_staging.parties import KNOWN, PROTOCOL, RoomPlan
-from examples.others.sglang_staging.parties import MENDED as MENDED_PROTOCOL
+from examples.others.sglang_staging.parties import KNOWN, RoomPlan
 from examples.others.sglang_staging.prefill import Mends
 from examples.others.sglang_staging.staging import PROPERTIES, May, Staging
 from kvproto.verify.framework.scenario import Chances
@@ -77,5 +76,5 @@ class StagingChecker(WorldChecker):
     first = "R1"
 
 
-CHECKER = StagingChecker(WORLDS, PROTOCOL.counted)
-MENDED = StagingChecker({name: partial(make, EVERY) for name, make in WORLDS.items()}, MENDED_PROTOCOL.counted)
+CHECKER = StagingChecker(WORLDS)
+MENDED = StagingChecker({name: partial(make, EVERY) for name, make in WORLDS.items()})

@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from examples.others.vllm_push.parties import KNOWN, PROTOCOL, Decode, Prefill
-from examples.others.vllm_push.parties import MENDED as MENDED_PROTOCOL
+from examples.others.vllm_push.parties import KNOWN, Decode, Prefill
 from examples.others.vllm_push.tables import (
     Allocated,
     Blocks,
@@ -179,5 +178,5 @@ class PushChecker(WorldChecker):
     first = "C1"
 
 
-CHECKER = PushChecker(WORLDS, PROTOCOL.counted)
-MENDED = PushChecker({name: partial(make, EVERY) for name, make in WORLDS.items()}, MENDED_PROTOCOL.counted)
+CHECKER = PushChecker(WORLDS)
+MENDED = PushChecker({name: partial(make, EVERY) for name, make in WORLDS.items()})

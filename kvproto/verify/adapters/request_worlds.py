@@ -7,7 +7,6 @@ from collections.abc import Callable
 from kvproto.adapters import request_tables, room_tables
 from kvproto.adapters.request_events import BlocksOrdered, Finished, Preempted, RankReported, RoomEnded
 from kvproto.adapters.request_words import DRank, P, PRank
-from kvproto.verify.adapters.requests_protocol import REQUESTS
 from kvproto.verify.adapters.scripted_engine import Serving
 from kvproto.verify.framework.checker import PlantedBug
 from kvproto.verify.framework.scenario import Chances, Scenario
@@ -87,4 +86,4 @@ class RequestChecker(WorldChecker):
     }
 
 
-CHECKER = RequestChecker(SCENARIOS, REQUESTS.counted)
+CHECKER = RequestChecker(SCENARIOS)

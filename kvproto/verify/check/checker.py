@@ -11,7 +11,6 @@ from kvproto.verify.check.config import Config
 from kvproto.verify.check.configs import CONFIGS, SUITES
 from kvproto.verify.check.mutations import MUTANTS
 from kvproto.verify.check.search import check
-from kvproto.verify.check.search_coverage import MachineCollector
 from kvproto.verify.check.story import walk
 from kvproto.verify.framework.checker import Checker, PlantedBug
 from kvproto.verify.framework.search import Progress, Result
@@ -44,10 +43,6 @@ class RankChecker(Checker):
     def walk(self, text: str) -> ReplayedWay:
         """Walk a recorded counterexample again."""
         return walk(text)
-
-    def collector(self) -> MachineCollector:
-        """Machines are known by their values."""
-        return MachineCollector()
 
 
 CHECKER = RankChecker()

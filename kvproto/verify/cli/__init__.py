@@ -15,9 +15,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("kvproto.verify.cli.trace_command", "the story of a room across ranks: text, sequence chart, Perfetto"),
     "replay": ("kvproto.verify.cli.replay_command", "check a trace against the tables; show the first difference"),
     "inspect": ("kvproto.verify.cli.inspect_command", "a trace as one web page, to step through"),
-    "coverage": (
-        "kvproto.verify.cli.coverage_command", "what the checker, tests and real runs have seen of the tables",
-    ),
 }
 #: the extras that a command needs, where they are not the demonstration's
 EXTRAS = {"prove": "prove", "mutate": "test"}

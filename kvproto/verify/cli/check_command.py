@@ -22,8 +22,6 @@ from kvproto.verify.cli.tables_option import add_tables
 from kvproto.verify.framework.checker import Checker
 from kvproto.verify.framework.protocol import named
 from kvproto.verify.framework.search import MEGABYTE, Result, to_stderr
-from kvproto.verify.framework.trace.coverage import Collector
-from kvproto.verify.framework.trace.coverage_file import save, undump
 
 EPILOG = """\
 A configuration is a small world: so many ranks, rooms and chunks, a network, and a budget of faults.  The search goes
@@ -60,7 +58,7 @@ def main(argv: list[str]) -> int:
         only_with(parser, args, "--mutants", "--table")
     if question:
         only_with(parser, args, f"a search, and {question} is none of its own",
-                  "--diagram", "--save", "--limit", "--counts", "--rows", "--plant")  # fmt: skip
+                  "--diagram", "--save", "--limit", "--counts", "--plant")  # fmt: skip
     if args.names and (args.list or args.replay):
         parser.error(f"{question} takes no CONFIG, and {args.names[0]!r} is one")
     checker = args.tables.checked()
@@ -92,7 +90,6 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--jobs", type=positive, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--counts", type=output_file, metavar="FILE", help="bring the numbers of states up to date")
-    parser.add_argument("--rows", type=output_file, metavar="FILE", help="what was covered, for `kvproto coverage`")
     parser.add_argument("--table", type=output_file, metavar="FILE", help="with --mutants: write the kill table there")
     parser.add_argument("--plant", metavar="BUG", help="plant this bug (--list has them), and look for it")
     add_tables(parser)
@@ -132,7 +129,6 @@ class _Asked(NamedTuple):
     limit: int | None
     memory: int
     shown: bool
-    counted: bool
 
 
 def _run(asked: _Asked) -> Result:
@@ -140,13 +136,8 @@ def _run(asked: _Asked) -> Result:
     with ExitStack() as stack:
         if asked.plant is not None:
             stack.enter_context(checker.planting(asked.plant))
-        counts = checker.collector() if asked.counted else None
-        if counts is not None:
-            stack.enter_context(counts.installed())
         progress = to_stderr if asked.shown else None
-        result = checker.search(asked.name, limit=asked.limit, memory=asked.memory, report=progress)
-    result.coverage = counts.dump() if counts is not None else None
-    return result
+        return checker.search(asked.name, limit=asked.limit, memory=asked.memory, report=progress)
 
 
 def _search(args: Any, checker: Checker) -> int:
@@ -157,8 +148,8 @@ def _search(args: Any, checker: Checker) -> int:
     names = [name for asked in wanted for name in checker.named(asked)]
     known = report.known_counts(args.counts) if args.counts is not None and args.counts.exists() else {}
     shown = not args.quiet and args.jobs == 1 and (not args.json or sys.stderr.isatty())
-    place, memory, counted = args.tables.checker, args.memory // args.jobs, args.rows is not None
-    asked = [_Asked(place, name, args.plant, args.limit, memory, shown, counted) for name in names]
+    place, memory = args.tables.checker, args.memory // args.jobs
+    asked = [_Asked(place, name, args.plant, args.limit, memory, shown) for name in names]
     results: list[Result] = []
     try:
         for result in spread(_run, asked, args.jobs):
@@ -189,11 +180,6 @@ def _write(results: Sequence[Result], args: Any, known: report.Known | None) -> 
         args.counts.write_text(report.counts(results, known))
     elif args.counts:
         note(f"{args.counts} is left as it was: not all was searched to its end")
-    if args.rows:
-        covered = Collector(args.tables.counted)
-        for result in results:
-            covered.add(undump(result.coverage or covered.dump(), args.tables.counted))
-        save({"": covered}, args.rows)
 
 
 def _print_result(result: Result, args: Any) -> None:

@@ -14,16 +14,13 @@ from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.table import Table
 from kvproto.verify.cli.tables_option import add_tables
 from kvproto.verify.draw import generated_docs
-from kvproto.verify.framework.draw.diagram import Counts, DiagramOptions, sketch
-from kvproto.verify.framework.draw.dot import dot
+from kvproto.verify.framework.draw.diagram import DiagramOptions, sketch
 from kvproto.verify.framework.draw.mermaid import mermaid
 from kvproto.verify.framework.draw.scene import Scene
 from kvproto.verify.framework.draw.sequence_svg import sequence_svg
 from kvproto.verify.framework.draw.svg import svg
 from kvproto.verify.framework.draw.tables import functions_md, rows_md, states_md, value_md
 from kvproto.verify.framework.protocol import Protocol
-from kvproto.verify.framework.trace.coverage import together
-from kvproto.verify.framework.trace.coverage_file import load
 
 EPILOG = """\
 examples:
@@ -31,10 +28,9 @@ examples:
   kvproto draw prefill_send --format svg --out . one picture, prefill_send.svg
   kvproto draw decode_grant --guards --effects   with guards and effects on the edges
   kvproto draw --scene abort                     a sequence chart across both ranks, made by running them
-  kvproto draw --coverage rows.json --format svg --out pictures/    what has fired, painted
   kvproto draw --write                           bring PROTOCOL.md and spec/ up to date
 """
-SUFFIX = {"mermaid": "mmd", "dot": "dot", "svg": "svg", "md": "md"}
+SUFFIX = {"mermaid": "mmd", "svg": "svg", "md": "md"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,7 +50,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--theme", choices=("auto", "light", "dark"), default="auto", help="of SVG (default: auto)")
     made.add_argument("--scene", metavar="SCENE", help="a sequence chart instead; `all` for every one")
     made.add_argument("--states", action="store_true", help="with --scene: note every change of state")
-    made.add_argument("--coverage", type=Path, metavar="FILE", help="paint what has fired (from the coverage plugin)")
     made.add_argument("--out", type=output_folder, metavar="DIR", help="write files into DIR, not to the terminal")
     made.add_argument("--write", action="store_true", help="bring the generated parts of the repository up to date")
     made.add_argument("--check", action="store_true", help="say which generated parts are stale; exit 1 if any is")
@@ -73,11 +68,10 @@ def main(argv: list[str]) -> int:
     if args.write or args.check:
         return refresh() if args.write else judge()
     tables, scenes = args.tables.chosen(args.machine), _scenes(args.tables, args.scene)
-    counts = together(load(args.coverage, args.tables.counted)).rows if args.coverage is not None else None
     args.format = args.format or "mermaid"
     if scenes:
         return _write_pictures(_charts(scenes, args), args.out)
-    render = _renderer(args, counts)
+    render = _renderer(args)
     return _write_pictures(((table.name, SUFFIX[args.format], render(table)) for table in tables), args.out)
 
 
@@ -100,16 +94,15 @@ def _charts(scenes: list[Scene], args: argparse.Namespace) -> Iterator[tuple[str
         yield scene.name, SUFFIX[args.format], sequence_svg(chart, theme=args.theme) if args.format == "svg" else chart
 
 
-def _renderer(args: argparse.Namespace, counts: Counts | None) -> Callable[[Table[Any]], str]:
+def _renderer(args: argparse.Namespace) -> Callable[[Table[Any]], str]:
     if args.format == "md":
         return tables_md
     look = DiagramOptions(
         args.guards, args.effects, args.loops, args.silent, fold=0 if args.no_fold else DiagramOptions().fold
     )
     if args.format == "svg":
-        return lambda table: svg(sketch(table, look, counts), theme=args.theme)
-    text = {"mermaid": mermaid, "dot": dot}[args.format]
-    return lambda table: text(sketch(table, look, counts))
+        return lambda table: svg(sketch(table, look), theme=args.theme)
+    return lambda table: mermaid(sketch(table, look))
 
 
 def tables_md(table: Table[Any]) -> str:

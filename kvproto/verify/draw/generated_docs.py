@@ -29,8 +29,7 @@ from kvproto.verify.draw.scenes import SCENES
 from kvproto.verify.draw.tables import messages_md, not_in_tables_md, settings_md
 from kvproto.verify.draw.whole_worlds import whole_world_md
 from kvproto.verify.draw.wire_tables import description_md, fields_md, regions_md, release_times_md
-from kvproto.verify.framework.draw.diagram import DiagramOptions, sketch
-from kvproto.verify.framework.draw.dot import dot
+from kvproto.verify.framework.draw.diagram import sketch
 from kvproto.verify.framework.draw.edge_tables import facts_md, routes_md
 from kvproto.verify.framework.draw.mermaid import mermaid
 from kvproto.verify.framework.draw.scene import Scene
@@ -121,10 +120,8 @@ def files() -> Iterator[tuple[str, str]]:
     yield "spec/kvproto.json", text(spec())
     yield "spec/kvproto.schema.json", text(schema())
     for table in TABLES:
-        full = DiagramOptions(guards=True, effects=True, loops=True)
         yield f"spec/diagrams/{table.name}.svg", svg(sketch(table))
         yield f"spec/diagrams/{table.name}.mmd", mermaid(sketch(table))
-        yield f"spec/diagrams/{table.name}.dot", dot(sketch(table, full))
     for scene in SCENES:
         yield f"spec/diagrams/scene_{scene.name}.mmd", scene_chart(scene)
 

@@ -19,7 +19,6 @@ from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.framework.search import Progress, Result
 from kvproto.verify.framework.story import ReplayedWay
 from kvproto.verify.framework.table_patching import TablePatch
-from kvproto.verify.framework.trace.coverage import Collector
 
 __all__ = ["Checker", "PlantedBug", "ReplayedWay"]
 
@@ -61,10 +60,6 @@ class Checker:
             return self.walk(text_of(path))
         except ArgumentError as error:
             raise FileError(f"{path}: {error}") from error
-
-    def collector(self) -> Collector:
-        """What counts rows while a search runs."""
-        raise NotImplementedError
 
     def named(self, asked: str) -> Sequence[str]:
         """The worlds of a suite, or the world of this name.  Raises ArgumentError with what comes close."""

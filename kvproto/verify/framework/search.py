@@ -46,8 +46,6 @@ class Result(msgspec.Struct):
     #: rows that fired, as `label` has them
     rows: list[str] = []
     violations: list[Any] = []
-    #: what `kvproto.verify.framework.trace.coverage` counts of it, if that was asked for
-    coverage: dict[str, Any] | None = None
 
 
 class Progress(msgspec.Struct):

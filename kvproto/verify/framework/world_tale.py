@@ -14,7 +14,6 @@ from kvproto.verify.framework.checker import Checker
 from kvproto.verify.framework.scenario import Scenario
 from kvproto.verify.framework.search import Progress, Result, Space
 from kvproto.verify.framework.story import Counterexample, PlainStep, RecordedHead, ReplayedWay
-from kvproto.verify.framework.trace.coverage import Collector, Counted
 from kvproto.verify.framework.world import World, WorldStep
 from kvproto.verify.framework.world_steps import Input
 
@@ -106,8 +105,8 @@ class _StorySearch(search.Search):
 class WorldChecker(Checker):
     """Searches scenarios, by name."""
 
-    def __init__(self, scenarios: Mapping[str, Callable[[], Scenario]], counted: Counted) -> None:
-        self.scenarios, self.counted = scenarios, counted
+    def __init__(self, scenarios: Mapping[str, Callable[[], Scenario]]) -> None:
+        self.scenarios = scenarios
         self.first = next(iter(scenarios))
 
     def worlds(self) -> Mapping[str, str]:
@@ -133,7 +132,3 @@ class WorldChecker(Checker):
             raise ArgumentError(f"line 1: config: there is no world {head.config!r}")
         scenario = self.scenarios[head.config]()
         return WorldTale(head.property, head.text, head.config, [], [], scenario.names), World(scenario)
-
-    def collector(self) -> Collector:
-        """Steps are counted as parties take them: each once, since what came of it is remembered."""
-        return Collector(self.counted)

@@ -3,9 +3,8 @@
 Load it by `pytest -p kvproto.verify.testing.coverage_plugin`, or in the top conftest.py by
 `pytest_plugins = ["kvproto.verify.testing.coverage_plugin"]`.
 
-    pytest --rows                    count, and report rows, guard outcomes, pairs and routes at the end
+    pytest --rows                    count, and report rows and routes at the end
     pytest --rows --rows-least 100   fail the run if fewer rows fired than that, or fewer routes were taken, in percent
-    pytest --rows-out rows.json      keep the counts: `kvproto draw --coverage rows.json` paints them
 
 It counts what happens on ranks (`kvproto.verify.framework.trace.coverage`), in the test process and in xdist's workers;
 what processes do that tests start by themselves is not seen.
@@ -18,17 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvproto.verify.claims.kv import KV
-from kvproto.verify.framework.trace.coverage import HONEST, MISBEHAVING, Collector, percent, together
-from kvproto.verify.framework.trace.coverage_file import save, undump
-from kvproto.verify.framework.trace.coverage_report import lacking, side_by_side
+from kvproto.verify.framework.trace.coverage import Collector, lacking
 
 SECTION = "kvproto_rows"
+#: the kinds of what tests see
+HONEST, MISBEHAVING = "honest", "misbehaving"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,13 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kvproto")
     group.addoption("--rows", action="store_true", help="report which rows and routes of the protocol were fired")
     group.addoption("--rows-least", type=float, metavar="PERCENT", help="fail if fewer were fired (implies --rows)")
-    group.addoption("--rows-out", type=Path, metavar="FILE", help="write the counts to FILE (implies --rows)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Count from now on, if that was asked for."""
     config.addinivalue_line("markers", f"{MISBEHAVING}: plays a peer, a library or an engine that breaks the contract")
-    if config.option.rows or config.option.rows_least is not None or config.option.rows_out:
+    if config.option.rows or config.option.rows_least is not None:
         config.pluginmanager.register(RowCoverage(config), "kvproto-rows")
 
 
@@ -83,7 +80,7 @@ class RowCoverage:
     def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ARG002 - xdist's own type
         """A worker has ended: its counts are ours."""
         for kind, said in getattr(node, "workeroutput", {}).get(SECTION, {}).items():
-            self.counts[kind].add(undump(said, KV.counted))
+            self.counts[kind].add_dump(said)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
@@ -95,29 +92,32 @@ class RowCoverage:
         yield
         if output is not None:
             return
-        if self.config.option.rows_out:
-            save(self.counts, self.config.option.rows_out)
         if self._short() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The report."""
-        whole = together(self.counts)
+        whole = self._whole()
         say = terminalreporter.write_line
         terminalreporter.section("rows and routes of the protocol")
-        say(side_by_side({**self.counts, "together": whole}))
-        for title, (number, lines) in (
-            ("only misbehaviour has fired", lacking(self.counts[HONEST], {MISBEHAVING: self.counts[MISBEHAVING]})),
-            ("never fired", lacking(whole, {})),
+        for name, counts in (*self.counts.items(), ("together", whole)):
+            rows, routes = counts.percent()
+            say(f"{name:<12} {rows:.1f} % of the rows fired, {routes:.1f} % of the routes were taken")
+        for title, lines in (
+            ("only misbehaviour has fired", lacking(self.counts[HONEST], self.counts[MISBEHAVING])),
+            ("never fired", lacking(whole)),
         ):
-            if number:
-                say(f"{title}: {number} row(s) or route(s):")
-            for line in lines:
-                say(f"  {line}")
+            for line in (f"{title}:", *(f"  {line}" for line in lines)) if lines else ():
+                say(line)
         if self._short():
-            rows, routes = percent(whole)
-            text = f"{rows:.1f} % of the rows fired, {routes:.1f} % of the routes were taken"
-            say(f"{text}; --rows-least {self.least:g} was asked for", red=True)
+            say(f"that is too few: --rows-least {self.least:g} was asked for", red=True)
+
+    def _whole(self) -> Collector:
+        """All kinds as one."""
+        made = Collector(KV.counted)
+        for counts in self.counts.values():
+            made.add(counts)
+        return made
 
     def _short(self) -> bool:
-        return self.least is not None and min(percent(together(self.counts))) < self.least
+        return self.least is not None and min(self._whole().percent()) < self.least

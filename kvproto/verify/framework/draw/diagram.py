@@ -12,7 +12,7 @@ Every renderer (Mermaid, DOT, SVG) draws the same sketch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -22,8 +22,6 @@ from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import Event, State
 
 Kind = Literal["well", "detour", "apart"]
-#: (table name, row index) -> how often it fired
-Counts = Mapping[tuple[str, int], int]
 FOLD = 3
 
 
@@ -60,8 +58,6 @@ class Edge(msgspec.Struct, frozen=True):
     kind: Kind
     lines: tuple[str, ...]
     rows: tuple[int, ...]
-    #: rows that fired at least once; None: nobody counted
-    covered: int | None = None
 
     @property
     def narrow(self) -> tuple[str, ...]:
@@ -77,8 +73,8 @@ class DiagramSketch(msgspec.Struct, frozen=True):
     edges: tuple[Edge, ...]
 
 
-def sketch(table: Table[Any], look: DiagramOptions | None = None, counts: Counts | None = None) -> DiagramSketch:
-    """The sketch of a table; with `counts`, its edges say how many of their rows fired."""
+def sketch(table: Table[Any], look: DiagramOptions | None = None) -> DiagramSketch:
+    """The sketch of a table."""
     look = look or DiagramOptions()
     drawn = [row for row in table.rows if _shown(row, look)]
     folded = _folded(table, drawn, look.fold)
@@ -92,8 +88,7 @@ def sketch(table: Table[Any], look: DiagramOptions | None = None, counts: Counts
     ]
     forks = _forks(drawn)
     edges = [
-        Edge(source, target, _kind(table, source, target), _lines(rows, look, forks), tuple(r.index for r in rows),
-             None if counts is None else sum(counts.get((table.name, r.index), 0) > 0 for r in rows))
+        Edge(source, target, _kind(table, source, target), _lines(rows, look, forks), tuple(r.index for r in rows))
         for (source, target), rows in groups.items()
     ]  # fmt: skip
     edges.sort(key=lambda edge: get_args(Kind).index(edge.kind))  # what is named first, is placed first

@@ -12,7 +12,6 @@ STYLE = {
     "well": "stroke:#2da44e,stroke-width:3px",
     "detour": "stroke:#768390,stroke-width:1.5px",
     "apart": "stroke:#d1545b,stroke-width:1.5px,stroke-dasharray:5 4",
-    "bare": "stroke:#d29922,stroke-width:3px,stroke-dasharray:2 3",
 }
 CLASSES = {
     "well": "fill:#1f7a3d,stroke:#2da44e,color:#ffffff",
@@ -28,17 +27,12 @@ def mermaid(picture: DiagramSketch) -> str:
     lines = ["flowchart TD"]
     lines += [f"    {ids[node.name]}{_box(node)}:::{'many' if node.many else node.kind}" for node in picture.nodes]
     lines += [f'    {ids[edge.source]} -->|"{_label(edge)}"| {ids[edge.target]}' for edge in picture.edges]
-    for name in ("well", "detour", "apart", "bare"):
-        which = [str(i) for i, edge in enumerate(picture.edges) if style(edge) == name]
+    for name in ("well", "detour", "apart"):
+        which = [str(i) for i, edge in enumerate(picture.edges) if edge.kind == name]
         if which:
             lines.append(f"    linkStyle {','.join(which)} {STYLE[name]}")
     lines += [f"    classDef {name} {css}" for name, css in CLASSES.items()]
     return "\n".join(lines) + "\n"
-
-
-def style(edge: Edge) -> str:
-    """The edge's kind, or `bare` if it has rows that nobody has seen fire."""
-    return "bare" if edge.covered is not None and edge.covered < len(edge.rows) else edge.kind
 
 
 def _box(node: DiagramBox) -> str:
@@ -52,6 +46,4 @@ def _box(node: DiagramBox) -> str:
 
 def _label(edge: Edge) -> str:
     text = "<br/>".join(edge.narrow)
-    if edge.covered is not None:
-        text += f"<br/>{edge.covered}/{len(edge.rows)} rows"
     return text.replace('"', "#quot;").replace("[", "#91;").replace("]", "#93;")

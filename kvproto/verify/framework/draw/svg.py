@@ -13,7 +13,6 @@ from typing import Literal
 
 from kvproto.verify.framework.draw.diagram import DiagramBox, DiagramSketch, Edge
 from kvproto.verify.framework.draw.layers import DiagramLayout, Item, RoutedEdge, place
-from kvproto.verify.framework.draw.mermaid import style
 
 Theme = Literal["auto", "light", "dark"]
 WIDE, SMALL = 7.3, 6.1
@@ -21,11 +20,11 @@ MARGIN = 16.0
 BIAS = {"well": 0.0, "detour": 1.0, "apart": 2.0}
 
 LIGHT = (
-    "--ink:#1f2328;--soft:#59636e;--page:#ffffff;--well:#1a7f37;--detour:#6e7781;--apart:#c4323c;--bare:#b7791f;"
+    "--ink:#1f2328;--soft:#59636e;--page:#ffffff;--well:#1a7f37;--detour:#6e7781;--apart:#c4323c;"
     "--fill:#f6f8fa;--wellfill:#dafbe1;--apartfill:#ffebe9"
 )
 DARK = (
-    "--ink:#e6edf3;--soft:#9da7b3;--page:#0d1117;--well:#3fb950;--detour:#8b949e;--apart:#f2727b;--bare:#d8a531;"
+    "--ink:#e6edf3;--soft:#9da7b3;--page:#0d1117;--well:#3fb950;--detour:#8b949e;--apart:#f2727b;"
     "--fill:#21262d;--wellfill:#12361f;--apartfill:#42171b"
 )
 STYLE = """
@@ -38,8 +37,6 @@ STYLE = """
 .edge path{fill:none;stroke:var(--detour);stroke-width:1.3} .edge polygon{fill:var(--detour)}
 .edge.well path{stroke:var(--well);stroke-width:3} .edge.well polygon{fill:var(--well)}
 .edge.apart path{stroke:var(--apart);stroke-dasharray:5 3} .edge.apart polygon{fill:var(--apart)}
-.edge.bare path{stroke:var(--bare);stroke-width:3;stroke-dasharray:2 3}
-.edge.bare polygon,.edge.bare text{fill:var(--bare)}
 .edge text{paint-order:stroke;stroke:var(--page);stroke-width:3px;stroke-linejoin:round}
 """
 
@@ -102,19 +99,14 @@ def _size(node: DiagramBox) -> tuple[float, float]:
     return max(len(node.name) * WIDE, timer) + 22, 40.0 if node.timer else 30.0
 
 
-def _text(edge: Edge) -> list[str]:
-    counted = [] if edge.covered is None else [f"{edge.covered}/{len(edge.rows)} rows"]
-    return [*edge.narrow, *counted]
-
-
 def _label_size(edge: Edge) -> tuple[float, float]:
-    return max(len(line) for line in _text(edge)) * SMALL + 12, len(_text(edge)) * 13.0 + 8
+    return max(len(line) for line in edge.narrow) * SMALL + 12, len(edge.narrow) * 13.0 + 8
 
 
 def _box(table: str, node: DiagramBox, item: Item, loop: Edge | None) -> str:
     left, top, width = item.x - item.left, item.y - item.height / 2, item.left + item.right
     corner = 15 if node.first or node.last else 5
-    drawn = "" if loop is None else _tag("title", "stays on: " + escape("; ".join(_text(loop))))
+    drawn = "" if loop is None else _tag("title", "stays on: " + escape("; ".join(loop.narrow)))
     drawn += _tag("rect", x=left, y=top, width=width, height=item.height, rx=corner)
     if node.last:
         drawn += _tag("rect", x=left + 3, y=top + 3, width=width - 6, height=item.height - 6, rx=corner - 3)
@@ -142,8 +134,8 @@ def _edge(plan: DiagramLayout, line: RoutedEdge, edge: Edge) -> str:
     drawn += _tag("polygon", points=f"{x:.1f},{y:.1f} {x - 4:.1f},{y + back:.1f} {x + 4:.1f},{y + back:.1f}")
     label = plan.items[line.label]
     top = label.y - label.height / 2 + 11
-    drawn += "".join(_line(t, label.x + 6, top + 13 * k, "small", middle=False) for k, t in enumerate(_text(edge)))
-    return _tag("g", drawn, **{"class": f"edge {style(edge)}", "data-rows": " ".join(map(str, edge.rows))})
+    drawn += "".join(_line(t, label.x + 6, top + 13 * k, "small", middle=False) for k, t in enumerate(edge.narrow))
+    return _tag("g", drawn, **{"class": f"edge {edge.kind}", "data-rows": " ".join(map(str, edge.rows))})
 
 
 def _between(one: float, value: float, other: float) -> float:
