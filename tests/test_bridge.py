@@ -1,7 +1,8 @@
-"""A compiled machine against the definition of a step, on events at random: row, value, timer and effects agree."""
+"""Two machines, one table: `kvproto.fsm.machine` and the `transitions` library, driven by the same events."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from enum import Enum
@@ -10,17 +11,19 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from kvproto.fsm.machine import NO_ROW, Fired, Machine
+pytest.importorskip("transitions")
+
+from kvproto.fsm.machine import Machine
 from kvproto.fsm.plain_json import hints
 from kvproto.fsm.table import Row, Table, Value
-from kvproto.fsm.timer_wheel import INFINITY, QUANTUM
-from kvproto.fsm.vocabulary import Event, Report, TimerFired
+from kvproto.fsm.timer_wheel import QUANTUM
+from kvproto.fsm.vocabulary import Event
 from kvproto.protocol.events import Claim, Terms
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
+from kvproto.verify.framework.draw.transitions_bridge import Model
 
 EVENTS_EACH = 44_000  # seven tables: some quarter of a million
-TIMING = Timing()
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 TERMS = (
     Terms(1, everyone=1, writes=1, aux=1, chunk_tokens=8, window=1),
@@ -60,7 +63,7 @@ class Dice:
         return pick([1, 2, 3])
 
 
-def attempt(fire: Callable[[], Fired[Any]]) -> tuple[Any, ...]:
+def attempt(fire: Callable[[], tuple[Row | None, Value, Any]]) -> tuple[Any, ...]:
     """The answer, or the exception that a guard raised for an event that cannot be."""
     try:
         return fire()
@@ -68,34 +71,9 @@ def attempt(fire: Callable[[], Fired[Any]]) -> tuple[Any, ...]:
         return type(error), str(error)
 
 
-def defined(table: Table[Any], rows: list[Row], value: Value, event: Event, now: float) -> Fired[Any]:
-    """The definition of a step: the first row whose guard holds."""
-    pair = (row for row in rows if row.source is value.state and row.event is type(event))
-    row = next((row for row in pair if row.when is None or row.when(value, event, now)), None)
-    if row is None or row.verb == "refuse":
-        said = Report(f"{table.name}: {event} in {value.state.name}", NO_ROW if row is None else row.why)
-        return row, value, (said,)
-    if row.verb == "ignore":
-        return row, value, ()
-    new = row.let(value, event, now) if row.let is not None else value
-    if row.target is not row.source or row.again:
-        new = replace(new, state=row.target, due=due(table, row, value, new, event, now))
-    return row, new, tuple(build(new, event) for build in row.do)
-
-
-def due(table: Table[Any], row: Row, old: Value, new: Value, event: Event, now: float) -> float:
-    """When the timer of the state ends that a row leads to."""
-    if row.target not in table.timers:
-        return INFINITY
-    timer, own = TIMING.named(table.timers[row.target]), table.periods.get(row.target)
-    repeats = table.tries is not None and row.target is row.source and isinstance(event, TimerFired)
-    times = table.tries(old) + 1 if repeats and table.tries is not None else 0
-    return now + ((own and own(new)) or timer.after(times))
-
-
 @every_table
-def test_a_machine_steps_as_defined(table: Table[Any]) -> None:
-    dice, machine = Dice(seed=len(table.rows)), Machine(table, TIMING)
+def test_both_go_the_same_way(table: Table[Any]) -> None:
+    dice, machine, model = Dice(seed=len(table.rows)), Machine(table, Timing()), Model(table, Timing())
     value, now, seen = machine.initial, 0.0, set()
     for count in range(EVENTS_EACH):
         if count % 40 == 0 or (value.state in table.final and not table.tombstones):
@@ -103,31 +81,59 @@ def test_a_machine_steps_as_defined(table: Table[Any]) -> None:
         event = dice.event(dice.random.choice(table.events))
         now += 0.3
         ours = attempt(lambda: machine.fire(value, event, now))  # noqa: B023 - called at once
-        right = attempt(lambda: defined(table, table.rows, value, event, now))  # noqa: B023 - called at once
+        theirs = attempt(lambda: model.fire(event, now, value))  # noqa: B023 - called at once
         if len(ours) == 2:
-            assert ours == right
+            assert ours == theirs
             continue
         row, new, effects = ours
-        assert right[0] is row, (value, event)
-        assert right[2] == effects
-        assert replace(right[1], due=0.0) == replace(new, due=0.0)
-        assert right[1].due == new.due or 0.0 <= new.due - right[1].due <= QUANTUM * 1.01
+        assert theirs[0] is row, (value, event)
+        assert theirs[2] == effects
+        assert model.state == new.state.name
+        assert replace(theirs[1], due=0.0) == replace(new, due=0.0)
+        assert theirs[1].due == new.due or math.isclose(theirs[1].due, new.due, abs_tol=QUANTUM)
+        assert row is None or passing(table, value, event, now) == row.index
         seen.add(row)
         value = new
     moving = [each for each in table.rows if each.verb == "row"]
     assert len(seen & set(moving)) > 0.55 * len(moving), "the events hardly reach anything"
 
 
+def passing(table: Table[Any], value: Value, event: Event, now: float) -> int:
+    """The definition, once more: the first row whose guard holds."""
+    pair = (row for row in table.rows if row.source is value.state and row.event is type(event))
+    return next(row.index for row in pair if row.when is None or row.when(value, event, now))
+
+
 @every_table
 def test_a_changed_row_makes_a_difference(table: Table[Any]) -> None:
-    """The comparison can fail: the definition is given the same rows in the opposite order."""
-    machine, dice = Machine(table, TIMING), Dice(seed=1)
+    """The comparison can fail: the other machine is given the same rows in the opposite order."""
+    turned = Table(table.name, table.value, table.states, initial=table.initial, events=table.events,
+                   timers=table.timers, final=table.final, tombstones=table.tombstones)  # fmt: skip
+    turned.rows = table.rows[::-1]
+    machine, model, dice = Machine(table, Timing()), Model(turned, Timing()), Dice(seed=1)
     value = machine.initial
     for count in range(3000):
         event = dice.event(dice.random.choice(table.events))
         ours = attempt(lambda: machine.fire(value, event, 1.0))  # noqa: B023 - called at once
-        theirs = attempt(lambda: defined(table, table.rows[::-1], value, event, 1.0))  # noqa: B023 - called at once
+        theirs = attempt(lambda: model.fire(event, 1.0, value))  # noqa: B023 - called at once
         if ours[0] is not theirs[0]:
             return
         value = machine.initial if count % 40 == 0 or len(ours) == 2 else ours[1]
     pytest.fail("no difference was found")
+
+
+def test_an_event_of_another_machine_has_no_row() -> None:
+    model = Model(TABLES[0], Timing())
+    foreign = Dice(1).event(TABLES[1].events[1])
+    row, value, effects = model.fire(foreign, 0.0)
+    assert (row, value) == (None, Machine(TABLES[0], Timing()).initial)
+    assert len(effects) == 1
+
+
+@every_table
+def test_it_draws_itself(table: Table[Any]) -> None:
+    model = Model(table, Timing(), diagram=True)
+    text = model.diagram()
+    assert "stateDiagram" in text
+    for state in table.states:
+        assert state.name in text
