@@ -57,13 +57,16 @@ class Instances:
         self.prefill.connector.set_xfer_handshake_metadata_pp_aware(cards)
         self.decode.connector.set_xfer_handshake_metadata_pp_aware({})
 
-    def engine(self, role: str, tp: int) -> FakeEngine:
+    def engine(self, role: str, tp: int, name: str = "", **extra: Any) -> FakeEngine:
+        """An instance whose engine_id is `name` (default: its role), with more of the extra configuration."""
+        name = name or role
+
         def make(kind: Role, rank: int) -> Any:
             PLACE[0] = rank
-            made = connector.KVProtoConnector(fake_vllm.config(role, tp, EXTRA, role), kind, None)
+            made = connector.KVProtoConnector(fake_vllm.config(role, tp, EXTRA | extra, name), kind, None)
             if kind is Role.WORKER:
-                self.caches[role, rank] = fake_vllm.caches(tp, BLOCKS)
-                made.register_kv_caches(self.caches[role, rank])
+                self.caches[name, rank] = fake_vllm.caches(tp, BLOCKS)
+                made.register_kv_caches(self.caches[name, rank])
             return made
 
         return FakeEngine(make, tp, BLOCKS, chunk=2 * BLOCK)

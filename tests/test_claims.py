@@ -1,5 +1,7 @@
 """A room goes to whom its prefill engine opened it for, whoever asks first, in whatever order.
 
+One that the engine opened for anyone goes to the first that asks.
+
 Two who may not have it: another group, which shows the right secret or none; and somebody in the name of the right
 group who does not know the secret.  They open the room and give it up as often as they like, before and after the
 engine.
@@ -114,6 +116,79 @@ def test_rivals_planted() -> None:
         bench.close(prefill_routes, rivalry)
         _, links, done = spoken(("open", "owner"), OTHER, b"")
         assert (links[MINE], msg.Drained(Cause.NOT_ENTITLED)) in answers(done), "the owner gives the room up"
+
+
+# --------------------------------------------------------------------------------- a room for the first that asks
+ANYONE = ev.Claim(0, SECRET)
+ASKS: dict[str, msg.Message] = {"open": msg.Open(TOKENS, 0, SECRET), "announce": msg.Announce(TOKENS, SECRET)}
+ASKS["abort"] = msg.Abort(Cause.DECODE_ABORTED, SECRET)
+#: who says what: the two groups, and the engine; and how many words a story has before both groups ask once more
+SAID = [("engine", 0), *product(ASKS, (MINE, OTHER))]
+ASKED = by_night(4, by_day=3)
+
+
+def asked(words: tuple[tuple[str, int], ...]) -> tuple[PrefillRank, dict[int, list[msg.Message]], list[Effect]]:
+    """A prefill rank that has heard all of this, what each group was told, and all effects."""
+    rank, links = prefill()
+    told: dict[int, list[msg.Message]] = {MINE: [], OTHER: []}
+    done: list[Effect] = []
+    for what, group in words:
+        engine = what == "engine"
+        effects = (
+            rank.handle(ev.EngineOpened(ROOM, TOKENS, ANYONE), 0.0) if engine else say(rank, links[group], ASKS[what])
+        )
+        done += effects
+        for link, body in answers(effects):
+            told[next(each for each, at in links.items() if at == link)].append(body)
+    return rank, told, done
+
+
+def test_in_whatever_order_a_room_for_anyone_is_the_first_group_s_that_asks() -> None:
+    stories = [words for words in product(SAID, repeat=ASKED) if words.count(("engine", 0)) == 1]
+    for words in stories:
+        first = next(group for what, group in words if what != "engine")
+        second = MINE + OTHER - first
+        gave_up = ("abort", first) in words
+        rank, told, done = asked((*words, ("open", second), ("open", first)))
+        assert msg.Opened() not in told[second] and msg.Drained(Cause.NOT_ENTITLED) in told[second], words
+        assert msg.Drained(Cause.NOT_ENTITLED) not in told[first], words
+        assert rank.value_of(ROOM).facts.claim == ev.Claim(first, SECRET), words
+        ended = [each.cause for each in done if isinstance(each, do.AnnounceOutcome)]
+        assert ended == [Cause.DECODE_ABORTED] * gave_up, words
+        assert gave_up or told[first].count(msg.Opened()), words
+
+
+def test_a_room_for_anyone_is_not_theirs_that_do_not_show_its_secret() -> None:
+    for body in (msg.Open(TOKENS, 0), msg.Announce(TOKENS, b"a guess"), msg.Abort(Cause.DECODE_ABORTED)):
+        rank, links = prefill()
+        rank.handle(ev.EngineOpened(ROOM, TOKENS, ANYONE), 0.0)
+        before = kept(rank)
+        assert answers(say(rank, links[OTHER], body)) == [(links[OTHER], msg.Drained(Cause.NOT_ENTITLED))]
+        assert kept(rank) == before
+        assert answers(say(rank, links[MINE], ASKS["open"])) == [(links[MINE], msg.Opened())]
+
+
+def test_who_has_guessed_an_id_before_an_engine_that_means_anyone_has_not_got_the_room() -> None:
+    rank, links = prefill()
+    say(rank, links[OTHER], msg.Open(TOKENS, 0, b"a guess"))
+    told = answers(rank.handle(ev.EngineOpened(ROOM, TOKENS, ANYONE), 0.0))
+    assert told == [(links[OTHER], msg.Drained(Cause.NOT_ENTITLED))]
+    assert answers(say(rank, links[MINE], ASKS["open"])) == [(links[MINE], msg.Opened())]
+
+
+def test_a_prompt_of_another_length_is_told_to_who_asks_for_a_room_that_is_anyone_s() -> None:
+    for body in (msg.Open(TOKENS + 1, 0, SECRET), msg.Announce(TOKENS + 1, SECRET)):
+        rank, links = prefill()
+        rank.handle(ev.EngineOpened(ROOM, TOKENS, ANYONE), 0.0)
+        assert answers(say(rank, links[MINE], body)) == [(links[MINE], msg.Drained(Cause.PLAN_MISMATCH))]
+
+
+def test_a_refused_room_that_was_for_anyone_tells_who_asks_that_it_was_refused() -> None:
+    rank, links = prefill()
+    rank.handle(ev.EngineOpened(ROOM, TOKENS, ANYONE), 0.0)
+    rank.handle(ev.EngineRefused(ROOM, Cause.REFUSED), 0.0)
+    for group in (MINE, OTHER):
+        assert answers(say(rank, links[group], ASKS["open"])) == [(links[group], msg.Drained(Cause.REFUSED))]
 
 
 # ------------------------------------------------------------------------------------------ between endpoints

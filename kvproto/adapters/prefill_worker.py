@@ -28,7 +28,7 @@ class PrefillWorker(Worker[PrefillEndpoint]):
         self._tickets[order.request] = order.ticket
         room, ticket = self._room(order.request), order.ticket
         tokens = self._units(ticket.tokens, ticket.tokens)
-        self.endpoint.open(room, tokens, group=group_of(ticket.peer), secret=ticket.secret)
+        self.endpoint.open(room, tokens, group=group_of(ticket.peer) if ticket.peer else None, secret=ticket.secret)
         self._enter(order.request)
         self.endpoint.prefetch(room)
 

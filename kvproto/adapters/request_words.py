@@ -28,8 +28,8 @@ SCHEDULER = 0
 class Ticket(msgspec.Struct, frozen=True):
     """The identity of a request's transfer at both instances.
 
-    `peer`: to a prefill instance, the name of the decode group that it is for; to a decode instance, the encoded card
-    of the prefill instance.
+    `peer`: to a prefill instance, the name of the decode group that it is for (empty: the first one that asks); to a
+    decode instance, the encoded card of the prefill instance.
     """
 
     room: int

@@ -156,7 +156,7 @@ class PrefillEndpoint(Endpoint):
     # ------------------------------------------------------------------------------------ the engine's calls
     @explained
     def open(
-        self, room: Room, tokens: int, pages: Any = (), *, group: int = DECODE_GROUP, secret: bytes = b"",
+        self, room: Room, tokens: int, pages: Any = (), *, group: int | None = DECODE_GROUP, secret: bytes = b"",
         within: float | None = None, traceparent: str = "",
     ) -> None:  # fmt: skip
         """Open a room for a prompt of `tokens` tokens; never blocks.
@@ -165,7 +165,8 @@ class PrefillEndpoint(Endpoint):
             room: its name; a new attempt of a request needs a higher `gen`
             tokens: length of the prompt
             pages: page ids in token order: all, the first ones, or none; `produced` gives the missing ones
-            group: the decode group that may have the room; another one fails with `Cause.NOT_ENTITLED`
+            group: the decode group that may have the room (None: the first one that asks for it with the secret);
+                another one fails with `Cause.NOT_ENTITLED`
             secret: the decode engine has to open the room with the same one, 64 bytes at most
             within: seconds for the decode ranks to open it, and without progress (default: `bootstrap`, `stall`)
             traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
@@ -175,7 +176,7 @@ class PrefillEndpoint(Endpoint):
 
         """
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane, whole=False)
-        claim = self._rank.claim(need_group(group), need_secret(secret))
+        claim = self._rank.claim(0 if group is None else need_group(group), need_secret(secret))
         trace, seconds = as_traceparent(traceparent), need_seconds(within)
         runs = page_runs_of(entry.pages) if entry.given == len(entry.pages) else 0
         key = room.key

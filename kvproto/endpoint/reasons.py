@@ -29,7 +29,9 @@ WORDS = {
     Cause.WRITE_FAILED: "a write failed or did not end in time",
     Cause.KERNEL_FAILED: "a gather or a scatter failed or did not end in time",
     Cause.FORGOTTEN: "the other side no longer knew the room",
-    Cause.NOT_ENTITLED: "the prefill engine opened the room for another group, or with another secret",
+    Cause.NOT_ENTITLED: (
+        "the prefill engine opened the room for another group or with another secret, or another group asked first"
+    ),
     Cause.DISCONNECTED: "the decode engine let go of the prefill group",
     Cause.DECLINED: "the prefill engine said no to the room",
     Cause.AUX_MISSING: "every chunk is in place, and the aux row did not come in time",

@@ -66,11 +66,16 @@ DECODE_GROUP = 2
 class Claim(msgspec.Struct, frozen=True, gc=False):
     """Whose a room is: the decode group that the prefill engine opened it for, and the secret that it shows.
 
-    Of a room that the engine has not opened yet: what a decode rank says of itself.
+    Of a room that the engine has not opened yet: what a decode rank says of itself.  Group 0: the first decode group
+    that shows the secret.
     """
 
     group: int = DECODE_GROUP
     secret: bytes = b""
+
+    def admits(self, caller: Claim) -> bool:
+        """Whether a room with this claim is the caller's, too."""
+        return self.secret == caller.secret and self.group in (0, caller.group)
 
 
 #: of a room whose engines say nothing else

@@ -78,8 +78,8 @@ class Hello(Body, tag="HELLO", frozen=True):
     #: the call: the decode rank counts it up for each call after a loss, and the answer repeats it, so that an answer
     #: to an older call is known as one
     session: U64
-    #: the sender's engine instance: a number of its own, at least 1
-    group: U64
+    #: the sender's engine instance: a number of its own
+    group: Annotated[int, Meta(ge=1)]
     #: the sender's place in its group, stage · tp + place
     rank: U32
     #: how the sender's KV is cut; both sides derive who owes what to whom from the two layouts

@@ -7,8 +7,9 @@ link that is not up, is stale.  Only the handshake and the beats are heard from 
 beside a link nothing is heard but the answer to the call.
 
 *Its sender's right to speak of the room* (`SenderIs`). A room belongs to one group of the other side: on a decode
-rank to the one that its engine opened it with, on a prefill rank to the one that its engine opened it for; where that
-engine asks for a secret, OPEN and ABORT show it, and count from nobody without it. Until the engine has spoken a room
+rank to the one that its engine opened it with, on a prefill rank to the one that its engine opened it for, or to the
+first one that speaks of it, where that engine means any; where it asks for a secret, OPEN, ANNOUNCE and ABORT show it,
+and count from nobody without it. Until the engine has spoken a room
 is whose who asks first, and an OPEN that shows another claim is a rival's: it is dropped, and its sender repeats it
 until the engine has said whose the room is. Whoever is not of the room's group is no party, whatever its rank's
 number: it is not heard, and told at most that the room is not its own, so that it need not wait. This one rule stands

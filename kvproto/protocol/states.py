@@ -214,7 +214,7 @@ class Cause(IntEnum):
     KERNEL_FAILED = 11
     #: the other side no longer knows the room
     FORGOTTEN = 12
-    #: the prefill engine opened the room for another group, or with another secret
+    #: the prefill engine opened the room for another group or with another secret, or another group asked for it first
     NOT_ENTITLED = 13
     #: the decode engine let go of the prefill group
     DISCONNECTED = 14

@@ -210,13 +210,15 @@ class PrefillLinks(Rank):
 
     def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
         fact, body = super()._sender_fact(heard, peer), heard.body
-        if type(body) in SHOW_SECRET and fact != SenderIs.UNCLAIMED:
-            value = self.value_of(heard.room)
-            if fact == SenderIs.PARTY and body.secret == value.facts.claim.secret:
-                return fact
-            owned = value.state is not EARLY and (value.work is None or value.work.owned)
-            return SenderIs.OUTSIDER if owned or refused(value) else SenderIs.RIVAL
-        return fact
+        if type(body) not in SHOW_SECRET:
+            return fact
+        value = self.value_of(heard.room)
+        if value is None or (refused(value) and fact == SenderIs.UNCLAIMED):
+            return fact
+        if fact != SenderIs.OUTSIDER and body.secret == value.facts.claim.secret:
+            return fact
+        owned = value.state is not EARLY and (value.work is None or value.work.owned)
+        return SenderIs.OUTSIDER if owned or refused(value) else SenderIs.RIVAL
 
     def cut_for(self, link: int, groups: int) -> Terms | None:
         """The link's terms of rooms of so many layer groups; None: a share of its plan has not so many layers."""

@@ -9,13 +9,14 @@ travel with its steps; a worker's carries them out and reports.  vLLM aggregates
 sees one rank.
 
 `kv_transfer_params` of a request, to a prefill instance: `do_remote_decode`; `room` (u64, unique among the requests of
-all instances that share a prefill instance; none: one is drawn), `decode_group` (the `group` of the decode instance,
-if that has one), `secret` (hex).  It is answered with those for the decode instance: `do_remote_prefill`, `room`,
-`secret`, `card`.  A router that chooses the room and has the card can ask both at once.
+all instances that share a prefill instance; none: one is drawn), `decode_group` (the `group` or `engine_id` of the one
+decode instance that may have it; none: the first that asks), `secret` (hex).  It is answered with those for the decode
+instance: `do_remote_prefill`, `room`, `secret`, `card`.  A router that chooses the room and has the
+card can ask both at once.
 
-`kv_connector_extra_config`: `group` (of a decode instance: its name among several; a data-parallel rank adds `_dp` and
-its number to it, and to the name of its `card`, as vLLM does to `engine_id`), `chunk_tokens` (tokens a chunk), `ttl`
-(seconds that finished KV is kept for a decode instance that does not come), `wait` (of a prefill instance: seconds that
+`kv_connector_extra_config`: `group` (of a decode instance: its name, default `engine_id`; a data-parallel rank adds
+`_dp` and its number to it, and to the name of its `card`, as vLLM does to `engine_id`), `chunk_tokens`, `ttl` (seconds
+that finished KV is kept for a decode instance that does not come), `wait` (of a prefill instance: seconds that
 a decode instance may wait for a request of which no forward has begun here), `ring_bytes`, `route`, `costs` and `trace`
 (as `Settings` has them), `bind` (where a prefill rank listens), `keys` (a secret file), `card` (a file in which a
 prefill instance leaves its card), `conformance` (whether ranks are judged as they run: `kvproto.adapters.judging`).

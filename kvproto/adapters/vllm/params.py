@@ -23,7 +23,7 @@ def ticket_of(params: dict[str, Any], tokens: int, trust: CardTrust, *, produces
     try:
         secret = need_secret(bytes.fromhex(params.get("secret", "")))
         room = params.get("room", secrets.randbits(63)) if produces else params["room"]
-        peer = params.get("decode_group", "decode") if produces else params["card"]
+        peer = params.get("decode_group", "") if produces else params["card"]
     except KeyError as error:
         raise ValueError(f"there is no {error}") from error
     except TypeError as error:

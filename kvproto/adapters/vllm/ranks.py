@@ -6,8 +6,8 @@ strides.  Copies are bit copies, and K and V of a token travel together, so the 
 keeps K transposed inside a block, so there a block is moved as it is.  Every block of vLLM is a page.
 
     chunk_tokens that of a prefill instance's extra configuration, in vLLM's tokens, cut to whole blocks
-    group        of a prefill instance: its engine_id; of a decode instance: `group` of the extra configuration, and the
-                 `_dp` and number with which vLLM ends the engine_id of a data-parallel rank
+    group        the engine_id, which vLLM ends with `_dp` and the number of a data-parallel rank; of a decode instance
+                 `group` of the extra configuration, if it has one, with the same end
     card_secret, card_networks, card_instances      what cards must show (`adapters.card_trust`)
     index        the worker's place: pipeline stages first, as the layout counts them
 """
@@ -74,7 +74,8 @@ def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[An
     more = {"settings": settings, "keys": extra.get("keys"), "digests": extra.get("digests", False)}
     mine, follow = (form.layout, shards.rank, form.pool, NixlTransport()), bool(extra.get("conformance"))
     if not transfer.is_kv_producer:
-        group = group_of(extra.get("group", "decode") + data_parallel_suffix(config))
+        name = extra["group"] + data_parallel_suffix(config) if "group" in extra else transfer.engine_id
+        group = group_of(name)
         receiver = judged(lambda: DecodeEndpoint(*mine, group=group, **more), wanted=follow)
         return DecodeWorker(receiver, form, trust_of(extra)), None
     more |= {"bind": extra["bind"]} if "bind" in extra else {}

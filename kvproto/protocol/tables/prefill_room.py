@@ -15,7 +15,8 @@ over (`DRAINING`) are the pages released and the decode ranks told that nothing 
 (`AWAIT_NOTED`), or their link is lost, or the tries are used up.  What is final stays as a tombstone that
 answers late messages.
 
-A room is somebody's: the engine opens it for one decode group, and may ask for a secret (`Claim`).  Whoever shows
+A room is somebody's: the engine opens it for one decode group, and may ask for a secret (`Claim`).  An engine that does
+not know the decode group opens it for the first one that asks, and from then on it is that one's.  Whoever shows
 another claim is answered at the rank's edge, before this table (`protocol.routes`).  What is claimed before the engine
 has spoken is only noted: if it was not the one whom the engine means, it is told so, the room begins anew, and nothing
 that was said about it counts.  It is told once, and if that is lost, again when it asks after a room in which nothing moves.
@@ -174,7 +175,7 @@ def announces_another(v: V, e: PeerAnnounced, now: float) -> bool:
 
 def claimed_by_another(v: V, e: EngineOpened, now: float) -> bool:
     """Whoever has claimed the room so far is not the one that the engine means."""
-    return v.facts.claim != e.claim
+    return not e.claim.admits(v.facts.claim)
 
 
 def ended_for_another(v: V, e: EngineOpened, now: float) -> bool:
@@ -366,6 +367,16 @@ def hear_of(v: V, e: PeerAnnounced, now: float) -> V:
     return replace(v, terms=e.terms, tokens=e.tokens, facts=_facts(e.claim))
 
 
+def _bind(v: V, claim: Claim) -> V:
+    said = v.facts
+    return replace(v, facts=_facts(claim, said.traceparent, said.within, said.runs, said.their_runs))
+
+
+def bind(v: V, e: PeerAnnounced, now: float) -> V:
+    """The room is this decode rank's group's, if it was the first one's that asks."""
+    return _bind(v, e.claim)
+
+
 def start(v: V, e: RoomEvent, now: float) -> V:
     """The engine is at work."""
     return replace(v, work=_work(v))
@@ -454,7 +465,8 @@ def blame_unowned(v: V, e: AbortAsked, now: float) -> V:
 
 def blame_asked(v: V, e: AbortAsked, now: float) -> V:
     """The cause is the event's; the asker is to be told, whether or not it has opened the room."""
-    return _blame(replace(v, terms=v.terms or e.terms, peers=v.peers | 1 << e.peer), e.cause)
+    bound = _bind(v, e.claim)
+    return _blame(replace(bound, terms=v.terms or e.terms, peers=v.peers | 1 << e.peer), e.cause)
 
 
 def blame_asked_unowned(v: V, e: AbortAsked, now: float) -> V:
@@ -479,7 +491,8 @@ def blame_forgetful(v: V, e: PeerForgot, now: float) -> V:
 
 def blame_plan(v: V, e: PeerOpened | PeerAnnounced, now: float) -> V:
     """The two sides mean different rooms; this peer is told, too."""
-    return _blame(replace(v, terms=e.terms, peers=v.peers | 1 << e.peer), Cause.PLAN_MISMATCH)
+    bound = _bind(v, e.claim)
+    return _blame(replace(bound, terms=e.terms, peers=v.peers | 1 << e.peer), Cause.PLAN_MISMATCH)
 
 
 def blame_plan_unowned(v: V, e: PeerOpened | PeerAnnounced, now: float) -> V:
@@ -509,7 +522,7 @@ def blame_stall(v: V, e: TimerFired, now: float) -> V:
 
 def owe(v: V, e: PeerOpened | PeerAnnounced, now: float) -> V:
     """This late one is to be told, too."""
-    return replace(v, peers=v.peers | 1 << e.peer)
+    return replace(_bind(v, e.claim), peers=v.peers | 1 << e.peer)
 
 
 def drop(v: V, e: PeerNoted | LinkWentDown | PeerForgot, now: float) -> V:
@@ -627,7 +640,8 @@ row(S.AWAIT_ENGINE,  PeerOpened,                        let=meet, do=(say_opened
 opens(S.UNKNOWN,     PeerAnnounced,    S.AWAIT_ENGINE,  let=hear_of)
 row(S.AWAIT_ENGINE,  PeerAnnounced,    S.DRAINING,      when=announces_another, let=blame_plan_unowned, do=(stop_sends,))
 row(S.AWAIT_PEERS,   PeerAnnounced,    S.DRAINING,      when=announces_another, let=blame_plan, do=(announce_peer, stop_sends))
-row((S.AWAIT_ENGINE, S.AWAIT_PEERS), PeerAnnounced,     again=True)
+row(S.AWAIT_ENGINE,  PeerAnnounced,                     again=True)
+row(S.AWAIT_PEERS,   PeerAnnounced,                     let=bind, again=True)
 ignore((S.AWAIT_FORWARD, S.OPEN, S.DONE), PeerAnnounced, "it has opened the room")
 row(S.AWAIT_ENGINE,  EngineOpened,     S.AWAIT_NOTED,   when=claimed_by_another, let=blame_claim, do=(tell_drained, ask_again))
 row((S.AWAIT_NOTED, *FAILED), EngineOpened, S.AWAIT_PEERS, when=ended_for_another, let=own_anew)

@@ -134,8 +134,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wired: bool = True
     #: what does not fit: the first life of the first decode group runs other tables, or has other leases; or the
     #: engines name other lengths, or secrets; or all rooms have one id, and the prefill engine means the first one;
-    #: or all decode groups have one name
-    misfit: Literal["", "tables", "lease", "length", "secret", "claim", "name"] = ""
+    #: or all decode groups have one name; or all ask for the same room, and the prefill engine means any of them
+    misfit: Literal["", "tables", "lease", "length", "secret", "claim", "name", "anyone"] = ""
     #: what crashed comes back
     restart: bool = True
     #: rooms that are over and remembered, a rank

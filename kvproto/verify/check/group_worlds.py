@@ -61,6 +61,18 @@ GROUPS: dict[str, Config] = _worlds() | {
     "groups-out-claim-drop": replace(
         OUT, misfit="claim", swift=True, budget=Budget(drop=1), about="they do, and any one message is lost"
     ),
+    "groups-out-anyone": replace(
+        OUT, rooms=1, misfit="anyone", budget=Budget(abort=1), must=BOTH,
+        about="two decode groups ask for one room, which is for whoever asks first; an engine may give it up",
+    ),
+    "groups-out-anyone-announce": replace(
+        OUT, rooms=1, misfit="anyone", announce=True, swift=True, must=BOTH,
+        about="they may announce it before they open it",
+    ),
+    "groups-out-anyone-drop": replace(
+        OUT, rooms=1, misfit="anyone", swift=True, must=BOTH, budget=Budget(drop=1),
+        about="they ask, and any one message is lost",
+    ),
     "groups-in-crash": replace(
         IN, swift=True, budget=Budget(crash=1), must=GO_ON, about="a rank of one of two groups dies, and comes back"
     ),

@@ -63,15 +63,24 @@ def judge_pair(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> tupl
     true, member = _mark(d), node.others.member(at_p)
     if (ours.mark_round, ours.mark_tail) > true:
         return "S7", f"prefill {at_p} has seen the watermark {ours.mark_round, ours.mark_tail}; it is {true}"
+    others = _anothers(p, node)
     for k, room in p.rank[0]:
-        if room.state in ALIVE and room.peers >> node.member & 1 and d.outcome[k] == FAILURE and d.released[k]:
+        at_work = k not in others and room.state in ALIVE and room.peers >> node.member & 1
+        if at_work and d.outcome[k] == FAILURE and d.released[k]:
             return "S4", f"decode {at_d} has given the pages of room {k} back, and prefill {at_p} is at work on it"
     if member not in node.writers:
         return None
     for k, outcome in enumerate(p.outcome):
-        if outcome == SUCCESS and d.script[k] == 1 and d.outcome[k] != FAILURE and not _all_there(d, k, member, node):
+        owed = outcome == SUCCESS and d.script[k] == 1 and d.outcome[k] != FAILURE and k not in others
+        if owed and not _all_there(d, k, member, node):
             return "S6", f"prefill {at_p} has success for room {k}, decode {at_d} has not all of it"
     return None
+
+
+def _anothers(p: Any, node: DecodeMemory) -> set[int]:
+    """The rooms of the prefill rank that are another decode group's than this rank's, as far as it knows."""
+    group = node.own.group(node.index)
+    return {k for k, room in (*p.rank[0], *p.rank[1]) if room.facts.claim.group not in (0, group)}
 
 
 def unanswered(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> Unrest:
@@ -80,7 +89,8 @@ def unanswered(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> Unre
     if not agree(p, d, at_p, at_d):
         return None
     grants, mark = {k: dict(group) for k, group in d.rank[3]}, _mark(d)
-    sends = ((k, at, send) for k, parts in p.rank[4] if k in node.mine for at, send in parts)
+    theirs = set(node.mine) - _anothers(p, node)
+    sends = ((k, at, send) for k, parts in p.rank[4] if k in theirs for at, send in parts)
     for k, at, send in sends:
         if at & 0xFFFF == node.member:
             grant = grants.get(k, {}).get(at >> 16)

@@ -122,9 +122,11 @@ class Node(Surroundings):
         group, parties = index // self.own.ranks, config.parties
         #: the rooms that its group has a part in
         meant = range(len(parties)) if config.misfit != "claim" or self.SIDE else (0,)
-        self.mine = tuple(k for k in meant if parties[k][self.SIDE] == group)
+        anyone = config.misfit == "anyone"
+        self.mine = tuple(k for k in meant if anyone or parties[k][self.SIDE] == group)
         first = tuple(of[1 - self.SIDE] * self.others.ranks for of in parties)
-        self.names = Names(config.keys, first, self.mine, ordered=config.keeps_order)
+        askers = self.others if anyone and not self.SIDE else None
+        self.names = Names(config.keys, first, self.mine, ordered=config.keeps_order, askers=askers)
         #: the rows that have fired, by identity
         self.rows: dict[int, Row] = {}
         #: what was worth having seen in steps (see `sights` for values)
@@ -196,7 +198,7 @@ class Node(Surroundings):
         fits = told == FAILURE or not self.unfit(k)
         judge("S12", fits, f"room {k} succeeds, and its two sides name two {self.config.misfit}s")
         self.current = self.current._replace(outcome=put(outcome, k, told))
-        if told == FAILURE:
+        if told == FAILURE and (self.config.misfit != "anyone" or cause is not Cause.NOT_ENTITLED):
             self.outs.append(("failed", k))
         elif any(end == FAILURE and self.names.first[j] != self.names.first[k] for j, end in enumerate(outcome)):
             self.seen.add("success after another group's failure")

@@ -182,7 +182,7 @@ class PrefillNode(PrefillSlots):
             event: Event
             match word:
                 case "open":
-                    group = self.others.group(self.names.peer(k, 0))
+                    group = 0 if cfg.misfit == "anyone" else self.others.group(self.names.peer(k, 0))
                     claim = Claim(group, b"a secret" if cfg.misfit == "secret" else b"")
                     event = ev.EngineOpened(key, tokens, claim)
                 case "schedule":

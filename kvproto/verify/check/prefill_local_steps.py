@@ -68,6 +68,7 @@ class PrefillMoves(Node):
 
     def moves(self, v: PNode) -> list[Move]:
         """What can happen here without a message."""
+        self.names.follow((*v.rank[0], *v.rank[1]))
         found = [*self._engine_moves(v), *self._kernel_moves(v), *self._send_timers(v), *self._room_timers(v)]
         for d in self.peers:
             link = v.rank[2][d]

@@ -34,6 +34,10 @@ class Side(NamedTuple):
         """The number of the rank's group; those of the two sides differ."""
         return self.number if self.one_name else self.number + 2 * (index // self.ranks)
 
+    def first(self, group: int) -> int:
+        """The first rank of the group that has this number."""
+        return (group - self.number) // 2 * self.ranks
+
     def member(self, index: int) -> int:
         """Which of its group's ranks it is."""
         return index % self.ranks

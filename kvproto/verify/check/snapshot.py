@@ -54,18 +54,25 @@ class Names:
     """Room keys by their place and back; grant ids by (place, chunk)."""
 
     def __init__(
-        self, keys: tuple[int, ...], first: tuple[int, ...], mine: tuple[int, ...], *, ordered: bool = False
+        self, keys: tuple[int, ...], first: tuple[int, ...], mine: tuple[int, ...], *, ordered: bool = False,
+        askers: Side | None = None,
     ) -> None:  # fmt: skip
         """`keys` in the order of their places; `first`: by place, the first rank of the other group that has a part in
         the room; `mine`: places of rooms in which this rank's group has one; `ordered`: rooms are kept in the order in
-        which the rank met them.
+        which the rank met them; `askers`: the other side, if a room is for whichever group asks first.
         """
-        self.keys, self.first, self.ordered = keys, first, ordered
+        self.keys, self.first, self.ordered, self.askers = keys, first, ordered, askers
         self.place = {key: k for k, key in enumerate(keys)} | {keys[k]: k for k in mine}
 
     def peer(self, k: int, member: int) -> int:
         """This rank of the room's other group, as ranks of that side are counted; its link is the next number."""
         return self.first[k] + member
+
+    def follow(self, rooms: Iterable[tuple[int, Any]]) -> None:
+        """Take the group that has asked for a room's other group, where rooms are for whichever asks first."""
+        if self.askers is not None:
+            asked = {k: value.facts.claim.group for k, value in rooms}
+            self.first = tuple(self.askers.first(asked.get(k) or self.askers.number) for k in range(len(self.first)))
 
     @staticmethod
     def grant(k: int, chunk: int) -> int:
@@ -162,6 +169,7 @@ def freeze_prefill(rank: PrefillRank, names: Names, peers: int, forms: Forms = U
     """(rooms, tombs, links, terms, sends, free slots, slots held, queue for slots, waiting for a mark, writes,
     permits held, queue for them, a link's queue for credits)."""
     place, keep = names.place, forms.send
+    names.follow((place[key], value) for key, value in (*rank.rooms.items(), *rank.tombs.items()))
     links = _links(rank, peers, forms)
     known = tuple((rank.peers[d + 1].terms,) if d + 1 in rank.peers else None for d in range(peers))
     writes = tuple(sorted((place[key], at, forms.write(v)) for (key, at), v in rank.writes.items()))
@@ -202,6 +210,7 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, 
     """Make `rank` what was frozen; `others`: the decode ranks."""
     rooms, tombs, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues = frozen
     keys = names.keys
+    names.follow((*rooms, *tombs))
     _thaw_rooms(rank, names, rooms, tombs)
     rank.unclaimed = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
     rank.links = {d + 1: v for d, v in enumerate(links) if v is not None}

@@ -239,7 +239,7 @@ class CheckedWorld:
         if not self.config.several_groups:
             return 0
         node = self.nodes[at]
-        first = -1 if peer < 0 else peer - node.others.member(peer)
+        first = -1 if peer < 0 or node.names.askers else peer - node.others.member(peer)
         return sum(1 << k for k in node.mine if first in (-1, node.names.first[k]))
 
     def spend(self, number: int, kind: str, k: int, touched: int = 0) -> int:

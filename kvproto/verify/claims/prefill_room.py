@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kvproto.fsm.vocabulary import Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.events import Claim
 from kvproto.protocol.messages import Drained, Opened
 from kvproto.protocol.states import PRoom as S
 from kvproto.protocol.tables.prefill_room import IDLE, PrefillWork, PRoomValue, prefill_room
@@ -68,6 +69,11 @@ def nothing_to_send(v: V) -> bool:
     return not v.terms.aux and (not v.terms.writes or v.tokens == v.prefix)
 
 
+def meant(room: Claim, caller: Claim) -> bool:
+    """A room with this claim is for that decode group, or for any, and asks for the secret that it shows."""
+    return room.secret == caller.secret and room.group in (0, caller.group)
+
+
 def deeper(before: PrefillWork, e: ev.TokensProduced) -> bool:
     """The engine says more than it had of what is computed in its first layers."""
     return e.layers > 0 and (e.ahead > before.ahead or (e.ahead == before.ahead and e.layers > before.layers))
@@ -96,6 +102,12 @@ def terms_can_be_worked_with(v: V, g: Seen) -> bool:
 def is_no_shorter_than_its_prefix(v: V, g: Seen) -> bool:
     """The prefix, once it is known, lies within the prompt."""
     return v.prefix <= v.tokens
+
+
+@holds()
+def is_somebodys_if_anybody_asked(v: V, g: Seen) -> bool:
+    """A room that no decode group has asked for knows no decode rank."""
+    return v.facts.claim.group > 0 or not v.peers
 
 
 @holds(S.AWAIT_FORWARD, S.OPEN, S.DONE)
@@ -199,6 +211,12 @@ def refuses_with_a_refusal(v: V, e: ev.EngineRefused, g: Seen) -> bool:
 def terms_are_of_a_plan(v: V, e: ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked, g: Seen) -> bool:
     """The terms are those of a plan: a chunk has tokens and layers, and a window chunks."""
     return e.terms.chunk_tokens > 0 and e.terms.layer_groups > 0 and e.terms.window > 0
+
+
+@assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="codec: a HELLO of group 0 is no message")
+def is_of_a_group(v: V, e: ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked, g: Seen) -> bool:
+    """A decode rank is of a decode group, whose number is not 0."""
+    return e.claim.group > 0
 
 
 @assumes(ev.PeerOpened, paid="rank: an OPEN whose prefix is longer than its prompt is not heard")
@@ -315,7 +333,26 @@ def goes_on_with_whom_it_means(step: Step) -> bool:
     goes_on = step.after.state in (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.DONE)
     if before.state is not S.AWAIT_ENGINE or not isinstance(event, ev.EngineOpened) or not goes_on:
         return True
-    return before.facts.claim == event.claim and before.tokens == event.tokens
+    return meant(event.claim, before.facts.claim) and before.tokens == event.tokens
+
+
+@assumes(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked, paid="rank: `_sender_fact`; routes: who may speak of a room")
+def who_asks_is_a_party(v: V, e: ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked, g: Seen) -> bool:
+    """A decode rank that speaks of a room that its engine has opened claims it as it is claimed."""
+    return v.state not in LIVE or meant(v.facts.claim, e.claim)
+
+
+@promises("S9", on=(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked))
+def is_bound_to_who_asked_first(step: Step) -> bool:
+    """A room that its engine has opened is, from the first word of a decode group on, that group's."""
+    return step.before.state not in LIVE or step.after.facts.claim == step.event.claim
+
+
+@promises("S9")
+def stays_whose_it_is(step: Step) -> bool:
+    """A room at work that is some decode group's is not given to another."""
+    before, after = step.before, step.after
+    return before.state not in LIVE or not before.facts.claim.group or after.facts.claim == before.facts.claim
 
 
 @promises("S9", on=(ev.PeerOpened,))
@@ -587,7 +624,7 @@ def is_opened_for_whom_it_is_meant(step: Step) -> bool:
     another's still ends, and is opened again.
     """
     before, e = step.before, step.event
-    anothers, refused = before.facts.claim != e.claim, work(before).cause.refusal
+    anothers, refused = not meant(e.claim, before.facts.claim), work(before).cause.refusal
     if before.state in (S.AWAIT_NOTED, S.FAILED, S.ABORTED) and not work(before).owned:
         return (step.after.state is S.AWAIT_PEERS) == (anothers and not refused)
     return before.state is not S.AWAIT_ENGINE or not anothers or step.after.state is S.AWAIT_NOTED

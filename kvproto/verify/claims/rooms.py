@@ -29,6 +29,7 @@ from kvproto.protocol.messages import AuxAck, ChunkAck, Drained, Open
 from kvproto.protocol.states import DRoom, PRoom
 from kvproto.protocol.tables.decode_room import DRoomValue
 from kvproto.verify.claims.decode_room import chunks_of
+from kvproto.verify.claims.prefill_room import meant
 from kvproto.verify.framework.claims import Step, among
 
 
@@ -240,8 +241,14 @@ def an_open_comes_in_its_epoch(r: Rooms, event: Any, chance: Chance) -> bool:
 
 
 def who_opens_is_a_party(r: Rooms, event: Any, chance: Chance) -> bool:
-    """While a room is begun only who claims it as it is claimed opens it (rank: `_sender_fact`; the ranks' edge: its S9)."""
-    return not isinstance(event, ev.PeerOpened) or not among(r.p.state, P_BEGUN) or bool(event.claim == r.p.facts.claim)
+    """A caller that speaks of a begun room claims it as it is claimed (rank: `_sender_fact`; the ranks' edge: its S9)."""
+    speaks = isinstance(event, ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked)
+    return not speaks or not among(r.p.state, P_BEGUN) or meant(r.p.facts.claim, event.claim)
+
+
+def speaks_for_a_group(r: Rooms, event: Any, chance: Chance) -> bool:
+    """A decode rank is of a decode group, whose number is not 0 (codec: a HELLO of group 0 is no message)."""
+    return r.claim.group > 0
 
 
 def no_open_comes_after_the_end(r: Rooms, event: Any, chance: Chance) -> bool:
@@ -281,7 +288,7 @@ def landed_comes_if_it_was_told(r: Rooms, event: Any, chance: Chance) -> bool:
 
 
 ASSUMED: tuple[Callable[[Rooms, Any, Chance], bool], ...] = (
-    opens_with_its_ranks, is_opened_once, an_open_comes_in_its_epoch, who_opens_is_a_party,
+    opens_with_its_ranks, is_opened_once, an_open_comes_in_its_epoch, who_opens_is_a_party, speaks_for_a_group,
     no_open_comes_after_the_end, drained_comes_if_it_was_said, is_quiet_while_the_link_is_down,
     a_link_comes_up_anew, confirms_by_a_link_that_is_up, landed_comes_if_it_was_told,
 )  # fmt: skip
@@ -341,7 +348,7 @@ def begins_anew_p(r: Rooms, chance: Chance) -> Rooms | None:
 
 def tells_another(r: Rooms, chance: Chance) -> Rooms | None:
     """Who asks for a room that is claimed otherwise is told that it has drained, at the ranks' edge (`taken`)."""
-    known = r.p.state != PRoom.UNKNOWN and r.p.facts.claim != r.claim
+    known = r.p.state != PRoom.UNKNOWN and not meant(r.p.facts.claim, r.claim)
     return replace(r, link=replace(r.link, drained=True)) if known else None
 
 

@@ -10,8 +10,9 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesReq, Watermark
 from kvproto.protocol.routes import ChunkIs, HeardMessage, SenderIs, decode_routes
-from kvproto.protocol.states import DLink, PLink
+from kvproto.protocol.states import DLink, PLink, PRoom
 from kvproto.protocol.tables import links
+from kvproto.protocol.tables.prefill_room import prefill_room
 from kvproto.rank.base import Rank, bits
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
@@ -195,3 +196,15 @@ def dead_address_displaces(b: TablePatch) -> None:
 def second_life_wins(b: TablePatch) -> None:
     """Of two live instances of one name the last that calls has the link: they take it from each other in turn."""
     b.drop(links.prefill_link, b.rows(links.prefill_link, PLink.UP, ev.HelloReceived, "other_life"))
+
+
+@mutation("any-caller-unbound", "groups-out-anyone", "S9", "L1", "L3")
+def any_caller_unbound(b: TablePatch) -> None:
+    """A room that is for the first group that asks is bound to none, so a second one is let in, too."""
+    for row in b.rows(prefill_room, PRoom.AWAIT_PEERS, ev.PeerOpened):
+
+        def unbound(v: Any, e: Any, now: float, let: Any = row.let) -> Any:
+            found = let(v, e, now)
+            return replace(found, facts=replace(found.facts, claim=v.facts.claim))
+
+        b.change(prefill_room, [row], let=unbound)
