@@ -131,7 +131,7 @@ def test_answers_are_messages() -> None:
 
 def test_properties_and_hazards_refer_to_each_other() -> None:
     names = [each.name for each in PROPERTIES]
-    assert names == [f"S{i}" for i in range(1, 13)] + [f"L{i}" for i in range(1, 6)]
+    assert names == [f"S{i}" for i in range(1, 14)] + [f"L{i}" for i in range(1, 6)]
     assert len({hazard.name for hazard in HAZARDS}) == len(HAZARDS) >= 50
     for hazard in HAZARDS:
         assert hazard.breaks

@@ -23,8 +23,6 @@ from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Effect
 from kvproto.io.control.outbox import Counts, Outboxes
 from kvproto.io.control.sockets import Peer, Sent
-from kvproto.layout.plan import plan_between
-from kvproto.layout.sharding import Layout
 from kvproto.loop.blames import Blames
 from kvproto.loop.connections import Connections
 from kvproto.protocol import effects as do
@@ -36,9 +34,7 @@ from kvproto.protocol.tables.links import decode_link
 from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.protocol.timing import Timing
 from kvproto.rank.base import Rank
-from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.space_queue import SpaceQueue
 from kvproto.settings import Settings
 from kvproto.verify.check.mutations import MUTANTS
 from kvproto.verify.check.report import ELSEWHERE
@@ -259,34 +255,6 @@ def test_who_was_told_nothing_is_not_waited_for() -> None:
         untold = bench.rows(decode_link, DLink.AWAIT_RETURN, ev.QuietAsked, "untold")
         bench.drop(decode_link, untold)
         assert not died_untold(), "planted: for lease and write"
-
-
-# ------------------------------------------------------------------------------------ share-starves-oldest
-def served() -> list[int]:
-    """Chunks of a room in two unequal layer groups whose regions are given, in their order; the ring holds one cell."""
-    layout_ = Layout(layers=5, heads=2, k_dim=16, v_dim=16, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
-    plan = plan_between(layout_, layout_, 8)
-    sizes = [plan.grant_bytes(0, 8, group, 2) for group in (0, 1)]
-    assert sizes[0] > sizes[1]
-    rank = DecodeRank(
-        layout_, 0, group=MINE, chunk_tokens=8, incarnation=5,
-        settings=Settings(ring_bytes=sum(sizes), ring_rounds_ahead=2)
-    )
-    link, _ = rank.call(PREFILL, 0, plan, 0.0, "there")
-    said = msg.Welcome(msg.VERSION, rank.digest, rank.links[link].session, 1, PREFILL, 0, layout_, 8, LEASE)
-    rank.receive(link, 0, 0, said, 0.0)
-    rank.handle(ev.RoomOpened(ROOM, rank.terms(PREFILL, plan, 2), 64, 0), 0.0)
-    for chunk in range(4):
-        rank.receive(link, 1, ROOM, msg.StagingReq(chunk), 0.0)
-    return [chunk for _, chunk in rank.chunk_of.values()]
-
-
-def test_a_room_s_first_chunk_has_a_region_before_its_later_ones() -> None:
-    order = served()
-    assert order == sorted(order) == list(range(len(order))) and order
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SpaceQueue, "is_first", lambda *_: True)
-        assert served() == [0, 2], "planted: the second one waits, and the third is given what it waits for"
 
 
 # ----------------------------------------------------------------------------------------- unclaimed-cache

@@ -32,7 +32,7 @@ from kvproto.verify.framework.network import Net
 #: faults after which long timers may end by themselves when nothing else moves
 HARD = frozenset({"crash", "link", "leave", "close"})
 
-UNIT = 256  #: bytes of a ring unit: one head of one chunk
+UNIT = 256  #: bytes of a ring unit: one head of one layer of one cell
 CHUNK_TOKENS = 2  #: tokens a chunk: one page of a decode rank, two of a prefill rank, so that pages have two pieces
 FIRST_ROOM = 100
 
@@ -85,7 +85,7 @@ KINDS: tuple[str, ...] = Budget.__struct_fields__
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A world; sizes of the ring in units of one head of one chunk."""
+    """A world; sizes of the ring in units of one head of one layer of one cell."""
 
     #: ranks of a group
     prefills: Some = 1
@@ -96,7 +96,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rooms: Rooms = 1
     #: how often each room id is used, each time with a new gen
     lives: Rooms = 1
+    #: cells that a room moves, each in so many layer groups: a chunk is one group of one cell
     chunks: Few = 2
+    layer_groups: Some = 1
+    #: layers of a pipeline stage; groups are unequal if they do not divide it
+    layers: Some = 1
     #: tokens that the decode side has already
     prefix: Few = 0
     #: pipeline stages of the prefill side (they cut the layers; with one, its ranks cut the heads)
@@ -111,7 +115,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     page_writes: Some = MANY
     window: Some = 2
     ahead: Few = 2
-    #: units of a part, each of which lands by itself
+    #: units of a part's layer, each of which lands by itself
     pieces: Some = 1
     net: Net = "fifo"
     #: "staged": pools are closed, so there is no way over pages
@@ -171,6 +175,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def tokens(self) -> int:
         """Length of each room's prompt."""
         return self.prefix + self.chunks * CHUNK_TOKENS - self.short
+
+    @property
+    def sends(self) -> int:
+        """Chunks of a room: each cell once for each layer group."""
+        return self.chunks * self.layer_groups
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -261,10 +270,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _layout(self, tp: int, pp: int, page: int) -> Layout:
         heads = self.heads or max(self.prefills // self.stages, self.decodes)
-        dim = UNIT * self.pieces // CHUNK_TOKENS // 2  # elements of two bytes: `pieces` units a chunk
+        dim = UNIT * self.pieces // CHUNK_TOKENS // 2  # elements of two bytes: `pieces` units a layer
         return Layout(
-            layers=self.stages, heads=heads, k_dim=dim, v_dim=0, itemsize=2, dtype="bfloat16", page_size=page,
-            tp=tp, pp=pp,
+            layers=self.stages * self.layers, heads=heads, k_dim=dim, v_dim=0, itemsize=2, dtype="bfloat16",
+            page_size=page, tp=tp, pp=pp,
         )  # fmt: skip
 
     @property

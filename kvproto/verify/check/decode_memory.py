@@ -16,6 +16,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from kvproto.layout.contacts import Share
+from kvproto.layout.plan import layers_of
 from kvproto.layout.sharding import cell
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import StgNotify
@@ -58,6 +60,9 @@ class DecodeMemory(Node):
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
         self.writers = tuple(share.writer for share in self.plan.writers(self.member))
+        #: units of the largest part, and of a chunk whose parts are all as large
+        self.most = config.pieces * -(-config.layers // config.layer_groups)
+        self.bits = self.most * len(self.writers)
 
     def memory(self, v: DNode, what: Input, outs: list[RankOutput]) -> DNode:
         """What becomes of a write; a report of its end is added to `outs`.  Raises `Violation`."""
@@ -123,12 +128,20 @@ class DecodeMemory(Node):
 
     def _pieces(self, p: int, chunk: int) -> int:
         """Units of a part; the last chunk's may be fewer."""
-        _, tokens = cell(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS)
-        return -(-self.plan.part_bytes(self.plan.share(p, self.member), tokens) // UNIT)
+        return -(-self.plan.part_bytes(self._share(p, chunk), self._tokens(chunk)) // UNIT)
+
+    def _share(self, p: int, chunk: int) -> Share:
+        """The layers of the writer's share that are in the chunk."""
+        groups = self.config.layer_groups
+        return layers_of(self.plan.share(p, self.member), chunk % groups, groups)
+
+    def _tokens(self, chunk: int) -> int:
+        return cell(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS, self.config.layer_groups)[1]
 
     def _units(self, chunk: int, p: int, offset: int) -> list[int]:
-        _, tokens = cell(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS)
-        first = (offset + self.plan.part_offset(self.member, p, tokens)) // UNIT
+        groups = self.config.layer_groups
+        before = self.plan.part_offset(self.member, p, self._tokens(chunk), chunk % groups, groups)
+        first = (offset + before) // UNIT
         return list(range(first, first + self._pieces(p, chunk)))
 
     @staticmethod
@@ -136,7 +149,7 @@ class DecodeMemory(Node):
         return 1 + (((k * 16 + chunk) * 16 + p) * 4 + piece)
 
     def _bit(self, chunk: int, p: int, piece: int) -> int:
-        return (chunk * len(self.writers) + self.writers.index(p)) * self.config.pieces + piece
+        return chunk * self.bits + self.writers.index(p) * self.most + piece
 
     def _part(self, chunk: int, p: int) -> int:
         """All pieces of a part, in pages."""
@@ -144,7 +157,7 @@ class DecodeMemory(Node):
 
     def whole(self) -> int:
         """Every part of a room, in pages."""
-        return sum(self._part(chunk, p) for chunk in range(self.config.chunks) for p in self.writers)
+        return sum(self._part(chunk, p) for chunk in range(self.config.sends) for p in self.writers)
 
     def staged(self, v: DNode, k: int, chunk: int) -> int:
         """The parts of the chunk that a scatter takes from the ring."""
@@ -162,6 +175,14 @@ class DecodeMemory(Node):
         self._judge_overlap(held)
         owner = {u: key for key, (_, offset, end, blocked) in held.items() if not blocked for u in _span(offset, end)}
         return v._replace(ring=tuple(t if t and owner.get(u) == _whose(t) else 0 for u, t in enumerate(v.ring)))
+
+    @staticmethod
+    def judge_order(before: DNode, after: DNode) -> None:
+        """Judge that the first of a room's chunks that wait for a region has one before the others."""
+        waiting = {(k, chunk) for k, chunk, _ in before.rank[6]} & {(k, chunk) for k, chunk, _ in after.rank[6]}
+        for k, chunk in regions(after).keys() - regions(before).keys() if waiting else ():
+            passed = min((early for room, early in waiting if room == k), default=chunk)
+            judge("S13", passed >= chunk, f"chunk {chunk} of room {k} has a region, its chunk {passed} waits for one")
 
     @staticmethod
     def _judge_overlap(held: Regions) -> None:
@@ -205,7 +226,7 @@ class DecodeMemory(Node):
             "success here": SUCCESS in v.outcome,
             "failure here": FAILURE in v.outcome,
             "chunks of one room out of order": any(
-                _out_of_order(pages, len(self.writers) * self.config.pieces) for pages in v.pages
+                _out_of_order(pages, self.bits) for pages in v.pages
             ),
         }
         return {sight for sight, there in seen.items() if there}

@@ -112,4 +112,4 @@ def _mark(d: DNode) -> tuple[int, int]:
 
 
 def _all_there(d: DNode, k: int, p: int, node: DecodeMemory) -> bool:
-    return all(node.has_part(d, k, chunk, p) for chunk in range(node.config.chunks))
+    return all(node.has_part(d, k, chunk, p) for chunk in range(node.config.sends))

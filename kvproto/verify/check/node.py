@@ -175,7 +175,7 @@ class Node(Surroundings):
 
     def judge_cell(self, k: int, chunk: int, first: int, tokens: int) -> None:
         """What an effect says of its chunk is what both engines mean by it."""
-        cut = cell(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS)
+        cut = cell(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS, self.config.layer_groups)
         judge("S12", cut == (first, tokens), f"chunk {chunk} of room {k} is taken for {tokens} tokens from {first} on")
 
     def hear_report(self, report: Report) -> None:

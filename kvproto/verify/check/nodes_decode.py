@@ -69,7 +69,7 @@ class DecodeNode(DecodeMemory):
         self.rank.endpoint = bytes([life])  # the transport's description: a write is for one life of this rank
         first = self.names.first
         #: by room
-        self.terms = tuple(self.rank.terms(self.others.group(p), self.plan) for p in first)
+        self.terms = tuple(self.rank.terms(self.others.group(p), self.plan, cfg.layer_groups) for p in first)
         self.interpreter = Watched(self.rank, self)
         self.lives[life] = self.rank, self.interpreter
 
@@ -174,7 +174,9 @@ class DecodeNode(DecodeMemory):
         self.drive(what)
         self.judge_ends(rank)
         judge("S7", rank.ring.mark >= before, f"the watermark falls from {before} to {rank.ring.mark}")
-        return self.tidy(self._frozen()), self.outs
+        new = self._frozen()
+        self.judge_order(v, new)
+        return self.tidy(new), self.outs
 
     def freeze_rank(self) -> Frozen:
         """The rank as a value."""

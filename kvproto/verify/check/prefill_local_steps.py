@@ -163,7 +163,7 @@ class PrefillMoves(Node):
         return found
 
     def produced(self, said: int) -> int:
-        """Chunks that are computed when the engine has said so many words."""
+        """Cells that are computed when the engine has said so many words."""
         words = [word for group in self.words[:said] for word in group]
         if "withdrawn" in words:
             words = words[len(words) - words[::-1].index("withdrawn") :]

@@ -61,7 +61,8 @@ class PrefillSlots(PrefillMoves):
         """Pages are read while they hold the KV and are this room's."""
         v, k, chunk = self.current, self.names.place[asked.room], asked.chunk
         self.judge_cell(k, chunk, asked.first, asked.tokens)
-        judge("S12", chunk < self.produced(v.script[k]), f"chunk {chunk} of room {k} is read before it is computed")
+        cell = chunk // self.config.layer_groups
+        judge("S12", cell < self.produced(v.script[k]), f"chunk {chunk} of room {k} is read before it is computed")
         judge("S4", not v.released[k], f"chunk {chunk} of room {k} is read after its pages were given back")
 
     def gather(self, asked: do.LaunchGather) -> None:

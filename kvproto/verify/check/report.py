@@ -41,7 +41,6 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "duplicate-room": ("a second room with a live id", "tests/test_check_hostile.py"),
     "foreign-room": ("a rank of another group is heard about a room", "tests/test_check_hostile.py"),
     "collision-kills": ("another group's abort of a live room id is heard", "tests/test_check_hostile.py"),
-    "share-starves-oldest": ("a room's later chunk has a region before its first one", "tests/test_hazards.py"),
     "zero-is-agreed": ("a part by pages counts while the region is awaited", "tests/test_check_hostile.py"),
     "beats-behind-bulk": ("one lane for all frames; beats alone are signs of life", "tests/test_hazards.py"),
     "repeats-without-backoff": ("a send's timer has the same period each time", "tests/test_hazards.py"),

@@ -284,7 +284,20 @@ SMALL: dict[str, Config] = {
         pieces=3, short=1, lives=2, ring=4, window=1, patient=True, must=("a ring that wraps",),
         about="regions of two sizes, pieces that land in any order",
     ),
+    "two-groups": Config(
+        layers=3, layer_groups=2, window=3, ring=3, patient=True, engine=AT_ONCE,
+        must=("a chunk that waits for space",),
+        about="two layer groups of unequal size, a ring for one cell, and no way around it",
+    ),
+    "two-groups-pages": Config(
+        layers=3, layer_groups=2, window=3, ring=3, engine=AT_ONCE, must=("a chunk that waits for space", *PAGES),
+        about="and sends that give the ring up",
+    ),
     # ---------------------------------------------------------------------------------- fan-in, fan-out, crowds
+    "two-groups-fan-in": Config(
+        prefills=2, layers=3, layer_groups=2, window=3, ring=6, patient=True, swift=True, engine=AT_ONCE,
+        must=("a chunk that waits for space",), about="two layer groups of unequal size, each of two writers",
+    ),
     "fan-in": Config(prefills=2, chunks=1, budget=Budget(early=1), about="two writers a region"),
     "fan-in-patient": Config(prefills=2, chunks=1, patient=True, about="two writers, and no way around the ring"),
     "fan-in-abort": Config(prefills=2, chunks=1, budget=Budget(abort=1), about="two writers, either engine gives up"),

@@ -21,6 +21,10 @@ TIMED_SMALL: dict[str, Config] = {
     "timed-wait": replace(
         TIMED, rooms=2, ring=1, ahead=0, chunks=3, window=3, budget=Budget(drop=1), about="chunks wait for space"
     ),
+    "timed-two-groups": replace(
+        TIMED, layers=3, layer_groups=2, ring=3, chunks=2, window=3, budget=Budget(drop=1),
+        about="chunks of two sizes wait for a ring of one cell",
+    ),
     "timed-faults": replace(TIMED, rooms=2, budget=Budget(write=1, kernel=1), about="a write and a kernel fail"),
     "timed-alone": replace(TIMED, engine=(), budget=Budget(drop=1), about="the prefill engine never opens the room"),
     "timed-stalled": replace(TIMED, engine=("open+schedule",), about="the prefill engine never computes anything"),

@@ -50,6 +50,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "S12", "The bytes in decode's pages are those of prefill's pages, head for head, and no other page changes."
     ),
+    Property("S13", "No chunk is given a region while an earlier chunk of its room waits for one."),
     Property("L1", "Every room ends, on every rank, in bounded time."),
     Property("L2", "The oldest region of a ring is always freed at last."),
     Property("L3", "A part that is ready is written, whatever other parts wait for."),
@@ -384,7 +385,7 @@ _ROWS = (
     (
         "share-starves-oldest",
         "a room's later chunks use up its share of the ring, and its oldest chunk waits for it",
-        "L1 L2",
+        "S13 L1",
         "of one room the first chunk that waits is served first (`SpaceQueue.is_first`)",
     ),
     (

@@ -17,6 +17,7 @@ from kvproto.protocol.states import DGrant, PLink
 from kvproto.protocol.tables.links import prefill_link
 from kvproto.rank import prefill
 from kvproto.rank.base import Rank
+from kvproto.rank.space_queue import SpaceQueue
 from kvproto.verify.check.mutations.registry import mutation
 from kvproto.verify.framework.table_patching import TablePatch
 
@@ -46,6 +47,12 @@ def empty_ring_stale_watermark(b: TablePatch) -> None:
 
     b.patch(Ring, "free", free)
     b.patch(Ring, "mark", property(lambda ring: getattr(ring, "tail", (0, 0))))
+
+
+@mutation("share-starves-oldest", "two-groups", "S13")
+def share_starves_oldest(b: TablePatch) -> None:
+    """A room's later chunk has a region before its first one that waits."""
+    b.patch(SpaceQueue, "is_first", lambda *_: True)
 
 
 @mutation("count-not-set", "fan-in-duplicate", "S3")
