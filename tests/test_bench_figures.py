@@ -1,4 +1,4 @@
-"""Figures of benchmarks: flat results, the pivot, goals, pages, and the size of a chunk."""
+"""Figures of benchmarks: flat results, the pivot, goals and pages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from kvproto.fsm.bounded_files import FileError
 from kvproto.lab.bench.figures import MARKS, between, put, read, written
 from kvproto.lab.bench.flat import Figure, Labels, MeasuredRun, checked_results, flat, named, rows_of
 from kvproto.lab.bench.goals import goals
-from kvproto.lab.bench.pieces import curves, suggest
 from kvproto.lab.bench.pivot import every_run, pivot, tables
 from kvproto.lab.bench.results import measuring
 from kvproto.lab.cli.bench_command import main
-from kvproto.layout.sharding import LayoutError
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "examples" / "results" / "h200.json"
@@ -96,61 +94,6 @@ def test_wrong_bytes_are_shouted() -> None:
     rows = [{"what": "gather", "gbs": 2.0, "right": True}, {"what": "scatter", "gbs": 1.0, "right": False}]
     assert tables(flat(rows)).splitlines()[-1] == f"WRONG: {({'what': 'scatter', 'right': False})}"
     assert "WRONG" not in every_run(checked_results(RESULTS))
-
-
-# ---- the size of a chunk --------------------------------------------------------------------------------------------
-
-
-def test_a_curve_has_single_rooms_of_one_pair_each_form_once() -> None:
-    found = curves(flat(ROWS), "1->1")
-    assert found == {64: {4: 60.0, 16: 99.0, 64: 100.0}, 1024: {16: 150.0, 64: 300.0, 128: 320.0, 512: 250.0}}
-    assert curves(flat(ROWS), "4->1") == {1024: {32: 999.0}}
-    assert curves(flat([one(0, 4, 1.0), one(64, -1, 1.0)]), "1->1") == {}
-
-
-@pytest.mark.parametrize(
-    ("tokens", "more", "chunk_tokens"),
-    [
-        (512, {}, 128),  # 64 MiB: 16 MiB a chunk is within 3 % of the best
-        (8192, {}, 1024),  # 1 GiB: 128 MiB
-        (8192, {"pages": (48, 64)}, 960),  # whole pages of both sides
-        (8192, {"prefill_chunk": 512}, 512),
-        (8192, {"prefill_chunk": 4096}, 1024),
-        (8, {}, 128),
-    ],
-)
-def test_the_chunk_size_is_the_smallest_that_is_as_good(tokens: int, more: dict[str, Any], chunk_tokens: int) -> None:
-    found = suggest(curves(flat(ROWS), "1->1"), token_bytes=128 << 10, tokens=tokens, **more)
-    assert found.chunk_tokens == chunk_tokens
-    assert found.nbytes == chunk_tokens << 17
-
-
-def test_the_reason_says_what_limits_and_what_it_costs() -> None:
-    measured = curves(flat(ROWS), "1->1")
-    assert "needs less ring" in suggest(measured, token_bytes=128 << 10, tokens=512).why
-    cut = suggest(measured, token_bytes=128 << 10, tokens=8192, prefill_chunk=128)
-    assert "computes 128 tokens" in cut.why and "150 GB/s" in cut.why and cut.gbs == 150.0
-    assert "no room of nearly this size" in suggest(measured, token_bytes=128 << 10, tokens=8).why
-    with pytest.raises(ValueError, match="what pieces"):
-        suggest({}, token_bytes=1, tokens=1)
-    with pytest.raises(LayoutError):
-        suggest(measured, token_bytes=128, tokens=0)
-
-
-def test_suggest_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "run.json"
-    file.write_bytes(written([run("pipeline", ROWS)]))
-    assert main(["suggest", "--results", str(file), "--tokens", "512"]) == 0
-    assert "chunk_tokens=128" in capsys.readouterr().out
-    assert main(["suggest", "--results", str(file), "--tokens", "512", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["chunk_tokens"] == 128
-    for wrong in (["--pair", "3->1"], ["--results", "missing"]):
-        assert kvproto_main(["bench", "suggest", "--results", str(file), *wrong]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
-    for wrong in (["--pages", "none"], ["--tokens", "0"]):
-        with pytest.raises(SystemExit, match="2"):
-            main(["suggest", "--results", str(file), *wrong])
-        assert wrong[0] in capsys.readouterr().err
 
 
 # ---- files of results -----------------------------------------------------------------------------------------------
@@ -238,7 +181,7 @@ def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
                      {"pair": "1->1", "size": 128, "share": 0.1, "faster": 50.0}]),
         run("control", {"rows": [{"rooms": 64, "produced to posted, without the gather us": latency}],
                         "rooms_a_second": [5000.0], "rooms_a_second_by_hand": [9000.0]}),
-        run("step", {"us_per_event": 2.5}), run("suggest", {"n": 1}),
+        run("step", {"us_per_event": 2.5}), run("transport", {"n": 1}),
     ])  # fmt: skip
     assert {what: (figure, floor, yes) for what, (figure, _, floor, yes, _) in found.items()} == {
         "a room of 64 MiB alone": ("1->1 0.65", "1->1 0.9", "yes"),

@@ -131,17 +131,12 @@ WRONG = [
     ("bench figures --results {}/bad.json", "run 1: Object missing required field"),
     ("bench figures --into {}/bad.json", "there is no <!-- figures -->"),
     ("bench figures --add nofile", "No such file or directory: nofile"),
-    ("bench suggest --results nofile", "nofile: there are no results here: --results FILE names some"),
-    ("bench suggest --pair 9->9", "no curve of this pair was measured"),
-    ("bench suggest --pages 0:0", "--pages: '0' is not from 1"),
-    ("bench suggest --layers 0", "--layers: '0' is not from 1"),
     ("bench step --rooms 0", "--rooms: '0' is not from 1"),
     ("bench control --pace -1", "--pace: '-1' is not from 0"),
     ("bench transport --sizes 0", "--sizes: '0' is not from"),
     ("bench transport --json /nonexist/x", "--json: there is no directory /nonexist"),
     ("bench pipeline --pairs 9-9", "--pairs '9-9': there are"),
     ("bench kernels --mib 0", "--mib: '0' is not from 1"),
-    ("bench pinned --repeats 0", "--repeats: '0' is not from 1"),
     ("bench trace {}/absent.jsonl", "absent.jsonl"),
     ("bench trace {}/bad.json", "bad.json: line 1: Object missing required field `timestamp`: mend or remove the line"),
     ("bench trace {}/bad.json --prefill 2:x", "--prefill: 'x' is no whole number"),
@@ -166,7 +161,7 @@ def test_what_is_wrong_is_said(asked: str, says: str, place: Path, capsys: pytes
     words = asked.replace("{}", str(place)).split()
     if words[0] in {"bench", "demo"} and not all(map(find_spec, ("torch", "tabulate", "rich"))):
         pytest.skip("what a benchmark needs is not installed")
-    if "figures" in words or "suggest" in words:
+    if "figures" in words:
         words += [] if "--results" in words else ["--results", str(ROOT / "examples" / "results" / "h200.json")]
     try:
         code: Any = cli.main(words)

@@ -112,7 +112,7 @@ def tell(paths: list[str], folder: Path, *more: str) -> list[Ended]:
         judged("trace", *paths, *more),
         judged("trace", *paths, subject, "1" if more else "7", *more),
         judged("trace", *paths, "--format", "mermaid", "--links", "--states", *more),
-        judged("trace", *paths, "--format", "perfetto", "--out", str(folder / "p.json"), *more),
+        judged("trace", *paths, "--format", "json", "--out", str(folder / "p.json"), *more),
         judged("replay", *paths, *more),
         judged("replay", *paths, "--any-tables", "--json", *more),
     ]
@@ -126,7 +126,7 @@ def test_traces(content: bytes) -> None:
         codes = {end.code for end in tell(paths, folder)[:4]}
         assert len(codes - {2}) <= 1  # it is readable for all, or for none
         if not codes - {0}:
-            assert json.loads((folder / "p.json").read_text())["traceEvents"] is not None
+            assert isinstance(json.loads((folder / "p.json").read_text()), list)
 
 
 @settings(thorough, max_examples=by_night(100, by_day=20))
@@ -181,7 +181,6 @@ def test_results(bench: str, data: st.DataObject) -> None:
         judged("bench", "figures", "--results", file)
         judged("bench", "figures", "--results", file, "--into", page)
         judged("bench", "figures", "--results", str(folder / "new.json"), "--add", file)
-        judged("bench", "suggest", "--results", file)
 
 
 @settings(thorough, max_examples=20)
@@ -267,14 +266,3 @@ def test_a_device_without_an_end_is_refused(command: tuple[str, ...], tmp_path: 
     monkeypatch.chdir(tmp_path)
     end = judged(*command, "/dev/zero")
     assert end.code == 2 and "/dev/zero" in end.err
-
-
-@pytest.mark.parametrize("size", [5e-324, 0, -1, 1e300, "64", None])
-def test_a_size_that_has_no_ratio_is_refused(size: Any) -> None:
-    pytest.importorskip("tabulate")
-    document = results("pipeline")
-    for figure in document[0]["runs"][0]["figures"]:
-        figure["labels"] = {**figure["labels"], "size": size}
-    with files(written(document), suffix=".json") as (_, (file,)):
-        end = judged("bench", "suggest", "--results", file)
-        assert end.code == 2 and ("no curve of this pair" in end.err or f"{file}: run 1: " in end.err)

@@ -251,7 +251,7 @@ def test_a_trace_is_told_replayed_and_shown(say: Say, tmp_path: Path) -> None:
     assert "VoteReceived(peer 2, yes)   coordinator: AWAIT_VOTES -> COMMITTED" in story
     assert "=> WriteLog(word commit)" in story
     assert "sequenceDiagram" in say("trace", *files, "--format", "mermaid")
-    assert json.loads(say("trace", *files, "--format", "perfetto"))["traceEvents"]
+    assert json.loads(say("trace", *files, "--format", "json"))[0]["kind"]
     assert "transaction 9 is not in these traces" in say("trace", *files, "--about", "9", code=2)
     assert say("replay", *files).count("as the tables say") == len(files) == 4
     say("inspect", *files, "--out", str(tmp_path / "t.html"))

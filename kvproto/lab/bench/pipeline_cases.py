@@ -110,7 +110,7 @@ def mapped(rows: list[Case]) -> list[Case]:
 def cases(name: str, what: str, repeats: int) -> list[Case]:
     """The rows of a shape: `figures` is the table, `sweep` looks at other forms, `slice` at the other route.
 
-    `pieces` is rate over chunk size, for `kvproto bench suggest`.
+    `pieces` is rate over chunk size: how large a chunk should be on this link.
     """
     if name == "tiny" and what == "pieces":
         return [Case("one", 4, chunk, repeats=2) for chunk in (1, 2, 4)]

@@ -24,12 +24,10 @@ BENCHES: dict[str, tuple[str, str]] = {
     "control": ("kvproto.lab.bench.control", "what the protocol costs a room: latencies, rooms a second, idle loops"),
     "transport": ("kvproto.lab.bench.transport", "what a transport moves in one piece and in many"),
     "kernels": ("kvproto.lab.bench.kernels", "gather and scatter on a GPU, beside a device-to-device copy"),
-    "pinned": ("kvproto.lab.bench.pinned", "staging in pinned host memory, beside plain host copies"),
     "pipeline": ("kvproto.lab.bench.pipeline", "gather, write, scatter between GPUs, beside NIXL's own bulk write"),
     "route": ("kvproto.lab.bench.route", "what the ring takes and what pages take, and which of the two is chosen"),
     "layers": ("kvproto.lab.bench.layers", "how long after a forward its KV has arrived, by layer groups"),
     "grid": ("kvproto.lab.bench.grid", "prompt lengths, pages, batches: staged beside descriptors beside bulk"),
-    "suggest": ("kvproto.lab.bench.pieces", "how large a chunk should be, from what `pipeline --what pieces` measured"),
     "trace": ("kvproto.lab.bench.trace", "a trace of requests in simulated time: latencies, with prefetch and without"),
     "figures": ("kvproto.lab.bench.figures", "results as tables in Markdown"),
 }

@@ -31,7 +31,7 @@ from kvproto.layout.sharding import MAX_RANKS
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 #: what is assumed for KV in host memory, and on GPUs: there a model of real proportions, with chunks as large as NVLink
-#: wants them (`kvproto bench suggest`), and several in the ring
+#: wants them (`kvproto bench pipeline --what pieces`), and several in the ring
 DEFAULTS: dict[str, tuple[Any, Any]] = {
     "prefill_tp": (4, 2), "decode_tp": (2, 1), "kv_heads": (4, 8), "head_dim": (16, 128), "layers": (4, 32),
     "hidden": (0, 4096), "rooms": (6, 64), "tokens": (1500, 1024), "least": (0.5, 0.125), "new": (12, 6),

@@ -12,7 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mutate": ("kvproto.verify.cli.mutate_command", "change the code that runs, place by place: which test notices?"),
     "draw": ("kvproto.verify.cli.draw_command", "diagrams, tables and sequence charts, all made from the rows"),
     "export": ("kvproto.verify.cli.export_command", "the protocol as JSON, for other languages and tools"),
-    "trace": ("kvproto.verify.cli.trace_command", "the story of a room across ranks: text, sequence chart, Perfetto"),
+    "trace": ("kvproto.verify.cli.trace_command", "the story of a room across ranks: text, sequence chart, JSON"),
     "replay": ("kvproto.verify.cli.replay_command", "check a trace against the tables; show the first difference"),
     "inspect": ("kvproto.verify.cli.inspect_command", "a trace as one web page, to step through"),
 }

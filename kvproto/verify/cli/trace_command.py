@@ -15,16 +15,14 @@ from kvproto.fsm.telling import Moment, Subject, Telling
 from kvproto.verify.cli.tables_option import add_tables
 from kvproto.verify.framework.inspect.page import moment_json
 from kvproto.verify.framework.trace.merge import merge, select, subjects
-from kvproto.verify.framework.trace.perfetto import perfetto
 from kvproto.verify.framework.trace.tell import sequence, text
 
-FORMATS = ("text", "mermaid", "perfetto", "json")
+FORMATS = ("text", "mermaid", "json")
 EPILOG = """\
 examples:
   kvproto trace p0.jsonl d0.jsonl                      which rooms there are
   kvproto trace p0.jsonl d0.jsonl --room 7             the story of room 7, in the order of cause and effect
   kvproto trace *.jsonl --room 7 --format mermaid      a sequence chart
-  kvproto trace *.jsonl --format perfetto --out t.json open it at ui.perfetto.dev
   kvproto trace *.jsonl --room 7 --format json         every moment with its cause, for tools
 
 A trace is written by kvproto.verify.trace.save(rank, path), or by an endpoint when something fails.  The ranks' clocks
@@ -66,8 +64,6 @@ def _about(story: list[Moment], about: Subject, telling: Telling) -> list[Moment
 
 
 def _story_text(story: list[Moment], about: Subject, telling: Telling, args: argparse.Namespace) -> str:
-    if args.format == "perfetto":
-        return perfetto(story, telling) + "\n"
     if args.format == "json":
         return json.dumps([moment_json(moment, telling) for moment in _about(story, about, telling)]) + "\n"
     if args.format == "mermaid":

@@ -10,7 +10,6 @@ from kvproto.observe.rank_traces import lines, log_of, save
 from kvproto.observe.written import RankLogHead
 from kvproto.verify.framework.trace import merge as _merge
 from kvproto.verify.framework.trace import tell as _tell
-from kvproto.verify.framework.trace.perfetto import perfetto as _perfetto
 from kvproto.verify.framework.trace.replay import Difference
 from kvproto.verify.framework.trace.replay import replay as _replay
 from kvproto.verify.trace.rank_stories import TELLING
@@ -24,10 +23,9 @@ replay = partial(_replay, telling=TELLING)
 merge = partial(_merge.merge, telling=TELLING)
 rooms = partial(_merge.subjects, telling=TELLING)
 select = partial(_merge.select, telling=TELLING)
-#: a story as text, as a sequence chart, and for Perfetto
+#: a story as text, and as a sequence chart
 text = partial(_tell.text, telling=TELLING)
 sequence = partial(_tell.sequence, telling=TELLING)
-perfetto = partial(_perfetto, telling=TELLING)
 
 __all__ = [
     "Difference",
@@ -42,7 +40,6 @@ __all__ = [
     "log_of",
     "merge",
     "parse",
-    "perfetto",
     "replay",
     "rooms",
     "save",
