@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproto.layout import byte_runs_numpy as slicing
-from kvproto.layout import sharding
+from kvproto.layout import cut
 from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan, Share
-from kvproto.layout.sharding import Layout, chunks
+from kvproto.layout.sharding import Layout
 
 Bytes = npt.NDArray[np.uint8]
 SliceCopy = list[list[int]]
@@ -157,10 +157,11 @@ def judge(case: Case) -> None:
                 copy[:] = region
         before.table = decode.table
         plan = Plan(case.prefill, case.decode, case.chunk_tokens)
-        cells = [
-            sharding.cell(k, case.tokens, case.prefix, case.chunk_tokens)
-            for k in range(chunks(case.tokens, case.prefix, case.chunk_tokens))
+        cuts = [
+            cut.cut_at(k, case.tokens, case.prefix, case.chunk_tokens)
+            for k in range(cut.chunks(case.tokens, case.prefix, case.chunk_tokens))
         ]
+        cells = [(each.first, each.tokens) for each in cuts]
         written = sum(route(plan, cell, prefill, decode) for cell in cells)
         before.fill(truth, case.prefix, case.tokens)
         for ours, theirs in zip(decode.regions, before.regions, strict=True):

@@ -149,7 +149,7 @@ def test_an_event_of_another_table_is_reported_and_changes_nothing() -> None:
 
 def test_times_that_are_due_alike_are_one_object() -> None:
     machine = Machine(prefill_send, TIMING)
-    opened = ev.SendOpened(7, 0, 0, ready=False, staged_cost=1.0)
+    opened = ev.SendOpened(7, 0, 0, ev.Target(), ready=False, staged_cost=1.0)
     first, second = (machine.step(machine.initial, opened, NOW + at)[0] for at in (0.0, 1e-4))
     assert first.due == second.due
 

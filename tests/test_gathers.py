@@ -20,13 +20,15 @@ from kvproto.data.launches import TOGETHER
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import SMALL
 from kvproto.io.kernels.base import Ticket
-from kvproto.layout.plan import Share
+from kvproto.layout.contacts import Share
+from kvproto.layout.cut import Cut, Part
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.events import Target
 from kvproto.protocol.states import Cause
 
 LARGE, LITTLE, SLOT = SMALL + 1, SMALL, 4 * SMALL
-SHARE = cast("Share", SimpleNamespace(src_layer=2, layers=3))
+SHARE = Share(0, 0, 0, 0, 1, 2, 0, 3)
 
 
 class Told(Ticket):
@@ -71,7 +73,6 @@ class World:
         )  # fmt: skip
         self.gathers = Gathers(
             loop, cast("Any", "pool"), cast("Any", self), self.entries, staging, SLOT,
-            lambda effect: (SHARE, 0, self.sizes.get(effect.room, LARGE)),
             lambda effect: self.told.append(("meanwhile", effect.room)),
         )  # fmt: skip
         self.ask = self.gathers.ask
@@ -114,8 +115,11 @@ class World:
         self.told.append(("sent off", first, last))
         return ticket
 
+    def target(self, room: int) -> Target:
+        return Target(1, 1, Cut(4, 3), Part(SHARE, 0, self.sizes.get(room, LARGE)))
+
     def gather(self, room: int, slot: int = 1) -> do.LaunchGather:
-        return do.LaunchGather(room, 5, 6, 1, 1, slot, 0, 1, 4, 3)
+        return do.LaunchGather(room, 5, 6, self.target(room), slot, 0, 1)
 
     def launched(self) -> int:
         return len(self.tickets)

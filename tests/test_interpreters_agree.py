@@ -307,7 +307,7 @@ class NotifiesOnceMore(Interpreter):
         write, _ = self.unposted[key]
         super()._post_next(key)
         if isinstance(write, do.PostWrite):
-            self._transmit(write.link, write.epoch, write.room, msg.StgNotify(write.chunk, write.grant))
+            self._transmit(write.to.link, write.to.epoch, write.room, msg.StgNotify(write.chunk, write.grant))
 
 
 def differs(kind: type[Interpreter]) -> bool:

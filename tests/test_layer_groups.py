@@ -12,8 +12,9 @@ from kvproto import Layout, Room
 from kvproto.data.room_entry import MARKS, RoomEntry
 from kvproto.errors import ArgumentError
 from kvproto.layout.costs import GROUP_LAUNCHES, PROFILES, layer_groups
+from kvproto.layout.cut import Cut, chunks, cut_at
 from kvproto.layout.plan import Plan, Share, layers_of
-from kvproto.layout.sharding import LayoutError, cell, chunks
+from kvproto.layout.sharding import LayoutError
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause
 from kvproto.room import Outcome
@@ -64,9 +65,10 @@ def test_chunks_of_a_cell_cover_each_layer_once(shape: str, groups: int) -> None
 
 def test_chunks_are_numbered_cell_by_cell() -> None:
     assert chunks(21, 4, CHUNK_TOKENS, 3) == 9
-    assert [cell(k, 21, 4, CHUNK_TOKENS, 3) for k in (0, 2, 3, 8)] == [(4, 8), (4, 8), (12, 8), (20, 1)]
+    found = [cut_at(k, 21, 4, CHUNK_TOKENS, 3) for k in (0, 2, 3, 8)]
+    assert found == [Cut(4, 8, 0, 3), Cut(4, 8, 2, 3), Cut(12, 8, 0, 3), Cut(20, 1, 2, 3)]
     with pytest.raises(LayoutError, match="no-such-chunk"):
-        cell(9, 21, 4, CHUNK_TOKENS, 3)
+        cut_at(9, 21, 4, CHUNK_TOKENS, 3)
     plan = Plan(*SHAPES["2-1x2"], CHUNK_TOKENS)
     assert plan.fewest_layers == min(share.layers for share in plan.shares) == 2
     assert Plan(model(1, 2, stages=(4, 1)), model(1, 2, stages=(2, 3)), CHUNK_TOKENS).fewest_layers == 1
@@ -107,7 +109,7 @@ class Forwards(Engines):
         for reader in range(self.plan.decode.ranks):
             shares = self.plan.writers(reader)
             for chunk in range(chunks(TOKENS, 0, CHUNK_TOKENS, self.groups)):
-                end = sum(cell(chunk, TOKENS, 0, CHUNK_TOKENS, self.groups))
+                end = cut_at(chunk, TOKENS, 0, CHUNK_TOKENS, self.groups).end
                 there = [end <= (upto if self._deep(share, chunk, done) else first) for share in shares]
                 found += len(shares) * all(there) if self.staged else sum(there)
         return found

@@ -13,9 +13,10 @@ import pytest
 
 from kvproto.layout.byte_runs import Form, descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
+from kvproto.layout.cut import Cut, chunks, cut_at
 from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan, Share, layers_of
-from kvproto.layout.sharding import Layout, LayoutError, Reason, align_chunk_tokens, cell, cell_end, chunks
+from kvproto.layout.sharding import Layout, LayoutError, Reason, align_chunk_tokens
 
 MODEL: dict[str, Any] = {"layers": 4, "heads": 8, "k_dim": 16, "v_dim": 16, "itemsize": 2, "dtype": "bfloat16"}
 
@@ -88,21 +89,21 @@ def test_chunk_sizes_are_whole_pages_of_both() -> None:
 )
 def test_known_cells_after_a_prefix(tokens: int, cells: list[tuple[int, int]]) -> None:
     assert plan(4, 2, 8).admit(tokens, 6144) == len(cells)
-    assert [cell(k, tokens, 6144, 8192) for k in range(len(cells))] == cells
+    assert [cut_at(k, tokens, 6144, 8192) for k in range(len(cells))] == [Cut(*cell) for cell in cells]
 
 
 @pytest.mark.parametrize(("prefix", "chunk_tokens", "groups"), [(0, 64, 1), (64, 1, 1), (48, 16, 4), (17, 5, 2)])
 def test_cells_follow_one_another_up_to_the_end(prefix: int, chunk_tokens: int, groups: int) -> None:
     at, total = prefix, chunks(100, prefix, chunk_tokens, groups)
     for k in range(0, total, groups):
-        alike = {(cell(each, 100, prefix, chunk_tokens, groups), cell_end(each, 100, prefix, chunk_tokens, groups))
-                 for each in range(k, k + groups)}  # fmt: skip
-        (((first, count), end),) = alike
-        assert (first, first + count) == (at, end) and 0 < count <= chunk_tokens
-        at = end
+        cuts = [cut_at(each, 100, prefix, chunk_tokens, groups) for each in range(k, k + groups)]
+        count = cuts[0].tokens
+        assert cuts == [Cut(at, count, group, groups) for group in range(groups)] and 0 < count <= chunk_tokens
+        at += count
+        assert cuts[0].end == at
     assert at == 100
     with pytest.raises(LayoutError, match=f"chunk {total} of a room of {total} chunks"):
-        cell(total, 100, prefix, chunk_tokens, groups)
+        cut_at(total, 100, prefix, chunk_tokens, groups)
 
 
 def test_a_full_prefix_moves_nothing() -> None:
@@ -184,12 +185,12 @@ CALLS: dict[str, tuple[Reason, Any]] = {
     "prefix beyond the room": ("prefix-outside-room", lambda p: p.admit(64, 128)),
     "negative prefix": ("prefix-outside-room", lambda p: chunks(64, -64, 64)),
     "prefix inside a page": ("prefix-off-page", lambda p: p.admit(128, 65)),
-    "a cell of no tokens": ("chunk-tokens-not-positive", lambda p: cell(0, 64, 0, 0)),
-    "cells that go backwards": ("chunk-tokens-not-positive", lambda p: cell(-1, 64, 0, -64)),
-    "a room that begins before its first token": ("prefix-outside-room", lambda p: cell(0, 64, -64, 64)),
-    "chunk beyond the room": ("no-such-chunk", lambda p: cell(1, 64, 0, 64)),
-    "negative chunk": ("no-such-chunk", lambda p: cell(-1, 64, 0, 64)),
-    "chunk of a full hit": ("no-such-chunk", lambda p: cell(0, 64, 64, 64)),
+    "a cell of no tokens": ("chunk-tokens-not-positive", lambda p: cut_at(0, 64, 0, 0)),
+    "cells that go backwards": ("chunk-tokens-not-positive", lambda p: cut_at(-1, 64, 0, -64)),
+    "a room that begins before its first token": ("prefix-outside-room", lambda p: cut_at(0, 64, -64, 64)),
+    "chunk beyond the room": ("no-such-chunk", lambda p: cut_at(1, 64, 0, 64)),
+    "negative chunk": ("no-such-chunk", lambda p: cut_at(-1, 64, 0, 64)),
+    "chunk of a full hit": ("no-such-chunk", lambda p: cut_at(0, 64, 64, 64)),
     "negative writer": ("no-such-rank", lambda p: p.duties(-1)),
     "writer beyond the group": ("no-such-rank", lambda p: p.linked(4)),
     "reader beyond the group": ("no-such-rank", lambda p: p.writers(2)),

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from layout_judge import Case, judge
 
-from kvproto.layout import byte_runs, contacts, sharding
+from kvproto.layout import byte_runs, contacts, cut
 from kvproto.layout import byte_runs_numpy as slicing
 from kvproto.layout.contacts import Contacts
+from kvproto.layout.cut import Cut
 from kvproto.layout.placement import Placement, dense
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
@@ -119,8 +120,8 @@ def test_non_integer_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_misaligned_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells cut at multiples of the chunk size although the room begins at its prefix."""
 
-    def cell(k: int, tokens: int, prefix: int, chunk_tokens: int) -> tuple[int, int]:
+    def on_grid(k: int, tokens: int, prefix: int, chunk_tokens: int) -> Cut:
         first = max(prefix, (prefix // chunk_tokens + k) * chunk_tokens)
-        return first, min(tokens, (first // chunk_tokens + 1) * chunk_tokens) - first
+        return Cut(first, min(tokens, (first // chunk_tokens + 1) * chunk_tokens) - first)
 
-    rejects(case_of(2, 1, prefix=6), lambda: monkeypatch.setattr(sharding, "cell", cell))
+    rejects(case_of(2, 1, prefix=6), lambda: monkeypatch.setattr(cut, "cut_at", on_grid))

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layout_judge import FORMS, Case, Group, judge
 
-from kvproto.layout import sharding
 from kvproto.layout.byte_runs import descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
+from kvproto.layout.cut import chunks, cut_at
 from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import Layout, align_chunk_tokens, chunks
+from kvproto.layout.sharding import Layout, align_chunk_tokens
 
 
 @st.composite
@@ -70,7 +70,8 @@ def test_numpy_and_plain_python_agree_and_no_join_is_missed(case: Case) -> None:
         source, target = np.sort(source), np.sort(target)
     plan = Plan(case.prefill, case.decode, case.chunk_tokens)
     for k in range(chunks(case.tokens, case.prefix, case.chunk_tokens)):
-        cell = sharding.cell(k, case.tokens, case.prefix, case.chunk_tokens)
+        cut = cut_at(k, case.tokens, case.prefix, case.chunk_tokens)
+        cell = cut.first, cut.tokens
         for share in plan.shares:
             places = groups[0].placements[share.writer], groups[1].placements[share.reader]
             runs = list(descriptors(plan, share, source.tolist(), target.tolist(), *cell, *places))

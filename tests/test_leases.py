@@ -54,7 +54,7 @@ def step(value: PSendValue, event: ev.SendEvent, now: float) -> tuple[PSendValue
 
 def opened(*, pages: bool) -> PSendValue:
     costs = (1.0, 0.0) if pages else (0.0, 1.0)
-    event = ev.SendOpened(*KEY, ready=True, staged_cost=costs[0], pages_cost=costs[1])
+    event = ev.SendOpened(*KEY, ev.Target(), ready=True, staged_cost=costs[0], pages_cost=costs[1])
     return step(Machine(prefill_send, Timing()).initial, event, 1.0)[0]
 
 

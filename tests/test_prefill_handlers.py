@@ -18,16 +18,18 @@ from kvproto.data.prefill_data import NoRouteError, PrefillData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.transports.base import MemoryRegion
 from kvproto.layout.costs import PROFILES
+from kvproto.layout.cut import NO_PART, Cut, Part, cut_at
 from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
+from kvproto.protocol.events import Target
 from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
 CHUNK_TOKENS, ROOM = 16, 5
-GATHER = do.LaunchGather(ROOM, 0, 0, 1, 1, 0, 0, 1, 0, CHUNK_TOKENS)
-PAGES = do.PreparePages(ROOM, 1, 0, 1, 7, b"", CHUNK_TOKENS, CHUNK_TOKENS)
+GATHER = do.LaunchGather(ROOM, 0, 0, Target(1, 1, Cut(0, CHUNK_TOKENS)), 0, 0, 1)
+PAGES = do.PreparePages(ROOM, 1, 0, Target(1, 7, Cut(CHUNK_TOKENS, CHUNK_TOKENS), Part(NO_PART.share, 0, 7)), b"")
 
 
 @pytest.fixture
@@ -124,12 +126,10 @@ def test_what_cannot_be_reached_is_not_mapped(data: Any) -> None:
     (link, peer), *_ = data.link_peer.items()
     asked = []
     data.mapped.get = lambda *about: asked.append(about)
-    data._mapped(do.PreparePages(ROOM, 0, 0, link, 7, b"", 0, CHUNK_TOKENS))
+    data._mapped(do.PreparePages(ROOM, 0, 0, Target(link, 7), b""))
     assert [to for to, _ in asked] == [peer]
-    for table in (data.link_peer, data.plans):
-        kept = table.pop(link)
-        assert data._mapped(do.PreparePages(ROOM, 0, 0, link, 7, b"", 0, CHUNK_TOKENS)) is None and len(asked) == 1
-        table[link] = kept
+    data.link_peer.clear()
+    assert data._mapped(do.PreparePages(ROOM, 0, 0, Target(link, 7), b"")) is None and len(asked) == 1
 
 
 def test_a_part_for_a_peer_that_is_not_connected_is_unmade_and_says_why(data: Any) -> None:
@@ -137,7 +137,7 @@ def test_a_part_for_a_peer_that_is_not_connected_is_unmade_and_says_why(data: An
     data.writes.unmade = lambda *what: told.append(what)
     (link,) = data.link_peer
     data.link_peer.clear()
-    data.prepare_pages(do.PreparePages(ROOM, 1, 0, link, 7, b"", CHUNK_TOKENS, CHUNK_TOKENS))
+    data.prepare_pages(do.PreparePages(ROOM, 1, 0, Target(link, 7), b""))
     (((room, chunk, reader), error),) = told
     assert (room, chunk, reader) == (ROOM, 1, 0) and "not connected" in str(error)
 
@@ -146,7 +146,7 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
     pages = np.arange(4, dtype=np.int64)
     data.entries[ROOM] = RoomEntry(CHUNK_TOKENS, torch.from_numpy(pages), pages, 4)
     ((link, peer),) = data.link_peer.items()
-    effect = do.PreparePages(ROOM, 0, 0, link, 7, pages.astype("<u4").tobytes(), 0, CHUNK_TOKENS)
+    effect = do.PreparePages(ROOM, 0, 0, Target(link, 7, Cut(0, CHUNK_TOKENS)), pages.astype("<u4").tobytes())
     (part,) = data.plans[link][0].duties(0)
     for most, inflight in ((3, 100), (100, 3)):
         data.transport.caps = replace(data.transport.caps, max_descs=most, max_inflight_descs=inflight)
@@ -210,7 +210,7 @@ def test_a_small_write_waits_for_those_whose_gathers_are_under_way(
     data.drafts.take, data.writes.post_staged = lambda _: write, lambda *what, hold: asked.append((*what, hold))
     if others:
         data.gathers.launches.ask(ROOM, lambda: None)
-    data.post_write(do.PostWrite(ROOM, 1, 2, 1, 0, 0, 0, 0, 0, CHUNK_TOKENS))
+    data.post_write(do.PostWrite(ROOM, 1, 2, Target(1), 0, 0, 0))
     assert asked == [((ROOM, 1, 2), write, holds)]
 
 
@@ -226,9 +226,9 @@ def test_a_part_over_pages_waits_for_the_forward_of_all_of_its_tokens_and_layers
         entry.mark(*mark)
     data._batches, data.writes.offer = lambda *_: deque(), lambda *what: asked.append(what)
     ((link, peer),) = data.link_peer.items()
-    data.prepare_pages(
-        do.PreparePages(ROOM, chunk, 0, link, 7, b"", chunk // groups * CHUNK_TOKENS, CHUNK_TOKENS, groups)
-    )
+    cut = cut_at(chunk, 2 * CHUNK_TOKENS, 0, CHUNK_TOKENS, groups)
+    to = Target(link, 7, cut, data.plans[link][0].part(0, 0, cut))
+    data.prepare_pages(do.PreparePages(ROOM, chunk, 0, to, b""))
     assert asked == [((ROOM, chunk, 0), peer, deque(), waits)]
     del data.entries[ROOM]
 
@@ -236,11 +236,11 @@ def test_a_part_over_pages_waits_for_the_forward_of_all_of_its_tokens_and_layers
 def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_moves(data: Any) -> None:
     pages, placed = np.arange(4, dtype=np.int64), list[int]()
     entry = RoomEntry(32, torch.from_numpy(pages), pages, 4)
-    mapped = SimpleNamespace(bind=lambda *about: about, token_bytes=7)
+    mapped = SimpleNamespace(bind=lambda *about: about)
     data.lane.place_all = lambda: placed.append(1)
     made = data._bind(PAGES, entry, mapped)
     assert made.launch == (entry.table, b"", CHUNK_TOKENS, CHUNK_TOKENS, data.lane) and not placed
-    assert (made.entry, made.by, made.first, made.end, made.layers) == (entry, mapped, 0, 7 * CHUNK_TOKENS, 0)
+    assert (made.entry, made.by, made.first, made.end, made.layers) == (entry, mapped, 0, 7, 0)
     entry.table = NO_TABLE
     data._bind(PAGES, entry, mapped)
     assert placed == [1]

@@ -20,6 +20,7 @@ from kvproto.data.room_entry import RoomEntry
 from kvproto.io.kernels.base import Done
 from kvproto.layout.plan import Plan
 from kvproto.protocol.effects import LaunchGather
+from kvproto.protocol.events import Target
 from kvproto.protocol.states import Cause
 from kvproto.rank.room_turns import RoomTurns, digits
 
@@ -32,7 +33,7 @@ def entry() -> RoomEntry:
 
 def asks(number: int, room: int = 1) -> LaunchGather:
     """The gather of a chunk."""
-    return LaunchGather(room, number, 0, 0, 0, 0, 0, 0, 0, 1)
+    return LaunchGather(room, number, 0, Target(), 0, 0, 0)
 
 
 class Maker:

@@ -163,7 +163,7 @@ def test_a_batch_that_landed_after_the_last_post_is_not_forgotten() -> None:
     machine, at = Machine(prefill_write, Timing()), (7, 0, 0)
     value, said = machine.initial, []
     steps: list[tuple[Event, float]] = [
-        (ev.PagesBegun(*at, b"\0\0\0\0", 10.0), 0.0), (ev.BatchReady(*at, last=False), 0.0),
+        (ev.PagesBegun(*at, ev.Target(), b"\0\0\0\0", 10.0), 0.0), (ev.BatchReady(*at, last=False), 0.0),
         (ev.BatchReady(*at, last=True), 0.0), (ev.BatchCompleted(*at), 0.0), (ev.BatchDeferred(*at), 0.0),
         (ev.BatchReady(*at, last=True), 11.0),
     ]  # fmt: skip

@@ -13,6 +13,7 @@ from test_foreign_groups import answers
 from test_rank_links import CHUNK_TOKENS, FIRST, SECOND, decode, lose, open_rooms
 from test_rank_queues import SIZE, act, ask, filled
 
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -47,10 +48,10 @@ def made(rank: DecodeRank, *effects: Any) -> list[Any]:
 
 def test_a_scatter_names_its_writers_its_region_and_its_tokens() -> None:
     rank = with_room()
-    cut = 37, 3, GROUPS
-    assert made(rank, do.ScatterChunk(ROOM, 5, 0b10, 64)) == [do.LaunchScatter(ROOM, 5, SECOND, 0b10, 64, *cut)]
+    cut = Cut(37, 3, 1, GROUPS)
+    assert made(rank, do.ScatterChunk(ROOM, 5, 0b10, 64)) == [do.LaunchScatter(ROOM, 5, SECOND, 0b10, 64, cut)]
     rank.tombs[ROOM] = rank.rooms.pop(ROOM)
-    assert made(rank, do.ScatterChunk(ROOM, 5, 0b10, 64)) == [do.LaunchScatter(ROOM, 5, SECOND, 0b10, 64, *cut)]
+    assert made(rank, do.ScatterChunk(ROOM, 5, 0b10, 64)) == [do.LaunchScatter(ROOM, 5, SECOND, 0b10, 64, cut)]
 
 
 def test_regions_and_places_in_the_queue_are_told_with_the_watermark_as_it_is() -> None:
@@ -68,7 +69,7 @@ def test_regions_and_places_in_the_queue_are_told_with_the_watermark_as_it_is() 
 def test_pages_go_by_the_link_of_who_asks_while_that_is_up() -> None:
     rank = with_room()
     asked = do.SendPages(ROOM, 1, 5, 8.0)
-    assert made(rank, asked) == [do.TransmitPages(4, rank.links[4].epoch, ROOM, 5, 37, 3, 8.0)]
+    assert made(rank, asked) == [do.TransmitPages(4, rank.links[4].epoch, ROOM, 5, Cut(37, 3, 1, GROUPS), 8.0)]
     lose(rank, 4)
     assert made(rank, asked) == [] and len(made(rank, do.SendPages(ROOM, 0, 5))) == 1
 

@@ -31,6 +31,7 @@ from test_rank_links import (
 from test_rank_links import prefill as linked
 
 from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -431,9 +432,9 @@ def test_what_will_be_scattered_is_foreseen_from_the_regions_given_since() -> No
     values = [rank.grants[11][0], rank.grants[11][1], rank.grants[21][0]]
     assert [value.state for value in values] == [DGrant.FILLING] * 3
     expected = [
-        do.LaunchScatter(11, 0, FIRST, 0b11, values[0].offset, 0, CHUNK_TOKENS, 1),
-        do.LaunchScatter(11, 1, FIRST, 0b11, values[1].offset, CHUNK_TOKENS, CHUNK_TOKENS - 3, 1),
-        do.LaunchScatter(21, 0, SECOND, 0b11, values[2].offset, 0, CHUNK_TOKENS, 1),
+        do.LaunchScatter(11, 0, FIRST, 0b11, values[0].offset, Cut(0, CHUNK_TOKENS)),
+        do.LaunchScatter(11, 1, FIRST, 0b11, values[1].offset, Cut(CHUNK_TOKENS, CHUNK_TOKENS - 3)),
+        do.LaunchScatter(21, 0, SECOND, 0b11, values[2].offset, Cut(0, CHUNK_TOKENS)),
     ]
     assert rank.foreseen(1) == expected and rank.foreseen(2) == expected[1:] and rank.foreseen(4) == []
     del rank.chunk_of[2], rank.grants[21][0]

@@ -14,9 +14,11 @@ from test_rank_links import CHUNK_TOKENS, FIRST, SECOND, lose, say
 from test_rank_queues import act, prefill
 
 from kvproto.layout.costs import Costs
+from kvproto.layout.cut import NO_PART, Cut, cut_at
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
+from kvproto.protocol.events import Target
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.states import PSend
 from kvproto.protocol.tables.prefill_room import PrefillWork
@@ -50,35 +52,29 @@ def made(rank: PrefillRank, *effects: Any) -> list[Any]:
     return list(rank._out)
 
 
-# ------------------------------------------------------------------------------------- gathers and writes
-def test_a_gather_and_a_write_name_their_link_their_region_and_their_tokens() -> None:
-    rank = with_room()
-    epoch = rank.links[4].epoch
-    about = ROOM, 5, 1
-    cut = 37, 3, GROUPS
-    assert made(rank, do.GatherChunk(*about, 2, 64, 7)) == [do.LaunchGather(*about, 4, epoch, 2, 64, 7, *cut)]
-    assert made(rank, do.WriteRegion(*about, 2, 64, 7)) == [do.PostWrite(*about, 4, epoch, 2, 64, 7, *cut)]
-    assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, epoch, b"page", *cut)]
-    assert made(rank, do.MakePages(ROOM, 2, 0, b"page")) == [
-        do.PreparePages(ROOM, 2, 0, 3, rank.links[3].epoch, b"page", PREFIX + CHUNK_TOKENS, CHUNK_TOKENS, GROUPS)
-    ]
-    rank.tombs[ROOM] = rank.rooms.pop(ROOM)
-    assert made(rank, do.MakePages(*about, b"page")) == [do.PreparePages(*about, 4, epoch, b"page", *cut)], "it drains"
-    rank.rooms[ROOM], rank.tombs[ROOM] = rank.tombs[ROOM], replace(rank.tombs[ROOM], tokens=0)
-    assert made(rank, do.GatherChunk(*about, 2, 64, 7)) == [do.LaunchGather(*about, 4, epoch, 2, 64, 7, *cut)], "as now"
-    del rank.link_of[SECOND, 1]
-    assert made(rank, do.GatherChunk(*about, 2, 64, 7)) == [do.LaunchGather(*about, 0, 0, 2, 64, 7, *cut)]
+#: an aux row's
+NO_CUT = Target().cut
 
 
+def target(rank: PrefillRank, link: int, peer: int, cut: Cut = NO_CUT) -> Target:
+    """Where a send to this rank goes, with its part of the chunk."""
+    plan = rank.peers[link].plan
+    assert plan is not None
+    return Target(link, rank.links[link].epoch, cut, plan.part(0, peer, cut) if cut.tokens else NO_PART)
+
+
+# ------------------------------------------------------------------------------------------ gathers and pages
 def test_what_will_be_gathered_is_foreseen_of_the_oldest_rooms_into_the_slots_that_they_will_get(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rank = with_room(slots=3)
-    rank.sends[11] = {key(0, 0): PSendValue(PSend.AWAIT_GRANT), key(1, 1): WAITS, key(AUX_CHUNK, 0): WAITS_PAGES}
-    rank.sends[ROOM] = {key(5, 1): WAITS, key(4, 0): WAITS, key(3, 0): WAITS}
-    one = do.LaunchGather(11, 1, 1, 2, rank.links[2].epoch, 2, 0, 0, CHUNK_TOKENS, CHUNK_TOKENS, 1)
-    two = do.LaunchGather(ROOM, 5, 1, 4, rank.links[4].epoch, 1, 0, 0, 37, 3, GROUPS)
-    three = do.LaunchGather(ROOM, 4, 0, 3, rank.links[3].epoch, 0, 0, 0, 37, 3, GROUPS)
+    first, second, third = Target(1), Target(2), Target(3)
+    rank.sends[11] = {key(0, 0): PSendValue(PSend.AWAIT_GRANT), key(1, 1): replace(WAITS, to=first)}
+    rank.sends[11][key(AUX_CHUNK, 0)] = WAITS_PAGES
+    rank.sends[ROOM] = {key(5, 1): replace(WAITS, to=second), key(4, 0): replace(WAITS, to=third), key(3, 0): WAITS}
+    one = do.LaunchGather(11, 1, 1, first, 2, 0, 0)
+    two = do.LaunchGather(ROOM, 5, 1, second, 1, 0, 0)
+    three = do.LaunchGather(ROOM, 4, 0, third, 0, 0, 0)
     assert rank.foreseen() == [one, two, three]
     act(rank, do.TakeSlot(12, 0, 0))
     assert rank.foreseen() == [replace(one, slot=1), replace(two, slot=0)], "so many slots are free"
@@ -88,18 +84,21 @@ def test_what_will_be_gathered_is_foreseen_of_the_oldest_rooms_into_the_slots_th
 
 def test_what_will_be_written_over_pages_is_foreseen_as_many_as_may_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = with_room(page_writes=2)
-    rank.sends[11] = {key(0, 0): WAITS, key(1, 1): replace(WAITS_PAGES, pages=b"page")}
+    to = Target(2)
+    rank.sends[11] = {key(0, 0): WAITS, key(1, 1): replace(WAITS_PAGES, pages=b"page", to=to)}
     rank.sends[ROOM] = {key(5, 1): WAITS_PAGES, key(4, 0): WAITS_PAGES}
-    one = do.PreparePages(11, 1, 1, 2, rank.links[2].epoch, b"page", CHUNK_TOKENS, CHUNK_TOKENS, 1)
-    two = do.PreparePages(ROOM, 5, 1, 4, rank.links[4].epoch, b"", 37, 3, GROUPS)
+    one = do.PreparePages(11, 1, 1, to, b"page")
+    two = do.PreparePages(ROOM, 5, 1, Target(), b"")
     assert rank.foreseen_pages() == [one, two]
     monkeypatch.setattr(of_sends, "OLDEST", 1)
     assert rank.foreseen_pages() == [one]
 
 
 # ------------------------------------------------------------------------------------------- which sends
-def opened(rank: PrefillRank, first: int, last: int, *, aux: bool) -> list[tuple[int, int, bool]]:
-    """(chunk, peer, ready) of the sends that a window opens."""
+def opened(
+    rank: PrefillRank, first: int, last: int, *, aux: bool, linked: int = 0b11
+) -> list[tuple[int, int, bool]]:  # fmt: skip
+    """(chunk, peer, ready) of the sends that a window opens; `linked`: peers (mask) to which a link leads."""
     events = act(rank, do.OpenWindow(ROOM, first, last, aux))
     assert all(isinstance(event, ev.SendOpened) and event.room == ROOM for event in events)
     for event in events:
@@ -108,6 +107,9 @@ def opened(rank: PrefillRank, first: int, last: int, *, aux: bool) -> list[tuple
         assert costs.staged != costs.pages
         of_kv, of_aux = (rank.tells, False, costs.staged, costs.pages), (False, True, 0.0, 0.0)
         given = (event.tells, event.aux, event.staged_cost, event.pages_cost)
+        cut = cut_at(event.chunk, TOKENS, PREFIX, CHUNK_TOKENS, GROUPS) if event.chunk >= 0 else NO_CUT
+        bound = target(rank, 3 + event.peer, event.peer, cut) if linked >> event.peer & 1 else Target(0, 0, cut)
+        assert event.to == bound
         assert given == (of_aux if event.chunk == AUX_CHUNK else of_kv)
     return [(event.chunk, event.peer, event.ready) for event in events if isinstance(event, ev.SendOpened)]
 
@@ -157,6 +159,18 @@ def test_a_room_is_at_work_from_its_first_send_on_and_until_its_last(
 
 
 # ------------------------------------------------------------------------------------------- whose KV is there
+def of_room(rank: PrefillRank, *keys: tuple[int, int], **changed: Any) -> dict[int, PSendValue]:
+    """Sends of these chunks to these peers, which wait for their KV."""
+    cuts = {chunk: cut_at(chunk, TOKENS, PREFIX, CHUNK_TOKENS, GROUPS) for chunk, _ in keys}
+    return {
+        key(chunk, peer): PSendValue(PSend.AWAIT_KV, to=target(rank, 3 + peer, peer, cuts[chunk]), **changed)
+        for chunk, peer in keys
+    }
+
+
+EACH = [(chunk, peer) for chunk in range(6) for peer in (0, 1)]
+
+
 def told(rank: PrefillRank, effect: Any) -> list[tuple[str, int, int]]:
     events: list[Any] = act(rank, effect)
     assert all(event.room == ROOM for event in events)
@@ -164,8 +178,6 @@ def told(rank: PrefillRank, effect: Any) -> list[tuple[str, int, int]]:
 
 
 def test_sends_hear_of_their_kv_when_it_is_there_and_once() -> None:
-    sends = {key(chunk, peer): WAITS for chunk in range(6) for peer in (0, 1)}
-    sends |= {key(2, 1): replace(WAITS, kv=True), key(AUX_CHUNK, 0): PSendValue(PSend.AWAIT_AUX)}
     for work, there in (
         (PrefillWork(produced=PREFIX + CHUNK_TOKENS - 1), {}),
         (PrefillWork(produced=PREFIX + CHUNK_TOKENS), {0: 2, 1: 2}),
@@ -174,7 +186,8 @@ def test_sends_hear_of_their_kv_when_it_is_there_and_once() -> None:
         (PrefillWork(produced=TOKENS), {0: 2, 1: 2, 2: 1, 3: 2, 4: 2, 5: 2}),
     ):
         rank = with_room(work=work)
-        rank.sends[ROOM], rank.sends[11] = dict(sends), {key(0, 0): WAITS}
+        rank.sends[ROOM] = of_room(rank, *EACH) | of_room(rank, (2, 1), kv=True)
+        rank.sends[ROOM][key(AUX_CHUNK, 0)], rank.sends[11] = PSendValue(PSend.AWAIT_AUX), {key(0, 0): WAITS}
         peers = {2: (0, 1), 1: (0,)}
         wanted = [("KvProduced", chunk, peer) for chunk, count in there.items() for peer in peers[count]]
         assert told(rank, do.OfferKv(ROOM)) == wanted
@@ -184,16 +197,14 @@ def test_sends_hear_of_their_kv_when_it_is_there_and_once() -> None:
 
 def test_of_a_rank_that_no_link_leads_to_no_layers_are_waited_for() -> None:
     rank = with_room(work=PrefillWork(ahead=TOKENS, layers=2))
-    rank.sends[ROOM] = {key(0, 0): WAITS, key(0, 1): WAITS, key(0, 7): WAITS}
-    rank.peers[4].plan = None
-    assert told(rank, do.OfferKv(ROOM)) == [("KvProduced", 0, 0)]
+    del rank.links[4]
+    assert opened(rank, 0, 1, aux=False, linked=0b01) == [(0, 0, True), (0, 1, False)]
 
 
 def test_sends_whose_kv_is_taken_back_hear_of_it() -> None:
     rank = with_room(work=PrefillWork(produced=PREFIX + CHUNK_TOKENS, ahead=PREFIX + 2 * CHUNK_TOKENS, layers=1))
-    there = replace(WAITS, kv=True)
-    rank.sends[ROOM] = {key(chunk, peer): there for chunk in range(6) for peer in (0, 1)}
-    rank.sends[ROOM] |= {key(5, 0): WAITS, key(AUX_CHUNK, 0): PSendValue(PSend.AWAIT_AUX)}
+    rank.sends[ROOM] = of_room(rank, *EACH, kv=True) | of_room(rank, (5, 0))
+    rank.sends[ROOM][key(AUX_CHUNK, 0)] = PSendValue(PSend.AWAIT_AUX_ACK, kv=True)
     wanted = [("KvWithdrawn", chunk, peer) for chunk in (3, 4, 5) for peer in (0, 1) if (chunk, peer) != (5, 0)]
     assert told(rank, do.WithdrawKv(ROOM)) == wanted
 

@@ -146,7 +146,7 @@ def test_a_route_that_is_closed_is_never_worth_to_leave_the_ring_for() -> None:
     [(1.0, 2.0, PSend.AWAIT_KV), (1.0, 1.0, PSend.AWAIT_KV), (2.0, 1.0, PSend.AWAIT_PAGES)],
 )
 def test_a_row_chooses(staged: float, pages: float, then: PSend) -> None:
-    told = ev.SendOpened(7, 0, 0, ready=False, staged_cost=staged, pages_cost=pages)
+    told = ev.SendOpened(7, 0, 0, ev.Target(), ready=False, staged_cost=staged, pages_cost=pages)
     assert STEP(PSendValue(PSend.NEW), told, 0.0)[0].state is then
 
 

@@ -20,6 +20,7 @@ from kvproto.data.prepared_launches import ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import SMALL
 from kvproto.io.kernels.base import Done
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -55,7 +56,9 @@ class Asked:
         return self.parts.pop()
 
     def launch(self, group: int, writers: int = 0b11, chunk: int = 0, groups: int = 1) -> do.LaunchScatter:
-        return do.LaunchScatter(ROOM, chunk, group, writers, REGION, CHUNK_TOKENS, CHUNK_TOKENS, groups)
+        return do.LaunchScatter(
+            ROOM, chunk, group, writers, REGION, Cut(CHUNK_TOKENS, CHUNK_TOKENS, chunk % groups, groups)
+        )
 
     def bound(self) -> tuple[RoomEntry, Plan, ReadyLaunch]:
         entry, plan = self.data.entries[ROOM], self.data.plans[self.group]
@@ -218,7 +221,7 @@ def test_pages_are_told_from_the_one_with_the_first_token_to_the_one_with_the_la
     sent: list[Any] = []
     asked.loop.connections.send = lambda *what: sent.append(what)  # type: ignore[method-assign]
     size = asked.data.rank.layout.page_size
-    asked.loop.handlers[do.TransmitPages](do.TransmitPages(1, 2, ROOM, 3, size, size + 1, 0.5))
+    asked.loop.handlers[do.TransmitPages](do.TransmitPages(1, 2, ROOM, 3, Cut(size, size + 1), 0.5))
     told = np.arange(41, 43, dtype="<u4").tobytes()
     assert sent == [(1, 2, ROOM, PagesRsp(3, told, 0.5))]
 

@@ -8,6 +8,7 @@ import pytest
 from support.stories import CHUNK_TOKENS, layout
 
 from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -20,8 +21,9 @@ from kvproto.verify.sim.interpreter import Interpreter, Surroundings, Untaken, W
 
 ROOM, LINK, EPOCH = 7, 3, 55
 BODY = msg.Heartbeat()
-WRITE = do.PostWrite(ROOM, 1, 0, LINK, EPOCH, 0, 0, 4, 0, CHUNK_TOKENS)
-PAGES = do.PreparePages(ROOM, 2, 0, LINK, EPOCH, b"", 0, CHUNK_TOKENS)
+TO, CUT = ev.Target(LINK, EPOCH), Cut(0, CHUNK_TOKENS)
+WRITE = do.PostWrite(ROOM, 1, 0, TO, 0, 0, 4)
+PAGES = do.PreparePages(ROOM, 2, 0, TO, b"")
 
 
 class Scripted(PrefillRank):
@@ -127,7 +129,7 @@ def test_messages_go_to_the_place_of_their_link() -> None:
     for effect, epoch, room, body in (
         (do.Transmit(LINK, EPOCH, ROOM, BODY), EPOCH, ROOM, BODY),
         (do.TransmitAux(LINK, EPOCH, ROOM, b"trace"), EPOCH, ROOM, msg.Aux(b"row of 7", b"trace")),
-        (do.TransmitPages(LINK, EPOCH, ROOM, 2, 0, CHUNK_TOKENS, 1.5), EPOCH, ROOM, msg.PagesRsp(2, b"pagepage", 1.5)),
+        (do.TransmitPages(LINK, EPOCH, ROOM, 2, CUT, 1.5), EPOCH, ROOM, msg.PagesRsp(2, b"pagepage", 1.5)),
         (do.SayRefusal(LINK, 9, "no"), 0, 0, msg.Refusal(9, "no")),
     ):
         assert play.does(effect) == [(b"there", epoch, room, body)]
@@ -173,8 +175,8 @@ def test_what_comes_from_a_link_s_place_is_the_link_s_and_all_else_a_stranger_s(
 def test_what_the_outside_has_to_do_it_is_asked_for() -> None:
     play, plan = bound(), Plan(layout(1), layout(1), CHUNK_TOKENS)
     connect = do.Connect(LINK, 1, DECODE_GROUP, 0, b"", plan)
-    gather = do.LaunchGather(ROOM, 1, 0, LINK, EPOCH, 0, 0, 4, 0, CHUNK_TOKENS)
-    scatter = do.LaunchScatter(ROOM, 1, 1, 1, 0, 0, CHUNK_TOKENS)
+    gather = do.LaunchGather(ROOM, 1, 0, TO, 0, 0, 4)
+    scatter = do.LaunchScatter(ROOM, 1, 1, 1, 0, CUT)
     outcome, report = do.AnnounceOutcome(ROOM, Cause.STALLED), Report("what", "why")
     assert play.does(connect, gather, scatter) == [("connect", connect), ("gather", gather), ("scatter", scatter)]
     assert play.does(outcome, do.AnnounceReleased(ROOM)) == [("outcome", outcome), ("released", ROOM)]

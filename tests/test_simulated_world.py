@@ -12,9 +12,11 @@ from support.stories import CHUNK_TOKENS, QUICK, layout
 
 from kvproto.fsm.driver import steps
 from kvproto.fsm.vocabulary import Report
+from kvproto.layout.cut import Cut
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
+from kvproto.protocol.events import Target
 from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.verify.sim.member import FaultChances, MessageUnderWay, PendingWork
@@ -169,7 +171,7 @@ def test_a_gather_ends_fails_or_hangs(chances: dict[str, Any], kinds: set[str]) 
     at = world(up=True)
     at.chances = FaultChances(**chances)
     node = at.nodes["P", 0]
-    node.gather(do.LaunchGather(ROOM, 1, 0, 1, 5, 0, 0, 1, 0, CHUNK_TOKENS))
+    node.gather(do.LaunchGather(ROOM, 1, 0, Target(1, 5), 0, 0, 1))
     (job,) = at.jobs
     assert {type(job.event).__name__} == kinds and job.hangs is ("gather_hangs" in chances) and job.write is None
     assert (job.node, job.event) == (node, type(job.event)(ROOM, 1, 0))
@@ -206,12 +208,12 @@ def test_a_post_is_taken_waits_is_refused_fails_or_is_in_doubt() -> None:
 
 def test_a_write_over_pages_is_a_few_batches_unless_it_cannot_be_made_ready() -> None:
     at = world()
-    node, pages = at.nodes["P", 0], do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, CHUNK_TOKENS)
+    node, pages = at.nodes["P", 0], do.PreparePages(ROOM, 0, 0, Target(1, 1), b"")
     at.chances = FaultChances(batches=3)
     assert {node.prepare(pages) for _ in range(50)} == {1, 2, 3}
     at.chances = FaultChances(batches=3, write_unmade=1.0)
     assert node.prepare(pages) == 0
-    asked = do.TransmitPages(1, 5, ROOM, 0, 0, CHUNK_TOKENS)
+    asked = do.TransmitPages(1, 5, ROOM, 0, Cut(0, CHUNK_TOKENS))
     assert (node.aux_row(ROOM), node.page_ids(asked)) == (b"aux", b"page"), "all rows are alike, and all pages"
 
 
@@ -237,7 +239,7 @@ def test_a_wire_up_and_a_scatter_fail_where_they_are_to() -> None:
         at = world()
         at.chances = FaultChances(wire_fails=fails, scatter_fails=fails)
         at.nodes["P", 0].connect(do.Connect(3, 4, DECODE_GROUP, 0, b"", at.plan))
-        at.nodes["D", 0].scatter(do.LaunchScatter(ROOM, 2, PREFILL_GROUP, 1, 0, 0, CHUNK_TOKENS))
+        at.nodes["D", 0].scatter(do.LaunchScatter(ROOM, 2, PREFILL_GROUP, 1, 0, Cut(0, CHUNK_TOKENS)))
         up, done = ((ev.WireFailed(3, 4, "no wire"), ev.ScatterFailed(ROOM, 2)) if fails
                     else (ev.WiredUp(3, 4, "P0 3"), ev.Scattered(ROOM, 2)))  # fmt: skip
         assert [job.event for job in at.jobs] == [up, done]
@@ -279,7 +281,7 @@ def test_a_write_that_tells_is_heard_of_by_its_reader_first_and_then_by_its_writ
     at.finish(job)
     (parcel,) = at.mail
     assert parcel == MessageUnderWay(
-        "D", 0, b"P0", job.write.epoch, ROOM, msg.StgNotify(job.write.chunk, job.write.grant)
+        "D", 0, b"P0", job.write.to.epoch, ROOM, msg.StgNotify(job.write.chunk, job.write.grant)
     )  # fmt: skip
     assert at.jobs[-1] == PendingWork(job.node, job.event)
     at.chances = FaultChances()
@@ -294,7 +296,7 @@ def test_only_what_goes_into_the_ring_and_tells_is_told() -> None:
     for tells, staged, told in ((True, True, 1), (True, False, 0), (False, True, 0), (False, False, 0)):
         at = world(tells=tells)
         job = in_flight(at)
-        job.write = job.write if staged else do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, CHUNK_TOKENS)
+        job.write = job.write if staged else do.PreparePages(ROOM, 0, 0, Target(1, 1), b"")
         at.mail.clear()
         heard = list[tuple[Any, ...]]()
         job.node.interpreter.handle = lambda *said, heard=heard: heard.append(said)  # type: ignore[method-assign]
@@ -493,8 +495,8 @@ def test_a_part_that_lands_in_another_room_s_region_is_found() -> None:
     decode.chunk_of.clear()
     with pytest.raises(AssertionError, match=r"seed 11: .* into a region of None"):
         at.finish(job)
-    at._landing(job.node, replace(job.write, epoch=job.write.epoch + 1))
-    at._landing(job.node, do.PreparePages(ROOM, 0, 0, 1, 1, b"", 0, CHUNK_TOKENS))
+    at._landing(job.node, replace(job.write, to=replace(job.write.to, epoch=job.write.to.epoch + 1)))
+    at._landing(job.node, do.PreparePages(ROOM, 0, 0, Target(1, 1), b""))
     link = decode.link_of.pop((PREFILL_GROUP, 0))
     at._landing(job.node, job.write)  # nobody whom it knows
     decode.link_of[PREFILL_GROUP, 0] = link

@@ -9,16 +9,17 @@ import pytest
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.data import staged_writes as prepared_writes
 from kvproto.data.staged_writes import PreparedWrites, StagedWrite
 from kvproto.io.transports.base import PeerId, TransportError
+from kvproto.layout.cut import Cut, Part
 from kvproto.layout.plan import Plan, layers_of
 from kvproto.protocol import effects as do
+from kvproto.protocol.events import Target
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.notification import make_tag
 
 CHUNK_TOKENS, SLOT = 16, 1 << 16
-PLAN, OTHER = Plan(layout(2), layout(1), CHUNK_TOKENS), Plan(layout(4), layout(1), CHUNK_TOKENS)
+PLAN = Plan(layout(2), layout(1), CHUNK_TOKENS)
 A, B = PeerId("a"), PeerId("b")
 
 
@@ -28,12 +29,12 @@ class World:
     def __init__(self, *, notify: bool = True) -> None:
         self.drafts: list[Any] = []
         self.wrong = False
-        self.plans, self.peers = {1: (PLAN, 0), 2: (PLAN, 0)}, {1: A, 2: B}
+        self.peers = {1: A, 2: B}
         transport: Any = SimpleNamespace(
             caps=SimpleNamespace(native_notify=notify), remote=lambda peer, index: (peer, index),
             prepare=self.prepare, drop=self.drafts.remove,
         )  # fmt: skip
-        self.writes = PreparedWrites((7, 1), transport, cast("Any", "staging"), SLOT, self.plans, self.peers)
+        self.writes = PreparedWrites((7, 1), transport, cast("Any", "staging"), SLOT, self.peers)
 
     def prepare(self, *about: Any) -> Any:
         if self.wrong:
@@ -45,10 +46,9 @@ class World:
         self.writes.ready(effect)
 
 
-def gather(
-    chunk: int = 0, *, slot: int = 3, link: int = 1, tokens: int = CHUNK_TOKENS, groups: int = 1
-) -> do.LaunchGather:
-    return do.LaunchGather(5, chunk, 0, link, 9, slot, 1024, 4, 0, tokens, groups)
+def gather(chunk: int = 0, *, slot: int = 3, link: int = 1, epoch: int = 9, groups: int = 1) -> do.LaunchGather:
+    cut = Cut(0, CHUNK_TOKENS, chunk % groups, groups)
+    return do.LaunchGather(5, chunk, 0, Target(link, epoch, cut, PLAN.part(1, 0, cut)), slot, 1024, 4)
 
 
 def write(chunk: int = 0, **more: Any) -> do.PostWrite:
@@ -69,39 +69,9 @@ def test_a_write_is_its_part_of_its_region_from_its_slot(world: World, chunk: in
     start = PLAN.part_offset(share.reader, share.writer, CHUNK_TOKENS, group, groups)
     nbytes = PLAN.part_bytes(part, CHUNK_TOKENS)
     about = gather(chunk, groups=groups)
-    assert world.writes.shape(about) == world.writes.shape(about) == (part, start, nbytes)
+    assert about.to.part == Part(part, start, nbytes) and start > 0
     made = world.writes.take(write(chunk, groups=groups))
     assert made == StagedWrite(A, (3 * SLOT, 1024 + start, nbytes), (9, 5, StgNotify(chunk, 4)))
-    assert start > 0 and world.writes.shape(gather(tokens=8))[2] == PLAN.part_bytes(share, 8)
-
-
-def test_a_shape_is_kept_as_long_as_its_plan_and_no_more_of_them_than_a_bound(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = list[Any]()
-
-    def cut(*about: Any) -> Any:
-        made.append(about)
-        return layers_of(*about)
-
-    monkeypatch.setattr(prepared_writes, "layers_of", cut)
-    first = world.writes.shape(gather())
-    assert world.writes.shape(gather()) == first and len(made) == 1
-    world.plans[1] = OTHER, 0
-    assert world.writes.shape(gather()) != first and len(made) == 2
-    monkeypatch.setattr(prepared_writes, "SHAPES", 3)
-    sizes = list[int]()
-    for tokens in (1, 2, 3, 4):
-        world.writes.shape(gather(tokens=tokens))
-        sizes.append(len(world.writes._shapes))
-    assert sizes == [2, 3, 1, 2]
-
-
-def test_parts_of_rooms_that_are_cut_otherwise_have_their_own_shapes(world: World) -> None:
-    shapes = [world.writes.shape(gather(groups=groups)) for groups in (1, 2)]
-    share = PLAN.share(1, 0)
-    assert [part for part, _, _ in shapes] == [layers_of(share, 0, groups) for groups in (1, 2)]
-    assert shapes[0][0] != shapes[1][0] and shapes[0][2] == 2 * shapes[1][2]
 
 
 def test_what_was_made_ready_is_taken_with_its_draft(world: World) -> None:
@@ -122,14 +92,15 @@ def test_what_was_made_ready_for_another_write_is_dropped(world: World, other: d
     world.ready(gather())
     made = world.writes.take(other)
     assert made.draft is None and not world.drafts
-    assert made.note[2].chunk == other.chunk and made.peer == world.peers[other.link]
+    assert made.note[2].chunk == other.chunk and made.peer == world.peers[other.to.link]
 
 
-@pytest.mark.parametrize("field", ["room", "peer", "epoch", "offset", "grant"])
+@pytest.mark.parametrize("field", ["room", "peer", "to", "offset", "grant"])
 def test_what_differs_in_anything_is_another_write(world: World, field: str) -> None:
     world.ready(gather())
     asked = write()
-    made = world.writes.take(replace(asked, **{field: getattr(asked, field) + 1}))
+    other = write(epoch=8).to if field == "to" else getattr(asked, field) + 1
+    made = world.writes.take(replace(asked, **{field: other}))
     assert made.draft is None and not world.drafts
 
 

@@ -135,7 +135,7 @@ def test_a_helper_touches_the_rows_of_all_that_ask_it_in_both_tables_of_its_file
         ("prefill_room: OPEN - no period of its own", "proof"),
         ("prefill: any [LinkIs.STRANGER] drop - not there", "proof"),
         ("decode_room: AWAIT_PEERS AuxLanded [first_aux] - have_aux without traceparent", "proof"),
-        ("prefill_send: gather - return do.GatherChunk(e.room, e.chunk, e.peer, v.slot, v.grant, v.offset)", "proof"),
+        ("prefill_write: make_pages - return do.PreparePages(e.room, e.chunk, e.peer, e.pages, e.to)", "proof"),
         ("decode_grant: say_denied - return do.Send(e.room, StagingRefused(e.chunk), 1 << e.peer)", "proof"),
         ("decode_link: same_call_misfit - return agreed(e, v, now) and bool(e.fault)", "proof"),
         ("decode_link: AWAIT_WELCOME CallAsked [wanted_again] - without v.leaving", EQUAL),

@@ -125,12 +125,12 @@ class World:
                 elif type(output) in self.handlers:
                     self.handlers[type(output)](output)
                 else:
-                    assert isinstance(output, do.MakePages), output
+                    assert isinstance(output, do.PreparePages), output
 
     def write(self, batches: int, pieces: int = 1, key: tuple[int, int, int] = KEY) -> None:
         """Begin one of so many batches of so many pieces."""
         part: Any = SimpleNamespace(descs=np.ones((pieces, 3), np.uint64))
-        self.tell(ev.PagesBegun(*key, b"", LEASE_S))
+        self.tell(ev.PagesBegun(*key, ev.Target(), b"", LEASE_S))
         self.writes.offer(key, PEER, deque([part] for _ in range(batches)), None)
         self.submit([])
 
@@ -140,10 +140,10 @@ class World:
             key = 7, chunk, 1
             draft: Any = f"draft {chunk}" if drafts else None
             write = StagedWrite(peer, (0, 64 * chunk, 64), (1, 7, StgNotify(chunk, 1)), draft)
-            self.handlers[do.WriteRegion] = lambda _, key=key, write=write: self.writes.post_staged(
+            self.handlers[do.PostWrite] = lambda _, key=key, write=write: self.writes.post_staged(
                 key, write, hold=hold
             )
-            self.queue.append(ev.WriteBegun(*key, 0, 0, 1, LEASE_S))
+            self.queue.append(ev.WriteBegun(*key, ev.Target(), 0, 0, 1, LEASE_S))
             self.fire()
         self.submit([])
 
@@ -298,7 +298,7 @@ def test_a_batch_that_was_deferred_when_its_send_was_stopped_is_never_posted(wor
 def test_a_write_over_pages_waits_for_what_it_reads(world: World) -> None:
     passed, asked = [False], list[int]()
     part: Any = SimpleNamespace(descs=np.ones((1, 3), np.uint64))
-    world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
+    world.tell(ev.PagesBegun(*KEY, ev.Target(), b"", LEASE_S))
 
     def query() -> bool:
         asked.append(1)
@@ -315,7 +315,7 @@ def test_a_write_over_pages_waits_for_what_it_reads(world: World) -> None:
 def test_pieces_and_bytes_of_what_was_posted_are_counted(world: World) -> None:
     rows = [[0, 0, 5], [0, 0, 6]], [[0, 0, 7]]
     parts: list[Any] = [SimpleNamespace(descs=np.array(each, np.uint64)) for each in rows]
-    world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
+    world.tell(ev.PagesBegun(*KEY, ev.Target(), b"", LEASE_S))
     world.writes.offer(KEY, PEER, deque([parts]), None)
     world.submit([])
     assert (world.writes.pieces, world.writes.nbytes) == (3, 18)
@@ -325,7 +325,7 @@ def test_one_whose_forward_has_failed_is_never_posted_and_fails_once(world: Worl
     def query() -> bool:
         raise RuntimeError("planted")
 
-    world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
+    world.tell(ev.PagesBegun(*KEY, ev.Target(), b"", LEASE_S))
     world.writes.offer(KEY, PEER, deque([[]]), stand_in(query=query))
     for _ in range(2):
         world.next_pass()
@@ -477,7 +477,7 @@ NOTE = 9, KEY[0], StgNotify(KEY[1], 0)
 def stored_by_a_kernel(world: World) -> Any:
     """A write that a kernel does, and is at: what is launched."""
     launch: Any = object()
-    world.tell(ev.PagesBegun(*KEY, b"", LEASE_S))
+    world.tell(ev.PagesBegun(*KEY, ev.Target(), b"", LEASE_S))
     world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50, NOTE)]), None)
     world.submit([])
     assert not world.notes and not world.writes.told
@@ -516,7 +516,7 @@ def test_what_a_kernel_stores_of_a_write_that_was_stopped_is_not_told(world: Wor
 def test_each_of_two_that_kernels_store_is_told_when_it_ends_itself(world: World) -> None:
     stored_by_a_kernel(world)
     other, launch = (9, OTHER[0], StgNotify(OTHER[1], 0)), object()
-    world.tell(ev.PagesBegun(*OTHER, b"", LEASE_S))
+    world.tell(ev.PagesBegun(*OTHER, ev.Target(), b"", LEASE_S))
     world.writes.offer(OTHER, PEER, deque([KernelBatch(launch, (1, 2), 50, other)]), None)  # type: ignore[arg-type]
     world.submit([])
     world.end(1)

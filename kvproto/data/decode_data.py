@@ -26,7 +26,8 @@ from kvproto.errors import Step
 from kvproto.fsm.codec import WireError
 from kvproto.io.kernels.base import Kernels, Pool, StagedPart, Ticket
 from kvproto.io.transports.base import Arrived, Transport
-from kvproto.layout.plan import Plan, layers_of
+from kvproto.layout.cut import Part
+from kvproto.layout.plan import Plan
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -132,23 +133,19 @@ class DecodeData:
         if not self._foreseen:
             return False
         soon = self._foreseen.popleft()
-        plan, group = self.plans.get(soon.group), soon.chunk % soon.layer_groups
-        if plan is not None and plan.grant_bytes(self.rank.index, soon.tokens, group, soon.layer_groups) > self.small:
+        plan, cut = self.plans.get(soon.group), soon.cut
+        if plan is not None and plan.grant_bytes(self.rank.index, cut.tokens, cut.group, cut.groups) > self.small:
             self.prepared.ready(soon, self.entries.get(soon.room), plan)
         return True
 
     def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
         if entry.table is NO_TABLE:
             self.lane.place_all()
-        tokens, groups, index = effect.tokens, effect.layer_groups, self.rank.index
-        group, parts = effect.chunk % groups, list[StagedPart]()
-        for share in plan.writers(index):
-            if effect.writers >> share.writer & 1:
-                start = effect.offset + plan.part_offset(index, share.writer, tokens, group, groups)
-                part = layers_of(share, group, groups)
-                parts.append((part, self.ring.parts[start, plan.part_bytes(part, tokens)]))
-        end = effect.offset + plan.grant_bytes(index, tokens, group, groups)
-        launch = self.kernels.bind("scatter", self.pool, entry.table, effect.first, tokens, parts)
+        index, cut, parts = self.rank.index, effect.cut, list[StagedPart]()
+        for part in self._parts(effect, plan):
+            parts.append((part.share, self.ring.parts[effect.offset + part.offset, part.nbytes]))
+        end = effect.offset + plan.grant_bytes(index, cut.tokens, cut.group, cut.groups)
+        launch = self.kernels.bind("scatter", self.pool, entry.table, cut.first, cut.tokens, parts)
         return ReadyLaunch(entry, plan, launch, effect.offset, end, 0)
 
     def _scatter(self, effect: do.LaunchScatter) -> None:
@@ -174,12 +171,14 @@ class DecodeData:
             self.scatters[key] = ticket
 
     def _count(self, effect: do.LaunchScatter, entry: RoomEntry) -> None:
-        plan, index, groups = self.plans[effect.group], self.rank.index, effect.layer_groups
-        shares = [share for share in plan.writers(index) if effect.writers >> share.writer & 1]
-        parts = [layers_of(share, effect.chunk % groups, groups) for share in shares]
-        nbytes = sum(plan.part_bytes(part, effect.tokens) for part in parts)
+        nbytes = sum(part.nbytes for part in self._parts(effect, self.plans[effect.group]))
         entry.staged += nbytes
         self.moved["staged"] += nbytes
+
+    def _parts(self, effect: do.LaunchScatter, plan: Plan) -> list[Part]:
+        """The staged parts, in the order of the region."""
+        shares, index = plan.writers(self.rank.index), self.rank.index
+        return [plan.part(each.writer, index, effect.cut) for each in shares if effect.writers >> each.writer & 1]
 
     def arrived(self, entry: RoomEntry) -> None:
         """Count the bytes of a successful room that were written page to page."""
@@ -191,7 +190,6 @@ class DecodeData:
     def send_pages(self, effect: do.TransmitPages) -> None:
         """Send the page ids of a chunk to the prefill rank that asked for them."""
         entry, size = self.entries[effect.room], self.rank.layout.page_size
-        first, end = effect.first, effect.first + effect.tokens
-        pages = entry.pages[first // size : -(-end // size)]
+        pages = entry.pages[effect.cut.first // size : -(-effect.cut.end // size)]
         body = msg.PagesRsp(effect.chunk, pages.astype("<u4").tobytes(), effect.asked)
         self.loop.connections.send(effect.link, effect.epoch, effect.room, body)

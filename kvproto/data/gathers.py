@@ -24,14 +24,12 @@ from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import SMALL
 from kvproto.data.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
-from kvproto.layout.plan import Share
+from kvproto.layout.cut import Part
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 
 Key = tuple[int, int, int]
-#: what a gather is of the pool, anything, and its bytes
-Shape = tuple[Share, int, int]
 #: gathers that a device is given before the first of them has ended
 AHEAD = 2
 
@@ -46,19 +44,15 @@ class Gathers:
 
     def __init__(
         self, loop: Loop, pool: Pool, kernels: Kernels, entries: dict[int, RoomEntry], staging: Staging,
-        slot_bytes: int, shape_of: Callable[[do.LaunchGather], Shape],
-        meanwhile: Callable[[do.LaunchGather], None],
+        slot_bytes: int, meanwhile: Callable[[do.LaunchGather], None],
     ) -> None:  # fmt: skip
-        """`shape_of` returns a gather's share, anything, and its bytes; `meanwhile` prepares its write.
-
-        `meanwhile` is called with gathers in flight.
-        """
-        self.loop, self.pool, self.kernels, self.entries, self.shape_of = loop, pool, kernels, entries, shape_of
+        """`meanwhile` is called with gathers in flight, and prepares their writes."""
+        self.loop, self.pool, self.kernels, self.entries = loop, pool, kernels, entries
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
         stream = staging.lane.stream
         self.together = JointLaunches[do.LaunchGather](kernels, stream, self._went)
         self.launches = Launches(loop, entries, self._hungry if stream is not None else None, self.together.go)
-        self.prepared = PreparedLaunches[do.LaunchGather, Shape](self._bind)
+        self.prepared = PreparedLaunches[do.LaunchGather, Part](self._bind)
         self.small, self.ahead = SMALL, AHEAD
         self.ends = KernelEnds(loop, "gather", ev.Gathered, ev.GatherFailed)
         self._going: deque[tuple[Key, Ticket]] = deque()
@@ -90,31 +84,30 @@ class Gathers:
 
     def ask(self, effect: do.LaunchGather) -> None:
         """Queue the launch of a gather."""
-        shape = self.shape_of(effect) if self.launches.hungry is not None else None
-        large = shape is not None and shape[2] > self.small
-        self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)
+        large = self.launches.hungry is not None and effect.to.part.nbytes > self.small
+        self.launches.ask(effect.room, partial(self._launch, effect), large=large)
 
     def ready(self, effect: do.LaunchGather) -> None:
         """Prepare a gather that is expected, if it is large; its region does not matter."""
-        shape = self.shape_of(effect)
-        if shape[2] > self.small:
-            self.prepared.ready(_anywhere(effect), self.entries.get(effect.room), shape)
+        if effect.to.part.nbytes > self.small:
+            self.prepared.ready(_anywhere(effect), self.entries.get(effect.room), effect.to.part)
 
-    def _bind(self, effect: do.LaunchGather, entry: RoomEntry, shape: Shape) -> ReadyLaunch:
+    def _bind(self, effect: do.LaunchGather, entry: RoomEntry, part: Part) -> ReadyLaunch:
         if entry.table is NO_TABLE:
             self.staging.lane.place_all()
-        share, _, nbytes = shape
+        share, nbytes, cut = part.share, part.nbytes, effect.to.cut
         start = effect.slot * self.slot_bytes
         parts = ((share, self.staging.parts[start, nbytes]),)
-        launch = self.kernels.bind("gather", self.pool, entry.table, effect.first, effect.tokens, parts)
-        return ReadyLaunch(entry, shape, launch, start, start + nbytes, share.src_layer + share.layers)
+        launch = self.kernels.bind("gather", self.pool, entry.table, cut.first, cut.tokens, parts)
+        return ReadyLaunch(entry, part, launch, start, start + nbytes, share.src_layer + share.layers)
 
-    def _launch(self, effect: do.LaunchGather, shape: Shape | None) -> None:
+    def _launch(self, effect: do.LaunchGather) -> None:
         try:
             entry = self.entries[effect.room]
-            made = self.prepared.take(_anywhere(effect), entry, shape or self.shape_of(effect))
+            made = self.prepared.take(_anywhere(effect), entry, effect.to.part)
             self.staging.lane.await_table(entry)
-            after = entry.after(effect.first + effect.tokens, made.layers)
+            cut = effect.to.cut
+            after = entry.after(cut.first + cut.tokens, made.layers)
         except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
             self.ends.fail((effect.room, effect.chunk, effect.peer), error)
             return

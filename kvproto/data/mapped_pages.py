@@ -36,8 +36,6 @@ class MappedPart:
     sources: tuple[int, ...]
     pages: int
     page_size: int
-    #: of all of its layers and heads
-    token_bytes: int
     #: the addresses that it was made with
     maps: Mapping[int, int]
 
@@ -116,9 +114,7 @@ class MappedPages:
                 found.setdefault((form.row, near, far), []).append((here, base + dst + part.dst_head * far.head))
         crossings = [Crossing(row, part.heads, near, far, tuple(at)) for (row, near, far), at in found.items()]
         copy = self.kernels.cross(self.pool, crossings)
-        return None if copy is None else MappedPart(
-            copy, tuple(sources), pages, plan.decode.page_size, plan.part_bytes(part, 1), maps
-        )  # fmt: skip
+        return None if copy is None else MappedPart(copy, tuple(sources), pages, plan.decode.page_size, maps)
 
 
 def _rows(strides: Strides, page_size: int) -> Rows:

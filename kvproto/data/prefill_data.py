@@ -81,11 +81,9 @@ class PrefillData:
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
         self.drafts = PreparedWrites(
-            (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self.plans, self.link_peer
-        )  # fmt: skip
-        self.gathers = Gathers(
-            loop, pool, kernels, entries, self.staging, self.slot_bytes, self.drafts.shape, self.drafts.ready
-        )  # fmt: skip
+            (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self.link_peer
+        )
+        self.gathers = Gathers(loop, pool, kernels, entries, self.staging, self.slot_bytes, self.drafts.ready)
         self.prepared = self.gathers.prepared
         self.writes = RankWrites(loop, transport, self.drafts)
         self.writes.others = lambda: bool(self.gathers)
@@ -171,17 +169,17 @@ class PrefillData:
 
     def prepare_pages(self, effect: do.PreparePages) -> None:
         """Make the batches of a chunk that goes page to page, and offer them to the transport."""
-        key, peer = (effect.room, effect.chunk, effect.peer), self.link_peer.get(effect.link)
+        key, peer = (effect.room, effect.chunk, effect.peer), self.link_peer.get(effect.to.link)
         if peer is None:
             self.writes.unmade(key, TransportError(NOT_CONNECTED))
             return
         try:
-            part, _, _ = self.drafts.shape(effect)
-            after = self.entries[effect.room].after(effect.first + effect.tokens, part.src_layer + part.layers)
+            cut, part = effect.to.cut, effect.to.part.share
+            after = self.entries[effect.room].after(cut.end, part.src_layer + part.layers)
             mapped = self.mapped.get(peer, part)
             made = self._batches(effect, peer, part) if mapped is None else deque((self._store(effect, peer, mapped),))
             if self._digests:
-                self.entries[effect.room].by_pages.append((effect.first, effect.tokens, part))
+                self.entries[effect.room].by_pages.append((cut.first, cut.tokens, part))
         except BaseException as error:  # noqa: BLE001  # as above
             self.writes.unmade(key, error)
             return
@@ -189,16 +187,15 @@ class PrefillData:
 
     def _mapped(self, effect: do.PreparePages) -> MappedPart | None:
         """Return the kernel's copy of this part into the peer's pages; None: it is not mapped."""
-        to = self.link_peer.get(effect.link)
-        if to is None or effect.link not in self.plans:
-            return None
-        return self.mapped.get(to, self.drafts.shape(effect)[0])
+        to = self.link_peer.get(effect.to.link)
+        return None if to is None else self.mapped.get(to, effect.to.part.share)
 
     def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: MappedPart) -> ReadyLaunch:
         if entry.table is NO_TABLE:
             self.lane.place_all()
-        launch = mapped.bind(entry.table, effect.pages, effect.first, effect.tokens, self.lane)
-        return ReadyLaunch(entry, mapped, launch, 0, mapped.token_bytes * effect.tokens, 0)
+        cut = effect.to.cut
+        launch = mapped.bind(entry.table, effect.pages, cut.first, cut.tokens, self.lane)
+        return ReadyLaunch(entry, mapped, launch, 0, effect.to.part.nbytes, 0)
 
     def _store(self, effect: do.PreparePages, peer: PeerId, mapped: MappedPart) -> KernelBatch:
         entry = self.entries[effect.room]
@@ -210,23 +207,24 @@ class PrefillData:
             self.lane.await_tables()
             return made.launch(self.lane.stores, None)
 
-        note = effect.epoch, effect.room, StgNotify(effect.chunk, 0)
+        note = effect.to.epoch, effect.room, StgNotify(effect.chunk, 0)
         return KernelBatch(launch, mapped.sources, made.end, note)
 
     def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
-        caps, (plan, _), first = self.transport.caps, self.plans[effect.link], effect.first
+        caps, link, cut = self.transport.caps, effect.to.link, effect.to.cut
+        plan, _ = self.plans[link]
         theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
-        table = np.concatenate([np.zeros(first // plan.decode.page_size, np.int64), theirs])
-        target = self.placements[effect.link]
+        table = np.concatenate([np.zeros(cut.first // plan.decode.page_size, np.int64), theirs])
+        target = self.placements[link]
         if closed := closed_between(self.memory.placement, target):
             remedy = "give it a larger ring, more slots or a longer lease"
             raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
         pages = self.entries[effect.room].pages
-        known = self._page_runs.setdefault(effect.link, {})
+        known = self._page_runs.setdefault(link, {})
         runs = known.get(part)
         if runs is None:
             runs = known[part] = PageRuns(plan, part, self.memory.placement, target)
-        columns = runs.columns(pages, table, first, effect.tokens)
+        columns = runs.columns(pages, table, cut.first, cut.tokens)
         self._counts["direct" if plan.direct(part, self.memory.placement, target) else "slices"] += 1
         return deque(
             [WritePart(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]

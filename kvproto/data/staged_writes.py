@@ -15,15 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, TransportError, WriteDraft, WritePart
-from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.notification import Note, make_tag
 
 Guess = do.LaunchGather | do.PostWrite
 NOT_CONNECTED = "the transport is not connected to this peer"
-#: shapes of parts that are kept
-SHAPES = 4096
 #: bytes of a write that is rather posted with others than as soon as it can be
 SMALL = 1 << 18
 
@@ -44,29 +41,12 @@ class PreparedWrites:
 
     def __init__(
         self, writer: tuple[int, int], transport: Transport, staging: MemoryRegion, slot_bytes: int,
-        plans: dict[int, tuple[Plan, int]], peers: dict[int, PeerId],
+        peers: dict[int, PeerId],
     ) -> None:  # fmt: skip
-        """`writer`: this rank's (group, index); `plans`, `peers`: by link, plan and rank, and the peer."""
-        self.writer, self.transport, self.plans, self.peers = writer, transport, plans, peers
+        """`writer`: this rank's (group, index); `peers`: by link."""
+        self.writer, self.transport, self.peers = writer, transport, peers
         self.staging, self.slot_bytes = staging, slot_bytes
         self._kept: dict[int, tuple[tuple[object, ...], StagedWrite]] = {}
-        #: by link, tokens, layer group and number of groups: the result of `shape`, and its plan
-        self._shapes: dict[tuple[int, int, int, int], tuple[object, Share, int, int]] = {}
-
-    def shape(self, about: Guess | do.PreparePages) -> tuple[Share, int, int]:
-        """Return its share of the pool, its offset in the region, and its bytes."""
-        known, groups = self.plans[about.link], about.layer_groups
-        kind = about.link, about.tokens, about.chunk % groups, groups
-        found = self._shapes.get(kind)
-        if found is None or found[0] is not known:
-            plan, reader = known
-            share, group = plan.share(self.writer[1], reader), kind[2]
-            start = plan.part_offset(share.reader, share.writer, about.tokens, group, groups)
-            share = layers_of(share, group, groups)
-            if len(self._shapes) >= SHAPES:
-                self._shapes.clear()
-            found = self._shapes[kind] = known, share, start, plan.part_bytes(share, about.tokens)
-        return found[1:]
 
     def ready(self, effect: do.LaunchGather) -> None:
         """This gather is on its way: make its write ready, if it is not."""
@@ -113,13 +93,13 @@ class PreparedWrites:
 
     def _mark(self, about: Guess) -> tuple[object, ...]:
         """Return the identity of a write, with its peer as the links are now."""
-        to = self.peers.get(about.link)
-        return about.room, about.chunk, about.peer, about.link, about.epoch, about.offset, about.grant, to
+        to = about.to
+        return about.room, about.chunk, about.peer, to, about.offset, about.grant, self.peers.get(to.link)
 
     def _make(self, about: Guess) -> StagedWrite:
-        to = self.peers.get(about.link)
-        if to is None:
+        to = about.to
+        peer = self.peers.get(to.link)
+        if peer is None:
             raise TransportError(NOT_CONNECTED)
-        _, start, length = self.shape(about)
-        piece = about.slot * self.slot_bytes, about.offset + start, length
-        return StagedWrite(to, piece, (about.epoch, about.room, StgNotify(about.chunk, about.grant)))
+        piece = about.slot * self.slot_bytes, about.offset + to.part.offset, to.part.nbytes
+        return StagedWrite(peer, piece, (to.epoch, about.room, StgNotify(about.chunk, about.grant)))

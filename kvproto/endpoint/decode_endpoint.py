@@ -42,9 +42,10 @@ from kvproto.io.kernels.current_device import keep_device, use_device
 from kvproto.io.kernels.digesting import Cell, Place
 from kvproto.io.transports.base import Transport
 from kvproto.layout.costs import layer_groups as groups_that_pay
+from kvproto.layout.cut import chunks, cut_at
 from kvproto.layout.placement import closed_between
 from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import Layout, cell, chunks
+from kvproto.layout.sharding import Layout
 from kvproto.loop.call_preparation import CallPreparation, is_name, numbered
 from kvproto.loop.event_loop import Handlers
 from kvproto.observe.grant_ages import GrantAges
@@ -370,11 +371,11 @@ class DecodeEndpoint(Endpoint):
             return
         plan, prefix = entry.carried
         for number in range(chunks(entry.tokens, prefix, plan.chunk_tokens)):
-            first, tokens = cell(number, entry.tokens, prefix, plan.chunk_tokens)
+            cut = cut_at(number, entry.tokens, prefix, plan.chunk_tokens)
             for share in plan.writers(self._rank.index):
                 mine = replace(share, src_head=share.dst_head, src_layer=share.dst_layer)
-                if any(place not in known for place in self._digesting.places("gather", first, (mine,))):
-                    yield first, tokens, mine
+                if any(place not in known for place in self._digesting.places("gather", cut.first, (mine,))):
+                    yield cut.first, cut.tokens, mine
 
     def _layer_groups(self, plan: Plan, tokens: int, asked: int | None) -> int:
         if asked is not None:

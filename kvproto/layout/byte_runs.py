@@ -107,7 +107,7 @@ def planes(plan: Plan, share: Share, ours: Placement, theirs: Placement) -> dict
 def covered(layout: Layout, table: Sized, first: int, tokens: int) -> tuple[int, int]:
     """(first, end) of the table's entries that hold the tokens; refuses a table that does not reach them."""
     if first < 0 or tokens < 0:
-        raise LayoutError("negative-tokens", f"{tokens} tokens from token {first}; take both from cell()")
+        raise LayoutError("negative-tokens", f"{tokens} tokens from token {first}; take both from a cut")
     begin, end = first // layout.page_size, -((first + tokens) // -layout.page_size)
     if end > len(table):
         size = f"{len(table)} pages of {layout.page_size}"

@@ -12,7 +12,7 @@ The aux row of a reader comes from its *lead*. The last prefill stage computes i
 lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may be linked
 only to early writers; the engine then passes the content to these leads.
 
-A room may cut its cells by layers, too (`kvproto.layout.sharding`).  Each share is cut by itself into the room's number
+A room may cut its cells by layers, too (`kvproto.layout.cut`).  Each share is cut by itself into the room's number
 of groups, so every writer of a grant has a part of every chunk, with pipeline stages or without.  If the layers of the
 model were cut, a stage without those layers would have no part of a chunk, and the fan-in of grants would change from
 chunk to chunk.  So a room has at most as many groups as the smallest share has layers.  The first groups are the larger
@@ -33,12 +33,14 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from kvproto.layout.contacts import Contacts, Share
+from kvproto.layout.cut import Cut, Part, chunks
 from kvproto.layout.placement import Placement, closed_between, page_runs
-from kvproto.layout.sharding import Layout, LayoutError, Reason, chunks
+from kvproto.layout.sharding import Layout, LayoutError, Reason
 
 __all__ = ["Plan", "Share", "Sizes", "layers_of", "plan_between"]
 
 PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
+PARTS: Final = 4096  #: parts of chunks that a plan keeps
 MAX_CHUNK_TOKENS: Final = (1 << 32) - 1  #: tokens a cell; no room has more
 _AGREED: Final[tuple[tuple[str, Reason], ...]] = (
     ("layers", "layers-differ"),
@@ -60,7 +62,7 @@ class Plan:
     Raises `LayoutError` if the two layouts, or the chunk size (tokens a cell), do not go together.
     """
 
-    __slots__ = ("_alike", "_before", "_contacts", "_duties", "_linked_to", "_share", "_sizes", "_writers",
+    __slots__ = ("_alike", "_before", "_contacts", "_duties", "_linked_to", "_parts", "_share", "_sizes", "_writers",
                  "chunk_tokens", "decode", "fewest_layers", "prefill")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
@@ -77,6 +79,8 @@ class Plan:
         self._share: dict[tuple[int, ...], Share] = {}
         self._before: dict[tuple[int, ...], Sizes] = {}
         self._sizes: dict[tuple[int, int, int], Sizes] = {}
+        #: by writer, reader, tokens, layer group and how many there are
+        self._parts: dict[tuple[int, int, int, int, int], Part] = {}
         self._alike = prefill.page_size == decode.page_size and page_runs(prefill, None) == page_runs(decode, None)
 
     @property
@@ -137,6 +141,21 @@ class Plan:
         while groups <= min(most, self.fewest_layers):
             yield from ([layers_of(share, group, groups) for share in shares] for group in range(groups))
             groups *= 2
+
+    def part(self, writer: int, reader: int, cut: Cut) -> Part:
+        """Return what the writer has of this chunk for the reader; chunks of one size share one object.
+
+        LayoutError: no-duty, or layer-groups where its share has not so many layers.
+        """
+        key = writer, reader, cut.tokens, cut.group, cut.groups
+        known = self._parts.get(key)
+        if known is None:
+            share = layers_of(self.share(writer, reader), cut.group, cut.groups)
+            offset = self.part_offset(reader, writer, cut.tokens, cut.group, cut.groups)
+            if len(self._parts) >= PARTS:
+                self._parts.clear()
+            known = self._parts[key] = Part(share, offset, self.part_bytes(share, cut.tokens))
+        return known
 
     def part_bytes(self, share: Share, tokens: int) -> int:
         """Return the bytes of a part: [K of each layer | V of each], each [token, head, dim]."""
@@ -251,7 +270,7 @@ def _aligned(sizes: Sizes, tokens: int) -> int:
 
 def _counted(tokens: int) -> int:
     if tokens < 0:
-        raise LayoutError("negative-tokens", f"{tokens} tokens; take the count from cell()")
+        raise LayoutError("negative-tokens", f"{tokens} tokens; take the count from a cut")
     return tokens
 
 

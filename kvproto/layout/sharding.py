@@ -1,4 +1,4 @@
-"""Sharding: how a group of ranks shards its KV cache, and how a room's tokens are cut into cells.
+"""Sharding: how a group of ranks shards its KV cache.
 
 Tensor parallelism cuts the heads, pipeline stages cut the layers, rooms are cut into cells. All cuts are *intervals*:
 
@@ -7,12 +7,8 @@ Tensor parallelism cuts the heads, pipeline stages cut the layers, rooms are cut
   the group. A tp that neither divides nor is a multiple of the heads is refused.
 * Layers. Stages hold consecutive blocks of layers: as many each as ``stages`` says; where it says nothing,
   ``layers // pp``, and the last ``layers % pp`` stages one more (the first stage also carries the embedding).
-* Tokens. Cells start at a room's prefix, ``prefix + k * chunk_tokens``, never at absolute multiples: after a
-  prefix hit both sides still name the same tokens by the same k. A chunk is whole pages of both sides, so that page
-  sizes may differ.
-* Layer groups. A room may cut each cell once more, by layers, so that KV can leave while later layers are computed.
-  What the protocol calls a chunk is then one group of layers of one cell, numbered cell by cell: chunk k is group
-  ``k % groups`` of cell ``k // groups``.
+* Tokens. A room's are cut into cells (`kvproto.layout.cut`), each of whole pages of both sides, so that page sizes may
+  differ.
 
 A layout comes off the wire, so its constructor validates it, within bounds that make a hostile one cheap to refuse.
 Copies are bit copies: a dtype is a name to compare, an itemsize a number of bytes. Elements smaller than a byte are
@@ -168,32 +164,6 @@ class Layout(msgspec.Struct, frozen=True):
         if not 0 <= rank < self.ranks:
             raise LayoutError("no-such-rank", f"rank {rank!r} in a group of {self.ranks}; ranks count from 0")
         return rank
-
-
-def chunks(tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> int:
-    """The number of chunks of a room of `tokens` tokens of which the first `prefix` need no transfer."""
-    if chunk_tokens < 1:
-        raise LayoutError(
-            "chunk-tokens-not-positive", f"chunk_tokens is {chunk_tokens}; it must be whole pages of both sides"
-        )
-    if not 0 <= prefix <= tokens:
-        raise LayoutError("prefix-outside-room", f"prefix {prefix} of {tokens} tokens; it must lie within them")
-    return -((prefix - tokens) // chunk_tokens) * groups
-
-
-def cell(k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> tuple[int, int]:
-    """Return (first token, count) of chunk k, one of so many layer groups; the last cell may be shorter."""
-    first = prefix + k // groups * chunk_tokens
-    if not (chunk_tokens >= 1 and 0 <= prefix <= first < tokens):
-        total = chunks(tokens, prefix, chunk_tokens, groups)
-        raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
-    return first, min(chunk_tokens, tokens - first)
-
-
-def cell_end(k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> int:
-    """Up to which token chunk k reaches, of a room that has such a chunk."""
-    end = prefix + (k // groups + 1) * chunk_tokens
-    return min(end, tokens)
 
 
 def align_chunk_tokens(chunked_prefill: int | None, page_p: int, page_d: int) -> int:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "d1f3c39c",
+    "layout": "ab2aa399",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "ce27139c",
     "notification": "7cb9ce9b",
-    "vocabulary": "25281709",
+    "vocabulary": "3cd00ddf",
     "routes": "20b72cf3",
     "prefill_room": "7c7e1d70",
-    "prefill_send": "f641c87c",
-    "prefill_write": "59e772e2",
+    "prefill_send": "386e16dc",
+    "prefill_write": "7f3fb60d",
     "prefill_link": "8c646066",
     "decode_room": "86f0a5f2",
     "decode_grant": "dfb067da",

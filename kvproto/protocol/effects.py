@@ -9,8 +9,10 @@ printed, compared and replayed.
 from __future__ import annotations
 
 from kvproto.fsm.vocabulary import Effect, Internal, Report
+from kvproto.layout.cut import Cut
 from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
+from kvproto.protocol.events import Target
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
 
@@ -93,14 +95,13 @@ class SendAux(Internal, frozen=True):
 
 
 class TransmitPages(Effect, frozen=True):
-    """Put the pages of the chunk, `tokens` tokens from `first` on, on this link (the handler knows them)."""
+    """Put the pages of the chunk on this link (the handler knows them)."""
 
     link: int
     epoch: int
     room: int
     chunk: int
-    first: int
-    tokens: int
+    cut: Cut
     asked: float = 0.0
 
 
@@ -152,23 +153,18 @@ class AnnounceLink(Effect, frozen=True):
 
 # -------------------------------------------------------------------------------- kernels, transports
 class LaunchGather(Effect, frozen=True):
-    """Gather the chunk's head slices for this peer into the slot; answered by Gathered or GatherFailed.
+    """Gather the send's part of the chunk into the slot; answered by Gathered or GatherFailed.
 
-    The chunk is `tokens` tokens from `first` on, in the group of layers that its number means among so many.  Where the
-    write will go is said, too, so that it can be made ready.
+    `offset` and `grant` say where the write will go, so that it can be prepared meanwhile.
     """
 
     room: int
     chunk: int
     peer: int
-    link: int
-    epoch: int
+    to: Target
     slot: int
     offset: int
     grant: int
-    first: int
-    tokens: int
-    layer_groups: int = 1
 
 
 class PostWrite(Effect, frozen=True):
@@ -181,28 +177,20 @@ class PostWrite(Effect, frozen=True):
     room: int
     chunk: int
     peer: int
-    link: int
-    epoch: int
+    to: Target
     slot: int
     offset: int
     grant: int
-    first: int
-    tokens: int
-    layer_groups: int = 1
 
 
 class PreparePages(Effect, frozen=True):
-    """Make ready the writes of the chunk's head slices into the peer's pages; answered by BatchReady or BatchUnmade."""
+    """Prepare the writes of the send's part into the peer's pages; answered by BatchReady or BatchUnmade."""
 
     room: int
     chunk: int
     peer: int
-    link: int
-    epoch: int
+    to: Target
     pages: bytes
-    first: int
-    tokens: int
-    layer_groups: int = 1
 
 
 class PostBatch(Effect, frozen=True):
@@ -224,7 +212,7 @@ class DropBatches(Effect, frozen=True):
 class LaunchScatter(Effect, frozen=True):
     """Scatter the parts of these writers (a mask) from the region at `offset` into the room's pages.
 
-    The chunk is `tokens` tokens from `first` on, `group` the writers'.  Answered by Scattered or ScatterFailed.
+    `group`: the writers'.  Answered by Scattered or ScatterFailed.
     """
 
     room: int
@@ -232,9 +220,7 @@ class LaunchScatter(Effect, frozen=True):
     group: int
     writers: int
     offset: int
-    first: int
-    tokens: int
-    layer_groups: int = 1
+    cut: Cut
 
 
 class Connect(Effect, frozen=True):
@@ -362,37 +348,6 @@ class SayRefusal(Effect, frozen=True):
 
 
 # ------------------------------------------------------------------------------- internal, prefill side
-class GatherChunk(Internal, frozen=True):
-    """Gather the chunk into the slot, for the region at `offset`."""
-
-    room: int
-    chunk: int
-    peer: int
-    slot: int
-    offset: int
-    grant: int
-
-
-class WriteRegion(Internal, frozen=True):
-    """Post the write of the slot into the region."""
-
-    room: int
-    chunk: int
-    peer: int
-    slot: int
-    offset: int
-    grant: int
-
-
-class MakePages(Internal, frozen=True):
-    """Make the writes into the pages ready."""
-
-    room: int
-    chunk: int
-    peer: int
-    pages: bytes
-
-
 class OpenWindow(Internal, frozen=True):
     """Open the sends of the chunks `first` .. `last - 1` (and those of the aux row)."""
 

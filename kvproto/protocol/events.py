@@ -17,6 +17,7 @@ import msgspec
 
 from kvproto.fsm import vocabulary
 from kvproto.fsm.vocabulary import Event
+from kvproto.layout.cut import NO_PART, Cut, Part
 from kvproto.protocol.states import Cause
 
 Machine = Literal["room", "send", "write", "grant", "link", ""]
@@ -82,6 +83,17 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 DEFAULT = Claim()
 #: of a room that the prefill engine has refused before anybody had opened it: whoever asks is told so
 ANYBODY = Claim(group=0)
+
+
+class Target(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """Where one send goes and what it carries: derived once, when it opens, and shared by all that is said of it."""
+
+    #: of the link to its decode rank, while the room is alive; 0: there is none
+    link: int = 0
+    epoch: int = 0
+    #: of an aux row: no tokens, no bytes
+    cut: Cut = Cut(0, 0)
+    part: Part = NO_PART
 
 
 #: the `chunk` of a timer that is a room's or a link's
@@ -354,6 +366,7 @@ class SendOpened(SendEvent, frozen=True):
     `closed`: there is no way over pages.
     """
 
+    to: Target
     ready: bool
     tells: bool = False
     aux: bool = False
@@ -469,6 +482,7 @@ class WriteEvent(Event, frozen=True):
 class WriteBegun(WriteEvent, frozen=True):
     """The send wants its slot in the region at `offset`, while the lease holds (`until`, by this rank's clock)."""
 
+    to: Target
     slot: int
     offset: int
     grant: int
@@ -478,6 +492,7 @@ class WriteBegun(WriteEvent, frozen=True):
 class PagesBegun(WriteEvent, frozen=True):
     """The send wants its part in these pages (u32 little-endian each), while the lease holds."""
 
+    to: Target
     pages: bytes
     until: float
 

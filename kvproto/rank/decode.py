@@ -18,8 +18,9 @@ from typing import Any
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Effect, Event
+from kvproto.layout.cut import Cut, cut_at
 from kvproto.layout.plan import Plan, plan_between
-from kvproto.layout.sharding import Layout, cell
+from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -196,9 +197,8 @@ class DecodeRank(Rank):
 
     def _scatter(self, effect: do.ScatterChunk) -> None:
         room, chunk = effect.room, effect.chunk
-        cut, terms = self._cell(room, chunk), self.value_of(room).terms
-        to = terms.group, effect.writers, effect.offset
-        self._out.append(do.LaunchScatter(room, chunk, *to, *cut, terms.layer_groups))
+        group = self.value_of(room).terms.group
+        self._out.append(do.LaunchScatter(room, chunk, group, effect.writers, effect.offset, self._cut(room, chunk)))
 
     def foreseen(self, since: int) -> list[do.LaunchScatter]:
         """What would be scattered from the regions given since that one, if all writers stage their parts: a guess."""
@@ -206,23 +206,19 @@ class DecodeRank(Rank):
         for room, chunk in filter(None, map(self.chunk_of.get, range(since, self.ring.next_grant))):
             value = self.grants.get(room, {}).get(chunk)
             if value is not None:
-                cut, terms = self._cell(room, chunk), self.value_of(room).terms
-                to = terms.group, value.writers, value.offset
-                found.append(do.LaunchScatter(room, chunk, *to, *cut, terms.layer_groups))
+                group = self.value_of(room).terms.group
+                found.append(do.LaunchScatter(room, chunk, group, value.writers, value.offset, self._cut(room, chunk)))
         return found
 
-    def _cell(self, room: int, chunk: int) -> tuple[int, int]:
-        """First token of the chunk, and how many they are."""
+    def _cut(self, room: int, chunk: int) -> Cut:
         value = self.value_of(room)
-        return cell(chunk, value.tokens, value.prefix, value.terms.chunk_tokens, value.terms.layer_groups)
+        return cut_at(chunk, value.tokens, value.prefix, value.terms.chunk_tokens, value.terms.layer_groups)
 
     # -------------------------------------------------------------------------------------------- ring
     def _reserve(self, effect: do.ReserveSpace) -> None:
         key = effect.room, effect.chunk
-        _, tokens = self._cell(*key)
-        value = self.value_of(effect.room)
-        groups = value.terms.layer_groups
-        size = self.plan_of(effect.room).grant_bytes(self.index, tokens, effect.chunk % groups, groups)
+        cut, value = self._cut(*key), self.value_of(effect.room)
+        size = self.plan_of(effect.room).grant_bytes(self.index, cut.tokens, cut.group, cut.groups)
         if size > self.ring.size:
             self.give(ev.SpaceDenied(*key))
         elif not self.space_queue.order and (told := self._promised(key, size)) is not None:
@@ -329,8 +325,8 @@ class DecodeRank(Rank):
         link = self.link_to(effect.room, effect.peer)
         value = self._link_up(link)
         if value is not None:
-            cell_ = self._cell(effect.room, effect.chunk)
-            self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk, *cell_, effect.asked))
+            cut = self._cut(effect.room, effect.chunk)
+            self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk, cut, effect.asked))
 
     def _ask_links(self, effect: do.AskLinks) -> None:
         for rank in bits(effect.peers):

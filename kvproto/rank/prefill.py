@@ -13,13 +13,15 @@ from typing import Any, Final
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
 from kvproto.layout.costs import NO_ROUTE
-from kvproto.layout.plan import layers_of
-from kvproto.layout.sharding import Layout, cell, cell_end
+from kvproto.layout.cut import NO_PART, Cut, Part, cut_at
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.events import ROOM_CHUNK, TimerFired
+from kvproto.protocol.events import ROOM_CHUNK, Target, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.states import PSend
+from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.protocol.tables.prefill_send import WRITTEN, PSendValue, prefill_send
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.rank.base import bits, by_room
@@ -65,39 +67,11 @@ class PrefillRank(PrefillQueues):
         #: called with a room whose first window opens: every decode rank has opened it, and the engine is at work
         self.met: Callable[[int], None] = lambda _room: None
         self.inner |= {
-            do.OpenWindow: self._open_window, do.GatherChunk: self._gather, do.WriteRegion: self._write_region,
-            do.MakePages: self._make_pages, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
-            do.WithdrawKv: self._withdraw_kv,
-            do.StopSends: self._stop_sends, do.SendAux: self._send_aux,
+            do.OpenWindow: self._open_window, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
+            do.WithdrawKv: self._withdraw_kv, do.StopSends: self._stop_sends, do.SendAux: self._send_aux,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- writes
-    def _where(self, room: int, chunk: int, peer: int) -> tuple[int, int, int, int, int]:
-        """Of a send: its link and epoch, the first token of its chunk, how many they are, the room's layer groups."""
-        value = self.rooms.get(room) or self.tombs[room]
-        link = self.link_of.get((self._groups.get(room) or self._group_of(room), peer), 0)
-        at, groups = self.links.get(link), value.terms.layer_groups
-        first, count = cell(chunk, value.tokens, value.prefix, self.chunk_tokens, groups)
-        return link, at.epoch if at is not None else 0, first, count, groups
-
-    def _gather(self, effect: do.GatherChunk) -> None:
-        room, chunk, peer, slot = effect.room, effect.chunk, effect.peer, effect.slot
-        link, epoch, first, count, groups = self._where(room, chunk, peer)
-        self._out.append(
-            do.LaunchGather(
-                room, chunk, peer, link, epoch, slot, effect.offset, effect.grant, first, count, groups
-            )
-        )  # fmt: skip
-
-    def _write_region(self, effect: do.WriteRegion) -> None:
-        room, chunk, peer, slot = effect.room, effect.chunk, effect.peer, effect.slot
-        link, epoch, first, count, groups = self._where(room, chunk, peer)
-        self._out.append(
-            do.PostWrite(
-                room, chunk, peer, link, epoch, slot, effect.offset, effect.grant, first, count, groups
-            )
-        )  # fmt: skip
-
     def foreseen(self) -> list[do.LaunchGather]:
         """What would be gathered if the KV of the oldest rooms came now, into the slots that it would get: a guess, and
         the region is not known."""
@@ -108,8 +82,7 @@ class PrefillRank(PrefillQueues):
                     return found
                 if send.state is PSend.AWAIT_KV:
                     chunk, peer, slot = key >> 16, key & 0xFFFF, slots[len(found)]
-                    link, epoch, *cut = self._where(room, chunk, peer)
-                    found.append(do.LaunchGather(room, chunk, peer, link, epoch, slot, 0, 0, *cut))
+                    found.append(do.LaunchGather(room, chunk, peer, send.to, slot, 0, 0))
         return found
 
     def foreseen_pages(self) -> list[do.PreparePages]:
@@ -120,15 +93,8 @@ class PrefillRank(PrefillQueues):
                 if len(found) == self.settings.page_writes:
                     return found
                 if send.state is PSend.AWAIT_PAGES_KV:
-                    chunk, peer = key >> 16, key & 0xFFFF
-                    link, epoch, *cut = self._where(room, chunk, peer)
-                    found.append(do.PreparePages(room, chunk, peer, link, epoch, send.pages, *cut))
+                    found.append(do.PreparePages(room, key >> 16, key & 0xFFFF, send.to, send.pages))
         return found
-
-    def _make_pages(self, effect: do.MakePages) -> None:
-        room, chunk, peer = effect.room, effect.chunk, effect.peer
-        link, epoch, *cut = self._where(room, chunk, peer)
-        self._out.append(do.PreparePages(room, chunk, peer, link, epoch, effect.pages, *cut))
 
     # ------------------------------------------------------------------------------------------- sends
     def kind_of(self, event: Event) -> str:
@@ -160,53 +126,39 @@ class PrefillRank(PrefillQueues):
         self.windows += 1
         if (terms.writes and chunks) or (terms.aux and effect.aux):
             self._groups[room] = terms.group
-        known = [(peer, self.estimate(room, peer)) for peer in bits(terms.writes)] if chunks else []
+        known = [(peer, self._reach(room, peer), self.estimate(room, peer)) for peer in bits(terms.writes) if chunks]
         for chunk in chunks:
-            end = self._end_of(value, chunk)
-            for peer, costs in known:
-                ready = work is not None and self._computed(room, value, chunk, peer, end)
-                closed = costs.pages >= NO_ROUTE
-                put(ev.SendOpened(room, chunk, peer, ready, self.tells, False, costs.staged, costs.pages, closed))
+            cut = cut_at(chunk, value.tokens, value.prefix, self.chunk_tokens, terms.layer_groups)
+            for peer, (link, epoch, plan), costs in known:
+                part = plan.part(self.index, peer, cut) if plan is not None else NO_PART
+                ready = work is not None and _computed(work, cut, part)
+                to, closed = Target(link, epoch, cut, part), costs.pages >= NO_ROUTE
+                put(ev.SendOpened(room, chunk, peer, to, ready, self.tells, False, costs.staged, costs.pages, closed))
         if effect.aux:
             ready = work is not None and work.aux
             for peer in bits(terms.aux):
-                put(ev.SendOpened(room, AUX_CHUNK, peer, ready, aux=True))
+                link, epoch, _ = self._reach(room, peer)
+                put(ev.SendOpened(room, AUX_CHUNK, peer, Target(link, epoch), ready, aux=True))
+
+    def _reach(self, room: int, peer: int) -> tuple[int, int, Plan | None]:
+        """Link and epoch (0: there is none) of the room's sends to this decode rank, and the plan."""
+        link = self.link_to(room, peer)
+        at = self.links.get(link)
+        return (link, at.epoch, self.peers[link].plan) if at is not None else (0, 0, None)
 
     def _offer_kv(self, effect: do.OfferKv) -> None:
         room = effect.room
-        value = self.rooms[room]
+        work = self.rooms[room].work
         for key, send in self.sends.get(room, {}).items():
-            if key < 0 or send.kv:
-                continue
-            chunk, peer = key >> 16, key & 0xFFFF
-            end = self._end_of(value, chunk)
-            if self._computed(room, value, chunk, peer, end):
-                self._queue.append(ev.KvProduced(room, chunk, peer))
-
-    def _end_of(self, value: Any, chunk: int) -> int:
-        """Up to which token the room's chunk reaches."""
-        return cell_end(chunk, value.tokens, value.prefix, self.chunk_tokens, value.terms.layer_groups)
-
-    def _computed(self, room: int, value: Any, chunk: int, peer: int, end: int) -> bool:
-        """Whether the KV of what this chunk, up to token `end`, has for the peer is there: of all layers, or of those
-        that it wants.
-        """
-        work, groups = value.work, value.terms.layer_groups
-        if work.produced >= end or work.ahead < end:
-            return bool(work.produced >= end)
-        to = self.peers.get(self.link_to(room, peer))
-        if to is None or to.plan is None:
-            return False
-        part = layers_of(to.plan.share(self.index, peer), chunk % groups, groups)
-        return bool(work.layers >= part.src_layer + part.layers)
+            if key >= 0 and not send.kv and _computed(work, send.to.cut, send.to.part):
+                self._queue.append(ev.KvProduced(room, key >> 16, key & 0xFFFF))
 
     def _withdraw_kv(self, effect: do.WithdrawKv) -> None:
         room = effect.room
-        value = self.rooms[room]
+        work = self.rooms[room].work
         for key, send in self.sends.get(room, {}).items():
-            chunk, peer = key >> 16, key & 0xFFFF
-            if send.kv and not self._computed(room, value, chunk, peer, self._end_of(value, chunk)):
-                self._queue.append(ev.KvWithdrawn(room, chunk, peer))
+            if send.kv and not _computed(work, send.to.cut, send.to.part):
+                self._queue.append(ev.KvWithdrawn(room, key >> 16, key & 0xFFFF))
 
     def unsent(self, room: int, peer: int) -> bool:
         """Whether the decode rank lacks a part of which a send is open."""
@@ -229,3 +181,11 @@ class PrefillRank(PrefillQueues):
         if value is not None:
             room = self.value_of(effect.room)
             self._leave(do.TransmitAux(link, value.epoch, effect.room, room.traceparent if room is not None else b""))
+
+
+def _computed(work: PrefillWork, cut: Cut, part: Part) -> bool:
+    """Whether the KV of this part is there: of all layers, or of those that it has."""
+    end = cut.first + cut.tokens
+    if work.produced >= end or work.ahead < end:
+        return work.produced >= end
+    return part.nbytes > 0 and work.layers >= part.share.src_layer + part.share.layers

@@ -227,7 +227,7 @@ class Shadow(Surroundings):
         def handle(write: do.PostWrite) -> None:
             key = write.room, write.chunk, write.peer
             self.prepared[key] = write
-            to = self.data.link_peer.get(write.link)
+            to = self.data.link_peer.get(write.to.link)
             if to is None:
                 handler(write)  # refused, without a post
             else:
@@ -259,7 +259,7 @@ class Shadow(Surroundings):
         return self.entries[room].aux or b""
 
     def page_ids(self, asked: do.TransmitPages) -> bytes:
-        size, first, end = self.rank.layout.page_size, asked.first, asked.first + asked.tokens
+        size, first, end = self.rank.layout.page_size, asked.cut.first, asked.cut.end
         pages = self.entries[asked.room].pages[first // size : -(-end // size)]
         return pages.astype("<u4").tobytes()
 
@@ -280,7 +280,7 @@ class Shadow(Surroundings):
         if not taken:
             raise Difference(f"the loop has not posted {write}")
         untaken = taken.popleft()
-        self.ours.append(("post", write, self.interpreter.wires[write.link], untaken or type(None)))
+        self.ours.append(("post", write, self.interpreter.wires[write.to.link], untaken or type(None)))
         return untaken
 
     def hear_outcome(self, news: do.AnnounceOutcome) -> None:

@@ -28,8 +28,8 @@ import torch
 from kvproto.io.kernels.base import Ticket
 from kvproto.io.transports import Completed
 from kvproto.io.transports.base import Arrived, WriteDraft, WritePart
+from kvproto.layout.cut import chunks
 from kvproto.layout.plan import Plan, Share
-from kvproto.layout.sharding import chunks
 from kvproto.verify.testing import inside
 
 #: the number of the decode group, as ranks have it

@@ -20,7 +20,7 @@ import torch
 from kvproto.data.launches import TOGETHER
 from kvproto.io.kernels.base import Launch, Ticket
 from kvproto.io.transports.base import Arrived, Completed, WritePart
-from kvproto.layout.sharding import chunks
+from kvproto.layout.cut import chunks
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.notification import MAX_NOTES, Note, make_tag, read_tag

@@ -34,7 +34,7 @@ from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
 from kvproto.lab.bench.pipeline_cases import PipelineShape
 from kvproto.lab.bench.pipeline_rank import EndpointForm
 from kvproto.lab.bench.results import Course, command_line
-from kvproto.layout.sharding import chunks
+from kvproto.layout.cut import chunks
 from kvproto.settings import Settings
 
 SHAPE = PipelineShape(1, 1, (0,), (1,), page_sizes=(16, 16))

@@ -32,7 +32,7 @@ from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases, mapped
 from kvproto.lab.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
 from kvproto.lab.bench.results import Course, command_line
-from kvproto.layout.sharding import chunks
+from kvproto.layout.cut import chunks
 from kvproto.settings import Settings
 
 LEAD_S = 0.001

@@ -24,8 +24,8 @@ from kvproto.lab.bench.pipeline import BenchProcesses
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape
 from kvproto.lab.bench.results import Course, command_line
 from kvproto.layout.costs import PROFILES, Costs, Estimate, estimate, page_form
+from kvproto.layout.cut import chunks
 from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import chunks
 from kvproto.settings import Route
 
 ROUTES: tuple[Route, ...] = ("staged", "pages", "cost")

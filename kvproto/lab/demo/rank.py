@@ -22,7 +22,8 @@ from kvproto.lab.demo.oracle import load_truth
 from kvproto.lab.demo.pages import Allocator
 from kvproto.lab.demo.shard import AfterLayer, Shard
 from kvproto.lab.demo.verify import Sheet
-from kvproto.layout.sharding import align_chunk_tokens, cell, chunks
+from kvproto.layout.cut import chunks, cut_at
+from kvproto.layout.sharding import align_chunk_tokens
 
 
 class DemoRank:
@@ -106,8 +107,8 @@ class DemoRank:
     def held(self, room: int) -> PooledRoom:
         spec = self.rooms[room]
         total = chunks(spec.tokens, spec.prefix, self.chunk_tokens)
-        cells = tuple(cell(k, spec.tokens, spec.prefix, self.chunk_tokens) for k in range(total))
-        return PooledRoom(self.tables[room], spec.tokens, cells)
+        cuts = [cut_at(k, spec.tokens, spec.prefix, self.chunk_tokens) for k in range(total)]
+        return PooledRoom(self.tables[room], spec.tokens, tuple((cut.first, cut.tokens) for cut in cuts))
 
     def _marked(self, room: int) -> PooledRoom:
         """The room with K of a head that this rank does not hold, for the control that needs one."""

@@ -31,8 +31,9 @@ from typing import Literal, get_args
 from kvproto.fsm.timing import Timer
 from kvproto.lab.demo.job import DemoJob, RoomSpec
 from kvproto.layout.costs import Costs
+from kvproto.layout.cut import chunks
 from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import align_chunk_tokens, chunks
+from kvproto.layout.sharding import align_chunk_tokens
 from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
 

@@ -36,7 +36,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Table, Value
-from kvproto.layout.sharding import chunks
+from kvproto.layout.cut import chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     AuxLanded,

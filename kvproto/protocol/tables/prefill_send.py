@@ -89,6 +89,7 @@ from kvproto.protocol.events import (
     StagingDeferred,
     StagingDenied,
     StagingGranted,
+    Target,
     TimerFired,
     WatermarkReached,
     WriteBegun,
@@ -105,6 +106,8 @@ from kvproto.protocol.states import PSend as S
 class PSendValue(Value, frozen=True, gc=False):
     """One send; times in seconds of this rank's clock, sizes in bytes."""
 
+    #: bound when it opens
+    to: Target = Target()
     #: the chunk's KV is computed
     kv: bool = False
     #: how often the state's timer has ended while it counted
@@ -259,7 +262,12 @@ def tried_so_far(v: V) -> int:
 # --------------------------------------------------------------------------------------------- lets
 def open_(v: V, e: SendOpened, now: float) -> V:
     """What is known when it begins; a request for pages leaves at once."""
-    return replace(v, kv=e.ready, asked=now, tells=e.tells, closed=e.closed)
+    return replace(v, to=e.to, kv=e.ready, asked=now, tells=e.tells, closed=e.closed)
+
+
+def bind(v: V, e: SendOpened, now: float) -> V:
+    """Where the aux row goes."""
+    return replace(v, to=e.to)
 
 
 def ask(v: V, e: CreditTaken, now: float) -> V:
@@ -407,17 +415,17 @@ def free_slot(v: V, e: On) -> Output:
 
 def gather(v: V, e: SlotTaken) -> Output:
     """Gather into the slot."""
-    return do.GatherChunk(e.room, e.chunk, e.peer, v.slot, v.offset, v.grant)
+    return do.LaunchGather(e.room, e.chunk, e.peer, v.to, v.slot, v.offset, v.grant)
 
 
 def write(v: V, e: Gathered) -> WriteBegun:
     """Begin the one write."""
-    return WriteBegun(e.room, e.chunk, e.peer, v.slot, v.offset, v.grant, v.lease)
+    return WriteBegun(e.room, e.chunk, e.peer, v.to, v.slot, v.offset, v.grant, v.lease)
 
 
 def write_pages(v: V, e: PermitTaken) -> PagesBegun:
     """Begin the small writes into the pages that were named."""
-    return PagesBegun(e.room, e.chunk, e.peer, v.pages, v.lease)
+    return PagesBegun(e.room, e.chunk, e.peer, v.to, v.pages, v.lease)
 
 
 def stop_write(v: V, e: On) -> WriteStopped:
@@ -495,8 +503,8 @@ LATER = (*PAGES, S.AWAIT_PERMIT, S.SLICING, S.AWAIT_ACK, S.DRAINING)
 opens(S.NEW,           SendOpened,       S.AWAIT_CREDIT,    when=staged_and_produced, let=open_, do=(take_credit,))
 opens(S.NEW,           SendOpened,       S.AWAIT_KV,        when=staged, let=open_)
 opens(S.NEW,           SendOpened,       S.AWAIT_PAGES,     when=paged, let=open_, do=(ask_pages,))
-opens(S.NEW,           SendOpened,       S.AWAIT_AUX_ACK,   when=aux_ready, do=(send_aux,))
-opens(S.NEW,           SendOpened,       S.AWAIT_AUX)
+opens(S.NEW,           SendOpened,       S.AWAIT_AUX_ACK,   when=aux_ready, let=bind, do=(send_aux,))
+opens(S.NEW,           SendOpened,       S.AWAIT_AUX,       let=bind)
 row(S.AWAIT_KV,        KvProduced,       S.AWAIT_CREDIT,    let=have_kv, do=(take_credit,))
 row(S.AWAIT_CREDIT,    CreditTaken,      S.AWAIT_GRANT,     let=ask, do=(ask_grant,))
 row(S.AWAIT_GRANT,     StagingGranted,   S.AWAIT_SLOT,      when=usable, let=take_grant, do=(free_credit, take_slot))

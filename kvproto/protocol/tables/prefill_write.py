@@ -120,12 +120,12 @@ def one_landed(v: V, e: BatchCompleted, now: float) -> V:
 # ------------------------------------------------------------------------------------------ effects
 def post_write(v: V, e: WriteBegun) -> Output:
     """Post the one batch."""
-    return do.WriteRegion(e.room, e.chunk, e.peer, e.slot, e.offset, e.grant)
+    return do.PostWrite(e.room, e.chunk, e.peer, e.to, e.slot, e.offset, e.grant)
 
 
 def make_pages(v: V, e: PagesBegun) -> Output:
     """Make the batches ready, one after the other."""
-    return do.MakePages(e.room, e.chunk, e.peer, e.pages)
+    return do.PreparePages(e.room, e.chunk, e.peer, e.to, e.pages)
 
 
 def post(v: V, e: BatchReady) -> Output:

@@ -16,13 +16,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from kvproto.layout.contacts import Share
-from kvproto.layout.plan import layers_of
-from kvproto.layout.sharding import cell
+from kvproto.layout.cut import Part
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.states import DGrant, DLink
-from kvproto.verify.check.config import CHUNK_TOKENS, UNIT, Config
+from kvproto.verify.check.config import UNIT, Config
 from kvproto.verify.check.node import FAILURE, SUCCESS, Input, Node, RankOutput, Violation, add, judge, put, remove
 from kvproto.verify.check.snapshot import Frozen
 
@@ -128,20 +126,13 @@ class DecodeMemory(Node):
 
     def _pieces(self, p: int, chunk: int) -> int:
         """Units of a part; the last chunk's may be fewer."""
-        return -(-self.plan.part_bytes(self._share(p, chunk), self._tokens(chunk)) // UNIT)
+        return -(-self._part_of(p, chunk).nbytes // UNIT)
 
-    def _share(self, p: int, chunk: int) -> Share:
-        """The layers of the writer's share that are in the chunk."""
-        groups = self.config.layer_groups
-        return layers_of(self.plan.share(p, self.member), chunk % groups, groups)
-
-    def _tokens(self, chunk: int) -> int:
-        return cell(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS, self.config.layer_groups)[1]
+    def _part_of(self, p: int, chunk: int) -> Part:
+        return self.plan.part(p, self.member, self.cut_at(chunk))
 
     def _units(self, chunk: int, p: int, offset: int) -> list[int]:
-        groups = self.config.layer_groups
-        before = self.plan.part_offset(self.member, p, self._tokens(chunk), chunk % groups, groups)
-        first = (offset + before) // UNIT
+        first = (offset + self._part_of(p, chunk).offset) // UNIT
         return list(range(first, first + self._pieces(p, chunk)))
 
     @staticmethod

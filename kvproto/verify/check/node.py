@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row
 from kvproto.fsm.vocabulary import Effect, Report
-from kvproto.layout.sharding import cell
+from kvproto.layout.cut import Cut, cut_at
 from kvproto.protocol.events import LinkCameUp, LinkWentDown, PeerQuiet
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
@@ -173,10 +173,14 @@ class Node(Surroundings):
         """The message with what this world keeps of times."""
         return in_words(body)
 
-    def judge_cell(self, k: int, chunk: int, first: int, tokens: int) -> None:
+    def cut_at(self, chunk: int) -> Cut:
+        """The chunk of any room, by the configuration."""
+        return cut_at(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS, self.config.layer_groups)
+
+    def judge_cut(self, k: int, chunk: int, cut: Cut) -> None:
         """What an effect says of its chunk is what both engines mean by it."""
-        cut = cell(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS, self.config.layer_groups)
-        judge("S12", cut == (first, tokens), f"chunk {chunk} of room {k} is taken for {tokens} tokens from {first} on")
+        taken = f"{cut.tokens} tokens from {cut.first} on, layer group {cut.group} of {cut.groups}"
+        judge("S12", cut == self.cut_at(chunk), f"chunk {chunk} of room {k} is taken for {taken}")
 
     def hear_report(self, report: Report) -> None:
         """Between ranks that keep to the protocol nothing is refused."""

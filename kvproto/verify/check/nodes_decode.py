@@ -296,8 +296,8 @@ class DecodeNode(DecodeMemory):
 
     def page_ids(self, asked: do.TransmitPages) -> bytes:
         """The chunk's pages."""
-        self.judge_cell(self.names.place[asked.room], asked.chunk, asked.first, asked.tokens)
-        return page_ids(asked.first)
+        self.judge_cut(self.names.place[asked.room], asked.chunk, asked.cut)
+        return page_ids(asked.cut.first)
 
     def scatter(self, asked: do.LaunchScatter) -> None:
         """A scatter begins."""

@@ -60,7 +60,7 @@ class PrefillSlots(PrefillMoves):
     def _judge_reading(self, asked: do.LaunchGather | Write) -> None:
         """Pages are read while they hold the KV and are this room's."""
         v, k, chunk = self.current, self.names.place[asked.room], asked.chunk
-        self.judge_cell(k, chunk, asked.first, asked.tokens)
+        self.judge_cut(k, chunk, asked.to.cut)
         cell = chunk // self.config.layer_groups
         judge("S12", cell < self.produced(v.script[k]), f"chunk {chunk} of room {k} is read before it is computed")
         judge("S4", not v.released[k], f"chunk {chunk} of room {k} is read after its pages were given back")
@@ -88,19 +88,19 @@ class PrefillSlots(PrefillMoves):
         if self.untaken is not None:
             return self.untaken
         v, k, chunk, d = self.current, self.names.place[write.room], write.chunk, write.peer
-        wire = self.interpreter.wires[write.link]
+        wire = self.interpreter.wires[write.to.link]
         judge("S4", wire != DOWN, f"chunk {chunk} of room {k} is posted through a link that is down")
         batch = self.interpreter.unposted[write.room, chunk, d][1] - 1
         twice = any(job[:4] == (k, chunk, d, batch) for job in v.posted)
         judge("S2", not twice, f"chunk {chunk} of room {k} is posted twice")
         slot, where, tag = -1, -1, 0
         if isinstance(write, do.PostWrite):
-            slot, where, tag = write.slot, write.offset, write.epoch if self.rank.tells else 0
-            self.judge_cell(k, chunk, write.first, write.tokens)
+            slot, where, tag = write.slot, write.offset, write.to.epoch if self.rank.tells else 0
+            self.judge_cut(k, chunk, write.to.cut)
             judge("S12", v.slots[slot] == (k, chunk, d), f"slot {slot} does not hold chunk {chunk} of room {k}")
         else:
             self._judge_reading(write)
-            fits = write.pages == page_ids(write.first)
+            fits = write.pages == page_ids(write.to.cut.first)
             judge("S12", fits, f"chunk {chunk} of room {k} goes to another chunk's pages")
         self.outs.append(("post", self.names.peer(k, d), (k, chunk, where, tag, batch, int(wire))))
         self.current = v._replace(posted=add(v.posted, (k, chunk, d, batch, slot, False)))

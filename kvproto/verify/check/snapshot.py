@@ -9,7 +9,7 @@ nothing can tell them apart:
 * the watermark that a send has noted is its link's, or it is not;
 * times become three words: asked lately or long ago, a `lease` that holds or is over; of a write that is posted the
   lease is no matter any more;
-* pages are kept while they are waited with, and not after;
+* pages are kept while they are waited with, and not after; what a send goes to, until it only drains;
 * grant ids, which are only compared, are named by (room, chunk); no chunk is granted twice in a rank's life, which the
   checker watches;
 * of a room that has failed only what its tombstone can still say is kept.
@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.protocol.events import Target
 from kvproto.protocol.ring import RingRegion
 from kvproto.protocol.states import PRoom, PSend, PWrite
 from kvproto.protocol.tables.decode_grant import DGrantValue
@@ -95,9 +96,9 @@ def _send(value: Any) -> Any:
     lease = 0.0 if not value.lease else 30.0 if value.lease > 0 else -1.0
     asked, first = lately(value.asked), lately(value.first)
     pages = value.pages if value.state in (PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT) else b""
-    grant = 1 if value.grant else 0
+    grant, to = 1 if value.grant else 0, Target() if value.state is PSend.DRAINING else value.to
     return replace(
-        value, due=INFINITY, tries=0, mark=0, asked=asked, first=first, lease=lease, grant=grant, pages=pages
+        value, due=INFINITY, to=to, tries=0, mark=0, asked=asked, first=first, lease=lease, grant=grant, pages=pages
     )
 
 

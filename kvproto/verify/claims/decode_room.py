@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kvproto.layout.sharding import chunks
+from kvproto.layout.cut import chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import Abort, Announce, ChunkAck, Open

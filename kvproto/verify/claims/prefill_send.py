@@ -59,7 +59,7 @@ def follow(step: Step) -> Seen:
     if before is S.NEW and step.after.state is S.NEW:
         return Seen()
     seen = _lent(step)
-    if step.all_of(do.GatherChunk):
+    if step.all_of(do.LaunchGather):
         seen = replace(seen, gathers=True)
     if isinstance(event, ev.Gathered | ev.GatherFailed):
         seen = replace(seen, gathers=False)
@@ -339,6 +339,16 @@ def writes_into_its_region(step: Step, effect: ev.WriteBegun) -> bool:
     return effect.grant == after.grant and effect.grant > 0 and effect.offset == after.offset and bool(step.seen.usable)
 
 
+@promises("S1")
+def keeps_where_it_goes(step: Step) -> bool:
+    """Link, epoch and part are those that it was opened with, and its writes have them, and what was given."""
+    before, after = step.before, step.after
+    bound = step.event.to if isinstance(step.event, ev.SendOpened) and before.state is S.NEW else before.to
+    begun, paged = step.all_of(ev.WriteBegun), step.all_of(ev.PagesBegun)
+    given = all(each.slot == after.slot for each in begun) and all(each.pages == after.pages for each in paged)
+    return after.to == bound and given and all(each.to == after.to for each in (*begun, *paged))
+
+
 @promises("S1", do.Send)
 def notifies_what_is_in_place(step: Step, effect: do.Send) -> bool:
     """A part is told to be in place when every byte of it is, and where it was written."""
@@ -427,19 +437,20 @@ def ends_once(step: Step) -> bool:
     return len(step.all_of(ev.SendFinished)) == (1 if step.after.state in OVER else 0)
 
 
-@promises("S12", do.GatherChunk, ev.PagesBegun)
+@promises("S12", do.LaunchGather, ev.PagesBegun)
 def reads_what_is_computed(step: Step, effect: object) -> bool:
     """Pages begin to be read when their KV is computed."""
     return step.after.kv
 
 
-@promises("S1", do.GatherChunk, do.WatchWatermark)
-def works_with_its_region(step: Step, effect: do.GatherChunk | do.WatchWatermark) -> bool:
-    """A gather goes into the slot that was taken, for the region that was given; what is watched is where that ends."""
+@promises("S1", do.LaunchGather, do.WatchWatermark)
+def works_with_its_region(step: Step, effect: do.LaunchGather | do.WatchWatermark) -> bool:
+    """A gather goes into the slot that was taken, for its part and the region that was given; what is watched is where that
+    ends."""
     after = step.after
     if isinstance(effect, do.WatchWatermark):
         return effect.round == after.round and effect.end == after.end
-    taken = effect.slot == step.event.slot and after.slot == effect.slot
+    taken = effect.slot == step.event.slot and after.slot == effect.slot and effect.to == after.to
     return taken and effect.offset == after.offset and effect.grant == after.grant
 
 

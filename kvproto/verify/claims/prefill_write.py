@@ -36,7 +36,7 @@ def follow(step: Step) -> Seen:
     seen, event = step.seen, step.event
     flying, doubtful, touched, failed = seen.flying, seen.doubtful, seen.touched, seen.failed
     if step.before.state is S.NEW:
-        return Seen(flying=len(step.all_of(do.WriteRegion)))
+        return Seen(flying=len(step.all_of(do.PostWrite)))
     flying = flying + len(step.all_of(do.PostBatch))
     if isinstance(event, (*ENDED, ev.BatchSettled)) or (isinstance(event, ev.BatchFailed) and event.settled):
         flying = flying - 1
@@ -112,7 +112,7 @@ def posts_within_the_lease(step: Step, effect: do.PostBatch) -> bool:
 def opens_posted(step: Step) -> bool:
     """A staged write is posted as it opens: its send has checked the lease (`begins_within_the_lease`)."""
     opened = step.before.state is S.NEW
-    return len(step.all_of(do.WriteRegion)) == (1 if opened else 0)
+    return len(step.all_of(do.PostWrite)) == (1 if opened else 0)
 
 
 @promises("L1", on=(ev.BatchReady,))
@@ -129,11 +129,13 @@ def posts_while_it_may(step: Step) -> bool:
     return len(step.all_of(ev.WriteLapsed)) == (1 if untouched else 0)
 
 
-@promises("S1", do.WriteRegion)
-def writes_what_was_asked(step: Step, effect: do.WriteRegion) -> bool:
-    """What is posted is the slot, for the place and the region that were named."""
+@promises("S1", do.PostWrite, do.PreparePages)
+def writes_what_was_asked(step: Step, effect: do.PostWrite | do.PreparePages) -> bool:
+    """What is posted is the slot, for the place and the region that were named; what is prepared, for the pages."""
     e = step.event
-    return effect.slot == e.slot and effect.offset == e.offset and effect.grant == e.grant
+    if isinstance(effect, do.PreparePages):
+        return effect.to == e.to and effect.pages == e.pages
+    return effect.to == e.to and effect.slot == e.slot and effect.offset == e.offset and effect.grant == e.grant
 
 
 @promises("S2", ev.WriteLapsed)

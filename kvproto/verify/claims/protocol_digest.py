@@ -21,8 +21,9 @@ from collections.abc import Mapping
 from kvproto.fsm import vocabulary
 from kvproto.fsm.table import Value
 from kvproto.layout.byte_runs import descriptors
+from kvproto.layout.cut import chunks, cut_at
 from kvproto.layout.plan import Plan
-from kvproto.layout.sharding import Layout, cell, chunks
+from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects, events
 from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.messages import AUX_CHUNK, VERSION
@@ -50,7 +51,7 @@ def protocol_texts() -> dict[str, str]:
     """
     texts = DigestTexts()
     said = {
-        "layout": (Layout, Plan, cell, chunks, descriptors),
+        "layout": (Layout, Plan, cut_at, chunks, descriptors),
         "ring": (usable, Ring),
         "timing": (
             Timing.__struct_fields__, Timing.return_, Timing.welcome_, Timing.idle_, Timing.named,

@@ -100,7 +100,7 @@ class Actor(Surroundings):
 
     def page_ids(self, asked: do.TransmitPages) -> bytes:
         """Pages are numbered as they stand in the prompt."""
-        pages = range(asked.first // PAGE, -(-(asked.first + asked.tokens) // PAGE))
+        pages = range(asked.cut.first // PAGE, -(-asked.cut.end // PAGE))
         return b"".join(page.to_bytes(4, "little") for page in pages)
 
     def connect(self, asked: do.Connect) -> None:
@@ -116,7 +116,7 @@ class Actor(Surroundings):
         done = ev.BatchCompleted(write.room, write.chunk, write.peer)
         if isinstance(write, do.PostWrite) and self.stage.cast.tells:
             body = msg.StgNotify(write.chunk, write.grant)
-            note = CarriedMessage(self.name, f"D{write.peer}", write.epoch, write.room, body, 0, self.stage.now)
+            note = CarriedMessage(self.name, f"D{write.peer}", write.to.epoch, write.room, body, 0, self.stage.now)
             self.stage.at(WRITE, lambda: self.stage.hear(note))
             self.stage.tell(self.name, done, WRITE + REPORT)
         else:

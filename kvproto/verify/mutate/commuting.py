@@ -39,7 +39,7 @@ PLACES: dict[str, tuple[type, ...]] = {
         do.CancelSpace,
     ),
     "told": (do.AnnounceOutcome, do.AnnounceReleased, do.AnnounceLink, do.DeliverAux),
-    "done": (do.GatherChunk, do.ScatterChunk, do.WriteRegion, do.MakePages, do.PostBatch, do.DropBatches),
+    "done": (do.LaunchGather, do.ScatterChunk, do.PostWrite, do.PreparePages, do.PostBatch, do.DropBatches),
     "watched": (do.WatchWatermark,),
 }  # fmt: skip
 WHY = "one is {}, the other {}: a rank keeps these apart, and nobody reads both"

@@ -17,7 +17,7 @@ import msgspec
 import z3
 
 from kvproto.verify.prove.terms import Bits, Choice, Number, Opaque, Truth
-from kvproto.verify.prove.values import MASKS, hints
+from kvproto.verify.prove.values import MASKS, OPAQUE, hints
 
 
 def misfit(made: msgspec.Struct) -> str:
@@ -40,7 +40,7 @@ def _fits(value: Any, field: str, kind: Any) -> bool:
         return type(value) is int or (isinstance(value, Bits) if field in MASKS else _whole(value))
     if kind is float:
         return type(value) is int or isinstance(value, float) or (type(value) is Number and not _whole(value))
-    if kind in (str, bytes):
+    if kind in OPAQUE:
         return isinstance(value, kind | Opaque)
     if isinstance(kind, type) and issubclass(kind, IntEnum):
         return isinstance(value, kind) or (isinstance(value, Choice) and value.kind is kind)

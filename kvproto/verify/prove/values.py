@@ -18,6 +18,7 @@ import msgspec
 import z3
 
 from kvproto.fsm.vocabulary import State
+from kvproto.layout.cut import Cut, Part
 from kvproto.verify.prove.terms import SET, Bits, Choice, Facts, Number, Opaque, Term, Truth
 
 #: fields that are sets, where the code has a mask
@@ -27,6 +28,8 @@ MASKS = frozenset(
 )  # fmt: skip
 #: numbers that may be negative: a rank that nobody is, a slot that is none, the aux row's chunk
 SIGNED = frozenset({("RoomFailed", "peer"), ("PSendValue", "slot")})
+#: what rows pass on and never look into
+OPAQUE = frozenset({str, bytes, Cut, Part})
 #: enumerations of which every member is looked at by itself
 EACH = frozenset({"SendRoute"})
 
@@ -54,7 +57,7 @@ class Maker:
         for option in options:
             if option is types.NoneType:
                 yield None
-            elif isinstance(option, type) and issubclass(option, msgspec.Struct):
+            elif isinstance(option, type) and issubclass(option, msgspec.Struct) and option not in OPAQUE:
                 yield from self.variants(option, name)
             elif isinstance(option, type) and option.__name__ in EACH:
                 yield from typing.cast("type[IntEnum]", option)
@@ -77,7 +80,7 @@ class Maker:
                 self.facts.append(made.term >= 0)
         elif hint is float:
             made = Number(z3.Real(name))
-        elif hint in {str, bytes}:
+        elif hint in OPAQUE:
             made = Opaque(z3.Int(name))
         else:
             raise TypeError(f"{owner.__name__}.{field}: nothing stands for a {hint!r} yet")

@@ -108,7 +108,7 @@ class Environment:
     def _notify_reader(self, node: SimulatedRank, write: do.PostWrite) -> None:
         """The notification that the write carries is on its way; with its bytes, so it is not lost."""
         body = msg.StgNotify(write.chunk, write.grant)
-        self.mail.append(MessageUnderWay("D", write.peer, node.place, write.epoch, write.room, body))
+        self.mail.append(MessageUnderWay("D", write.peer, node.place, write.to.epoch, write.room, body))
 
     def reader_of(self, node: SimulatedRank, write: Write) -> DecodeRank:
         """Return the decode rank that this write of a prefill rank goes to."""
@@ -120,7 +120,7 @@ class Environment:
             return
         target = self.reader_of(node, write)
         here = target.links.get(target.link_of.get((node.rank.group, node.rank.index), 0))
-        if here is None or write.epoch != here.epoch or here.state.name != "UP":
+        if here is None or write.to.epoch != here.epoch or here.state.name != "UP":
             return  # the decode rank has quarantined, or is another life; the lease decides, which needs real time
         held = target.chunk_of.get(write.grant)
         assert held == (write.room, write.chunk), f"seed {self.seed}: {write} into a region of {held}"

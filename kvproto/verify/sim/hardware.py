@@ -12,10 +12,9 @@ copy for each kernel, one piece and a rate for a staged write, many pieces for a
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import lru_cache
 
 from kvproto.layout.costs import Costs, page_form
-from kvproto.layout.plan import Plan, Share, layers_of
+from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.verify.sim.interpreter import Write
 
@@ -49,14 +48,7 @@ class Queues:
         return max(nbytes / costs.rate, pieces * costs.piece + nbytes / costs.piece_rate)
 
 
-@lru_cache(maxsize=1024)
-def part_of(plan: Plan, writer: int, reader: int, group: int, groups: int) -> Share:
-    """What a prefill rank owes a decode rank of one layer group."""
-    return layers_of(plan.share(writer, reader), group, groups)
-
-
-def amount(plan: Plan, writer: int, write: Write | do.LaunchGather) -> tuple[int, int]:
-    """Bytes of a write (or of its gather), and in how many pieces it goes."""
-    part = part_of(plan, writer, write.peer, write.chunk % write.layer_groups, write.layer_groups)
-    nbytes = plan.part_bytes(part, write.tokens)
-    return nbytes, page_form(plan, part).pieces(write.tokens, 0) if isinstance(write, do.PreparePages) else 1
+def amount(plan: Plan, write: Write) -> tuple[int, int]:
+    """Bytes of a write, and in how many pieces it goes."""
+    part, tokens = write.to.part, write.to.cut.tokens
+    return part.nbytes, page_form(plan, part.share).pieces(tokens, 0) if isinstance(write, do.PreparePages) else 1

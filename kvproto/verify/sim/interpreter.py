@@ -247,7 +247,7 @@ class Interpreter:
 
     def _prepare(self, write: do.PreparePages) -> None:
         key = write.room, write.chunk, write.peer
-        batches = self.around.prepare(write) if write.link in self.wires else 0
+        batches = self.around.prepare(write) if write.to.link in self.wires else 0
         if not batches:
             self._answers.append(ev.BatchUnmade(*key))
             return
@@ -263,7 +263,7 @@ class Interpreter:
 
     def _post_next(self, key: WriteKey) -> None:
         write, left = self.unposted[key]
-        untaken = self.around.post(write) if write.link in self.wires else ev.BatchRefused
+        untaken = self.around.post(write) if write.to.link in self.wires else ev.BatchRefused
         if untaken is not None:
             self._answers.append(untaken(*key))
             return

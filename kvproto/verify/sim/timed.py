@@ -72,16 +72,13 @@ class TimedRank(SimulatedRank):
     def gather(self, asked: do.LaunchGather) -> None:
         """Queue a gather for the rank's stream."""
         world = self.outside
-        nbytes, _ = amount(self._plan(asked.link), self.rank.index, asked)
-        end = world.queues.kernel(self.name, world.now, nbytes)
+        end = world.queues.kernel(self.name, world.now, asked.to.part.nbytes)
         world.at(end, world.tell, self, ev.Gathered(asked.room, asked.chunk, asked.peer))
 
     def scatter(self, asked: do.LaunchScatter) -> None:
         """Queue a scatter of all staged parts of a chunk for the rank's stream."""
         world = self.outside
-        nbytes = world.plan.grant_bytes(
-            self.rank.index, asked.tokens, asked.chunk % asked.layer_groups, asked.layer_groups
-        )
+        nbytes = world.plan.grant_bytes(self.rank.index, asked.cut.tokens, asked.cut.group, asked.cut.groups)
         parts = len(world.plan.writers(self.rank.index))
         end = world.queues.kernel(self.name, world.now, nbytes * asked.writers.bit_count() // parts)
         world.at(end, world.tell, self, ev.Scattered(asked.room, asked.chunk))
@@ -94,7 +91,7 @@ class TimedRank(SimulatedRank):
         """Queue a write for the ports of both ends; it may fail there, and then nothing of it lands."""
         world, key = self.outside, (write.room, write.chunk, write.peer)
         world.note_posted(self, write, self.interpreter.unposted[key][1])
-        nbytes, pieces = amount(self._plan(write.link), self.rank.index, write)
+        nbytes, pieces = amount(self._plan(write.to.link), write)
         seconds = world.queues.write_seconds(nbytes, pieces)
         begins = world.queues.take(f"{self.name} port", world.now, seconds) - seconds
         if world.chance(world.chances.write_fails):
@@ -215,7 +212,7 @@ class TimedWorld(Environment):
 
     def reader_of(self, node: SimulatedRank, write: Write) -> DecodeRank:
         """Return the decode rank that this write goes to: the one at the other end of its link."""
-        rank = self.places[node.interpreter.place_of[write.link]].rank
+        rank = self.places[node.interpreter.place_of[write.to.link]].rank
         assert isinstance(rank, DecodeRank)
         return rank
 
@@ -242,7 +239,7 @@ class TimedWorld(Environment):
         self, seconds: float, node: TimedRank, write: Write, event: ev.BatchCompleted | ev.BatchFailed
     ) -> None:  # fmt: skip
         """Begin a write at its writer's port: from now on it queues for the port of its reader."""
-        reader = self.places[node.interpreter.place_of[write.link]]
+        reader = self.places[node.interpreter.place_of[write.to.link]]
         end = self.queues.take(f"{reader.name} port", self.now, seconds)
         self.at(end, self._write_ended, reader, node, write, event)
 
@@ -256,7 +253,7 @@ class TimedWorld(Environment):
         told = self.chances.told > 0 and self.chance(self.chances.told)
         if (told or isinstance(event, ev.BatchCompleted)) and isinstance(write, do.PostWrite):
             self._landing(node, write)
-            self._hear(reader, node.place, write.epoch, write.room, msg.StgNotify(write.chunk, write.grant))
+            self._hear(reader, node.place, write.to.epoch, write.room, msg.StgNotify(write.chunk, write.grant))
         self.flying[node.name, event.room] -= 1
         self.tell(node, event)
 

@@ -21,8 +21,7 @@ import torch
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.transports.cargo import FabricWrite
 from kvproto.io.transports.fabric import Fabric
-from kvproto.layout.plan import layers_of
-from kvproto.layout.sharding import cell
+from kvproto.layout.cut import cut_at
 from kvproto.protocol.ring import usable
 from kvproto.protocol.states import DLink, PLink
 from kvproto.room import Status
@@ -127,11 +126,10 @@ class Judge:
         held = [g for g, holder in reader.rank.chunk_of.items() if holder == (key, chunk) and g not in ring.freed]
         assert held, f"{what} lands in the ring, where it holds nothing"
         region = ring.live[held[0]]
-        cut = chunk % task.layer_groups, task.layer_groups
-        _, tokens = cell(chunk, task.tokens, task.prefix, stage.plan.chunk_tokens, task.layer_groups)
-        share = layers_of(stage.plan.share(writer.rank.index, reader.rank.index), *cut)
-        start = region.offset + stage.plan.part_offset(reader.rank.index, writer.rank.index, tokens, *cut)
-        end = start + stage.plan.part_bytes(share, tokens)
+        cut = cut_at(chunk, task.tokens, task.prefix, stage.plan.chunk_tokens, task.layer_groups)
+        part = stage.plan.part(writer.rank.index, reader.rank.index, cut)
+        start = region.offset + part.offset
+        end = start + part.nbytes
         assert start <= offset <= offset + length <= end, f"{what} lands at {offset}, its part is {start}..{end}"
         assert usable(region.round, region.end, ring.mark), f"{what} lands in a region that is still another's"
 

@@ -33,7 +33,7 @@ class CarriedNotifications(SenderClues):
         key = name, step.key
         if isinstance(step.event, ev.WriteBegun):
             self._grants[key] = step.event.grant
-        if key in self._grants and any(isinstance(effect, do.WriteRegion | do.PostBatch) for effect in step.effects):
+        if key in self._grants and any(isinstance(effect, do.PostWrite | do.PostBatch) for effect in step.effects):
             room, chunk, _ = step.key
             yield name, room, chunk, self._grants[key]
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Table
-from kvproto.layout.sharding import cell
+from kvproto.layout.cut import Cut, cut_at
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.ring import Ring
@@ -116,7 +116,7 @@ def room_id_reuse(b: TablePatch) -> None:
 def misaligned_chunk(b: TablePatch) -> None:
     """The prefill rank cuts a room's tokens from its start, not from the prefix."""
 
-    def from_zero(k: int, tokens: int, prefix: int, chunk_tokens: int, _groups: int = 1) -> tuple[int, int]:
-        return cell(k, tokens, prefix - prefix, chunk_tokens)
+    def from_zero(k: int, tokens: int, prefix: int, chunk_tokens: int, _groups: int = 1) -> Cut:
+        return cut_at(k, tokens, prefix - prefix, chunk_tokens)
 
-    b.patch(prefill, "cell", from_zero)
+    b.patch(prefill, "cut_at", from_zero)

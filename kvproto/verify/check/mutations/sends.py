@@ -93,7 +93,7 @@ def chunk_offset_not_advanced(b: TablePatch) -> None:
     """Every chunk is written where the first one was."""
 
     def write(v: Any, e: Any) -> ev.WriteBegun:
-        return ev.WriteBegun(e.room, e.chunk, e.peer, v.slot, 0, v.grant, v.lease)
+        return ev.WriteBegun(e.room, e.chunk, e.peer, v.to, v.slot, 0, v.grant, v.lease)
 
     b.change(SENDS, b.rows(SENDS, PSend.GATHERING, ev.Gathered, "lease_holds"), do=(write,))
 

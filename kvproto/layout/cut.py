@@ -1,0 +1,66 @@
+"""Cuts: which tokens and which layers one chunk of a room is, and where its bytes lie.
+
+A room's tokens behind its prefix are cut into cells.  Cells begin at ``prefix + k * chunk_tokens``, never at absolute
+multiples: after a prefix hit both sides still name the same tokens by the same k.  The last cell may be shorter.
+
+A room may cut each cell once more, by layers, so that KV can leave while later layers are computed.  What the protocol
+calls a chunk is then one group of layers of one cell, numbered cell by cell: chunk k is group ``k % groups`` of cell
+``k // groups``.
+
+A send derives its cut once, when it opens.  Rows, effects and handlers pass the cut on, and none of them computes
+tokens, shares or offsets again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvproto.layout.contacts import Share
+from kvproto.layout.sharding import LayoutError
+
+
+class Cut(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """One chunk of a room: `tokens` tokens from `first` on, in layer group `group` of so many."""
+
+    first: int
+    tokens: int
+    group: int = 0
+    groups: int = 1
+
+    @property
+    def end(self) -> int:
+        """The first token behind it."""
+        return self.first + self.tokens
+
+
+class Part(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """What one writer has of a chunk for one reader: heads and layers, and the bytes of the reader's region."""
+
+    share: Share
+    #: bytes from the region's start
+    offset: int
+    nbytes: int
+
+
+#: of an aux row, which has no bytes of the pool
+NO_PART = Part(Share(0, 0, 0, 0, 0, 0, 0, 0), 0, 0)
+
+
+def chunks(tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> int:
+    """The number of chunks of a room of `tokens` tokens of which the first `prefix` need no transfer."""
+    if chunk_tokens < 1:
+        raise LayoutError(
+            "chunk-tokens-not-positive", f"chunk_tokens is {chunk_tokens}; it must be whole pages of both sides"
+        )
+    if not 0 <= prefix <= tokens:
+        raise LayoutError("prefix-outside-room", f"prefix {prefix} of {tokens} tokens; it must lie within them")
+    return -((prefix - tokens) // chunk_tokens) * groups
+
+
+def cut_at(k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> Cut:
+    """Return chunk k of a room of `tokens` tokens.  Raises LayoutError: the room has no such chunk."""
+    first = prefix + k // groups * chunk_tokens
+    if not (chunk_tokens >= 1 and 0 <= prefix <= first < tokens):
+        total = chunks(tokens, prefix, chunk_tokens, groups)
+        raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
+    return Cut(first, min(chunk_tokens, tokens - first), k % groups, groups)
