@@ -245,6 +245,17 @@ def test_the_tests_are_asked_about_what_nobody_else_noticed(tmp_path: Path) -> N
     assert told_by(tmp_path, explained, [silent])[0].judge == "test", "a left-out effect, whatever its reason"
 
 
+def test_the_test_that_noticed_a_mutant_before_is_asked_alone(tmp_path: Path) -> None:
+    (tmp_path / "test_pages.py").write_text(TESTS + "\ndef test_broken():\n    assert False\n")
+    silent = "prefill_write: NEW PagesBegun - make_pages"
+    reasons = table_gate.TableReasons(["test_pages.py"], {}, kills={silent: PAGES})
+    [found] = told_by(tmp_path, reasons, [silent])
+    assert (found.judge, found.by) == ("test", PAGES), "no other test has run: one of them is broken"
+    for stale in ("test_pages.py::test_rows", "test_pages.py::test_broken", "test_pages.py::test_gone"):
+        with pytest.raises(ArgumentError, match="test_broken fails with the tables as they are"):
+            told_by(tmp_path, msgspec.structs.replace(reasons, kills={silent: stale}), [silent])
+
+
 def test_tests_are_asked_that_fire_the_row_and_the_one_that_noticed_it_first() -> None:
     mutant = named("prefill_write: NEW PagesBegun - make_pages")
     ask = TableQuestions(lambda each: TableVerdict(each, "", "", 0.0), lambda _: False, {mutant.name: "known"})

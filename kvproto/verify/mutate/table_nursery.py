@@ -5,6 +5,8 @@ test, the rows and routes that it fires on ranks (`framework.trace.coverage`).  
 that fire what it changes: those first that have noticed another mutant of the same row, then the quickest.  A test that
 fires nothing looks at values, fires machines by hand or changes tables itself, and is tried with every mutant.  So is
 every test with a mutant whose rows nobody can name: of timers, and of functions that ranks call, too.
+
+A mutant that a test once noticed (`hints`) is first tried with that test alone.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -64,6 +67,8 @@ class TableNursery:
         self._fired: list[FiredTest] = []
         #: by line: which tests noticed a mutant of it, how often
         self._noticed: defaultdict[Line, Counter[str]] = defaultdict(Counter)
+        #: tests that pass with the tables as they are, and the seconds that each takes
+        self._sound: dict[pytest.Item, float] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self, report: pytest.CollectReport | pytest.TestReport) -> None:
@@ -74,15 +79,34 @@ class TableNursery:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Judge one mutant after the other."""
+        items = {item.nodeid: item for item in session.items}
         for mutant in self.mutants:
             verdict = self.ask.judge(mutant)
-            if self.ask.wants_tests(verdict) and session.items:
-                if not self._fired and (broken := self._unchanged(session)):
+            if self.ask.wants_tests(verdict) and items:
+                known = items.get(self.ask.hints.get(mutant.name, ""))
+                noticed = known is not None and self._noticed_again(session, mutant, known)
+                if known is not None and noticed:
+                    verdict = TableVerdict(mutant, "test", known.nodeid, verdict.seconds)
+                elif not self._fired and (broken := self._unchanged(session)):
                     self.tell(TableTold(broken=broken))
                     return True
-                verdict = self._tested(session, verdict)
+                else:
+                    verdict = self._tested(session, verdict)
             self.tell(TableTold(verdict))
         return True
+
+    def _noticed_again(self, session: pytest.Session, mutant: TableMutant, known: pytest.Item) -> bool:
+        """Whether the test that once noticed the mutant passes with the tables as they are, and fails with the mutant.
+
+        It takes a second, where to run all tests unchanged takes a minute.
+        """
+        if known not in self._sound:
+            began = time.monotonic()
+            if in_fork(session, partial(_run, session, [known], None), FIRST_S).how:
+                return False
+            self._sound[known] = time.monotonic() - began
+        most_s = LEAST_S + TIMES * round(self._sound[known])
+        return in_fork(session, partial(_run, session, [known], mutant), most_s).witness == known.nodeid
 
     def _unchanged(self, session: pytest.Session) -> str:
         """The test that fails with the tables as they are (empty: none does); what each test fires is kept."""
@@ -109,16 +133,9 @@ class TableNursery:
         mutant, began = verdict.mutant, time.monotonic()
         able = self._able(mutant)
         items = {item.nodeid: item for item in session.items}
-
-        def work(first: FirstFailure) -> None:
-            with TablePatch() as bench:
-                mutant.plant(bench)
-                for item, following in in_turn([items[each.test] for each in able]):
-                    session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            first.end(0)
-
+        asked = [items[each.test] for each in able]
         most_s = LEAST_S + TIMES * round(sum(each.seconds for each in able))
-        witness = in_fork(session, work, most_s).witness if able else ""
+        witness = in_fork(session, partial(_run, session, asked, mutant), most_s).witness if able else ""
         if witness in ("", NOTHING_RUN):
             return verdict
         for line in lines_of_mutant(mutant) or ():
@@ -131,6 +148,18 @@ class TableNursery:
         able = [each for each in self._fired if lines is None or not each.lines or lines & each.lines]
         noticed = sum((self._noticed[line] for line in lines or ()), Counter[str]())
         return sorted(able, key=lambda each: (each.test != hint, -noticed[each.test], each.seconds))
+
+
+def _run(
+    session: pytest.Session, items: Sequence[pytest.Item], mutant: TableMutant | None, first: FirstFailure
+) -> None:  # fmt: skip
+    """Run these tests with the mutant in the tables (None: the tables as they are), and end the process."""
+    with TablePatch() as patch:
+        if mutant is not None:
+            mutant.plant(patch)
+        for item, following in in_turn(items):
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    first.end(0)
 
 
 def lines_of_mutant(mutant: TableMutant) -> frozenset[Line] | None:
