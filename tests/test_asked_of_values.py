@@ -50,6 +50,6 @@ def test_in_doubt_are_the_writers_that_were_told_where_to_write_and_have_not() -
 
 @pytest.mark.parametrize("state", PSend)
 def test_a_send_reads_what_was_withdrawn_while_it_works_without_its_kv(state: PSend) -> None:
-    works = state in (PSend.GATHERING, PSend.SLICING, PSend.DRAINING)
+    works = state in (PSend.GATHERING, PSend.WRITING_PAGES, PSend.DRAINING)
     assert reads_withdrawn(PSendValue(state)) is works
     assert not reads_withdrawn(PSendValue(state, kv=True))

@@ -484,7 +484,7 @@ def a_lease_that_ends_before_the_first_batch(*, route: Route, withdrawn: bool) -
         at.raise_event("P", 0, ev.TokensProduced(ROOM, CHUNK_TOKENS))
         at.calm()
     pages = route == "pages"
-    begun = PSend.SLICING if pages else PSend.WRITING
+    begun = PSend.WRITING_PAGES if pages else PSend.WRITING
     assert send(at) is begun and not at.prefill(0).writes[ROOM, 0].flying
     if withdrawn:
         at.raise_event("P", 0, ev.TokensWithdrawn(ROOM, 0))
@@ -893,7 +893,7 @@ ON_RING = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT
 #: where a send is whose KV was taken back while it was read for the ring, by route
 TAKEN_FROM_RING = {"cost": PSend.AWAIT_PAGES, "pages": PSend.AWAIT_PAGES, "staged": PSend.AWAIT_KV}
 #: where a send may be with its KV -> where it is when that is taken back
-TAKEN_BACK = {S: S for S in (PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.SLICING)}
+TAKEN_BACK = {S: S for S in (PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.WRITING_PAGES)}
 TAKEN_BACK |= dict.fromkeys(ON_RING, PSend.AWAIT_PAGES)
 TAKEN_BACK |= {PSend.AWAIT_CREDIT: PSend.AWAIT_KV, PSend.AWAIT_PERMIT: PSend.AWAIT_PAGES_KV}
 

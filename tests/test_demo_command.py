@@ -47,15 +47,15 @@ def test_arguments_become_a_run() -> None:
     assert run.job.prefill == GroupShape(2, 2, 16, "HND") and run.job.decode == GroupShape(1, 1, 64, "NHD")
     assert run.job.dtype == "float8_e4m3fn" and run.job.family == "qwen3" and run.abort == "none"
     assert run_of("--page-size 1").job.decode.page_size == 1
-    assert run_of("--no-slices").passes == ("live",)
-    assert run_of("").passes == ("live", "staged", "slices")
+    assert run_of("--no-pages").passes == ("live",)
+    assert run_of("").passes == ("live", "staged", "pages")
 
 
 def test_on_gpus_the_model_has_real_proportions_and_one_room_goes_ahead() -> None:
     run, small = run_of("--device cuda"), run_of("")
     assert (run.job.layers, run.job.heads, run.job.dim, run.job.hidden) == (32, 8, 128, 4096)
     assert len(run.timed) == 64 and run.first == run.job.rooms[:1] and len(small.timed) == 6 and not small.first
-    assert set(run.passes) == {"live", "live_slices", "staged", "slices"}
+    assert set(run.passes) == {"live", "live_pages", "staged", "pages"}
     lengths = [room.tokens for room in run.timed]
     assert min(lengths) < max(lengths) / 4
     part = max(run.plan.part_bytes(share, run.chunk_tokens) for share in run.plan.shares)
@@ -111,7 +111,7 @@ def test_forwards_go_shortest_first_within_a_batch() -> None:
         ("--dtype int4", "invalid choice"),
         ("--ring lots", "--ring"),
         ("--page-size 0", "page"),
-        ("--passes live,fast", "live_slices"),
+        ("--passes live,fast", "live_pages"),
         ("--hidden 100", "query heads"),
         ("--trace /proc/nowhere", "--trace"),
     ],
@@ -137,7 +137,7 @@ def test_a_small_run_from_the_command_line(tmp_path: Path) -> None:
     assert told["ok"] and told["wrong"] == [] and told["tokens"] == 6
     assert told["controls_found"] == told["controls_planted"] == 4
     assert told["digests"] > 0 and told["digests"] % len(told["passes"]) == 0  # as many of pages as of the ring
-    assert [each["route"] for each in told["passes"]] == ["live", "staged", "slices"]
+    assert [each["route"] for each in told["passes"]] == ["live", "staged", "pages"]
     assert told["ratios"]["pieces"] > 50
     assert len(list(tmp_path.iterdir())) == 9
 
@@ -158,7 +158,7 @@ def test_what_is_wrong_is_printed_and_is_a_failure(monkeypatch: pytest.MonkeyPat
     wrong = [f"room {n} is wrong" for n in range(report.MOST_WRONG + 2)]
     passes = [Pass("live", {"rooms": 2})]
     monkeypatch.setattr(demo_command, "conduct", lambda run, _watch: DemoResult(run, passes, wrong))
-    assert main(["--no-slices"]) == 1
+    assert main(["--no-pages"]) == 1
     out = capsys.readouterr().out
     assert "WRONG: room 0 is wrong" in out and "and 2 more" in out and "equal bit for bit" not in out
     assert main(["--json"]) == 1
@@ -196,8 +196,8 @@ def test_the_matrix_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, cap
 
 def test_the_ratio_compares_the_two_routes() -> None:
     staged = Pass("staged", {"pieces": 10}, {"transfer": 0.5})
-    slices = Pass("slices", {"pieces": 1000}, {"transfer": 2.0})
-    assert report.ratios(DemoResult(RUN, [Pass("live"), staged, slices])) == {"pieces": 100.0, "seconds": 4.0}
+    pages = Pass("pages", {"pieces": 1000}, {"transfer": 2.0})
+    assert report.ratios(DemoResult(RUN, [Pass("live"), staged, pages])) == {"pieces": 100.0, "seconds": 4.0}
     assert report.ratios(DemoResult(RUN, [Pass("live")])) == {}
 
 
@@ -260,4 +260,4 @@ def test_totals_add_up() -> None:
         PassCounts({"writes": 3, "wraps": 1}, 0.0, 0.0, 1.0),
     ]
     found = total(tallies)
-    assert (found["writes"], found["bytes"], found["wraps"], found["slices"]) == (5, 10, 1, 0)
+    assert (found["writes"], found["bytes"], found["wraps"], found["pages"]) == (5, 10, 1, 0)

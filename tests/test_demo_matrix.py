@@ -25,7 +25,7 @@ from kvproto.verify.trace.stories import load, replay
 #: what a case is there for must have happened
 HAPPENED: dict[str, Callable[[dict[str, int]], bool]] = {
     "ring<2": lambda n: n["wraps"] > 0,
-    "ring<1": lambda n: n["refused"] > 0 and n["slices"] > 0 and n["writes"] > 0,
+    "ring<1": lambda n: n["refused"] > 0 and n["pages"] > 0 and n["writes"] > 0,
     "direct": lambda n: n["direct"] > 0 and n["writes"] == 0,
     "abort": lambda n: n["aborted"] > 0,
 }
@@ -73,10 +73,10 @@ def test_a_case_is_right_with_an_encrypted_control_plane(name: str, tmp_path: Pa
 
 
 def compare_routes(result: DemoResult) -> None:
-    live, staged, slices = (done.counts for done in result.passes)
-    assert live["bytes"] == staged["bytes"] == slices["bytes"]
-    assert staged["writes"] == staged["pieces"] == slices["slices"]
-    assert slices["writes"] == 0 and slices["pieces"] > 50 * staged["pieces"]
+    live, staged, pages = (done.counts for done in result.passes)
+    assert live["bytes"] == staged["bytes"] == pages["bytes"]
+    assert staged["writes"] == staged["pieces"] == pages["pages"]
+    assert pages["writes"] == 0 and pages["pieces"] > 50 * staged["pieces"]
 
 
 def values(of: Callable[[Run], Any]) -> set[Any]:
@@ -113,7 +113,7 @@ def test_timed_passes_leave_the_first_room_out() -> None:
         assert done.seconds["warm-up"] > 0
         live = done.route.startswith("live")
         assert all(len(values) == 3 * live and min(values, default=0) >= 0 for values in done.spans.values())
-        assert bool(done.counts["writes"]) != ("slices" in done.route)
+        assert bool(done.counts["writes"]) != ("pages" in done.route)
     assert len(result.unsharded["whole"]) == 3
 
 

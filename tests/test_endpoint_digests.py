@@ -136,7 +136,7 @@ def test_what_is_stored_into_mapped_pages_has_those_of_its_pages_too(ours: int, 
         pair.check(room)
         for endpoint in pair.prefills:
             stats = inside(endpoint).data.stats
-            assert stats["mapped"] and not (stats["writes"] or stats["slices"] or stats["direct"])
+            assert stats["mapped"] and not (stats["writes"] or stats["pages"] or stats["direct"])
         every = list(product(range(CHUNK_TOKENS, TOKENS, CHUNK_TOKENS), range(2), range(4)))
         assert pair.places(pair.prefills, room) == pair.places(pair.decodes, room) == every
         assert differing(*(pair.seen[endpoint, room] for endpoint in pair.endpoints)) == []

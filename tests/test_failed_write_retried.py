@@ -63,7 +63,7 @@ def end(pair: Pair, room: Room) -> set[Cause]:
 def by_pages(pair: Pair) -> int:
     """Parts that the prefill rank has written over pages."""
     counts = pair.prefills[0].metrics()
-    return counts["direct"] + counts["slices"]
+    return counts["direct"] + counts["pages"]
 
 
 def retried(pair: Pair) -> int:

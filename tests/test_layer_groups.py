@@ -100,7 +100,7 @@ class Forwards(Engines):
         return left
 
     def parts(self) -> int:
-        ways = "writes", "slices", "direct", "mapped"
+        ways = "writes", "pages", "direct", "mapped"
         return sum(inside(each).data.stats[way] for each in self.prefills for way in ways)
 
     def _ready(self, first: int, upto: int, done: int) -> int:

@@ -73,7 +73,7 @@ def test_a_room_goes_by_one_copy_a_chunk_and_every_byte_is_right(prefill: Layout
         pair.rest()
         for each in stats(pair):
             assert each["mapped"] == each["pieces"] > 0
-            assert each["writes"] == each["slices"] == each["direct"] == 0
+            assert each["writes"] == each["pages"] == each["direct"] == 0
         moved = sum(pair.plan.part_bytes(share, TOKENS + CHUNK_TOKENS + 3) for share in pair.plan.shares)
         assert sum(each["bytes"] for each in stats(pair)) == moved
         assert not any(told(pair))
@@ -99,7 +99,7 @@ def test_a_tag_that_is_lost_is_told_again_by_the_control_plane(monkeypatch: pyte
 
 
 def test_what_is_told_as_a_kernel_ends_is_what_the_rows_say_next() -> None:
-    (told_so,) = prefill_send.pairs()[PSend.SLICING, ev.WriteCompleted]
+    (told_so,) = prefill_send.pairs()[PSend.WRITING_PAGES, ev.WriteCompleted]
     assert told_so.when is None and notify in told_so.do
     last, other = prefill_write.pairs()[PWrite.IN_FLIGHT, ev.BatchCompleted]
     assert last.when is last_flies and last.do == (complete,) and not other.do

@@ -285,7 +285,7 @@ def test_what_a_loop_and_both_kinds_of_ranks_have_counted_is_told_under_its_own_
     rank = cast("Any", SimpleNamespace(peers={}, sends={}, entered={(State, "A", "B", "C"): 4}, slot_of={1: 2},
                                        free_slots=[3, 4], slot_queue=[5], credit_queues={1: [1, 2], 2: [3]},
                                        permit_queue=[1, 2], watch={1: [1], 2: [2, 3]}))  # fmt: skip
-    stats = {"writes": 1, "slices": 2, "direct": 3, "mapped": 4}
+    stats = {"writes": 1, "pages": 2, "direct": 3, "mapped": 4}
     data = SimpleNamespace(stats=stats, writes=SimpleNamespace(unposted=[1], written={"staged": 5}))
     assert {each[:2]: each.value for each in metrics._prefill(rank, data)} == {
         ("kvproto_bytes", ("staged",)): 5,

@@ -128,7 +128,7 @@ def test_a_prefetched_room_costs_a_ready_one_no_time_however_long_its_forward_is
         run(0.5)
         pair.pump(lambda: len(pair.outcomes) == 6)
         assert all(outcome.ok for outcome in pair.outcomes.values())
-        assert [prefill.metrics()["slices"] + prefill.metrics()["direct"] for prefill in pair.prefills] == [0, 0]
+        assert [prefill.metrics()["pages"] + prefill.metrics()["direct"] for prefill in pair.prefills] == [0, 0]
 
 
 @pytest.mark.parametrize("route", ["staged", "cost"])

@@ -71,7 +71,7 @@ def test_from_every_form_to_every_other(
         counts = groups.counts()
         assert bool(counts["writes"]) is (route not in {"pages", "mapped"}) or route == "prefix"
         assert bool(counts["mapped"]) is (route == "mapped")
-        assert not (route == "staged" and counts["slices"] + counts["direct"])
+        assert not (route == "staged" and counts["pages"] + counts["direct"])
 
 
 @pytest.mark.parametrize(("source", "target"), [(a, b) for a, b in product(OPAQUE, OPAQUE)], ids=str)

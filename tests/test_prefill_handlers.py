@@ -152,8 +152,8 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
         data.transport.caps = replace(data.transport.caps, max_descs=most, max_inflight_descs=inflight)
         batches = [sum(len(each.descs) for each in batch) for batch in data._batches(effect, peer, part)]
         assert len(batches) > 1 and max(batches) == 3
-    assert data.stats["slices"] == 2 and data.stats["direct"] == 0
-    for theirs, way in ((layout(2), {"slices": 2, "direct": 1}), (replace(layout(2), order="HND"), {"slices": 3})):
+    assert data.stats["pages"] == 2 and data.stats["direct"] == 0
+    for theirs, way in ((layout(2), {"pages": 2, "direct": 1}), (replace(layout(2), order="HND"), {"pages": 3})):
         plan = Plan(layout(2), theirs, CHUNK_TOKENS)
         data.learn(link, plan, 0, None)
         data._batches(effect, peer, plan.duties(0)[0])

@@ -233,7 +233,7 @@ def test_an_aux_row_goes_by_its_room_s_link_while_that_is_up_with_the_room_s_tra
 def test_a_peer_lacks_a_part_that_is_not_yet_on_its_way() -> None:
     """Of the sends that are open for it, in this room; aux rows are sends, too."""
     rank = with_room()
-    on_its_way = (PSend.WRITING, PSend.SLICING, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
+    on_its_way = (PSend.WRITING, PSend.WRITING_PAGES, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
     assert not rank.unsent(ROOM, 0), "nothing is open"
     for state in PSend:
         rank.sends[ROOM] = {key(2, 0): PSendValue(PSend.WRITING), key(1, 1): PSendValue(state)}

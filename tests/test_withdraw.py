@@ -176,7 +176,7 @@ def test_nobody_hears_that_pages_are_back_before_the_sends_know_that_they_were_t
     assert prefill.withdrawn(room)
 
 
-STAYS = {S: S for S in (PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.SLICING)}
+STAYS = {S: S for S in (PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.WRITING_PAGES)}
 WAITS = {PSend.AWAIT_CREDIT: PSend.AWAIT_KV, PSend.AWAIT_PERMIT: PSend.AWAIT_PAGES_KV}
 ON_THE_RING = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK, PSend.AWAIT_SLOT)
 
@@ -216,6 +216,6 @@ def test_a_send_that_waits_with_its_kv_waits_for_it_again(state: PSend, then: PS
     value = PSendValue(state, kv=True, asked=1.0, lease=100.0)
     taken, _ = machine.step(value, ev.KvWithdrawn(7, 0, 0), 2.0)
     assert taken.state is then and not taken.kv
-    assert reads_withdrawn(taken) == (state in (PSend.GATHERING, PSend.SLICING))
+    assert reads_withdrawn(taken) == (state in (PSend.GATHERING, PSend.WRITING_PAGES))
     again, _ = machine.step(taken, ev.KvProduced(7, 0, 0), 3.0)
     assert again.kv and not reads_withdrawn(again) and again.state is state

@@ -57,14 +57,14 @@ class PrefillData:
         `undo`: what is to be done if its endpoint cannot be made.
         """
         self.loop, self.rank, self.kernels, self.transport, self.entries = loop, rank, kernels, transport, entries
-        self.lane = DeviceStreams(pool.device)
-        self.lane.failed = partial(table_failed, loop)
-        if self.lane.stream is not None:
-            loop.bulk.append(self.lane)
+        self.streams = DeviceStreams(pool.device)
+        self.streams.failed = partial(table_failed, loop)
+        if self.streams.stream is not None:
+            loop.background.append(self.streams)
         _, heads = rank.layout.heads_of(rank.index)
         _, layers = rank.layout.layers_of(rank.index)
         self.slot_bytes = rank.settings.slot_bytes or rank.chunk_tokens * layers * heads * rank.layout.cell_bytes
-        self.staging = Staging(rank.settings.slots * self.slot_bytes, self.lane, staging)
+        self.staging = Staging(rank.settings.slots * self.slot_bytes, self.streams, staging)
         self.memory = open_memory(
             transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
@@ -89,14 +89,14 @@ class PrefillData:
         self.writes.others = lambda: bool(self.gathers)
         self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement)
         self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind, self.prepared.kept)
-        rank.tells = transport.caps.native_notify
+        rank.native_notify = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         loop.heard[PagesRsp] = 0  # looked up without a call
         #: windows opened and page lists received when the next launches were last collected; those not prepared yet
-        self._known, self._foreseen = 0, deque[do.LaunchGather | do.PreparePages]()
+        self._known, self._expected = 0, deque[do.LaunchGather | do.PreparePages]()
         #: whether digests of page-to-page parts may be asked for
         self._digests = isinstance(kernels, DigestingKernels)
-        self._counts = {"writes": 0, "slices": 0, "direct": 0, "mapped": 0}
+        self._counts = {"writes": 0, "pages": 0, "direct": 0, "mapped": 0}
         loop.sources.append(self)
 
     # ---------------------------------------------------------------------------------------- as a source
@@ -107,7 +107,7 @@ class PrefillData:
     def busy(self) -> bool:
         """A gather or a write is in flight, or one may be made ready."""
         heard = self.loop.heard
-        soon = self._foreseen or self._known != self.rank.windows + heard[PagesRsp]
+        soon = self._expected or self._known != self.rank.windows + heard[PagesRsp]
         return bool(self.gathers or self.writes or soon) or self.transport.busy()
 
     def poll(self) -> bool:
@@ -125,25 +125,27 @@ class PrefillData:
         if self.leaving:
             for peer in list(self.leaving):
                 self._leave(peer)
-        return moved or bool(news) or self._foresee()
+        return moved or bool(news) or self._prepare_next()
 
     def close(self) -> None:
         """End the transport."""
         self.transport.close()
 
-    def _foresee(self) -> bool:
+    def _prepare_next(self) -> bool:
         """While idle, prepare the next gather, or the next store into known pages; one in each pass."""
         heard = self.loop.heard
         known = self.rank.windows + heard[PagesRsp]
-        if not (self._foreseen or known != self._known) or self.gathers or self.writes:
+        if not (self._expected or known != self._known) or self.gathers or self.writes:
             return False
         if known != self._known:
-            self._known, self._foreseen = known, deque(self.rank.foreseen() if self.lane.stream is not None else ())
+            self._known, self._expected = known, deque(
+                self.rank.expected_gathers() if self.streams.stream is not None else ()
+            )
             if heard[PagesRsp]:
-                self._foreseen.extend(self.rank.foreseen_pages())
-        if not self._foreseen:
+                self._expected.extend(self.rank.expected_pages())
+        if not self._expected:
             return False
-        soon = self._foreseen.popleft()
+        soon = self._expected.popleft()
         if isinstance(soon, do.PreparePages):
             self.stores.ready(soon, self.entries.get(soon.room), self._mapped(soon))
         else:
@@ -152,7 +154,7 @@ class PrefillData:
 
     @property
     def stats(self) -> dict[str, int]:
-        """Sends by their way (staged, slices, page to page), and what they came to."""
+        """Sends by their way (staged, pages, direct), and what they came to."""
         return {**self._counts, "pieces": self.writes.pieces, "bytes": self.writes.nbytes}
 
     # -------------------------------------------------------------------------------------------- writes
@@ -192,9 +194,9 @@ class PrefillData:
 
     def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: MappedPart) -> ReadyLaunch:
         if entry.table is NO_TABLE:
-            self.lane.place_all()
+            self.streams.place_all()
         cut = effect.to.cut
-        launch = mapped.bind(entry.table, effect.pages, cut.first, cut.tokens, self.lane)
+        launch = mapped.bind(entry.table, effect.pages, cut.first, cut.tokens, self.streams)
         return ReadyLaunch(entry, mapped, launch, 0, effect.to.part.nbytes, 0)
 
     def _store(self, effect: do.PreparePages, peer: PeerId, mapped: MappedPart) -> KernelBatch:
@@ -204,8 +206,8 @@ class PrefillData:
 
         def launch() -> Ticket:
             self.mapped.still(peer, mapped)  # it may have waited for its KV meanwhile
-            self.lane.await_tables()
-            return made.launch(self.lane.stores, None)
+            self.streams.await_tables()
+            return made.launch(self.streams.stores, None)
 
         note = effect.to.epoch, effect.room, StgNotify(effect.chunk, 0)
         return KernelBatch(launch, mapped.sources, made.end, note)
@@ -225,7 +227,7 @@ class PrefillData:
         if runs is None:
             runs = known[part] = PageRuns(plan, part, self.memory.placement, target)
         columns = runs.columns(pages, table, cut.first, cut.tokens)
-        self._counts["direct" if plan.direct(part, self.memory.placement, target) else "slices"] += 1
+        self._counts["direct" if plan.direct(part, self.memory.placement, target) else "pages"] += 1
         return deque(
             [WritePart(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
             for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))

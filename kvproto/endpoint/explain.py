@@ -31,7 +31,7 @@ SENDS = {
     "AWAIT_PAGES": "waits for the decode rank to name its pages",
     "AWAIT_PAGES_KV": "waits for this rank's engine to compute the KV",
     "AWAIT_PERMIT": "waits to write page to page: as many sends as may do",
-    "SLICING": "waits for the transport to end the writes into pages",
+    "WRITING_PAGES": "waits for the transport to end the writes into pages",
     "AWAIT_ACK": "waits for the decode rank to confirm the part",
     "AWAIT_AUX": "waits for this rank's engine to give the aux row",
     "AWAIT_AUX_ACK": "waits for the decode rank to confirm the aux row",

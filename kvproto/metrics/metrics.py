@@ -131,7 +131,7 @@ def _loop(loop: Any) -> Iterator[Measured]:
 def _prefill(rank: PrefillRank, data: Any) -> Iterator[Measured]:
     yield from _by_state("kvproto_sends", (send for parts in rank.sends.values() for send in parts.values()))
     yield from _counted("kvproto_bytes", data.writes.written)
-    routes = {"staged": "writes", "pages": "slices", "direct": "direct", "mapped": "mapped"}
+    routes = {"staged": "writes", "pages": "pages", "direct": "direct", "mapped": "mapped"}
     yield from _counted("kvproto_parts", {route: data.stats[name] for route, name in routes.items()})
     yield from _counted("kvproto_staging_fallbacks", {key[1:3]: count for key, count in rank.entered.items()})
     yield from _estimates(rank)

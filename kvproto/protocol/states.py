@@ -71,7 +71,7 @@ class PSend(State):
     #: pages and KV are there; as many sends as may are writing page to page
     AWAIT_PERMIT = 12
     #: the many small writes are in flight
-    SLICING = 13
+    WRITING_PAGES = 13
     #: the bytes are there; the decode rank has not confirmed
     AWAIT_ACK = 14
     #: the engine has not given the aux row

@@ -139,7 +139,7 @@ class GpuRanks:
 
     def counts(self) -> dict[str, int]:
         """Return the counts of all ranks."""
-        names = "mapped", "slices", "direct", "writes", "faults"
+        names = "mapped", "pages", "direct", "writes", "faults"
         return {name: sum(each.metrics().get(name, 0) for each in self.ranks) for name in names}
 
     def told(self) -> list[str]:

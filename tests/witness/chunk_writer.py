@@ -61,7 +61,7 @@ class WValue(NamedTuple):
 
 
 #: states in which its write is in flight
-_WRITING = (PSend.WRITING, PSend.SLICING)
+_WRITING = (PSend.WRITING, PSend.WRITING_PAGES)
 PLACE = b"D0"
 
 
@@ -151,7 +151,7 @@ class Writer(Surroundings):
             ({(ROOM, 0, 0): 0}, [], SlotQueue()) if slot else ({}, [0], SlotQueue())
         )
         state = v.send.state if v.send is not None else None
-        pages = state is PSend.SLICING or (state is PSend.DRAINING and not slot)
+        pages = state is PSend.WRITING_PAGES or (state is PSend.DRAINING and not slot)
         rank.permits, rank.permit_queue = ({(ROOM, 0, 0)} if pages else set()), SlotQueue()
         rank.credits = {1: {(ROOM, 0, 0)}} if state is PSend.AWAIT_GRANT else {}
         rank.credit_queues = {}

@@ -18,7 +18,7 @@ from kvproto.protocol.states import Cause
 from kvproto.room import Outcome
 
 #: by name: what is added up of an endpoint's metrics
-COUNTED = {"bytes": ("bytes",), "posts": ("writes", "slices", "direct", "mapped")}
+COUNTED = {"bytes": ("bytes",), "posts": ("writes", "pages", "direct", "mapped")}
 NAMES = ("sent", "received", "aborted", "failed", *COUNTED)
 GIVEN_UP = (Cause.PREFILL_ABORTED, Cause.DECODE_ABORTED)
 

@@ -37,7 +37,7 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
     "hidden": (0, 4096), "rooms": (6, 64), "tokens": (1500, 1024), "least": (0.5, 0.125), "new": (12, 6),
     "chunk": (256, 512), "ring": ((6.5, 0), (16.0, 0)), "window": (4, 8), "slots": (4, 8), "grant_wait": (0.5, 5.0),
     "warm": (False, True), "limit": (60.0, 240.0),
-    "passes": ("live,staged,slices", "live,live_slices,staged,slices"),
+    "passes": ("live,staged,pages", "live,live_pages,staged,pages"),
 }  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     carry.add_argument("--window", type=positive, help="chunks of a room that are asked for at a time")
     carry.add_argument("--grant-wait", "--patience", type=SECONDS, help="seconds that ready KV waits for the ring")
     carry.add_argument("--passes", metavar="LIST", help=f"how the rooms are carried: of {', '.join(get_args(Route))}")
-    carry.add_argument("--no-slices", action="store_true", help="the live pass alone")
+    carry.add_argument("--no-pages", "--no-slices", action="store_true", help="the live pass alone")
     carry.add_argument("--warm", action=argparse.BooleanOptionalAction, help="one more room, first and not timed")
     carry.add_argument("--staging", choices=get_args(Staging), default="device", help="where ring and slots are")
     carry.add_argument("--maps", action="store_true", help="no ring: P's kernels store into D's pages (GPUs of a host)")
@@ -136,7 +136,7 @@ def make_run(args: argparse.Namespace) -> Run:
     )  # fmt: skip
     size, unit = args.ring
     return Run(
-        job, int(size * (unit or chunk_bytes(job))), ("live",) if args.no_slices else tuple(args.passes.split(",")),
+        job, int(size * (unit or chunk_bytes(job))), ("live",) if args.no_pages else tuple(args.passes.split(",")),
         transport=args.transport, grant_wait=args.grant_wait, window=args.window, abort=args.abort, device=args.device,
         trace=args.trace and str(args.trace.resolve()), limit_s=args.limit, warm=args.warm, slots=args.slots,
         staging=args.staging, maps=args.maps, digests=args.digests,

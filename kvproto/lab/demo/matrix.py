@@ -44,5 +44,5 @@ CASES: dict[str, Run] = {
     "4->2 fp8 1->16 ring<1":        case(G(4, page_size=1), G(2, order="HND"), "float8_e4m3fn", ring=0.7),
     "2->1 bf16 abort by P":         case(G(2), G(1), rooms=4, run={"abort": "prefill"}),
     "1->2 fp16 abort by D ring<2":  case(G(1), G(2), "float16", rooms=5, ring=1.6, run={"abort": "decode"}),
-    "2->1 fp32 all passes":         case(G(2), G(1), "float32", passes=("live", "staged", "slices"), prefix=16),
+    "2->1 fp32 all passes":         case(G(2), G(1), "float32", passes=("live", "staged", "pages"), prefix=16),
 }  # fmt: skip

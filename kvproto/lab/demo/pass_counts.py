@@ -16,7 +16,7 @@ from kvproto.protocol.events import SpaceReserved, StagingDeferred, StagingDenie
 from kvproto.protocol.states import DGrant, PSend
 
 SUMS = (
-    "writes", "pieces", "bytes", "slices", "direct", "deferrals", "refused", "impatient", "lapsed", "wraps", "scatters",
+    "writes", "pieces", "bytes", "pages", "direct", "deferrals", "refused", "impatient", "lapsed", "wraps", "scatters",
 )  # fmt: skip
 
 

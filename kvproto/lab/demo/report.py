@@ -21,15 +21,15 @@ from kvproto.lab.demo.times import spread
 
 ROWS = (
     ("rooms", "rooms"), ("aborted", "aborted half-way"), ("chunks", "chunks"), ("bytes", "bytes written"),
-    ("writes", "staged writes"), ("slices", "parts in slices"), ("direct", "parts page to page"),
+    ("writes", "staged writes"), ("pages", "parts page by page"), ("direct", "parts page to page"),
     ("pieces", "pieces written"), ("deferrals", "sends deferred"),
     ("refused", "too large to stage"), ("impatient", "out of patience"), ("lapsed", "lease over"),
     ("wraps", "wraps of the ring"), ("scatters", "scatters"),
 )  # fmt: skip
 PHASES = ("start", "bootstrap", "warm-up", "prefill", "transfer", "continuation")
 TITLES = {
-    "live": "live", "live_layers": "live, by layer", "live_slices": "live, slices",
-    "staged": "ready, staged", "slices": "ready, slices",
+    "live": "live", "live_layers": "live, by layer", "live_pages": "live, pages",
+    "staged": "ready, staged", "pages": "ready, pages",
 }  # fmt: skip
 PART_TEXTS = {
     "prefill": "forward of the prompt on P", "transfer": "then: what the transfer adds",
@@ -38,7 +38,7 @@ PART_TEXTS = {
 MOST_WRONG = 20
 LINE_S = 5.0
 MOST_TOLD = 1000
-TOLD = ("chunks", "writes", "slices", "direct", "deferrals", "wraps", "aborted")
+TOLD = ("chunks", "writes", "pages", "direct", "deferrals", "wraps", "aborted")
 
 
 class ProgressBars:
@@ -57,10 +57,10 @@ class ProgressBars:
         self._lines, self._told = not sys.stderr.isatty(), time.monotonic()
         chunks = sum(-(-room.tokens // job.chunk) for room in whole) if "live" in run.passes else 0
         chunks += sum((room.tokens - 1) // (2 * job.chunk) for room in job.rooms if room.room in lost)
-        again = run.passes.count("live_slices") + run.passes.count("live_layers")
+        again = run.passes.count("live_pages") + run.passes.count("live_layers")
         chunks += again * sum(-(-room.tokens // job.chunk) for room in job.rooms)
         tokens = sum(room.new for room in whole) if "live" in run.passes else 0
-        tokens += run.passes.count("live_slices") * sum(min(2, room.new) for room in job.rooms)
+        tokens += run.passes.count("live_pages") * sum(min(2, room.new) for room in job.rooms)
         tokens += run.passes.count("live_layers") * sum(room.new for room in job.rooms)
         placed = len(run.passes) * len(job.rooms) * job.decode.ranks
         self._tasks: dict[str, TaskID] = {
@@ -88,12 +88,12 @@ class ProgressBars:
 def ratios(result: DemoResult) -> dict[str, float]:
     """The slice route against the staged one, same rooms, all KV ready: pieces and seconds."""
     by = {done.route: done for done in result.passes}
-    if "staged" not in by or "slices" not in by:
+    if "staged" not in by or "pages" not in by:
         return {}
-    staged, slices = by["staged"], by["slices"]
+    staged, pages = by["staged"], by["pages"]
     return {
-        "pieces": slices.counts["pieces"] / max(1, staged.counts["pieces"]),
-        "seconds": slices.seconds["transfer"] / staged.seconds["transfer"],
+        "pieces": pages.counts["pieces"] / max(1, staged.counts["pieces"]),
+        "seconds": pages.seconds["transfer"] / staged.seconds["transfer"],
     }
 
 

@@ -8,9 +8,9 @@ The same rooms are carried several times, in *passes*:
     live_layers  as live, layer by layer: what a forward has computed leaves while it computes later layers. Each
                  request says into how many groups of layers it is cut, or leaves that to what the link costs. A cell
                  is as long as a forward here; where rooms are not cut it is better shorter (`cell`)
-    live_slices  as live without staging, every part as small writes straight into the pages; no aborts, no controls
+    live_pages   as live without staging, every part as small writes straight into the pages; no aborts, no controls
     staged       all KV is there and every room open before the clock runs; nothing but the transfer takes time.
-    slices       the same without staging: what staging is measured against.
+    pages        the same without staging: what staging is measured against.
 
 What happens only once is no part of a measurement: with `warm` the first room goes alone and is not timed, in each
 pass, on P, on D and in the unsharded model. (A first write maps the target's memory; a first forward loads kernels.)
@@ -37,7 +37,7 @@ from kvproto.layout.sharding import align_chunk_tokens
 from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
 
-Route = Literal["live", "live_layers", "live_slices", "staged", "slices"]
+Route = Literal["live", "live_layers", "live_pages", "staged", "pages"]
 Abort = Literal["none", "prefill", "decode"]
 Carrier = Literal["nixl", "mooncake"]
 Staging = Literal["device", "pinned"]
@@ -45,7 +45,7 @@ GRANT_TRIES = 4
 BATCH = 3  # rooms of a prefill batch
 LONG_WAIT_S = 20.0  # where the staged route is measured, nothing should leave it
 EVERY_STEP = 1 << 18  # trace entries a rank keeps: all of them, for runs of this size
-USUAL: tuple[Route, ...] = ("live", "staged", "slices")
+USUAL: tuple[Route, ...] = ("live", "staged", "pages")
 TOLD_WHOLE: tuple[Route, ...] = ("live", "live_layers")  # passes whose texts are continued to their end
 GROUPS = 8  # of layers, at most, where what pays decides
 
@@ -147,7 +147,7 @@ class Run:
         return Settings(
             timing=Timing(grant_retry=Timer(wait / GRANT_TRIES, GRANT_TRIES)), window=self.window,
             slot_bytes=-(-slot // 256) * 256, slots=self.slots, ring_bytes=self.ring,
-            route="pages" if self.maps or route.endswith("slices") else "staged" if self.ring_only else "cost",
+            route="pages" if self.maps or route.endswith("pages") else "staged" if self.ring_only else "cost",
             costs=self.costs, trace=EVERY_STEP, layer_groups=GROUPS if route == "live_layers" else 1,
         )  # fmt: skip
 

@@ -139,7 +139,7 @@ class PSendValue(Value, frozen=True, gc=False):
 
 V = PSendValue
 #: states in which the room's pages are, or may be, read
-READING = (S.GATHERING, S.SLICING, S.DRAINING)
+READING = (S.GATHERING, S.WRITING_PAGES, S.DRAINING)
 On = SendEvent | TimerFired
 
 
@@ -474,7 +474,7 @@ prefill_send = Table(
         S.AWAIT_GRANT: "grant_retry", S.AWAIT_WRITERS: "fan_in_retry", S.AWAIT_TURN: "queue_retry",
         S.AWAIT_WATERMARK: "grant_retry",
         S.AWAIT_SLOT: "lease",
-        S.GATHERING: "kernel", S.WRITING: "write", S.SLICING: "write", S.AWAIT_PAGES: "resend",
+        S.GATHERING: "kernel", S.WRITING: "write", S.WRITING_PAGES: "write", S.AWAIT_PAGES: "resend",
         S.AWAIT_PERMIT: "renew", S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",
     },
     tries=tried_so_far,
@@ -491,12 +491,12 @@ QUEUED = (S.AWAIT_WRITERS, S.AWAIT_TURN)
 BEFORE = (S.AWAIT_GRANT, *QUEUED, S.AWAIT_WATERMARK)
 PAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV)
 AUX = (S.AWAIT_AUX, S.AWAIT_AUX_ACK)
-FLYING = (S.WRITING, S.SLICING)
+FLYING = (S.WRITING, S.WRITING_PAGES)
 GRANTED = (S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
 STAGED = (S.AWAIT_GRANT, *QUEUED, *GRANTED)
 #: the decode rank may have the part
 WRITTEN = (*FLYING, S.AWAIT_ACK, S.AWAIT_AUX_ACK)
-LATER = (*PAGES, S.AWAIT_PERMIT, S.SLICING, S.AWAIT_ACK, S.DRAINING)
+LATER = (*PAGES, S.AWAIT_PERMIT, S.WRITING_PAGES, S.AWAIT_ACK, S.DRAINING)
 
 # fmt: off
 # ---------------------------------------------------------------------------------------- the staged way
@@ -552,12 +552,12 @@ row(S.AWAIT_PAGES,     PagesGranted,     S.AWAIT_PAGES_KV,  let=keep_pages)
 row(S.AWAIT_PAGES,     KvProduced,                          let=have_kv)
 row(S.AWAIT_PAGES_KV,  KvProduced,       S.AWAIT_PERMIT,    when=lease_holds, let=have_kv, do=(take_permit,))
 row(S.AWAIT_PAGES_KV,  KvProduced,       S.AWAIT_PAGES,     let=ask_anew_with_kv, do=(ask_pages,))
-row(S.AWAIT_PERMIT,    PermitTaken,      S.SLICING,         when=lease_holds, do=(write_pages,))
+row(S.AWAIT_PERMIT,    PermitTaken,      S.WRITING_PAGES,   when=lease_holds, do=(write_pages,))
 row(S.AWAIT_PERMIT,    PermitTaken,      S.AWAIT_PAGES,     let=ask_anew, do=(free_permit, ask_pages))
 row(S.AWAIT_PERMIT,    TimerFired,                          let=ask_once_more, do=(ask_pages,))
 row(S.AWAIT_PERMIT,    PagesGranted,                        let=keep_pages)
-row(S.SLICING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(free_permit, notify))
-row(S.SLICING,         WriteLapsed,      S.AWAIT_PAGES,     let=ask_anew, do=(free_permit, ask_pages))
+row(S.WRITING_PAGES,   WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(free_permit, notify))
+row(S.WRITING_PAGES,   WriteLapsed,      S.AWAIT_PAGES,     let=ask_anew, do=(free_permit, ask_pages))
 row(S.AWAIT_PAGES,     ChunkAcked,       S.DONE,            when=told, do=(finish,))
 row(S.AWAIT_PAGES,     TimerFired,                          when=tries_left, let=tried, do=(ask_pages,))
 row(S.AWAIT_PAGES,     TimerFired,                          do=(fail_silent,))
@@ -589,7 +589,7 @@ row(S.GATHERING,       TimerFired,       S.DRAINING,        do=(fail_gather,))
 row(S.WRITING,         WriteFailed,      S.DONE,            when=settled_after_ack, do=(free_slot, finish))
 row(S.WRITING,         WriteFailed,      S.AWAIT_PAGES,     when=retries, let=retry, do=(free_slot, ask_pages))
 row(S.WRITING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_slot, fail_write, finish))
-row(S.SLICING,         WriteFailed,      S.STOPPED,         when=settled, do=(free_permit, fail_write, finish))
+row(S.WRITING_PAGES,   WriteFailed,      S.STOPPED,         when=settled, do=(free_permit, fail_write, finish))
 row(FLYING,            WriteFailed,      S.DRAINING,        do=(fail_write,))
 row(FLYING,            TimerFired,       S.DRAINING,        do=(stop_write, fail_write))
 
@@ -609,7 +609,7 @@ ignore(S.DRAINING,     SendStopped,      "it is draining")
 ignore((*GRANTED, *LATER), StagingGranted, "a repeated answer")
 ignore((S.AWAIT_TURN, *GRANTED, *LATER), StagingDeferred, "a repeated answer")
 ignore(LATER,          StagingDenied,    "a repeated answer")
-ignore((S.AWAIT_PAGES_KV, S.SLICING, S.AWAIT_ACK, S.DRAINING), PagesGranted, "a repeated answer")
+ignore((S.AWAIT_PAGES_KV, S.WRITING_PAGES, S.AWAIT_ACK, S.DRAINING), PagesGranted, "a repeated answer")
 ignore((S.AWAIT_GRANT, *QUEUED, S.AWAIT_SLOT, S.GATHERING, S.WRITING, *LATER), WatermarkReached, "it does not wait for this watermark")
 ignore(S.DRAINING,     ChunkAcked,       "the room is over")
 
@@ -623,7 +623,7 @@ refuse(UNASKED,        StagingDenied,    "nothing was asked for, or the region w
 ignore(UNASKED,        (StagingGranted, StagingDeferred, WatermarkReached), "it has not asked yet")
 refuse(GRANTED,        StagingDenied,    "the region was granted")
 refuse((*UNASKED, *STAGED), PagesGranted, "no pages were asked for")
-refuse((*UNASKED, *STAGED, *PAGES, S.AWAIT_PERMIT, S.SLICING, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
+refuse((*UNASKED, *STAGED, *PAGES, S.AWAIT_PERMIT, S.WRITING_PAGES, S.AWAIT_AUX), ChunkAcked, "nothing was notified")
 refuse((S.NEW, *UNASKED, *BEFORE, S.AWAIT_SLOT, *FLYING, *PAGES, S.AWAIT_PERMIT, S.AWAIT_ACK, *AUX), (Gathered, GatherFailed), "nothing is being gathered")
 refuse(S.NEW,          WriteFailed,      "the send is over")
 # fmt: on

@@ -65,7 +65,7 @@ OVER = (PSend.DONE, PSend.STOPPED)
 #: it will write into pages, and has told nobody of the part
 BEFORE_PAGES = (PSend.AWAIT_PAGES, PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT)
 #: it knows its pages, and has told nobody of a part in them
-KNOWS_PAGES = (PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT, PSend.SLICING)
+KNOWS_PAGES = (PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT, PSend.WRITING_PAGES)
 #: states of a grant that has no region yet
 WAITS = (DGrant.AWAIT_WRITERS, DGrant.AWAIT_SPACE)
 HELD = (DGrant.FILLING, DGrant.QUARANTINED)
@@ -180,7 +180,7 @@ def pages_are_named_once_given_up(e: Ends) -> bool:
 
 def paged_was_named(e: Ends) -> bool:
     """A part that was told to be in pages is, and nothing more is asked for."""
-    return not e.net.paged or (bool(e.net.notified) and e.send.state not in (*RING, *BEFORE_PAGES, PSend.SLICING))
+    return not e.net.paged or (bool(e.net.notified) and e.send.state not in (*RING, *BEFORE_PAGES, PSend.WRITING_PAGES))
 
 
 def acked_is_in_place(e: Ends) -> bool:

@@ -46,10 +46,10 @@ ASKED = (S.AWAIT_GRANT, *QUEUED)
 REGION = (S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.GATHERING, S.WRITING)
 RING = (*ASKED, *REGION)
 AUX = (S.AWAIT_AUX, S.AWAIT_AUX_ACK)
-BYPAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV, S.AWAIT_PERMIT, S.SLICING)
+BYPAGES = (S.AWAIT_PAGES, S.AWAIT_PAGES_KV, S.AWAIT_PERMIT, S.WRITING_PAGES)
 OVER = (S.DONE, S.STOPPED)
 ASKS = (S.AWAIT_PAGES, S.AWAIT_ACK, S.AWAIT_AUX_ACK)
-CALM = tuple(state for state in S if state not in (S.GATHERING, S.WRITING, S.SLICING, S.DRAINING))
+CALM = tuple(state for state in S if state not in (S.GATHERING, S.WRITING, S.WRITING_PAGES, S.DRAINING))
 
 
 @send_claims.ghosts
@@ -151,7 +151,7 @@ def has_slot(v: V, g: Seen) -> bool:
     return g.slot == HAS
 
 
-@holds(*(state for state in S if state not in (S.AWAIT_PERMIT, S.SLICING, S.DRAINING)))
+@holds(*(state for state in S if state not in (S.AWAIT_PERMIT, S.WRITING_PAGES, S.DRAINING)))
 def owes_no_permit(v: V, g: Seen) -> bool:
     """It neither has a permit nor queues for one."""
     return g.permit == NONE
@@ -163,7 +163,7 @@ def queues_for_permit(v: V, g: Seen) -> bool:
     return g.permit == QUEUES
 
 
-@holds(S.SLICING)
+@holds(S.WRITING_PAGES)
 def has_permit(v: V, g: Seen) -> bool:
     """It has a permit."""
     return g.permit == HAS
@@ -182,7 +182,7 @@ def gathers(v: V, g: Seen) -> bool:
     return g.gathers and not g.writes
 
 
-@holds(S.WRITING, S.SLICING)
+@holds(S.WRITING, S.WRITING_PAGES)
 def writes(v: V, g: Seen) -> bool:
     """A write works for it, and nothing else."""
     return g.writes and not g.gathers
@@ -266,7 +266,7 @@ def tells_only_what_it_may_have_told(v: V, g: Seen) -> bool:
     return not v.told or (v.tells and g.touched)
 
 
-@holds(S.SLICING)
+@holds(S.WRITING_PAGES)
 def writes_pages(v: V, g: Seen) -> bool:
     """Its write goes into pages."""
     return g.region == 0

@@ -50,7 +50,7 @@ FAULTS: dict[str, float] = {
 #: witness -> the state in which it shows
 REACHED: dict[str, State] = {
     "waited for the watermark": PSend.AWAIT_WATERMARK, "waited for a slot": PSend.AWAIT_SLOT,
-    "over pages": PSend.SLICING, "quarantined": DGrant.QUARANTINED, "links lost": PLink.LOST,
+    "over pages": PSend.WRITING_PAGES, "quarantined": DGrant.QUARANTINED, "links lost": PLink.LOST,
 }  # fmt: skip
 
 
