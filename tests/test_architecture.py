@@ -143,7 +143,7 @@ def _is_queue(source: str) -> bool:
 def test_every_queue_on_the_way_of_a_write_is_on_the_page() -> None:
     found, names = list(queues()), named(PAGE)
     assert len(found) > 15
-    # A queue that is a class of its own (`SlotQueue`) is named, not what it is made of.
+    # A queue that is a class of its own (`FairQueue`) is named, not what it is made of.
     missing = [f"{cls}.{name}" for cls, name in found if f"{cls}.{name}" not in names and cls not in names]
     assert missing == []
 

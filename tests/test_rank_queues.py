@@ -40,9 +40,9 @@ from kvproto.protocol.events import Claim, Terms
 from kvproto.protocol.states import DGrant, DLink
 from kvproto.rank.base import Rank
 from kvproto.rank.decode import DecodeRank
+from kvproto.rank.fair_queue import FairQueue
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.room_turns import digits
-from kvproto.rank.slot_queue import SlotQueue
 from kvproto.rank.space_queue import SpaceQueue
 from kvproto.settings import Settings
 
@@ -114,7 +114,7 @@ def test_slots_go_round_among_decode_ranks_and_rooms_and_belong_to_one_send_each
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_queue_for_slots_is_what_a_list_would_be(seed: int) -> None:
-    chance, queue, plain = Random(seed), SlotQueue(), list[Key]()
+    chance, queue, plain = Random(seed), FairQueue(), list[Key]()
     for _ in range(200):
         key = room, *_ = chance.randrange(3), chance.randrange(4), chance.randrange(2)
         match chance.randrange(6):
@@ -130,8 +130,8 @@ def test_the_queue_for_slots_is_what_a_list_would_be(seed: int) -> None:
                 queue.put_last(key)
                 plain.sort(key=lambda waiting: waiting[0] == room)
             case _:
-                queue = SlotQueue(queue)
-        assert list(queue) == plain and len(queue) == len(plain) and repr(queue) == f"SlotQueue({plain})"
+                queue = FairQueue(queue)
+        assert list(queue) == plain and len(queue) == len(plain) and repr(queue) == f"FairQueue({plain})"
     rooms = {room for turns in queue.turns.values() for room in turns._of_room}
     assert rooms == {waiting[0] for waiting in plain}, "nothing is kept for a room that does not wait"
 

@@ -18,9 +18,9 @@ from support.stories import layout
 
 from kvproto.data.launches import LAUNCH_S, Launches
 from kvproto.layout.plan import Plan
+from kvproto.rank.fair_queue import FairQueue, SendKey
 from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.room_turns import RoomTurns
-from kvproto.rank.slot_queue import SendKey, SlotQueue
 from kvproto.room import Room
 from kvproto.settings import Settings
 from kvproto.verify.testing.access import inside
@@ -114,7 +114,7 @@ def landed(stage: EngineStage) -> int:
     return taken
 
 
-class StandingQueue(SlotQueue):
+class StandingQueue(FairQueue):
     """A queue in which a room that has had a turn keeps its place."""
 
     def put_last(self, _key: SendKey) -> None:

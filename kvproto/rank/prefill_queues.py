@@ -5,7 +5,7 @@ that it was given to until that gives it back, and has a queue.  A send holds no
 of the other side but for an answer that comes at once, so no cycle of waits goes through them.
 
 Queues are first come first served, but decode ranks take turns for slots and permits, and rooms for slots: a room that
-gives one back is last, with all that it has waiting (`kvproto.rank.slot_queue`).  So a small room's send is next,
+gives one back is last, with all that it has waiting (`kvproto.rank.fair_queue`).  So a small room's send is next,
 however many of a large room were there before it, and one slot is enough for that.
 
 A slot or a permit is held while its write is in flight, and writes to a decode rank that has stopped stay in flight.
@@ -27,8 +27,8 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.ring import usable
+from kvproto.rank.fair_queue import FairQueue, SendKey
 from kvproto.rank.prefill_links import PrefillLinks
-from kvproto.rank.slot_queue import SendKey, SlotQueue
 from kvproto.settings import Settings
 
 
@@ -45,13 +45,13 @@ class PrefillQueues(PrefillLinks):
         self._requests = self.settings.max_unanswered_requests
         self.free_slots = list(range(self.settings.slots))
         self.slot_of: dict[SendKey, int] = {}
-        self.slot_queue = SlotQueue(link=self._link_of_send)
+        self.slot_queue = FairQueue(link=self._link_of_send)
         #: by link: sends whose request is unanswered, and that queue to ask
         self.credits: dict[int, set[SendKey]] = {}
         self.credit_queues: dict[int, OrderedDict[SendKey, None]] = {}
         #: sends that write page to page, and that queue for it
         self.permits: set[SendKey] = set()
-        self.permit_queue = SlotQueue(link=self._link_of_send)
+        self.permit_queue = FairQueue(link=self._link_of_send)
         self.watch: dict[int, list[tuple[int, int, int, int, int]]] = {}
         self.inner |= {
             do.TakeSlot: self._take_slot, do.FreeSlot: self._free_slot, do.TakeCredit: self._take_credit,

@@ -23,8 +23,8 @@ from kvproto.protocol.tables.prefill_room import PrefillWork, PRoomValue
 from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.protocol.tables.prefill_write import PWriteValue
 from kvproto.rank.base import LinkPeer
+from kvproto.rank.fair_queue import FairQueue
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.slot_queue import SlotQueue
 from kvproto.verify.sim.interpreter import Interpreter, Surroundings, Untaken, Write
 from witness.chunk import (
     CAUSE,
@@ -148,11 +148,11 @@ class Writer(Surroundings):
         rank.sends = {ROOM: {0: v.send}} if v.send else {}
         slot = v.send is not None and v.send.slot >= 0
         rank.slot_of, rank.free_slots, rank.slot_queue = (
-            ({(ROOM, 0, 0): 0}, [], SlotQueue()) if slot else ({}, [0], SlotQueue())
+            ({(ROOM, 0, 0): 0}, [], FairQueue()) if slot else ({}, [0], FairQueue())
         )
         state = v.send.state if v.send is not None else None
         pages = state is PSend.WRITING_PAGES or (state is PSend.DRAINING and not slot)
-        rank.permits, rank.permit_queue = ({(ROOM, 0, 0)} if pages else set()), SlotQueue()
+        rank.permits, rank.permit_queue = ({(ROOM, 0, 0)} if pages else set()), FairQueue()
         rank.credits = {1: {(ROOM, 0, 0)}} if state is PSend.AWAIT_GRANT else {}
         rank.credit_queues = {}
         watches = v.send is not None and v.send.state is PSend.AWAIT_WATERMARK

@@ -143,7 +143,7 @@ class Gate(Served):
 
 
 class Monitor(Served):
-    """What libzmq says of the connections of one socket.
+    """Receives the events of libzmq about the connections of one socket.
 
     libzmq's own thread puts each event in, and waits while nobody can take it: with all connections of the context
     waiting behind it.  So there is always room here, and the socket stops telling before this end closes.
@@ -160,7 +160,7 @@ class Monitor(Served):
         self._told_of = told_of
 
     def close(self, drain_s: float = 0.0) -> None:
-        """Close before the socket that it tells of: that one may live on for as long as it has something to send."""
+        """Close before the monitored socket, which may live on for as long as it has frames to send."""
         if not self._told_of.closed:
             self._told_of.disable_monitor()
         super().close(drain_s)

@@ -41,8 +41,8 @@ from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.protocol.tables.prefill_write import PWriteValue
 from kvproto.rank.base import LinkPeer, Rank
 from kvproto.rank.decode import DecodeRank
+from kvproto.rank.fair_queue import FairQueue
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.slot_queue import SlotQueue
 from kvproto.rank.space_queue import SpaceQueue
 from kvproto.verify.check.moments import lately
 from kvproto.verify.check.sides import Side
@@ -226,9 +226,9 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, 
     rank.sends = {keys[k]: _marked(parts, links[names.peer(k, 0) :]) for k, parts in sends}
     rank.free_slots = list(free)
     rank.slot_of = {(keys[k], c, p): slot for k, c, p, slot in held}
-    rank.slot_queue = SlotQueue(((keys[k], c, p) for k, c, p in queue), rank.slot_queue.link)
+    rank.slot_queue = FairQueue(((keys[k], c, p) for k, c, p in queue), rank.slot_queue.link)
     rank.permits = {(keys[k], c, p) for k, c, p in permits}
-    rank.permit_queue = SlotQueue(((keys[k], c, p) for k, c, p in waiting), rank.permit_queue.link)
+    rank.permit_queue = FairQueue(((keys[k], c, p) for k, c, p in waiting), rank.permit_queue.link)
     rank.credits, rank.credit_queues = {}, {}
     for k, parts in sends:
         for at, send in parts:

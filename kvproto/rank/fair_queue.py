@@ -1,9 +1,9 @@
-"""The slot queue: sends that wait for a staging slot.  Decode ranks take turns, and the rooms of each.
+"""Fair queue: sends that wait for a slot or a permit; decode ranks take turns, and the rooms of each.
 
-A slot that is free goes to the decode rank that has waited longest for its turn.  Among the sends to one decode rank
-it is first come, first served, but a room that has just had a turn is last, with all its waiting sends, which keep
-their own order.  So a small room is next, however many sends of a large one were there before it.  A turn costs as much
-as the room has waiting, however many other rooms wait.
+What is free goes to the decode rank that has waited longest for its turn.  Among the sends to one decode rank it is
+first come, first served, but a room that has just had a turn is last, with all its waiting sends, which keep their own
+order.  So a small room is next, however many sends of a large one were there before it: there is no starvation.  A turn
+costs as much as the room has waiting, however many other rooms wait.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 SendKey = tuple[int, int, int]
 
 
-class SlotQueue:
-    """The queue; iteration gives the sends of each decode rank in their order, the decode rank first whose turn it is.
+class FairQueue:
+    """Queues sends; iterates over the decode ranks in the order of their turns, and over the sends of each.
 
     `link` names the decode rank of a send by its link; by default all sends are one decode rank's.
     """
@@ -39,7 +39,7 @@ class SlotQueue:
         return len(self._link_of)
 
     def __repr__(self) -> str:
-        return f"SlotQueue({[*self]})"
+        return f"FairQueue({[*self]})"
 
     def put(self, key: SendKey) -> None:
         """Let this send wait; one that waits already keeps its place."""
