@@ -442,7 +442,7 @@ def a_lease_that_ends_when_a_batch_has_landed() -> SimulatedWorld:
 def fails_after_it_was_confirmed() -> SimulatedWorld:
     """A staged write lands and tells of it, the decode rank confirms the part, and then the write fails."""
     at = world()
-    at.prefill(0).tells = True
+    at.prefill(0).native_notify = True
     to_open(at)
     at.chances = FaultChances(write_hangs=1.0)
     at.raise_event("P", 0, ev.TokensProduced(ROOM, CHUNK_TOKENS))
@@ -1234,7 +1234,7 @@ def not_entitled_and_not_told() -> SimulatedWorld:
 def fails_after_it_has_told() -> SimulatedWorld:
     """Staged writes fail, then their notifications come: parts requested as pages are confirmed."""
     at = world()
-    at.prefill(0).tells = True
+    at.prefill(0).native_notify = True
     to_open(at)
     at.produce_all(ROOM, 20)
     while not at.jobs:

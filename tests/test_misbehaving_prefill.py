@@ -66,7 +66,7 @@ def doubted(suspect: Suspect) -> Iterator[Frozen]:
 TAKEN_BACK = ("open+schedule+finish", "withdraw", "withdrawn", "finish+aux")
 #: about half as many values again as the last row or route took that only this world brings about
 WORLDS = {
-    "a room of one chunk, whose writes tell": prefill(Config(chunks=1, tells=True, budget=Budget(write=1)), 60),
+    "a room of one chunk, whose writes tell": prefill(Config(chunks=1, native_notify=True, budget=Budget(write=1)), 60),
     "two chunks in a ring of one": prefill(Config(chunks=2, ring=1, window=1, budget=Budget(early=1)), 100),
     "pages only": prefill(Config(chunks=1, route="pages"), 60),
     "one writes page to page at a time": prefill(

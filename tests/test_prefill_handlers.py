@@ -54,7 +54,7 @@ def test_a_rank_begins_as_it_was_asked_to_and_with_nothing_to_do(pair: Pair) -> 
     rank, loop, _, data = inside(fresh)
     assert not data.busy() and loop.heard[PagesRsp] == rank.windows == 0
     assert data.slot_bytes == SMALL.slot_bytes and data.lane.stream is None
-    assert rank.tells and transport.caps.native_notify
+    assert rank.native_notify and transport.caps.native_notify
     assert rank.costs == PROFILES[LINKS["mooncake"]] != inside(pair.prefills[0]).rank.costs
     assert not data.writes.others()
     data.gathers.launches.ask(ROOM, lambda: None)

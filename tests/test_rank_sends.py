@@ -75,11 +75,11 @@ def test_what_will_be_gathered_is_foreseen_of_the_oldest_rooms_into_the_slots_th
     one = do.LaunchGather(11, 1, 1, first, 2, 0, 0)
     two = do.LaunchGather(ROOM, 5, 1, second, 1, 0, 0)
     three = do.LaunchGather(ROOM, 4, 0, third, 0, 0, 0)
-    assert rank.foreseen() == [one, two, three]
+    assert rank.expected_gathers() == [one, two, three]
     act(rank, do.TakeSlot(12, 0, 0))
-    assert rank.foreseen() == [replace(one, slot=1), replace(two, slot=0)], "so many slots are free"
+    assert rank.expected_gathers() == [replace(one, slot=1), replace(two, slot=0)], "so many slots are free"
     monkeypatch.setattr(of_sends, "OLDEST", 1)
-    assert rank.foreseen() == [replace(one, slot=1)]
+    assert rank.expected_gathers() == [replace(one, slot=1)]
 
 
 def test_what_will_be_written_over_pages_is_foreseen_as_many_as_may_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,9 +89,9 @@ def test_what_will_be_written_over_pages_is_foreseen_as_many_as_may_at_a_time(mo
     rank.sends[ROOM] = {key(5, 1): WAITS_PAGES, key(4, 0): WAITS_PAGES}
     one = do.PreparePages(11, 1, 1, to, b"page")
     two = do.PreparePages(ROOM, 5, 1, Target(), b"")
-    assert rank.foreseen_pages() == [one, two]
+    assert rank.expected_pages() == [one, two]
     monkeypatch.setattr(of_sends, "OLDEST", 1)
-    assert rank.foreseen_pages() == [one]
+    assert rank.expected_pages() == [one]
 
 
 # ------------------------------------------------------------------------------------------- which sends
@@ -105,8 +105,8 @@ def opened(
         assert isinstance(event, ev.SendOpened)
         costs = rank.estimate(ROOM, event.peer)
         assert costs.staged != costs.pages
-        of_kv, of_aux = (rank.tells, False, costs.staged, costs.pages), (False, True, 0.0, 0.0)
-        given = (event.tells, event.aux, event.staged_cost, event.pages_cost)
+        of_kv, of_aux = (rank.native_notify, False, costs.staged, costs.pages), (False, True, 0.0, 0.0)
+        given = (event.native_notify, event.aux, event.staged_cost, event.pages_cost)
         cut = cut_at(event.chunk, TOKENS, PREFIX, CHUNK_TOKENS, GROUPS) if event.chunk >= 0 else NO_CUT
         bound = target(rank, 3 + event.peer, event.peer, cut) if linked >> event.peer & 1 else Target(0, 0, cut)
         assert event.to == bound
@@ -116,16 +116,16 @@ def opened(
 
 def test_a_window_opens_each_chunk_for_each_reader_and_says_whose_kv_is_there() -> None:
     rank = with_room()
-    assert not rank.tells, "before its transport has said so"
+    assert not rank.native_notify, "before its transport has said so"
     every = [(chunk, peer) for chunk in (1, 2) for peer in (0, 1)]
     assert opened(rank, 1, 3, aux=False) == [(*each, False) for each in every], "the engine is not at work"
     rank = with_room(work=PrefillWork(produced=PREFIX + CHUNK_TOKENS))
-    rank.tells = True
+    rank.native_notify = True
     assert opened(rank, 1, 3, aux=True) == [
         (1, 0, True), (1, 1, True), (2, 0, False), (2, 1, False), (AUX_CHUNK, 0, False), (AUX_CHUNK, 1, False),
     ]  # fmt: skip
     rank = with_room(work=PrefillWork(aux=True, ahead=PREFIX + CHUNK_TOKENS, layers=1))
-    rank.tells = True
+    rank.native_notify = True
     assert opened(rank, 0, 3, aux=True) == [
         (0, 0, True), (0, 1, True), (1, 0, False), (1, 1, False), (2, 0, False), (2, 1, False),
         (AUX_CHUNK, 0, True), (AUX_CHUNK, 1, True),
@@ -144,7 +144,7 @@ def test_a_room_is_at_work_from_its_first_send_on_and_until_its_last(
     readers: int, aux_readers: int, first: int, last: int, aux: bool, at_work: bool
 ) -> None:
     rank = with_room()
-    rank.tells = True
+    rank.native_notify = True
     terms = replace(rank.rooms[ROOM].terms, writes=readers, aux=aux_readers)
     rank.rooms[ROOM] = replace(rank.rooms[ROOM], terms=terms)
     found = opened(rank, first, last, aux=aux)

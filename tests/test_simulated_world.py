@@ -27,12 +27,12 @@ WRITE = do.PostWrite
 
 
 def world(
-    prefill: int = 1, decode: int = 1, *, seed: int = 0, up: bool = True, tells: bool = False, **chances: Any
+    prefill: int = 1, decode: int = 1, *, seed: int = 0, up: bool = True, native_notify: bool = False, **chances: Any
 ) -> SimulatedWorld:  # fmt: skip
     made = SimulatedWorld(
         seed, layout(prefill), layout(decode), chunk_tokens=CHUNK_TOKENS,
         settings=Settings(timing=QUICK, ring_bytes=1 << 20),
-        chances=FaultChances(**chances), tells=tells,
+        chances=FaultChances(**chances), native_notify=native_notify,
     )  # fmt: skip
     if up:
         made.calm()
@@ -71,7 +71,7 @@ def test_ranks_are_wired_up_and_called_when_it_begins() -> None:
 
 def test_who_says_nothing_has_no_trouble_and_the_usual_settings() -> None:
     at = SimulatedWorld(0, layout(1), layout(1), chunk_tokens=CHUNK_TOKENS)
-    assert (at.chances, at.settings, at.tells) == (FaultChances(), Settings(), False)
+    assert (at.chances, at.settings, at.native_notify) == (FaultChances(), Settings(), False)
     assert world(up=False, lose=0.5).chances == FaultChances(lose=0.5) and world().settings.timing == QUICK
 
 
@@ -273,8 +273,8 @@ def test_what_ends_alone_is_heard_alone() -> None:
 
 
 def test_a_write_that_tells_is_heard_of_by_its_reader_first_and_then_by_its_writer() -> None:
-    at = world(tells=True)
-    assert at.prefill(0).tells and not world().prefill(0).tells
+    at = world(native_notify=True)
+    assert at.prefill(0).native_notify and not world().prefill(0).native_notify
     job = in_flight(at)
     assert isinstance(job.write, WRITE)
     at.mail.clear()
@@ -293,8 +293,8 @@ def test_a_write_that_tells_is_heard_of_by_its_reader_first_and_then_by_its_writ
 
 
 def test_only_what_goes_into_the_ring_and_tells_is_told() -> None:
-    for tells, staged, told in ((True, True, 1), (True, False, 0), (False, True, 0), (False, False, 0)):
-        at = world(tells=tells)
+    for native_notify, staged, told in ((True, True, 1), (True, False, 0), (False, True, 0), (False, False, 0)):
+        at = world(native_notify=native_notify)
         job = in_flight(at)
         job.write = job.write if staged else do.PreparePages(ROOM, 0, 0, Target(1, 1), b"")
         at.mail.clear()
@@ -302,7 +302,7 @@ def test_only_what_goes_into_the_ring_and_tells_is_told() -> None:
         job.node.interpreter.handle = lambda *said, heard=heard: heard.append(said)  # type: ignore[method-assign]
         at.finish(job)
         assert (len(at.mail), heard) == ((1, []) if told else (0, [(job.event, 0.0)]))
-    at = world(tells=True)
+    at = world(native_notify=True)
     job = in_flight(at)
     at.chances, at.jobs = FaultChances(together=1.0), [job, PendingWork(job.node, job.event, write=job.write)]
     at.mail.clear()

@@ -84,9 +84,9 @@ class RankTelling(Telling):
         """Return side, group and index, and the peer at the other end of each link."""
         links = {link: (peer.group, peer.rank) for link, peer in list(party.peers.items())}
         side: Literal["prefill", "decode"] = "prefill" if isinstance(party, PrefillRank) else "decode"
-        tells = isinstance(party, PrefillRank) and party.tells
+        native_notify = isinstance(party, PrefillRank) and party.native_notify
         digest, timing = self.digest(), party.settings.timing
-        return RankLogHead(side, party.group, party.index, digest, timing, whole, links, tells)
+        return RankLogHead(side, party.group, party.index, digest, timing, whole, links, native_notify)
 
     def names(self, heads: Iterable[RankLogHead]) -> dict[Any, str]:
         """`P0`, or `P0@1` where several groups of a side tell the story."""

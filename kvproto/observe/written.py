@@ -19,7 +19,8 @@ from kvproto.protocol.timing import Timing
 class RankLogHead(msgspec.Struct, frozen=True):
     """The head of a log: its rank and its links.
 
-    `links` gives the (group, rank) at the other end of each link; `tells`: its staged writes carry their notification.
+    `links` gives the (group, rank) at the other end of each link; `native_notify`: its staged writes carry
+    their notification.
     """
 
     side: Literal["prefill", "decode"]
@@ -29,7 +30,7 @@ class RankLogHead(msgspec.Struct, frozen=True):
     timing: Timing
     whole: bool
     links: dict[int, tuple[int, int]]
-    tells: bool = False
+    native_notify: bool = False
 
     @property
     def name(self) -> str:

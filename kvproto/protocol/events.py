@@ -361,14 +361,14 @@ class SendEvent(Event, frozen=True):
 class SendOpened(SendEvent, frozen=True):
     """The room wants this chunk sent; `ready`: its KV (or the aux row) is there already.
 
-    `tells`: a staged write of this rank's transport carries its own notification.  `staged_cost` and `pages_cost`: what
-    the room would take by each route, in seconds (`kvproto.layout.costs`); `aux`: it is the aux row, by neither;
-    `closed`: there is no way over pages.
+    `native_notify`: a staged write of this rank's transport carries its own notification.  `staged_cost` and
+    `pages_cost`: what the room would take by each route, in seconds (`kvproto.layout.costs`); `aux`: it is the aux row,
+    by neither; `closed`: there is no way over pages.
     """
 
     to: Target
     ready: bool
-    tells: bool = False
+    native_notify: bool = False
     aux: bool = False
     staged_cost: float = 0.0
     pages_cost: float = 0.0

@@ -63,7 +63,7 @@ class PrefillRank(PrefillQueues):
         #: windows of rooms that were opened so far
         self.windows = 0
         #: staged writes carry their own notification: the transport's word, before the first link
-        self.tells = False
+        self.native_notify = False
         #: called with a room whose first window opens: every decode rank has opened it, and the engine is at work
         self.met: Callable[[int], None] = lambda _room: None
         self.inner |= {
@@ -72,7 +72,7 @@ class PrefillRank(PrefillQueues):
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- writes
-    def foreseen(self) -> list[do.LaunchGather]:
+    def expected_gathers(self) -> list[do.LaunchGather]:
         """What would be gathered if the KV of the oldest rooms came now, into the slots that it would get: a guess, and
         the region is not known."""
         slots, found = self.free_slots[::-1], list[do.LaunchGather]()
@@ -85,7 +85,7 @@ class PrefillRank(PrefillQueues):
                     found.append(do.LaunchGather(room, chunk, peer, send.to, slot, 0, 0))
         return found
 
-    def foreseen_pages(self) -> list[do.PreparePages]:
+    def expected_pages(self) -> list[do.PreparePages]:
         """What would be written over pages if the KV of the oldest rooms came now: as many as may at a time."""
         found = list[do.PreparePages]()
         for room, sends in islice(self.sends.items(), OLDEST):
@@ -133,7 +133,11 @@ class PrefillRank(PrefillQueues):
                 part = plan.part(self.index, peer, cut) if plan is not None else NO_PART
                 ready = work is not None and _computed(work, cut, part)
                 to, closed = Target(link, epoch, cut, part), costs.pages >= NO_ROUTE
-                put(ev.SendOpened(room, chunk, peer, to, ready, self.tells, False, costs.staged, costs.pages, closed))
+                put(
+                    ev.SendOpened(
+                        room, chunk, peer, to, ready, self.native_notify, False, costs.staged, costs.pages, closed
+                    )
+                )
         if effect.aux:
             ready = work is not None and work.aux
             for peer in bits(terms.aux):

@@ -68,7 +68,7 @@ def simulated_values(suspect: Suspect, seeds: Iterable[int]) -> list[Frozen]:
         random = Random(seed)
         world = SimulatedWorld(
             seed, config.prefill_layout, config.decode_layout, chunk_tokens=CHUNK_TOKENS, settings=settings,
-            tells=config.tells,
+            native_notify=config.native_notify,
             chances=chances(random),
         )  # fmt: skip
 

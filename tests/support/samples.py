@@ -39,7 +39,7 @@ POOL: dict[str, tuple[Any, ...]] = {
     "silent": (0, 1, 2, 3), "longest": (0, 0, 2, 9), "nonce": (0, 1, 2, 3), "replaced": (False, True),
     "beside": ("", "there"), "trial": (0, 1, 2), "answered": (False, True), "later": (False, True),
     "lives": (False, True), "mark_round": (0, 1), "mark_tail": (0, 256), "window": (1, 2),
-    "tells": (False, True), "closed": (False, True), "acked": (False, True), "told": (False, True),
+    "native_notify": (False, True), "closed": (False, True), "acked": (False, True), "told": (False, True),
     "until": (50.0, 200.0), "flying": (0, 1, 2), "last": (False, True),
     "place": (b"", b"here"), "address": ("", "here"), "wire": ("", "wire"), "rank": (0, 1),
     "claim": (*[Claim()] * 6, Claim(2, b"word"), Claim(3)), "secret": (b"", b"", b"", b"word"),

@@ -59,7 +59,7 @@ class Shadow(Surroundings):
             settings=real.settings,
         )  # fmt: skip
         if isinstance(real, PrefillRank):
-            rank.tells, rank.next_epoch = real.tells, real.next_epoch
+            rank.native_notify, rank.next_epoch = real.native_notify, real.next_epoch
         elif isinstance(real, DecodeRank):
             rank.endpoint = real.endpoint
         self.loop.farewells.clear()  # the simulated world has no end at which rooms are given up

@@ -71,7 +71,7 @@ class Story:
         )  # fmt: skip
         self.world = SimulatedWorld(
             seed, layout(tp[0]), layout(tp[1]), chunk_tokens=CHUNK_TOKENS, settings=settings,
-            chances=ROUGH if rough else chances(random), tells=random.random() < 0.5,
+            chances=ROUGH if rough else chances(random), native_notify=random.random() < 0.5,
         )  # fmt: skip
         self.rooms = [room_key(100 + k, 0) for k in range(random.choice((1, 2, 4)))]
         self.calls: list[list[tuple[Side, int, Event]]] = []

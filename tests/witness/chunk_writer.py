@@ -75,7 +75,7 @@ class Writer(Surroundings):
             PREFILL, index, group=1, chunk_tokens=CHUNK_TOKENS, incarnation=1, settings=settings(ring)
         )
         self.terms = Terms(2, 1, 1, 0, CHUNK_TOKENS, 1)
-        rank.tells = tells
+        rank.native_notify = tells
         rank.peers[1] = LinkPeer(2, 0, PLAN, self.terms)
         rank.link_of[2, 0] = 1
         self.interpreter = Interpreter(rank, self)

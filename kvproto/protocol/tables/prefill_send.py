@@ -52,7 +52,7 @@ lease runs from the sending of the request that was answered, so this rank's lea
 rank's: a request says when it was made (`asked`), and its answer repeats it.  A grant out of the ring's queue answers
 no request; its lease runs from the first one (`first`).  The write asks for the lease at each post.
 
-Where the transport's writes carry their own notification (`tells`), the decode rank may confirm a part before this
+Where the transport's writes carry their own notification (`native_notify`), the decode rank may confirm a part before this
 rank has seen its write end.  The confirmation is remembered (`acked`), and nothing is notified twice.  It also proves
 that every byte arrived, so a write that fails afterwards has succeeded.  A write that fails before it may have
 delivered its notification, too (`told`).  Whichever the decode rank hears first decides: after the notification it
@@ -128,7 +128,7 @@ class PSendValue(Value, frozen=True, gc=False):
     #: the chunk's pages while the KV, or a permit, is awaited, u32 little-endian each
     pages: bytes = b""
     #: the staged write carries its own notification
-    tells: bool = False
+    native_notify: bool = False
     #: there is no way over pages
     closed: bool = False
     #: the part was confirmed before its write was seen to end
@@ -219,9 +219,9 @@ def tries_left(v: V, e: TimerFired, now: float) -> bool:
     return v.tries < e.tries
 
 
-def tells(v: V, e: ChunkAcked | WriteCompleted, now: float) -> bool:
+def native_notify(v: V, e: ChunkAcked | WriteCompleted, now: float) -> bool:
     """The write carries its own notification."""
-    return v.tells
+    return v.native_notify
 
 
 def acked(v: V, e: WriteCompleted, now: float) -> bool:
@@ -262,7 +262,7 @@ def tried_so_far(v: V) -> int:
 # --------------------------------------------------------------------------------------------- lets
 def open_(v: V, e: SendOpened, now: float) -> V:
     """What is known when it begins; a request for pages leaves at once."""
-    return replace(v, to=e.to, kv=e.ready, asked=now, tells=e.tells, closed=e.closed)
+    return replace(v, to=e.to, kv=e.ready, asked=now, native_notify=e.native_notify, closed=e.closed)
 
 
 def bind(v: V, e: SendOpened, now: float) -> V:
@@ -319,7 +319,7 @@ def ask_anew(v: V, e: On, now: float) -> V:
 
 def retry(v: V, e: WriteFailed, now: float) -> V:
     """As `ask_anew`; the failed write may have told of the part."""
-    return replace(v, grant=0, slot=-1, tries=0, asked=now, told=v.tells)
+    return replace(v, grant=0, slot=-1, tries=0, asked=now, told=v.native_notify)
 
 
 def ask_anew_with_kv(v: V, e: KvProduced, now: float) -> V:
@@ -519,9 +519,9 @@ row(QUEUED,            StagingGranted,   S.AWAIT_WATERMARK, let=take_grant, do=(
 row(S.AWAIT_WATERMARK, WatermarkReached, S.AWAIT_SLOT,      do=(take_slot,))
 row(S.AWAIT_SLOT,      SlotTaken,        S.GATHERING,       when=lease_holds, let=have_slot, do=(gather,))
 row(S.GATHERING,       Gathered,         S.WRITING,         when=lease_holds, do=(write,))
-row(S.WRITING,         ChunkAcked,                          when=tells, let=have_ack)
+row(S.WRITING,         ChunkAcked,                          when=native_notify, let=have_ack)
 row(S.WRITING,         WriteCompleted,   S.DONE,            when=acked, do=(free_slot, finish))
-row(S.WRITING,         WriteCompleted,   S.AWAIT_ACK,       when=tells, let=begin_ack, do=(free_slot,))
+row(S.WRITING,         WriteCompleted,   S.AWAIT_ACK,       when=native_notify, let=begin_ack, do=(free_slot,))
 row(S.WRITING,         WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(free_slot, notify))
 row(S.AWAIT_ACK,       ChunkAcked,       S.DONE,            do=(finish,))
 

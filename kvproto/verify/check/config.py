@@ -125,7 +125,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: what the routes cost: the same, or one of them more than the other
     costs: Literal["even", "dear pages", "dear ring"] = "even"
     #: a staged write carries its own notification: it arrives at any moment after the last piece has landed
-    tells: bool = False
+    native_notify: bool = False
     #: a batch of a write is ready in a step of its own (else as soon as it may be)
     preparing: bool = False
     #: batches of a write over pages, each of one piece

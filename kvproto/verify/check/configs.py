@@ -30,7 +30,7 @@ def _telling(worlds: dict[str, Config]) -> dict[str, Config]:
     """The same worlds, in which staged writes carry their notification."""
     return {
         f"{name}-tells": replace(
-            world, tells=True, must=(*world.must, EARLY_ACK), about=f"{world.about}; writes tell of themselves"
+            world, native_notify=True, must=(*world.must, EARLY_ACK), about=f"{world.about}; writes tell of themselves"
         )
         for name, world in worlds.items()
     }

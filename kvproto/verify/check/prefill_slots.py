@@ -28,7 +28,7 @@ class PrefillSlots(PrefillMoves):
             config.prefill_layout, self.member, group=self.own.group(index), chunk_tokens=CHUNK_TOKENS, incarnation=1,
             settings=config.settings,
         )  # fmt: skip
-        self.rank.tells = config.tells
+        self.rank.native_notify = config.native_notify
         self.interpreter = Watched(self.rank, self)
         #: what the transport says to the write that is being posted
         self.untaken: type[Untaken] | None = None
@@ -41,7 +41,7 @@ class PrefillSlots(PrefillMoves):
             self.seen.add("a goodbye while a write is in flight")
         if isinstance(body, Refusal) and self.others.one_name and place not in self.interpreter.link_at:
             self.seen.add("a name that is taken")
-        if isinstance(body, StgNotify) and body.grant and self.rank.tells:
+        if isinstance(body, StgNotify) and body.grant and self.rank.native_notify:
             self.seen.add("a part that its write has told is told by a message")
         super().deliver(place, epoch, room, body)
 
@@ -95,7 +95,7 @@ class PrefillSlots(PrefillMoves):
         judge("S2", not twice, f"chunk {chunk} of room {k} is posted twice")
         slot, where, tag = -1, -1, 0
         if isinstance(write, do.PostWrite):
-            slot, where, tag = write.slot, write.offset, write.to.epoch if self.rank.tells else 0
+            slot, where, tag = write.slot, write.offset, write.to.epoch if self.rank.native_notify else 0
             self.judge_cut(k, chunk, write.to.cut)
             judge("S12", v.slots[slot] == (k, chunk, d), f"slot {slot} does not hold chunk {chunk} of room {k}")
         else:

@@ -163,7 +163,7 @@ def _untold(e: Ends) -> bool:
     """The send has told nobody of the part, and no write of it does, or did before it failed."""
     at = e.send.state
     told = bool(e.send.told) and not e.net.pages
-    return (at in BEFORE_PAGES and not told) or (at in RING and not (at == PSend.WRITING and bool(e.send.tells)))
+    return (at in BEFORE_PAGES and not told) or (at in RING and not (at == PSend.WRITING and bool(e.send.native_notify)))
 
 
 def pages_were_named(e: Ends) -> bool:

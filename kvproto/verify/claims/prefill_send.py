@@ -263,7 +263,7 @@ def has_not_told(v: V, g: Seen) -> bool:
 @holds(*BYPAGES)
 def tells_only_what_it_may_have_told(v: V, g: Seen) -> bool:
     """It may have told of the part if a staged write of it has failed."""
-    return not v.told or (v.tells and g.touched)
+    return not v.told or (v.native_notify and g.touched)
 
 
 @holds(S.WRITING_PAGES)
@@ -374,7 +374,7 @@ def retries_settled_staged_writes_alone(step: Step) -> bool:
     if after.state not in (*BYPAGES, S.GATHERING, S.WRITING):
         return True
     may = before.state is S.WRITING and step.event.settled and not before.closed and not before.acked
-    return may and after.told == before.tells
+    return may and after.told == before.native_notify
 
 
 @promises("S4", ev.WriteBegun, ev.PagesBegun)
@@ -531,8 +531,8 @@ def is_confirmed_once(step: Step) -> bool:
     if before.state is not S.WRITING:
         return True
     if isinstance(step.event, ev.ChunkAcked):
-        return after.acked == (before.tells or before.acked)
-    told = len(step.all_of(do.Send)) == (0 if before.acked or before.tells else 1)
+        return after.acked == (before.native_notify or before.acked)
+    told = len(step.all_of(do.Send)) == (0 if before.acked or before.native_notify else 1)
     return told and (after.state is S.DONE) == bool(before.acked)
 
 
@@ -553,9 +553,8 @@ def knows_what_it_was_opened_with(step: Step) -> bool:
         return after.state is (S.AWAIT_AUX_ACK if e.ready else S.AWAIT_AUX)
     ring = S.AWAIT_CREDIT if e.ready else S.AWAIT_KV
     way = ring if e.staged_cost <= e.pages_cost else S.AWAIT_PAGES
-    return after.state is way and after.asked == step.now and after.kv == e.ready and after.tells == e.tells and (
-        after.closed == e.closed
-    )
+    taken = after.kv == e.ready and after.native_notify == e.native_notify and after.closed == e.closed
+    return after.state is way and after.asked == step.now and taken
 
 
 @promises("S12", on=(ev.KvProduced, ev.KvWithdrawn))

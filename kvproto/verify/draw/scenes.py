@@ -92,7 +92,7 @@ def lost() -> SceneStage:
 
 def told() -> SceneStage:
     """A write that carries its notification; its writer is the last to know that it has ended."""
-    stage = _begin(SceneRanks(tells=True))
+    stage = _begin(SceneRanks(native_notify=True))
     open_room(stage, ROOM, CHUNK_TOKENS)
     stage.run(20e-3)
     return stage

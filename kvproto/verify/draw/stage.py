@@ -43,7 +43,7 @@ class SceneRanks(msgspec.Struct, frozen=True):
     heads: int = 4
     settings: Settings = Settings()
     #: a staged write carries its own notification
-    tells: bool = False
+    native_notify: bool = False
 
     def layout(self, side: str) -> Layout:
         """The layout of one side; the two keep their pages in different orders, so that one pair, too, must stage."""
@@ -114,7 +114,7 @@ class Actor(Surroundings):
     def post(self, write: Write) -> type[Untaken] | None:
         """It succeeds; if it carries its notification, the writer is the last to know."""
         done = ev.BatchCompleted(write.room, write.chunk, write.peer)
-        if isinstance(write, do.PostWrite) and self.stage.cast.tells:
+        if isinstance(write, do.PostWrite) and self.stage.cast.native_notify:
             body = msg.StgNotify(write.chunk, write.grant)
             note = CarriedMessage(self.name, f"D{write.peer}", write.to.epoch, write.room, body, 0, self.stage.now)
             self.stage.at(WRITE, lambda: self.stage.hear(note))
@@ -180,7 +180,7 @@ class SceneStage:
         rank = PrefillRank(
             layout, index, group=1, chunk_tokens=CHUNK_TOKENS, incarnation=incarnation, settings=self.cast.settings
         )
-        rank.tells = self.cast.tells
+        rank.native_notify = self.cast.native_notify
         self.actors[name] = Actor(self, name, rank)
         self.dead.discard(name)
 

@@ -86,7 +86,7 @@ class Environment:
         node, event = job.node, job.event
         if job.write is not None:
             self._landing(node, job.write)
-            if isinstance(job.write, do.PostWrite) and self.prefill(node.rank.index).tells:
+            if isinstance(job.write, do.PostWrite) and self.prefill(node.rank.index).native_notify:
                 self.jobs.append(PendingWork(node, event))  # the target hears of it before the writer, or after
                 self._notify_reader(node, job.write)
                 return []

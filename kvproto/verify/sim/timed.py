@@ -182,7 +182,7 @@ class TimedWorld(Environment):
                 settings=self.settings,
             )  # fmt: skip
             if isinstance(rank, PrefillRank):
-                rank.tells = True
+                rank.native_notify = True
             elif self.closed:
                 rank.placement = Placement((), (), "the trace is replayed with closed pools")
             node = TimedRank(self, rank, instance)

@@ -39,12 +39,13 @@ class SimulatedWorld(Environment):
 
     def __init__(
         self, seed: int, prefill: Layout, decode: Layout, *, chunk_tokens: int, settings: Settings | None = None,
-        chances: FaultChances | None = None, tells: bool = False,
+        chances: FaultChances | None = None, native_notify: bool = False,
     ) -> None:  # fmt: skip
-        """`tells`: a staged write carries its own notification."""
+        """`native_notify`: a staged write carries its own notification."""
         super().__init__(seed, chances or FaultChances())
         self.layouts: dict[Side, Layout] = {"P": prefill, "D": decode}
-        self.chunk_tokens, self.settings, self.lives, self.tells = chunk_tokens, settings or Settings(), 0, tells
+        self.chunk_tokens, self.settings, self.lives = chunk_tokens, settings or Settings(), 0
+        self.native_notify = native_notify
         self.plan = Plan(prefill, decode, chunk_tokens)
         for side in ("P", "D"):
             for index in range(self.layouts[side].ranks):
@@ -67,7 +68,7 @@ class SimulatedWorld(Environment):
             settings=self.settings
         )
         if isinstance(rank, PrefillRank):
-            rank.tells = self.tells
+            rank.native_notify = self.native_notify
         node = self.nodes[side, index] = SimulatedRank(self, side, rank, old.life + 1 if old else 0)
         return node
 

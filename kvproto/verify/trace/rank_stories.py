@@ -18,7 +18,7 @@ class RankStories(RankTelling):
 
     def clues(self, logs: Iterable[Any], names: Mapping[Any, str]) -> SenderClues:
         """Find the write that carried a notification which no rank sent as a message."""
-        return CarriedNotifications((names[self.identity(log.head)], log) for log in logs if log.head.tells)
+        return CarriedNotifications((names[self.identity(log.head)], log) for log in logs if log.head.native_notify)
 
 
 TELLING = RankStories()

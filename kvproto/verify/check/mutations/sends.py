@@ -265,10 +265,10 @@ def write_ends_with_first_batch(b: TablePatch) -> None:
 @mutation("early-answer-kept-aside", "smoke-tells", "L3", "sometimes")
 def early_answer_kept_aside(b: TablePatch) -> None:
     """A confirmation that comes before its write is seen to end is nothing to the send."""
-    b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.ChunkAcked, "tells"), verb="ignore")
+    b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.ChunkAcked, "native_notify"), verb="ignore")
 
 
 @mutation("notified-twice", "smoke-tells", "sometimes")
 def notified_twice(b: TablePatch) -> None:
     """A part whose write has told of itself is told of once more."""
-    b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteCompleted, "tells"), do=(ps.free_slot, ps.notify))
+    b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteCompleted, "native_notify"), do=(ps.free_slot, ps.notify))
