@@ -73,12 +73,12 @@ def test_slots_are_not_copied_where_the_transport_takes_them_from_the_device(pai
     fresh.close()
 
 
-@pytest.mark.parametrize("what", ["gathers", "writes", "transport", "foreseen", "windows", "pages"])
+@pytest.mark.parametrize("what", ["gathers", "writes", "transport", "expected", "windows", "pages"])
 def test_a_rank_looks_again_while_anything_moves_or_could_be_made_ready(what: str) -> None:
     heard = Counter({PagesRsp: 4 + (what == "pages")})
     some: Any = SimpleNamespace(
         loop=SimpleNamespace(heard=heard), rank=SimpleNamespace(windows=3 + (what == "windows")), _known=7,
-        _foreseen=[1] * (what == "foreseen"), writes=what == "writes",
+        _expected=[1] * (what == "expected"), writes=what == "writes",
         gathers=what == "gathers", transport=SimpleNamespace(busy=lambda: what == "transport"),
     )  # fmt: skip
     assert PrefillData.busy(some) is True
@@ -87,34 +87,34 @@ def test_a_rank_looks_again_while_anything_moves_or_could_be_made_ready(what: st
 @pytest.mark.parametrize("device", [False, True])
 def test_what_is_awaited_is_made_ready_one_a_look_while_nothing_moves(data: Any, device: bool) -> None:
     ready: list[Any] = []
-    data.rank.foreseen, data.rank.foreseen_pages = lambda: [GATHER], lambda: [PAGES]
+    data.rank.expected_gathers, data.rank.expected_pages = lambda: [GATHER], lambda: [PAGES]
     data.gathers.ready = lambda effect: ready.append(("gather", effect))
     data._mapped, data.entries[ROOM] = (lambda _: "mapped"), "entry"
     data.stores.ready = lambda *about: ready.append(about)
     data.lane.stream = "a stream" if device else None
-    data.rank.foreseen, sends = list, data.rank.foreseen
+    data.rank.expected_gathers, sends = list, data.rank.expected_gathers
     data.rank.windows += 1
-    assert not data._foresee(), "a window of which nothing follows is nothing that happened"
-    data.rank.foreseen = sends
+    assert not data._prepare_next(), "a window of which nothing follows is nothing that happened"
+    data.rank.expected_gathers = sends
     data.rank.windows += 1
     for moving in ("gathers", "writes"):
         kept = getattr(data, moving)
         setattr(data, moving, [1])
-        assert not data._foresee() and not ready
+        assert not data._prepare_next() and not ready
         setattr(data, moving, kept)
-    assert data._foresee() is device and ready == [("gather", GATHER)] * device
-    assert not data._foresee(), "nobody has told of pages"
+    assert data._prepare_next() is device and ready == [("gather", GATHER)] * device
+    assert not data._prepare_next(), "nobody has told of pages"
     data.loop.heard[PagesRsp] += 1
     ready.clear()
-    assert data._foresee() and data._foresee() is device and not data._foresee()
+    assert data._prepare_next() and data._prepare_next() is device and not data._prepare_next()
     assert ready[-1] == (PAGES, "entry", "mapped")
     del data.entries[ROOM]
     data.lane.stream = None
 
 
-def test_a_look_in_which_anything_happened_foresees_nothing(data: Any) -> None:
+def test_a_look_in_which_anything_happened_prepares_nothing(data: Any) -> None:
     looks = [True, False]
-    data._foresee = looks.pop
+    data._prepare_next = looks.pop
     assert not data.poll() and data.poll() and not looks
     data.transport.poll = lambda: [None]
     assert data.poll()

@@ -425,7 +425,7 @@ def test_what_becomes_usable_is_told_to_each_and_what_is_free_is_given_at_once()
     assert not rank.space_queue and sorted(rank.chunk_of) == [4, 5, 6, 7, 8]
 
 
-def test_what_will_be_scattered_is_foreseen_from_the_regions_given_since() -> None:
+def test_what_will_be_scattered_is_expected_from_the_regions_given_since() -> None:
     rank = filled(4, (11, FIRST, 2 * CHUNK_TOKENS - 3), (21, SECOND, 2 * CHUNK_TOKENS))
     ask(rank, 11, 0, 1)
     ask(rank, 21, 0)
@@ -436,9 +436,9 @@ def test_what_will_be_scattered_is_foreseen_from_the_regions_given_since() -> No
         do.LaunchScatter(11, 1, FIRST, 0b11, values[1].offset, Cut(CHUNK_TOKENS, CHUNK_TOKENS - 3)),
         do.LaunchScatter(21, 0, SECOND, 0b11, values[2].offset, Cut(0, CHUNK_TOKENS)),
     ]
-    assert rank.foreseen(1) == expected and rank.foreseen(2) == expected[1:] and rank.foreseen(4) == []
+    assert [rank.expected_scatters(since) for since in (1, 2, 4)] == [expected, expected[1:], []]
     del rank.chunk_of[2], rank.grants[21][0]
-    assert rank.foreseen(1) == expected[:1]
+    assert rank.expected_scatters(1) == expected[:1]
 
 
 # -------------------------------------------------------------------------------------------- a room's group

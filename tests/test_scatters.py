@@ -161,25 +161,25 @@ def test_a_scatter_that_cannot_be_made_fails_alone(asked: Asked, monkeypatch: py
 def test_large_regions_that_were_granted_are_made_ready_one_a_look(asked: Asked) -> None:
     data, rank, since = asked.data, cast("Any", asked.data.rank), list[int]()
     large, small, strange = asked.launch(asked.group), asked.launch(asked.group, chunk=1), asked.launch(99, chunk=2)
-    assert data.small == SMALL and not data._foresee()
+    assert data.small == SMALL and not data._prepare_next()
     data.small = data.plans[asked.group].grant_bytes(0, CHUNK_TOKENS) - 1
 
-    def foreseen(first: int) -> list[do.LaunchScatter]:
+    def expected_scatters(first: int) -> list[do.LaunchScatter]:
         since.append(first)
         return [large, small, strange]
 
-    rank.foreseen = foreseen
+    rank.expected_scatters = expected_scatters
     data._granted -= 3
-    assert data._foresee() and large in data.prepared and small not in data.prepared
+    assert data._prepare_next() and large in data.prepared and small not in data.prepared
     assert since == [rank.ring.next_grant - 3]
     data.small += 1
-    assert data._foresee() and data._foresee() and not data._foresee()
+    assert data._prepare_next() and data._prepare_next() and not data._prepare_next()
     assert list(data.prepared.kept) == [large] and len(since) == 1
 
 
-def test_only_a_device_has_its_scatters_foreseen_and_only_while_nothing_moves(asked: Asked) -> None:
+def test_only_a_device_has_its_scatters_prepared_and_only_while_nothing_moves(asked: Asked) -> None:
     data, looks = cast("Any", asked.data), [True, False]
-    data._foresee = looks.pop
+    data._prepare_next = looks.pop
     assert not data.poll() and len(looks) == 2
     data.lane.stream = "a stream"
     assert not data.poll() and data.poll() and not looks

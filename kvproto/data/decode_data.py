@@ -48,11 +48,11 @@ class DecodeData:
         self.loop, self.rank, self.pool, self.kernels, self.transport, self.entries = (
             loop, rank, pool, kernels, transport, entries,
         )  # fmt: skip
-        self.lane = DeviceStreams(pool.device)
-        self.lane.failed = partial(table_failed, loop)
-        if self.lane.stream is not None:
-            loop.bulk.append(self.lane)
-        self.ring = Staging(rank.settings.ring_bytes, self.lane, staging)
+        self.streams = DeviceStreams(pool.device)
+        self.streams.failed = partial(table_failed, loop)
+        if self.streams.stream is not None:
+            loop.background.append(self.streams)
+        self.ring = Staging(rank.settings.ring_bytes, self.streams, staging)
         self.memory = open_memory(
             transport, self.ring.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
@@ -64,13 +64,13 @@ class DecodeData:
         self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
         self.ends = KernelEnds(loop, "scatter", ev.Scattered, ev.ScatterFailed)
-        stream = self.lane.stream
+        stream = self.streams.stream
         self.together = JointLaunches[do.LaunchScatter](kernels, stream, self._went)
         self.launches = Launches(loop, entries, (lambda _: True) if stream is not None else None, self.together.go)
         self.prepared = PreparedLaunches[do.LaunchScatter, Plan](self._bind)
         self.small = SMALL
         #: regions given when it was last looked what will be scattered, and what of it is not made ready yet
-        self._granted, self._foreseen = self.rank.ring.next_grant, deque[do.LaunchScatter]()
+        self._granted, self._expected = self.rank.ring.next_grant, deque[do.LaunchScatter]()
         #: links whose call has left, and is not answered; and whether kernels for a new group take their time
         self.calling: set[int] = set()
         self.compiles = torch.device(pool.device).type != "cpu"
@@ -99,7 +99,7 @@ class DecodeData:
             if isinstance(event, Arrived):
                 self.loop.attempt("a notification", partial(self._arrived, event.tag))
         if not self.scatters:
-            return bool(news) or (self.lane.stream is not None and self._foresee())
+            return bool(news) or (self.streams.stream is not None and self._prepare_next())
         done = [key for key, ticket in self.scatters.items() if self.ends.over(key, ticket)]
         for key in done:
             del self.scatters[key]
@@ -125,14 +125,14 @@ class DecodeData:
         """Queue the launch of a scatter."""
         self.launches.ask(effect.room, partial(self._scatter, effect), large=effect in self.prepared.kept)
 
-    def _foresee(self) -> bool:
+    def _prepare_next(self) -> bool:
         """On an idle device, prepare the scatter of a large granted region; one in each pass."""
         if self._granted != self.rank.ring.next_grant:
-            self._foreseen += self.rank.foreseen(self._granted)
+            self._expected += self.rank.expected_scatters(self._granted)
             self._granted = self.rank.ring.next_grant
-        if not self._foreseen:
+        if not self._expected:
             return False
-        soon = self._foreseen.popleft()
+        soon = self._expected.popleft()
         plan, cut = self.plans.get(soon.group), soon.cut
         if plan is not None and plan.grant_bytes(self.rank.index, cut.tokens, cut.group, cut.groups) > self.small:
             self.prepared.ready(soon, self.entries.get(soon.room), plan)
@@ -140,7 +140,7 @@ class DecodeData:
 
     def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
         if entry.table is NO_TABLE:
-            self.lane.place_all()
+            self.streams.place_all()
         index, cut, parts = self.rank.index, effect.cut, list[StagedPart]()
         for part in self._parts(effect, plan):
             parts.append((part.share, self.ring.parts[effect.offset + part.offset, part.nbytes]))
@@ -152,7 +152,7 @@ class DecodeData:
         try:
             entry = self.entries[effect.room]
             made = self.prepared.take(effect, entry, self.plans[effect.group])
-            self.lane.await_table(entry)
+            self.streams.await_table(entry)
             if self.ring.twins:
                 self.ring.bring(made.first, made.end)
         except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop

@@ -200,7 +200,7 @@ class DecodeRank(Rank):
         group = self.value_of(room).terms.group
         self._out.append(do.LaunchScatter(room, chunk, group, effect.writers, effect.offset, self._cut(room, chunk)))
 
-    def foreseen(self, since: int) -> list[do.LaunchScatter]:
+    def expected_scatters(self, since: int) -> list[do.LaunchScatter]:
         """What would be scattered from the regions given since that one, if all writers stage their parts: a guess."""
         found = []
         for room, chunk in filter(None, map(self.chunk_of.get, range(since, self.ring.next_grant))):

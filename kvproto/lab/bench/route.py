@@ -39,7 +39,7 @@ PAIRS: dict[str, PipelineShape] = {
 }
 
 
-def foreseen(shape: PipelineShape, size: int, chunk: int, costs: Costs, *, fresh: bool) -> Estimate:
+def estimate_of(shape: PipelineShape, size: int, chunk: int, costs: Costs, *, fresh: bool) -> Estimate:
     """What the first prefill rank thinks of its first part: a room of `size` MiB in chunks of `chunk` MiB."""
     prefill, decode = shape.layouts()
     chunk_tokens, tokens = chunk * MIB // shape.token_bytes, size * MIB // shape.token_bytes
@@ -54,7 +54,7 @@ def simulated(names: Sequence[str], sizes: Sequence[int], profile: str) -> Itera
     for name in names:
         for size in sizes:
             for fresh in (False, True):
-                told = foreseen(PAIRS[name], size, min(size, 64), PROFILES[profile], fresh=fresh)
+                told = estimate_of(PAIRS[name], size, min(size, 64), PROFILES[profile], fresh=fresh)
                 chosen = "staged" if told.staged <= told.pages else "pages"
                 yield {"pair": PAIRS[name].name, "size": size, "pages": _lie(fresh), "profile": profile,
                        "staged_ms": 1e3 * told.staged, "pages_ms": 1e3 * told.pages, "chosen": chosen}  # fmt: skip
@@ -66,7 +66,7 @@ def measured(fleet: BenchProcesses, size: int, repeats: int, profile: str, *, fr
     for route in ROUTES:
         times = repeats if route != "pages" else min(repeats, 3)
         ways[route] = fleet.run(Case("one", size, min(size, 64), repeats=times, route=route, fresh=fresh))
-    told = foreseen(fleet.shape, size, min(size, 64), PROFILES[profile], fresh=fresh)
+    told = estimate_of(fleet.shape, size, min(size, 64), PROFILES[profile], fresh=fresh)
     return _row(fleet.shape, size, ways, told, fresh=fresh)
 
 
