@@ -87,7 +87,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 
 
 @pytest.fixture
-def lane(cuda: Cuda) -> DeviceStreams:
+def streams(cuda: Cuda) -> DeviceStreams:
     """A GPU's streams, over memory of the host."""
     made = DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=GPU)))
     assert made.index == GPU and len(cuda.made) == 3
@@ -99,8 +99,10 @@ def entry(*pages: int, given: int | None = None) -> RoomEntry:
     return RoomEntry(8, NO_TABLE, np.array(pages, np.int64), len(pages) if given is None else given)
 
 
-def test_data_and_stores_go_before_what_an_engine_computes_and_tables_do_not(lane: DeviceStreams, cuda: Cuda) -> None:
-    assert cuda.made == [(lane.stream, -1), (lane.stores, -1), (lane._tables, 0)]
+def test_data_and_stores_go_before_what_an_engine_computes_and_tables_do_not(
+    streams: DeviceStreams, cuda: Cuda
+) -> None:
+    assert cuda.made == [(streams.stream, -1), (streams.stores, -1), (streams._tables, 0)]
     assert DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=None))).index == 0
 
 
@@ -114,7 +116,7 @@ def test_a_stream_is_current_on_its_device_for_a_while_for_a_thread(cuda: Cuda, 
 
 
 def test_a_table_is_copied_on_its_own_stream_and_its_memory_is_of_both_that_read_it(
-    lane: DeviceStreams, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+    streams: DeviceStreams, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where: list[Any] = []
 
@@ -123,14 +125,14 @@ def test_a_table_is_copied_on_its_own_stream_and_its_memory_is_of_both_that_read
         return tensor.clone()
 
     monkeypatch.setattr(torch.Tensor, "to", to)
-    table, event = lane.place(np.array([3, 1], np.int64))
-    assert where == [(lane._tables, lane.device, True)] and event.on is lane._tables
-    assert table.tolist() == [3, 1] and [stream for _, stream in cuda.used] == [lane.stream, lane.stores]
-    assert all(used is table for used, _ in cuda.used) and cuda.current[GPU] is not lane._tables
+    table, event = streams.place(np.array([3, 1], np.int64))
+    assert where == [(streams._tables, streams.device, True)] and event.on is streams._tables
+    assert table.tolist() == [3, 1] and [stream for _, stream in cuda.used] == [streams.stream, streams.stores]
+    assert all(used is table for used, _ in cuda.used) and cuda.current[GPU] is not streams._tables
 
 
 def test_pages_that_come_later_are_put_at_the_end(
-    lane: DeviceStreams, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+    streams: DeviceStreams, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, where = torch.Tensor.copy_, list[Any]()
 
@@ -141,84 +143,84 @@ def test_pages_that_come_later_are_put_at_the_end(
     monkeypatch.setattr(torch.Tensor, "copy_", copy)
     room = entry(3, 1, 0, 0, given=2)
     room.table = torch.tensor([3, 1, 0, 0])
-    assert lane.extend(room, np.empty(0, np.int64)) is None and room.given == 2
-    event = lane.extend(room, np.array([7], np.int64))
-    assert event.on is lane._tables and room.given == 3
-    assert room.table.tolist() == room.pages.tolist() == [3, 1, 7, 0] and where == [(lane._tables, True)]
+    assert streams.extend(room, np.empty(0, np.int64)) is None and room.given == 2
+    event = streams.extend(room, np.array([7], np.int64))
+    assert event.on is streams._tables and room.given == 3
+    assert room.table.tolist() == room.pages.tolist() == [3, 1, 7, 0] and where == [(streams._tables, True)]
     room.table = NO_TABLE
-    assert lane.extend(room, np.array([9], np.int64)) is None and room.given == 4
+    assert streams.extend(room, np.array([9], np.int64)) is None and room.given == 4
     assert room.pages.tolist() == [3, 1, 7, 9], "it goes with the others"
 
 
 def test_on_the_host_they_are_put_there_and_nothing_is_waited_for() -> None:
-    lane, room = DeviceStreams(torch.device("cpu")), entry(3, 0, given=1)
-    lane.put_off(room)
-    assert not lane and lane.stream is lane.stores is None
-    assert lane.extend(room, np.array([7], np.int64)) is None and room.given == 2
-    assert room.table.tolist() == [3, 7] and lane.place(room.pages)[1] is None
-    lane.await_tables()
-    assert not lane.run()
+    streams, room = DeviceStreams(torch.device("cpu")), entry(3, 0, given=1)
+    streams.put_off(room)
+    assert not streams and streams.stream is streams.stores is None
+    assert streams.extend(room, np.array([7], np.int64)) is None and room.given == 2
+    assert room.table.tolist() == [3, 7] and streams.place(room.pages)[1] is None
+    streams.await_tables()
+    assert not streams.run()
 
 
-def test_tables_of_one_pass_are_one_copy(lane: DeviceStreams) -> None:
+def test_tables_of_one_pass_are_one_copy(streams: DeviceStreams) -> None:
     rooms = [entry(3, 1), entry(5), entry(9, 8, 7)]
     for room in rooms:
-        lane.put_off(room)
-    assert len(lane) == 3 and all(room.table is NO_TABLE for room in rooms)
-    assert lane.run() and not lane.run() and len(lane) == 0
+        streams.put_off(room)
+    assert len(streams) == 3 and all(room.table is NO_TABLE for room in rooms)
+    assert streams.run() and not streams.run() and len(streams) == 0
     assert [room.table.tolist() for room in rooms] == [[3, 1], [5], [9, 8, 7]]
     assert rooms[0].placed is rooms[1].placed is rooms[2].placed is not None
-    place(lane, alone := entry(4, 2))
+    place(streams, alone := entry(4, 2))
     assert alone.table.tolist() == [4, 2] and alone.placed is not rooms[0].placed
 
 
-def test_the_first_launch_that_reads_a_table_waits_unless_it_is_there(lane: DeviceStreams) -> None:
+def test_the_first_launch_that_reads_a_table_waits_unless_it_is_there(streams: DeviceStreams) -> None:
     first, second, there = entry(3), entry(5), entry(7)
     for room in (first, second):
-        lane.put_off(room)
-    lane.place_all()
+        streams.put_off(room)
+    streams.place_all()
     event = first.placed
     for room in (first, first, second):
-        lane.await_table(room)
-        assert lane.stream.waited == [event] and room.placed is None
+        streams.await_table(room)
+        assert streams.stream.waited == [event] and room.placed is None
     there.placed = Event()
     there.placed.passed = True
-    lane.await_table(there)
-    assert lane.stream.waited == [event] and there.placed is None
+    streams.await_table(there)
+    assert streams.stream.waited == [event] and there.placed is None
 
 
-def place(lane: DeviceStreams, room: RoomEntry) -> None:
+def place(streams: DeviceStreams, room: RoomEntry) -> None:
     """Send the room's table, and no other."""
-    lane.put_off(room)
-    lane.place_all()
+    streams.put_off(room)
+    streams.place_all()
 
 
-def test_a_store_waits_for_tables_that_are_on_their_way(lane: DeviceStreams) -> None:
-    lane.await_tables()
-    assert not lane.stores.waited, "none was sent"
+def test_a_store_waits_for_tables_that_are_on_their_way(streams: DeviceStreams) -> None:
+    streams.await_tables()
+    assert not streams.stores.waited, "none was sent"
     room = entry(3, 1, 4, given=2)
-    place(lane, room)
-    lane.await_tables()
-    assert lane.stores.waited == [lane._tables]
-    lane.extend(room, np.array([4], np.int64))
+    place(streams, room)
+    streams.await_tables()
+    assert streams.stores.waited == [streams._tables]
+    streams.extend(room, np.array([4], np.int64))
     for _ in range(2):
-        lane.await_tables()
-        assert len(lane.stores.waited) == 2, "the second time it is behind them already"
-    lane._tables.idle = True
-    place(lane, entry(5))
-    lane.await_tables()
-    lane._tables.idle = False
-    lane.await_tables()
-    assert len(lane.stores.waited) == 2 and not lane.stream.waited, "they are there"
+        streams.await_tables()
+        assert len(streams.stores.waited) == 2, "the second time it is behind them already"
+    streams._tables.idle = True
+    place(streams, entry(5))
+    streams.await_tables()
+    streams._tables.idle = False
+    streams.await_tables()
+    assert len(streams.stores.waited) == 2 and not streams.stream.waited, "they are there"
 
 
-def test_a_table_that_is_said_to_be_sent_late_is_waited_for_all_the_same(lane: DeviceStreams) -> None:
+def test_a_table_that_is_said_to_be_sent_late_is_waited_for_all_the_same(streams: DeviceStreams) -> None:
     """Of two threads the one that sent first says so last."""
     events = []
     for room in (entry(3), entry(5)):
-        place(lane, room)
-        events.append(lane._sent)
-    lane.await_tables()
-    lane._sent = events[0]
-    lane.await_tables()
-    assert lane.stores.waited == [lane._tables] * 2
+        place(streams, room)
+        events.append(streams._sent)
+    streams.await_tables()
+    streams._sent = events[0]
+    streams.await_tables()
+    assert streams.stores.waited == [streams._tables] * 2

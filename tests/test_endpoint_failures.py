@@ -66,10 +66,10 @@ def until(done: Callable[[], bool]) -> None:
 # ------------------------------------------------------------------------------------------- page tables
 def on_device(pair: Pair, place: Callable[[Any], Any]) -> Any:
     """Tables are put off and copied by this, as on a device."""
-    lane: Any = inside(pair.prefills[0]).data.lane
-    lane.put_off, lane.place = lane.unplaced.append, place
-    inside(pair.prefills[0]).loop.bulk.append(lane)
-    return lane
+    streams: Any = inside(pair.prefills[0]).data.streams
+    streams.put_off, streams.place = streams.unplaced.append, place
+    inside(pair.prefills[0]).loop.bulk.append(streams)
+    return streams
 
 
 def test_one_failed_copy_of_page_tables_costs_no_room(pair: Pair) -> None:

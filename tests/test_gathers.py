@@ -59,7 +59,7 @@ class World:
         for room, entry in self.entries.items():
             entry.mark(8, 9, self.marks[room])
         stream = "stream" if device else None
-        lane = SimpleNamespace(
+        streams = SimpleNamespace(
             stream=stream, await_table=lambda entry: self.told.append(("table", self.room(entry))), place_all=self.place
         )  # fmt: skip
         loop: Any = SimpleNamespace(
@@ -69,7 +69,7 @@ class World:
             attempt=lambda _what, action: action(),
         )  # fmt: skip
         staging: Any = SimpleNamespace(
-            parts=defaultdict(object), sent_off=self.sent_off, lane=lane, twins=True,
+            parts=defaultdict(object), sent_off=self.sent_off, streams=streams, twins=True,
         )  # fmt: skip
         self.gathers = Gathers(
             loop, cast("Any", "pool"), cast("Any", self), self.entries, staging, SLOT,

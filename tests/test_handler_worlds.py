@@ -46,7 +46,7 @@ FAULTS: dict[str, Planted] = {
         Gathers, "_launch", "entry.after(effect.first + effect.tokens, made.layers)", "None", "waits",
         "reads KV before its forward"),
     "a gather does not wait for its page table": Planted(
-        Gathers, "_launch", "self.staging.lane.await_table(entry)", "pass", "waits", "reads a page table"),
+        Gathers, "_launch", "self.staging.streams.await_table(entry)", "pass", "waits", "reads a page table"),
     "a withdrawal keeps the event of a forward that has not come": Planted(
         PrefillEndpoint, "withdraw", "min(entry.full, upto)", "upto", "withdrawn",
         "reads KV before its forward|reads a page table"),
@@ -58,11 +58,12 @@ FAULTS: dict[str, Planted] = {
     "small ones are not launched at the end of their pass": Planted(
         JointLaunches, "go", "asked, self.aside =", "return; asked, self.aside =", "together", ""),
     "a scatter does not wait for its page table": Planted(
-        DecodeData, "_scatter", "self.lane.await_table(entry)", "pass", "two-slots", "a scatter .* reads a page table"),
+        DecodeData, "_scatter", "self.streams.await_table(entry)", "pass", "two-slots",
+        "a scatter .* reads a page table"),
     "a write over pages does not wait for the forward": Planted(
         PrefillData, "prepare_pages", "peer, made, after)", "peer, made, None)", "over-pages", "wrong bytes"),
     "a store does not wait for the tables of pages": Planted(
-        PrefillData, "_store", "self.lane.await_tables()", "pass", "mapped", "reads a page table|wrong bytes"),
+        PrefillData, "_store", "self.streams.await_tables()", "pass", "mapped", "reads a page table|wrong bytes"),
     "a gather is told over while it runs": Planted(
         KernelEnds, "over", "if not", "if self.what != 'gather' and not", "waits", "wrong bytes|before its forward"),
     "a scatter is told over while it runs": Planted(

@@ -85,7 +85,7 @@ def test_a_beat_does_not_queue_behind_requests(monkeypatch: pytest.MonkeyPatch) 
         return offer(boxes, peer, data, later=later)
 
     monkeypatch.setattr(Outboxes, "offer", one_lane)
-    assert leaving()[-1] is msg.Heartbeat, "planted: one lane"
+    assert leaving()[-1] is msg.Heartbeat, "planted: one queue"
 
 
 def chatting() -> PLink:

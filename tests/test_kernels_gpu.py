@@ -178,9 +178,9 @@ def test_pinned_host_memory_is_staging_too(gpu: str) -> None:
 
 def test_twins_carry_pieces_in_order_from_any_thread(gpu: str) -> None:
     """A thread that has not used the device yet, then one that has; both ways; all pieces queued before any is over."""
-    lane = DeviceStreams(torch.device(gpu))
+    streams = DeviceStreams(torch.device(gpu))
     with torch.cuda.device(gpu):  # as an endpoint's constructor does
-        staging = Staging(1 << 22, lane, "pinned")
+        staging = Staging(1 << 22, streams, "pinned")
     assert staging.wire.is_pinned()
     data = torch.randint(0, 256, (1 << 22,), dtype=torch.uint8)
     back, step = torch.zeros_like(data).to(gpu), 1 << 20
@@ -190,10 +190,10 @@ def test_twins_carry_pieces_in_order_from_any_thread(gpu: str) -> None:
         tickets = []
         for first in range(0, 1 << 22, step):
             staging.bring(first, first + step)
-            with torch.cuda.stream(lane.stream):
+            with torch.cuda.stream(streams.stream):
                 back[first : first + step] = staging.near[first : first + step] ^ 0x5A
                 staging.near[first : first + step] = back[first : first + step]
-            tickets.append(staging.sent_off(first, first + step, Events().ticket(lane.stream)))
+            tickets.append(staging.sent_off(first, first + step, Events().ticket(streams.stream)))
         while not all(ticket.done() for ticket in tickets):
             time.sleep(0)
         if not torch.equal(staging.wire, data ^ 0x5A):

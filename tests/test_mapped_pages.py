@@ -255,8 +255,8 @@ def test_what_is_stored_does_not_wait_for_a_forward_that_a_gather_waits_for() ->
     try:
         data, endless = inside(stage.prefills[0]).data, FakeEvent()
         endless.mark = Mark()
-        data.lane.stream.wait_event(endless)  # a gather was launched behind a forward that hangs
-        data.lane.stream.put(("gather",), list)
+        data.streams.stream.wait_event(endless)  # a gather was launched behind a forward that hangs
+        data.streams.stream.put(("gather",), list)
         room = stage.begin(2, at_once=False, paged=True)
         stage.settled()
         stage.judge()

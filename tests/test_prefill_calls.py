@@ -102,7 +102,7 @@ def test_of_chunks_of_one_token_the_first_is_told_alone(monkeypatch: pytest.Monk
 def test_pages_that_come_later_are_waited_for_by_the_first_launch(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     (prefill,), room, event = pair.prefills, pair.name(TOKENS), object()
     prefill.open(room, TOKENS)
-    monkeypatch.setattr(inside(prefill).data.lane, "extend", lambda *_: event)
+    monkeypatch.setattr(inside(prefill).data.streams, "extend", lambda *_: event)
     prefill.produced(room, 4, pages=[3])
     prefill.poll()
     assert inside(prefill).entries[room.key].placed is event

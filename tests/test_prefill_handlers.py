@@ -53,7 +53,7 @@ def test_a_rank_begins_as_it_was_asked_to_and_with_nothing_to_do(pair: Pair) -> 
     fresh = pair.make_prefill(0)
     rank, loop, _, data = inside(fresh)
     assert not data.busy() and loop.heard[PagesRsp] == rank.windows == 0
-    assert data.slot_bytes == SMALL.slot_bytes and data.lane.stream is None
+    assert data.slot_bytes == SMALL.slot_bytes and data.streams.stream is None
     assert rank.native_notify and transport.caps.native_notify
     assert rank.costs == PROFILES[LINKS["mooncake"]] != inside(pair.prefills[0]).rank.costs
     assert not data.writes.others()
@@ -91,7 +91,7 @@ def test_what_is_awaited_is_made_ready_one_a_look_while_nothing_moves(data: Any,
     data.gathers.ready = lambda effect: ready.append(("gather", effect))
     data._mapped, data.entries[ROOM] = (lambda _: "mapped"), "entry"
     data.stores.ready = lambda *about: ready.append(about)
-    data.lane.stream = "a stream" if device else None
+    data.streams.stream = "a stream" if device else None
     data.rank.expected_gathers, sends = list, data.rank.expected_gathers
     data.rank.windows += 1
     assert not data._prepare_next(), "a window of which nothing follows is nothing that happened"
@@ -109,7 +109,7 @@ def test_what_is_awaited_is_made_ready_one_a_look_while_nothing_moves(data: Any,
     assert data._prepare_next() and data._prepare_next() is device and not data._prepare_next()
     assert ready[-1] == (PAGES, "entry", "mapped")
     del data.entries[ROOM]
-    data.lane.stream = None
+    data.streams.stream = None
 
 
 def test_a_look_in_which_anything_happened_prepares_nothing(data: Any) -> None:
@@ -237,9 +237,9 @@ def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_m
     pages, placed = np.arange(4, dtype=np.int64), list[int]()
     entry = RoomEntry(32, torch.from_numpy(pages), pages, 4)
     mapped = SimpleNamespace(bind=lambda *about: about)
-    data.lane.place_all = lambda: placed.append(1)
+    data.streams.place_all = lambda: placed.append(1)
     made = data._bind(PAGES, entry, mapped)
-    assert made.launch == (entry.table, b"", CHUNK_TOKENS, CHUNK_TOKENS, data.lane) and not placed
+    assert made.launch == (entry.table, b"", CHUNK_TOKENS, CHUNK_TOKENS, data.streams) and not placed
     assert (made.entry, made.by, made.first, made.end, made.layers) == (entry, mapped, 0, 7, 0)
     entry.table = NO_TABLE
     data._bind(PAGES, entry, mapped)
@@ -251,12 +251,12 @@ def test_a_store_is_launched_on_its_stream_behind_tables_where_the_peer_s_memory
     entry = data.entries[ROOM] = object()
     data.stores.take = lambda *about: SimpleNamespace(launch=lambda *how: told.append(how), about=about, end=7)
     data.mapped.still = lambda *about: told.append(about)
-    data.lane.stores, data.lane.await_tables = "a stream", lambda: told.append("tables")
+    data.streams.stores, data.streams.await_tables = "a stream", lambda: told.append("tables")
     batch = data._store(PAGES, "peer", mapped)
     assert not told and (batch.sources, batch.nbytes) == ((2, 3), 7) and data.stats["mapped"] == 1
     batch.launch()
     assert told == [("peer", mapped), "tables", ("a stream", None)]
-    data.lane.stores = None
+    data.streams.stores = None
     assert data.entries.pop(ROOM) is entry
 
 

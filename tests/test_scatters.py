@@ -101,7 +101,7 @@ def test_what_is_bound_says_what_it_was_made_from_and_which_bytes_it_reads(asked
 
 def test_a_table_that_was_put_off_is_placed_before_it_is_bound(asked: Asked) -> None:
     placed: list[int] = []
-    asked.data.lane.place_all = lambda: placed.append(1)  # type: ignore[method-assign]
+    asked.data.streams.place_all = lambda: placed.append(1)  # type: ignore[method-assign]
     asked.bound()
     assert not placed
     asked.data.entries[ROOM].table = NO_TABLE
@@ -129,7 +129,7 @@ def test_what_is_ready_for_a_device_is_launched_at_once_and_the_rest_after_the_f
 
 def test_one_that_was_made_ready_waits_for_its_table_and_its_bytes_as_well(asked: Asked) -> None:
     waited, (entry, plan, made) = list[RoomEntry](), asked.bound()
-    asked.data.lane.await_table = waited.append  # type: ignore[assignment,method-assign]
+    asked.data.streams.await_table = waited.append  # type: ignore[assignment,method-assign]
     asked.data.prepared.kept[asked.launch(asked.group)] = made
     asked.parts.clear()
     asked.data._scatter(asked.launch(asked.group))
@@ -181,7 +181,7 @@ def test_only_a_device_has_its_scatters_prepared_and_only_while_nothing_moves(as
     data, looks = cast("Any", asked.data), [True, False]
     data._prepare_next = looks.pop
     assert not data.poll() and len(looks) == 2
-    data.lane.stream = "a stream"
+    data.streams.stream = "a stream"
     assert not data.poll() and data.poll() and not looks
     data.transport.poll = lambda: [None]
     assert data.poll()

@@ -25,7 +25,7 @@ class Device(FakeDevice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lane = SlowStreams(self, "P0")
+        self.own = SlowStreams(self, "P0")
         self.on_host: list[tuple[torch.Tensor, bool]] = []
         #: what is said to lie on the device too
         self.twin: torch.Tensor | None = None
@@ -40,7 +40,7 @@ class Device(FakeDevice):
         self.waited += 1
 
     def empty(self, nbytes: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        assert device in (self.lane.device, ON_HOST.device)
+        assert device in (self.own.device, ON_HOST.device)
         return torch.zeros(nbytes, dtype=dtype)
 
     def host_buffer(self, nbytes: int, *, page_locked: bool, twin: torch.Tensor | None) -> Any:
@@ -65,13 +65,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 def filled(staging: Staging, device: Device) -> Ticket:
     """A gather that is queued; its ticket."""
-    device.lane.stream.put(("gather",), lambda: staging.near[FIRST:LAST].fill_(7))
-    return Events().ticket(device.lane.stream)
+    device.own.stream.put(("gather",), lambda: staging.near[FIRST:LAST].fill_(7))
+    return Events().ticket(device.own.stream)
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["with a ticket of the device", "with another ticket"])
 def test_a_gather_is_over_when_its_copy_is_and_the_copy_waits_for_it(device: Device, own: bool) -> None:
-    staging = Staging(NBYTES, device.lane, "pinned")
+    staging = Staging(NBYTES, device.own, "pinned")
     ((on_host, page_locked),) = device.on_host
     assert staging.twins and staging.wire is on_host and page_locked and staging.near is not staging.wire
     assert device.twin is staging.near
@@ -85,7 +85,7 @@ def test_a_gather_is_over_when_its_copy_is_and_the_copy_waits_for_it(device: Dev
 
 
 def test_what_the_transport_takes_from_the_device_is_not_copied(device: Device) -> None:
-    staging = Staging(NBYTES, device.lane, "pinned")
+    staging = Staging(NBYTES, device.own, "pinned")
     staging.lifted = True
     ticket = filled(staging, device)
     assert staging.sent_off(FIRST, LAST, ticket) is ticket
@@ -94,10 +94,10 @@ def test_what_the_transport_takes_from_the_device_is_not_copied(device: Device) 
 
 
 def test_a_scatter_waits_for_the_copy_of_what_it_reads(device: Device) -> None:
-    staging = Staging(NBYTES, device.lane, "pinned")
+    staging = Staging(NBYTES, device.own, "pinned")
     staging.wire.fill_(5)
     staging.bring(FIRST, LAST)
-    device.lane.stream.put(("scatter",), lambda: None)
+    device.own.stream.put(("scatter",), lambda: None)
     assert device.ready() == ["copies"]
     device.run("copies")
     assert device.ready() == ["P0 data"]
@@ -105,15 +105,15 @@ def test_a_scatter_waits_for_the_copy_of_what_it_reads(device: Device) -> None:
 
 
 def test_no_copy_outlives_its_memory(device: Device) -> None:
-    staging = Staging(NBYTES, device.lane, "pinned")
+    staging = Staging(NBYTES, device.own, "pinned")
     del staging
     assert device.waited == 1
 
 
-@pytest.mark.parametrize(("lane", "kind"), [("device", "device"), ("host", "device"), ("host", "pinned")])
-def test_one_buffer_is_the_transport_s_and_the_kernels(device: Device, lane: str, kind: Kind) -> None:
-    ticket = filled(Staging(1, device.lane, "device"), device)
-    staging = Staging(NBYTES, device.lane if lane == "device" else ON_HOST, kind)
+@pytest.mark.parametrize(("memory", "kind"), [("device", "device"), ("host", "device"), ("host", "pinned")])
+def test_one_buffer_is_the_transport_s_and_the_kernels(device: Device, memory: str, kind: Kind) -> None:
+    ticket = filled(Staging(1, device.own, "device"), device)
+    staging = Staging(NBYTES, device.own if memory == "device" else ON_HOST, kind)
     assert staging.wire is staging.near and not staging.twins
     on_host = [(each is staging.wire, page_locked) for each, page_locked in device.on_host]
     assert on_host == [(True, False)] * (kind == "pinned") and device.twin is None

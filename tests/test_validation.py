@@ -143,9 +143,9 @@ def test_a_prompt_is_no_longer_than_a_message_can_say(monkeypatch: pytest.Monkey
 
 
 def test_on_a_device_a_table_that_is_all_there_goes_with_others_and_one_that_is_not_at_once() -> None:
-    lane = SlowStreams(FakeDevice(), "D0")
-    made = [need_room(OF, 9, pages, noise(OF, 0, PAGES, 1), lane, whole=False) for pages in ((3,), (3, 1, 2))]
-    assert [entry.table is NO_TABLE for entry in made] == [False, True] and len(lane) == 1
+    streams = SlowStreams(FakeDevice(), "D0")
+    made = [need_room(OF, 9, pages, noise(OF, 0, PAGES, 1), streams, whole=False) for pages in ((3,), (3, 1, 2))]
+    assert [entry.table is NO_TABLE for entry in made] == [False, True] and len(streams) == 1
 
 
 def test_pages_that_come_later_are_those_that_it_lacks() -> None:

@@ -49,7 +49,7 @@ class Gathers:
         """`meanwhile` is called with gathers in flight, and prepares their writes."""
         self.loop, self.pool, self.kernels, self.entries = loop, pool, kernels, entries
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
-        stream = staging.lane.stream
+        stream = staging.streams.stream
         self.together = JointLaunches[do.LaunchGather](kernels, stream, self._went)
         self.launches = Launches(loop, entries, self._hungry if stream is not None else None, self.together.go)
         self.prepared = PreparedLaunches[do.LaunchGather, Part](self._bind)
@@ -94,7 +94,7 @@ class Gathers:
 
     def _bind(self, effect: do.LaunchGather, entry: RoomEntry, part: Part) -> ReadyLaunch:
         if entry.table is NO_TABLE:
-            self.staging.lane.place_all()
+            self.staging.streams.place_all()
         share, nbytes, cut = part.share, part.nbytes, effect.to.cut
         start = effect.slot * self.slot_bytes
         parts = ((share, self.staging.parts[start, nbytes]),)
@@ -105,7 +105,7 @@ class Gathers:
         try:
             entry = self.entries[effect.room]
             made = self.prepared.take(_anywhere(effect), entry, effect.to.part)
-            self.staging.lane.await_table(entry)
+            self.staging.streams.await_table(entry)
             cut = effect.to.cut
             after = entry.after(cut.first + cut.tokens, made.layers)
         except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop

@@ -47,13 +47,13 @@ class MappedPart:
         if int(there.max()) >= self.pages:
             raise UsageError(f"page {int(there.max())} of a peer whose regions hold {self.pages}")
 
-    def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int, lane: DeviceStreams) -> Launch:
-        """Return the copy of these tokens, to be launched after `lane.await_tables`.
+    def bind(self, table: torch.Tensor, theirs: bytes, first: int, tokens: int, streams: DeviceStreams) -> Launch:
+        """Return the copy of these tokens, to be launched after `streams.await_tables`.
 
         The page numbers are copied to the device now.  UsageError: as `check`.
         """
         self.check(theirs, first, tokens)
-        there, _ = lane.place(np.frombuffer(theirs, np.uint8).copy())
+        there, _ = streams.place(np.frombuffer(theirs, np.uint8).copy())
         return self.copy.bind(table, there, first, tokens)
 
 

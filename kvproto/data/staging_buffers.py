@@ -62,14 +62,14 @@ def _allocate(nbytes: int, device: torch.device) -> torch.Tensor:
 class Staging:
     """A buffer of `nbytes`: `wire` is the transport's, `near` the kernels'."""
 
-    def __init__(self, nbytes: int, lane: DeviceStreams, kind: Kind) -> None:
+    def __init__(self, nbytes: int, streams: DeviceStreams, kind: Kind) -> None:
         """ArgumentError: there is no such kind, or the machine has not so much memory."""
         if kind not in get_args(Kind):
             raise ArgumentError(f"staging is 'device' or 'pinned', not {kind!r}")
-        self.lane, self.twins = lane, kind == "pinned" and lane.stream is not None
+        self.streams, self.twins = streams, kind == "pinned" and streams.stream is not None
         #: the transport takes what it writes from `near` by itself
         self.lifted = False
-        new = partial(_allocate, nbytes, lane.device)
+        new = partial(_allocate, nbytes, streams.device)
         twin = new() if self.twins else None
         self._host = HostBuffer(nbytes, page_locked=self.twins, twin=twin) if kind == "pinned" else None
         self.wire = self._host.bytes if self._host is not None else new()
@@ -77,7 +77,7 @@ class Staging:
         #: bytes of `near`, by the first and how many they are
         self.parts = Parts(self.near)
         self._events = Events()
-        self._copies: Any = new_stream(lane.device) if self.twins else None
+        self._copies: Any = new_stream(streams.device) if self.twins else None
 
     def sent_off(self, first: int, last: int, ticket: Ticket) -> Ticket:
         """A gather into bytes [first, last) of `near` was queued: its ticket, or that of the copy to `wire`."""
@@ -86,13 +86,13 @@ class Staging:
         if isinstance(ticket, EventTicket):
             ticket.lead(self._copies)
         else:
-            self._copies.wait_stream(self.lane.stream)
+            self._copies.wait_stream(self.streams.stream)
         return self._copy(self.wire, self.near, first, last)
 
     def bring(self, first: int, last: int) -> None:
         """A scatter from bytes [first, last) of `near` is about to be queued: have it wait for the copy."""
         if self.twins:
-            self._copy(self.near, self.wire, first, last).lead(self.lane.stream)
+            self._copy(self.near, self.wire, first, last).lead(self.streams.stream)
 
     def _copy(self, to: torch.Tensor, source: torch.Tensor, first: int, last: int) -> EventTicket:
         copy_bytes(to, source, first, last, self._copies)

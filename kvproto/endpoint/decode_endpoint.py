@@ -341,7 +341,7 @@ class DecodeEndpoint(Endpoint):
 
         """
         plan, prefix = self._plan(group), operator.index(prefix)
-        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane)
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams)
         plan.admit(entry.tokens, prefix)
         entry.carried = plan, prefix
         said, terms = (need_secret(secret), as_traceparent(traceparent)), self._rank.terms
@@ -363,7 +363,7 @@ class DecodeEndpoint(Endpoint):
         known.announced, known.carried = 0, entry.carried
         known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
         if known.table is NO_TABLE:
-            self._data.lane.put_off(known)
+            self._data.streams.put_off(known)
         self._loop.call(begin)
 
     def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterator[Cell]:
@@ -397,7 +397,7 @@ class DecodeEndpoint(Endpoint):
         The room ends by `Timing.stall` if this engine neither opens nor renews it.  The arguments are those of `open`.
         """
         plan, terms = self._plan(group), self._rank.terms
-        entry = need_room(self._rank.layout, tokens, (), self.pool, self._data.lane, whole=False)
+        entry = need_room(self._rank.layout, tokens, (), self.pool, self._data.streams, whole=False)
         entry.announced = group
         said = need_secret(secret), as_traceparent(traceparent)
         key = room.key

@@ -175,7 +175,7 @@ class PrefillEndpoint(Endpoint):
             ArgumentError: the room is open, or was a short while ago; a page is not of the pool
 
         """
-        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.lane, whole=False)
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, whole=False)
         claim = self._rank.claim(0 if group is None else need_group(group), need_secret(secret))
         trace, seconds = as_traceparent(traceparent), need_seconds(within)
         runs = page_runs_of(entry.pages) if entry.given == len(entry.pages) else 0
@@ -246,7 +246,7 @@ class PrefillEndpoint(Endpoint):
             raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
         held, tokens = self.pool.layers, operator.index(tokens)
         depth = need_layers(room, entry, tokens, layers, held)
-        placed = self._data.lane.extend(entry, more) if len(more) else None
+        placed = self._data.streams.extend(entry, more) if len(more) else None
         if depth == held:
             entry.full = max(entry.full, tokens)
         else:

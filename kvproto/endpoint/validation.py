@@ -83,7 +83,7 @@ def check_pool(layout: Layout, index: int, pool: Pool, chunk_tokens: int | None)
 
 
 def need_room(
-    layout: Layout, tokens: int, pages: Any, pool: Pool, lane: DeviceStreams, *, whole: bool = True
+    layout: Layout, tokens: int, pages: Any, pool: Pool, streams: DeviceStreams, *, whole: bool = True
 ) -> RoomEntry:  # fmt: skip
     """Make an entry with its page table on device and host; ArgumentError names what is wrong.
 
@@ -96,10 +96,10 @@ def need_room(
     given, missing = len(host), -(-tokens // layout.page_size) - len(host)
     if missing > 0:
         host = np.concatenate([host, np.zeros(missing, np.int64)])
-        table, placed = lane.place(host)
+        table, placed = streams.place(host)
         return RoomEntry(tokens, table, host, given, placed=placed)
     entry = RoomEntry(tokens, NO_TABLE, host, given)
-    lane.put_off(entry)
+    streams.put_off(entry)
     return entry
 
 

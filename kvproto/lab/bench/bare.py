@@ -92,12 +92,12 @@ def store(
             peer = inner.data.link_peer[inner.rank.link_of[DECODE, share.reader]]
             pages = np.array(there[share.reader][first // size : -(-(first + count) // size)], "<u4").tobytes()
             part = inner.data.mapped.get(peer, share)
-            launches.append((chunk, peer, part.bind(table, pages, first, count, inner.data.lane), part.sources))
+            launches.append((chunk, peer, part.bind(table, pages, first, count, inner.data.streams), part.sources))
     while time.perf_counter() < at:
         endpoint.poll()
-    lane = inner.data.lane
-    lane.await_tables()
-    begin, stream = time.perf_counter(), lane.stores
+    streams = inner.data.streams
+    streams.await_tables()
+    begin, stream = time.perf_counter(), streams.stores
     for chunk, peer, launch, sources in launches:
         flying[transport.run(peer, partial(launch, stream, None), sources)] = peer, chunk
     while flying and _in_time(begin):
@@ -147,9 +147,9 @@ def _gather(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int
     data, (first, count) = inner.data, _cell(plan, tokens, chunk)
     start = slot * data.slot_bytes
     end = start + plan.part_bytes(share, count)
-    pool, lane = data.gathers.pool, data.lane
+    pool, streams = data.gathers.pool, data.streams
     ticket: Ticket = data.kernels.gather(
-        pool, table, first, count, share, data.staging.near[start:end], stream=lane.stream
+        pool, table, first, count, share, data.staging.near[start:end], stream=streams.stream
     )
     sent: Ticket = data.staging.sent_off(start, end, ticket)
     return sent
@@ -163,5 +163,5 @@ def _scatter(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: in
         start = whole + plan.part_offset(index, share.writer, count)
         parts.append((share, data.ring.near[start : start + plan.part_bytes(share, count)]))
     data.ring.bring(whole, whole + plan.grant_bytes(index, count))
-    ticket: Ticket = data.kernels.scatter(data.pool, table, first, count, parts, stream=data.lane.stream)
+    ticket: Ticket = data.kernels.scatter(data.pool, table, first, count, parts, stream=data.streams.stream)
     return ticket

@@ -44,7 +44,7 @@ class Bare:
         assert chunks(tokens, 0, self.rank.chunk_tokens) == 1
         (self.peer,) = inner.loop.connections.link_at
         device = torch.device(endpoint.pool.device)
-        self.pool, self.stream, self.tokens = endpoint.pool, self.data.lane.stream, tokens
+        self.pool, self.stream, self.tokens = endpoint.pool, self.data.streams.stream, tokens
         self.tables = [torch.tensor(table, dtype=torch.int64, device=device) for table in tables]
         self.over = 0
         self._going: deque[tuple[Ticket, list[Cell]]] = deque()

@@ -42,7 +42,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "foreign-room": ("a rank of another group is heard about a room", "tests/test_check_hostile.py"),
     "collision-kills": ("another group's abort of a live room id is heard", "tests/test_check_hostile.py"),
     "zero-is-agreed": ("a part by pages counts while the region is awaited", "tests/test_check_hostile.py"),
-    "beats-behind-bulk": ("one lane for all frames; beats alone are signs of life", "tests/test_hazards.py"),
+    "beats-behind-bulk": ("one queue for all frames; beats alone are signs of life", "tests/test_hazards.py"),
     "repeats-without-backoff": ("a send's timer has the same period each time", "tests/test_hazards.py"),
     "dear-fallback": ("who waits is late although the watermark rises", "tests/test_hazards.py"),
     "digest-blind": ("a digest without the messages' fields", "tests/test_digest.py"),

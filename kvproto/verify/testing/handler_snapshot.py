@@ -98,7 +98,7 @@ def _prefill(stage: HandlerStage, rank: Any, data: Any) -> object:
         [(_key(stage, key), len(left.batches)) for key, left in writes.unposted.items()],
         [[_key(stage, key) for key in keys] for keys in writes.flying.values()], len(writes.doubtful),
         [_key(stage, key) for key in (*writes._held, *writes._waiting)], len(writes._held),  # noqa: SLF001
-        [len(entry.pages) for entry in data.lane.unplaced],
+        [len(entry.pages) for entry in data.streams.unplaced],
         sorted((_key(stage, key), slot) for key, slot in rank.slot_of.items()), rank.free_slots,
         [_key(stage, key) for key in rank.slot_queue], [_key(stage, key) for key in rank.permit_queue],
         len(data.leaving), len(data.link_peer),
@@ -109,7 +109,7 @@ def _decode(stage: HandlerStage, rank: Any, data: Any) -> object:
     ring = rank.ring
     regions = [(region.offset, region.round - ring.round, grant in ring.freed) for grant, region in ring.live.items()]
     turns = data.launches.turns.passed, rank.space_turns.passed
-    unplaced = [len(entry.pages) for entry in data.lane.unplaced]
+    unplaced = [len(entry.pages) for entry in data.streams.unplaced]
     return sorted(_key(stage, key) for key in data.scatters), regions, ring.head, turns, unplaced
 
 
