@@ -68,7 +68,7 @@ def on_device(pair: Pair, place: Callable[[Any], Any]) -> Any:
     """Tables are put off and copied by this, as on a device."""
     streams: Any = inside(pair.prefills[0]).data.streams
     streams.put_off, streams.place = streams.unplaced.append, place
-    inside(pair.prefills[0]).loop.bulk.append(streams)
+    inside(pair.prefills[0]).loop.background.append(streams)
     return streams
 
 

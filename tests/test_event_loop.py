@@ -195,13 +195,13 @@ def test_what_is_late_is_done_once_when_no_event_is_left_and_may_raise_more(loop
     def broken() -> None:
         raise ZeroDivisionError
 
-    loop.late += [late, broken]
+    loop.at_end += [late, broken]
     loop.raise_event(Happened(1))
     loop.submit([])
     assert [each if isinstance(each, str) else cast("Any", each)[:2] for each in script.told] == [
         ("event", 1), "late", ("fault", "what was put off"), ("event", 2),
     ]  # fmt: skip
-    assert not loop.late and loop.counts["faults"] == 1
+    assert not loop.at_end and loop.counts["faults"] == 1
 
 
 def test_a_fault_of_a_handler_is_told_and_the_next_effect_carried_out(loop: ToldLoop, script: Script) -> None:
@@ -221,7 +221,7 @@ def test_a_fault_of_a_handler_is_told_and_the_next_effect_carried_out(loop: Told
 
 
 def test_settle_does_what_was_raised_and_nothing_else(loop: ToldLoop, script: Script) -> None:
-    loop.late.append(lambda: script.told.append("late"))
+    loop.at_end.append(lambda: script.told.append("late"))
     loop.settle()
     assert not script.told
     loop.raise_event(Happened(1))
@@ -233,7 +233,7 @@ def test_settle_does_what_was_raised_and_nothing_else(loop: ToldLoop, script: Sc
 def test_a_pass_takes_calls_sources_frames_timers_and_bulk_in_this_order(loop: ToldLoop, script: Script) -> None:
     loop.claim()
     loop.sources.append(cast("Any", script))
-    loop.bulk.append(Bulky(script, 1))
+    loop.background.append(Bulky(script, 1))
     loop.call(lambda: script.told.append("call"))
     loop.call(Happened(3))
     script.frames, script.next_deadline = [("peer", b"x")], 100.0
@@ -262,7 +262,7 @@ def test_each_of_them_alone_is_something_that_happens(loop: ToldLoop, script: Sc
     elif what == "timer":
         script.next_deadline = 100.0
     else:
-        loop.bulk.append(Bulky(script, 1))
+        loop.background.append(Bulky(script, 1))
     assert loop.poll() and loop._pace == FAST and sum(loop.passes.counts) == 1
 
 
@@ -417,7 +417,7 @@ def test_it_does_not_sleep_on_what_waits(loop: ToldLoop, script: Script, what: s
     elif what == "frame":
         loop._arrived.append((cast("Any", "peer"), b""))
     else:
-        loop.bulk += [Bulky(script, 0), Bulky(script, 1)]
+        loop.background += [Bulky(script, 0), Bulky(script, 1)]
     assert loop.due == 0
     loop.wait()
     assert not of(script, "wait")

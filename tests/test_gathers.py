@@ -63,7 +63,7 @@ class World:
             stream=stream, await_table=lambda entry: self.told.append(("table", self.room(entry))), place_all=self.place
         )  # fmt: skip
         loop: Any = SimpleNamespace(
-            bulk=[], raise_event=self.told.append, settle=lambda: self.told.append("settled"),
+            background=[], raise_event=self.told.append, settle=lambda: self.told.append("settled"),
             clock=SimpleNamespace(real=lambda: 0.0),
             logs=SimpleNamespace(part=lambda *about: self.told.append(about)), hold=lambda _error: None,
             attempt=lambda _what, action: action(),

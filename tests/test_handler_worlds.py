@@ -129,7 +129,7 @@ def stage() -> Iterator[HandlerStage]:
 
 def test_a_device_is_given_its_gathers_without_the_end_of_a_pass() -> None:
     stage = HandlerStage(slots=2, ahead=1)
-    inside(stage.prefills[0]).loop.bulk.clear()
+    inside(stage.prefills[0]).loop.background.clear()
     room = stage.begin(2, at_once=True, paged=True)
     stage.settled()
     assert stage.outcomes["D", 0, room].ok and stage.end()
@@ -138,7 +138,7 @@ def test_a_device_is_given_its_gathers_without_the_end_of_a_pass() -> None:
 
 def test_a_scatter_that_is_ready_does_not_wait_for_the_end_of_a_pass() -> None:
     stage = HandlerStage(slots=1)
-    inside(stage.decodes[0]).loop.bulk.clear()
+    inside(stage.decodes[0]).loop.background.clear()
     room = stage.begin(1, at_once=True, paged=True)
     stage.settled()
     assert stage.outcomes["D", 0, room].ok and stage.end()

@@ -111,7 +111,7 @@ class Still:
     """A loop whose clock shows what it is set to."""
 
     def __init__(self) -> None:
-        self.bulk: list[Any] = []
+        self.background: list[Any] = []
         self.clock, self.at, self.settled = self, 0.0, 0
 
     def real(self) -> float:
@@ -252,7 +252,7 @@ def test_where_there_is_no_device_all_wait_for_the_end_of_their_pass() -> None:
     for room in range(TOGETHER):
         launches.ask(room, partial(went.append, room), large=True)
     assert not launches.feed() and not went
-    assert [each.run() for each in loop.bulk] == [True] and went == [*range(TOGETHER)]
+    assert [each.run() for each in loop.background] == [True] and went == [*range(TOGETHER)]
 
 
 def test_small_ones_of_a_hungry_device_wait_and_those_behind_what_waits() -> None:

@@ -53,7 +53,7 @@ class World:
         self.loop = stand_in(
             turns=1, logs=Logs("prefill rank 0", Counter()), raise_event=self.queue.append, submit=self.submit,
             settle=lambda: self.submit([]),
-            late=[], hold=lambda _error: None,
+            at_end=[], hold=lambda _error: None,
         )  # fmt: skip
         #: drafts that were posted, and that were dropped
         self.drafts: list[object] = []
@@ -106,11 +106,11 @@ class World:
 
     def submit(self, _effects: list[Any]) -> None:
         """Fire what was raised; what is said to the send is kept, the rest carried out."""
-        while self.queue or self.loop.late:
+        while self.queue or self.loop.at_end:
             if self.queue:
                 self.fire()
             else:
-                self.loop.late.pop(0)()
+                self.loop.at_end.pop(0)()
 
     def fire(self) -> None:
         """Fire all events that were raised."""

@@ -61,7 +61,7 @@ class Launches:
         #: of these rooms large ones wait
         self._large: set[int] = set()
         self.turns = RoomTurns()
-        loop.bulk.append(self)
+        loop.background.append(self)
 
     def __len__(self) -> int:
         """Rooms that wait."""

@@ -237,7 +237,7 @@ class RankWrites:
     def _put_together(self, key: Key, write: StagedWrite) -> None:
         """Post it at the end of the pass, with the others to its peer."""
         if not self._together:
-            self.loop.late.append(self._post_together)
+            self.loop.at_end.append(self._post_together)
         self._together.setdefault(write.peer, {})[key] = write
 
     def _post_together(self) -> None:

@@ -9,7 +9,7 @@ its own time.
 
 Calls and frames are bounded by a count and by time: a pass that has taken `PASS_S` takes at most `EVERY` more of each,
 and the next pass begins with the rest.  So timers fire and answers leave during a burst, however expensive it is.  The
-last step of a pass is a part of the expensive work (`bulk`); while some is left the loop does not sleep.
+last step of a pass is a part of the expensive work (`background`); while some is left the loop does not sleep.
 
 Messages of a pass leave at its end, in one message for each peer, and at most `HELD_S` after the clock was read.
 Messages of its calls leave directly after the calls, if these have taken `LOOK_S`.
@@ -81,7 +81,7 @@ class EventLoop(LoopThread):
         #: the time that the party gets, and the number of passes
         self.now, self.turns = clock.now(), 0
         #: expensive work, the last step of a pass
-        self.bulk: list[Bulk] = []
+        self.background: list[Bulk] = []
         self._inbox: deque[Callable[[], None] | Event] = deque()
         #: frames that a pass had no time for; times of this pass: its begin, last flush and last poll of sources
         self._arrived: deque[tuple[Peer, bytes]] = deque()
@@ -94,7 +94,7 @@ class EventLoop(LoopThread):
         self._pace = FAST
         self._deaf = 0
         #: work of several effects that is cheaper together, done once when no event is left
-        self.late: list[Callable[[], None]] = []
+        self.at_end: list[Callable[[], None]] = []
         #: durations of the passes in which something happened
         self.passes = Durations(PASS_BOUNDS)
 
@@ -155,7 +155,7 @@ class EventLoop(LoopThread):
                     self._fault(str(effect), error)
                     self.failed(effect, error)
             if not events:
-                if not self.late:
+                if not self.at_end:
                     return
                 effects = []
                 self._do_late()
@@ -164,8 +164,8 @@ class EventLoop(LoopThread):
             effects = self.party.handle(events.popleft(), self.now)
 
     def _do_late(self) -> None:
-        late, self.late = self.late, []
-        for action in late:
+        actions, self.at_end = self.at_end, []
+        for action in actions:
             self.attempt("what was put off", action)  # what it concerned ends by its timers
 
     def attempt(self, what: str, action: Callable[[], Any]) -> Any:
@@ -213,7 +213,7 @@ class EventLoop(LoopThread):
         if control.outboxes.held:  # before the bulk: peers need not wait for launches
             self._flush()
         took = False
-        for each in self.bulk:
+        for each in self.background:
             took |= bool(self.attempt(type(each).__name__, each.run))
         if took:
             self._flush()
@@ -257,7 +257,7 @@ class EventLoop(LoopThread):
     @property
     def due(self) -> float:
         """Seconds from the last pass until the next one is due, if nothing arrives before; infinity: never."""
-        if self._inbox or self._arrived or any(self.bulk):
+        if self._inbox or self._arrived or any(self.background):
             return 0.0
         left = min(self.party.next_deadline - self.now, self.control.outboxes.due_in)
         if any(source.busy() for source in self.sources):
