@@ -29,7 +29,7 @@ BESIDE = {
     "staging-on-one-side", "room-id-reuse", "misaligned-chunk", "slot-overtaken",
     "epoch-unread", "heard-while-down", "former-life-waits", "others-writes-count", "others-rooms-end",
     "others-group-is-left", "rank-is-enough", "anybody-is-party", "lease-unread", "quiet-told-once", "watermark-to-one",
-    "usable-untold",
+    "usable-untold", "share-starves-oldest",
 }  # fmt: skip
 BEAT = "row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))\n"
 SILENT = (
