@@ -34,7 +34,7 @@ class Cut(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class Part(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """What one writer has of a chunk for one reader: heads and layers, and the bytes of the reader's region."""
+    """One writer's part of a chunk for one reader: heads, layers, and bytes of the reader's region."""
 
     share: Share
     #: bytes from the region's start

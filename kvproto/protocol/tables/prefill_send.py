@@ -266,7 +266,7 @@ def open_(v: V, e: SendOpened, now: float) -> V:
 
 
 def bind(v: V, e: SendOpened, now: float) -> V:
-    """Where the aux row goes."""
+    """Return the destination of the aux row."""
     return replace(v, to=e.to)
 
 

@@ -131,7 +131,7 @@ def posts_while_it_may(step: Step) -> bool:
 
 @promises("S1", do.PostWrite, do.PreparePages)
 def writes_what_was_asked(step: Step, effect: do.PostWrite | do.PreparePages) -> bool:
-    """What is posted is the slot, for the place and the region that were named; what is prepared, for the pages."""
+    """A post writes the slot into the region that was granted; a prepared write goes to the named pages."""
     e = step.event
     if isinstance(effect, do.PreparePages):
         return effect.to == e.to and effect.pages == e.pages
