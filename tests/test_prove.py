@@ -1,19 +1,14 @@
-"""The proofs: all of them hold, every pair was walked, and what is taken out of a table breaks by name.
-
-The whole gate is for the night; what it has found is in spec/guards.md, of which a sample is asked again each day.
-"""
+"""The proofs: all of them hold, every pair was walked, and what is taken out of a table breaks by name."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from support.night import NIGHT
 
 pytest.importorskip("z3")
 
@@ -37,13 +32,14 @@ from kvproto.protocol.timing import Timing
 from kvproto.verify.claims import CLAIMS
 from kvproto.verify.claims import rooms as between_rooms
 from kvproto.verify.framework.table_patching import TablePatch
-from kvproto.verify.prove import ends, gate, keys, lease, ring, rooms
+from kvproto.verify.prove import ends, keys, lease, ring, rooms
 from kvproto.verify.prove.page import page
 from kvproto.verify.prove.proof import PairProof, TableProver
-from kvproto.verify.prove.runs import Proof, everything, prove
+from kvproto.verify.prove.runs import TABLES as CLAIMS_OF
+from kvproto.verify.prove.runs import TOGETHER, Proof, everything, prove
+from kvproto.verify.prove.steps import Pair
 
 ROOT = Path(__file__).parent.parent
-by_night_alone = pytest.mark.skipif(not NIGHT, reason="every guard: minutes (KVPROTO_NIGHT=1)")
 #: states of a send before anything of its part is written
 BEFORE = (
     "AWAIT_KV", "AWAIT_CREDIT", "AWAIT_GRANT", "AWAIT_WRITERS", "AWAIT_TURN", "AWAIT_WATERMARK", "AWAIT_SLOT",
@@ -116,45 +112,18 @@ GUARDS = [
 
 @pytest.mark.parametrize(("name", "claim"), GUARDS, ids=[name for name, _ in GUARDS])
 def test_a_guard_that_is_taken_out_breaks_a_proof_by_name(name: str, claim: str) -> None:
-    (guard,) = [each for each in gate.guards() if each.name == name]
-    verdict = gate.ask(guard)
-    assert any(each.startswith(claim) for each in verdict.breaks), verdict
-
-
-def verdicts() -> dict[str, str]:
-    """Of each guard, what spec/guards.md says is missed without it."""
-    lines = (ROOT / "spec" / "guards.md").read_text().replace(r"\|", "|").splitlines()
-    return dict(re.fullmatch(r"\| `(.*)` \| (.*) \|", line).groups() for line in lines if line.startswith("| `"))  # type: ignore[union-attr,misc]
-
-
-def test_of_every_guard_it_is_written_which_proof_breaks_or_why_none_does() -> None:
-    """A guard that is new has to be asked: kvproto prove --gate --table spec/guards.md."""
-    written = verdicts()
-    assert sorted(written) == sorted(guard.name for guard in gate.guards())
-    assert not [name for name, said in written.items() if said in ("", "none: ")]
-
-
-@pytest.mark.parametrize("guard", Random(14).sample(gate.guards(), 12), ids=lambda guard: guard.name)
-def test_a_guard_of_a_sample_is_missed_as_it_is_written(guard: gate.Guard) -> None:
-    verdict = gate.ask(guard)
-    said = verdict.breaks[0] if verdict.breaks else f"none: {verdict.why}"
-    assert verdicts()[guard.name] == said
-
-
-@by_night_alone
-@pytest.mark.timeout(1200)
-def test_every_guard_breaks_a_proof_or_has_a_reason_not_to() -> None:
-    found = gate.gate((), 2)
-    assert [verdict.name for verdict in found if verdict.unexplained] == []
-    assert (ROOT / "spec" / "guards.md").read_text() == gate.table(found)
-
-
-@by_night_alone
-def test_every_reason_is_of_a_guard_that_breaks_none() -> None:
-    from kvproto.verify.prove.reasons import UNBROKEN
-
-    names = [verdict.name for verdict in gate.gate((), 2) if not verdict.breaks]
-    assert [part for part in UNBROKEN if not any(part in name for name in names)] == []
+    table, state, event, guard = re.fullmatch(r"(\w+): (\w+) (\w+) \[(\w+)\]", name).groups()  # type: ignore[union-attr]
+    claims = CLAIMS_OF[table]
+    rows = [
+        row for row in claims.table.rows
+        if (row.source.name, row.event.__name__) == (state, event) and row.when and row.when.__name__ == guard
+    ]  # fmt: skip
+    (row,) = rows
+    with TablePatch() as bench:
+        bench.change(claims.table, rows, when=None if row.verb == "row" else lambda *_: False)
+        pair = Pair(row.source, row.event)
+        found = TableProver(claims, Timing()).prove(pair).failures or TOGETHER[table](pair).failures
+    assert any(f"{failure.claim}: {failure.text}".startswith(claim) for failure in found), found
 
 
 # ------------------------------------------------------------------- what was wrong, and what the proofs said

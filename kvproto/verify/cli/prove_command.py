@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kvproto.arguments import only_with, output_file, positive
+from kvproto.arguments import output_file, positive
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
-from kvproto.verify.prove import gate
 from kvproto.verify.prove.page import page
 from kvproto.verify.prove.proof import Failure
 from kvproto.verify.prove.runs import INVARIANT, Proof, everything, prove
@@ -34,13 +33,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document, for tools")
     parser.add_argument("--jobs", type=positive, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--page", type=output_file, metavar="FILE", help="write the page of all proofs there")
-    parser.add_argument("--gate", action="store_true", help="take each guard out in turn: which proof breaks?")
-    parser.add_argument("--table", type=output_file, metavar="FILE", help="with --gate: write the verdicts there")
     args = parser.parse_args(argv)
-    if args.gate:
-        only_with(parser, args, "the proofs, and --gate has its --table", "--page")
-        return _gate(args)
-    only_with(parser, args, "--gate", "--table")
     if args.page and args.name:
         parser.error("--page is of all that there is: name no table")
     proofs = prove(args.name, args.jobs)
@@ -51,19 +44,6 @@ def main(argv: list[str]) -> int:
     if args.page:
         args.page.write_text(page(proofs))
     return FOUND if any(proof.failures for proof in proofs) else WELL
-
-
-def _gate(args: argparse.Namespace) -> int:
-    found = gate.gate(args.name, args.jobs)
-    if args.table:
-        args.table.write_text(gate.table(found))
-    if args.json:
-        say(json.dumps(msgspec.to_builtins(found), indent=1))
-    else:
-        for verdict in found:
-            say(gate.line(verdict))
-        say(gate.summary(found))
-    return FOUND if any(verdict.unexplained for verdict in found) else WELL
 
 
 def _print(proofs: Sequence[Proof]) -> None:

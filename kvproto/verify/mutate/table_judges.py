@@ -32,9 +32,9 @@ from kvproto.verify.mutate.equal_steps import Reach, StepPair, pair_of
 from kvproto.verify.mutate.table_operators import SUBJECTS, TableMutant
 from kvproto.verify.mutate.world_sizes import LATER, WorldSize, sizes
 from kvproto.verify.prove import edge
-from kvproto.verify.prove.gate import TOGETHER
 from kvproto.verify.prove.proof import TableProver
 from kvproto.verify.prove.runs import TABLES as CLAIMS
+from kvproto.verify.prove.runs import TOGETHER
 from kvproto.verify.prove.steps import Pair
 
 #: operators that only time can tell

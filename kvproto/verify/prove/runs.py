@@ -15,6 +15,7 @@ from kvproto.verify.claims import CLAIMS
 from kvproto.verify.framework.claims import Claims
 from kvproto.verify.prove import edge, ends, keys, lease, ring, rooms
 from kvproto.verify.prove.proof import INVARIANT, RAISES, Failure, PairProof, TableProver
+from kvproto.verify.prove.steps import Pair
 
 #: pairs of a table that one process takes at a time
 PIECE = 24
@@ -24,6 +25,14 @@ LEMMAS: dict[str, Callable[[], Iterator[PairProof]]] = {
     ring.NAME: ring.prove, lease.NAME: lease.proofs, edge.NAME: edge.prove, keys.NAME: keys.proofs,
     ends.NAME: ends.prove, rooms.NAME: rooms.prove,
 }  # fmt: skip
+
+#: by table: the proof of both ends that it is a side of
+TOGETHER: dict[str, Callable[[Pair], PairProof]] = {
+    "prefill_send": lambda pair: ends.EndsProver().pair("send", pair),
+    "decode_grant": lambda pair: ends.EndsProver().pair("grant", pair),
+    "prefill_room": lambda pair: rooms.RoomsProver().pair(rooms.PREFILL, pair),
+    "decode_room": lambda pair: rooms.RoomsProver().pair(rooms.DECODE, pair),
+}
 
 
 class Piece(msgspec.Struct, frozen=True):
