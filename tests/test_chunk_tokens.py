@@ -15,7 +15,6 @@ from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import LayoutError
 from kvproto.room import Outcome, Room
 from kvproto.settings import DECODE_GROUP
-from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import SMALL
 from kvproto.verify.testing.pools import noise, tokens_of, whole_model
 
@@ -99,7 +98,7 @@ def test_a_chunk_size_that_cannot_be_is_refused_at_the_call(groups: Groups) -> N
         groups.connect(1, None)
     with pytest.raises(LayoutError, match="chunks of 7 tokens are not whole pages"):
         groups.connect(1, 7)
-    assert not inside(groups.decode).data.plans
+    assert not groups.decode._groups._party.groups
 
 
 def test_a_group_does_not_change_its_chunk_size_while_it_is_connected(groups: Groups) -> None:

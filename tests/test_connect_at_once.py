@@ -12,6 +12,9 @@ import pytest
 from support.stories import layout
 
 from kvproto import LinkError
+from kvproto.endpoint.group_table import GroupPrepared
+from kvproto.endpoint.link_calls import LinkCall
+from kvproto.fsm.driver import steps
 from kvproto.loop.call_preparation import CallPreparation, is_name, numbered
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
@@ -61,6 +64,21 @@ def passes(pair: Pair, over: Callable[[], bool]) -> None:
         pair.turn()
 
 
+def calls(pair: Pair) -> list[LinkCall]:
+    """The links of the decode rank."""
+    return [*pair.decodes[0]._groups.links.links.values()]
+
+
+def dialled(pair: Pair) -> list[str]:
+    """The addresses that connections of the decode rank lead to."""
+    return [at.dialled for at in calls(pair) if at.dialled]
+
+
+def looking(pair: Pair) -> bool:
+    """Whether the name of a link is being looked up again."""
+    return any(at.looking for at in calls(pair))
+
+
 @pytest.mark.parametrize(
     ("address", "name"),
     [("tcp://127.0.0.1:5", False), ("tcp://10.0.0.7:5#ab", False), ("tcp://host:5", True), ("tcp://a.b:5#ab", True),
@@ -92,9 +110,10 @@ def test_a_group_that_is_let_go_while_it_is_looked_up_is_not_called(pair: Pair, 
     decode = pair.decodes[0]
     decode.connect(pair.plan.prefill, [named(pair)])
     decode.disconnect()
+    assert not decode._groups._party.groups
     server.let.set()
-    passes(pair, lambda: not decode._calling)
-    assert not inside(decode).rank.links and not decode._named and not decode._left and not decode._data.plans
+    passes(pair, lambda: any(type(event) is GroupPrepared for _, _, event, *_ in steps(decode._groups._party.trace)))
+    assert not inside(decode).rank.links and not decode._groups._party.groups
 
 
 def test_a_name_that_nobody_knows_is_told_and_looked_up_again(pair: Pair, server: NameServer) -> None:
@@ -113,9 +132,9 @@ def test_a_name_that_leads_elsewhere_is_followed(pair: Pair, server: NameServer)
     server.let.set()
     for number in ("127.0.0.9", "127.0.0.8"):  # where nobody listens
         server.answers["prefill.test"] = number
-        if not decode._dialled:
+        if not dialled(pair):
             decode.connect(pair.plan.prefill, [named(pair)])
-        passes(pair, lambda: any(number in address for address in decode._dialled.values()))  # noqa: B023
+        passes(pair, lambda: any(number in address for address in dialled(pair)))  # noqa: B023
     server.answers["prefill.test"] = "127.0.0.1"
     passes(pair, decode.ready)
 
@@ -127,15 +146,16 @@ def test_a_group_that_is_let_go_while_it_is_looked_up_again_is_not_called_either
     server.answers["prefill.test"] = "127.0.0.9"
     server.let.set()
     decode.connect(pair.plan.prefill, [named(pair)])
-    passes(pair, lambda: bool(decode._dialled))
+    passes(pair, lambda: bool(dialled(pair)))
     server.let.clear()
-    passes(pair, lambda: bool(decode._looking))
+    passes(pair, lambda: looking(pair))
+    (at,) = calls(pair)
     decode.disconnect()
     passes(pair, lambda: not rank.links)
     server.answers["prefill.test"] = "127.0.0.1"
     server.let.set()
-    passes(pair, lambda: not decode._looking)
-    assert not rank.links and not decode._called
+    passes(pair, lambda: not at.looking)
+    assert not rank.links and not calls(pair)
 
 
 def test_a_name_that_is_looked_up_when_the_engine_names_another_address_is_not_called_any_more(
@@ -146,15 +166,15 @@ def test_a_name_that_is_looked_up_when_the_engine_names_another_address_is_not_c
     decode.connect(pair.plan.prefill, [named(pair, "gone.test")])
     with pytest.raises(LinkError, match=r"nobody knows the name in .*gone\.test"):
         passes(pair, lambda: decode.ready() is None)
-    passes(pair, lambda: not decode._looking)
+    passes(pair, lambda: not looking(pair))
     server.let.clear()
-    passes(pair, lambda: bool(decode._looking))
+    passes(pair, lambda: looking(pair))
     decode.connect(pair.plan.prefill, [address])
     passes(pair, decode.ready)
     server.let.set()
-    passes(pair, lambda: not decode._looking)
+    passes(pair, lambda: not looking(pair))
     pair.turn()
-    assert decode.ready() and [*decode._dialled.values()] == [address]
+    assert decode.ready() and dialled(pair) == [address]
 
 
 def test_kernels_that_take_their_time_hold_nobody_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

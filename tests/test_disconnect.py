@@ -227,8 +227,8 @@ def test_a_group_that_is_let_go_ends_its_rooms_and_leaves_nothing(pair: Pair) ->
     pair.pump(lambda: not inside(decode).rank.links)
     pair.rest()
     loop = inside(decode).loop
-    assert not (inside(decode).rank.peers or loop.connections.peer_of or decode._data.plans or decode._dialled)
-    assert not (decode._called or decode._left or decode._uncalled) and len(loop.control._sockets) == 0
+    assert not (inside(decode).rank.peers or loop.connections.peer_of or decode._groups.links.links)
+    assert not decode._groups._party.groups and len(loop.control._sockets) == 0
     for call in (decode.ready, decode.disconnect, lambda: decode.open(Room(99), 8, [0])):
         with pytest.raises(NotFoundError, match="call connect first"):
             call()
@@ -315,7 +315,7 @@ def test_a_fleet_whose_prefill_groups_come_and_go() -> None:
                 decode.disconnect(group)
                 while inside(decode).rank.links:
                     prefill.poll(), decode.poll()
-        assert not decode._data.plans
+        assert not decode._groups._party.groups
 
 
 def test_the_engine_hears_of_a_link_that_was_forgotten() -> None:
@@ -331,7 +331,7 @@ def test_the_engine_hears_of_a_link_that_was_forgotten() -> None:
             decode.ready()
         decode.disconnect()
         decode.poll()
-        assert not decode._uncalled and not decode._forgotten, "of a group that is let go of nothing is known"
+        assert not decode._groups._party.groups, "of a group that is let go of nothing is known"
         pair.prefills.append(pair.make_prefill(0))
         pair.connect(0)
         pair.pump(decode.ready)

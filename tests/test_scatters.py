@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.data.decode_data import DecodeData
@@ -26,6 +27,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesRsp, StgNotify
 from kvproto.protocol.notification import make_tag
+from kvproto.settings import PREFILL_GROUP
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 
@@ -37,9 +39,9 @@ class Asked:
 
     def __init__(self, pair: Pair) -> None:
         _, self.loop, entries, self.data = inside(pair.decodes[0])
-        (self.group,) = self.data.plans
+        self.group, self.plan = PREFILL_GROUP, pair.plan
         pages = np.arange(40, 50, dtype=np.int64)
-        entries[ROOM] = RoomEntry(32, torch.from_numpy(pages), pages, len(pages))
+        entries[ROOM] = RoomEntry(32, torch.from_numpy(pages), pages, len(pages), carried=(self.plan, 0))
         self.parts: list[list[Any]] = []
         self.brought: list[tuple[int, int]] = []
         self.data.kernels = cast("Any", SimpleNamespace(bind=self.bind))
@@ -61,7 +63,7 @@ class Asked:
         )
 
     def bound(self) -> tuple[RoomEntry, Plan, ReadyLaunch]:
-        entry, plan = self.data.entries[ROOM], self.data.plans[self.group]
+        entry, plan = self.data.entries[ROOM], self.plan
         return entry, plan, self.data._bind(self.launch(self.group), entry, plan)
 
     def where(self, part: torch.Tensor) -> tuple[int, int]:
@@ -80,7 +82,7 @@ def asked() -> Iterator[Asked]:
 def test_it_reads_the_parts_of_its_writers_each_at_its_place(
     asked: Asked, writers: int, chunk: int, groups: int
 ) -> None:
-    plan, group = asked.data.plans[asked.group], chunk % groups
+    plan, group = asked.plan, chunk % groups
     expected = []
     for share in plan.writers(0):
         part = layers_of(share, group, groups)
@@ -140,7 +142,7 @@ def test_one_that_was_made_ready_waits_for_its_table_and_its_bytes_as_well(asked
 def test_a_small_region_is_read_with_the_others_of_its_moment_and_a_large_one_at_once(asked: Asked) -> None:
     data = asked.data
     data.together = JointLaunches[Any](data.kernels, "a stream", data._went)
-    data.small = data.plans[asked.group].grant_bytes(0, CHUNK_TOKENS)
+    data.small = asked.plan.grant_bytes(0, CHUNK_TOKENS)
     asked.scatter(asked.group, 0b11)
     assert data.stats["scatters"] == 0
     data.together.go()
@@ -160,9 +162,10 @@ def test_a_scatter_that_cannot_be_made_fails_alone(asked: Asked, monkeypatch: py
 
 def test_large_regions_that_were_granted_are_made_ready_one_a_look(asked: Asked) -> None:
     data, rank, since = asked.data, cast("Any", asked.data.rank), list[int]()
-    large, small, strange = asked.launch(asked.group), asked.launch(asked.group, chunk=1), asked.launch(99, chunk=2)
+    large, small = asked.launch(asked.group), asked.launch(asked.group, chunk=1)
+    strange = replace(large, room=ROOM + 1, chunk=2)
     assert data.small == SMALL and not data._prepare_next()
-    data.small = data.plans[asked.group].grant_bytes(0, CHUNK_TOKENS) - 1
+    data.small = asked.plan.grant_bytes(0, CHUNK_TOKENS) - 1
 
     def expected_scatters(first: int) -> list[do.LaunchScatter]:
         since.append(first)
@@ -177,7 +180,7 @@ def test_large_regions_that_were_granted_are_made_ready_one_a_look(asked: Asked)
     assert list(data.prepared.kept) == [large] and len(since) == 1
 
 
-def test_only_a_device_has_its_scatters_prepared_and_only_while_nothing_moves(asked: Asked) -> None:
+def test_only_a_device_has_its_scatters_foreseen_and_only_while_nothing_moves(asked: Asked) -> None:
     data, looks = cast("Any", asked.data), [True, False]
     data._prepare_next = looks.pop
     assert not data.poll() and len(looks) == 2
@@ -211,10 +214,10 @@ def test_its_transport_follows_the_loop_s_thread_and_ends_with_it(asked: Asked) 
     transport.close = close
 
 
-def test_it_is_cut_by_the_plan_of_its_own_group(asked: Asked) -> None:
-    asked.data.plans[asked.group + 1] = Plan(layout(4), layout(1), CHUNK_TOKENS)
-    assert len(asked.scatter(asked.group + 1, 0b1111)) == 4
+def test_it_is_cut_by_the_plan_with_which_its_room_was_opened(asked: Asked) -> None:
     assert len(asked.scatter(asked.group, 0b1111)) == 2
+    asked.data.entries[ROOM].carried = Plan(layout(4), layout(1), CHUNK_TOKENS), 0
+    assert len(asked.scatter(asked.group, 0b1111)) == 4
 
 
 def test_pages_are_told_from_the_one_with_the_first_token_to_the_one_with_the_last(asked: Asked) -> None:

@@ -60,8 +60,6 @@ class DecodeData:
             undo += steps_back(transport, self.memory.regions)
         rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
         self.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
-        #: by prefill group: the plan
-        self.plans: dict[int, Plan] = {}
         self.scatters: dict[tuple[int, int], Ticket] = {}
         self.ends = KernelEnds(loop, "scatter", ev.Scattered, ev.ScatterFailed)
         stream = self.streams.stream
@@ -133,9 +131,11 @@ class DecodeData:
         if not self._expected:
             return False
         soon = self._expected.popleft()
-        plan, cut = self.plans.get(soon.group), soon.cut
-        if plan is not None and plan.grant_bytes(self.rank.index, cut.tokens, cut.group, cut.groups) > self.small:
-            self.prepared.ready(soon, self.entries.get(soon.room), plan)
+        entry, cut = self.entries.get(soon.room), soon.cut
+        if entry is not None and entry.carried is not None:
+            plan, _ = entry.carried
+            if plan.grant_bytes(self.rank.index, cut.tokens, cut.group, cut.groups) > self.small:
+                self.prepared.ready(soon, entry, plan)
         return True
 
     def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
@@ -151,7 +151,7 @@ class DecodeData:
     def _scatter(self, effect: do.LaunchScatter) -> None:
         try:
             entry = self.entries[effect.room]
-            made = self.prepared.take(effect, entry, self.plans[effect.group])
+            made = self.prepared.take(effect, entry, _plan(entry))
             self.streams.await_table(entry)
             if self.ring.twins:
                 self.ring.bring(made.first, made.end)
@@ -171,7 +171,7 @@ class DecodeData:
             self.scatters[key] = ticket
 
     def _count(self, effect: do.LaunchScatter, entry: RoomEntry) -> None:
-        nbytes = sum(part.nbytes for part in self._parts(effect, self.plans[effect.group]))
+        nbytes = sum(part.nbytes for part in self._parts(effect, _plan(entry)))
         entry.staged += nbytes
         self.moved["staged"] += nbytes
 
@@ -193,3 +193,9 @@ class DecodeData:
         pages = entry.pages[effect.cut.first // size : -(-effect.cut.end // size)]
         body = msg.PagesRsp(effect.chunk, pages.astype("<u4").tobytes(), effect.asked)
         self.loop.connections.send(effect.link, effect.epoch, effect.room, body)
+
+
+def _plan(entry: RoomEntry) -> Plan:
+    """Return the plan with which the room was opened; its group may have another by now."""
+    assert entry.carried is not None
+    return entry.carried[0]

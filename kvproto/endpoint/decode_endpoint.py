@@ -7,9 +7,7 @@ of a successful one. """
 from __future__ import annotations
 
 import operator
-from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
-from functools import partial
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from kvproto.data.decode_data import DecodeData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry, page_runs_of
 from kvproto.data.staging_buffers import Kind
 from kvproto.endpoint.endpoint import Endpoint
-from kvproto.endpoint.tried_addresses import TriedAddresses
+from kvproto.endpoint.prefill_groups import PrefillGroups
 from kvproto.endpoint.validation import (
     as_traceparent,
     check_pool,
@@ -32,27 +30,23 @@ from kvproto.endpoint.validation import (
     need_room,
     need_secret,
 )
-from kvproto.errors import ArgumentError, LinkError, NotFoundError
+from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.vocabulary import Report
 from kvproto.io.clock import Clock, SteadyClock
-from kvproto.io.control.control import ControlError
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
-from kvproto.io.kernels.current_device import keep_device, use_device
+from kvproto.io.kernels.current_device import use_device
 from kvproto.io.kernels.digesting import Cell, Place
 from kvproto.io.transports.base import Transport
 from kvproto.layout.costs import layer_groups as groups_that_pay
 from kvproto.layout.cut import chunks, cut_at
-from kvproto.layout.placement import closed_between
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
-from kvproto.loop.call_preparation import CallPreparation, is_name, numbered
 from kvproto.loop.event_loop import Handlers
 from kvproto.observe.grant_ages import GrantAges
-from kvproto.observe.logs import named
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.states import Cause, DLink
+from kvproto.protocol.states import Cause
 from kvproto.rank.decode import DecodeRank
 from kvproto.room import Room, Status
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
@@ -112,37 +106,17 @@ class DecodeEndpoint(Endpoint):
             self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging, undo)
         self._ages = GrantAges(rank.ring)
         self._loop.every_second.append(self._ages.look)
-        #: calls (group, rank) that the loop has yet to take, and those that it could not
-        self._calling: Counter[tuple[int, int]] = Counter()
-        self._uncalled: dict[tuple[int, int], str] = {}
-        #: by link: the address that its connection leads to, and the rank there
-        self._dialled: dict[int, str] = {}
-        self._called: dict[int, tuple[int, int]] = {}
-        #: by group: plan and addresses of the engine's last `connect`
-        self._named: dict[int, tuple[Plan, tuple[str, ...]]] = {}
-        #: by group: the addresses of that, with numbers for names
-        self._numbers: dict[int, Sequence[str]] = {}
-        #: groups that the engine has let go of, until their last link is forgotten; and others that were forgotten
-        self._left: set[int] = set()
-        self._forgotten: dict[int, None] = {}
-        #: by link: the session of its last call; links whose name is being looked up
-        self._said: dict[int, int] = {}
-        self._looking: set[int] = set()
-        self._preparation = CallPreparation(self._loop.call, partial(keep_device, pool.gpu))
-        self._loop.helpers.append(("preparing calls", self._preparation.close))
-        connections = self._loop.connections
-        self._loop.control.outboxes.emptied = lambda peer: self._call_left(connections.link_at.get(peer, 0))
-        self._tried = TriedAddresses(self._loop, rank, self._peer_name, self._dialled.__setitem__)
+        self._groups = PrefillGroups(self._loop, rank, self._data, self._peer_name)
         self._loop.install(self._handlers(), do.DECODE)
 
     def _handlers(self) -> Handlers:
         """Return the handler of each effect of a decode rank."""
-        loop, data, tried = self._loop, self._data, self._tried
+        loop, data, links = self._loop, self._data, self._groups.links
         return {
             # messages, and links
-            do.Transmit: loop.connections.transmit, do.TransmitPages: data.send_pages, do.SayHello: self._say_hello,
-            do.SayReset: loop.send_reset, do.Dial: self._dial, do.ForgetLink: self._forget_link,
-            do.TryAddress: tried.call, do.TakeAddress: tried.take, do.LeaveAddress: tried.leave,
+            do.Transmit: loop.connections.transmit, do.TransmitPages: data.send_pages, do.SayReset: loop.send_reset,
+            do.Dial: links.dial, do.SayHello: links.say_hello, do.ForgetLink: self._forget_link,
+            do.TryAddress: links.try_address, do.TakeAddress: links.take_address, do.LeaveAddress: links.leave_address,
             # kernels
             do.LaunchScatter: data.ask_scatter,
             # the engine, logs and metrics
@@ -176,74 +150,7 @@ class DecodeEndpoint(Endpoint):
         plan = Plan(
             layout, self._rank.layout, self._rank.chunk_tokens if chunk_tokens is None else operator.index(chunk_tokens)
         )
-        known, where = self._named.get(group, (plan, ()))
-        changed = (known.prefill, known.chunk_tokens) != (layout, plan.chunk_tokens)
-        if group not in self._left and changed and {*where} & {*addresses}:
-            raise ArgumentError(f"prefill group {group} is connected with another layout or chunk size: disconnect it, "
-                             "or give the addresses of the instance that has this one")  # fmt: skip
-        self._loop.check()
-        waits = self._data.compiles or any(is_name(addresses[index]) for index in plan.linked_to(self._rank.index))
-        if not waits:
-            self._make_kernels(plan)
-        for index in plan.linked_to(self._rank.index):
-            self._calling[group, index] += 1
-            self._uncalled.pop((group, index), None)
-        self._left.discard(group)
-        self._forgotten.pop(group, None)
-        said = self._named[group] = plan, tuple(addresses)
-        self._data.plans[group] = plan
-        if waits:
-            self._preparation.submit(lambda: self._prepare(group, said))
-        else:
-            self._loop.call(lambda: self._call(group, *said))
-
-    def _make_kernels(self, plan: Plan) -> None:
-        for shares in plan.cuts(plan.writers(self._rank.index), self._rank.settings.layer_groups):
-            self._data.kernels.prepare(self.pool, "scatter", shares)
-
-    def _prepare(self, group: int, said: tuple[Plan, tuple[str, ...]]) -> Callable[[], None]:
-        """On the helper thread: what the call needs; the call, unless the engine has another wish by then."""
-        plan, addresses = said
-        linked, why = plan.linked_to(self._rank.index), ""
-        found = [numbered(each) if index in linked else each for index, each in enumerate(addresses)]
-        try:
-            self._make_kernels(plan)
-        except Exception as error:  # noqa: BLE001  # whatever it is, `ready` raises it
-            why = f"its kernels cannot be made: {named(error)}"
-
-        def call() -> None:
-            if not why and self._named.get(group) is said:
-                self._call(group, plan, found)
-                return
-            for index in linked:
-                self._take_call(group, index)
-                if why:
-                    self._uncalled[group, index] = why
-
-        return call
-
-    def _take_call(self, group: int, index: int) -> None:
-        self._calling[group, index] -= 1
-        if not self._calling[group, index]:
-            del self._calling[group, index]
-
-    def _call(self, group: int, plan: Plan, addresses: Sequence[str]) -> None:
-        self._data.plans[group], self._numbers[group] = plan, addresses
-        chunk, ring = plan.grant_bytes(self._rank.index, plan.chunk_tokens), self._rank.settings.ring_bytes
-        if chunk > ring and self._rank.settings.route != "pages":
-            closed = closed_between(None, self._data.memory.placement)
-            self._loop.logs.small_ring(f"prefill group {group}", chunk, ring, closed)
-        for index in plan.linked_to(self._rank.index):
-            self._take_call(group, index)
-            self._said.pop(self._rank.link_of.get((group, index), 0), None)
-            try:
-                link, effects = self._rank.call(group, index, plan, self._loop.now, addresses[index])
-            except ArgumentError as error:
-                self._uncalled[group, index] = f"refused: {error}"
-            else:
-                self._called[link] = group, index
-                self._uncalled.pop((group, index), None)
-                self._loop.submit(effects)
+        self._groups.connect(group, plan, tuple(addresses))
 
     @checked
     def disconnect(self, group: int = PREFILL_GROUP) -> None:
@@ -252,14 +159,7 @@ class DecodeEndpoint(Endpoint):
         Its rooms that are not over end as `Cause.DISCONNECTED`, and are released as ever: when nothing of them can land
         any more.  Then its links are forgotten, and their room is free for others.
         """
-        self._plan(group)
-        self._left.add(group)
-
-        def leave() -> None:
-            self._loop.submit(self._rank.leave(group, self._loop.now))
-            self._tidy(group)
-
-        self._loop.call(leave)
+        self._groups.disconnect(group)
 
     @checked
     def ready(self, group: int = PREFILL_GROUP, addresses: Sequence[str] | None = None) -> bool:
@@ -268,23 +168,12 @@ class DecodeEndpoint(Endpoint):
         `addresses`: those to look at (default: the last ones of `connect`).  LinkError: a link was refused, and why.
         """
         self._loop.check()
-        waits, numbers = False, self._numbered(group, addresses)
-        for index in self._plan(group).linked_to(self._rank.index):
-            up, why = self._rank.reached(group, index)
-            why = self._uncalled.get((group, index), why)
-            if (group, index) in self._calling:
-                waits = True
-            elif why:
-                raise LinkError(why)
-            else:
-                waits |= not up or self._rank.tries(group, index) in numbers[index : index + 1]
-        return not waits
+        return self._groups.ready(group, addresses)
 
     @checked
     def any_up(self, group: int = PREFILL_GROUP) -> bool:
         """Whether some link to the group is up, also of one that the engine has let go of."""
-        plan = self._data.plans.get(group)
-        return plan is not None and any(self._rank.reached(group, at)[0] for at in plan.linked_to(self._rank.index))
+        return self._groups.any_up(group)
 
     @checked
     def leads_to(self, addresses: Sequence[str], group: int = PREFILL_GROUP) -> bool:
@@ -292,26 +181,7 @@ class DecodeEndpoint(Endpoint):
 
         Then `connect` would change nothing.  NotFoundError: the group is not connected.
         """
-        plan = self._plan(group)
-        if len(addresses) != plan.prefill.ranks:
-            return False
-        numbers, named = self._numbered(group, addresses), self._named[group][1] == tuple(addresses)
-        return all(
-            (named and (group, index) in self._calling)
-            or numbers[index] in (self._rank.tries(group, index), self._rank.leads_to(group, index))
-            for index in plan.linked_to(self._rank.index)
-        )
-
-    def _numbered(self, group: int, addresses: Sequence[str] | None) -> Sequence[str]:
-        """These addresses of a group's ranks (None: those that were named last), with numbers for names."""
-        if addresses is None or self._named.get(group, (None, ()))[1] == tuple(addresses):
-            return self._numbers.get(group, ())
-        return addresses
-
-    def _plan(self, group: int) -> Plan:
-        if group not in self._data.plans or group in self._left:
-            raise NotFoundError(f"prefill group {group} is not connected: call connect first")
-        return self._data.plans[group]
+        return self._groups.leads_to(group, addresses)
 
     @explained
     def open(
@@ -340,7 +210,7 @@ class DecodeEndpoint(Endpoint):
             ArgumentError: a share has fewer layers than `layer_groups`
 
         """
-        plan, prefix = self._plan(group), operator.index(prefix)
+        plan, prefix = self._groups.get(group).plan, operator.index(prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams)
         plan.admit(entry.tokens, prefix)
         entry.carried = plan, prefix
@@ -396,7 +266,7 @@ class DecodeEndpoint(Endpoint):
         Call `open` when there are pages.  A refusal or failure of the prefill engine arrives at once, as for any room.
         The room ends by `Timing.stall` if this engine neither opens nor renews it.  The arguments are those of `open`.
         """
-        plan, terms = self._plan(group), self._rank.terms
+        plan, terms = self._groups.get(group).plan, self._rank.terms
         entry = need_room(self._rank.layout, tokens, (), self.pool, self._data.streams, whole=False)
         entry.announced = group
         said = need_secret(secret), as_traceparent(traceparent)
@@ -431,97 +301,11 @@ class DecodeEndpoint(Endpoint):
         waits = value.state.name == "OPEN" and (work is None or not (work.done or work.live or work.aux))
         return Status.WAITING if waits else stage
 
-    def _dial(self, effect: do.Dial) -> None:
-        if self._dialled.get(effect.link) == effect.address and effect.link in self._loop.connections.peer_of:
-            return
-        if is_name(effect.address):
-            why = f"nobody knows the name in {effect.address!r}: it is looked up again at every call"
-            self._loop.raise_event(ev.DialFailed(effect.link, why))
-            return
-        try:
-            peer = self._loop.control.connect(effect.address)
-        except ControlError as error:
-            self._loop.raise_event(ev.DialFailed(effect.link, str(error)))
-            return
-        self._dialled[effect.link] = effect.address
-        self._loop.connections.bind(effect.link, peer)
-
-    def _look_again(self, link: int) -> None:
-        """Look up the name of an unanswered call again: its owner may have moved."""
-        group, index = self._called.get(link, (0, 0))
-        said = self._named.get(group)
-        if said is None or link in self._looking or not is_name(said[1][index]):
-            return
-        plan, addresses = said
-
-        def look() -> Callable[[], None]:
-            found = numbered(addresses[index])
-
-            def call() -> None:
-                self._looking.discard(link)
-                if self._named.get(group) is not said or self._called.get(link) != (group, index):
-                    return  # the engine has called `connect` or `disconnect` meanwhile
-                if found != self._dialled.get(link, addresses[index]):
-                    self._loop.submit(self._rank.call(group, index, plan, self._loop.now, found)[1])
-
-            return call
-
-        self._preparation.submit(look)
-        self._looking.add(link)  # it is on its way; the call that ends that comes by this loop
-
     def _forget_link(self, effect: do.ForgetLink) -> None:
-        """Its connection goes; so does what is known of its group, with the last link of one that was let go."""
-        group, index = self._called.pop(effect.link)
-        self._dialled.pop(effect.link, None)
-        self._said.pop(effect.link, None)
-        self._data.calling.discard(effect.link)
-        self._tried.end(effect.link)
-        self._loop.connections.forget(effect.link)
-        name = f"link {effect.link} to rank {index} of group {group}"
-        if group not in self._left:
-            self._uncalled[group, index] = "forgotten: it was refused, or did not answer, for long: call connect again"
-            self._loop.logs.link(name, "forgotten")
-            self._forgotten[group] = None
-            if len(self._forgotten) > self._rank.settings.links:
-                self._drop(next(iter(self._forgotten)))
-            return
-        self._loop.logs.left(name)
-        self._tidy(group)
-
-    def _tidy(self, group: int) -> None:
-        """Drop all data of a disconnected group that has no link any more."""
-        if group in self._left and group not in {other for other, _ in self._called.values()}:
-            self._drop(group)
-
-    def _drop(self, group: int) -> None:
-        plan, _ = self._named.pop(group, (None, ()))
-        for index in plan.linked_to(self._rank.index) if plan is not None else ():
-            self._uncalled.pop((group, index), None)
-        self._left.discard(group)
-        self._forgotten.pop(group, None)
-        self._data.plans.pop(group, None)
-        self._numbers.pop(group, None)
-
-    def _say_hello(self, effect: do.SayHello) -> None:
-        """Queue a HELLO on this link; for an absent peer only the newest is kept, and it is encoded once."""
-        connections, link = self._loop.connections, effect.link
-        if not connections.waits(link) or self._said.get(link) != effect.session:
-            connections.clear(link)
-            connections.send(link, 0, 0, self._rank.hello(effect.session, link))
-            self._said[link] = effect.session
-        if not connections.waits(link):
-            self._call_left(link)
-        self._look_again(link)
-
-    def _call_left(self, link: int) -> None:
-        """Poll the transport while a sent call is unanswered: the peer's wire-up needs it."""
-        value = self._rank.links.get(link)
-        if value is not None and value.state is DLink.AWAIT_WELCOME:
-            self._data.calling.add(link)
+        self._groups.end_link(effect.link)
 
     def _link(self, effect: do.AnnounceLink) -> None:
-        self._data.calling.discard(effect.link)
-        self._tried.end(effect.link)
+        self._groups.links.settle(effect.link)
         super()._link(effect)
 
     def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:

@@ -153,7 +153,8 @@ class BareDecode(Bare):
     def __init__(self, endpoint: Any, tables: list[list[int]], tokens: int, rooms: int, at_work: int) -> None:
         """`rooms` in all, `at_work` of them at a time."""
         super().__init__(endpoint, tables, tokens)
-        (plan,), index = self.data.plans.values(), self.rank.index
+        (peer,), index = self.rank.peers.values(), self.rank.index
+        plan = peer.plan
         (self.share,) = plan.writers(index)
         self.nbytes, self.grant = plan.part_bytes(self.share, tokens), plan.grant_bytes(index, tokens)
         self.start = plan.part_offset(index, self.share.writer, tokens)

@@ -63,11 +63,11 @@ NOT_IN_TABLES = (
     ),
     Exemption(
         "bounds",
-        "Rooms that only the other side has opened, links, queues, the trace and a room's layer groups are bounded;"
-        " what is one too many is counted and dropped, and its sender repeats it.",
+        "Rooms that only the other side has opened, links, groups without links, queues, the trace and a room's layer"
+        " groups are bounded; what is one too many is counted and dropped, and its sender repeats it.",
         ("rank/prefill_links.py:full",
          "rank/prefill_links.py:_make_room", "rank/prefill_links.py:_peer_opened",
-         "rank/base.py:noted"),
+         "rank/base.py:noted", "endpoint/prefill_groups.py:_keep"),
         "tests/test_core_scenarios.py",
     ),
     Exemption(
@@ -86,8 +86,8 @@ NOT_IN_TABLES = (
         " something is expected; a connection that leads to the address already is used again; of one connection's"
         " calls a few are heard a second. When, never whether.",
         ("rank/decode.py:held",
-         "endpoint/decode_endpoint.py:_dial", "endpoint/decode_endpoint.py:_say_hello",
-         "endpoint/decode_endpoint.py:_call_left", "endpoint/tried_addresses.py:call", "loop/rank_loop.py:hear"),
+         "endpoint/link_calls.py:dial", "endpoint/link_calls.py:say_hello", "endpoint/link_calls.py:_call_left",
+         "endpoint/link_calls.py:try_address", "loop/rank_loop.py:hear"),
         "tests/test_writes.py",
     ),
     Exemption(
@@ -109,6 +109,7 @@ NOT_IN_TABLES = (
         ("endpoint/endpoint.py:status", "endpoint/prefill_endpoint.py:caller", "endpoint/endpoint.py:_outcome",
          "endpoint/prefill_endpoint.py:_knows_room",
          "endpoint/decode_endpoint.py:_stage", "endpoint/decode_endpoint.py:_by_pages",
+         "endpoint/prefill_groups.py:_wanted", "endpoint/prefill_groups.py:leads_to",
          "data/room_entry.py:transfer",
          "room.py:ok", "metrics/metrics.py:_decode", "endpoint/spans.py:ended",
          "endpoint/explain.py:_prefill", "endpoint/explain.py:_decode", "endpoint/explain.py:_over", "endpoint/explain.py:_last",

@@ -1,0 +1,251 @@
+"""Prefill groups: the groups that a decode endpoint calls, as machines of `decode_group`.
+
+The engine's thread steps a group by `connect` and `disconnect`, the loop's by everything else.  A lock is held for the
+step alone, and by the engine's thread until the effects are queued, so that the loop takes them in the order of the
+steps.  A value is frozen, so `ready` and its like read one without a lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kvproto.endpoint import group_table as gt
+from kvproto.endpoint.group_table import PENDING, Group, GroupValue, decode_group
+from kvproto.endpoint.link_calls import LinkCall, LinkCalls
+from kvproto.errors import ArgumentError, LinkError, NotFoundError
+from kvproto.fsm.party import Member
+from kvproto.fsm.routing import Routes
+from kvproto.fsm.timing import Timers
+from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.io.kernels.current_device import keep_device
+from kvproto.layout.placement import closed_between
+from kvproto.layout.plan import Plan
+from kvproto.loop.call_preparation import CallPreparation, is_name, numbered
+from kvproto.loop.rank_loop import Loop
+from kvproto.observe.logs import named
+from kvproto.rank.base import bits, mask
+from kvproto.rank.decode import DecodeRank
+
+if TYPE_CHECKING:
+    from kvproto.data.decode_data import DecodeData
+
+FORGOTTEN = "forgotten: it was refused, or did not answer, for long: call connect again"
+
+
+def by_group(event: gt.DisconnectCalled) -> int:
+    """Return the group that an event is about."""
+    return event.group
+
+
+class GroupParty(Member):
+    """The machines of all groups; groups without a link are bounded."""
+
+    groups: dict[int, GroupValue]
+
+    def __init__(self, bound: int) -> None:
+        super().__init__(0, {0: "decode"}, Timers(), Routes("groups", (), ()))
+        self.bound = bound
+        self.add("groups", decode_group, by_group)
+        self.inner[gt.KeepUnlinked] = self._keep
+
+    def _keep(self, effect: gt.KeepUnlinked) -> None:
+        del effect
+        unlinked = [(value.call, group) for group, value in self.groups.items() if value.state is Group.UNLINKED]
+        if len(unlinked) > self.bound:
+            self._queue.append(gt.DisconnectCalled(min(unlinked)[1]))
+
+
+class PrefillGroups:
+    """The prefill groups of one decode endpoint."""
+
+    def __init__(self, loop: Loop, rank: DecodeRank, data: DecodeData, name: Callable[[int], str]) -> None:
+        """`name` words a link for the log."""
+        self._loop, self._rank, self._data = loop, rank, data
+        self._lock, self._calls = threading.Lock(), 0
+        self._party = GroupParty(rank.settings.links)
+        self._preparation = CallPreparation(loop.call, partial(keep_device, data.pool.gpu))
+        loop.helpers.append(("preparing calls", self._preparation.close))
+        self.links = LinkCalls(loop, rank, data.calling, name, self._look_again)
+        self._acts: dict[type[Effect], Callable[[Any], None]] = {
+            gt.Prepare: self._prepare, gt.CallRanks: self._call, gt.LeaveRanks: self._leave,
+            gt.TellUnlinked: self._tell, Report: lambda effect: loop.call(partial(loop.report, effect)),
+        }  # fmt: skip
+
+    # ------------------------------------------------------------------------------------ the engine's thread
+    def connect(self, group: int, plan: Plan, addresses: tuple[str, ...]) -> None:
+        """Call the group; its kernels are made here if that takes no time.
+
+        ArgumentError: the same addresses were called with another layout or chunk size.
+        """
+        known = self._wanted(group)
+        if known is not None and _contradict(known, plan, addresses):
+            raise ArgumentError(f"prefill group {group} is connected with another layout or chunk size: disconnect it, "
+                             "or give the addresses of the instance that has this one")  # fmt: skip
+        self._loop.check()
+        if not self._slow(plan, addresses):
+            self._make_kernels(plan)
+        with self._lock:
+            self._calls += 1
+            self._step(gt.ConnectCalled(group, self._calls, plan, addresses))
+
+    def disconnect(self, group: int) -> None:
+        """Let go of the group.  NotFoundError: it is not connected."""
+        self.get(group)
+        with self._lock:
+            self._step(gt.DisconnectCalled(group))
+
+    def find(self, group: int) -> GroupValue | None:
+        """Return the group's value, also of one that the engine has let go of.  Any thread."""
+        return self._party.groups.get(group)
+
+    def get(self, group: int) -> GroupValue:
+        """Return the group's value.  NotFoundError: it is not connected.  Any thread."""
+        value = self._wanted(group)
+        if value is None:
+            raise NotFoundError(f"prefill group {group} is not connected: call connect first")
+        return value
+
+    def _wanted(self, group: int) -> GroupValue | None:
+        value = self.find(group)
+        return None if value is None or value.state is Group.LEFT else value
+
+    def ready(self, group: int, addresses: Sequence[str] | None) -> bool:
+        """Return whether all links are up, and none of the addresses is tried beside one.
+
+        LinkError: a rank has no link, and why.
+        """
+        value = self.get(group)
+        numbers, faults, up = _numbers(value, addresses), dict(value.faults), value.state not in PENDING
+        for rank in value.plan.linked_to(self._rank.index) if up else ():
+            reached, why = self._rank.reached(group, rank)
+            if why := faults.get(rank, why):
+                raise LinkError(why)
+            up &= reached and self._rank.tries(group, rank) not in numbers[rank : rank + 1]
+        return up
+
+    def any_up(self, group: int) -> bool:
+        """Return whether some link to the group is up."""
+        value = self.find(group)
+        linked = () if value is None else value.plan.linked_to(self._rank.index)
+        return any(self._rank.reached(group, rank)[0] for rank in linked)
+
+    def leads_to(self, group: int, addresses: Sequence[str]) -> bool:
+        """Return whether the links lead to these addresses, or try them, or are about to."""
+        value = self.get(group)
+        if len(addresses) != value.plan.prefill.ranks:
+            return False
+        if value.state in PENDING and value.named == tuple(addresses):
+            return True
+        numbers = _numbers(value, addresses)
+        return all(
+            numbers[rank] in (self._rank.tries(group, rank), self._rank.leads_to(group, rank))
+            for rank in value.plan.linked_to(self._rank.index)
+        )
+
+    # --------------------------------------------------------------------------------------- the loop's thread
+    def end_link(self, link: int) -> None:
+        """The rank has forgotten this link: close its connections."""
+        at = self.links.forget(link)
+        self._hear(gt.LinkEnded(at.group, at.rank, FORGOTTEN))
+
+    def _hear(self, event: Event) -> None:
+        with self._lock:
+            effects = self._party.handle(event, self._loop.now)
+        for effect in effects:
+            self._acts[type(effect)](effect)
+
+    def _step(self, event: Event) -> None:
+        for effect in self._party.handle(event, self._loop.now):
+            self._acts[type(effect)](effect)
+
+    def _call(self, effect: gt.CallRanks) -> None:
+        group, plan = effect.group, effect.plan
+        self._warn_of_small_ring(group, plan)
+        for rank in bits(effect.ranks):
+            try:
+                link, effects = self._rank.call(group, rank, plan, self._loop.now, effect.numbers[rank])
+            except ArgumentError as error:
+                self._hear(gt.LinkEnded(group, rank, f"refused: {error}"))
+            else:
+                self.links.add(link, group, rank)
+                self._loop.submit(effects)
+        self._hear(gt.RanksCalled(group))
+
+    def _warn_of_small_ring(self, group: int, plan: Plan) -> None:
+        settings = self._rank.settings
+        chunk, ring = plan.grant_bytes(self._rank.index, plan.chunk_tokens), settings.ring_bytes
+        if chunk > ring and settings.route != "pages":
+            closed = closed_between(None, self._data.memory.placement)
+            self._loop.logs.small_ring(f"prefill group {group}", chunk, ring, closed)
+
+    def _leave(self, effect: gt.LeaveRanks) -> None:
+        self._loop.call(lambda: self._loop.submit(self._rank.leave(effect.group, self._loop.now)))
+
+    def _tell(self, effect: gt.TellUnlinked) -> None:
+        name = f"the link to rank {effect.rank} of group {effect.group}"
+        if effect.left:
+            self._loop.logs.left(name)
+        else:
+            self._loop.logs.link(name, effect.why)
+
+    # ------------------------------------------------------------------------------------------- preparation
+    def _slow(self, plan: Plan, addresses: Sequence[str]) -> bool:
+        return self._data.compiles or any(is_name(addresses[rank]) for rank in plan.linked_to(self._rank.index))
+
+    def _make_kernels(self, plan: Plan) -> None:
+        for shares in plan.cuts(plan.writers(self._rank.index), self._rank.settings.layer_groups):
+            self._data.kernels.prepare(self._data.pool, "scatter", shares)
+
+    def _prepare(self, effect: gt.Prepare) -> None:
+        ranks = mask(effect.plan.linked_to(self._rank.index))
+        about = effect.group, effect.call, ranks
+        if self._slow(effect.plan, effect.named):
+            self._preparation.submit(partial(self._prepared, effect.plan, effect.named, about))
+        else:
+            self._loop.call(partial(self._hear, gt.GroupPrepared(*about, effect.named)))
+
+    def _prepared(
+        self, plan: Plan, addresses: tuple[str, ...], about: tuple[int, int, int]
+    ) -> Callable[[], None]:  # fmt: skip
+        """Compile kernels and look up names, on the helper thread; return what the loop has to do."""
+        ranks, why = about[-1], ""
+        numbers = tuple(numbered(each) if ranks >> rank & 1 else each for rank, each in enumerate(addresses))
+        try:
+            self._make_kernels(plan)
+        except Exception as error:  # noqa: BLE001  # whatever it is, `ready` raises it
+            why = f"its kernels cannot be made: {named(error)}"
+        return partial(self._hear, gt.GroupPrepared(*about, numbers, why))
+
+    def _look_again(self, at: LinkCall) -> None:
+        """Look up the name of an unanswered call again: its owner may have moved."""
+        value = self.find(at.group)
+        if value is None or at.looking or not is_name(name := value.named[at.rank]):
+            return
+        call = value.call
+
+        def look() -> Callable[[], None]:
+            number = numbered(name)
+
+            def found() -> None:
+                at.looking = False
+                moved = number != (at.dialled or name)
+                self._hear(gt.NameFound(at.group, call, at.rank, number, moved))
+
+            return found
+
+        self._preparation.submit(look)
+        at.looking = True  # it is on its way; the call that ends that comes by this loop
+
+
+def _numbers(value: GroupValue, addresses: Sequence[str] | None) -> Sequence[str]:
+    """Return these addresses (None: those that were named last), with numbers for names."""
+    return value.numbers if addresses is None or value.named == tuple(addresses) else addresses
+
+
+def _contradict(known: GroupValue, plan: Plan, addresses: tuple[str, ...]) -> bool:
+    """Return whether both calls name an address, with different layouts or chunk sizes."""
+    changed = (known.plan.prefill, known.plan.chunk_tokens) != (plan.prefill, plan.chunk_tokens)
+    return changed and not {*known.named}.isdisjoint(addresses)
