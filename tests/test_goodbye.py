@@ -7,13 +7,18 @@ of this is the product's own: endpoints with threads, ZeroMQ sockets, bytes.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from support.stories import layout
+from test_foreign_groups import MINE
+from test_foreign_groups import prefill as linked_prefill
 
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.io.transports.base import PeerId
+from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.messages import Goodbye
 from kvproto.protocol.states import Cause, DLink, PLink
 from kvproto.verify.testing.access import inside
@@ -22,6 +27,7 @@ from kvproto.verify.testing.pair import Pair
 CHUNK_TOKENS, TOKENS = 8, 20
 #: seconds: far below the five of `Timing.heartbeat`, and beyond what a busy machine takes
 SOON = 2.0
+LIMIT = 30.0
 
 
 @pytest.fixture
@@ -101,6 +107,39 @@ def test_pages_that_are_written_wait_for_the_write_although_its_rank_has_said_go
     within_soon(lambda: inside(decode).rank.links[1].state is DLink.AWAIT_RETURN)
     within_soon(decode.finished)
     assert not decode.released()
+
+
+def test_a_decode_rank_that_is_closed_before_it_is_answered_takes_its_call_back(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prefill rank is still connecting: it drops the half-made link at once."""
+    wired, connect = threading.Event(), MemoryTransport.connect
+
+    def slowly(transport: MemoryTransport, endpoint: bytes) -> PeerId:
+        assert wired.wait(LIMIT)
+        return connect(transport, endpoint)
+
+    monkeypatch.setattr(MemoryTransport, "connect", slowly)
+    caplog.set_level(logging.INFO)
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS, ready=False) as pair:
+        prefill, decode = pair.prefills[0], pair.decodes[0]
+        links = inside(prefill).rank.links
+        try:
+            within_soon(lambda: (decode.poll(), prefill.poll(), links)[-1])
+            decode.close()
+            within_soon(lambda: prefill.poll() is not None and links[1].state is PLink.LOST)
+        finally:
+            wired.set()
+        assert inside(decode).rank.links[1].state is DLink.AWAIT_WELCOME
+        assert "link 1 to rank 0 of group 2 is closed" in caplog.text
+        assert not warnings(caplog) and not prefill.reports()
+
+
+@pytest.mark.parametrize(("session", "then"), [(1, PLink.LOST), (2, PLink.UP)])
+def test_a_call_that_is_taken_back_ends_the_link_that_has_answered_it_and_no_other(session: int, then: PLink) -> None:
+    rank, links = linked_prefill()
+    rank.receive(links[MINE], 0, 0, Goodbye(quiet=True, session=session), 0.0)
+    assert rank.links[links[MINE]].state is then
 
 
 def test_a_peer_that_does_not_answer_a_goodbye_does_not_keep_a_rank_from_being_closed() -> None:

@@ -656,6 +656,8 @@ class CloseAsked(LinkEvent, frozen=True):
     #: the link's, which ends
     epoch: int
     quiet: bool
+    #: the link's latest call
+    session: int = 0
 
 
 class DialFailed(LinkEvent, frozen=True):
@@ -729,6 +731,13 @@ class GoodbyeReceived(LinkEvent, frozen=True):
     #: the link's, which ends
     epoch: int
     quiet: bool
+
+
+class CallTakenBack(LinkEvent, frozen=True):
+    """The decode rank that has called was closed before it was answered."""
+
+    #: of the call
+    session: int
 
 
 class TransportLost(LinkEvent, frozen=True):

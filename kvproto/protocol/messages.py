@@ -135,6 +135,8 @@ class Goodbye(Body, tag="GOODBYE", frozen=True):
 
     #: nothing that the sender has written can land any more; a decode rank writes nothing, so always says so
     quiet: bool
+    #: of a decode rank that was not answered, so knows no epoch: the call that it takes back; 0: the epoch is over
+    session: U64 = 0
 
 
 class Open(Body, tag="OPEN", frozen=True):

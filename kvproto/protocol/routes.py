@@ -102,6 +102,11 @@ def goodbye(h: HeardMessage) -> ev.GoodbyeReceived:
 
 
 # --------------------------------------------------------------------------------------- prefill side
+def taken_back(h: HeardMessage) -> ev.CallTakenBack:
+    """The caller has not heard of an epoch, and is closed."""
+    return ev.CallTakenBack(h.link, h.body.session)
+
+
 def call(h: HeardMessage) -> ev.HelloReceived | None:
     """The rank finds the caller's link, or makes it, and looks whether the two fit; None: too many links."""
     event: ev.HelloReceived | None = h.rank.called(h.body, h.place)
@@ -303,6 +308,7 @@ route(msg.Hello,                                                to=call)
 route(msg.Heartbeat,                                            to=beat)
 drop(ALL,                LinkIs.STRANGER,                         why=NOBODY)
 route(msg.Reset,                                                to=reset)
+route(msg.Goodbye,       LinkIs.STALE,                            to=taken_back)
 drop(ALL,                LinkIs.STALE,                            why=NOT_UP)
 route(msg.Goodbye,                                              to=goodbye)
 route(msg.Watermark,                                            to=mark)

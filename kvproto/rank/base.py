@@ -179,7 +179,7 @@ class Rank(Party):
         """Close every link in good order."""
         effects: list[Effect] = []
         for link, value in tuple(self.links.items()):
-            effects += self.handle(ev.CloseAsked(link, value.epoch, not self._writes_to(link)), now)
+            effects += self.handle(ev.CloseAsked(link, value.epoch, not self._writes_to(link), value.session), now)
         return effects
 
     # ---------------------------------------------------------------------------------------- messages

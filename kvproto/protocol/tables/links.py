@@ -37,7 +37,8 @@ loss the address is given up.  So an address that somebody has made up costs a f
 A rank that is closed in good order says `GOODBYE` on each link that is up.  The link and its rooms end at once on both
 sides, as `CLOSED`, which is no fault of anybody's.  Only a prefill rank may leave writes in flight behind, and says so: the
 decode rank waits for them then as after a loss.  It calls again with the timer and not at once, since whoever says goodbye
-is still there for a moment.  A goodbye that is lost leaves what a crash leaves: silence.
+is still there for a moment.  A goodbye that is lost leaves what a crash leaves: silence.  A decode rank that has called,
+and is closed before it is answered, knows no epoch: its goodbye takes the call back, and the half-made link ends at once.
 
 The transport's connection outlives a loss: a peer that was only silent finds it as it was, one that comes back as
 another gets its own.  It is taken down when the link is forgotten.
@@ -52,6 +53,7 @@ from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     AddressAnswered,
     CallAsked,
+    CallTakenBack,
     CloseAsked,
     DialFailed,
     DisconnectAsked,
@@ -137,7 +139,7 @@ def misfit(v: Both, e: HelloReceived | WelcomeReceived, now: float) -> bool:
     return bool(e.fault)
 
 
-def same_session(v: Both, e: HelloReceived | WiredUp | WireFailed, now: float) -> bool:
+def same_session(v: Both, e: HelloReceived | WiredUp | WireFailed | CallTakenBack, now: float) -> bool:
     """It is about the call that is being answered."""
     return e.session == v.session
 
@@ -413,6 +415,11 @@ def call_again(v: D, e: LinkEvent | TimerFired, now: float) -> D:
     return DLinkValue(v.state, session=v.session + 1, address=v.address, leaving=v.leaving)
 
 
+def take_call_back(v: D, e: CloseAsked, now: float) -> D:
+    """The next session: what answers the call comes too late."""
+    return replace(v, session=v.session + 1)
+
+
 def agree(v: D, e: WelcomeReceived, now: float) -> D:
     """The link has an epoch."""
     return replace(v, epoch=e.epoch, silent=0)
@@ -544,6 +551,11 @@ def answer_goodbye(v: D, e: CloseAsked | GoodbyeReceived) -> Output:
     return do.Transmit(e.peer, e.epoch, 0, Goodbye(quiet=True))
 
 
+def say_call_back(v: D, e: CloseAsked) -> Output:
+    """Take the call back that nobody has answered."""
+    return do.Transmit(e.peer, 0, 0, Goodbye(quiet=True, session=e.session))
+
+
 def say_over(v: D, e: TimerFired) -> Output:
     """Close the link, which the engine has let go of: no room is opened on it any more."""
     return do.Transmit(e.peer, v.epoch, 0, Goodbye(quiet=True))
@@ -574,7 +586,7 @@ def raise_replaced(v: D, e: AddressAnswered) -> Output:
     return do.RaiseLinkDown(e.peer, Cause.LINK_LOST, replaced=True)
 
 
-def raise_closed(v: Both, e: CloseAsked | GoodbyeReceived) -> Output:
+def raise_closed(v: Both, e: CloseAsked | GoodbyeReceived | CallTakenBack) -> Output:
     """Tell the rooms that one of the two ranks was closed."""
     return do.RaiseLinkDown(e.peer, Cause.CLOSED)
 
@@ -624,7 +636,7 @@ def announce_lost(v: Both, e: LinkEvent | TimerFired) -> Output:
     return do.AnnounceLink(e.peer, do.LOST)
 
 
-def announce_closed(v: Both, e: GoodbyeReceived) -> Output:
+def announce_closed(v: Both, e: GoodbyeReceived | CallTakenBack) -> Output:
     """Tell the engine that the peer has closed the link."""
     return do.AnnounceLink(e.peer, do.CLOSED)
 
@@ -643,7 +655,7 @@ prefill_link = Table(
     "prefill_link", PLinkValue, PLink, initial=PLink.NEW, final=(PLink.FORGOTTEN,),
     events=(
         HelloReceived, WiredUp, WireFailed, HeartbeatReceived, WatermarkSeen, ResetReceived, TransportLost,
-        QueueOverflowed, GoodbyeReceived, CloseAsked, TimerFired,
+        QueueOverflowed, GoodbyeReceived, CallTakenBack, CloseAsked, TimerFired,
     ),
     timers={
         PLink.AWAIT_WIRE_UP: "connect_timeout", PLink.UP: "heartbeat", PLink.LOST: "forget", PLink.REFUSED: "forget",
@@ -684,6 +696,9 @@ row(S.UP,             ResetReceived,     S.LOST,          when=same_epoch, do=(r
 row(S.UP,             TransportLost,     S.LOST,          do=(raise_down, announce_lost, disconnect))
 row(S.UP,             GoodbyeReceived,   S.LOST,          do=(raise_closed, announce_closed))
 row(S.UP,             CloseAsked,        S.LOST,          do=(say_goodbye, raise_closed))
+row(S.AWAIT_WIRE_UP,  CallTakenBack,     S.LOST,          when=same_session, do=(announce_closed,))
+row(S.UP,             CallTakenBack,     S.LOST,          when=same_session, do=(raise_closed, announce_closed))
+ignore((S.AWAIT_WIRE_UP, S.UP, *AWAY), CallTakenBack, "an older call, or an epoch that is over")
 ignore(S.LOST,        HelloReceived,     "a write of the old link is in flight: it will call again", when=unquiet)
 row(AWAY,             HelloReceived,     S.REFUSED,       when=misfit, let=refuse_call, do=(bind, say_refusal, announce_refused), again=True)
 row(AWAY,             HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(bind, connect))
@@ -741,6 +756,7 @@ row_d(T.UP,            QueueOverflowed,    T.AWAIT_RETURN,  let=call_again, do=(
 row_d(T.UP,            GoodbyeReceived,    T.AWAIT_WELCOME, when=quiet, let=call_again, do=(answer_goodbye, raise_closed, announce_closed))
 row_d(T.UP,            GoodbyeReceived,    T.AWAIT_RETURN,  let=call_again, do=(answer_goodbye, raise_closed, announce_closed))
 row_d(T.UP,            CloseAsked,         T.AWAIT_RETURN,  let=call_again, do=(answer_goodbye, raise_closed))
+row_d(CALLED,          CloseAsked,                          let=take_call_back, do=(say_call_back,))
 row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.REFUSED,       when=same_call_misfit, let=misfit_why, do=(raise_quiet, raise_refused, announce_refused))
 row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.UP,            when=agreed, let=agree, do=(raise_quiet, raise_up, announce_up))
 row_d(T.AWAIT_RETURN,  RefusalReceived,                     when=news, let=refusal_why, do=(raise_refused, announce_refused))
@@ -778,7 +794,7 @@ ignore_d(CALLED,       HeartbeatReceived,  "the call says all that a reset would
 ignore_d((T.UP, T.REFUSED, *CALLED), (WelcomeReceived, RefusalReceived), "an older call's, or the same answer again")
 ignore_d((T.UP, T.REFUSED, *CALLED), ResetReceived, "an older epoch's")
 ignore_d((T.NEW, T.REFUSED, *CALLED), QueueOverflowed, "the link is down")
-ignore_d((T.NEW, T.REFUSED, *CALLED), CloseAsked, "nobody is to be told")
+ignore_d((T.NEW, T.REFUSED), CloseAsked,   "nobody is to be told")
 ignore_d((T.NEW, T.UP, T.REFUSED), DialFailed,    "an older address")
 ignore_d(T.NEW,        DisconnectAsked,    "the link was forgotten")
 # fmt: on

@@ -14,7 +14,7 @@ from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import ROOM_CHUNK, TimerFired
-from kvproto.protocol.messages import Hello, Message, StagingRsp, StgNotify
+from kvproto.protocol.messages import Goodbye, Hello, Message, StagingRsp, StgNotify
 from kvproto.protocol.states import Cause, DLink, DRoom
 from kvproto.rank.base import LinkPeer
 from kvproto.rank.decode import DecodeRank
@@ -279,6 +279,8 @@ class DecodeNode(DecodeMemory):
             return
         if isinstance(body, StagingRsp):
             body = replace(body, grant=1)
+        elif isinstance(body, Goodbye) and body.session:
+            self.seen.add("a call that is taken back")
         elif isinstance(body, Hello) and self.odd:
             other = {"digest": "0" * len(body.digest)} if self.config.misfit == "tables" else {"lease": body.lease + 1}
             body = replace(body, **other)

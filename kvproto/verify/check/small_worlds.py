@@ -213,6 +213,10 @@ SMALL: dict[str, Config] = {
         chunks=1, net="unordered", engine=AT_ONCE, budget=Budget(close=1, duplicate=1),
         about="and what was said before comes after the goodbye, or twice",
     ),
+    "close-handshake": Config(
+        ring=1, chunks=1, engine=AT_ONCE, wired=False, budget=Budget(close=1), must=("a call that is taken back",),
+        about="a rank is closed while the first call is answered",
+    ),
     "close-crash": Config(
         ring=1, chunks=1, engine=AT_ONCE, budget=Budget(close=1, crash=1), about="and its process ends, and begins anew"
     ),

@@ -267,12 +267,17 @@ def tells_its_rooms(step: Step) -> bool:
 
 @promises("L1", on=(ev.GoodbyeReceived, ev.CloseAsked, ev.TimerFired))
 def says_goodbye(step: Step) -> bool:
-    """Whoever closes a link that is up says so, and whoever hears it answers: of the epoch that is over, and with quiet."""
+    """Whoever closes a link that is up says so, and whoever hears it answers: of the epoch that is over, and with quiet;
+    whoever is closed while a call is unanswered takes it back, and hears no answer any more.
+    """
     before, after = step.before, step.after
     parts = isinstance(step.event, ev.GoodbyeReceived | ev.CloseAsked) or after.state is S.FORGOTTEN
     told = [each for each in step.all_of(do.Transmit) if isinstance(each.body, Goodbye)]
     epoch = before.epoch if isinstance(step.event, ev.TimerFired) else step.event.epoch
     said = [each for each in told if each.epoch == epoch and each.body.quiet]
+    if before.state in CALLED and isinstance(step.event, ev.CloseAsked):
+        said = [each for each in told if each.epoch == 0 and each.body.session == step.event.session]
+        return len(told) == len(said) == 1 and step.after.session == before.session + 1
     return len(told) == len(said) == (1 if before.state is S.UP and parts else 0)
 
 

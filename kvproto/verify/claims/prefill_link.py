@@ -152,6 +152,14 @@ def ends_by_a_goodbye(step: Step) -> bool:
     return step.after.state is (S.LOST if before is S.UP else before) and len(told) == (1 if own else 0)
 
 
+@promises("L1", on=(ev.CallTakenBack,))
+def ends_with_the_call_that_is_taken_back(step: Step) -> bool:
+    """A link ends at once, made or half made, when its caller takes its call back; no other does."""
+    before = step.before
+    ends = before.state in (S.AWAIT_WIRE_UP, S.UP) and step.event.session == before.session
+    return step.after.state is (S.LOST if ends else before.state)
+
+
 @promises("S4", do.ForgetLink)
 def forgets_when_quiet(step: Step, effect: do.ForgetLink) -> bool:
     """A link is forgotten when nothing of it is in flight."""

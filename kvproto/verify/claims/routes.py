@@ -38,13 +38,15 @@ def hears_its_own_side(routes: Routes, message: type, facts: tuple[Fact, ...], r
 
 
 def hears_by_its_link(routes: Routes, message: type, facts: tuple[Fact, ...], route: Route) -> bool:
-    """Of a stranger a rank hears calls of its name and beats, by a link that is not up answers and resets, too; from an
-    address that a decode rank tries beside a link it hears the answer to its call, and nothing else.
+    """Of a stranger a rank hears calls of its name and beats, by a link that is not up answers and resets, too, and a
+    prefill rank that a call is taken back; from an address that a decode rank tries beside a link it hears the answer to
+    its call, and nothing else.
     """
     link, stranger = _of(facts, LinkIs), message in (msg.Hello, msg.Heartbeat)
     if link is LinkIs.BESIDE:
         return (route.end == "route") == (routes is decode_routes and message in (msg.Welcome, msg.Refusal))
-    stale = link is LinkIs.STALE and message in (*CALLS, msg.Reset)
+    told = (msg.Goodbye,) if routes is prefill_routes else ()
+    stale = link is LinkIs.STALE and message in (*CALLS, msg.Reset, *told)
     return route.end == "drop" or link is LinkIs.CURRENT or stranger or stale
 
 
