@@ -40,7 +40,7 @@ class Planted(NamedTuple):
     said: str
 
 
-DRAFTS = "the transport has the drafts"
+PREPARED_WRITES = "the transport has the prepared writes"
 FAULTS: dict[str, Planted] = {
     "a gather does not wait for the forward": Planted(
         Gathers, "_launch", "entry.after(effect.first + effect.tokens, made.layers)", "None", "waits",
@@ -73,14 +73,14 @@ FAULTS: dict[str, Planted] = {
     "a gather that was put off is forgotten": Planted(
         Gathers, "ask", "self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)", "pass",
         "two-slots", ""),
-    "any draft of the slot is taken": Planted(
+    "any prepared write of the slot is taken": Planted(
         PreparedWrites, "take", "and kept[0] == self._mark(effect)", "", "given-up", ""),
-    "a draft that is not taken is leaked": Planted(
-        PreparedWrites, "take", "self.transport.drop(kept[1].draft)", "pass", "given-up", DRAFTS),
-    "a slot's former draft is leaked": Planted(
-        PreparedWrites, "ready", "self._drop(effect.slot)", "pass", "given-up", DRAFTS),
-    "drafts to a peer that is left are leaked": Planted(
-        PreparedWrites, "leave", "self._drop(slot)", "self._kept.pop(slot)", "failures", DRAFTS),
+    "a prepared write that is not taken is leaked": Planted(
+        PreparedWrites, "take", "self.transport.drop(kept[1].prepared)", "pass", "given-up", PREPARED_WRITES),
+    "a slot's former prepared write is leaked": Planted(
+        PreparedWrites, "ready", "self._drop(effect.slot)", "pass", "given-up", PREPARED_WRITES),
+    "prepared writes to a peer that is left are leaked": Planted(
+        PreparedWrites, "leave", "self._drop(slot)", "self._kept.pop(slot)", "failures", PREPARED_WRITES),
     "a lost transport is not told": Planted(
         PrefillData, "_lost", "self.loop.raise_event(ev.TransportLost(link))", "pass", "failures", "link is still up"),
     "a write in doubt is told as over": Planted(

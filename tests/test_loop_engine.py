@@ -173,7 +173,7 @@ def test_what_raises_ends_its_own_room(
 
 def test_a_staged_write_that_cannot_be_made_goes_over_pages(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     room, endpoint = pair.open(20), pair.prefills[0]
-    monkeypatch.setattr(inside(endpoint).data.drafts, "_make", boom)
+    monkeypatch.setattr(inside(endpoint).data.prepared_writes, "_make", boom)
     pair.finish(room)
     assert pair.causes(room) == {Cause.NONE} and any("planted" in text for text in endpoint.reports())
     pair.check(room)

@@ -471,25 +471,25 @@ def test_a_write_that_the_library_refuses_is_none(world: World, error: str, rais
 
 def test_a_write_that_cannot_be_made_for_its_peer_is_gone_fails_later(world: World) -> None:
     world.library.refuses["createXferReq"] = "nixlRemoteDisconnectError"
-    draft, spare = (world.writer.prepare(world.peer, world.parts(), b"") for _ in range(2))
+    prepared, spare = (world.writer.prepare(world.peer, world.parts(), b"") for _ in range(2))
     world.writer.drop(spare)
     assert len(world.library.called("createXferReq")) == 2, "it is known by then, and not tried again"
-    first, second = world.writer.post(draft), world.write()
+    first, second = world.writer.post(prepared), world.write()
     assert len(world.library.called("createXferReq")) == 3
     assert world.told() == [(first, "peer_lost", True), (second, "peer_lost", True), world.peer]
     assert not world.writer.busy() and not world.library.called("releaseXferReq")
     assert len(world.library.called("createXferReq")) == 3
 
 
-def test_a_draft_is_the_transfer_that_is_posted(world: World) -> None:
-    draft, spare = (world.writer.prepare(world.peer, world.parts(), tag) for tag in (b"kept", b"spare"))
+def test_a_prepared_write_is_the_transfer_that_is_posted(world: World) -> None:
+    prepared, spare = (world.writer.prepare(world.peer, world.parts(), tag) for tag in (b"kept", b"spare"))
     kept, _ = world.transfers.values()
     world.writer.drop(spare)
     assert list(world.transfers.values()) == [kept] and not kept.posted
     world.library.stands = True
-    handle = world.writer.post(draft)
-    world.writer.drop(draft)
-    assert kept.posted and list(world.transfers.values()) == [kept], "it is no draft any more"
+    handle = world.writer.post(prepared)
+    world.writer.drop(prepared)
+    assert kept.posted and list(world.transfers.values()) == [kept], "it is not a prepared write any more"
     world.library.stands = False
     assert world.writer.poll() == [Completed(handle)] and not world.transfers
     assert world.reader.poll() == [Arrived(PeerId("w"), b"kept")]

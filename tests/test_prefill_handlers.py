@@ -207,7 +207,8 @@ def test_a_small_write_waits_for_those_whose_gathers_are_under_way(
     data: Any, over: int, others: bool, holds: bool
 ) -> None:
     write, asked = SimpleNamespace(peer="peer", piece=(0, 0, data.gathers.small + over)), list[Any]()
-    data.drafts.take, data.writes.post_staged = lambda _: write, lambda *what, hold: asked.append((*what, hold))
+    data.prepared_writes.take = lambda _: write
+    data.writes.post_staged = lambda *what, hold: asked.append((*what, hold))
     if others:
         data.gathers.launches.ask(ROOM, lambda: None)
     data.post_write(do.PostWrite(ROOM, 1, 2, Target(1), 0, 0, 0))

@@ -33,7 +33,7 @@ class Wires:
         transport.disconnect = self.disconnect
         self.forgotten: list[PeerId] = []
         self.data.mapped.forget = self.forgotten.append  # type: ignore[method-assign, assignment]
-        self.data.drafts.leave = self.left.append  # type: ignore[method-assign, assignment]
+        self.data.prepared_writes.leave = self.left.append  # type: ignore[method-assign, assignment]
         self.loop.raise_event = self.told.append  # type: ignore[method-assign, assignment]
 
     def disconnect(self, peer: PeerId) -> None:

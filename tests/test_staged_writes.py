@@ -1,4 +1,4 @@
-"""Staged writes by themselves: what each is, which of them are ready, and whose draft goes when."""
+"""Staged writes by themselves: what each is, which of them are ready, and which prepared write goes when."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ A, B = PeerId("a"), PeerId("b")
 
 
 class World:
-    """The staged writes of the second of two prefill ranks, over a transport that keeps count of its drafts."""
+    """The staged writes of the second of two prefill ranks, over a transport that counts prepared writes."""
 
     def __init__(self, *, notify: bool = True) -> None:
-        self.drafts: list[Any] = []
+        self.prepared_writes: list[Any] = []
         self.wrong = False
         self.peers = {1: A, 2: B}
         transport: Any = SimpleNamespace(
             caps=SimpleNamespace(native_notify=notify), remote=lambda peer, index: (peer, index),
-            prepare=self.prepare, drop=self.drafts.remove,
+            prepare=self.prepare, drop=self.prepared_writes.remove,
         )  # fmt: skip
         self.writes = PreparedWrites((7, 1), transport, cast("Any", "staging"), SLOT, self.peers)
 
     def prepare(self, *about: Any) -> Any:
         if self.wrong:
             raise ValueError("planted")
-        self.drafts.append(about)
+        self.prepared_writes.append(about)
         return about
 
     def ready(self, effect: do.LaunchGather) -> None:
@@ -74,24 +74,24 @@ def test_a_write_is_its_part_of_its_region_from_its_slot(world: World, chunk: in
     assert made == StagedWrite(A, (3 * SLOT, 1024 + start, nbytes), (9, 5, StgNotify(chunk, 4)))
 
 
-def test_what_was_made_ready_is_taken_with_its_draft(world: World) -> None:
+def test_what_was_made_ready_is_taken_with_its_prepared_write(world: World) -> None:
     world.ready(gather())
-    (first,) = world.drafts
+    (first,) = world.prepared_writes
     world.ready(gather())
-    ((peer, parts, tag),) = world.drafts
-    assert first is world.drafts[0], "it is not made ready twice"
+    ((peer, parts, tag),) = world.prepared_writes
+    assert first is world.prepared_writes[0], "it is not made ready twice"
     assert peer == A and tag == make_tag(7, 1, [(9, 5, StgNotify(0, 4))])
     (part,) = parts
     made = world.writes.take(write())
-    assert made.draft is world.drafts[0] and part.descs.tolist() == [list(made.piece)]
-    assert world.writes.take(write()).draft is None and len(world.drafts) == 1
+    assert made.prepared is world.prepared_writes[0] and part.descs.tolist() == [list(made.piece)]
+    assert world.writes.take(write()).prepared is None and len(world.prepared_writes) == 1
 
 
 @pytest.mark.parametrize("other", [write(1), write(link=2)])
 def test_what_was_made_ready_for_another_write_is_dropped(world: World, other: do.PostWrite) -> None:
     world.ready(gather())
     made = world.writes.take(other)
-    assert made.draft is None and not world.drafts
+    assert made.prepared is None and not world.prepared_writes
     assert made.note[2].chunk == other.chunk and made.peer == world.peers[other.to.link]
 
 
@@ -101,43 +101,43 @@ def test_what_differs_in_anything_is_another_write(world: World, field: str) -> 
     asked = write()
     other = write(epoch=8).to if field == "to" else getattr(asked, field) + 1
     made = world.writes.take(replace(asked, **{field: other}))
-    assert made.draft is None and not world.drafts
+    assert made.prepared is None and not world.prepared_writes
 
 
 def test_a_slot_has_the_latest_guess_and_others_keep_theirs(world: World) -> None:
     world.ready(gather(0, slot=0))
     world.ready(gather(1, slot=1))
     world.ready(gather(2, slot=0))
-    assert len(world.drafts) == 2
-    assert world.writes.take(write(1, slot=1)).draft is world.drafts[0]
-    assert world.writes.take(write(2, slot=0)).draft is world.drafts[1]
+    assert len(world.prepared_writes) == 2
+    assert world.writes.take(write(1, slot=1)).prepared is world.prepared_writes[0]
+    assert world.writes.take(write(2, slot=0)).prepared is world.prepared_writes[1]
 
 
-def test_a_peer_that_is_left_leaves_no_draft_and_no_other_s(world: World) -> None:
+def test_a_peer_that_is_left_leaves_no_prepared_write_and_no_other_s(world: World) -> None:
     world.ready(gather(0, slot=0, link=1))
     world.ready(gather(0, slot=1, link=2))
     world.writes.leave(A)
-    assert [about[0] for about in world.drafts] == [B]
-    assert world.writes.take(write(0, slot=0)).draft is None
-    assert world.writes.take(write(0, slot=1, link=2)).draft is world.drafts[0]
+    assert [about[0] for about in world.prepared_writes] == [B]
+    assert world.writes.take(write(0, slot=0)).prepared is None
+    assert world.writes.take(write(0, slot=1, link=2)).prepared is world.prepared_writes[0]
 
 
 def test_a_guess_that_came_true_for_a_peer_that_was_exchanged_is_none(world: World) -> None:
     world.ready(gather())
     world.peers[1] = B
     made = world.writes.take(write())
-    assert made.peer == B and made.draft is None and not world.drafts
+    assert made.peer == B and made.prepared is None and not world.prepared_writes
 
 
 def test_what_cannot_be_made_ready_is_told_by_the_write_alone(world: World) -> None:
     world.wrong = True
     world.ready(gather())
-    assert world.writes.take(write()).draft is None
+    assert world.writes.take(write()).prepared is None
     del world.peers[1]
     world.ready(gather())
     with pytest.raises(TransportError, match="not connected"):
         world.writes.take(write())
-    assert not world.drafts
+    assert not world.prepared_writes
 
 
 def test_several_writes_to_a_peer_are_one_table_and_one_tag(world: World) -> None:

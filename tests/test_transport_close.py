@@ -31,10 +31,10 @@ def left_in_flight(fabric: Fabric) -> tuple[Watched, np.ndarray[Any, np.dtype[np
     source = transport.register(bytes_.ctypes.data, 64)
     region = other.register(target.ctypes.data, 64)
     peer = transport.connect(other.endpoint())
-    draft = transport.prepare(peer, [WritePart(source, transport.remote(peer, region.index), bulk(0, 0, 64))], b"")
+    prepared = transport.prepare(peer, [WritePart(source, transport.remote(peer, region.index), bulk(0, 0, 64))], b"")
 
     def leave() -> None:
-        flight: InFlightWrite = transport._post(Handle(0), draft)
+        flight: InFlightWrite = transport._post(Handle(0), prepared)
         transport._leave(flight)
 
     with ThreadPoolExecutor(1) as pool:

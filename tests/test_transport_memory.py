@@ -27,7 +27,7 @@ from kvproto.io.transports import (
     WrongThread,
     bulk,
 )
-from kvproto.io.transports.base import WriteDraft
+from kvproto.io.transports.base import PreparedWrite
 from kvproto.io.transports.endpoint import RegionEntry
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.links import TransportLink
@@ -194,8 +194,8 @@ def test_a_failed_write_is_quiescent_and_lands_no_further() -> None:
     assert d.transport.poll() == []
 
 
-class Drafts:
-    """A transport that counts its drafts, and has room for two pieces, before a peer."""
+class PreparedWorld:
+    """A transport that counts its prepared writes, and has room for two pieces, before a peer."""
 
     def __init__(self) -> None:
         self.fabric, self.buffer = Fabric(), np.zeros(SIZE, np.uint8)
@@ -206,47 +206,49 @@ class Drafts:
     def parts(self) -> list[WritePart]:
         return [WritePart(self.region, self.made.remote(self.name, 0), bulk(0, 0, 8))]
 
-    def draft(self) -> WriteDraft:
+    def prepared(self) -> PreparedWrite:
         return self.made.prepare(self.name, self.parts(), b"tag")
 
 
-def test_a_draft_that_is_dropped_is_dropped_once_and_by_its_owner() -> None:
-    world = Drafts()
-    draft = world.draft()
+def test_a_prepared_write_that_is_dropped_is_dropped_once_and_by_its_owner() -> None:
+    world = PreparedWorld()
+    prepared = world.prepared()
     with ThreadPoolExecutor(1) as pool, pytest.raises(WrongThread):
-        pool.submit(world.made.drop, draft).result()
-    assert len(world.made.drafts) == 1 and draft.raw is not None
-    world.made.drop(draft)
-    world.made.drop(draft)
-    assert not world.made.drafts
+        pool.submit(world.made.drop, prepared).result()
+    assert len(world.made.prepared_writes) == 1 and prepared.raw is not None
+    world.made.drop(prepared)
+    world.made.drop(prepared)
+    assert not world.made.prepared_writes
 
 
-def test_a_draft_of_a_former_table_is_dropped_and_made_anew() -> None:
-    world = Drafts()
-    draft = world.draft()
+def test_a_prepared_write_of_a_former_table_is_dropped_and_made_anew() -> None:
+    world = PreparedWorld()
+    prepared = world.prepared()
     more = np.zeros(64, np.uint8)
     world.made.register(more.ctypes.data, 64)
-    handle = world.made.post(draft)
-    assert not world.made.drafts
+    handle = world.made.post(prepared)
+    assert not world.made.prepared_writes
     world.fabric.run()
     assert world.made.poll() == [Completed(handle)]
 
 
-def test_a_draft_without_room_is_kept_and_one_to_a_lost_peer_or_after_the_end_is_none() -> None:
-    world = Drafts()
-    drafts = [world.draft() for _ in range(3)]
-    for draft in drafts[:2]:
-        world.made.post(draft)
+def test_a_prepared_write_without_room_is_kept_and_one_to_a_lost_peer_or_after_the_end_is_none() -> None:
+    world = PreparedWorld()
+    prepared_writes = [world.prepared() for _ in range(3)]
+    for prepared in prepared_writes[:2]:
+        world.made.post(prepared)
     with pytest.raises(Busy):
-        world.made.post(drafts[2])
-    assert len(world.made.drafts) == 1
+        world.made.post(prepared_writes[2])
+    assert len(world.made.prepared_writes) == 1
     world.fabric.cut(world.made.instance, world.name)
     world.made.poll()
-    assert world.draft().raw is None and len(world.made.drafts) == 1
+    assert world.prepared().raw is None and len(world.made.prepared_writes) == 1
     world.made.close(drain_s=0.0)
-    world.made.drop(drafts[2])
-    assert len(world.made.drafts) == 1, "the backend is gone, and all with it"
-    for call in (lambda: world.made.post(drafts[2]), world.draft, lambda: world.made.write_many(world.name, [], b"")):
+    world.made.drop(prepared_writes[2])
+    assert len(world.made.prepared_writes) == 1, "the backend is gone, and all with it"
+    for call in (
+        lambda: world.made.post(prepared_writes[2]), world.prepared, lambda: world.made.write_many(world.name, [], b""),
+    ):  # fmt: skip
         with pytest.raises(UsageError, match="closed"):
             call()
 

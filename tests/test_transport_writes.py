@@ -93,15 +93,15 @@ def test_a_handle_that_was_not_given_yet_is_nobody_s() -> None:
             world.one.quiescent(Handle(handle))
 
 
-def test_a_draft_to_a_peer_that_was_lost_since_is_freed_and_fails() -> None:
+def test_a_prepared_write_to_a_peer_that_was_lost_since_is_freed_and_fails() -> None:
     world = World(CountedTransport)
-    draft = world.one.prepare(world.two.instance, world.parts(world.one, world.two), b"")
+    prepared = world.one.prepare(world.two.instance, world.parts(world.one, world.two), b"")
     world.fabric.cut(world.one.instance, world.two.instance)
     world.one.poll()
-    handle = world.one.post(draft)
+    handle = world.one.post(prepared)
     (told,) = world.one.poll()
     assert isinstance(told, Failed) and (told.handle, told.error.kind, told.quiescent) == (handle, "peer_lost", True)
-    assert not world.one.drafts and not world.one.busy()
+    assert not world.one.prepared_writes and not world.one.busy()
 
 
 def test_of_an_abandoned_write_nothing_is_said_whoever_does_it() -> None:
@@ -153,15 +153,15 @@ def test_who_closes_drains_first_and_no_longer_than_he_is_asked_to() -> None:
         other.fabric.launch(other.one.instance, other.two.instance, handle, None, b"")  # type: ignore[arg-type]
 
 
-def test_a_draft_does_not_outlive_the_region_that_it_reads() -> None:
+def test_a_prepared_write_does_not_outlive_the_region_that_it_reads() -> None:
     """Its memory may be somebody else's by then, and its index never comes again."""
     world = World()
-    draft = world.one.prepare(world.two.instance, world.parts(world.one, world.two), b"")
+    prepared = world.one.prepare(world.two.instance, world.parts(world.one, world.two), b"")
     (region,) = world.one._table.regions()
     world.one.deregister(region)
     with pytest.raises(UsageError, match="region 0 is not registered"):
-        world.one.post(draft)
+        world.one.post(prepared)
     again = world.one.register(region.addr, region.nbytes)
     with pytest.raises(UsageError, match="region 0 is not registered"):
-        world.one.post(draft)
+        world.one.post(prepared)
     assert again.index == 1 and not world.one.poll() and not world.fabric.options()

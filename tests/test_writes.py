@@ -55,8 +55,8 @@ class World:
             settle=lambda: self.submit([]),
             at_end=[], hold=lambda _error: None,
         )  # fmt: skip
-        #: drafts that were posted, and that were dropped
-        self.drafts: list[object] = []
+        #: prepared writes that were posted, and that were dropped
+        self.prepared_writes: list[object] = []
         self.dropped: list[object] = []
         transport = stand_in(
             write_many=self.write_many, quiescent=lambda _: self.settled, drop=self.dropped.append, post=self.post,
@@ -79,8 +79,8 @@ class World:
     def parts(writes: list[StagedWrite]) -> list[Any]:
         return [SimpleNamespace(descs=np.array([write.piece for write in writes], np.uint64))]
 
-    def post(self, draft: object) -> Handle:
-        self.drafts.append(draft)
+    def post(self, prepared: object) -> Handle:
+        self.prepared_writes.append(prepared)
         self.posted.append(1)
         return Handle(len(self.posted) - 1)
 
@@ -89,7 +89,7 @@ class World:
         return self.takes
 
     def run(self, *about: object) -> Handle:
-        self.drafts.append(about)
+        self.prepared_writes.append(about)
         self.posted.append(1)
         return Handle(len(self.posted) - 1)
 
@@ -134,12 +134,12 @@ class World:
         self.writes.offer(key, PEER, deque([part] for _ in range(batches)), None)
         self.submit([])
 
-    def stage(self, *chunks: int, peer: PeerId = PEER, hold: bool = False, drafts: bool = False) -> None:
-        """Gathers of these chunks have ended at one moment; `drafts`: their writes were made ready."""
+    def stage(self, *chunks: int, peer: PeerId = PEER, hold: bool = False, prepared_writes: bool = False) -> None:
+        """Gathers of these chunks have ended at one moment; `prepared_writes`: their writes were made ready."""
         for chunk in chunks:
             key = 7, chunk, 1
-            draft: Any = f"draft {chunk}" if drafts else None
-            write = StagedWrite(peer, (0, 64 * chunk, 64), (1, 7, StgNotify(chunk, 1)), draft)
+            prepared: Any = f"prepared {chunk}" if prepared_writes else None
+            write = StagedWrite(peer, (0, 64 * chunk, 64), (1, 7, StgNotify(chunk, 1)), prepared)
             self.handlers[do.PostWrite] = lambda _, key=key, write=write: self.writes.post_staged(
                 key, write, hold=hold
             )
@@ -446,20 +446,20 @@ def test_one_that_is_given_up_before_the_others_are_posted_is_left_out(world: Wo
     assert world.ends()[1:] == [("WriteCompleted", 1)] and world.over()
 
 
-def test_a_draft_is_posted_as_it_is_if_its_write_is_alone_and_else_dropped(world: World) -> None:
-    world.stage(0, drafts=True)
-    assert world.drafts == ["draft 0"] and not world.tags and not world.dropped
-    world.stage(1, 2, drafts=True)
-    assert world.tags == [[1, 2]] and world.dropped == ["draft 1", "draft 2"] and len(world.drafts) == 1
+def test_a_prepared_write_is_posted_as_it_is_if_its_write_is_alone_and_else_dropped(world: World) -> None:
+    world.stage(0, prepared_writes=True)
+    assert world.prepared_writes == ["prepared 0"] and not world.tags and not world.dropped
+    world.stage(1, 2, prepared_writes=True)
+    assert world.tags == [[1, 2]] and world.dropped == ["prepared 1", "prepared 2"] and len(world.prepared_writes) == 1
     world.stage(3)
     assert world.tags[1:] == [[3]] and len(world.dropped) == 2, "there is nothing to drop"
 
 
-def test_the_draft_of_what_is_given_up_is_dropped(world: World) -> None:
-    world.stage(0, hold=True, drafts=True)
+def test_the_prepared_write_of_what_is_given_up_is_dropped(world: World) -> None:
+    world.stage(0, hold=True, prepared_writes=True)
     world.tell(ev.WriteStopped(7, 0, 1))
     world.next_pass()
-    assert world.dropped == ["draft 0"] and not world.drafts and not world.tags
+    assert world.dropped == ["prepared 0"] and not world.prepared_writes and not world.tags
 
 
 def test_a_pass_posts_as_much_as_it_may_and_no_less(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,7 +486,7 @@ def stored_by_a_kernel(world: World) -> Any:
 
 def test_what_a_kernel_stores_is_launched_for_its_peer_and_told_when_it_ends(world: World) -> None:
     launch = stored_by_a_kernel(world)
-    assert world.drafts == [(PEER, launch, (1, 2))] and (world.writes.pieces, world.writes.nbytes) == (1, 50)
+    assert world.prepared_writes == [(PEER, launch, (1, 2))] and (world.writes.pieces, world.writes.nbytes) == (1, 50)
     world.end(0)
     assert world.told == [DONE] and world.over()
     assert world.notes == [(PEER, make_tag(*WRITER, [NOTE]))] and world.writes.told == {(PEER, NOTE)}

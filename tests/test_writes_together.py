@@ -102,7 +102,7 @@ def test_a_room_that_is_given_up_before_takes_no_other_with_it(pair: Pair) -> No
 def test_a_write_that_is_refused_for_one_fails_that_one(pair: Pair) -> None:
     rooms, parts = gathered(pair)
     data: Any = inside(pair.prefills[0]).data
-    make, bad = data.drafts._make, rooms[1].key
+    make, bad = data.prepared_writes._make, rooms[1].key
 
     def beyond(effect: Any) -> Any:
         write = make(effect)
@@ -110,8 +110,8 @@ def test_a_write_that_is_refused_for_one_fails_that_one(pair: Pair) -> None:
             write.piece = write.piece[0], 1 << 50, write.piece[2]
         return write
 
-    data.drafts._make = beyond
-    data.drafts._kept.clear()
+    data.prepared_writes._make = beyond
+    data.prepared_writes._kept.clear()
     Later.over = True
     pair.finish(*rooms)
     pair.check(*(room for room in rooms if room.key != bad))

@@ -80,12 +80,12 @@ class PrefillData:
         self._page_runs: dict[int, dict[Share, PageRuns]] = {}
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
-        self.drafts = PreparedWrites(
+        self.prepared_writes = PreparedWrites(
             (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self.link_peer
         )
-        self.gathers = Gathers(loop, pool, kernels, entries, self.staging, self.slot_bytes, self.drafts.ready)
+        self.gathers = Gathers(loop, pool, kernels, entries, self.staging, self.slot_bytes, self.prepared_writes.ready)
         self.prepared = self.gathers.prepared
-        self.writes = RankWrites(loop, transport, self.drafts)
+        self.writes = RankWrites(loop, transport, self.prepared_writes)
         self.writes.others = lambda: bool(self.gathers)
         self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement)
         self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind, self.prepared.kept)
@@ -163,7 +163,7 @@ class PrefillData:
         self._counts["writes"] += 1
         key = effect.room, effect.chunk, effect.peer
         try:
-            write = self.drafts.take(effect)
+            write = self.prepared_writes.take(effect)
         except BaseException as error:  # noqa: BLE001  # nothing was posted: the room ends, not the loop
             self.writes.refuse(key, error)
             return
@@ -289,7 +289,7 @@ class PrefillData:
 
     def _leave_unless_wanted(self, peer: PeerId) -> None:
         if peer not in self.link_peer.values():
-            self.drafts.leave(peer)
+            self.prepared_writes.leave(peer)
             self.leaving.add(peer)
             self._leave(peer)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, TransportError, WriteDraft, WritePart
+from kvproto.io.transports.base import MemoryRegion, PeerId, PreparedWrite, Transport, TransportError, WritePart
 from kvproto.protocol import effects as do
 from kvproto.protocol.messages import StgNotify
 from kvproto.protocol.notification import Note, make_tag
@@ -27,13 +27,13 @@ SMALL = 1 << 18
 
 @dataclass(slots=True)
 class StagedWrite:
-    """The one piece of a staged write, its notification, and the transport's draft if it is prepared."""
+    """One piece of a staged write, its notification, and the transport's prepared write, if any."""
 
     peer: PeerId
     #: source offset, destination offset, length in bytes
     piece: tuple[int, int, int]
     note: Note
-    draft: WriteDraft | None = None
+    prepared: PreparedWrite | None = None
 
 
 class PreparedWrites:
@@ -56,7 +56,7 @@ class PreparedWrites:
                 return
             self._drop(effect.slot)
             made = self._make(effect)
-            made.draft = self.transport.prepare(made.peer, self.parts([made]), self.tag([made]))
+            made.prepared = self.transport.prepare(made.peer, self.parts([made]), self.tag([made]))
             self._kept[effect.slot] = mark, made
         except Exception:  # noqa: BLE001  # whatever it is, the write raises it again and reports it
             return
@@ -66,8 +66,8 @@ class PreparedWrites:
         kept = self._kept.pop(effect.slot, None)
         if kept is not None and kept[0] == self._mark(effect):
             return kept[1]
-        if kept is not None and kept[1].draft is not None:
-            self.transport.drop(kept[1].draft)
+        if kept is not None and kept[1].prepared is not None:
+            self.transport.drop(kept[1].prepared)
         return self._make(effect)
 
     def parts(self, writes: list[StagedWrite]) -> list[WritePart]:
@@ -88,8 +88,8 @@ class PreparedWrites:
 
     def _drop(self, slot: int) -> None:
         kept = self._kept.pop(slot, None)
-        if kept is not None and kept[1].draft is not None:
-            self.transport.drop(kept[1].draft)
+        if kept is not None and kept[1].prepared is not None:
+            self.transport.drop(kept[1].prepared)
 
     def _mark(self, about: Guess) -> tuple[object, ...]:
         """Return the identity of a write, with its peer as the links are now."""

@@ -251,9 +251,9 @@ class RankWrites:
     def _post_one(self, peer: PeerId, writes: dict[Key, StagedWrite], keys: tuple[Key, ...]) -> None:
         parts = [writes[key] for key in keys]
         try:
-            draft = parts[0].draft
-            if len(parts) == 1 and draft is not None:
-                handle = self.transport.post(draft)
+            prepared = parts[0].prepared
+            if len(parts) == 1 and prepared is not None:
+                handle = self.transport.post(prepared)
             else:
                 for part in parts:
                     self._spare(part)
@@ -305,10 +305,10 @@ class RankWrites:
             self.loop.raise_event(ev.BatchRefused(*key))
 
     def _spare(self, write: StagedWrite) -> None:
-        """Drop the prepared draft of a write."""
-        draft, write.draft = write.draft, None
-        if draft is not None:
-            self.transport.drop(draft)
+        """Drop the transport's prepared form of a write."""
+        prepared, write.prepared = write.prepared, None
+        if prepared is not None:
+            self.transport.drop(prepared)
 
     def _spent(self) -> bool:
         """Whether this pass has posted enough."""

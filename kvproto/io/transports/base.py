@@ -144,7 +144,7 @@ class WritePart(msgspec.Struct, frozen=True):
     descs: Descs
 
 
-class WriteDraft:
+class PreparedWrite:
     """A write that is ready to be posted. `raw` is the backend's; the rest tells whether it still holds."""
 
     __slots__ = ("link", "parts", "peer", "raw", "request", "tables", "tag")
@@ -238,17 +238,17 @@ class Transport(Protocol):
     def write_many(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> Handle:
         """Post one write with one tag over several pairs of regions: sources of one kind, targets of one kind."""
 
-    def prepare(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> WriteDraft:
+    def prepare(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> PreparedWrite:
         """All of `write_many` but the posting, for a write that will be wanted soon. Nothing is read or sent."""
 
-    def post(self, draft: WriteDraft) -> Handle:
-        """Post a draft, once.
+    def post(self, prepared: PreparedWrite) -> Handle:
+        """Post a prepared write, once.
 
         If regions or peers have changed it is prepared again, and may be refused then. After Busy it can be tried
         again; after anything else it is spent."""
 
-    def drop(self, draft: WriteDraft) -> None:
-        """Give up a draft that was not posted; drop those to a peer before it is disconnected."""
+    def drop(self, prepared: PreparedWrite) -> None:
+        """Give up a prepared write that was not posted; drop those to a peer before it is disconnected."""
 
     def maps(self, peer: PeerId) -> Mapping[int, int] | None:
         """Return the addresses of the peer's mapped regions in this process, by index; None: none is mapped.

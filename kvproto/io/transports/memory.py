@@ -16,7 +16,7 @@ for what can be scheduled and what can go wrong.
 
 from __future__ import annotations
 
-from .base import Arrived, Handle, MemoryRegion, PeerId, TransportCaps, WriteDraft
+from .base import Arrived, Handle, MemoryRegion, PeerId, PreparedWrite, TransportCaps
 from .cargo import FabricPeerLost, FabricStep, News, WriteArrived
 from .endpoint import InstanceDescription
 from .fabric import Fabric
@@ -71,9 +71,9 @@ class MemoryTransport(WriteRecords[InFlightWrite]):
     def _unlink(self, link: TransportLink) -> None:
         pass
 
-    def _post(self, handle: Handle, draft: WriteDraft) -> InFlightWrite:
-        self.fabric.launch(self.instance, draft.peer, handle, draft.request, draft.tag)
-        return InFlightWrite(handle, draft.peer, draft.request)
+    def _post(self, handle: Handle, prepared: PreparedWrite) -> InFlightWrite:
+        self.fabric.launch(self.instance, prepared.peer, handle, prepared.request, prepared.tag)
+        return InFlightWrite(handle, prepared.peer, prepared.request)
 
     def _progress(self) -> None:
         for news in self.fabric.news(self.instance):

@@ -37,9 +37,9 @@ from .base import (
     MemoryRegion,
     PeerGone,
     PeerId,
+    PreparedWrite,
     TransportCaps,
     UsageError,
-    WriteDraft,
 )
 from .endpoint import InstanceDescription
 from .links import InFlightWrite, TransportLink
@@ -147,9 +147,9 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
 
     # -- writes
 
-    def _post(self, handle: Handle, draft: WriteDraft) -> _MooncakeWrite:
-        write = _MooncakeWrite(handle, draft.peer, draft.request)
-        self._submit(draft.link, write, SUBMITS_A_POLL)
+    def _post(self, handle: Handle, prepared: PreparedWrite) -> _MooncakeWrite:
+        write = _MooncakeWrite(handle, prepared.peer, prepared.request)
+        self._submit(prepared.link, write, SUBMITS_A_POLL)
         return write
 
     def _submit(self, link: TransportLink, write: _MooncakeWrite, budget: int) -> int:

@@ -51,11 +51,11 @@ from .base import (
     MemoryRegion,
     PeerGone,
     PeerId,
+    PreparedWrite,
     StaleEndpoint,
     TransportCaps,
     TransportError,
     UsageError,
-    WriteDraft,
 )
 from .device_maps import DeviceMaps, share
 from .endpoint import InstanceDescription
@@ -263,38 +263,38 @@ class NixlTransport(WriteRecords[_NixlWrite]):
 
     # -- writes
 
-    def _draft(self, draft: WriteDraft) -> int | Fault | None:
+    def _prepare(self, prepared: PreparedWrite) -> int | Fault | None:
         """NIXL's handle, or why there cannot be one; None: it goes in stripes."""
-        striped = self._stripes is not None and self._stripes.takes(draft.request)
-        return None if striped else self._handle(draft)
+        striped = self._stripes is not None and self._stripes.takes(prepared.request)
+        return None if striped else self._handle(prepared)
 
-    def _handle(self, draft: WriteDraft) -> int | Fault:
+    def _handle(self, prepared: PreparedWrite) -> int | Fault:
         try:
-            return self._make(self._raw, draft.peer, draft.request, draft.tag)
+            return self._make(self._raw, prepared.peer, prepared.request, prepared.tag)
         except self._errors as error:
             fault = self._fault(error)
             if fault.kind == "peer_lost":
                 return fault
             raised = StaleEndpoint if fault.kind == "stale_endpoint" else UsageError
-            raise raised(f"NIXL refuses the write to {draft.peer}: {error!r}") from error
+            raise raised(f"NIXL refuses the write to {prepared.peer}: {error!r}") from error
 
-    def _undraft(self, raw: int | Fault) -> None:
+    def _unprepare(self, raw: int | Fault) -> None:
         if not isinstance(raw, Fault):
             self._free(raw)
 
-    def _post(self, handle: Handle, draft: WriteDraft) -> _NixlWrite:
-        made = self._draft(draft) if draft.raw is None else draft.raw
-        draft.raw = None
+    def _post(self, handle: Handle, prepared: PreparedWrite) -> _NixlWrite:
+        made = self._prepare(prepared) if prepared.raw is None else prepared.raw
+        prepared.raw = None
         if made is None:
             assert self._stripes is not None
-            write = _NixlWrite(handle, draft.peer, draft.request, 0)
-            write.striped = self._stripes.start(draft.peer, draft.request, draft.tag)
+            write = _NixlWrite(handle, prepared.peer, prepared.request, 0)
+            write.striped = self._stripes.start(prepared.peer, prepared.request, prepared.tag)
             if write.striped is None:
                 write.error = Fault("backend", "what is to be written cannot be copied from the device")
             return write
         if isinstance(made, Fault):
-            return _NixlWrite(handle, draft.peer, draft.request, 0, made)
-        return self._start(self._raw, _NixlWrite(handle, draft.peer, draft.request, made))
+            return _NixlWrite(handle, prepared.peer, prepared.request, 0, made)
+        return self._start(self._raw, _NixlWrite(handle, prepared.peer, prepared.request, made))
 
     def _make(self, raw: Any, peer: PeerId, request: Request, tag: bytes) -> int:
         """Raises NIXL's error."""

@@ -33,12 +33,12 @@ from .base import (
     MemoryRegion,
     PeerId,
     PeerLost,
+    PreparedWrite,
     RemoteRegion,
     TransportCaps,
     TransportError,
     TransportEvent,
     UsageError,
-    WriteDraft,
     WritePart,
 )
 from .links import InFlightWrite, KernelWrite
@@ -68,50 +68,50 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         return self.write_many(peer, (WritePart(src, dst, as_descs(descs)),), tag)
 
     def write_many(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> Handle:
-        draft = self._checked(peer, parts, tag)
-        self._room(draft)
-        return self._launch(draft)
+        prepared = self._checked(peer, parts, tag)
+        self._room(prepared)
+        return self._launch(prepared)
 
-    def prepare(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> WriteDraft:
-        draft = self._checked(peer, parts, tag)
-        if draft.link.lost is None:
-            draft.raw = self._draft(draft)
-        return draft
+    def prepare(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> PreparedWrite:
+        prepared = self._checked(peer, parts, tag)
+        if prepared.link.lost is None:
+            prepared.raw = self._prepare(prepared)
+        return prepared
 
-    def post(self, draft: WriteDraft) -> Handle:
+    def post(self, prepared: PreparedWrite) -> Handle:
         self._check_open()
-        link = self._links.get(draft.peer)
-        if link is not draft.link or draft.tables != (link.regions, self._table.serial):
-            self.drop(draft)
-            draft = self._checked(draft.peer, draft.parts, draft.tag)
-        self._room(draft)
-        return self._launch(draft)
+        link = self._links.get(prepared.peer)
+        if link is not prepared.link or prepared.tables != (link.regions, self._table.serial):
+            self.drop(prepared)
+            prepared = self._checked(prepared.peer, prepared.parts, prepared.tag)
+        self._room(prepared)
+        return self._launch(prepared)
 
-    def drop(self, draft: WriteDraft) -> None:
+    def drop(self, prepared: PreparedWrite) -> None:
         self._owner.check()
-        if draft.raw is not None and not self.closed:
-            self._undraft(draft.raw)
-        draft.raw = None
+        if prepared.raw is not None and not self.closed:
+            self._unprepare(prepared.raw)
+        prepared.raw = None
 
-    def _checked(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> WriteDraft:
+    def _checked(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> PreparedWrite:
         self._check_open()
         link = self._links.known(peer)
         checked = request(parts, tag, self._table, link.regions, self.caps)
-        return WriteDraft(peer, parts, tag, link, checked, (link.regions, self._table.serial))
+        return PreparedWrite(peer, parts, tag, link, checked, (link.regions, self._table.serial))
 
-    def _room(self, draft: WriteDraft) -> None:
-        link, most = draft.link, self.caps.max_inflight_descs
-        if link.writes and link.count + draft.request.count > most:
+    def _room(self, prepared: PreparedWrite) -> None:
+        link, most = prepared.link, self.caps.max_inflight_descs
+        if link.writes and link.count + prepared.request.count > most:
             raise Busy(f"{link.count} pieces are in flight to peer {link.peer}: at most {most}")
 
-    def _launch(self, draft: WriteDraft) -> Handle:
-        link, handle = draft.link, Handle(self._next)
+    def _launch(self, prepared: PreparedWrite) -> Handle:
+        link, handle = prepared.link, Handle(self._next)
         if link.lost is None:
-            flight = self._post(handle, draft)
+            flight = self._post(handle, prepared)
             self._flights[handle] = flight
             link.enter(flight)
         else:
-            self.drop(draft)
+            self.drop(prepared)
             self._events.append(Failed(handle, link.lost, True))
         self._next += 1
         return handle
@@ -246,15 +246,15 @@ class WriteRecords(PeersAndRegions, Generic[F]):
 
     # -- hooks
 
-    def _draft(self, draft: WriteDraft) -> Any:  # noqa: ARG002
+    def _prepare(self, prepared: PreparedWrite) -> Any:  # noqa: ARG002
         """Prepare a write in the library before it is posted; None: it cannot."""
         return None
 
-    def _undraft(self, raw: Any) -> None:
-        """Free what `_draft` made."""
+    def _unprepare(self, raw: Any) -> None:
+        """Free what `_prepare` made."""
 
     @abstractmethod
-    def _post(self, handle: Handle, draft: WriteDraft) -> F:
+    def _post(self, handle: Handle, prepared: PreparedWrite) -> F:
         """Post, or raise if nothing was posted. A failure after that is for `_progress` to report."""
 
     @abstractmethod

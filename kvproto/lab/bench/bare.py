@@ -27,7 +27,7 @@ import torch
 
 from kvproto.io.kernels.base import Ticket
 from kvproto.io.transports import Completed
-from kvproto.io.transports.base import Arrived, WriteDraft, WritePart
+from kvproto.io.transports.base import Arrived, PreparedWrite, WritePart
 from kvproto.layout.cut import chunks
 from kvproto.layout.plan import Plan, Share
 from kvproto.verify.testing import inside
@@ -35,7 +35,7 @@ from kvproto.verify.testing import inside
 #: the number of the decode group, as ranks have it
 DECODE = 2
 LONGEST_S = 60.0
-Part = tuple[int, Share, int, WriteDraft]
+Part = tuple[int, Share, int, PreparedWrite]
 
 
 def send(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float) -> tuple[float, float]:
@@ -43,19 +43,19 @@ def send(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float)
     inner = inside(endpoint)
     transport, settings = inner.data.transport, inner.rank.settings
     later = deque(_parts(inner, plan, tokens))
-    going: deque[tuple[Ticket, int, WriteDraft]] = deque()
+    going: deque[tuple[Ticket, int, PreparedWrite]] = deque()
     free, flying = list(range(settings.slots))[::-1], dict[Any, int]()
     while time.perf_counter() < at:
         endpoint.poll()
     begin = time.perf_counter()
     while (later or going or flying) and _in_time(begin):
         if later and later[0][2] in free:
-            chunk, share, slot, draft = later.popleft()
+            chunk, share, slot, prepared = later.popleft()
             free.remove(slot)
-            going.append((_gather(inner, plan, table, tokens, chunk, share, slot), slot, draft))
+            going.append((_gather(inner, plan, table, tokens, chunk, share, slot), slot, prepared))
         while going and going[0][0].done():
-            _, slot, draft = going.popleft()
-            flying[transport.post(draft)] = slot
+            _, slot, prepared = going.popleft()
+            flying[transport.post(prepared)] = slot
         for event in transport.poll():
             if isinstance(event, Completed):
                 free.append(flying.pop(event.handle))

@@ -76,7 +76,7 @@ NOTHING: dict[str, Callable[[], object]] = {
 #: calls whose answer is believed, and why there is none that would be nothing
 TRUSTED = {
     "transport.register": "a region", "transport.endpoint": "a description", "transport.connect": "a peer",
-    "transport.remote": "a region", "transport.prepare": "a draft", "transport.close": "all is quiescent",
+    "transport.remote": "a region", "transport.prepare": "a prepared write", "transport.close": "all is quiescent",
     "control.connect": "a peer", "control.close": "sockets are closed", "clock.now": "a time", "clock.again": "a time",
     "clock.real": "a time",
 }  # fmt: skip

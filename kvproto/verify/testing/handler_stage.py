@@ -2,15 +2,15 @@
 
 An `EngineStage` with three parts changed.  The device is a fake one, whose streams run when they are told
 (`fake_device`): forwards, page tables, gathers and scatters end in any order that the waits between them allow.  The
-transport counts its drafts.  And the loops' time stands still while a room is under way, so nothing is mended by a
-timer.
+transport counts its prepared writes.  And the loops' time stands still while a room is under way, so nothing is mended
+by a timer.
 
 Judged, beside what `judge` knows:
 
 reads      no gather or scatter reads a page table before its copy has run, or KV before its forward has
 slots      each slot is free or of one send; a write that may still move reads from the slot of its own send
 awake      no loop sleeps while something of its rank is under way, and each does when nothing is
-drafts     each draft of the transport is kept for a slot or waits to be posted; no slot has two
+prepared   each prepared write of the transport is kept for a slot or waits to be posted; no slot has two
 links      a rank whose transport has lost a peer does not go on as if the link were up
 """
 
@@ -30,7 +30,7 @@ from kvproto.data.staged_writes import StagedWrite
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.base import Side as Copies
-from kvproto.io.transports.base import Transport, WriteDraft
+from kvproto.io.transports.base import PreparedWrite, Transport
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import Layout
@@ -52,26 +52,26 @@ RETURN_TRIES = 20
 
 
 class CountedTransport(MemoryTransport):
-    """The in-memory transport; `drafts` that were neither posted nor dropped."""
+    """The in-memory transport; `prepared_writes` that were neither posted nor dropped."""
 
     def __init__(self, fabric: Fabric, *, maps: bool = False) -> None:
         super().__init__(fabric, max_inflight_descs=ROOM_FOR, maps=maps)
-        self.drafts: set[int] = set()
+        self.prepared_writes: set[int] = set()
         self._made = 0
 
-    def _draft(self, draft: WriteDraft) -> int:
-        del draft
+    def _prepare(self, prepared: PreparedWrite) -> int:
+        del prepared
         self._made += 1
-        self.drafts.add(self._made)
+        self.prepared_writes.add(self._made)
         return self._made
 
-    def _undraft(self, raw: int) -> None:
-        self.drafts.remove(raw)
+    def _unprepare(self, raw: int) -> None:
+        self.prepared_writes.remove(raw)
 
-    def _post(self, handle: Any, draft: WriteDraft) -> Any:
-        self.drafts.discard(draft.raw)
-        draft.raw = None
-        return super()._post(handle, draft)
+    def _post(self, handle: Any, prepared: PreparedWrite) -> Any:
+        self.prepared_writes.discard(prepared.raw)
+        prepared.raw = None
+        return super()._post(handle, prepared)
 
 
 class HandlerStage(EngineStage):
@@ -272,7 +272,7 @@ class HandlerStage(EngineStage):
         super().judge()
         for index, prefill in enumerate(self.prefills):
             self._slots(index, prefill)
-            self._drafts(index, prefill)
+            self._prepared_writes(index, prefill)
         self._awake()
         for index, (link, epoch) in self.cuts.items():
             value = inside(self.prefills[index]).rank.links.get(link)
@@ -302,13 +302,15 @@ class HandlerStage(EngineStage):
                     read = range((source - staged) // size, (source - staged + length - 1) // size + 1)
                     assert own.issuperset(read), f"P{index}: {keys} are read from slots {read}, and have {own}"
 
-    def _drafts(self, index: int, prefill: PrefillEndpoint) -> None:
+    def _prepared_writes(self, index: int, prefill: PrefillEndpoint) -> None:
         data = inside(prefill).data
         assert isinstance(data.transport, CountedTransport)
         unposted = [batch for left in data.writes.unposted.values() for batch in left.batches]
-        held = [made for _, made in data.drafts._kept.values()]  # noqa: SLF001
+        held = [made for _, made in data.prepared_writes._kept.values()]  # noqa: SLF001
         held += [batch for batch in unposted if isinstance(batch, StagedWrite)]
-        known = sorted(made.draft.raw for made in held if made.draft is not None and made.draft.raw is not None)
-        assert known == sorted(data.transport.drafts), (
-            f"P{index}: the transport has the drafts {sorted(data.transport.drafts)}, of which {known} are kept"
+        raws = (made.prepared.raw for made in held if made.prepared is not None)
+        known = sorted(raw for raw in raws if raw is not None)
+        assert known == sorted(data.transport.prepared_writes), (
+            f"P{index}: the transport has the prepared writes {sorted(data.transport.prepared_writes)},"
+            f" of which {known} are kept"
         )

@@ -173,20 +173,20 @@ class TransportContract:
             rig.transport.remote(peer, second)
         rig.peer.ask("forget", 1)
 
-    def test_a_draft_is_posted_later_as_what_it_was(self, rig: Rig) -> None:
+    def test_a_prepared_write_is_posted_later_as_what_it_was(self, rig: Rig) -> None:
         peer = rig.connect()
         parts = [WritePart(rig.rank.regions[0], rig.transport.remote(peer, 0), PIECES)]
-        draft, spare = (rig.transport.prepare(peer, parts, tag) for tag in (b"draft", b"spare"))
+        prepared, spare = (rig.transport.prepare(peer, parts, tag) for tag in (b"prepared", b"spare"))
         assert not rig.transport.busy()
         rig.transport.drop(spare)
-        handle = rig.transport.post(draft)
+        handle = rig.transport.post(prepared)
         assert rig.finish(handle) == [Completed(handle)]
         if rig.transport.caps.native_notify:
-            assert [tag for _, tag, _ in rig.arrived(1)] == [b"draft"]
+            assert [tag for _, tag, _ in rig.arrived(1)] == [b"prepared"]
         expected = b"\0" * 8 + rig.source[:16].tobytes() + b"\0" * 40 + rig.source[100:108].tobytes() + b"\0" * 8
         assert rig.peer.ask("read", 0, 0, 80) == expected
 
-    def test_a_draft_that_its_peer_has_outlived_is_made_anew_or_refused(self, rig: Rig) -> None:
+    def test_a_prepared_write_that_its_peer_has_outlived_is_made_anew_or_refused(self, rig: Rig) -> None:
         second = rig.peer.ask("add", 4096)
         peer = rig.connect()
         first, other = (
