@@ -160,6 +160,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pace: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 0
     #: in a timed world: rooms of the same groups are opened while others are at work
     abreast: bool = False
+    #: in it, what is said on a link that is slow may be held up until so many timers have ended: its peer is silent
+    silence: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    #: the connection to a rank stands although nothing is heard of it, even when its process is dead: a proxy holds it
+    stands: bool = False
     #: a decode engine may announce a room before it opens it
     announce: bool = False
     #: the search keeps the graph and asks whether every way ends

@@ -137,6 +137,11 @@ class Node(Surroundings):
         self.outs: list[RankOutput] = []
 
     # ------------------------------------------------------------------------------ what both kinds share
+    def stands(self, link: int) -> bool:
+        """Whether the connection to a link's other end stands."""
+        del link
+        return self.config.stands
+
     def may_begin(self, k: int, script: tuple[int, ...], outcome: tuple[int, ...]) -> bool:
         """An id may be used again once this engine has heard how its former room ended."""
         former = k - self.config.rooms

@@ -67,6 +67,7 @@ class DecodeNode(DecodeMemory):
             settings=cfg.settings,
         )  # fmt: skip
         self.rank.endpoint = bytes([life])  # the transport's description: a write is for one life of this rank
+        self.rank.stands = self.stands
         first = self.names.first
         #: by room
         self.terms = tuple(self.rank.terms(self.others.group(p), self.plan, cfg.layer_groups) for p in first)

@@ -28,7 +28,7 @@ class PrefillSlots(PrefillMoves):
             config.prefill_layout, self.member, group=self.own.group(index), chunk_tokens=CHUNK_TOKENS, incarnation=1,
             settings=config.settings,
         )  # fmt: skip
-        self.rank.native_notify = config.native_notify
+        self.rank.native_notify, self.rank.stands = config.native_notify, self.stands
         self.interpreter = Watched(self.rank, self)
         #: what the transport says to the write that is being posted
         self.untaken: type[Untaken] | None = None

@@ -30,6 +30,8 @@ class BudgetState(NamedTuple):
     asleep: int = 0
     #: in a timed world: seconds since the last fault, while not all is well again
     hurt: float = 0.0
+    #: in it: how many timers have ended while a peer was silent
+    silent: int = 0
 
 
 #: what a node sends: (the link's shift, way, message's number), or (-1, 0, anything else)

@@ -49,21 +49,27 @@ def remembered(t: Timing) -> float:
     return max(calls, t.forget.period + QUANTUM)
 
 
+def silent(t: Timing) -> float:
+    """A peer of which nothing is heard, while the connection to it stands."""
+    return (t.heartbeat.period + QUANTUM) * (t.silent_beats + 1)
+
+
 def bounds(config: Config) -> Bounds:
     """Those of this world."""
     t, budget = config.settings.timing, config.budget
-    again = said_again(t)
+    again, noticed = said_again(t), silent(t) if config.stands else times.noticed(t)
     rooms, links = max(again, left_ring(t)), again
     if config.misfit == "name" and budget.drop:  # whose question is lost is asked again with the next call
         links = max(links, again + t.welcome_.after(1) + QUANTUM)
     if budget.link or budget.crash:
         rooms = max(rooms, alone(t) + again)
-        links = max(links, times.noticed(t) + again)
+        links = max(links, noticed + again)
     if budget.crash:
-        rooms = max(rooms, times.bereft(t) + again)
-        links = max(links, times.noticed(t) + times.harmless(t) + remembered(t))
+        rooms = max(rooms, noticed - times.noticed(t) + times.bereft(t) + again)
+        links = max(links, noticed + times.harmless(t) + remembered(t))
     if not config.engine or config.misfit == "name":  # who is refused never opens its room at the prefill rank
         rooms = max(rooms, alone(t) + again)
     elif not any("aux" in word for word in config.engine):
         rooms = max(rooms, without_aux(t) if "finish" in config.engine[-1] else t.stall.period + QUANTUM)
-    return Bounds(rooms + config.pace, links, times.noticed(t))
+    held = config.silence * (t.heartbeat.period + QUANTUM)
+    return Bounds(rooms + config.pace + held, links + held, noticed)

@@ -56,6 +56,10 @@ TIMED_SMALL: dict[str, Config] = {
         ONE_NAME, budget=Budget(drop=1), must=("success here", "failure here", "a name that is taken"),
         about="they have, and any one message is lost: the second is refused when it has called once more",
     ),
+    "timed-silence": replace(
+        TIMED, silence=14, stands=True, budget=Budget(slow=1),
+        about="a peer whose connection stands is silent for more beats than may be missed, and goes on",
+    ),
     "timed-fan-out": replace(TIMED, decodes=2, budget=Budget(drop=1), about="two readers, and any one message is lost"),
 }
 TIMED_LARGE: dict[str, Config] = {
@@ -87,6 +91,10 @@ TIMED_LARGE: dict[str, Config] = {
     ),
     "timed-link-drop": replace(TIMED, budget=Budget(link=1, drop=1), about="a link is lost, and a message"),
     "timed-death": replace(TIMED, restart=False, budget=Budget(crash=1), about="a rank dies for good"),
+    "timed-silent-death": replace(
+        TIMED, stands=True, restart=False, budget=Budget(crash=1),
+        about="a rank dies for good, and the connection to it stands: a proxy holds it",
+    ),
     "timed-return": replace(TIMED, rooms=2, budget=Budget(crash=1), about="a rank dies and comes back"),
     "timed-stale": replace(
         TIMED, net="unordered", budget=Budget(crash=1, slow=1),

@@ -3,7 +3,8 @@
 What can happen at a moment happens in it, in the fixed order of hasty worlds, and then time passes.  From there a
 search strays: a message is lost, doubled, or overtaken; a rank dies, a link is lost, at any point; the first room is
 opened at any moment, an idle minute among them; what is *slow* (one direction of a link, a kernel, an engine's call)
-comes after the next timer has ended, once for each `slow` of the budget.  So for every message and every timer that is
+comes after the next timer has ended, once for each `slow` of the budget; with `silence` one direction of a link is held
+up for longer, and its peer seems silent.  So for every message and every timer that is
 due next both orders are tried.
 
 What is judged, beside what every world judges:
@@ -155,15 +156,23 @@ class TimedExplorer(DelayBoundedExplorer):
             self._judge_clock(unwell, hurt, why)
         calm = unwell is None and len(alive) == self.n
         blamed = self._lost(values) if calm else spent.blamed
-        left = spent._replace(asleep=0, hurt=hurt, hard=spent.hard and not calm, blamed=blamed)
-        new = state + ((self.budget(left) - numbers[-1]) << self.shifts[-1])
+        left = spent._replace(asleep=0, hurt=hurt, hard=spent.hard and not calm, blamed=blamed, silent=0)
+        ends = [left]
+        if self._speech() & spent.asleep and spent.silent < self.config.silence:
+            ends.append(left._replace(asleep=spent.asleep, silent=spent.silent + 1))
+        new = state
         for at in range(self.n, self.last):
             wire = aged(self.part(state, at), self.messages, self.config.net, lambda at: since(at - seconds))
             new += (self.wires(wire) - numbers[at]) << self.shifts[at]
         for at in range(self.n):
             new = self._hand(new, at, ("pass", seconds))
-        found[0].append(new)
-        found[1].append(why)
+        for end in ends:
+            found[0].append(new + ((self.budget(end) - numbers[-1]) << self.shifts[-1]))
+            found[1].append(why)
+
+    def _speech(self) -> int:
+        """The directions of links, among what may be slow (mask)."""
+        return sum(bit for source, bit in self.sources.items() if source[1] == "message")
 
     def _lost(self, values: list[Any]) -> int:
         """The rooms that some engine has lost with its rank, or knows to have failed (mask)."""

@@ -63,6 +63,26 @@ def silence_uncounted(b: TablePatch) -> None:
     b.change(D_LINKS, b.rows(D_LINKS, DLink.UP, TimerFired, "heard"), let=None)
 
 
+@mutation("silence-is-death", "timed-silence", "S9")
+def silence_is_death(b: TablePatch) -> None:
+    """Missed heartbeats are death although the connection stands (beside the catalogue)."""
+    for table, up in ((P_LINKS, PLink.UP), (D_LINKS, DLink.UP)):
+        for guard in ("falls_silent", "stands"):
+            b.drop(table, b.rows(table, up, TimerFired, guard))
+
+
+@mutation("silence-without-end", "timed-silent-death", "L1", "S8")
+def silence_without_end(b: TablePatch) -> None:
+    """A silent peer whose connection stands is never given up (beside the catalogue)."""
+
+    def stands(v: Any, e: TimerFired, now: float) -> bool:
+        del v, now
+        return e.longest > 0
+
+    for table, up in ((P_LINKS, PLink.UP), (D_LINKS, DLink.UP)):
+        b.change(table, b.rows(table, up, TimerFired, "stands"), when=stands)
+
+
 @mutation("beats-unheard", "timed-idle", "S9")
 def beats_unheard(b: TablePatch) -> None:
     """What is heard counts for nothing, so every healthy link is lost every few seconds (beside the catalogue)."""
