@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 from support.cuda_driver import NOT_READY, Copies
 from support.nixl_library import Library
 
-from kvproto.io.transports import copy_engine, device_maps, nixl, nixl_stripes
+from kvproto.io.transports import copy_engine, device_maps, nixl, twin_writes
 from kvproto.io.transports.base import (
     Arrived,
     Completed,
@@ -268,19 +267,17 @@ class Writer:
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     made = Library()
     monkeypatch.setattr(nixl, "load", lambda: (made.api, made.bindings))
-    monkeypatch.setattr(nixl_stripes, "PAGE", 16)
-    monkeypatch.setattr(nixl_stripes, "GRAIN", 16)
+    monkeypatch.setattr(twin_writes, "PAGE", 16)
     return made
 
 
-@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("rows", [
     [(5, 7, 100)], [(5, 7, 96)], [(0, 0, 16)], [(3, 0, 1)], [(0, 0, NBYTES - 200)], [(5, 500, 30), (900, 7, 33)],
 ], ids=str)  # fmt: skip
 def test_the_device_s_bytes_go_straight_to_the_peer_but_for_the_end_which_goes_with_the_tag(
-    library: Library, driver: Copies, workers: int, rows: list[tuple[int, int, int]]
+    library: Library, driver: Copies, rows: list[tuple[int, int, int]]
 ) -> None:
-    writer = Writer(library, workers=workers)
+    writer = Writer(library)
     assert writer.writer.lifts(writer.region)
     handle = writer.write(*rows)
     assert writer.writer.poll() == [] and writer.posted() == [] and writer.landed()
@@ -292,25 +289,20 @@ def test_the_device_s_bytes_go_straight_to_the_peer_but_for_the_end_which_goes_w
     assert writer.landed(*rows) and writer.reader.poll() == [Arrived(PeerId("w"), b"tag")]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("rows", [[(5, 7, 100)], [(5, 7, 47)], [(5, 500, 30), (900, 7, 100)]], ids=str)
 @pytest.mark.parametrize("mapped", [True, False])
 def test_where_the_peer_is_not_locked_or_not_mapped_it_is_first_brought_here(
-    library: Library, driver: Copies, workers: int, rows: list[tuple[int, int, int]], mapped: bool
+    library: Library, driver: Copies, rows: list[tuple[int, int, int]], mapped: bool
 ) -> None:
     driver.refuses["cuMemHostRegister_v2"] = int(mapped)
-    writer = Writer(library, shares=mapped, workers=workers)
+    writer = Writer(library, shares=mapped)
     handle = writer.write(*rows)
     assert writer.writer.poll() == [] and writer.posted() == [] and writer.landed()
     driver.run()
     assert writer.landed(), "it is here, and has not left"
     assert writer.over() == [Completed(handle)] and writer.landed(*rows)
     assert writer.reader.poll() == [Arrived(PeerId("w"), b"tag")]
-    striped = {thread.name for thread in threading.enumerate() if thread.name.startswith("kvproto-stripes")}
-    writer.writer.close()
-    large = workers > 0 and sum(nbytes for _, _, nbytes in rows) >= 48
-    assert bool(striped) is large, "what is large enough is then the workers'"
-    assert set(writer.posted()) == {"w", "w-0", "w-1"} if large and not mapped else {"w"}
+    assert writer.posted() == ["w"]
 
 
 def test_what_cannot_be_had_from_the_device_is_not_written(library: Library, driver: Copies) -> None:
@@ -377,8 +369,8 @@ def test_without_maps_or_a_stream_nothing_is_lifted_and_nothing_mapped(
     assert not writer.writer.lifts(writer.region)
     writer.write((0, 0, 100))
     assert writer.posted() == ["w"] and not driver.events and not driver.locked
-    stripes = writer.writer._stripes
-    assert stripes is None or stripes._maps.find(writer.peer, writer.far.addr, 1) is None
+    twins = writer.writer._twins
+    assert twins is None or twins._maps.find(writer.peer, writer.far.addr, 1) is None
 
 
 def test_nothing_of_a_peer_stays_mapped_or_locked_when_it_or_the_transport_goes(

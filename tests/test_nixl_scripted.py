@@ -9,7 +9,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ from support.nixl_library import Agent, Library
 
 pytest.register_assert_rewrite("kvproto.verify.testing.transport_contract")
 
-from kvproto.io.transports import nixl, nixl_stripes
+from kvproto.io.transports import nixl
 from kvproto.io.transports.base import (
     Arrived,
     BackendUnavailable,
@@ -38,9 +37,7 @@ from kvproto.io.transports.base import (
     WritePart,
 )
 from kvproto.io.transports.endpoint import decode, encode
-from kvproto.io.transports.host_memory import SharedMemory
 from kvproto.io.transports.nixl import MAX_TAG, NixlTransport
-from kvproto.io.transports.nixl_stripes import StripedWrite
 from kvproto.io.transports.regions import bulk
 from kvproto.lab.torture.nixl_samples import metadata
 from kvproto.verify.testing.transport_contract import Ends, TransportContract
@@ -61,20 +58,6 @@ class TestScripted(TransportContract):
             library = Library()
             patch.setattr(nixl, "load", lambda: (library.api, library.bindings))
             yield Rank(NixlTransport()), LocalPeer(NixlTransport())
-
-
-class TestScriptedInStripes(TransportContract):
-    @pytest.fixture(scope="class")
-    @classmethod
-    def ends(cls) -> Iterator[Ends]:
-        with pytest.MonkeyPatch.context() as patch:
-            library = Library()
-            patch.setattr(nixl, "load", lambda: (library.api, library.bindings))
-            patch.setattr(nixl_stripes, "GRAIN", 16)
-            patch.setattr(nixl_stripes, "PAGE", 4)
-            rank = Rank(NixlTransport(workers=2))
-            yield rank, LocalPeer(NixlTransport())
-            rank.close()
 
 
 @pytest.fixture
@@ -117,34 +100,17 @@ def world(library: Library) -> World:
     return World(library)
 
 
-def striped(library: Library, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Whose larger writes go by two workers, 16 bytes at least each."""
-    monkeypatch.setattr(nixl_stripes, "GRAIN", 16)
-    monkeypatch.setattr(nixl_stripes, "PAGE", 4)
-    return World(library, workers=2)
-
-
-def test_of_stripes_the_first_that_failed_says_why_whichever_it_is() -> None:
-    good, bad, worse, tail = Future[None](), Future[None](), Future[None](), cast("Any", None)
-    good.set_result(None)
-    for each, error in ((bad, OSError("bad")), (worse, OSError("worse"))):
-        each.set_exception(error)
-    for stripes, first in (([bad, good], bad), ([good, bad, worse], bad), ([worse, bad, good], worse)):
-        assert StripedWrite(stripes, tail, b"").error() is first.exception()
-    assert StripedWrite([good], tail, b"").error() is None
-
-
 # -- how it starts, and ends
 
 
 def test_agents_have_the_names_and_parameters_that_are_asked_for(library: Library) -> None:
-    transport = NixlTransport("me", {"num_threads": "2"}, workers=2)
+    transport = NixlTransport("me", {"num_threads": "2"})
     assert transport.instance == "me"
     assert transport.caps == TransportCaps(
         "nixl", ("DRAM", "VRAM"), MAX_TAG, nixl.MAX_DESCS, nixl.MAX_INFLIGHT_DESCS, True, True
     )
-    assert list(library.agents) == ["me", "me-0", "me-1"]
-    assert library.called("create_backend") == [["UCX", {"num_threads": "2"}]] * 3
+    assert list(library.agents) == ["me"]
+    assert library.called("create_backend") == [["UCX", {"num_threads": "2"}]]
     transport.close()
     library.mems = ["DRAM_SEG", "FILE_SEG"]
     first, second = NixlTransport(), NixlTransport()
@@ -161,7 +127,7 @@ def test_what_does_not_start_is_unavailable(library: Library, call: str, error: 
 
 
 def test_memory_that_the_library_refuses_is_no_region(library: Library) -> None:
-    transport, memory = NixlTransport(workers=1), np.zeros(64, np.uint8)
+    transport, memory = NixlTransport(), np.zeros(64, np.uint8)
     library.refuses["register_memory"] = "nixlBackendError"
     with pytest.raises(UsageError, match="cannot register"):
         transport.register(memory.ctypes.data, 64)
@@ -174,15 +140,15 @@ def test_memory_that_the_library_refuses_is_no_region(library: Library) -> None:
 
 
 def test_who_closes_at_rest_says_goodbye_and_lets_his_memory_go(library: Library) -> None:
-    world = World(library, workers=1)
+    world = World(library)
     agent = library.agents["w"]
-    ends = [weakref.ref(library.agents.pop(name)) for name in ("w", "w-0")]
+    ends = [weakref.ref(library.agents.pop(name)) for name in ("w",)]
     world.writer.close()
     assert library.called("remove_remote_agent") == [["w", "r"]]
     assert library.called("deregister_memory") == [["w", (world.near.ctypes.data, SIZE, 0)]] and not agent.regions
     del agent
     gc.collect()
-    assert [end() for end in ends] == [None, None], "an agent lives that could still write"
+    assert [end() for end in ends] == [None], "an agent lives that could still write"
 
 
 def test_who_closes_with_a_write_in_flight_leaves_at_once(world: World) -> None:
@@ -230,37 +196,15 @@ def test_the_name_of_an_agent_is_text_or_bytes(world: World, monkeypatch: pytest
     assert world.writer.connect(world.reader.endpoint()) == "r"
 
 
-@pytest.mark.parametrize("unwilling", ["w", "w-0"])
-def test_a_peer_is_forgotten_by_every_agent(library: Library, unwilling: str) -> None:
-    world = World(library, workers=2)
-    assert all(library.agents[name].known.keys() == {"r"} for name in ("w", "w-0", "w-1"))
-    library.agents[unwilling].known.clear()  # it has lost it already, and says so
-    library.agents[unwilling].remove_remote_agent = _refusing(library)  # type: ignore[method-assign]
+@pytest.mark.parametrize("willing", [True, False])
+def test_a_peer_is_forgotten_whatever_the_agent_says(library: Library, willing: bool) -> None:
+    world = World(library)
+    if not willing:  # it has lost it already, and says so
+        library.agents["w"].known.clear()
+        library.agents["w"].remove_remote_agent = _refusing(library)  # type: ignore[method-assign]
     world.writer.disconnect(world.peer)
-    assert all(library.agents[name].known == {} for name in ("w", "w-0", "w-1"))
+    assert library.agents["w"].known == {}
     world.writer.close()
-
-
-def test_workers_look_at_their_agents_when_these_have_let_go_of_a_peer(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What closes its sockets, where no write would."""
-    monkeypatch.setattr(nixl_stripes, "LOOK_S", 0.0)
-    world = World(library, workers=2)
-    world.writer.disconnect(world.peer)
-    looks = nixl_stripes.LOOKS
-    wait(lambda: [name for (name,) in library.called("getNotifs")].count("w-0") == looks, "the first worker")
-    wait(lambda: [name for (name,) in library.called("getNotifs")].count("w-1") == looks, "the second worker")
-    called = [call for call, *args in library.calls if args and args[0] == "w-0" and call != "register_memory"]
-    assert called.index("remove_remote_agent") < called.index("getNotifs")
-    library.refuses["getNotifs"] = "nixlBackendError"
-    world.writer.connect(world.reader.endpoint())
-    world.writer.disconnect(world.peer)
-    world.writer.close()
-    before = len(library.called("getNotifs"))
-    assert world.writer._stripes is not None
-    world.writer._stripes._look(library.agents["w-0"], ())
-    assert len(library.called("getNotifs")) == before, "of a transport that is closed nobody looks"
 
 
 def _refusing(library: Library) -> Any:
@@ -507,211 +451,3 @@ def test_an_agent_that_is_broken_reaches_nobody(world: World) -> None:
     world.library.refuses["getNotifs"] = "nixlBackendError"
     assert sorted(world.told()) == ["other", "r"]
     assert world.told() == []
-
-
-# -- writes in stripes
-
-
-def test_a_large_write_is_carried_by_workers_and_its_last_bytes_bring_the_tag(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world, bytes_ = striped(library, monkeypatch), (np.arange(SIZE) % 251).astype(np.uint8)
-    world.near[:] = bytes_
-    handle = world.write(nbytes=SIZE)
-    events: list[Any] = []
-    wait(lambda: events or events.extend(world.writer.poll()), "the write")  # type: ignore[func-returns-value]
-    assert events == [Completed(handle)] and (world.far == bytes_).all()
-    assert world.reader.poll() == [Arrived(PeerId("w"), b"tag")]
-    assert [name for name, _ in library.called("postXferReq")].count("w") == 1
-    assert {name for name, _ in library.called("postXferReq")} == {"w", "w-0", "w-1"}
-    assert not any(agent.transfers for agent in library.agents.values())
-    world.writer.close()
-
-
-def test_what_is_small_or_of_a_device_or_in_too_many_pieces_goes_whole(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = striped(library, monkeypatch)
-    least = 2 * 16 + 4
-    world.writer.poll()
-    world.write(nbytes=least - 1)
-    pieces = [(at, 2 * at, 1) for at in range(nixl_stripes.PIECES + 1)]
-    world.writer.write(world.peer, world.region, world.writer.remote(world.peer, 0), pieces, b"")
-    assert {name for name, _ in library.called("postXferReq")} == {"w"}
-    device = world.writer.register(1 << 40, 64, "VRAM", 0)
-    assert [name for name, rows, _ in library.called("register_memory") if rows[0][0] == 1 << 40] == ["w"]
-    world.reader.register(1 << 41, SIZE, "VRAM", 0)
-    world.writer.connect(world.reader.endpoint())
-    library.stands = True
-    far = world.writer.remote(world.peer, 1)
-    world.writer.write(world.peer, world.region, far, bulk(0, 0, SIZE), b"")
-    assert {name for name, _ in library.called("createXferReq")} == {"w"}
-    world.writer.deregister(device)
-    world.write(nbytes=least)
-    wait(lambda: len({name for name, _ in library.called("createXferReq")}) == 3, "two workers")
-    world.writer.close(drain_s=0.0)
-
-
-@pytest.mark.parametrize(("pieces", "stripes"), [
-    ([(0, 0, 36), (100, 200, 36)], [(0, 16), (16, 20), (100, 16), (116, 16), (132, 4)]),
-    ([(0, 0, 20), (100, 200, 36)], [(0, 20), (100, 16), (116, 16), (132, 4)]),
-    ([(0, 0, 64), (100, 200, 4)], [(0, 32), (32, 32), (100, 4)]),
-    ([(0, 0, 3), (100, 200, 33)], [(0, 3), (100, 16), (116, 16), (132, 1)]),
-    ([(at, 2 * at, 1) for at in range(nixl_stripes.PIECES)], [(at, 1) for at in range(nixl_stripes.PIECES)]),
-], ids=["two", "one that is not worth it", "a last one of a page", "a first one that is small", "many"])  # fmt: skip
-def test_each_piece_is_cut_and_the_end_of_the_last_goes_with_the_tag(
-    library: Library, monkeypatch: pytest.MonkeyPatch, pieces: list[tuple[int, int, int]],
-    stripes: list[tuple[int, int]],
-) -> None:  # fmt: skip
-    world, posted = striped(library, monkeypatch), list[tuple[str, tuple[int, int]]]()
-    post = Agent.postXferReq
-
-    def noted(agent: Agent, handle: int, tag: bytes) -> None:
-        ((addr, nbytes, _),) = agent.transfers[handle].near.rows
-        posted.append((agent.name, (addr - world.near.ctypes.data, nbytes)))
-        post(agent, handle, tag)
-
-    monkeypatch.setattr(Agent, "postXferReq", noted)
-    world.near[:] = np.arange(SIZE) % 251
-    world.writer.write(world.peer, world.region, world.writer.remote(world.peer, 0), pieces, b"tag")
-    wait(lambda: (world.writer.poll(), not world.writer.busy())[1], "the write")
-    assert sorted(what for _, what in posted) == sorted(stripes)
-    assert posted[-1] == ("w", stripes[-1]) and {who for who, _ in posted[:-1]} == {"w-0", "w-1"}
-    expected = np.zeros(SIZE, np.uint8)
-    for source, to, nbytes in pieces:
-        expected[to : to + nbytes] = world.near[source : source + nbytes]
-    assert (world.far == expected).all() and world.reader.poll() == [Arrived(PeerId("w"), b"tag")]
-    world.writer.close()
-
-
-def test_a_page_at_most_goes_with_the_tag_and_at_least_a_byte(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    world, tails = striped(library, monkeypatch), list[int]()
-    start = world.writer._start
-
-    def noted(raw: Any, write: Any) -> Any:
-        ((_, nbytes, _),) = raw.transfers[write.raw].near.rows
-        tails.append(nbytes)
-        return start(raw, write)
-
-    monkeypatch.setattr(world.writer, "_start", noted)
-    sizes = range(2 * 16 + 4, 2 * 16 + 16)
-    for size in sizes:
-        world.write(nbytes=size)
-    wait(lambda: (world.writer.poll(), not world.writer.busy())[1], "all of them")
-    assert tails == [(size - 1) % 4 + 1 for size in sizes]
-    assert set(world.far[: sizes[-1]].tolist()) == {7} and not world.far[sizes[-1] :].any()
-    world.writer.close()
-
-
-def test_a_worker_does_one_thing_after_the_other(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = striped(library, monkeypatch)
-    library.stands = True
-    world.write(nbytes=SIZE)
-    world.write(nbytes=SIZE)
-    wait(lambda: len(library.called("getXferStatus")) > 40, "the workers to look a few times")
-    assert sorted(name for name, _ in library.called("postXferReq")) == ["w-0", "w-1"]
-    world.writer.close(drain_s=0.0)
-    assert len(library.called("postXferReq")) == 2, "what has not begun does not begin any more"
-
-
-@pytest.mark.parametrize("maps", [True, False])
-def test_workers_copy_by_themselves_where_the_peer_s_memory_is_mapped(
-    library: Library, monkeypatch: pytest.MonkeyPatch, maps: bool
-) -> None:  # fmt: skip
-    monkeypatch.setattr(nixl_stripes, "GRAIN", 16)
-    monkeypatch.setattr(nixl_stripes, "PAGE", 4)
-    world, shared = World(library, workers=2, maps=maps), SharedMemory(2 * SIZE)
-    far = np.frombuffer(shared.view, np.uint8)
-    world.reader.register(shared.addr, 2 * SIZE)
-    world.writer.connect(world.reader.endpoint())
-    world.near[:] = np.arange(SIZE) % 251
-    library.calls.clear()
-    world.writer.write(world.peer, world.region, world.writer.remote(world.peer, 1), bulk(10, SIZE, SIZE - 10), b"tag")
-    wait(lambda: (world.writer.poll(), not world.writer.busy())[1], "the write")
-    assert not far[:SIZE].any() and not far[2 * SIZE - 10 :].any()
-    assert far[SIZE : 2 * SIZE - 10].tolist() == [at % 251 for at in range(10, SIZE)]
-    assert {name for name, _ in library.called("postXferReq")} == ({"w"} if maps else {"w", "w-0", "w-1"})
-    assert world.reader.poll() == [Arrived(PeerId("w"), b"tag")]
-    region = world.writer.remote(world.peer, 1)
-    world.writer.disconnect(world.peer)
-    assert world.writer._stripes is not None
-    assert world.writer._stripes._maps.find(world.peer, region.addr, 1) is None, "nothing stays mapped of who is gone"
-    world.writer.close()
-
-
-def test_a_copy_that_has_not_begun_when_its_transport_closes_does_not_begin(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    stripes = striped(library, monkeypatch).writer._stripes
-    assert stripes is not None
-    near, far = np.full(8, 7, np.uint8), np.zeros(8, np.uint8)
-    stripes._copy(far[2:6], near.ctypes.data)
-    assert far.tolist() == [0, 0, 7, 7, 7, 7, 0, 0]
-    stripes.close()
-    stripes._copy(far, near.ctypes.data)
-    assert far.tolist() == [0, 0, 7, 7, 7, 7, 0, 0]
-
-
-def test_a_stripe_has_a_grain_at_least_however_many_workers_there_are(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    monkeypatch.setattr(nixl_stripes, "GRAIN", 16)
-    monkeypatch.setattr(nixl_stripes, "PAGE", 4)
-    world = World(library, workers=4)
-    for nbytes, stripes in ((36, 2), (48, 2), (49, 3), (64, 3), (65, 4), (SIZE, 4)):
-        library.calls.clear()
-        world.write(nbytes=nbytes)
-        wait(lambda: (world.writer.poll(), not world.writer.busy())[1], "the write")
-        assert sorted(name for name, _ in library.called("postXferReq")) == ["w", *(f"w-{at}" for at in range(stripes))]
-    world.writer.close()
-
-
-@pytest.mark.parametrize("error", ["nixlRemoteDisconnectError", "nixlInvalidParamError"])
-def test_a_stripe_that_fails_fails_its_write(
-    library: Library, monkeypatch: pytest.MonkeyPatch, error: str
-) -> None:  # fmt: skip
-    world = striped(library, monkeypatch)
-    library.refuses["getXferStatus"] = error
-    handle, flight = world.write(nbytes=SIZE), next(iter(world.writer._flights.values()))
-    wait(lambda: flight.striped is None or flight.striped.over(), "the stripes")
-    assert world.told() == [(handle, KINDS[error], True)] + [world.peer] * (KINDS[error] == "peer_lost")
-    assert [name for name, _ in library.called("postXferReq")].count("w") == 0 and not world.writer.busy()
-    world.writer.close()
-
-
-@pytest.mark.parametrize("call", ["createXferReq", "postXferReq"])
-def test_an_end_that_is_refused_fails_its_write(
-    library: Library, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:  # fmt: skip
-    world = striped(library, monkeypatch)
-    handle, flight = world.write(nbytes=SIZE), next(iter(world.writer._flights.values()))
-    wait(lambda: flight.striped is None or flight.striped.over(), "the stripes")
-    library.refuses[call] = "nixlInvalidParamError"
-    assert world.told() == [(handle, "usage", True)]
-    assert not world.writer.busy() and not world.transfers
-    world.writer.close()
-
-
-def test_the_end_of_a_write_to_a_lost_peer_is_not_posted(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = striped(library, monkeypatch)
-    library.stands = True
-    handle = world.write(nbytes=SIZE)
-    library.refuses["getNotifs"] = "nixlBackendError"
-    assert world.told() == [(handle, "peer_lost", False), world.peer]
-    library.refuses.clear()
-    library.stands = False
-    wait(lambda: (world.writer.poll(), not world.writer.busy())[1], "the stripes")
-    assert [name for name, _ in library.called("postXferReq")].count("w") == 0
-    world.writer.close()
-
-
-def test_stripes_that_stand_end_with_their_transport(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = striped(library, monkeypatch)
-    library.stands = True
-    handle = world.write(nbytes=SIZE)
-    wait(lambda: {name for name, _ in library.called("getXferStatus")} == {"w-0", "w-1"}, "both workers")
-    world.writer.close(drain_s=0.0)
-    assert world.told() == [(handle, "in_doubt", True)]
-    assert not any("kvproto-stripes" in thread.name for thread in threading.enumerate())

@@ -55,8 +55,6 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "io.control.unread.SOON_S": (2e-3, 0.05, "a suspect fills memory while nobody looks"),
     "io.transports.device_maps._END_S": (0.5, 5.0, "the end of a process waits for it"),
     "io.transports.nixl._WARM_TICK_S": (5e-5, 1e-3, "a wire-up takes milliseconds"),
-    "io.transports.nixl_stripes.TICK_S": (1e-5, 2e-4, "a stripe takes some 100 us"),
-    "io.transports.nixl_stripes.LOOK_S": (5e-5, 1e-3, "twenty looks: the sockets of a peer that left are closed"),
     "io.transports.write_records._DRAIN_TICK_S": (1e-4, 2e-3, "writes end within milliseconds"),
 }  # fmt: skip
 

@@ -12,7 +12,6 @@ from transport_peer import ProcessPeer, Rank, local_pair, make_or_skip
 
 pytest.register_assert_rewrite("kvproto.verify.testing.transport_contract")
 
-from kvproto.io.transports import nixl_stripes
 from kvproto.verify.testing.transport_contract import Ends, TransportContract
 
 
@@ -37,26 +36,6 @@ class TestNixl(TransportContract):
     @classmethod
     def ends(cls) -> Iterator[Ends]:
         yield from processes("nixl")
-
-
-class TestNixlInStripes(TransportContract):
-    """Every write of one piece is cut, however small."""
-
-    BACKEND = "nixl-stripes"
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def ends(cls) -> Iterator[Ends]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(nixl_stripes, "GRAIN", 16)
-            patch.setattr(nixl_stripes, "PAGE", 4)
-            yield from processes(cls.BACKEND)
-
-
-class TestNixlInMaps(TestNixlInStripes):
-    """And copied into memory that both have."""
-
-    BACKEND = "nixl-maps"
 
 
 class TestMooncake(TransportContract):

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,15 +29,12 @@ from kvproto.io.transports import (
     UsageError,
     bulk,
 )
-from kvproto.io.transports.nixl_stripes import StripedWrite
 from kvproto.lab.torture.rank import ucx_over_tcp
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason="nixl is not installed")
 
 SMALL = 65536
 BIG = 1 << 24  # more than the kernel takes for a stopped reader
-#: where no write is large enough for stripes
-UNCUT = pytest.mark.parametrize("rank", ["nixl"], indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +43,9 @@ def tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCX_TLS", ucx_over_tcp())
 
 
-@pytest.fixture(params=["nixl", "nixl-stripes"])
-def rank(request: pytest.FixtureRequest) -> Iterator[Rank]:
-    out = Rank(make(request.param), BIG)
+@pytest.fixture
+def rank() -> Iterator[Rank]:
+    out = Rank(make("nixl"), BIG)
     out.buffers[0][:] = 7
     yield out
     out.close()
@@ -83,7 +80,6 @@ def lost(events: list[TransportEvent]) -> list[PeerId]:
     return [e.peer for e in events if isinstance(e, PeerLost)]
 
 
-@UNCUT
 def test_a_killed_peer_is_lost_at_the_next_write_and_the_others_are_not(rank: Rank, peer: ProcessPeer) -> None:
     other = start()
     dead, alive = link(rank, peer), link(rank, other)
@@ -134,7 +130,6 @@ def test_a_peer_killed_with_writes_in_flight_fails_each_of_them(rank: Rank, peer
     rank.transport.disconnect(name)
 
 
-@UNCUT
 def test_a_peer_that_closed_is_lost(rank: Rank, peer: ProcessPeer) -> None:
     name = link(rank, peer)
     assert peer.end() == 0
@@ -144,7 +139,6 @@ def test_a_peer_that_closed_is_lost(rank: Rank, peer: ProcessPeer) -> None:
     assert lost(events) == [name]
 
 
-@UNCUT
 def test_a_restarted_peer_is_another_instance(rank: Rank, peer: ProcessPeer) -> None:
     former = link(rank, peer)
     region = rank.transport.remote(former, 0)
@@ -163,7 +157,6 @@ def test_a_restarted_peer_is_another_instance(rank: Rank, peer: ProcessPeer) -> 
     assert again.end() == 0
 
 
-@UNCUT
 def test_a_peer_that_vanished_before_the_first_write_is_lost(rank: Rank, peer: ProcessPeer) -> None:
     endpoint = peer.ask("endpoint")
     peer.kill()
@@ -227,7 +220,6 @@ class Spy:
         self._raw.releaseXferReq(handle)
 
 
-@UNCUT
 def test_a_handle_is_released_once_and_never_in_flight(rank: Rank, peer: ProcessPeer) -> None:
     name = link(rank, peer)
     transport: Any = rank.transport
@@ -278,7 +270,6 @@ def test_closing_with_writes_in_flight_ends_them_and_the_process_survives(rank: 
 
 
 @pytest.mark.parametrize("over", [True, False])
-@UNCUT
 def test_what_a_kernel_may_still_be_storing_to_stays_mapped(rank: Rank, peer: ProcessPeer, over: bool) -> None:
     name, transport, closed = link(rank, peer), cast("Any", rank.transport), list[str]()
     transport._maps = SimpleNamespace(close_all=lambda: closed.append("all"))
@@ -287,17 +278,6 @@ def test_what_a_kernel_may_still_be_storing_to_stays_mapped(rank: Rank, peer: Pr
     assert closed == ["all"] * over
 
 
-def test_a_write_in_stripes_is_over_with_the_last_and_wrong_if_any_is() -> None:
-    stripes: list[Future[None]] = [Future(), Future()]
-    write, error = StripedWrite(stripes, cast("Any", "tail"), b""), OSError("planted")
-    assert not write.over()
-    stripes[0].set_result(None)
-    assert not write.over()
-    stripes[1].set_exception(error)
-    assert write.over() and write.error() is error
-
-
-@UNCUT
 def test_device_memory_is_refused_clearly_where_there_is_no_device(rank: Rank) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is a device here")

@@ -22,7 +22,7 @@ def make(backend: str) -> Transport:
     if backend.startswith("nixl"):
         from kvproto.io.transports.nixl import NixlTransport
 
-        return NixlTransport(workers=2 * (backend != "nixl"), maps=backend != "nixl-stripes")
+        return NixlTransport()
     from kvproto.io.transports.mooncake import MooncakeTransport
 
     return MooncakeTransport("127.0.0.1")

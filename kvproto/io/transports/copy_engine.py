@@ -42,7 +42,7 @@ class PageLock:
 
 
 class EngineCopy:
-    """Copies under way, as a stripe is (`nixl_stripes`); it keeps what they write into page-locked."""
+    """Copies under way; it keeps what they write into page-locked."""
 
     def __init__(self, event: ctypes.c_void_p, keep: object) -> None:
         self._event, self._keep, self._code = event, keep, _NOT_READY

@@ -1,18 +1,12 @@
-"""Host memory that other processes of this host map, so that a write into it is a plain copy.
+"""Host memory that other processes of this host map, so that a write into it is a plain copy of the device's engine.
 
-Between two processes UCX copies by the kernel (cross-memory attach), which looks each page of the target up: some 4.5
-GB/s a core.  Memory that both have mapped is copied by the processor alone: 6 GB/s a core on the host of an H200 in
-pieces of 1 to 128 MiB, and 10 where the C library stores around the caches, which it does by itself only with more than
-three quarters of the last level's bytes (`glibc.cpu.x86_non_temporal_threshold`); 33 by eight cores.
-
-A region whose bytes lie on a device as well says where (`Twin`): what carries them by a copy engine starts there
-(`copy_engine`).
+A region whose bytes lie on a device as well says where (`Twin`): the copy engine starts there (`copy_engine`).
 
 So a ring on the host lies in a file without a name in any directory (`memfd`), and its region tells peers where that
 file is open: in which process, under which number, on which host (the kernel's boot id) and by what random name.  Who
-may open it there, finds the name as it was told and the file sealed against another size, maps it and writes by copying
-(`nixl_stripes`); everybody else writes as before.  The name is told to peers alone, so a number that means something
-else there opens nothing.
+may open it there, finds the name as it was told and the file sealed against another size, maps it and has a copy engine
+write into it (`twin_writes`); everybody else writes as before.  The name is told to peers alone, so a number that means
+something else there opens nothing.
 
 A mapping keeps the memory, whatever becomes of the process that made it: a copy into what its owner has given up does
 no harm.  The file goes with the last who has it, so a process that is killed leaves nothing behind.

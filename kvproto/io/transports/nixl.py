@@ -17,8 +17,7 @@ What the library does not say, and what follows from it here:
 - Descriptors are numpy arrays: lists of tuples cost more than small copies do.
 - Device memory: plain cudaMalloc; memory of expandable segments falls off a cliff over cuda_ipc.
 - Between processes of one host a post may copy *inside* the call (cross-memory attach, the GIL released) and then
-  needs nothing of a target that was reached before; over TCP, RDMA and NVLink it returns at once.  With `workers` large
-  writes of that kind are copied by several threads beside the caller's (`nixl_stripes`).
+  needs nothing of a target that was reached before; over TCP, RDMA and NVLink it returns at once.
 
 A peer's endpoint carries the agent's metadata, whose agent name is the instance id. A newer table of a known peer
 is added to the old one by NIXL; what the peer has deregistered is refused by our own table. Before NIXL sees metadata
@@ -39,7 +38,7 @@ import numpy as np
 
 from kvproto.errors import Step, failures, raise_exit, run_all
 
-from . import host_memory, nixl_stripes
+from . import host_memory
 from .base import (
     Arrived,
     BackendUnavailable,
@@ -62,8 +61,8 @@ from .endpoint import InstanceDescription
 from .links import InFlightWrite, TransportLink
 from .nixl_load import load
 from .nixl_metadata import check, readable
-from .nixl_stripes import StripedWrite
 from .regions import Request
+from .twin_writes import TwinWrite, TwinWrites
 from .ucx_address import FormError
 from .write_records import WriteRecords
 
@@ -90,26 +89,24 @@ _KINDS: dict[str, FaultKind] = {
 
 
 class _NixlWrite(InFlightWrite):
-    __slots__ = ("error", "raw", "striped")
+    __slots__ = ("error", "raw", "twin")
 
     def __init__(self, handle: Handle, peer: PeerId, request: Request, raw: int, error: Fault | None = None) -> None:
         super().__init__(handle, peer, request)
         self.raw = raw
         self.error = error  # what posting it raised
-        self.striped: StripedWrite | None = None  # what of it goes before the rest
+        self.twin: TwinWrite | None = None  # what of it the copy engine carries before the rest
 
 
 class NixlTransport(WriteRecords[_NixlWrite]):
     """One NIXL agent.  `instance` names it and must be new with every incarnation (default: a UUID).
 
     `params` are NIXL's parameters of the UCX backend; `maps`: kernels may reach peers' device memory on this host, and
-    peers' kernels ours (`device_maps`), and peers' workers host memory that is shared (`host_memory`); `workers`:
-    threads that carry large writes from host memory to host memory, worth it between processes of one host
-    (`nixl_stripes`). Raises BackendUnavailable."""
+    peers' kernels ours (`device_maps`), and copy engines host memory that is shared (`twin_writes`). Raises
+    BackendUnavailable."""
 
     def __init__(
-        self, instance: str | None = None, params: Mapping[str, str] | None = None, *, maps: bool = True,
-        workers: int = 0,
+        self, instance: str | None = None, params: Mapping[str, str] | None = None, *, maps: bool = True
     ) -> None:  # fmt: skip
         api, self._nixl = load()
         named = vars(self._nixl).values()
@@ -121,15 +118,9 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         config = api.nixl_agent_config(
             enable_prog_thread=False, backends=[], sync_mode=api.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
         )
-
-        def new_agent(name: str) -> Any:
+        try:
             agent = api.nixl_agent(name, config)
             agent.create_backend("UCX", dict(params or {}))
-            return agent
-
-        try:
-            agent = new_agent(name)
-            self._stripes = nixl_stripes.make(workers, new_agent, self._nixl, name, maps=maps)
         except refusals as error:
             raise BackendUnavailable(f"NIXL's UCX backend does not start here: {error!r}") from error
         mems = agent.get_backend_mem_types("UCX")
@@ -140,6 +131,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         self._mems = {"DRAM": self._nixl.DRAM_SEG, "VRAM": self._nixl.VRAM_SEG}
         self._regs: dict[int, Any] = {}
         self._maps = DeviceMaps() if maps else None
+        self._twins = TwinWrites() if maps else None
         #: whether a peer's metadata is parsed here before NIXL loads it: this NIXL writes it in the form that is known
         self.checks_metadata = readable(self._blob())
         if not self.checks_metadata:
@@ -154,8 +146,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         row = [(region.addr, region.nbytes, region.dev, "")]
         try:
             self._regs[region.index] = self._agent.register_memory(row, region.kind)
-            if self._stripes is not None:
-                self._stripes.attach(region)
+            if self._twins is not None:
+                self._twins.attach(region)
             if self._maps is not None and (shared := share(region) or host_memory.share(region)):
                 self._shares[region.index] = shared
         except BaseException as error:
@@ -174,8 +166,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
     def _back(self, region: MemoryRegion) -> Iterator[Step]:
         """Yield the steps that undo the attachment of a region."""
         self._shares.pop(region.index, None)
-        if self._stripes is not None:
-            yield "the workers", partial(self._stripes.detach, region)
+        if self._twins is not None:
+            yield "the copy engine", partial(self._twins.detach, region)
         if region.index in self._regs:
             yield "the agent", partial(self._agent.deregister_memory, self._regs.pop(region.index))
 
@@ -192,8 +184,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
                 raise BadEndpoint(f"the metadata of {new.instance} is not NIXL's: {error}") from error
         try:
             name = self._agent.add_remote_agent(new.blob)
-            if self._stripes is not None:
-                self._stripes.link(new, maps=self._maps is not None)
+            if self._twins is not None:
+                self._twins.link(new)
         except self._errors as error:
             kind = self._fault(error).kind
             if kind == "peer_lost":
@@ -241,7 +233,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         return False
 
     def lifts(self, region: MemoryRegion) -> bool:
-        return self._stripes is not None and self._stripes.lifts(region)
+        return self._twins is not None and self._twins.lifts(region)
 
     def tell(self, peer: PeerId, tag: bytes) -> bool:
         link = self._links.get(peer)
@@ -258,15 +250,15 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             self._maps.close(link.peer)
         with contextlib.suppress(*self._errors):  # what it does not let go of goes with the agent
             self._agent.remove_remote_agent(link.peer)
-        if self._stripes is not None:
-            self._stripes.unlink(link.peer, self._errors)
+        if self._twins is not None:
+            self._twins.unlink(link.peer)
 
     # -- writes
 
     def _prepare(self, prepared: PreparedWrite) -> int | Fault | None:
-        """NIXL's handle, or why there cannot be one; None: it goes in stripes."""
-        striped = self._stripes is not None and self._stripes.takes(prepared.request)
-        return None if striped else self._handle(prepared)
+        """NIXL's handle, or why there cannot be one; None: the copy engine has to begin."""
+        lifted = self._twins is not None and self._twins.takes(prepared.request)
+        return None if lifted else self._handle(prepared)
 
     def _handle(self, prepared: PreparedWrite) -> int | Fault:
         try:
@@ -286,10 +278,10 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         made = self._prepare(prepared) if prepared.raw is None else prepared.raw
         prepared.raw = None
         if made is None:
-            assert self._stripes is not None
+            assert self._twins is not None
             write = _NixlWrite(handle, prepared.peer, prepared.request, 0)
-            write.striped = self._stripes.start(prepared.peer, prepared.request, prepared.tag)
-            if write.striped is None:
+            write.twin = self._twins.start(prepared.peer, prepared.request, prepared.tag)
+            if write.twin is None:
                 write.error = Fault("backend", "what is to be written cannot be copied from the device")
             return write
         if isinstance(made, Fault):
@@ -334,7 +326,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
 
     def _check(self, write: _NixlWrite) -> Fault | None:
         """This also sends the notification of a write that is through."""
-        if write.striped is not None and not self._joined(write, write.striped):
+        if write.twin is not None and not self._joined(write, write.twin):
             return None
         fault = write.error if not write.raw else None
         try:
@@ -350,20 +342,17 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         self._complete(write)
         return None
 
-    def _joined(self, write: _NixlWrite, striped: StripedWrite) -> bool:
-        """Whether its stripes are over; then what is left of it is posted, or is not."""
-        if not striped.over():
+    def _joined(self, write: _NixlWrite, twin: TwinWrite) -> bool:
+        """Whether its copy is over; then what is left of it is posted, or is not."""
+        if not twin.copy.done():
             return False
-        write.striped, error = None, striped.error()
+        write.twin, error = None, twin.copy.exception()
         lost = self._links.known(write.peer).lost
         if error is not None or lost is not None:
             write.error = self._fault(error) if error is not None else lost
             return True
-        if striped.then is not None:
-            write.striped = striped.then()
-            return False
         try:
-            write.raw = self._make(self._raw, write.peer, striped.tail, striped.tag)
+            write.raw = self._make(self._raw, write.peer, twin.tail, twin.tag)
             self._start(self._raw, write)
         except self._errors as refused:
             write.error = self._fault(refused)
@@ -391,8 +380,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             raise TransportError(f"NIXL did not do all that its end asks for: {failures(left)}")
 
     def _last_steps(self) -> Iterator[Step]:
-        if self._stripes is not None:
-            yield "the workers", self._stripes.close
+        if self._twins is not None:
+            yield "the copy engine", self._twins.close
         if not self._flights and not self._links.held():
             for link in self._links.all():
                 yield f"forgetting {link.peer}", partial(self._agent.remove_remote_agent, link.peer)

@@ -150,7 +150,6 @@ class BenchProcesses:
         return EndpointForm(
             prefill, decode, chunk_tokens, settings, form.pages,
             case.staging, case.max_descs, case.maps,  # type: ignore[arg-type]
-            case.workers if case.staging == "pinned" else 0,
         )  # fmt: skip
 
     def _transfer(self, names: Sequence[int], gen: int, tokens: int) -> tuple[float, dict[str, Any]]:
@@ -222,10 +221,10 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
 
 
 def case(row: dict[str, Any]) -> str:
-    """Say what a row moves, and how many workers carry it from host memory to host memory."""
+    """Say what a row moves, and by which staging."""
     if row["what"] == "slice":
         return "slices, " + (f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it")
-    pinned = f", pinned, {row['workers'] or 'no'} workers" if row.get("staging") == "pinned" else ""
+    pinned = ", pinned" if row.get("staging") == "pinned" else ""
     return ("one room" if row["rooms"] == 1 else f"{row['rooms']} rooms") + pinned
 
 

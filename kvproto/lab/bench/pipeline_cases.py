@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kvproto.io.transports.nixl_stripes import WORKERS
 from kvproto.layout.sharding import Layout
 from kvproto.settings import Route
 
@@ -62,8 +61,6 @@ class Case:
     max_descs: int = 0
     repeats: int = 15
     staging: str = "device"
-    #: threads that carry large writes from host memory to host memory, of `staging` in pinned memory
-    workers: int = WORKERS
     #: how parts travel (`Settings.route`); of `what` "slice": page to page
     route: Route = "staged"
     #: memory of the peer may be mapped, where the transport has it: its pages for kernels
@@ -126,9 +123,7 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         return [Case("one", size, chunk, repeats=repeats) for size, chunk in pairs]
     if what == "pinned":
         some = Case("many", 1024, 64, rooms=4, repeats=5, ring=1024, staging="pinned", beside=True, maps=True)
-        rows = [replace(some, workers=0), replace(some, maps=False), replace(some, maps=False, workers=0)]
-        rows += [replace(some, workers=0, chunk=chunk) for chunk in (16, 128)]
-        some = rows[0]
+        rows = [some, replace(some, maps=False), *(replace(some, chunk=chunk) for chunk in (16, 128))]
         return rows + [replace(some, what="one", size=256, chunk=chunk, rooms=1, ring=0) for chunk in (16, 64)]
     parts = max(SHAPES[name].prefill, SHAPES[name].decode)  # of a chunk: with more of them, larger chunks
     sizes = ((64, 16), (64, 32), (256, 32), (256, 64), (1024, 64), (1024, 128))

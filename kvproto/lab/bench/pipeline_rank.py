@@ -55,7 +55,6 @@ class EndpointForm(msgspec.Struct, frozen=True):
     staging: Kind = "device"
     max_descs: int = 0
     maps: bool = False
-    workers: int = 0
 
     @property
     def plan(self) -> Plan:
@@ -88,7 +87,7 @@ class PipelineRank:
             self.pool, self._filled, self._of = None, (), layout
             self._let_go()
             self.pool = empty_pool(layout, self.index, form.pages * 16 // layout.page_size, self.device)
-        transport = NixlTransport(maps=form.maps, workers=form.workers)
+        transport = NixlTransport(maps=form.maps)
         if form.max_descs:
             transport.caps = msgspec.structs.replace(transport.caps, max_descs=form.max_descs)
         make: Callable[..., Any] = PrefillEndpoint if self.side == "P" else DecodeEndpoint

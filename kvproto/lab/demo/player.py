@@ -42,9 +42,8 @@ def make_transport(run: Run) -> Transport:
 
         return MooncakeTransport(LOOPBACK)
     from kvproto.io.transports.nixl import NixlTransport
-    from kvproto.io.transports.nixl_stripes import WORKERS
 
-    return NixlTransport(maps=run.maps, workers=WORKERS if run.staging == "pinned" else 0)
+    return NixlTransport(maps=run.maps)
 
 
 class Player:
