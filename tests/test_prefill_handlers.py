@@ -241,7 +241,7 @@ def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_m
     data.streams.place_all = lambda: placed.append(1)
     made = data._bind(PAGES, entry, mapped)
     assert made.launch == (entry.table, b"", CHUNK_TOKENS, CHUNK_TOKENS, data.streams) and not placed
-    assert (made.entry, made.by, made.first, made.end, made.layers) == (entry, mapped, 0, 7, 0)
+    assert (made.entry, made.by, made.nbytes, made.layers) == (entry, mapped, 7, 0)
     entry.table = NO_TABLE
     data._bind(PAGES, entry, mapped)
     assert placed == [1]
@@ -250,7 +250,7 @@ def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_m
 def test_a_store_is_launched_on_its_stream_behind_tables_where_the_peer_s_memory_still_is(data: Any) -> None:
     told, mapped = list[Any](), SimpleNamespace(sources=(2, 3))
     entry = data.entries[ROOM] = object()
-    data.stores.take = lambda *about: SimpleNamespace(launch=lambda *how: told.append(how), about=about, end=7)
+    data.stores.take = lambda *about: SimpleNamespace(launch=lambda *how: told.append(how), about=about, nbytes=7)
     data.mapped.still = lambda *about: told.append(about)
     data.streams.stores, data.streams.await_tables = "a stream", lambda: told.append("tables")
     batch = data._store(PAGES, "peer", mapped)

@@ -218,7 +218,8 @@ def test_a_lease_overruns_that_runs_from_the_latest_request() -> None:
 @pytest.mark.parametrize(("row", "says"), [
     ((decode_grant, DGrant.FILLING, ev.StagingRequested, None), lambda v, e: do.SendGrant(
         e.room, 1 << e.peer, e.chunk, v.grant, v.offset, v.round, v.end)),
-    ((decode_grant, DGrant.FILLING_PAGES, ev.PagesRequested, None), lambda v, e: do.SendPages(e.room, e.peer, e.chunk)),
+    ((decode_grant, DGrant.FILLING_PAGES, ev.PagesRequested, None),
+     lambda v, e: do.TransmitPages(e.link, e.epoch, e.room, e.chunk, v.cut)),
 ])  # fmt: skip
 def test_it_is_missed_that_an_answer_repeats_what_was_asked(row: Any, says: Any) -> None:
     table, state, event, guard = row

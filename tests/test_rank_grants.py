@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 from test_foreign_groups import answers
-from test_rank_links import CHUNK_TOKENS, FIRST, SECOND, decode, lose, open_rooms
+from test_rank_links import CHUNK_TOKENS, FIRST, SECOND, decode, open_rooms, say
 from test_rank_queues import SIZE, act, ask, filled
 
-from kvproto.layout.cut import Cut
+from kvproto.layout.cut import NO_CUT, Cut
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -46,12 +46,12 @@ def made(rank: DecodeRank, *effects: Any) -> list[Any]:
     return list(rank._out)
 
 
-def test_a_scatter_names_its_writers_its_region_and_its_tokens() -> None:
+def test_a_request_that_opens_a_grant_names_its_chunk() -> None:
     rank = with_room()
-    cut = Cut(37, 3, 1, GROUPS)
-    assert made(rank, do.ScatterChunk(ROOM, 5, 0b10, 64)) == [do.LaunchScatter(ROOM, 5, SECOND, 0b10, 64, cut)]
-    rank.tombs[ROOM] = rank.rooms.pop(ROOM)
-    assert made(rank, do.ScatterChunk(ROOM, 5, 0b10, 64)) == [do.LaunchScatter(ROOM, 5, SECOND, 0b10, 64, cut)]
+    assert rank.cut_of(ROOM, 5) == Cut(37, 3, 1, GROUPS)
+    assert rank.cut_of(ROOM, 6) == rank.cut_of(23, 0) == NO_CUT, "there is none"
+    rank.rooms[ROOM] = replace(rank.rooms[ROOM], terms=None)
+    assert rank.cut_of(ROOM, 5) == NO_CUT, "it is only announced"
 
 
 def test_regions_and_places_in_the_queue_are_told_with_the_watermark_as_it_is() -> None:
@@ -66,12 +66,12 @@ def test_regions_and_places_in_the_queue_are_told_with_the_watermark_as_it_is() 
     assert answers(told) == [(4, msg.Watermark(*mark))] and told[0].room == 0
 
 
-def test_pages_go_by_the_link_of_who_asks_while_that_is_up() -> None:
+def test_pages_go_by_the_link_of_who_asks() -> None:
     rank = with_room()
-    asked = do.SendPages(ROOM, 1, 5, 8.0)
-    assert made(rank, asked) == [do.TransmitPages(4, rank.links[4].epoch, ROOM, 5, Cut(37, 3, 1, GROUPS), 8.0)]
-    lose(rank, 4)
-    assert made(rank, asked) == [] and len(made(rank, do.SendPages(ROOM, 0, 5))) == 1
+    effects = say(rank, 4, msg.PagesReq(5, 8.0), ROOM)
+    (told,) = [each for each in effects if isinstance(each, do.TransmitPages)]
+    assert told == do.TransmitPages(4, rank.links[4].epoch, ROOM, 5, Cut(37, 3, 1, GROUPS), 8.0)
+    assert say(rank, 4, msg.PagesReq(5, 9.0), ROOM) == [replace(told, asked=9.0)]
 
 
 def test_a_chunk_s_region_is_as_large_as_what_its_layer_group_has() -> None:
@@ -81,10 +81,10 @@ def test_a_chunk_s_region_is_as_large_as_what_its_layer_group_has() -> None:
         for waiting in [*rank.space_queue]:
             rank.space_queue.leave(waiting)
         rank.ring.ahead = -1  # nothing may be promised
-        assert act(rank, do.ReserveSpace(ROOM, chunk)) == [ev.SpaceQueued(ROOM, chunk)]
+        assert act(rank, do.ReserveSpace(ROOM, chunk, rank.cut_of(ROOM, chunk))) == [ev.SpaceQueued(ROOM, chunk)]
         assert dict(rank.space_queue) == {(ROOM, chunk): plan.grant_bytes(0, tokens, chunk % GROUPS, GROUPS)}
     rank.ring.size = rank.space_queue[ROOM, 5] - 1
-    assert act(rank, do.ReserveSpace(ROOM, 5)) == [ev.SpaceDenied(ROOM, 5)]
+    assert act(rank, do.ReserveSpace(ROOM, 5, rank.cut_of(ROOM, 5))) == [ev.SpaceDenied(ROOM, 5)]
 
 
 def test_a_room_s_end_is_told_to_each_grant_with_the_doubt_of_all() -> None:

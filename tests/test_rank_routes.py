@@ -74,6 +74,7 @@ def to_decode(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
     terms = rank.peers[LINK].terms
     assert terms is not None
     fits = welcome(rank, LINK, FIRST, PEER, session=77, epoch=88)  # type: ignore[arg-type]
+    came = 8.0, LINK, rank.links[LINK].epoch, rank.cut_of(ROOM, 3)  # type: ignore[attr-defined]
     return [
         (fits, 0, [ev.WelcomeReceived(LINK, 77, 88, "")]),
         (replace(fits, chunk_tokens=CHUNK_TOKENS + 1), 0,
@@ -81,9 +82,9 @@ def to_decode(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
         (msg.Refusal(77, "no"), 0, [ev.RefusalReceived(LINK, 77, "no")]),
         (msg.WatermarkReq(), 0, [ev.WatermarkAsked(LINK)]),
         (msg.StagingReq(0, 8.0), ROOM, [ev.StagingRequested(ROOM, 0, PEER, terms.writes, 8.0)]),
-        (msg.StagingReq(3, 8.0), ROOM, [ev.ChunkRequested(ROOM, 3, PEER, pages=False, asked=8.0)]),
-        (msg.PagesReq(0, 8.0), ROOM, [ev.PagesRequested(ROOM, 0, PEER, terms.writes, 8.0)]),
-        (msg.PagesReq(3, 8.0), ROOM, [ev.ChunkRequested(ROOM, 3, PEER, pages=True, asked=8.0)]),
+        (msg.StagingReq(3, 8.0), ROOM, [ev.ChunkRequested(ROOM, 3, PEER, False, *came)]),
+        (msg.PagesReq(0, 8.0), ROOM, [ev.PagesRequested(ROOM, 0, PEER, terms.writes, *came[:3])]),
+        (msg.PagesReq(3, 8.0), ROOM, [ev.ChunkRequested(ROOM, 3, PEER, True, *came)]),
         (msg.StgNotify(0, 20), ROOM, [ev.PartArrived(ROOM, 0, PEER, 20)]),
         (msg.StgNotify(3, 20), ROOM, [ev.ChunkNotified(ROOM, 3, PEER)]),
         (msg.Opened(), ROOM, [ev.PeerReady(ROOM, PEER)]),

@@ -27,7 +27,6 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesRsp, StgNotify
 from kvproto.protocol.notification import make_tag
-from kvproto.settings import PREFILL_GROUP
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 
@@ -39,7 +38,7 @@ class Asked:
 
     def __init__(self, pair: Pair) -> None:
         _, self.loop, entries, self.data = inside(pair.decodes[0])
-        self.group, self.plan = PREFILL_GROUP, pair.plan
+        self.plan = pair.plan
         pages = np.arange(40, 50, dtype=np.int64)
         entries[ROOM] = RoomEntry(32, torch.from_numpy(pages), pages, len(pages), carried=(self.plan, 0))
         self.parts: list[list[Any]] = []
@@ -53,18 +52,17 @@ class Asked:
         self.parts.append(parts)
         return lambda _stream, _after: Done()
 
-    def scatter(self, group: int, writers: int, chunk: int = 0, groups: int = 1) -> list[Any]:
-        self.data._scatter(self.launch(group, writers, chunk, groups))
+    def scatter(self, writers: int, chunk: int = 0, groups: int = 1) -> list[Any]:
+        self.data._scatter(self.launch(writers, chunk, groups))
         return self.parts.pop()
 
-    def launch(self, group: int, writers: int = 0b11, chunk: int = 0, groups: int = 1) -> do.LaunchScatter:
-        return do.LaunchScatter(
-            ROOM, chunk, group, writers, REGION, Cut(CHUNK_TOKENS, CHUNK_TOKENS, chunk % groups, groups)
-        )
+    def launch(self, writers: int = 0b11, chunk: int = 0, groups: int = 1) -> do.LaunchScatter:
+        cut = Cut(CHUNK_TOKENS, CHUNK_TOKENS, chunk % groups, groups)
+        return do.LaunchScatter(ROOM, chunk, writers, REGION, cut)
 
     def bound(self) -> tuple[RoomEntry, Plan, ReadyLaunch]:
         entry, plan = self.data.entries[ROOM], self.plan
-        return entry, plan, self.data._bind(self.launch(self.group), entry, plan)
+        return entry, plan, self.data._bind(self.launch(), entry, plan)
 
     def where(self, part: torch.Tensor) -> tuple[int, int]:
         """Its first byte in the ring, and its bytes."""
@@ -89,7 +87,7 @@ def test_it_reads_the_parts_of_its_writers_each_at_its_place(
         start = REGION + plan.part_offset(0, share.writer, CHUNK_TOKENS, group, groups)
         if writers >> share.writer & 1:
             expected.append((part, (start, plan.part_bytes(part, CHUNK_TOKENS))))
-    made = asked.scatter(asked.group, writers, chunk, groups)
+    made = asked.scatter(writers, chunk, groups)
     assert [(part, asked.where(staged)) for part, staged in made] == expected
     assert asked.brought == [(REGION, REGION + plan.grant_bytes(0, CHUNK_TOKENS, group, groups))]
     assert asked.data.stats == {"scatters": 1}
@@ -99,6 +97,7 @@ def test_what_is_bound_says_what_it_was_made_from_and_which_bytes_it_reads(asked
     entry, plan, made = asked.bound()
     assert (made.entry, made.by, made.first, made.layers) == (entry, plan, REGION, 0)
     assert made.end == REGION + plan.grant_bytes(0, CHUNK_TOKENS)
+    assert made.nbytes == sum(plan.part_bytes(share, CHUNK_TOKENS) for share in plan.writers(0))
 
 
 def test_a_table_that_was_put_off_is_placed_before_it_is_bound(asked: Asked) -> None:
@@ -120,7 +119,7 @@ def test_what_is_ready_for_a_device_is_launched_at_once_and_the_rest_after_the_f
     data = asked.data
     assert data.launches.hungry is None and not data.compiles, "there is no device"
     assert data.costs == data.rank.settings.costs_of(costs_profile(data.transport.caps, data.pool))
-    effect, asked.data.launches.hungry = asked.launch(asked.group), (lambda _: True) if device else None
+    effect, asked.data.launches.hungry = asked.launch(), (lambda _: True) if device else None
     if ready:
         asked.data.prepared.kept[effect] = asked.bound()[2]
     asked.loop.handlers[do.LaunchScatter](effect)
@@ -132,9 +131,9 @@ def test_what_is_ready_for_a_device_is_launched_at_once_and_the_rest_after_the_f
 def test_one_that_was_made_ready_waits_for_its_table_and_its_bytes_as_well(asked: Asked) -> None:
     waited, (entry, plan, made) = list[RoomEntry](), asked.bound()
     asked.data.streams.await_table = waited.append  # type: ignore[assignment,method-assign]
-    asked.data.prepared.kept[asked.launch(asked.group)] = made
+    asked.data.prepared.kept[asked.launch()] = made
     asked.parts.clear()
-    asked.data._scatter(asked.launch(asked.group))
+    asked.data._scatter(asked.launch())
     assert not asked.parts, "it was ready"
     assert waited == [entry] and asked.brought == [(REGION, REGION + plan.grant_bytes(0, CHUNK_TOKENS))]
 
@@ -143,12 +142,12 @@ def test_a_small_region_is_read_with_the_others_of_its_moment_and_a_large_one_at
     data = asked.data
     data.together = JointLaunches[Any](data.kernels, "a stream", data._went)
     data.small = asked.plan.grant_bytes(0, CHUNK_TOKENS)
-    asked.scatter(asked.group, 0b11)
+    asked.scatter(0b11)
     assert data.stats["scatters"] == 0
     data.together.go()
     assert data.stats["scatters"] == 1
     data.small -= 1
-    asked.scatter(asked.group, 0b11)
+    asked.scatter(0b11)
     assert data.stats["scatters"] == 2
 
 
@@ -156,14 +155,13 @@ def test_a_scatter_that_cannot_be_made_fails_alone(asked: Asked, monkeypatch: py
     told: list[Any] = []
     monkeypatch.setattr(asked.loop, "raise_event", told.append)
     monkeypatch.setattr(asked.data.kernels, "bind", lambda *_: 1 // 0)
-    asked.data._scatter(asked.launch(asked.group, chunk=3))
+    asked.data._scatter(asked.launch(chunk=3))
     assert told == [ev.ScatterFailed(ROOM, 3)] and not asked.data.scatters
 
 
 def test_large_regions_that_were_granted_are_made_ready_one_a_look(asked: Asked) -> None:
     data, rank, since = asked.data, cast("Any", asked.data.rank), list[int]()
-    large, small = asked.launch(asked.group), asked.launch(asked.group, chunk=1)
-    strange = replace(large, room=ROOM + 1, chunk=2)
+    large, small, strange = asked.launch(), asked.launch(chunk=1), replace(asked.launch(chunk=2), room=99)
     assert data.small == SMALL and not data._prepare_next()
     data.small = asked.plan.grant_bytes(0, CHUNK_TOKENS) - 1
 
@@ -214,10 +212,10 @@ def test_its_transport_follows_the_loop_s_thread_and_ends_with_it(asked: Asked) 
     transport.close = close
 
 
-def test_it_is_cut_by_the_plan_with_which_its_room_was_opened(asked: Asked) -> None:
-    assert len(asked.scatter(asked.group, 0b1111)) == 2
+def test_it_is_cut_by_the_plan_of_its_own_room(asked: Asked) -> None:
+    assert len(asked.scatter(0b1111)) == 2
     asked.data.entries[ROOM].carried = Plan(layout(4), layout(1), CHUNK_TOKENS), 0
-    assert len(asked.scatter(asked.group, 0b1111)) == 4
+    assert len(asked.scatter(0b1111)) == 4
 
 
 def test_pages_are_told_from_the_one_with_the_first_token_to_the_one_with_the_last(asked: Asked) -> None:

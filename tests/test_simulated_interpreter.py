@@ -176,7 +176,7 @@ def test_what_the_outside_has_to_do_it_is_asked_for() -> None:
     play, plan = bound(), Plan(layout(1), layout(1), CHUNK_TOKENS)
     connect = do.Connect(LINK, 1, DECODE_GROUP, 0, b"", plan)
     gather = do.LaunchGather(ROOM, 1, 0, TO, 0, 0, 4)
-    scatter = do.LaunchScatter(ROOM, 1, 1, 1, 0, CUT)
+    scatter = do.LaunchScatter(ROOM, 1, 1, 0, CUT)
     outcome, report = do.AnnounceOutcome(ROOM, Cause.STALLED), Report("what", "why")
     assert play.does(connect, gather, scatter) == [("connect", connect), ("gather", gather), ("scatter", scatter)]
     assert play.does(outcome, do.AnnounceReleased(ROOM)) == [("outcome", outcome), ("released", ROOM)]

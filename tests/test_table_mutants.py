@@ -338,7 +338,7 @@ def test_what_may_be_exchanged_is_what_a_rank_keeps_apart(monkeypatch: pytest.Mo
         assert Simulation(seed, 60, tuple(FAULTS), ring=4096).run().breach == ""
     assert {do.Send, do.SayHello} <= seen["said"] and do.OpenWindow in seen["heard"] and do.FreeSlot in seen["lent"]
     assert {do.StopSends, do.StopGrants, do.DrainGrants, do.AskLinks, do.RaiseLinkDown} <= seen["heard"]
-    assert {do.TakeSlot, do.FreeCredit, do.LeaveQueue} <= seen["lent"] and {do.ScatterChunk} <= seen["done"]
+    assert {do.TakeSlot, do.FreeCredit, do.LeaveQueue} <= seen["lent"] and {do.LaunchScatter} <= seen["done"]
 
 
 def test_a_dialled_line_is_no_place_of_its_own() -> None:

@@ -26,7 +26,6 @@ from kvproto.errors import Step
 from kvproto.fsm.codec import WireError
 from kvproto.io.kernels.base import Kernels, Pool, StagedPart, Ticket
 from kvproto.io.transports.base import Arrived, Transport
-from kvproto.layout.cut import Part
 from kvproto.layout.plan import Plan
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
@@ -141,17 +140,21 @@ class DecodeData:
     def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
         if entry.table is NO_TABLE:
             self.streams.place_all()
-        index, cut, parts = self.rank.index, effect.cut, list[StagedPart]()
-        for part in self._parts(effect, plan):
-            parts.append((part.share, self.ring.parts[effect.offset + part.offset, part.nbytes]))
+        index, cut, parts, nbytes = self.rank.index, effect.cut, list[StagedPart](), 0
+        for share in plan.writers(index):
+            if effect.writers >> share.writer & 1:
+                part = plan.part(share.writer, index, cut)
+                parts.append((part.share, self.ring.parts[effect.offset + part.offset, part.nbytes]))
+                nbytes += part.nbytes
         end = effect.offset + plan.grant_bytes(index, cut.tokens, cut.group, cut.groups)
         launch = self.kernels.bind("scatter", self.pool, entry.table, cut.first, cut.tokens, parts)
-        return ReadyLaunch(entry, plan, launch, effect.offset, end, 0)
+        return ReadyLaunch(entry, plan, launch, effect.offset, end, nbytes)
 
     def _scatter(self, effect: do.LaunchScatter) -> None:
         try:
             entry = self.entries[effect.room]
-            made = self.prepared.take(effect, entry, _plan(entry))
+            assert entry.carried is not None
+            made = self.prepared.take(effect, entry, entry.carried[0])
             self.streams.await_table(entry)
             if self.ring.twins:
                 self.ring.bring(made.first, made.end)
@@ -166,19 +169,10 @@ class DecodeData:
             self.ends.fail(key, ticket)
             return
         self.stats["scatters"] += 1
-        self._count(effect, made.entry)
+        made.entry.staged += made.nbytes
+        self.moved["staged"] += made.nbytes
         if not self.ends.over(key, ticket):
             self.scatters[key] = ticket
-
-    def _count(self, effect: do.LaunchScatter, entry: RoomEntry) -> None:
-        nbytes = sum(part.nbytes for part in self._parts(effect, _plan(entry)))
-        entry.staged += nbytes
-        self.moved["staged"] += nbytes
-
-    def _parts(self, effect: do.LaunchScatter, plan: Plan) -> list[Part]:
-        """The staged parts, in the order of the region."""
-        shares, index = plan.writers(self.rank.index), self.rank.index
-        return [plan.part(each.writer, index, effect.cut) for each in shares if effect.writers >> each.writer & 1]
 
     def arrived(self, entry: RoomEntry) -> None:
         """Count the bytes of a successful room that were written page to page."""
@@ -193,9 +187,3 @@ class DecodeData:
         pages = entry.pages[effect.cut.first // size : -(-effect.cut.end // size)]
         body = msg.PagesRsp(effect.chunk, pages.astype("<u4").tobytes(), effect.asked)
         self.loop.connections.send(effect.link, effect.epoch, effect.room, body)
-
-
-def _plan(entry: RoomEntry) -> Plan:
-    """Return the plan with which the room was opened; its group may have another by now."""
-    assert entry.carried is not None
-    return entry.carried[0]

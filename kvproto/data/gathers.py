@@ -99,7 +99,7 @@ class Gathers:
         start = effect.slot * self.slot_bytes
         parts = ((share, self.staging.parts[start, nbytes]),)
         launch = self.kernels.bind("gather", self.pool, entry.table, cut.first, cut.tokens, parts)
-        return ReadyLaunch(entry, part, launch, start, start + nbytes, share.src_layer + share.layers)
+        return ReadyLaunch(entry, part, launch, start, start + nbytes, nbytes, share.src_layer + share.layers)
 
     def _launch(self, effect: do.LaunchGather) -> None:
         try:

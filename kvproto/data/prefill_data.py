@@ -197,7 +197,7 @@ class PrefillData:
             self.streams.place_all()
         cut = effect.to.cut
         launch = mapped.bind(entry.table, effect.pages, cut.first, cut.tokens, self.streams)
-        return ReadyLaunch(entry, mapped, launch, 0, effect.to.part.nbytes, 0)
+        return ReadyLaunch(entry, mapped, launch, 0, 0, effect.to.part.nbytes)
 
     def _store(self, effect: do.PreparePages, peer: PeerId, mapped: MappedPart) -> KernelBatch:
         entry = self.entries[effect.room]
@@ -210,7 +210,7 @@ class PrefillData:
             return made.launch(self.streams.stores, None)
 
         note = effect.to.epoch, effect.room, StgNotify(effect.chunk, 0)
-        return KernelBatch(launch, mapped.sources, made.end, note)
+        return KernelBatch(launch, mapped.sources, made.nbytes, note)
 
     def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
         caps, link, cut = self.transport.caps, effect.to.link, effect.to.cut

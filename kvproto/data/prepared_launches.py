@@ -45,8 +45,10 @@ class ReadyLaunch(msgspec.Struct, frozen=True):
     #: the bytes of staging, [first, end)
     first: int
     end: int
+    #: of KV that it moves
+    nbytes: int
     #: layers of the rank's, counted from its first, that have to be there
-    layers: int
+    layers: int = 0
 
 
 class PreparedLaunches(Generic[E, By]):

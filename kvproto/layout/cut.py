@@ -43,6 +43,7 @@ class Part(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 #: of an aux row, which has no bytes of the pool
+NO_CUT = Cut(0, 0)
 NO_PART = Part(Share(0, 0, 0, 0, 0, 0, 0, 0), 0, 0)
 
 

@@ -78,15 +78,6 @@ class Transmit(Effect, frozen=True):
     body: Message
 
 
-class SendPages(Internal, frozen=True):
-    """Tell this peer the chunk's pages; `asked`: what it said when it asked."""
-
-    room: int
-    peer: int
-    chunk: int
-    asked: float = 0.0
-
-
 class SendAux(Internal, frozen=True):
     """Send this peer the room's aux row."""
 
@@ -212,12 +203,11 @@ class DropBatches(Effect, frozen=True):
 class LaunchScatter(Effect, frozen=True):
     """Scatter the parts of these writers (a mask) from the region at `offset` into the room's pages.
 
-    `group`: the writers'.  Answered by Scattered or ScatterFailed.
+    Answered by Scattered or ScatterFailed.
     """
 
     room: int
     chunk: int
-    group: int
     writers: int
     offset: int
     cut: Cut
@@ -482,15 +472,6 @@ class DrainGrants(Internal, frozen=True):
     room: int
 
 
-class ScatterChunk(Internal, frozen=True):
-    """Scatter the parts of these writers (a mask) from the region at `offset` into the room's pages."""
-
-    room: int
-    chunk: int
-    writers: int
-    offset: int
-
-
 class AskLinks(Internal, frozen=True):
     """Ask the links to these peers (a mask) of the room whether they can be opened at, or (`quiet`) still write.
 
@@ -508,6 +489,7 @@ class ReserveSpace(Internal, frozen=True):
 
     room: int
     chunk: int
+    cut: Cut
 
 
 class CancelSpace(Internal, frozen=True):

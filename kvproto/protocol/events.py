@@ -17,7 +17,7 @@ import msgspec
 
 from kvproto.fsm import vocabulary
 from kvproto.fsm.vocabulary import Event
-from kvproto.layout.cut import NO_PART, Cut, Part
+from kvproto.layout.cut import NO_CUT, NO_PART, Cut, Part
 from kvproto.protocol.states import Cause
 
 Machine = Literal["room", "send", "write", "grant", "link", ""]
@@ -92,7 +92,7 @@ class Target(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     link: int = 0
     epoch: int = 0
     #: of an aux row: no tokens, no bytes
-    cut: Cut = Cut(0, 0)
+    cut: Cut = NO_CUT
     part: Part = NO_PART
 
 
@@ -304,12 +304,18 @@ class SendsStopped(RoomEvent, frozen=True):
 
 
 class ChunkRequested(RoomEvent, frozen=True):
-    """A writer asked for a chunk that has no grant: for a region, or (`pages`) for its pages."""
+    """A writer asked for a chunk that has no grant: for a region, or (`pages`) for its pages.
+
+    `link`, `epoch`: by which the request came; `cut`: the chunk, if the room has it.
+    """
 
     chunk: int
     peer: int
     pages: bool
     asked: float = 0.0
+    link: int = 0
+    epoch: int = 0
+    cut: Cut = NO_CUT
 
 
 class ChunkNotified(RoomEvent, frozen=True):
@@ -543,19 +549,29 @@ class GrantEvent(Event, frozen=True):
 
 
 class StagingRequested(GrantEvent, frozen=True):
-    """A writer asked for the region; `writers`: all that contribute to the chunk; `asked`: when, by its clock."""
+    """A writer asked for the region; `writers`: all that contribute to the chunk; `asked`: when, by its clock.
+
+    `cut`: the chunk, where the request opens the grant.
+    """
 
     peer: int
     writers: int
     asked: float = 0.0
+    cut: Cut = NO_CUT
 
 
 class PagesRequested(GrantEvent, frozen=True):
-    """A writer will not stage its part; `asked`: when it said so, by its clock."""
+    """A writer will not stage its part; `asked`: when it said so, by its clock.
+
+    `link`, `epoch`: by which it did; `cut`: as of `StagingRequested`.
+    """
 
     peer: int
     writers: int
     asked: float = 0.0
+    link: int = 0
+    epoch: int = 0
+    cut: Cut = NO_CUT
 
 
 class SpaceReserved(GrantEvent, frozen=True):

@@ -232,17 +232,22 @@ def region_asked(h: HeardMessage) -> ev.StagingRequested:
 
 def first_asked(h: HeardMessage) -> ev.ChunkRequested:
     """Of a chunk that has none."""
-    return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=False, asked=h.body.asked)
+    return _requested(h, pages=False)
 
 
 def pages_asked(h: HeardMessage) -> ev.PagesRequested:
     """Of a chunk that has a grant."""
-    return ev.PagesRequested(h.room, h.body.chunk, h.peer, h.terms.writes, h.body.asked)
+    return ev.PagesRequested(h.room, h.body.chunk, h.peer, h.terms.writes, h.body.asked, h.link, h.epoch)
 
 
 def first_pages_asked(h: HeardMessage) -> ev.ChunkRequested:
     """Of a chunk that has none."""
-    return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages=True, asked=h.body.asked)
+    return _requested(h, pages=True)
+
+
+def _requested(h: HeardMessage, *, pages: bool) -> ev.ChunkRequested:
+    cut = h.rank.cut_of(h.room, h.body.chunk)
+    return ev.ChunkRequested(h.room, h.body.chunk, h.peer, pages, h.body.asked, h.link, h.epoch, cut)
 
 
 def part(h: HeardMessage) -> ev.PartArrived:

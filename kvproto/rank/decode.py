@@ -18,9 +18,9 @@ from typing import Any
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Effect, Event
-from kvproto.layout.cut import Cut, cut_at
+from kvproto.layout.cut import NO_CUT, Cut, cut_at
 from kvproto.layout.plan import Plan, plan_between
-from kvproto.layout.sharding import Layout
+from kvproto.layout.sharding import Layout, LayoutError
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -67,9 +67,9 @@ class DecodeRank(Rank):
         self.endpoint = b""
         self.inner |= {
             do.StopGrants: self._stop_grants, do.DrainGrants: self._drain_grants, do.ReserveSpace: self._reserve,
-            do.CancelSpace: self._cancel, do.FreeSpace: self._free, do.ScatterChunk: self._scatter,
+            do.CancelSpace: self._cancel, do.FreeSpace: self._free,
             do.SendGrant: self._send_grant, do.SendQueued: self._send_queued, do.SendWatermark: self._send_watermark,
-            do.ReplyWatermark: self._reply_watermark, do.SendPages: self._send_pages, do.AskLinks: self._ask_links,
+            do.ReplyWatermark: self._reply_watermark, do.TransmitPages: self._leave, do.AskLinks: self._ask_links,
             do.RaiseLinkUp: self._raise_up, do.RaisePeerQuiet: self._raise_quiet,
         }  # fmt: skip
 
@@ -195,29 +195,29 @@ class DecodeRank(Rank):
     def _drain_grants(self, effect: do.DrainGrants) -> None:
         self._queue += [ev.RoomDrained(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
 
-    def _scatter(self, effect: do.ScatterChunk) -> None:
-        room, chunk = effect.room, effect.chunk
-        group = self.value_of(room).terms.group
-        self._out.append(do.LaunchScatter(room, chunk, group, effect.writers, effect.offset, self._cut(room, chunk)))
-
     def expected_scatters(self, since: int) -> list[do.LaunchScatter]:
         """What would be scattered from the regions given since that one, if all writers stage their parts: a guess."""
         found = []
         for room, chunk in filter(None, map(self.chunk_of.get, range(since, self.ring.next_grant))):
             value = self.grants.get(room, {}).get(chunk)
             if value is not None:
-                group = self.value_of(room).terms.group
-                found.append(do.LaunchScatter(room, chunk, group, value.writers, value.offset, self._cut(room, chunk)))
+                found.append(do.LaunchScatter(room, chunk, value.writers, value.offset, value.cut))
         return found
 
-    def _cut(self, room: int, chunk: int) -> Cut:
-        value = self.value_of(room)
-        return cut_at(chunk, value.tokens, value.prefix, value.terms.chunk_tokens, value.terms.layer_groups)
+    def cut_of(self, room: int, chunk: int) -> Cut:
+        """The chunk of this room; `NO_CUT`: the room has no pages, or no such chunk."""
+        value = self.rooms.get(room)
+        if value is None or value.terms is None:
+            return NO_CUT
+        try:
+            return cut_at(chunk, value.tokens, value.prefix, value.terms.chunk_tokens, value.terms.layer_groups)
+        except LayoutError:
+            return NO_CUT
 
     # -------------------------------------------------------------------------------------------- ring
     def _reserve(self, effect: do.ReserveSpace) -> None:
         key = effect.room, effect.chunk
-        cut, value = self._cut(*key), self.value_of(effect.room)
+        cut, value = effect.cut, self.value_of(effect.room)
         size = self.plan_of(effect.room).grant_bytes(self.index, cut.tokens, cut.group, cut.groups)
         if size > self.ring.size:
             self.give(ev.SpaceDenied(*key))
@@ -321,13 +321,6 @@ class DecodeRank(Rank):
         self._transmit_to(self._heard.link, 0, msg.Watermark(*self.ring.mark, effect.nonce))
 
     # ------------------------------------------------------------------------------------------- peers
-    def _send_pages(self, effect: do.SendPages) -> None:
-        link = self.link_to(effect.room, effect.peer)
-        value = self._link_up(link)
-        if value is not None:
-            cut = self._cut(effect.room, effect.chunk)
-            self._leave(do.TransmitPages(link, value.epoch, effect.room, effect.chunk, cut, effect.asked))
-
     def _ask_links(self, effect: do.AskLinks) -> None:
         for rank in bits(effect.peers):
             link = self.link_to(effect.room, rank)

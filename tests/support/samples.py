@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.vocabulary import Event, Report, State
-from kvproto.layout.cut import Cut
+from kvproto.layout.cut import NO_CUT, Cut
 from kvproto.layout.sharding import LayoutError
 from kvproto.protocol.events import Claim, Target, Terms
 from kvproto.protocol.states import Cause, PRoom
@@ -48,6 +48,7 @@ POOL: dict[str, tuple[Any, ...]] = {
     "anew": (False, False, True), "ahead": (0, 8, 20), "layers": (0, 1, 2), "layer_groups": (1, 2),
     "within": (0.0, 0.0, 5.0), "first": (0.0, 1.0, 90.0), "queued": (False, True), "again": (False, True),
     "staged_cost": (0.0, 1.0), "pages_cost": (0.0, 1.0), "pages_extra_s": (0.0, 0.0, 98.0),
+    "cut": (NO_CUT, Cut(0, 8), Cut(8, 8, 1, 2)), "link": (1, 2),
     "to": (Target(), Target(1, 11, Cut(0, 8)), Target(2, 12, Cut(8, 8, 1, 2))),
     "unsent": (False, True), "early": (False, True), "over": (False, True),
     "life": (0, 1, 2), "rival": (0, 1, 2, 3), "rival_place": (b"", b"there"), "doubted": (False, True),

@@ -124,7 +124,7 @@ class Reader(Surroundings):
             if v.other:
                 rank.chunk_of[OTHERS] = OTHER, 0
                 rank.rooms[OTHER] = self._open(1)
-                grant = DGrantValue(DGrant.SCATTERING, INFINITY, BOTH, 0, BOTH, 0, OTHERS, 0, 0, GRANT)
+                grant = DGrantValue(DGrant.SCATTERING, writers=BOTH, arrived=BOTH, grant=OTHERS, end=GRANT)
                 rank.grants[OTHER] = {0: grant}
             else:
                 ring.free(OTHERS)

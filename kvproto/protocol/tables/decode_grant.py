@@ -30,6 +30,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Table, Value
+from kvproto.layout.cut import NO_CUT, Cut
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     ChunkLanded,
@@ -56,6 +57,8 @@ from kvproto.protocol.states import DGrant as S
 class DGrantValue(Value, frozen=True, gc=False):
     """One chunk; the masks have a bit for each prefill rank, sizes are bytes."""
 
+    #: the tokens and the layer group of the chunk
+    cut: Cut = NO_CUT
     #: all that contribute
     writers: int = 0
     #: those that asked for the region, or for the pages
@@ -159,12 +162,12 @@ def in_doubt(v: V) -> int:
 # --------------------------------------------------------------------------------------------- lets
 def first_asks(v: V, e: StagingRequested, now: float) -> V:
     """The first writer asks for the region."""
-    return replace(v, writers=e.writers, asked=1 << e.peer)
+    return replace(v, cut=e.cut, writers=e.writers, asked=1 << e.peer)
 
 
 def first_gives_up(v: V, e: PagesRequested, now: float) -> V:
     """The first writer asks for the pages: nobody will stage this chunk."""
-    return replace(v, writers=e.writers, asked=1 << e.peer, by_pages=e.writers)
+    return replace(v, cut=e.cut, writers=e.writers, asked=1 << e.peer, by_pages=e.writers)
 
 
 def asks(v: V, e: StagingRequested, now: float) -> V:
@@ -205,7 +208,7 @@ def arrive(v: V, e: PartArrived, now: float) -> V:
 # ------------------------------------------------------------------------------------------ effects
 def reserve(v: V, e: StagingRequested | PagesRequested) -> Output:
     """Take a region, or queue for one."""
-    return do.ReserveSpace(e.room, e.chunk)
+    return do.ReserveSpace(e.room, e.chunk, v.cut)
 
 
 def cancel(v: V, e: GrantEvent) -> Output:
@@ -255,7 +258,7 @@ def say_denied(v: V, e: StagingRequested) -> Output:
 
 def say_pages(v: V, e: PagesRequested) -> Output:
     """Tell this writer the pages."""
-    return do.SendPages(e.room, e.peer, e.chunk, e.asked)
+    return do.TransmitPages(e.link, e.epoch, e.room, e.chunk, v.cut, e.asked)
 
 
 def tell_watermark(v: V, e: SpaceUsable) -> Output:
@@ -270,7 +273,7 @@ def confirm(v: V, e: PartArrived | PagesRequested) -> Output:
 
 def scatter(v: V, e: PartArrived | PagesRequested) -> Output:
     """Scatter the staged parts."""
-    return do.ScatterChunk(e.room, e.chunk, v.writers & ~v.by_pages, v.offset)
+    return do.LaunchScatter(e.room, e.chunk, v.writers & ~v.by_pages, v.offset, v.cut)
 
 
 def land(v: V, e: GrantEvent) -> ChunkLanded:

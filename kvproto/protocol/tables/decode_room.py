@@ -379,8 +379,10 @@ def say_gone(v: V, e: RoomEvent) -> Output:
 
 def open_grant(v: V, e: ChunkRequested) -> StagingRequested | PagesRequested:
     """Begin the chunk: its first writer asks for a region, or for the pages."""
-    kind = PagesRequested if e.pages else StagingRequested
-    return kind(e.room, e.chunk, e.peer, _terms(v).writes, e.asked)
+    writers = _terms(v).writes
+    if e.pages:
+        return PagesRequested(e.room, e.chunk, e.peer, writers, e.asked, e.link, e.epoch, e.cut)
+    return StagingRequested(e.room, e.chunk, e.peer, writers, e.asked, e.cut)
 
 
 def say_in_place(v: V, e: ChunkNotified | ChunkRequested) -> Output:

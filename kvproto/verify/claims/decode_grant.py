@@ -172,19 +172,32 @@ def told_only_to_its_writers(step: Step, effect: do.SendGrant) -> bool:
     )  # fmt: skip
 
 
-@promises("S2", do.SendPages)
-def pages_only_for_parts_to_come(step: Step, effect: do.SendPages) -> bool:
-    """Pages are named to a writer whose part is not in place, and that has given the region up."""
-    return not among(effect.peer, step.before.arrived) and among(effect.peer, step.after.by_pages)
+@promises("S2", do.TransmitPages)
+def pages_only_for_parts_to_come(step: Step, effect: do.TransmitPages) -> bool:
+    """The chunk's pages are named, by the link of the request, to a writer whose part is not in place, and that has given
+    the region up.
+    """
+    e, after = step.event, step.after
+    asked = effect.link == e.link and effect.epoch == e.epoch and effect.cut == after.cut
+    return asked and not among(e.peer, step.before.arrived) and among(e.peer, after.by_pages)
 
 
-@promises("S3", do.ScatterChunk)
-def scatters_what_all_have_written(step: Step, effect: do.ScatterChunk) -> bool:
+@promises("S12")
+def keeps_its_chunk(step: Step) -> bool:
+    """Tokens and layers are those that it was opened with, and the ring is asked for as much."""
+    opens = step.before.state is S.NEW and step.after.state is not S.NEW
+    reserved = all(each.cut == step.after.cut for each in step.all_of(do.ReserveSpace))
+    return step.after.cut == (step.event.cut if opens else step.before.cut) and reserved
+
+
+@promises("S3", do.LaunchScatter)
+def scatters_what_all_have_written(step: Step, effect: do.LaunchScatter) -> bool:
     """A scatter begins when every distinct staged part is in place, reads its own region, and all of those parts."""
     after, agreed = step.after, step.then.agreed
     return (
         within(effect.writers, after.arrived) and effect.writers == agreed & ~after.by_pages and bool(effect.writers)
         and effect.offset == after.offset and step.then.region == after.grant and after.grant > 0
+        and effect.cut == after.cut
     )  # fmt: skip
 
 
@@ -218,12 +231,12 @@ def freed_when_nobody_writes(step: Step, effect: do.FreeSpace) -> bool:
     return over and effect.grant == step.seen.region and effect.grant > 0
 
 
-@promises("S4", do.SendGrant, do.SendPages)
-def answers_say_what_they_answer(step: Step, effect: do.SendGrant | do.SendPages) -> bool:
+@promises("S4", do.SendGrant, do.TransmitPages)
+def answers_say_what_they_answer(step: Step, effect: do.SendGrant | do.TransmitPages) -> bool:
     """An answer says when its own request was made; what comes of the queue says so, and goes to those that asked."""
     if isinstance(effect, do.SendGrant) and effect.queued:
         return isinstance(step.event, ev.SpaceReserved) and within(effect.peers, step.before.asked)
-    mine = effect.peer == step.event.peer if isinstance(effect, do.SendPages) else effect.peers == 1 << step.event.peer
+    mine = isinstance(effect, do.TransmitPages) or effect.peers == 1 << step.event.peer
     return mine and effect.asked == step.event.asked
 
 
@@ -254,7 +267,7 @@ def remembers_who_asked(step: Step) -> bool:
     before, after, peer = step.before, step.after, step.event.peer
     if before.state is S.NEW:
         return after.state is S.NEW or after.asked == 1 << peer
-    told = step.all_of(do.SendGrant) + step.all_of(do.SendQueued) + step.all_of(do.SendPages)
+    told = step.all_of(do.SendGrant) + step.all_of(do.SendQueued) + step.all_of(do.TransmitPages)
     return not told or among(peer, after.asked)
 
 
@@ -304,7 +317,7 @@ def answers_who_asks_for_pages(step: Step) -> bool:
         return True
     confirmed = [each for each in step.all_of(do.Send) if isinstance(each.body, ChunkAck)]
     there = 1 if among(peer, before.arrived) else 0
-    return len(confirmed) == there and len(step.all_of(do.SendPages)) == 1 - there
+    return len(confirmed) == there and len(step.all_of(do.TransmitPages)) == 1 - there
 
 
 @promises("L5", do.FreeSpace)

@@ -300,8 +300,10 @@ def drains_when_nobody_writes(step: Step, effect: do.DrainGrants) -> bool:
 
 @promises("S4", ev.StagingRequested, ev.PagesRequested)
 def grants_begin_with_what_was_asked(step: Step, effect: ev.StagingRequested | ev.PagesRequested) -> bool:
-    """A grant begins with the request as it came, from whom and when it was made."""
-    return effect.peer == step.event.peer and effect.asked == step.event.asked
+    """A grant begins with the request as it came: by which link, from whom, about which chunk, and when it was made."""
+    e = step.event
+    came = isinstance(effect, ev.StagingRequested) or (effect.link == e.link and effect.epoch == e.epoch)
+    return came and effect.peer == e.peer and effect.asked == e.asked and effect.cut == e.cut
 
 
 @promises("S2", ev.StagingRequested, ev.PagesRequested)

@@ -85,7 +85,7 @@ def follow(ends: Ends, step: Step) -> Net:
             net = replace(net, notified=True, paged=bool(net.paged) or body.grant == 0)
         elif isinstance(effect, do.SendGrant) and among(ends.peer, effect.peers):
             net = replace(net, region=effect.grant)
-        elif isinstance(effect, do.SendPages) and effect.peer == ends.peer:
+        elif isinstance(effect, do.TransmitPages) and step.event.peer == ends.peer:
             net = replace(net, pages=True)
     if isinstance(step.event, ev.WriteCompleted):
         net = replace(net, in_place=True)
@@ -279,7 +279,7 @@ def lands_in_its_own_region(before: Ends, after: Ends, step: Step) -> bool:
 
 def scatters_what_is_in_place(before: Ends, after: Ends, step: Step) -> bool:
     """When the scatter begins, every byte of this writer's part is in place, or the part goes by pages."""
-    return not step.all_of(do.ScatterChunk) or bool(after.net.in_place) or among(after.peer, after.grant.by_pages)
+    return not step.all_of(do.LaunchScatter) or bool(after.net.in_place) or among(after.peer, after.grant.by_pages)
 
 
 def frees_what_is_not_written(before: Ends, after: Ends, step: Step) -> bool:

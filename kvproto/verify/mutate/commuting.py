@@ -27,7 +27,7 @@ from kvproto.protocol import effects as do
 
 PLACES: dict[str, tuple[type, ...]] = {
     "said": (
-        do.Send, do.Reply, do.Transmit, do.SendGrant, do.SendQueued, do.SendPages, do.SendAux, do.SayHello,
+        do.Send, do.Reply, do.Transmit, do.SendGrant, do.SendQueued, do.TransmitPages, do.SendAux, do.SayHello,
         do.SayWelcome, do.SayRefusal,
     ),
     "heard": (
@@ -39,7 +39,7 @@ PLACES: dict[str, tuple[type, ...]] = {
         do.CancelSpace,
     ),
     "told": (do.AnnounceOutcome, do.AnnounceReleased, do.AnnounceLink, do.DeliverAux),
-    "done": (do.LaunchGather, do.ScatterChunk, do.PostWrite, do.PreparePages, do.PostBatch, do.DropBatches),
+    "done": (do.LaunchGather, do.LaunchScatter, do.PostWrite, do.PreparePages, do.PostBatch, do.DropBatches),
     "watched": (do.WatchWatermark,),
 }  # fmt: skip
 WHY = "one is {}, the other {}: a rank keeps these apart, and nobody reads both"

@@ -20,6 +20,7 @@ import z3
 
 from kvproto.fsm.machine_store import MachineStore
 from kvproto.fsm.routing import Routes
+from kvproto.layout.cut import NO_CUT, Cut
 from kvproto.layout.sharding import MAX_RANKS, Layout
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import Claim, LinkEvent, Terms
@@ -60,6 +61,10 @@ class _Edge:
     @staticmethod
     def cut_for(_link: Any, _groups: Any) -> Terms:
         return Terms(1, 1, 1, 1, 1)
+
+    @staticmethod
+    def cut_of(_room: Any, _chunk: Any) -> Cut:
+        return NO_CUT
 
     @staticmethod
     def claim(group: int, secret: bytes) -> Claim:

@@ -171,7 +171,7 @@ class TableProver:
         made = way.row is not None and (way.row.opens or way.row.source is not self.table.initial)
         for claim in self._invariant(after.state) if made else ():
             yield _goal(INVARIANT, claim, lambda test=claim.test: test(after, step.then))
-        yield Goal("S9", OWN_WORDS, *formula(lambda: all(_about(each, step.event) for each in step.effects)))
+        yield Goal("S9", OWN_WORDS, *formula(lambda: all(_about(each, step.event, after) for each in step.effects)))
         waits = self.claims.waits_
         if waits is not None and isinstance(after.due, TimerEnd):
             yield _goal(waits.name, waits, lambda: waits.test(after, step.then) == after.due.timer)
@@ -209,12 +209,17 @@ def told(way: Way, step: Step | None, model: Any) -> Iterator[str]:
         yield f"raises  {way.fault}"
 
 
-def _about(effect: Any, event: Any) -> bool:
-    """It is an effect or a fact, and about what the event was about; a link's words are about no room, and an outcome
-    may be about no peer (-1)."""
+def _about(effect: Any, event: Any, value: Any) -> bool:
+    """It is an effect or a fact, and about what the event was about.
+
+    A link's words are about no room.  A room's go by the link that the event names, or to which the value is bound.  An
+    outcome may be about no peer (-1).
+    """
     said, known = effect.__struct_fields__, event.__struct_fields__
-    if "link" in said:
+    if "link" in said and "room" not in known:
         return effect.link == event.peer and ("room" not in said or effect.room == 0)
+    if "link" in said and not effect.link == (event.link if "link" in known else value.to.link):  # noqa: SIM201  # terms
+        return False
     peer = event.rank if "rank" in known else event.peer if "peer" in known else -1
     if "peer" in said and not (effect.peer == peer or effect.peer == -1 or peer == -1):  # noqa: PLR1714  # terms
         return False

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Table
-from kvproto.layout.cut import cut_at
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import DLink, DRoom
@@ -60,7 +59,7 @@ def staging_on_one_side(b: TablePatch) -> None:
     def reserve(rank: DecodeRank, effect: do.ReserveSpace) -> None:
         value = rank.value_of(effect.room)
         plan = next(peer.plan for peer in rank.peers.values() if peer.plan is not None)
-        size = plan.grant_bytes(rank.index, cut_at(effect.chunk, value.tokens, value.prefix, rank.chunk_tokens).tokens)
+        size = plan.grant_bytes(rank.index, effect.cut.tokens)
         rank.space_queue.put((effect.room, effect.chunk), size, value.tokens)
         rank._serve()  # noqa: SLF001
 

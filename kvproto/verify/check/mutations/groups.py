@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesReq, Watermark
-from kvproto.protocol.routes import ChunkIs, HeardMessage, SenderIs, decode_routes
+from kvproto.protocol.routes import ChunkIs, HeardMessage, SenderIs, decode_routes, first_asked
 from kvproto.protocol.states import DLink, PLink, PRoom
 from kvproto.protocol.tables import links
 from kvproto.protocol.tables.prefill_room import prefill_room
@@ -142,13 +142,9 @@ def lease_unread(b: TablePatch) -> None:
 @mutation("pages-asked-staged", "permit-late", "L3")
 def pages_asked_staged(b: TablePatch) -> None:
     """Who asks for the pages of a chunk gets a region (beside the catalogue)."""
-
-    def staged(heard: HeardMessage) -> ev.ChunkRequested:
-        return ev.ChunkRequested(heard.room, heard.body.chunk, heard.peer, pages=False, asked=heard.body.asked)
-
     granted = b.routes(decode_routes, PagesReq, ChunkIs.GRANTED)
     first = [route for route in b.routes(decode_routes, PagesReq) if route.to and route not in granted]
-    b.reroute(decode_routes, first, to=(staged,))
+    b.reroute(decode_routes, first, to=(first_asked,))
 
 
 @mutation("quiet-told-once", "death-two", "L1", "L2")
