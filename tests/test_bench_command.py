@@ -64,6 +64,7 @@ def test_a_pipeline_between_processes_is_right(tmp_path: Path) -> None:
     pieces = [int(row["pieces"]) for row in rows]
     assert pieces[0] == 2
     assert pieces[2] > 1000
+    assert main(["figures", "--results", str(tmp_path / "all.json"), "--add", str(out)]) == 0
 
 
 def test_a_run_keeps_what_it_has_measured_and_begins_nothing_it_has_no_time_for(
@@ -90,24 +91,6 @@ def test_a_run_keeps_what_it_has_measured_and_begins_nothing_it_has_no_time_for(
     assert "case" in told.out
     assert "[   4 of 10 s] 2 of 4 cases left out" in told.err
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
-
-
-def test_a_transport_between_processes_is_right(tmp_path: Path) -> None:
-    """NIXL alone, with and without its thread, and the transport of endpoints; every byte compared."""
-    for module in ("torch", "nixl._api"):
-        pytest.importorskip(module)
-    out = tmp_path / "run.json"
-    sizes = ["--sizes", "0.25,1", "--pieces", "16", "--repeats", "2"]
-    line = [sys.executable, "-m", "kvproto.lab.bench.transport", *sizes, "--json", str(out)]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == 0, done.stderr
-    (run,) = checked_results(out)
-    rows = [each.labels for each in rows_of(run.figures)]
-    assert all(row["right"] for row in rows)
-    assert {(row["what"], row["how"]) for row in rows} == {
-        *((what, how) for what in ("bulk", "tag") for how in ("polled", "thread", "ours")), ("pieces", "ours"),
-    }  # fmt: skip
-    assert main(["figures", "--results", str(tmp_path / "all.json"), "--add", str(out)]) == 0
 
 
 def test_what_a_rank_of_a_benchmark_cannot_do_is_named_and_ends_nothing() -> None:
@@ -169,8 +152,8 @@ def test_each_benchmark_explains_itself(name: str, capsys: pytest.CaptureFixture
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "kvproto.lab.bench.transport", raising=False)
-    assert kvproto_main(["bench", "transport"]) == 2
+    monkeypatch.delitem(sys.modules, "kvproto.lab.bench.layers", raising=False)
+    assert kvproto_main(["bench", "layers"]) == 2
     assert "torch, which is not installed: pip install 'kvproto[bench]'" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "rich.console", None)
     monkeypatch.delitem(sys.modules, "kvproto.lab.demo.report", raising=False)

@@ -100,8 +100,8 @@ def test_wrong_bytes_are_shouted() -> None:
 
 
 def test_a_run_that_is_added_replaces_that_of_the_same_command(tmp_path: Path) -> None:
-    old = put([run("transport", {"v": 1.0}, "a"), run("transport", {"v": 2.0}, "b")], [])
-    new = put([run("transport", {"v": 3.0}, "a"), run("transport", {"v": 4.0}, "c")], old)
+    old = put([run("route", {"v": 1.0}, "a"), run("route", {"v": 2.0}, "b")], [])
+    new = put([run("route", {"v": 3.0}, "a"), run("route", {"v": 4.0}, "c")], old)
     assert [(each.command, each.figures[0].value) for each in new] == [("a", 3.0), ("b", 2.0), ("c", 4.0)]
     file = tmp_path / "all.json"
     file.write_bytes(written(new))
@@ -181,7 +181,7 @@ def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
                      {"pair": "1->1", "size": 128, "share": 0.1, "faster": 50.0}]),
         run("control", {"rows": [{"rooms": 64, "produced to posted, without the gather us": latency}],
                         "rooms_a_second": [5000.0], "rooms_a_second_by_hand": [9000.0]}),
-        run("step", {"us_per_event": 2.5}), run("transport", {"n": 1}),
+        run("step", {"us_per_event": 2.5}), run("route", {"n": 1}),
     ])  # fmt: skip
     assert {what: (figure, floor, yes) for what, (figure, _, floor, yes, _) in found.items()} == {
         "a room of 64 MiB alone": ("1->1 0.65", "1->1 0.9", "yes"),

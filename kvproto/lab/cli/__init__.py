@@ -22,7 +22,6 @@ EXTRAS = {"fuzz": "nixl"}
 BENCHES: dict[str, tuple[str, str]] = {
     "step": ("kvproto.lab.bench.step", "the compiled step with many rooms live: time, bytes, collection"),
     "control": ("kvproto.lab.bench.control", "what the protocol costs a room: latencies, rooms a second, idle loops"),
-    "transport": ("kvproto.lab.bench.transport", "what a transport moves in one piece and in many"),
     "kernels": ("kvproto.lab.bench.kernels", "gather and scatter on a GPU, beside a device-to-device copy"),
     "pipeline": ("kvproto.lab.bench.pipeline", "gather, write, scatter between GPUs, beside NIXL's own bulk write"),
     "route": ("kvproto.lab.bench.route", "what the ring takes and what pages take, and which of the two is chosen"),
