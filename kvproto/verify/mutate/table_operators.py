@@ -22,11 +22,11 @@ each, by the row behind it that never fires.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -112,11 +112,15 @@ def mutants(tables: Sequence[str] = (), operators: Sequence[str] = ()) -> list[T
 
 
 def sample(found: Sequence[TableMutant], count: int, seed: int) -> list[TableMutant]:
-    """So many of them, as many by each operator as there are, drawn from the seed."""
-    drawn = random.Random(seed)
-    by_operator = [[each for each in found if each.operator == name] for name in OPERATORS]
-    for each in by_operator:
-        drawn.shuffle(each)
+    """So many of them, as many by each operator as there are.
+
+    Seed and name decide which: what is recorded of a sample stays of use when a row is added.
+    """
+
+    def drawn(mutant: TableMutant) -> int:
+        return crc32(f"{seed} {mutant.name}".encode())
+
+    by_operator = [sorted((each for each in found if each.operator == name), key=drawn) for name in OPERATORS]
     turns = [each[turn] for turn in range(count) for each in by_operator if turn < len(each)]
     return sorted(turns[:count])
 
