@@ -39,7 +39,7 @@ type
   Writer: 0..1;
   WRoom: enum { W_OPEN, W_DRAINING, W_UNNOTED, W_DONE, W_FAILED };
   Send: enum {
-    NO_SEND, NO_KV, ASKING, OTHERS, TURN, WAITING, GATHERING, WRITING, ASKING_PAGES, SLICING, TELLING, STOPPING
+    NO_SEND, NO_KV, ASKING, OTHERS, TURN, WAITING, GATHERING, WRITING, ASKING_PAGES, WRITING_PAGES, TELLING, STOPPING
   };
   RRoom: enum { R_OPEN, R_DRAINING, R_SETTLING, R_DONE, R_FAILED };
   Grant: enum { NO_GRANT, R_OTHERS, QUEUED, FILLING, FILLING_PAGES, SCATTERING, QUARANTINED };
@@ -118,7 +118,7 @@ begin
     wroom[w] := W_DRAINING;
     acked[w] := false;
     told[w] := false;
-    if send[w] = GATHERING | send[w] = WRITING | send[w] = SLICING then
+    if send[w] = GATHERING | send[w] = WRITING | send[w] = WRITING_PAGES then
       send[w] := STOPPING;
     elsif send[w] != STOPPING then
       send[w] := NO_SEND;
@@ -183,7 +183,7 @@ end;
 
 procedure slice(w: Writer);
 begin
-  send[w] := SLICING;
+  send[w] := WRITING_PAGES;
   told[w] := false;
   post(w, PAGED);
 end;
@@ -509,7 +509,7 @@ ruleset w: Writer do
 
   rule "patience ends the room"
     TROUBLE = 1
-    & (send[w] = GATHERING | send[w] = WRITING | send[w] = SLICING | send[w] = ASKING_PAGES | send[w] = TELLING)
+    & (send[w] = GATHERING | send[w] = WRITING | send[w] = WRITING_PAGES | send[w] = ASKING_PAGES | send[w] = TELLING)
   ==>
   begin
     w_fail(w);
@@ -558,7 +558,7 @@ ruleset w: Writer do
     elsif send[w] = WRITING then
       send[w] := TELLING;
       say(w, NOTE_STAGED);
-    elsif send[w] = SLICING then
+    elsif send[w] = WRITING_PAGES then
       send[w] := TELLING;
       say(w, NOTE_PAGES);
     else
@@ -669,7 +669,7 @@ cover "send NO_KV" send[0] = NO_KV;
 cover "send GATHERING" send[0] = GATHERING;
 cover "send WRITING" send[0] = WRITING;
 cover "send ASKING_PAGES" send[0] = ASKING_PAGES;
-cover "send SLICING" send[0] = SLICING;
+cover "send WRITING_PAGES" send[0] = WRITING_PAGES;
 cover "send TELLING" send[0] = TELLING;
 cover "send STOPPING" send[0] = STOPPING;
 cover "write STAGED" write[0] = STAGED;
