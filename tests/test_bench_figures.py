@@ -200,6 +200,13 @@ def test_goals_stand_beside_what_was_measured_and_its_floor() -> None:
     assert goals([]) == ""
 
 
-def test_readme_has_one_line_of_what_several_runs_have_measured() -> None:
-    runs = [run("control", {"rooms_a_second": [speed]}, f"{speed}") for speed in (5.0, 7.0)]
-    assert met(runs, short=True) == {"rooms a second through one link, hardly any KV": ["5 to 7", "10000 or more"]}
+def test_readme_has_a_line_of_each_run_with_its_verdict_and_names_the_run() -> None:
+    runs = [run("control", {"rooms_a_second": [speed]}, f"{speed}") for speed in (5.0, 17_000.0)]
+    table, _, commands = goals(runs, short=True).partition("\n\n")
+    assert [line[1:] for line in cells(table)[1:]] == [
+        ["5", "10000 or more", "**no**", "1"], ["17000", "10000 or more", "yes", "2"],
+    ]  # fmt: skip
+    assert [line.partition(",")[0] for line in commands.splitlines()] == [
+        f"{at}. `{each.command}`" for at, each in enumerate(runs, 1)
+    ]
+    assert goals([], short=True) == ""

@@ -8,6 +8,7 @@ that it is made of are there; of several measurements the worst decides whether 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -87,14 +88,34 @@ GOALS = (
 
 
 def goals(runs: Iterable[MeasuredRun], *, short: bool = False) -> str:
-    """Make the table; `short`: README's lines of it.  Empty: no run has anything to do with a goal."""
-    found = [(run.bench, run.command, rows_of(run.figures)) for run in runs]
-    if short:  # what several runs have measured is one line
-        benches = dict.fromkeys(bench for bench, *_ in found)
-        found = [(bench, "", [row for own, _, rows in found if own == bench for row in rows]) for bench in benches]
-    lines = [line for bench, command, rows in found for line in _lines(bench, command, rows, short=short)]
-    head = ("what", "measured", "goal", "floor, in the same run", "met", "command")
-    return markdown(head[:3] if short else head, [line[:3] if short else line for line in lines]) if lines else ""
+    """Make the table of goals and figures, a line for each goal and run.
+
+    Args:
+        runs: runs of benchmarks
+        short: README's goals alone, without floors; runs have numbers there, and a list below has their commands
+
+    Returns:
+        Markdown; empty if no run has anything to do with a goal
+
+    """
+    found = [(run, [*_lines(run.bench, run.command, rows_of(run.figures), short=short)]) for run in runs]
+    found = [(run, lines) for run, lines in found if lines]
+    if not found:
+        return ""
+    if not short:
+        head = ("what", "measured", "goal", "floor, in the same run", "met", "command")
+        return markdown(head, [line for _, lines in found for line in lines])
+    numbered = [(what, measured, aim, yes, str(at)) for at, (_, lines) in enumerate(found, 1)
+                for what, measured, aim, _, yes, _ in lines]  # fmt: skip
+    table = markdown(("what", "measured", "goal", "met", "run"), numbered)
+    return "\n\n".join([table, "\n".join(f"{at}. {_origin(run)}" for at, (run, _) in enumerate(found, 1))])
+
+
+def _origin(run: MeasuredRun) -> str:
+    """Name a run by its command and its GPUs."""
+    named = run.machine.get("gpus")
+    gpus = Counter(named if isinstance(named, list) else ())
+    return ", ".join([f"`{run.command}`", *(f"{count} x {name}" for name, count in gpus.items())])
 
 
 def _lines(bench: str, command: str, rows: Sequence[MeasuredRow], *, short: bool) -> Iterator[tuple[str, ...]]:

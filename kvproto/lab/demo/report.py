@@ -119,9 +119,8 @@ def show(result: DemoResult) -> None:
     if result.run.alone:
         console.print(by_layer.table(result))
     if ratio := ratios(result):
-        console.print(
-            f"Slices against staging: {ratio['seconds']:.1f} times the time, {ratio['pieces']:,.0f} times the pieces."
-        )
+        times, pieces = ratio["seconds"], ratio["pieces"]
+        console.print(f"Page by page against staging: {times:.1f} times the time, {pieces:,.0f} times the pieces.")
     found, planted = result.controls
     for text in result.wrong[:MOST_WRONG]:
         console.print(f"WRONG: {text}", style="red", markup=False)
