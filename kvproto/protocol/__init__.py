@@ -1,1 +1,1 @@
-"""The protocol: vocabulary, messages and their codec, timers, the ring, routes of messages, and seven tables."""
+"""The protocol: vocabulary, messages and codec, timers, ring, routes of messages, and seven tables."""

@@ -66,7 +66,13 @@ def encode(epoch: int, room: int, body: Message) -> bytes:
 
 
 def decode(frame: bytes) -> Frame:
-    """The (epoch, room key, body) of a frame; raises WireError for anything else, ForeignCallError for a call."""
+    """Decode a frame into epoch, room key and body.
+
+    Raises:
+        ForeignCallError: the frame is a call of another version
+        WireError: the frame is anything else
+
+    """
     if len(frame) > MAX_FRAME:
         raise WireError(f"a frame of {len(frame)} bytes, more than {MAX_FRAME}")
     try:

@@ -47,7 +47,7 @@ class ReplyWatermark(Internal, frozen=True):
 
 
 class SendGrant(Internal, frozen=True):
-    """Tell these peers where the chunk's region is, and the watermark; `asked`, `queued`: as in the message."""
+    """Send these peers the chunk's region and the watermark; `asked`, `queued`: as in the message."""
 
     room: int
     peers: int
@@ -61,7 +61,7 @@ class SendGrant(Internal, frozen=True):
 
 
 class SendQueued(Internal, frozen=True):
-    """Tell these peers that the chunk is in the queue for the ring, or waits for other writers, and the watermark."""
+    """Send these peers the watermark: the chunk queues for the ring, or waits for its other writers."""
 
     room: int
     peers: int
@@ -193,7 +193,7 @@ class PostBatch(Effect, frozen=True):
 
 
 class DropBatches(Effect, frozen=True):
-    """What is not yet posted of the write is given up."""
+    """Give up the batches of the write that are not posted yet."""
 
     room: int
     chunk: int
@@ -230,14 +230,14 @@ class Connect(Effect, frozen=True):
 
 
 class AdoptWire(Effect, frozen=True):
-    """The link's writes go through this connection of the transport; a former one is taken down when it is idle."""
+    """Route the link's writes through this connection; take a former one down when it is idle."""
 
     link: int
     wire: str
 
 
 class DropWire(Effect, frozen=True):
-    """No link wants this connection of the transport, if none has it already: take it down when it is idle."""
+    """Take this connection of the transport down when it is idle, unless a link has it already."""
 
     wire: str
 
@@ -473,7 +473,7 @@ class DrainGrants(Internal, frozen=True):
 
 
 class AskLinks(Internal, frozen=True):
-    """Ask the links to these peers (a mask) of the room whether they can be opened at, or (`quiet`) still write.
+    """Ask these peers' links (mask) whether the room can be opened, or (`quiet`) they still write.
 
     `in_doubt`: those of them (mask) that might have been writing when the room failed.
     """
@@ -513,7 +513,7 @@ class RaiseLinkUp(Internal, frozen=True):
 
 
 class RaiseLinkDown(Internal, frozen=True):
-    """Tell the rooms of this link that it is down; `replaced`: another incarnation of its peer takes it over."""
+    """Raise a lost link in its rooms; `replaced`: another incarnation of its peer takes it over."""
 
     link: int
     cause: Cause

@@ -40,7 +40,7 @@ def room_name(key: int) -> str:
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
-    """What two groups agreed on, as one rank needs it; one object is shared by all rooms between them.
+    """The agreement of two groups as one rank needs it; all rooms between them share one object.
 
     The masks have a bit for each rank of the other group.
     """
@@ -65,7 +65,7 @@ DECODE_GROUP = 2
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """Whose a room is: the decode group that the prefill engine opened it for, and the secret that it shows.
+    """The owner of a room: the decode group that the prefill engine opened it for, and its secret.
 
     Of a room that the engine has not opened yet: what a decode rank says of itself.  Group 0: the first decode group
     that shows the secret.
@@ -86,7 +86,7 @@ ANYBODY = Claim(group=0)
 
 
 class Target(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """Where one send goes and what it carries: derived once, when it opens, and shared by all that is said of it."""
+    """The destination and part of one send, derived once when it opens and shared by all its effects."""
 
     #: of the link to its decode rank, while the room is alive; 0: there is none
     link: int = 0
@@ -132,7 +132,7 @@ class RoomEvent(Event, frozen=True):
 
 
 class EngineOpened(RoomEvent, frozen=True):
-    """The prefill engine opened the room: a prompt of `tokens`, for the group and with the secret of the claim.
+    """The prefill engine opened the room: a prompt of `tokens`, for the claim's group and secret.
 
     `within`: seconds that it may wait for its decode ranks, or stand still; 0: as the timers say.
     """
@@ -178,8 +178,10 @@ class ForwardScheduled(RoomEvent, frozen=True):
 
 
 class TokensProduced(RoomEvent, frozen=True):
-    """The KV of the first `tokens` tokens is in the pages, and that of the first `ahead` in this rank's first `layers`
-    layers (in stream order)."""
+    """The KV of the first `tokens` tokens is in the pages.
+
+    That of the first `ahead` tokens is in this rank's first `layers` layers (in stream order).
+    """
 
     tokens: int
     ahead: int = 0
@@ -187,7 +189,7 @@ class TokensProduced(RoomEvent, frozen=True):
 
 
 class TokensWithdrawn(RoomEvent, frozen=True):
-    """The prefill engine takes back the KV beyond the first `tokens` tokens: it will be computed once more."""
+    """The prefill engine takes back the KV beyond the first `tokens` tokens and computes it again."""
 
     tokens: int
 
@@ -209,7 +211,7 @@ class EngineRefused(RoomEvent, frozen=True):
 
 
 class RoomFailed(RoomEvent, frozen=True):
-    """Something of the room went wrong here; `peer`: in what was meant for this rank of the other side (-1: none)."""
+    """An operation of the room failed here; `peer`: it was for this rank of the other side (-1: none)."""
 
     cause: Cause
     peer: int = -1
@@ -266,7 +268,7 @@ class PeerNoted(RoomEvent, frozen=True):
 
 
 class PeerForgot(RoomEvent, frozen=True):
-    """A decode rank does not know the room; `unsent`: a part for it was not yet written when that was heard."""
+    """A decode rank does not know the room; `unsent`: a part for it was not written yet."""
 
     peer: int
     unsent: bool
@@ -285,7 +287,7 @@ class LinkCameUp(RoomEvent, frozen=True):
 
 
 class LinkWentDown(RoomEvent, frozen=True):
-    """The link to a peer of the room is lost or refused; `replaced`: a later incarnation of the peer takes it over."""
+    """A link of the room is lost or refused; `replaced`: a later incarnation of the peer takes it over."""
 
     peer: int
     cause: Cause
@@ -398,7 +400,7 @@ class StagingGranted(SendEvent, frozen=True):
 
 
 class StagingDeferred(SendEvent, frozen=True):
-    """The decode rank has the request in its queue; `early`: it waits for those of the chunk's other writers."""
+    """The decode rank has queued the request; `early`: it waits for the chunk's other writers."""
 
     early: bool = False
 
@@ -486,7 +488,7 @@ class WriteEvent(Event, frozen=True):
 
 
 class WriteBegun(WriteEvent, frozen=True):
-    """The send wants its slot in the region at `offset`, while the lease holds (`until`, by this rank's clock)."""
+    """The send begins its write into the region at `offset`; the lease holds `until` then by this clock."""
 
     to: Target
     slot: int
@@ -549,7 +551,7 @@ class GrantEvent(Event, frozen=True):
 
 
 class StagingRequested(GrantEvent, frozen=True):
-    """A writer asked for the region; `writers`: all that contribute to the chunk; `asked`: when, by its clock.
+    """A writer requested the region; `writers`: all that contribute; `asked`: when, by its clock.
 
     `cut`: the chunk, where the request opens the grant.
     """
@@ -655,7 +657,7 @@ class WireFailed(LinkEvent, frozen=True):
 
 
 class CallAsked(LinkEvent, frozen=True):
-    """The decode engine wants the link to the rank at this address; `anew`: on other terms than it has now."""
+    """The decode engine wants the link to the rank at this address; `anew`: on other terms than now."""
 
     session: int
     address: str
@@ -690,7 +692,7 @@ class OpenAsked(LinkEvent, frozen=True):
 
 
 class QuietAsked(LinkEvent, frozen=True):
-    """A room that has failed asks whether the link's other end, the prefill rank `rank`, may still write for it.
+    """A failed room asks whether the prefill rank `rank` at the link's other end may still write for it.
 
     `in_doubt`: it was told where to write, and its part was not in place when the room failed.
     """
@@ -716,7 +718,7 @@ class RefusalReceived(LinkEvent, frozen=True):
 
 
 class AddressAnswered(LinkEvent, frozen=True):
-    """The call of this session was answered or refused (`fault`) at the address that is tried beside the link.
+    """The call of this session was answered, or refused (`fault`), at the address tried beside the link.
 
     `later`: by a later incarnation than the link's own; `lives`: of that something came since the last beat, or its
     connection stands.

@@ -174,7 +174,7 @@ class Opened(Body, tag="OPENED", frozen=True):
 
 
 class StagingReq(Body, tag="STAGING_REQ", frozen=True):
-    """Where may I stage my part of this chunk?"""
+    """Request a region of the ring for the sender's part of this chunk."""
 
     #: which chunk of the room, from 0: a layer group of a cell; the aux row has messages of its own
     chunk: Chunk
@@ -206,7 +206,7 @@ class StagingRsp(Body, tag="STAGING_RSP", frozen=True):
 
 
 class StagingQueued(Body, tag="STAGING_QUEUED", frozen=True):
-    """Your request waits for the chunk's other writers, or in the ring's queue; with the watermark as it is now."""
+    """The request waits for the chunk's other writers or in the ring's queue; with today's watermark."""
 
     chunk: Chunk
     mark_round: U64
@@ -251,7 +251,7 @@ class Watermark(Body, tag="WATERMARK", frozen=True):
 
 
 class WatermarkReq(Body, tag="WATERMARK_REQ", frozen=True):
-    """What is the watermark?"""
+    """Request the watermark."""
 
     #: the session of another incarnation that calls in the receiver's name; 0: it is the watermark that is wanted
     nonce: U64 = 0
@@ -284,7 +284,7 @@ class AuxAck(Body, tag="AUX_ACK", frozen=True):
 
 
 class Blame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a room's failure began, for people: no table reads it."""
+    """The origin of a room's failure, for people: no table reads it."""
 
     #: the side and the index of the rank on which it began
     side: Annotated[str, Meta(pattern="^(prefill|decode)$", max_length=7)]

@@ -26,7 +26,7 @@ Mark = tuple[int, int]
 
 
 def usable(round_: int, end: int, mark: Mark) -> bool:
-    """Whether the watermark `mark` (round, tail in bytes) lets a region of `round_` up to `end` be written."""
+    """Tell whether the watermark `mark` (round, tail) permits writes to a region of `round_` up to `end`."""
     return round_ == 0 or round_ - 1 < mark[0] or (round_ - 1 == mark[0] and end <= mark[1])
 
 

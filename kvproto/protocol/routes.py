@@ -33,7 +33,7 @@ from kvproto.protocol.states import Cause
 
 
 class LinkIs(Fact):
-    """What the link is that a message came by."""
+    """The state of the link by which a message came."""
 
     #: none: the message came from a place that no link is bound to
     STRANGER = 0
@@ -46,7 +46,7 @@ class LinkIs(Fact):
 
 
 class SenderIs(Fact):
-    """What the sender is to the room; of a call: to the rank that it names."""
+    """The sender's relation to the room; of a call: to the rank that it names."""
 
     #: the room is nobody's yet, or not known here; the call comes from a place that no link is bound to
     UNCLAIMED = 0
@@ -159,7 +159,7 @@ def aux_acked(h: HeardMessage) -> ev.ChunkAcked:
 
 
 def opened(h: HeardMessage) -> ev.PeerOpened | None:
-    """The decode rank's pages are there; None: the room is one too many, or cut finer than its shares can be."""
+    """The decode rank's pages are there; None: too many rooms, or a cut finer than its shares."""
     terms = h.rank.cut_for(h.link, h.body.layer_groups)
     if terms is None or h.rank.full(h.room):
         return None
@@ -226,22 +226,22 @@ def mark_asked(h: HeardMessage) -> ev.WatermarkAsked:
 
 
 def region_asked(h: HeardMessage) -> ev.StagingRequested:
-    """Of a chunk that has a grant."""
+    """Request a region for a chunk that has a grant."""
     return ev.StagingRequested(h.room, h.body.chunk, h.peer, h.terms.writes, h.body.asked)
 
 
 def first_asked(h: HeardMessage) -> ev.ChunkRequested:
-    """Of a chunk that has none."""
+    """Request a region for a chunk without a grant."""
     return _requested(h, pages=False)
 
 
 def pages_asked(h: HeardMessage) -> ev.PagesRequested:
-    """Of a chunk that has a grant."""
+    """Request the pages of a chunk that has a grant."""
     return ev.PagesRequested(h.room, h.body.chunk, h.peer, h.terms.writes, h.body.asked, h.link, h.epoch)
 
 
 def first_pages_asked(h: HeardMessage) -> ev.ChunkRequested:
-    """Of a chunk that has none."""
+    """Request the pages of a chunk without a grant."""
     return _requested(h, pages=True)
 
 
@@ -251,12 +251,12 @@ def _requested(h: HeardMessage, *, pages: bool) -> ev.ChunkRequested:
 
 
 def part(h: HeardMessage) -> ev.PartArrived:
-    """Of a chunk that has a grant."""
+    """Notify a part of a chunk that has a grant."""
     return ev.PartArrived(h.room, h.body.chunk, h.peer, h.body.grant)
 
 
 def late_part(h: HeardMessage) -> ev.ChunkNotified:
-    """Of a chunk that has none."""
+    """Notify a part of a chunk without a grant."""
     return ev.ChunkNotified(h.room, h.body.chunk, h.peer)
 
 

@@ -81,8 +81,10 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def return_(self) -> Timer:
-        """Calls after a loss: as many as make up the lease and the longest write.  They do not back off: regions and
-        pages wait for the answer, or for the last call's end."""
+        """Return the timer of calls after a loss: as many as make up the lease and the longest write.
+
+        They do not back off: regions and pages wait for the answer, or for the last call's end.
+        """
         return Timer(self.call.period, math.ceil((self.lease.period + self.write.period) / self.call.period))
 
     @property
@@ -100,7 +102,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def idle_(self) -> Timer:
-        """A decode rank's room in which nothing moves: it asks after it twice, and gives up when `stall` is over."""
+        """Return the timer of a stalled decode room: it asks twice, and gives up when `stall` is over."""
         return Timer(self.stall.period / 3, 2)
 
     def named(self, name: str) -> Timer:

@@ -1,1 +1,1 @@
-"""The ranks: the machines of one process put together, with ring, links and timers.  Pure; time is an argument."""
+"""Ranks: the machines of one process with ring, links and timers.  They are pure; time is an argument."""

@@ -1,4 +1,4 @@
-"""The rank: the machines of one process, put together.  Pure: time comes in as an argument, effects go out.
+"""The rank: puts the machines of one process together.  Pure: time is an argument, effects go out.
 
 On top of the driver, which takes events to machines, a rank knows its peers: which link leads to which rank of which
 group, which of them a message is for, what has to fit for a link to come about.  It holds what several machines share
@@ -55,7 +55,7 @@ CUTS = 1024
 
 
 class LinkPeer(msgspec.Struct):
-    """What a rank knows of the other end of a link."""
+    """Holds a rank's knowledge of the peer at the other end of a link."""
 
     group: int
     rank: int
@@ -199,7 +199,7 @@ class Rank(Party):
         return self.hear(heard, now, number)
 
     def noted(self, heard: HeardMessage) -> tuple[int, int, int, Message]:
-        """Link, epoch, room and message: a call without the description of its rank's memory, which may be large."""
+        """Return link, epoch, room and message; a call without its large description of memory."""
         body = replace(heard.body, endpoint=b"", placement=None) if type(heard.body) is Hello else heard.body
         return heard.link, heard.epoch, heard.room, body
 
@@ -208,7 +208,7 @@ class Rank(Party):
         self._transmit_to(heard.link, heard.room, body)
 
     def facts(self, heard: HeardMessage) -> int:
-        """What is known of the message's sender; fills it in."""
+        """Fill in and return the facts about the message's sender."""
         beside, heard.link = heard.link < 0, abs(heard.link)
         value = heard.value = self.links.get(heard.link)
         if value is None:
@@ -309,7 +309,7 @@ class Rank(Party):
         return f"wire version {version} against {VERSION}" if version != VERSION else differing(digest, self.digest)
 
     def misfit(self, said: Hello | Welcome, chunk_tokens: int) -> tuple[str, Plan | None]:
-        """Why this rank cannot work, with this chunk size, with one that says this (empty: it can), and the plan."""
+        """Return why this rank cannot work with that peer (empty: it can) at this chunk size, and the plan."""
         other = self.other_build(said.version, said.digest)
         if other:
             return other, None

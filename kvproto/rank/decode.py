@@ -131,7 +131,7 @@ class DecodeRank(Rank):
         return value
 
     def terms(self, group: int, plan: Plan, groups: int = 1) -> Terms:
-        """What this rank has to do with that group, for rooms of so many layer groups; one object for all of them."""
+        """Return the terms with that group for rooms of so many layer groups; all such rooms share one object."""
         linked = plan.linked_to(self.index)
         known = self.peers.get(self.link_of.get((group, linked[0]), 0))
         if known is not None and known.plan is plan:
@@ -151,7 +151,7 @@ class DecodeRank(Rank):
         raise LookupError(f"no link leads to the group of {room_name(room)}")
 
     def hello(self, session: int, link: int = 0) -> msg.Hello:
-        """What a `SayHello` says on this link: with the chunk size of the group at its other end."""
+        """Build the HELLO for this link, with the chunk size of the group at its other end."""
         chunk_tokens, lease = self._chunk_tokens_of(link), self.settings.timing.lease.period
         own, to = (self.endpoint, self.placement), self.peers.get(link)
         meant = (to.group, to.rank) if to is not None else (0, 0)
@@ -196,7 +196,7 @@ class DecodeRank(Rank):
         self._queue += [ev.RoomDrained(effect.room, chunk) for chunk in self.grants.get(effect.room, {})]
 
     def expected_scatters(self, since: int) -> list[do.LaunchScatter]:
-        """What would be scattered from the regions given since that one, if all writers stage their parts: a guess."""
+        """Predict the scatters from the regions granted since that one, if all writers stage their parts."""
         found = []
         for room, chunk in filter(None, map(self.chunk_of.get, range(since, self.ring.next_grant))):
             value = self.grants.get(room, {}).get(chunk)
@@ -259,8 +259,10 @@ class DecodeRank(Rank):
         self.give(*told)
 
     def _turn(self, given: Mapping[int, int]) -> tuple[tuple[int, int], bool] | None:
-        """Whose turn it is, and whether it is before a larger room's: of those that are the first of a room which holds
-        less than its share the oldest, or a larger room's.
+        """Return the chunk whose turn it is, and whether it passes a larger room's.
+
+        A candidate is its room's first waiting chunk, and the room holds less than its share.  The oldest of them has
+        the turn, or one of a larger room.
 
         `given`: what rooms hold and their grants have not heard of.  Few rooms hold their share, so few are passed
         over.
@@ -277,7 +279,7 @@ class DecodeRank(Rank):
         return key, larger is not None and key is first
 
     def _may(self, room: int, size: int, *, more: int) -> bool:
-        """Whether the room may hold so much more than its grants have heard of, the last of it a region of `size`."""
+        """Tell whether the room may hold so much more than its grants know of, the last a region of `size`."""
         return self.held(room) + more <= self.share(room, size)
 
     def share(self, room: int, size: int) -> int:

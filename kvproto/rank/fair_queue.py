@@ -16,7 +16,7 @@ SendKey = tuple[int, int, int]
 
 
 class FairQueue:
-    """Queues sends; iterates over the decode ranks in the order of their turns, and over the sends of each.
+    """Queues sends; iterates over decode ranks in the order of their turns, and over the sends of each.
 
     `link` names the decode rank of a send by its link; by default all sends are one decode rank's.
     """
@@ -55,7 +55,7 @@ class FairQueue:
             self._tidy(link)
 
     def take(self, barred: int | None = None) -> SendKey | None:
-        """Remove and return the next send; None: none waits but for the link `barred`, which may have none now."""
+        """Remove and return the next send; None: no send waits, except for the link `barred`."""
         link = next((link for link in self.turns if link != barred), None)
         if link is None:
             return None

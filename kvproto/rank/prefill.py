@@ -33,12 +33,12 @@ OLDEST: Final = 16
 
 
 def by_send(event: Any) -> Any:
-    """Of an event of a send: its key within its room."""
+    """Return a send's key within its room, of an event."""
     return event.chunk << 16 | event.peer
 
 
 def by_write(event: Any) -> Any:
-    """Of an event of a write: its room, and its send's key there."""
+    """Return the room of a write's event, and its send's key there."""
     return event.room, event.chunk << 16 | event.peer
 
 
@@ -73,8 +73,7 @@ class PrefillRank(PrefillQueues):
 
     # ------------------------------------------------------------------------------------------- writes
     def expected_gathers(self) -> list[do.LaunchGather]:
-        """What would be gathered if the KV of the oldest rooms came now, into the slots that it would get: a guess, and
-        the region is not known."""
+        """Predict gathers and slots if the KV of the oldest rooms came now; regions are not known yet."""
         slots, found = self.free_slots[::-1], list[do.LaunchGather]()
         for room, sends in islice(self.sends.items(), OLDEST):
             for key, send in sends.items():
@@ -86,7 +85,7 @@ class PrefillRank(PrefillQueues):
         return found
 
     def expected_pages(self) -> list[do.PreparePages]:
-        """What would be written over pages if the KV of the oldest rooms came now: as many as may at a time."""
+        """Predict the page writes if the KV of the oldest rooms came now: as many as may run at a time."""
         found = list[do.PreparePages]()
         for room, sends in islice(self.sends.items(), OLDEST):
             for key, send in sends.items():

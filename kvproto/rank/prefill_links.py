@@ -78,8 +78,9 @@ class PrefillLinks(Rank):
         return self.link_of.get((said.group, said.rank), 0), effects
 
     def called(self, said: msg.Hello, place: bytes) -> ev.HelloReceived | None:
-        """The call as an event of the caller's link, which is made if there is none; None: another rank is meant, or
-        there are too many links, and the caller is told.
+        """Turn a call into an event of the caller's link, which is made if there is none.
+
+        None: the call means another rank, or there are too many links; the caller is told.
         """
         if said.to_group and (said.to_group, said.to_rank) != (self.group, self.index):
             self.counts["calls for another rank"] += 1
@@ -103,7 +104,7 @@ class PrefillLinks(Rank):
         return ev.HelloReceived(link, said.session, self.next_epoch, why, quiet, place, said.session >> 16)
 
     def _not_meant(self, said: msg.Hello) -> str:
-        """That this is not the rank which the caller means: its address has passed on."""
+        """Explain that the caller means another rank: this address has passed on."""
         return f"rank {self.index} of group {self.group} listens here, not rank {said.to_rank} of group {said.to_group}"
 
     def _refuse_rival(self, effect: do.RefuseRival) -> None:
@@ -146,7 +147,7 @@ class PrefillLinks(Rank):
         return ""
 
     def estimate(self, room: int, peer: int) -> Estimate:
-        """What the room's KV for this decode rank would take by each route (`kvproto.layout.costs`)."""
+        """Estimate the seconds of the room's KV for this decode rank by each route (`kvproto.layout.costs`)."""
         value, to = self.value_of(room), self.peers.get(self.link_to(room, peer))
         if to is None or to.plan is None:
             return NOWHERE
@@ -174,15 +175,14 @@ class PrefillLinks(Rank):
         )  # fmt: skip
 
     def reach(self, link: int, *, mapped: bool) -> None:
-        """Whether kernels store what goes over pages on this link; that costs what they do, unless the engine has said
-        what links cost."""
+        """Record whether kernels store pages' KV on this link: it costs as they do without `Settings.costs`."""
         to, settings = self.peers[link], self.settings
         costs = PROFILES["mapped"] if mapped and not settings.costs else None
         if (to.mapped, to.costs) != (mapped, costs):
             to.mapped, to.costs, to.estimates = mapped, costs, {}
 
     def _owed(self, to: LinkPeer, plan: Plan, groups: int) -> tuple[Share, Share, PageForm | None]:
-        """What does not change from room to room of an estimate."""
+        """Return the parts of an estimate that do not change from room to room."""
         share = plan.share(self.index, to.rank)
         open_ = not closed_between(self.placement, to.placement) and self.settings.route != "staged"
         form = page_form(plan, share, self.placement, to.placement) if open_ else None
@@ -192,7 +192,7 @@ class PrefillLinks(Rank):
         return plan_between(self.layout, other, chunk_tokens)
 
     def welcome(self, session: int, epoch: int) -> msg.Welcome:
-        """What a `SayWelcome` says."""
+        """Build the WELCOME of a link."""
         lease = self.settings.timing.lease.period
         return msg.Welcome(
             msg.VERSION, self.digest, session, epoch, self.group, self.index, self.layout, self.chunk_tokens, lease
@@ -206,7 +206,7 @@ class PrefillLinks(Rank):
         return kept
 
     def claim(self, group: int, secret: bytes) -> Claim:
-        """Of a room; those without a secret are one object."""
+        """Return the claim of a room; rooms without a secret share one object."""
         return Claim(group, secret) if secret else self.shared(Claim(group))
 
     def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:

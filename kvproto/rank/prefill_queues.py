@@ -1,4 +1,4 @@
-"""What a prefill rank's sends share: credits to ask, staging slots, permits to write page to page, watermarks.
+"""Prefill queues: sends share credits to request, staging slots, permits for pages, and watermarks.
 
 Each is bounded (by `Settings.max_unanswered_requests` of a decode rank, `slots`, `page_writes`), belongs to the send
 that it was given to until that gives it back, and has a queue.  A send holds none of them while it waits for something
@@ -96,7 +96,7 @@ class PrefillQueues(PrefillLinks):
             self._tidy(link)
 
     def _credit(self, link: int) -> None:
-        """Let the oldest ask that waits for it, if it may; who waits does so because as many as may have asked."""
+        """Give a credit to the oldest queued send, if fewer requests than the bound are unanswered."""
         unanswered = self.credits[link]
         if len(unanswered) < self._requests:
             key, _ = self.credit_queues[link].popitem(last=False)
@@ -136,7 +136,7 @@ class PrefillQueues(PrefillLinks):
         return self.link_to(key[0], key[2])
 
     def _barred(self, left: int, holders: Collection[SendKey]) -> int | None:
-        """The link whose decode rank may not have the last one: it holds all others, and is not the only decode rank.
+        """Return the link whose decode rank may not have the last one: it holds all others, and has company.
 
         `left`: slots, or permits, that are free; `holders`: the sends that have the others.
         """

@@ -25,14 +25,14 @@ def digits(tokens: int) -> int:
 
 
 class RoomTurns:
-    """What one queue has to remember."""
+    """Remembers the turns of one queue."""
 
     def __init__(self) -> None:
         #: turns in a row that went before a larger room's
         self.passed = 0
 
     def whose(self, first: Key, larger: Key | None) -> Key:
-        """Whose turn it is: `first` in the queue, or the first of those that are `larger` than that (None: none is)."""
+        """Return the key whose turn it is: `first` in the queue, or the first `larger` one (None: no larger)."""
         return first if larger is None or self.passed < LARGER - 1 else larger
 
     def taken(self, *, before_larger: bool) -> None:

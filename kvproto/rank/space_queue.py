@@ -1,4 +1,4 @@
-"""Chunks that wait for a region of the ring, in the order in which they came, and by the size of their rooms.
+"""Space queue: chunks that wait for a region of the ring, by arrival and by size of their rooms.
 
 Of one room's chunks the first one alone may have a region: a later one that is smaller would use up the room's share of
 the ring, and the first one would wait for it.  Whose turn it is depends on the oldest chunk that may have a region, and
@@ -20,7 +20,7 @@ ChunkKey = tuple[int, int]
 
 
 class SpaceQueue(Mapping[ChunkKey, int]):
-    """The queue: bytes by chunk; iteration is in its `order`, which is to be read, and changed by methods alone."""
+    """Maps waiting chunks to bytes; iterates in its `order`, which only methods change."""
 
     __slots__ = ("_by_digits", "_came", "_of_room", "order")
 
@@ -76,7 +76,7 @@ class SpaceQueue(Mapping[ChunkKey, int]):
         return min(self._of_room[key[0]]) == key[1]
 
     def oldest(self, may: Callable[[ChunkKey, int], bool], than: ChunkKey | None = None) -> ChunkKey | None:
-        """The oldest that may have its bytes, of rooms that are larger than that chunk's (None: of all); None: none."""
+        """Return the oldest chunk that may have its bytes, of rooms larger than that chunk's (None: of all)."""
         waiting = self.order if than is None else self._larger(self.order[than][1])
         return next((key for key in waiting if may(key, self.order[key][0])), None)
 

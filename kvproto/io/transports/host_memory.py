@@ -1,4 +1,4 @@
-"""Host memory that other processes of this host map, so that a write into it is a plain copy of the device's engine.
+"""Host memory: other processes of the host map it, so a write into it is a copy by the copy engine.
 
 A region whose bytes lie on a device as well says where (`Twin`): the copy engine starts there (`copy_engine`).
 

@@ -67,7 +67,7 @@ from kvproto.protocol.states import DRoom as S
 
 
 class DecodeWork(msgspec.Struct, frozen=True, gc=False):
-    """What a room needs once something of it has moved or was asked for again, or once it has failed."""
+    """The state of a room that has moved KV, has asked again, or has failed."""
 
     #: chunks (mask) that are in their pages
     done: int = 0
@@ -411,7 +411,7 @@ def ask_open(v: V, e: RoomOpened | RoomAnnounced | RoomRenewed | TimerFired) -> 
 
 
 def ask_quiet(v: V, e: RoomEvent | TimerFired) -> Output:
-    """Ask the links which prefill ranks never heard of the room, are long gone, or have left with nothing to write."""
+    """Ask the links which prefill ranks never knew the room, are long gone, or left with nothing to write."""
     return do.AskLinks(e.room, _terms(v).everyone, quiet=True, in_doubt=_work(v).in_doubt)
 
 

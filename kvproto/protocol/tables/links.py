@@ -220,7 +220,7 @@ def tried_long(v: D, e: TimerFired, now: float) -> bool:
 
 
 def tried_already(v: D, e: CallAsked, now: float) -> bool:
-    """That address is being tried."""
+    """A call to this address is under way already."""
     return e.address == v.beside and not v.leaving
 
 
@@ -406,7 +406,7 @@ def note_answer(v: D, e: AddressAnswered, now: float) -> D:
 
 
 def move_over(v: D, e: AddressAnswered, now: float) -> D:
-    """The same session, at the address that has answered; the epoch is over, and only a higher one is a new one."""
+    """Keep the session at the address that answered; the epoch is over, and a new one is higher."""
     return DLinkValue(v.state, session=v.session, epoch=v.epoch, address=v.beside)
 
 

@@ -66,7 +66,7 @@ from kvproto.protocol.states import PRoom as S
 
 
 class PrefillWork(msgspec.Struct, frozen=True, gc=False):
-    """What a room needs once its engine is at work on it, or once it has failed."""
+    """The state of a room on which its engine works, or which has failed."""
 
     #: the first chunk that is not yet opened
     next: int = 0
@@ -87,7 +87,7 @@ class PrefillWork(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestFacts(msgspec.Struct, frozen=True, gc=False):
-    """What was said of a request beside its length; rooms of which nothing was said share one."""
+    """The facts of a request beside its length; rooms without any share one object."""
 
     #: whose the room is; until the engine has opened it: who says so
     claim: Claim = DEFAULT
@@ -174,7 +174,7 @@ def announces_another(v: V, e: PeerAnnounced, now: float) -> bool:
 
 
 def claimed_by_another(v: V, e: EngineOpened, now: float) -> bool:
-    """Whoever has claimed the room so far is not the one that the engine means."""
+    """Another decode group than the engine's has claimed the room so far."""
     return not e.claim.admits(v.facts.claim)
 
 

@@ -170,7 +170,7 @@ def usable(v: V, e: StagingGranted, now: float) -> bool:
 
 
 def granted_from(v: V, e: StagingGranted, now: float) -> float:
-    """From when on the region is this send's."""
+    """Return the time from which the region is this send's."""
     return v.first if e.queued else min(e.asked, now)
 
 
@@ -195,7 +195,7 @@ def closed(v: V, e: SendEvent, now: float) -> bool:
 
 
 def lease_holds(v: V, e: SendEvent, now: float) -> bool:
-    """What was given may still be used."""
+    """The lease of the region or of the pages still holds."""
     return now < v.lease
 
 
@@ -261,7 +261,7 @@ def tried_so_far(v: V) -> int:
 
 # --------------------------------------------------------------------------------------------- lets
 def open_(v: V, e: SendOpened, now: float) -> V:
-    """What is known when it begins; a request for pages leaves at once."""
+    """Set the facts that are known when it begins; a request for pages leaves at once."""
     return replace(v, to=e.to, kv=e.ready, asked=now, native_notify=e.native_notify, closed=e.closed)
 
 
@@ -313,7 +313,7 @@ def have_slot(v: V, e: SlotTaken, now: float) -> V:
 
 
 def ask_anew(v: V, e: On, now: float) -> V:
-    """What was granted is given up; the new request says when it was made."""
+    """Give up the grant; the new request says when it was made."""
     return replace(v, grant=0, slot=-1, tries=0, asked=now)
 
 

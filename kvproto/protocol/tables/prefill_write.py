@@ -1,4 +1,4 @@
-"""The prefill rank's write: the one-sided writes of one send, from the first batch that is ready to the last byte.
+"""The prefill rank's write: the one-sided writes of one send, from its first batch to its last byte.
 
 A *batch* is what the transport takes in one call.  A staged write is one batch and opens posted: its send has checked
 the lease in the same step.  A write over pages may be many batches, which are made first.  Every other post goes
@@ -57,12 +57,12 @@ V = PWriteValue
 
 # ------------------------------------------------------------------------------------------- guards
 def lease_holds_for_last(v: V, e: BatchReady, now: float) -> bool:
-    """What was given may still be used, and with this batch all is posted."""
+    """The lease still holds, and with this batch all is posted."""
     return now < v.until and e.last
 
 
 def lease_holds(v: V, e: BatchReady, now: float) -> bool:
-    """What was given may still be used."""
+    """The lease of the region or of the pages still holds."""
     return now < v.until
 
 

@@ -145,7 +145,7 @@ def writers_of_the_plan(v: V, e: ev.StagingRequested | ev.PagesRequested, g: See
 
 @assumes(ev.StagingRequested, ev.PagesRequested, paid="decode_room: `of_plan`")
 def the_first_is_a_writer(v: V, e: ev.StagingRequested | ev.PagesRequested, g: Seen) -> bool:
-    """Who opens a grant is one of its writers."""
+    """The writer that opens a grant is one of its writers."""
     return v.state != S.NEW or among(e.peer, e.writers)
 
 
@@ -174,9 +174,7 @@ def told_only_to_its_writers(step: Step, effect: do.SendGrant) -> bool:
 
 @promises("S2", do.TransmitPages)
 def pages_only_for_parts_to_come(step: Step, effect: do.TransmitPages) -> bool:
-    """The chunk's pages are named, by the link of the request, to a writer whose part is not in place, and that has given
-    the region up.
-    """
+    """Pages go, by the request's link, to a writer without a part in place that gave the region up."""
     e, after = step.event, step.after
     asked = effect.link == e.link and effect.epoch == e.epoch and effect.cut == after.cut
     return asked and not among(e.peer, step.before.arrived) and among(e.peer, after.by_pages)

@@ -220,7 +220,7 @@ def opens_with_its_prefix(v: V, e: ev.RoomOpened, g: Seen) -> bool:
 
 @assumes(*FAILING, paid="engine: arguments; tables: named causes")
 def has_cause(v: V, e: ev.EngineAborted | ev.RoomFailed | ev.LinkWentDown, g: Seen) -> bool:
-    """What ends a room has a cause."""
+    """The end of a room has a cause."""
     return bool(e.cause)
 
 
@@ -300,7 +300,7 @@ def drains_when_nobody_writes(step: Step, effect: do.DrainGrants) -> bool:
 
 @promises("S4", ev.StagingRequested, ev.PagesRequested)
 def grants_begin_with_what_was_asked(step: Step, effect: ev.StagingRequested | ev.PagesRequested) -> bool:
-    """A grant begins with the request as it came: by which link, from whom, about which chunk, and when it was made."""
+    """A grant begins with the request as it came: its link, writer, chunk, and the time it was made."""
     e = step.event
     came = isinstance(effect, ev.StagingRequested) or (effect.link == e.link and effect.epoch == e.epoch)
     return came and effect.peer == e.peer and effect.asked == e.asked and effect.cut == e.cut

@@ -197,7 +197,7 @@ def ended_well(v: V, g: Seen) -> bool:
 # -------------------------------------------------------------------------------------- the assumptions
 @assumes(ev.EngineAborted, ev.EngineRefused, ev.RoomFailed, ev.LinkWentDown, paid="engine: arguments; tables: named causes")
 def has_cause(v: V, e: ev.EngineAborted | ev.EngineRefused | ev.RoomFailed | ev.LinkWentDown, g: Seen) -> bool:
-    """What ends a room has a cause."""
+    """The end of a room has a cause."""
     return bool(e.cause)
 
 
