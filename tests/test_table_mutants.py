@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -28,8 +29,7 @@ from kvproto.protocol.timing import Timing
 from kvproto.rank import decode
 from kvproto.rank.base import Rank
 from kvproto.verify.framework.table_patching import TablePatch
-from kvproto.verify.mutate import asked_effects, table_gate, verdict_log
-from kvproto.verify.mutate.asked_effects import AskedEffect
+from kvproto.verify.mutate import table_gate, verdict_log
 from kvproto.verify.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
 from kvproto.verify.mutate.commuting import PLACES, place_of, why_apart
 from kvproto.verify.mutate.table_judges import EQUAL, Effort, TableVerdict, judge
@@ -149,9 +149,9 @@ def test_the_cheapest_judge_that_can_tell_is_named(name: str, who: str) -> None:
 
 
 def test_a_world_is_asked_by_a_hint_first() -> None:
-    silent = named("prefill_write: NEW PagesBegun - make_pages")
+    silent = named("prefill_room: UNKNOWN PeerAnnounced - to AWAIT_PEERS")
     assert judge(silent, NOTHING).judge == ""
-    assert judge(silent, NOTHING, "permit-late").by == "permit-late: L1"
+    assert judge(silent, NOTHING, "announce").by == "announce: S10"
     beat = named("prefill: Heartbeat [] route - not there")
     assert judge(beat, NOTHING).judge == "lint"
 
@@ -160,7 +160,6 @@ def test_reasons_are_for_mutants_that_there_are_and_tests_are_files(tmp_path: Pa
     known = table_gate.load(ROOT)
     assert all((ROOT / test.removeprefix("--deselect=").partition("::")[0]).is_file() for test in known.tests)
     assert set(known.kills) & {each.name for each in EVERY}
-    assert known.left_out.keys() <= {each.name for each in EVERY if each.operator in ("row", "effect")}
     with pytest.raises(ArgumentError, match="own tree"):
         table_gate.load(tmp_path)
     with pytest.raises(ArgumentError, match="no operator"):
@@ -194,20 +193,24 @@ def test_a_log_is_taken_up_again_and_shards_are_read_together(tmp_path: Path) ->
         verdict_log.read([one], asked)
 
 
-PAGES = "test_pages.py::test_pages"
+#: rows that neither lint, proofs nor worlds miss, and the test that looks at the first one
+SILENT, LOOKS = "prefill_send: NEW WriteFailed - row", "test_sends.py::test_late_failures"
+UNSEEN = "decode_grant: SCATTERING SpaceUsable - row"
 #: tests that look at rows, and one that fires rows on ranks
 TESTS = """
-from kvproto.protocol.tables.prefill_write import prefill_write
+from kvproto.protocol.events import WriteFailed
+from kvproto.protocol.states import PSend
+from kvproto.protocol.tables.prefill_send import prefill_send
 from kvproto.verify.testing.simulation import Simulation
 
 def test_rooms():
     assert not Simulation(1, 3, ()).run().breach
 
-def test_pages():
-    assert any(each.__name__ == "make_pages" for row in prefill_write.rows for each in row.do)
+def test_late_failures():
+    assert any(row.source is PSend.NEW and row.event is WriteFailed for row in prefill_send.rows)
 
 def test_rows():
-    assert prefill_write.rows
+    assert prefill_send.rows
 """
 
 
@@ -235,34 +238,32 @@ def test_a_test_that_fails_anyway_is_no_witness_and_is_named(tmp_path: Path, tex
     (tmp_path / "test_broken.py").write_text(f"def test_before():\n    pass\n{text}")
     reasons = table_gate.TableReasons(["test_broken.py"], {})
     with pytest.raises(ArgumentError, match=f"{told} with the tables as they are"):
-        told_by(tmp_path, reasons, ["prefill_write: NEW PagesBegun - make_pages"])
+        told_by(tmp_path, reasons, [SILENT])
 
 
 def test_the_tests_are_asked_about_what_nobody_else_noticed(tmp_path: Path) -> None:
-    (tmp_path / "test_pages.py").write_text(TESTS)
-    silent, refused = "prefill_write: NEW PagesBegun - make_pages", "decode_link: REFUSED CallAsked - dial"
-    found = told_by(tmp_path, table_gate.TableReasons(["test_pages.py"], {}), [silent, refused])
-    assert [(each.judge, each.by) for each in found] == [("", ""), ("test", PAGES)]
-    explained = table_gate.TableReasons(["test_pages.py"], {"effect": {silent: "why"}})
-    assert told_by(tmp_path, explained, [silent])[0].judge == "test", "a left-out effect, whatever its reason"
+    (tmp_path / "test_sends.py").write_text(TESTS)
+    found = told_by(tmp_path, table_gate.TableReasons(["test_sends.py"], {}), [SILENT, UNSEEN])
+    assert [(each.judge, each.by) for each in found] == [("", ""), ("test", LOOKS)]
+    explained = table_gate.TableReasons(["test_sends.py"], {"row": {SILENT: "why"}})
+    assert told_by(tmp_path, explained, [SILENT])[0].judge == "", "a reason spares the tests"
 
 
 def test_the_test_that_noticed_a_mutant_before_is_asked_alone(tmp_path: Path) -> None:
-    (tmp_path / "test_pages.py").write_text(TESTS + "\ndef test_broken():\n    assert False\n")
-    silent = "prefill_write: NEW PagesBegun - make_pages"
-    reasons = table_gate.TableReasons(["test_pages.py"], {}, kills={silent: PAGES})
-    [found] = told_by(tmp_path, reasons, [silent])
-    assert (found.judge, found.by) == ("test", PAGES), "no other test has run: one of them is broken"
-    for stale in ("test_pages.py::test_rows", "test_pages.py::test_broken", "test_pages.py::test_gone"):
+    (tmp_path / "test_sends.py").write_text(TESTS + "\ndef test_broken():\n    assert False\n")
+    reasons = table_gate.TableReasons(["test_sends.py"], {}, kills={SILENT: LOOKS})
+    [found] = told_by(tmp_path, reasons, [SILENT])
+    assert (found.judge, found.by) == ("test", LOOKS), "no other test has run: one of them is broken"
+    for stale in ("test_sends.py::test_rows", "test_sends.py::test_broken", "test_sends.py::test_gone"):
         with pytest.raises(ArgumentError, match="test_broken fails with the tables as they are"):
-            told_by(tmp_path, msgspec.structs.replace(reasons, kills={silent: stale}), [silent])
+            told_by(tmp_path, msgspec.structs.replace(reasons, kills={SILENT: stale}), [SILENT])
 
 
 def test_tests_are_asked_that_fire_the_row_and_the_one_that_noticed_it_first() -> None:
-    mutant = named("prefill_write: NEW PagesBegun - make_pages")
+    mutant = named(SILENT)
     ask = TableQuestions(lambda each: TableVerdict(each, "", "", 0.0), lambda _: False, {mutant.name: "known"})
     nursery = TableNursery([], ask, lambda _: None)
-    line = ("prefill_write", mutant.place)
+    line = ("prefill_send", mutant.place)
     assert lines_of_mutant(mutant) == frozenset({line})
     nursery._fired = [
         FiredTest("slow", 9.0, frozenset({line})), FiredTest("known", 8.0, frozenset({line, ("x", 1)})),
@@ -348,41 +349,23 @@ def test_a_dialled_line_is_no_place_of_its_own() -> None:
     assert judge(named("decode_link: NEW CallAsked - say_hello before dial"), NOTHING).judge == "proof"
 
 
-def test_a_left_out_effect_is_asked_of_the_tests_whatever_its_reason() -> None:
-    """A reason says that it comes later: a world has no time, and a test may."""
-    known = table_gate.load(ROOT)
-    explained = [each for each in EVERY if known.reason(each)]
-    new, asked = [each for each in explained if each.operator == "effect"][:2]
-    known = msgspec.structs.replace(known, asked={asked.name: asked_of(asked)})
-    of_all = [new, asked, next(each for each in explained if each.operator != "effect")]
-    wanted = [table_gate._wants_tests(known, TableVerdict(each, "", "", 0.0)) for each in of_all]
-    assert wanted == [True, False, False], "what was recorded is not asked again"
-    said = {each.name: TableVerdict(each, "", "", 0.0) for each in of_all[:1]}
-    assert len(table_gate.gathered(known, of_all, said)) == len(of_all)
-    with pytest.raises(ArgumentError, match=r"nothing of 1 of 3 mutants"):
-        table_gate.gathered(known, of_all, {})
-
-
-def test_what_was_recorded_of_a_left_out_effect_is_of_the_row_as_it_is() -> None:
-    known, named = table_gate.load(ROOT), {each.name: each for each in EVERY if each.operator == "effect"}
-    assert known.asked and known.asked.keys() <= named.keys()
-    for name, each in known.asked.items():
-        assert each.why and known.explained(named[name]), name
-        assert name not in known.kills, "somebody notices it"
-
-
-def test_a_run_records_what_nobody_noticed_and_forgets_what_somebody_did(tmp_path: Path) -> None:
-    (tmp_path / "spec").mkdir()
-    known = msgspec.structs.replace(table_gate.load(ROOT), asked={})
-    left = [each for each in EVERY if each.operator == "effect" and known.reason(each)]
-    found = [TableVerdict(left[0], "", "", 1.0), TableVerdict(left[1], "test", "tests/test_it.py::test_it", 1.0)]
-    stale = AskedEffect("to NOWHERE: nothing", "why")
-    before = msgspec.structs.replace(known, asked={left[1].name: asked_of(left[1]), left[2].name: stale})
-    assert not before.explained(left[2])
-    table_gate.record(tmp_path, before, found)
-    assert asked_effects.load(tmp_path) == {left[0].name: asked_of(left[0], known.reason(left[0]))}
-
-
-def asked_of(mutant: TableMutant, why: str = "why") -> AskedEffect:
-    """A record of this row as it is."""
-    return AskedEffect(asked_effects.text_of(mutant), why)
+def test_a_left_out_effect_is_noticed_by_lint_or_proof_and_has_no_reason(tmp_path: Path) -> None:
+    """A reason would say that it comes later: a world has no time, and a timer costs some."""
+    effects = [each for each in EVERY if each.operator == "effect"]
+    asked = by_night(effects, by_day=Random(31).sample(effects, 40))
+    assert [each.name for each in asked if not judge(each, Effort(worlds_s=0.0, compares=False)).killed] == []
+    for file in (table_gate.FILE, table_gate.LEFT_OUT_FILE):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text((ROOT / file).read_text())
+    table_gate.load(tmp_path)
+    name = effects[0].name
+    for file, more in (
+        (table_gate.FILE, f'[equivalent.effect]\n"{name}" = "it comes later"'),
+        (table_gate.LEFT_OUT_FILE, f'"it comes later" = ["{name}"]'),
+        (table_gate.LEFT_OUT_FILE, '"it comes later" = ["decode_room: DONE AuxLanded - rows"]'),
+    ):
+        text = (tmp_path / file).read_text()
+        (tmp_path / file).write_text(f"{text}\n{more}\n")
+        with pytest.raises(ArgumentError, match="has a reason, and is no row"):
+            table_gate.load(tmp_path)
+        (tmp_path / file).write_text(text)

@@ -7,9 +7,10 @@ scattered or freed, is measured against it.
 
 from __future__ import annotations
 
+from kvproto.fsm.vocabulary import Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import ChunkAck
+from kvproto.protocol.messages import ChunkAck, StagingRefused
 from kvproto.protocol.states import DGrant as S
 from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
 from kvproto.verify.framework.claims import Claims, Ghost, Step, among, apart, in_order, within
@@ -290,9 +291,7 @@ def counts_what_came_as_agreed(step: Step) -> bool:
 
 @promises("L1", on=(ev.StagingRequested, ev.SpaceQueued, ev.SpaceUsable))
 def answers_who_waits(step: Step) -> bool:
-    """Who asks is told that it queues, or that it has given the ring up; who queues hears so, and who may wait for the
-    watermark hears of that.
-    """
+    """Who asks is told that it queues; who queues hears so, and who may wait for the watermark hears of that."""
     before, peers = step.before, [each.peers for each in step.all_of(do.SendQueued)]
     if isinstance(step.event, ev.SpaceUsable):
         waiting = before.asked & ~before.by_pages & ~before.arrived
@@ -311,7 +310,8 @@ def answers_who_waits(step: Step) -> bool:
 def answers_who_asks_for_pages(step: Step) -> bool:
     """A writer that asks for pages is told them, or that its part is in place: it may not know, if its write has failed."""
     before, peer = step.before, step.event.peer
-    if before.state not in (*OPEN, S.SCATTERING) or not among(peer, step.seen.agreed):
+    opens = before.state is S.NEW and step.after.state is not S.NEW
+    if not opens and (before.state not in (*OPEN, S.SCATTERING) or not among(peer, step.seen.agreed)):
         return True
     confirmed = [each for each in step.all_of(do.Send) if isinstance(each.body, ChunkAck)]
     there = 1 if among(peer, before.arrived) else 0
@@ -322,3 +322,42 @@ def answers_who_asks_for_pages(step: Step) -> bool:
 def frees_before_it_tells(step: Step, effect: do.FreeSpace) -> bool:
     """A region is the ring's again before anybody hears of it: who comes next finds it."""
     return step.effects[0] == effect
+
+
+@promises("L1", on=(ev.PartArrived,))
+def confirms_at_once(step: Step) -> bool:
+    """Whoever tells of a part that is counted hears so in the same step, also when it tells of it once more, unless it
+    names another way than was agreed.
+    """
+    counted = among(step.event.peer, step.after.arrived) and not step.all_of(Report)
+    waits = step.before.state in (S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.SCATTERING)
+    return not (waits and counted) or step.says(ChunkAck) == 1
+
+
+@promises("L1", on=(ev.SpaceReserved, ev.SpaceDenied))
+def tells_what_came_of_the_queue(step: Step) -> bool:
+    """Those that asked hear of their region, or that there is none."""
+    given = isinstance(step.event, ev.SpaceReserved)
+    told = len(step.all_of(do.SendGrant)) if given else step.says(StagingRefused)
+    return step.before.state is not S.AWAIT_SPACE or told == 1
+
+
+@promises("L1", on=(ev.StagingRequested,))
+def answers_who_asks_for_a_region(step: Step) -> bool:
+    """A writer that has given the ring up hears that it has no region, and so does one of a chunk that goes over pages,
+    unless its part is in place; one whose chunk has a region hears of it.
+    """
+    before, peer = step.before, step.event.peer
+    if before.state not in OPEN or not among(peer, before.writers):
+        return True
+    by_pages = before.state is S.FILLING_PAGES
+    refused = not among(peer, before.arrived) if by_pages else among(peer, before.by_pages)
+    given = before.state is S.FILLING and not refused
+    return step.says(StagingRefused) == (1 if refused else 0) and len(step.all_of(do.SendGrant)) == (1 if given else 0)
+
+
+@promises("L1")
+def scatters_what_is_to_be_scattered(step: Step) -> bool:
+    """With the step that makes a chunk ready it is scattered."""
+    begins = step.before.state is not S.SCATTERING and step.after.state is S.SCATTERING
+    return len(step.all_of(do.LaunchScatter)) == (1 if begins else 0)

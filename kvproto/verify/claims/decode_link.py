@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import Goodbye
+from kvproto.protocol.messages import Goodbye, Heartbeat
 from kvproto.protocol.states import DLink as S
 from kvproto.protocol.tables.links import LIVES, NO_ANSWER, YIELDS, DLinkValue, decode_link
 from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order
@@ -85,9 +85,11 @@ def quiet_while_it_is_down(step: Step, effect: object) -> bool:
 
 @promises("L1", on=(ev.QuietAsked,))
 def says_that_it_was_told_nothing(step: Step) -> bool:
-    """While writes of a lost link may land, a room of which its peer was told nothing need not wait for them."""
-    told = len(step.all_of(ev.PeerQuiet))
-    return step.before.state is not S.AWAIT_RETURN or told == (0 if step.event.in_doubt else 1)
+    """While writes of a lost link may land, a room of which its peer was told nothing need not wait for them; where none
+    may, no room does.
+    """
+    lands = step.before.state is S.UP or (step.before.state is S.AWAIT_RETURN and step.event.in_doubt)
+    return len(step.all_of(ev.PeerQuiet)) == (0 if lands else 1)
 
 
 @promises("S9")
@@ -158,8 +160,8 @@ def gives_way_to_a_later_life(step: Step) -> bool:
 @promises("S9", do.TakeAddress)
 def takes_what_has_answered(step: Step, effect: do.TakeAddress) -> bool:
     """The link goes on at the address that was tried, and its rooms are told that it was replaced."""
-    (down,) = step.all_of(do.RaiseLinkDown)
-    return down.replaced and effect.address == step.before.beside == step.after.address
+    told = [each for each in step.all_of(do.RaiseLinkDown) if each.replaced]
+    return len(told) == 1 and effect.address == step.before.beside == step.after.address
 
 
 @promises("S6", do.RaiseLinkDown)
@@ -357,3 +359,80 @@ def tells_a_room_that_there_is_none(step: Step) -> bool:
     """A room that asks is told that there will be no link, if none is called or its engine has let go of it."""
     gone = step.before.leaving or step.before.state in (S.NEW, S.REFUSED)
     return len(step.all_of(ev.LinkWentDown)) == (1 if gone else 0)
+
+
+# --------------------------------------------------------------------- what is said and done at once, not by a timer
+@promises("L1", on=(ev.CallAsked,))
+def calls_at_once(step: Step) -> bool:
+    """A call that the engine wants is dialled and goes out; an address that is named for a link that is up is tried."""
+    before, e = step.before, step.event
+    known = before.state in (S.UP, *CALLED) and e.address == before.address and not e.anew
+    beside = before.state is S.UP and not e.anew and not known
+    trying = beside and e.address == before.beside and not before.leaving
+    dialled, called = len(step.all_of(do.Dial)), len(step.all_of(do.SayHello))
+    calls = 0 if known or beside else 1
+    return dialled == called == calls and len(step.all_of(do.TryAddress)) == (1 if beside and not trying else 0)
+
+
+@promises("L1", on=(ev.TimerFired,))
+def calls_or_beats(step: Step) -> bool:
+    """Each timer has the peer called while it is called, and a beat sent while the link is up; what is forgotten is."""
+    before, after = step.before.state, step.after.state
+    calls, beats = before in CALLED and after in CALLED, before is S.UP and after is S.UP
+    if before is S.UP and after in CALLED:
+        return True
+    said = len(step.all_of(do.SayHello)) == (1 if calls else 0) and step.says(Heartbeat) == (1 if beats else 0)
+    return said and len(step.all_of(do.ForgetLink)) == (1 if after is S.FORGOTTEN else 0)
+
+
+@promises("L1", on=(ev.DisconnectAsked,))
+def lets_go_at_once(step: Step) -> bool:
+    """Rooms of a group that the engine lets go of hear so; a link that was refused is forgotten."""
+    before = step.before.state
+    down, forgot = len(step.all_of(do.RaiseLinkDown)), len(step.all_of(do.ForgetLink))
+    return (down, forgot) == (1 if before in (S.UP, *CALLED) else 0, 1 if before is S.REFUSED else 0)
+
+
+@promises("L1")
+def tells_its_engine(step: Step) -> bool:
+    """The engine hears when a link comes up, is lost or refused, when its address cannot be called, and when a peer is silent
+    whose connection stands; what it has closed or let go of itself it knows.
+    """
+    before, after, e = step.before, step.after.state, step.event
+    told = len(step.all_of(do.AnnounceLink))
+    if isinstance(e, ev.DialFailed):
+        return told == (1 if before.state in CALLED else 0)
+    if isinstance(e, ev.WelcomeReceived | ev.RefusalReceived):
+        return told == len(step.all_of(do.RaiseLinkDown)) + len(step.all_of(do.RaiseLinkUp))
+    if before.state is S.UP and after in CALLED:
+        return told == (0 if isinstance(e, ev.CloseAsked) else 1)
+    stays = before.state is S.UP and after is S.UP and isinstance(e, ev.TimerFired)
+    return not stays or told == (1 if not e.heard and before.silent == e.tries and before.beside == "" else 0)
+
+
+@promises("L1")
+def says_when_nothing_can_land(step: Step) -> bool:
+    """With the step after which no write of a lost link can land, its rooms hear so."""
+    over = step.before.state is S.AWAIT_RETURN and step.after.state is not S.AWAIT_RETURN
+    return len(step.all_of(do.RaisePeerQuiet)) == (1 if over else 0)
+
+
+@promises("L1", on=(ev.HeartbeatReceived, ev.WatermarkAsked))
+def answers_at_once(step: Step) -> bool:
+    """Whoever beats in an epoch that is not there hears so, but for one that is being called, which hears that; whoever
+    asks for the watermark is told it.
+    """
+    before, e = step.before, step.event
+    if isinstance(e, ev.WatermarkAsked):
+        return before.state is not S.UP or len(step.all_of(do.ReplyWatermark)) == 1
+    own = before.state in CALLED or (before.state is S.UP and e.epoch == before.epoch)
+    return len(step.all_of(do.SayReset)) == (0 if own else 1)
+
+
+@promises("L1", on=(ev.AddressAnswered,))
+def takes_or_leaves_what_answers(step: Step) -> bool:
+    """An address that answers, and does not fit, is left; one that the link gives way to is taken."""
+    before, e = step.before, step.event
+    tried = before.state is S.UP and before.beside != "" and e.session == before.session
+    taken, left = before.state is S.UP and step.after.state in CALLED, tried and e.fault != ""
+    return len(step.all_of(do.TakeAddress)) == (1 if taken else 0) and len(step.all_of(do.LeaveAddress)) == (1 if left else 0)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kvproto.layout.cut import chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import Abort, Announce, ChunkAck, Open
+from kvproto.protocol.messages import Abort, Announce, AuxAck, ChunkAck, Gone, Noted, Open
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DRoom as S
 from kvproto.protocol.tables.decode_room import IDLE, DecodeWork, DRoomValue, decode_room
@@ -552,3 +552,57 @@ def waits_for(v: V, g: Seen) -> str:
     if v.state is S.AWAIT_AUX:
         return "aux"
     return "call" if v.state is S.AWAIT_PEERS else "idle"
+
+
+# ------------------------------------------------------------------------ what is said at once, not by a timer
+@promises("L1", on=(ev.ChunkRequested, ev.ChunkNotified, ev.AuxLanded))
+def answers_at_once(step: Step) -> bool:
+    """A prefill rank that tells of a part, or asks for one, hears in the same step that it is there, or that the room is
+    over, or unknown.
+    """
+    before, e = step.before.state, step.event
+    acks = step.says(AuxAck if isinstance(e, ev.AuxLanded) else ChunkAck)
+    if before in LOST:
+        return step.says(Abort) == 1 and acks == 0
+    if isinstance(e, ev.ChunkRequested):
+        return before is not S.UNKNOWN or step.says(Gone) == 1
+    if before is S.ANNOUNCED:
+        return acks == 0
+    there = isinstance(e, ev.AuxLanded) or before is S.UNKNOWN or among(e.chunk, step.seen.landed)
+    return acks == (1 if there else 0)
+
+
+@promises("L1", on=(ev.PeerDrained,))
+def confirms_that_one_has_drained(step: Step) -> bool:
+    """A prefill rank that has drained hears that it is known; it is quiet in a room that ends by that."""
+    begun = step.before.state in BEGUN
+    if begun and not step.event.cause:
+        return step.says(Noted) == 0
+    return step.says(Noted) == 1 and len(step.all_of(ev.PeerQuiet)) == (1 if begun else 0)
+
+
+@promises("L1")
+def tells_all_that_it_ends(step: Step) -> bool:
+    """With the step that ends a room early all who may write are told to stop."""
+    begins = step.before.state is not S.DRAINING and step.after.state is S.DRAINING
+    return not begins or step.says(Abort) == 1
+
+
+@promises("L1", on=(ev.RoomAnnounced, ev.RoomRenewed, ev.RoomOpened, ev.TimerFired))
+def asks_whether_there_are_links(step: Step) -> bool:
+    """Each time that prefill ranks are told of a room that waits for them, their links are asked for, too."""
+    waits = step.after.state in (S.ANNOUNCED, S.AWAIT_PEERS)
+    return not waits or len(step.all_of(do.AskLinks)) == len(step.all_of(do.Send))
+
+
+@promises("L1", on=(ev.GrantsStopped, ev.LinkWentDown))
+def asks_who_is_quiet(step: Step) -> bool:
+    """A room that drains asks who writes no more: when its grants have stopped, and of each link that is lost."""
+    return step.before.state is not S.DRAINING or len(step.all_of(do.AskLinks)) == 1
+
+
+@promises("L1")
+def gives_its_pages_back(step: Step) -> bool:
+    """With the step that ends a room for good its pages are the engine's again."""
+    ends = step.before.state not in ENDS and step.after.state in ENDS
+    return len(step.all_of(do.AnnounceReleased)) == (1 if ends else 0)

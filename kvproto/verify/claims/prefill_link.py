@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import Goodbye, WatermarkReq
+from kvproto.protocol.messages import Goodbye, Heartbeat, WatermarkReq
 from kvproto.protocol.states import PLink as S
 from kvproto.protocol.tables.links import YIELDS, PLinkValue, prefill_link
 from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order, timed_anew
@@ -280,3 +280,60 @@ def moves_in_time(step: Step) -> bool:
     else:
         then = S.FORGOTTEN if before.state in AWAY else S.LOST
     return step.after.state is then
+
+
+# --------------------------------------------------------------------- what is said and done at once, not by a timer
+@promises("L1", on=(ev.HelloReceived,))
+def takes_a_call_up_at_once(step: Step) -> bool:
+    """A call that is taken up is bound to its place, and connected, or refused with a word to it and to the engine."""
+    before, after, e = step.before, step.after, step.event
+    taken = after.state in (S.AWAIT_WIRE_UP, S.REFUSED) and after.session == e.session
+    if not taken or (before.state is S.AWAIT_WIRE_UP and before.session == e.session):
+        return not step.all_of(do.BindLink)
+    refused = len(step.all_of(do.SayRefusal)), len(step.all_of(do.AnnounceLink)), len(step.all_of(do.ConnectPeer))
+    return len(step.all_of(do.BindLink)) == 1 and refused == ((1, 1, 0) if after.state is S.REFUSED else (0, 0, 1))
+
+
+@promises("L1", on=(ev.WiredUp, ev.WireFailed))
+def uses_its_wire_or_drops_it(step: Step) -> bool:
+    """The wire of the call that is being answered is used, and the peer welcomed, or refused if there is none; any other
+    wire is dropped.
+    """
+    before, e = step.before, step.event
+    own = before.state is S.AWAIT_WIRE_UP and e.session == before.session
+    if isinstance(e, ev.WireFailed):
+        return len(step.all_of(do.SayRefusal)) == (1 if own else 0)
+    used = len(step.all_of(do.AdoptWire)), len(step.all_of(do.SayWelcome)), len(step.all_of(do.DropWire))
+    return used == ((1, 1, 0) if own else (0, 0, 1))
+
+
+@promises("L1", on=(ev.HeartbeatReceived,))
+def resets_what_is_not_its_epoch(step: Step) -> bool:
+    """Whoever beats in an epoch that is not there hears so: it need not wait for a silence."""
+    own = step.before.state is S.UP and step.event.epoch == step.before.epoch
+    return len(step.all_of(do.SayReset)) == (0 if own else 1)
+
+
+@promises("L1")
+def tells_its_engine(step: Step) -> bool:
+    """The engine hears when a link comes up, is lost or is refused, and when a peer is silent whose connection stands;
+    what it has closed itself it knows.
+    """
+    before, after, e = step.before, step.after.state, step.event
+    if before.state is S.UP and after is S.UP:
+        silent = isinstance(e, ev.TimerFired) and not e.heard and before.silent == e.tries
+        return len(step.all_of(do.AnnounceLink)) == (1 if silent else 0)
+    if before.state is S.UP:
+        return len(step.all_of(do.AnnounceLink)) == (0 if isinstance(e, ev.CloseAsked) else 1)
+    return after is not S.UP or len(step.all_of(do.AnnounceLink)) == 1
+
+
+@promises("L1", on=(ev.TimerFired, ev.TransportLost))
+def leaves_no_connection(step: Step) -> bool:
+    """A link that stays up beats; the connection of one that is lost with its transport, or forgotten, is taken down."""
+    before, after = step.before.state, step.after.state
+    if before is S.UP and after is S.UP:
+        return step.says(Heartbeat) == 1
+    forgets = after is S.FORGOTTEN
+    down = forgets or (before is not S.NEW and isinstance(step.event, ev.TransportLost))
+    return len(step.all_of(do.Disconnect)) == (1 if down else 0) and len(step.all_of(do.ForgetLink)) == (1 if forgets else 0)

@@ -627,7 +627,9 @@ def is_opened_for_whom_it_is_meant(step: Step) -> bool:
     anothers, refused = not meant(e.claim, before.facts.claim), work(before).cause.refusal
     if before.state in (S.AWAIT_NOTED, S.FAILED, S.ABORTED) and not work(before).owned:
         return (step.after.state is S.AWAIT_PEERS) == (anothers and not refused)
-    return before.state is not S.AWAIT_ENGINE or not anothers or step.after.state is S.AWAIT_NOTED
+    if before.state is not S.AWAIT_ENGINE or not anothers:
+        return True
+    return step.after.state is S.AWAIT_NOTED and len(step.all_of(ev.EngineOpened)) == 1
 
 
 @promises("S10", Report)
@@ -648,3 +650,42 @@ def waits_for(v: V, g: Seen) -> str:
     if v.facts.within:
         return OWN
     return "bootstrap" if v.state is S.AWAIT_PEERS else "stall"
+
+
+# ------------------------------------------------------------------------ what is said at once, not by a timer
+@promises("L1", on=(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked))
+def answers_at_once(step: Step) -> bool:
+    """A decode rank that opens a room hears that it is open, and one that opens, announces or ends a room that is over
+    hears that this rank has drained; one that drains says so when it has.
+    """
+    before, after, e = step.before.state, step.after.state, step.event
+    if isinstance(e, ev.AbortAsked):
+        works = before in (S.AWAIT_ENGINE, *LIVE, S.DRAINING)
+        return step.says(Drained) == (0 if works else 1)
+    if before in LOST:
+        return step.says(Drained) == (0 if before is S.DRAINING else 1)
+    if isinstance(e, ev.PeerAnnounced):
+        return True
+    return step.says(Opened) == (0 if after in (S.UNKNOWN, *LOST) else 1)
+
+
+@promises("L1")
+def tells_that_it_has_drained(step: Step) -> bool:
+    """With the step after which it waits until it is known that a room is over, and each time that is counted, all are
+    told.
+    """
+    begins = step.before.state is not S.AWAIT_NOTED and step.after.state is S.AWAIT_NOTED
+    again = step.after.state is S.AWAIT_NOTED and isinstance(step.event, ev.TimerFired)
+    return len([each for each in step.all_of(do.Send) if isinstance(each.body, Drained)]) == (1 if begins or again else 0)
+
+
+@promises("L1")
+def gives_its_pages_back(step: Step) -> bool:
+    """The pages are the engine's again with the step after which nothing of the room works; an engine that comes later has
+    them back as it hears how the room ended.
+    """
+    before, after = step.before.state, step.after
+    ends = before is not S.DONE and after.state is S.DONE
+    drained = before is S.DRAINING and after.state is not S.DRAINING and work(after).owned
+    late = before in (S.AWAIT_NOTED, S.FAILED, S.ABORTED) and bool(step.all_of(do.AnnounceOutcome))
+    return len(step.all_of(do.AnnounceReleased)) == (1 if ends or drained or late else 0)

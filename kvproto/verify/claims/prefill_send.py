@@ -515,11 +515,14 @@ def asks_until_its_tries_are_over(step: Step) -> bool:
 
 @promises("L1", on=(ev.PagesGranted,))
 def writes_the_pages_in_time(step: Step) -> bool:
-    """Pages that come while the KV is there and their lease holds are written to as soon as a permit is there."""
+    """Pages that come while the KV is there and their lease holds are written to as soon as a permit is there; where the
+    lease is over, they are asked for once more.
+    """
     before, e = step.before, step.event
     if before.state is not S.AWAIT_PAGES or not before.kv:
         return True
-    return (step.after.state is S.AWAIT_PERMIT) == (step.now < e.asked + e.lease)
+    in_time = step.now < e.asked + e.lease
+    return (step.after.state is S.AWAIT_PERMIT) == in_time and step.says(PagesReq) == (0 if in_time else 1)
 
 
 @promises("L1", on=(ev.ChunkAcked, ev.WriteCompleted))
@@ -636,3 +639,46 @@ def waits_for(v: V, g: Seen) -> str:
     if v.state is S.AWAIT_WRITERS:
         return "fan_in_retry"
     return "queue_retry" if v.state is S.AWAIT_TURN else "resend"
+
+
+# ------------------------------------------------------------------------ what is said at once, not by a timer
+@promises("L1")
+def says_for_what_it_waits(step: Step) -> bool:
+    """Whoever begins to wait for an answer has asked in the same step: a request is not left to its first timer."""
+    before, after = step.before.state, step.after.state
+    if after is before or after not in (S.AWAIT_GRANT, *ASKS):
+        return True
+    if after is S.AWAIT_AUX_ACK:
+        return len(step.all_of(do.SendAux)) == 1
+    if after is S.AWAIT_ACK:
+        return step.says(StgNotify) == (0 if before is S.WRITING and step.before.native_notify else 1)
+    return step.says(StagingReq if after is S.AWAIT_GRANT else PagesReq) == 1
+
+
+@promises("L1", on=(ev.TimerFired,))
+def says_it_again(step: Step) -> bool:
+    """Each time that is counted as asking again, it is asked again; pages that queue for a permit are asked for anew."""
+    before, after = step.before, step.after
+    if after.state is not before.state or not (after.tries > before.tries or after.state is S.AWAIT_PERMIT):
+        return True
+    if after.state is S.AWAIT_AUX_ACK:
+        return len(step.all_of(do.SendAux)) == 1
+    if after.state is S.AWAIT_WATERMARK:
+        return len(step.all_of(do.AskWatermark)) == 1
+    if after.state is S.AWAIT_ACK:
+        return step.says(StgNotify) == 1
+    return step.says(StagingReq if after.state in ASKED else PagesReq) == 1
+
+
+@promises("L1")
+def tells_its_room_that_it_failed(step: Step) -> bool:
+    """A gather or a write that fails, or takes too long, ends the room in the same step, unless the part is retried or
+    confirmed; what still posts is stopped.
+    """
+    before, after, e = step.before.state, step.after.state, step.event
+    if before not in (S.GATHERING, S.WRITING, S.WRITING_PAGES) or after not in (S.DRAINING, S.STOPPED):
+        return True
+    asked = isinstance(e, ev.SendStopped)
+    stops = before is not S.GATHERING and isinstance(e, ev.SendStopped | ev.TimerFired)
+    failed, stopped = len(step.all_of(ev.RoomFailed)), len(step.all_of(ev.WriteStopped))
+    return failed == (0 if asked else 1) and stopped == (1 if stops else 0)

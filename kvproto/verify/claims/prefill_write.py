@@ -172,3 +172,18 @@ def ends_as_it_says(step: Step) -> bool:
     completes, falls = after is S.COMPLETED, after is S.IN_DOUBT and before is not S.IN_DOUBT
     said = len(step.all_of(ev.WriteCompleted)) == (1 if completes else 0) and len(doubts) == (1 if falls else 0)
     return said and (after is not S.NEW or before is S.NEW)
+
+
+@promises("L1")
+def drops_what_it_gives_up(step: Step) -> bool:
+    """Whoever gives a write up drops its batches; whether any is left, their maker knows."""
+    before, after = step.before.state, step.after.state
+    given_up = before in (S.POSTING, S.IN_FLIGHT) and after in (S.ENDING, S.IN_DOUBT, S.FAILED)
+    unmade = isinstance(step.event, ev.BatchUnmade)
+    return len(step.all_of(do.DropBatches)) == (1 if given_up and not unmade else 0)
+
+
+@promises("L1", on=(ev.PagesBegun,))
+def makes_what_it_opens(step: Step) -> bool:
+    """Batches of a write into pages are made ready from its first step on."""
+    return len(step.all_of(do.PreparePages)) == (1 if step.before.state is S.NEW else 0)

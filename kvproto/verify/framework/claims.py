@@ -56,6 +56,10 @@ class Step(msgspec.Struct):
         """The effects of this kind."""
         return [each for each in self.effects if isinstance(each, kind)] if self.effects else []
 
+    def says(self, kind: type[Any]) -> int:
+        """How many messages of this kind are among the effects."""
+        return len([each for each in self.effects if isinstance(getattr(each, "body", None), kind)])
+
 
 class Claim(msgspec.Struct, frozen=True):
     """`about`: states, events or effects (none: all); `name`: the property that a promise is part of; `on`: of which

@@ -2,8 +2,8 @@
 
 `spec/table-mutants.toml` names the tests that are asked last, and says of survivors why nobody has to notice them; a
 reason is for every mutant whose name fits its pattern (`*` stands for anything), and belongs to one operator.
-`left_out.toml` has the reasons of rows and effects that are left out, by the names of the mutants one by one; that of
-an effect counts once the tests were asked (`asked_effects`).
+`left_out.toml` has the reasons of rows that are left out, by the names of the mutants one by one.  An effect that is
+left out has none: a claim of what is said and done at once notices it (`kvproto.verify.claims`), or a test.
 Effects that are exchanged need no reason if they leave what they say in different places (`commuting`).
 `spec/table-kills.toml` remembers which world or test noticed a mutant, so that it is asked first the next time.
 """
@@ -22,8 +22,6 @@ import msgspec
 from kvproto.errors import ArgumentError
 from kvproto.verify.check.configs import CONFIGS
 from kvproto.verify.check.parallel_search import LOST, LostProcessError
-from kvproto.verify.mutate import asked_effects
-from kvproto.verify.mutate.asked_effects import AskedEffect
 from kvproto.verify.mutate.commuting import why_apart
 from kvproto.verify.mutate.forks import lines_of
 from kvproto.verify.mutate.table_judges import AGREED, EQUAL, Effort, TableVerdict, judge
@@ -34,9 +32,9 @@ from kvproto.verify.mutate.verdict_log import shard
 from kvproto.verify.mutate.world_sizes import measure
 
 FILE, KILLS = Path("spec/table-mutants.toml"), Path("spec/table-kills.toml")
-#: why nobody has to notice that a row or an effect is left out: each mutant by its name, under its reason
+#: why nobody has to notice that a row is left out: each mutant by its name, under its reason
 LEFT_OUT_FILE = Path("kvproto/verify/mutate/left_out.toml")
-#: an effect that is left out is asked of the tests whatever reason there is: that it "comes later" costs a timer
+#: the operator whose mutants have no reasons: that an effect comes later costs a timer
 LEFT_OUT = "effect"
 JUDGES = ("lint", "proof", "world", "timed", "test")
 
@@ -47,12 +45,7 @@ class TableReasons(msgspec.Struct, frozen=True):
     tests: list[str]
     equivalent: dict[str, dict[str, str]]
     kills: dict[str, str] = {}
-    asked: dict[str, AskedEffect] = {}
     left_out: dict[str, str] = {}
-
-    def explained(self, mutant: TableMutant) -> bool:
-        """It has a reason, and of a left-out effect the tests were asked."""
-        return bool(self.reason(mutant)) and (mutant.operator != LEFT_OUT or asked_effects.is_fresh(self.asked, mutant))
 
     def reason(self, mutant: TableMutant) -> str:
         """Why nobody has to notice it; empty: nobody has said."""
@@ -60,9 +53,6 @@ class TableReasons(msgspec.Struct, frozen=True):
         found = next((why for pattern, why in said.items() if fits(mutant, pattern)), "")
         if not found and mutant.operator == "swap" and mutant.row is not None:
             return why_apart(*mutant.row.do[mutant.variant : mutant.variant + 2])
-        if mutant.operator == LEFT_OUT and not found:
-            own = self.asked.get(mutant.name)
-            return own.why if own is not None else self.left_out.get(mutant.name, "")
         return found or self.left_out.get(mutant.name, "")
 
 
@@ -72,7 +62,7 @@ def fits(mutant: TableMutant, pattern: str) -> bool:
 
 
 def load(root: Path) -> TableReasons:
-    """Read them.  ArgumentError: this is not the project's own tree, or a reason is for no mutant."""
+    """Read them.  ArgumentError: not the project's own tree, or a reason is for no mutant, or for a left-out effect."""
     try:
         found = msgspec.convert(tomllib.loads((root / FILE).read_text()), TableReasons)
     except FileNotFoundError as error:
@@ -85,7 +75,10 @@ def load(root: Path) -> TableReasons:
     kills = tomllib.loads((root / KILLS).read_text()) if (root / KILLS).exists() else {}
     kills = {name: by for name, by in kills.items() if by in CONFIGS or "::" in by}  # a world may be no more
     left_out = {name: why for why, names in tomllib.loads((root / LEFT_OUT_FILE).read_text()).items() for name in names}
-    return msgspec.structs.replace(found, kills=kills, asked=asked_effects.load(root), left_out=left_out)
+    rows = {each.name for each in mutants(operators=["row"])}
+    for name in (*found.equivalent.get(LEFT_OUT, ()), *sorted(left_out.keys() - rows)):
+        raise ArgumentError(f"{name!r} has a reason, and is no row: of an effect a claim or a test says when it is due")
+    return msgspec.structs.replace(found, kills=kills, left_out=left_out)
 
 
 def run(
@@ -93,7 +86,7 @@ def run(
     tell: Callable[[TableVerdict], None],
 ) -> list[TableVerdict]:  # fmt: skip
     """Try all; first what takes longest, since a row that leads elsewhere is seldom missed by the proofs.  Of one with
-    a reason only lint and proofs are asked, and of a left-out effect the tests: worlds say what comes, not when.
+    a reason only lint and proofs are asked.
 
     ArgumentError: a test fails with the tables as they are, and would be said to notice all mutants.
     """
@@ -120,7 +113,7 @@ def gathered(
     known: TableReasons, asked: Sequence[TableMutant], said: Mapping[str, TableVerdict]
 ) -> list[TableVerdict]:  # fmt: skip
     """What was said of each in other runs, by name.  ArgumentError: of one that is not explained nothing was said."""
-    if untried := [mutant.name for mutant in asked if mutant.name not in said and not known.explained(mutant)]:
+    if untried := [mutant.name for mutant in asked if mutant.name not in said and not known.reason(mutant)]:
         raise ArgumentError(f"the logs say nothing of {len(untried)} of {len(asked)} mutants, first {untried[0]!r}: "
                             "their tables have changed, or a shard is missing; --log tries what is left")  # fmt: skip
     found = [said.get(mutant.name) or TableVerdict(mutant, "", "", 0.0) for mutant in asked]
@@ -138,7 +131,7 @@ def _try(mutant: TableMutant, *, known: TableReasons, effort: Effort) -> TableVe
 
 def _wants_tests(known: TableReasons, verdict: TableVerdict) -> bool:
     """Nobody has noticed it, and there is no reason that spares the tests."""
-    return verdict.judge in ("", AGREED) and not known.explained(verdict.mutant)
+    return verdict.judge in ("", AGREED) and not known.reason(verdict.mutant)
 
 
 def survivors(known: TableReasons, found: Iterable[TableVerdict]) -> list[TableVerdict]:
@@ -147,7 +140,7 @@ def survivors(known: TableReasons, found: Iterable[TableVerdict]) -> list[TableV
 
 
 def record(root: Path, known: TableReasons, found: Sequence[TableVerdict]) -> None:
-    """Remember who noticed: the worlds and tests, of mutants that there still are; and what no test noticed."""
+    """Remember who noticed: the worlds and tests, of mutants that there still are."""
     mine = {each.mutant.name: _hint(each) for each in found if each.judge in ("world", "timed", "test")}
     mine = {name: by for name, by in mine.items() if by in CONFIGS or "::" in by}  # what has no name cannot be asked
     names = {each.name for each in mutants()}
@@ -155,11 +148,6 @@ def record(root: Path, known: TableReasons, found: Sequence[TableVerdict]) -> No
     lines = [f"{msgspec.json.encode(name).decode()} = {msgspec.json.encode(by).decode()}" for name, by in kept.items()]
     head = "# Which world or test noticed a mutant of the tables.  Made by `kvproto mutate --tables --record`.\n\n"
     (root / KILLS).write_text(head + "\n".join(lines) + "\n")
-    unseen = [each.mutant for each in found if each.mutant.operator == LEFT_OUT and not each.judge]
-    asked = {each.name: AskedEffect(asked_effects.text_of(each), why) for each in unseen if (why := known.reason(each))}
-    noticed = {each.mutant.name for each in found if each.judge}
-    open_ = {name: each for name, each in (known.asked | asked).items() if name not in noticed}
-    asked_effects.write(root, open_, mutants(operators=[LEFT_OUT]))
 
 
 def _hint(verdict: TableVerdict) -> str:
