@@ -177,6 +177,26 @@ def test_a_name_that_is_looked_up_when_the_engine_names_another_address_is_not_c
     assert decode.ready() and dialled(pair) == [address]
 
 
+def test_a_group_whose_kernels_cannot_be_made_is_not_called_where_its_name_leads(
+    pair: Pair, server: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = pair.decodes[0]
+    server.answers["prefill.test"] = "127.0.0.9"  # where nobody listens
+    server.let.set()
+    decode.connect(pair.plan.prefill, [named(pair)])
+    passes(pair, lambda: bool(dialled(pair)))
+    before = dialled(pair)
+    monkeypatch.setattr(decode._data.kernels, "prepare", lambda *_: 1 // 0)
+    decode.connect(pair.plan.prefill, [named(pair)])
+    with pytest.raises(LinkError, match="kernels cannot be made"):
+        passes(pair, lambda: decode.ready() is None)
+    passes(pair, lambda: not looking(pair))
+    server.answers["prefill.test"] = "127.0.0.1"
+    passes(pair, lambda: looking(pair))
+    passes(pair, lambda: not looking(pair))
+    assert dialled(pair) == before
+
+
 def test_kernels_that_take_their_time_hold_nobody_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     decode, let, where = pair.decodes[0], threading.Event(), list[int]()
 

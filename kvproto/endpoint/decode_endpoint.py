@@ -210,7 +210,7 @@ class DecodeEndpoint(Endpoint):
             ArgumentError: a share has fewer layers than `layer_groups`
 
         """
-        plan, prefix = self._groups.get(group).plan, operator.index(prefix)
+        plan, prefix = self._groups.get(group).to.plan, operator.index(prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams)
         plan.admit(entry.tokens, prefix)
         entry.carried = plan, prefix
@@ -266,7 +266,7 @@ class DecodeEndpoint(Endpoint):
         Call `open` when there are pages.  A refusal or failure of the prefill engine arrives at once, as for any room.
         The room ends by `Timing.stall` if this engine neither opens nor renews it.  The arguments are those of `open`.
         """
-        plan, terms = self._groups.get(group).plan, self._rank.terms
+        plan, terms = self._groups.get(group).to.plan, self._rank.terms
         entry = need_room(self._rank.layout, tokens, (), self.pool, self._data.streams, whole=False)
         entry.announced = group
         said = need_secret(secret), as_traceparent(traceparent)

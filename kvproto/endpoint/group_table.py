@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Table, Value
@@ -40,17 +41,24 @@ class Group(State):
     GONE = 6
 
 
-class GroupValue(Value, frozen=True):
-    """The engine's last `connect`, and the links that its calls have made."""
+class Destination(msgspec.Struct, frozen=True):
+    """The plan and the addresses of a `connect`, also with numbers for names; rows pass it on."""
 
-    #: number of the call, its plan, its addresses as the engine named them, and with numbers for names
-    call: int = 0
     plan: Any = None
     named: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
-    #: prefill ranks with a link (a mask), and (rank, why) of those that lost it or got none
+
+
+class GroupValue(Value, frozen=True):
+    """The engine's last `connect`, and the links that its calls have made."""
+
+    #: number of the call, and what it has named
+    call: int = 0
+    to: Destination = Destination()
+    #: prefill ranks with a link, those that must do without one (masks), and why the last of these must
     links: int = 0
-    faults: tuple[tuple[int, str], ...] = ()
+    unlinked: int = 0
+    why: str = ""
 
 
 V = GroupValue
@@ -62,8 +70,7 @@ class ConnectCalled(Event, frozen=True):
 
     group: int
     call: int
-    plan: Any
-    named: tuple[str, ...]
+    to: Destination
 
 
 class DisconnectCalled(Event, frozen=True):
@@ -77,9 +84,9 @@ class GroupPrepared(Event, frozen=True):
 
     group: int
     call: int
+    to: Destination
     ranks: int
-    numbers: tuple[str, ...] = ()
-    why: str = ""
+    why: str
 
 
 class RanksCalled(Event, frozen=True):
@@ -93,8 +100,8 @@ class NameFound(Event, frozen=True):
 
     group: int
     call: int
+    to: Destination
     rank: int
-    number: str
     moved: bool
 
 
@@ -112,16 +119,14 @@ class Prepare(Effect, frozen=True):
 
     group: int
     call: int
-    plan: Any
-    named: tuple[str, ...]
+    to: Destination
 
 
 class CallRanks(Effect, frozen=True):
-    """Call these ranks (a mask) at their addresses, and raise `RanksCalled`."""
+    """Call these ranks (a mask), and raise `RanksCalled`."""
 
     group: int
-    plan: Any
-    numbers: tuple[str, ...]
+    to: Destination
     ranks: int
 
 
@@ -143,31 +148,29 @@ class TellUnlinked(Effect, frozen=True):
 class KeepUnlinked(Internal, frozen=True):
     """Keep the group for `ready`; if there are too many without a link, drop the oldest."""
 
+    group: int
+
 
 # fmt: off
 def earlier(v: V, e: GroupPrepared | NameFound, now: float) -> bool: return e.call != v.call
 def prepared(v: V, e: GroupPrepared, now: float) -> bool: return not e.why
-def linked(v: V, e: Event, now: float) -> bool: return v.links != 0
+def linked(v: V, e: Event, now: float) -> bool: return bool(v.links)
 def last(v: V, e: LinkEnded, now: float) -> bool: return not v.links & ~(1 << e.rank)
-def moved(v: V, e: NameFound, now: float) -> bool: return e.moved and all(rank != e.rank for rank, _ in v.faults)
-def name(v: V, e: ConnectCalled, now: float) -> V:
-    return GroupValue(v.state, call=e.call, plan=e.plan, named=e.named, links=v.links)
-def call(v: V, e: GroupPrepared, now: float) -> V:
-    return replace(v, numbers=e.numbers, links=v.links | e.ranks)
-def fail(v: V, e: GroupPrepared, now: float) -> V:
-    return replace(v, faults=tuple((rank, e.why) for rank in range(e.ranks.bit_length()) if e.ranks >> rank & 1))
-def follow(v: V, e: NameFound, now: float) -> V:
-    return replace(v, numbers=(*v.numbers[:e.rank], e.number, *v.numbers[e.rank + 1:]))
+def moved(v: V, e: NameFound, now: float) -> bool: return e.moved and not v.unlinked >> e.rank & 1
+def name(v: V, e: ConnectCalled, now: float) -> V: return GroupValue(v.state, call=e.call, to=e.to, links=v.links)
+def call(v: V, e: GroupPrepared, now: float) -> V: return replace(v, to=e.to, links=v.links | e.ranks)
+def fail(v: V, e: GroupPrepared, now: float) -> V: return replace(v, unlinked=e.ranks, why=e.why)
+def follow(v: V, e: NameFound, now: float) -> V: return replace(v, to=e.to)
 def unlink(v: V, e: LinkEnded, now: float) -> V: return replace(v, links=v.links & ~(1 << e.rank))
 def blame(v: V, e: LinkEnded, now: float) -> V:
-    return replace(v, links=v.links & ~(1 << e.rank), faults=(*v.faults, (e.rank, e.why)))
-def prepare(v: V, e: ConnectCalled) -> Output: return Prepare(e.group, v.call, v.plan, v.named)
-def call_all(v: V, e: GroupPrepared) -> Output: return CallRanks(e.group, v.plan, v.numbers, e.ranks)
-def call_again(v: V, e: NameFound) -> Output: return CallRanks(e.group, v.plan, v.numbers, 1 << e.rank)
+    return replace(v, links=v.links & ~(1 << e.rank), unlinked=v.unlinked | 1 << e.rank, why=e.why)
+def prepare(v: V, e: ConnectCalled) -> Output: return Prepare(e.group, v.call, v.to)
+def call_all(v: V, e: GroupPrepared) -> Output: return CallRanks(e.group, v.to, e.ranks)
+def call_again(v: V, e: NameFound) -> Output: return CallRanks(e.group, v.to, 1 << e.rank)
 def leave(v: V, e: DisconnectCalled) -> Output: return LeaveRanks(e.group)
 def tell_unlinked(v: V, e: LinkEnded) -> Output: return TellUnlinked(e.group, e.rank, e.why, left=False)
 def tell_left(v: V, e: LinkEnded) -> Output: return TellUnlinked(e.group, e.rank, e.why, left=True)
-def keep(v: V, e: GroupPrepared | RanksCalled | LinkEnded) -> Output: return KeepUnlinked()
+def keep(v: V, e: GroupPrepared | RanksCalled | LinkEnded) -> Output: return KeepUnlinked(e.group)
 
 
 decode_group = Table(
@@ -199,7 +202,7 @@ row(G.CALLED,        LinkEnded,                     let=blame, do=(tell_unlinked
 row(PENDING,         DisconnectCalled, G.LEFT,      when=linked, do=(leave,))
 row(G.CALLED,        DisconnectCalled, G.LEFT,      do=(leave,))
 row((*PENDING, G.UNLINKED), DisconnectCalled, G.GONE)
-row(G.LEFT,          LinkEnded,        G.GONE,      when=last, do=(tell_left,))
+row(G.LEFT,          LinkEnded,        G.GONE,      when=last, let=unlink, do=(tell_left,))
 row(G.LEFT,          LinkEnded,                     let=unlink, do=(tell_left,))
 
 ignore((G.NEW, G.CALLING, G.CALLED, G.UNLINKED, G.LEFT), GroupPrepared, "an earlier call's, or the group was let go")

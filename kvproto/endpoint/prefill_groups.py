@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from kvproto.endpoint import group_table as gt
-from kvproto.endpoint.group_table import PENDING, Group, GroupValue, decode_group
+from kvproto.endpoint.group_table import PENDING, Destination, Group, GroupValue, decode_group
 from kvproto.endpoint.link_calls import LinkCall, LinkCalls
 from kvproto.errors import ArgumentError, LinkError, NotFoundError
 from kvproto.fsm.party import Member
@@ -89,7 +91,7 @@ class PrefillGroups:
             self._make_kernels(plan)
         with self._lock:
             self._calls += 1
-            self._step(gt.ConnectCalled(group, self._calls, plan, addresses))
+            self._step(gt.ConnectCalled(group, self._calls, Destination(plan, addresses)))
 
     def disconnect(self, group: int) -> None:
         """Let go of the group.  NotFoundError: it is not connected."""
@@ -118,31 +120,31 @@ class PrefillGroups:
         LinkError: a rank has no link, and why.
         """
         value = self.get(group)
-        numbers, faults, up = _numbers(value, addresses), dict(value.faults), value.state not in PENDING
-        for rank in value.plan.linked_to(self._rank.index) if up else ():
+        numbers, up = _numbers(value, addresses), value.state not in PENDING
+        for rank in value.to.plan.linked_to(self._rank.index) if up else ():
             reached, why = self._rank.reached(group, rank)
-            if why := faults.get(rank, why):
-                raise LinkError(why)
+            if value.unlinked >> rank & 1 or why:
+                raise LinkError(value.why if value.unlinked >> rank & 1 else why)
             up &= reached and self._rank.tries(group, rank) not in numbers[rank : rank + 1]
         return up
 
     def any_up(self, group: int) -> bool:
         """Return whether some link to the group is up."""
         value = self.find(group)
-        linked = () if value is None else value.plan.linked_to(self._rank.index)
+        linked = () if value is None else value.to.plan.linked_to(self._rank.index)
         return any(self._rank.reached(group, rank)[0] for rank in linked)
 
     def leads_to(self, group: int, addresses: Sequence[str]) -> bool:
         """Return whether the links lead to these addresses, or try them, or are about to."""
         value = self.get(group)
-        if len(addresses) != value.plan.prefill.ranks:
+        if len(addresses) != value.to.plan.prefill.ranks:
             return False
-        if value.state in PENDING and value.named == tuple(addresses):
+        if value.state in PENDING and value.to.named == tuple(addresses):
             return True
         numbers = _numbers(value, addresses)
         return all(
             numbers[rank] in (self._rank.tries(group, rank), self._rank.leads_to(group, rank))
-            for rank in value.plan.linked_to(self._rank.index)
+            for rank in value.to.plan.linked_to(self._rank.index)
         )
 
     # --------------------------------------------------------------------------------------- the loop's thread
@@ -162,11 +164,11 @@ class PrefillGroups:
             self._acts[type(effect)](effect)
 
     def _call(self, effect: gt.CallRanks) -> None:
-        group, plan = effect.group, effect.plan
+        group, plan = effect.group, effect.to.plan
         self._warn_of_small_ring(group, plan)
         for rank in bits(effect.ranks):
             try:
-                link, effects = self._rank.call(group, rank, plan, self._loop.now, effect.numbers[rank])
+                link, effects = self._rank.call(group, rank, plan, self._loop.now, effect.to.numbers[rank])
             except ArgumentError as error:
                 self._hear(gt.LinkEnded(group, rank, f"refused: {error}"))
             else:
@@ -200,39 +202,43 @@ class PrefillGroups:
             self._data.kernels.prepare(self._data.pool, "scatter", shares)
 
     def _prepare(self, effect: gt.Prepare) -> None:
-        ranks = mask(effect.plan.linked_to(self._rank.index))
-        about = effect.group, effect.call, ranks
-        if self._slow(effect.plan, effect.named):
-            self._preparation.submit(partial(self._prepared, effect.plan, effect.named, about))
+        to = effect.to
+        if self._slow(to.plan, to.named):
+            self._preparation.submit(partial(self._prepared, effect))
         else:
-            self._loop.call(partial(self._hear, gt.GroupPrepared(*about, effect.named)))
+            self._loop.call(partial(self._hear, self._preparation_of(effect, to.named, "")))
 
-    def _prepared(
-        self, plan: Plan, addresses: tuple[str, ...], about: tuple[int, int, int]
-    ) -> Callable[[], None]:  # fmt: skip
+    def _prepared(self, effect: gt.Prepare) -> Callable[[], None]:
         """Compile kernels and look up names, on the helper thread; return what the loop has to do."""
-        ranks, why = about[-1], ""
-        numbers = tuple(numbered(each) if ranks >> rank & 1 else each for rank, each in enumerate(addresses))
+        plan, why = effect.to.plan, ""
+        linked = plan.linked_to(self._rank.index)
+        numbers = tuple(numbered(each) if rank in linked else each for rank, each in enumerate(effect.to.named))
         try:
             self._make_kernels(plan)
         except Exception as error:  # noqa: BLE001  # whatever it is, `ready` raises it
             why = f"its kernels cannot be made: {named(error)}"
-        return partial(self._hear, gt.GroupPrepared(*about, numbers, why))
+        return partial(self._hear, self._preparation_of(effect, numbers, why))
+
+    def _preparation_of(self, effect: gt.Prepare, numbers: tuple[str, ...], why: str) -> gt.GroupPrepared:
+        ranks = mask(effect.to.plan.linked_to(self._rank.index))
+        return gt.GroupPrepared(effect.group, effect.call, replace(effect.to, numbers=numbers), ranks, why)
 
     def _look_again(self, at: LinkCall) -> None:
         """Look up the name of an unanswered call again: its owner may have moved."""
         value = self.find(at.group)
-        if value is None or at.looking or not is_name(name := value.named[at.rank]):
+        if value is None or at.looking or not is_name(name := value.to.named[at.rank]):
             return
-        call = value.call
+        call, group, rank = value.call, at.group, at.rank
 
         def look() -> Callable[[], None]:
             number = numbered(name)
 
             def found() -> None:
                 at.looking = False
-                moved = number != (at.dialled or name)
-                self._hear(gt.NameFound(at.group, call, at.rank, number, moved))
+                if (value := self.find(group)) is not None:
+                    numbers = (*value.to.numbers[:rank], number, *value.to.numbers[rank + 1 :])
+                    moved = number != (at.dialled or name)
+                    self._hear(gt.NameFound(group, call, replace(value.to, numbers=numbers), rank, moved))
 
             return found
 
@@ -242,10 +248,10 @@ class PrefillGroups:
 
 def _numbers(value: GroupValue, addresses: Sequence[str] | None) -> Sequence[str]:
     """Return these addresses (None: those that were named last), with numbers for names."""
-    return value.numbers if addresses is None or value.named == tuple(addresses) else addresses
+    return value.to.numbers if addresses is None or value.to.named == tuple(addresses) else addresses
 
 
 def _contradict(known: GroupValue, plan: Plan, addresses: tuple[str, ...]) -> bool:
     """Return whether both calls name an address, with different layouts or chunk sizes."""
-    changed = (known.plan.prefill, known.plan.chunk_tokens) != (plan.prefill, plan.chunk_tokens)
-    return changed and not {*known.named}.isdisjoint(addresses)
+    changed = (known.to.plan.prefill, known.to.plan.chunk_tokens) != (plan.prefill, plan.chunk_tokens)
+    return changed and not {*known.to.named}.isdisjoint(addresses)

@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.endpoint import group_table as gt
-from kvproto.endpoint.group_table import PENDING, Group, GroupValue, decode_group
+from kvproto.endpoint.group_table import PENDING, Destination, Group, GroupValue, decode_group
 from kvproto.endpoint.prefill_groups import GroupParty
 from kvproto.fsm.codec import Body
 from kvproto.fsm.party import Member
@@ -131,9 +131,8 @@ class Calling(Scenario):
         if at.calls < self.connects:
             call = at.calls + 1
             after = _with(around, group, replace(at, wanted=call, calls=call))
-            addresses = ("",) * self.ranks
             for slow in self.slow:
-                event = gt.ConnectCalled(group, call, (call, slow), addresses)
+                event = gt.ConnectCalled(group, call, Destination((call, slow)))
                 yield ApplicationCall(f"connects {group}, {'slowly' if slow else 'at once'}", after, event)
         if at.wanted:
             after = _with(around, group, replace(at, wanted=0))
@@ -156,14 +155,14 @@ class Calling(Scenario):
         if what == "look up":
             call, rank, moved = about
             at, link = around.groups[group], around.groups[group].links[rank]
-            number = f"{call}, moved" if moved else link.number
             if moved and call == at.wanted == link.call:
                 after = replace(after, moved=(group, rank))
-            event = gt.NameFound(group, call, rank, number, moved)
-            return ApplicationCall(f"(loop) found {rank} at {number}", after, event)
+            numbers = tuple(each.number for each in at.links)
+            to = Destination((call, True), (), (*numbers[:rank], _number(call, moved=moved), *numbers[rank + 1 :]))
+            return ApplicationCall(f"(loop) found {rank}: {moved}", after, gt.NameFound(group, call, to, rank, moved))
         call, good = about
-        everyone, numbers = (1 << self.ranks) - 1, (str(call),) * self.ranks if good else ()
-        event = gt.GroupPrepared(group, call, everyone, numbers, "" if good else "no kernels")
+        to = Destination((call, True), (), (_number(call),) * self.ranks if good else ())
+        event = gt.GroupPrepared(group, call, to, (1 << self.ranks) - 1, "" if good else "no kernels")
         return ApplicationCall(f"(loop) prepared {group}, call {call}", after, event)
 
     def _call_ranks(
@@ -200,11 +199,11 @@ class Calling(Scenario):
         """The endpoint's handlers."""
         del number
         match effect:
-            case gt.Prepare(group=group, call=call, plan=(_, True)):
+            case gt.Prepare(group=group, call=call, to=Destination(plan=(_, True))):
                 return replace(around, helper=(*around.helper, ("prepare", group, call))), None
             case gt.Prepare(group=group, call=call):
                 return replace(around, inbox=(*around.inbox, ("prepare", group, call, True))), None
-            case gt.CallRanks(group=group, plan=(call, _), numbers=numbers, ranks=mask):
+            case gt.CallRanks(group=group, to=Destination(plan=(call, _), numbers=numbers), ranks=mask):
                 at, ranks = around.groups[group], tuple(rank for rank in range(self.ranks) if mask >> rank & 1)
                 if at.wanted != call or any(at.links[rank].number == numbers[rank] for rank in ranks):
                     return replace(around, fault=("stale", f"{effect} is asked for")), None
@@ -249,9 +248,10 @@ class Calling(Scenario):
             return None if good else ("left", f"{value} is kept of {group}, which was let go: {at.links}")
         if value is None:
             return None if self.groups > self.bound else ("kept", f"nothing is kept of {group}")
-        known, numbers = {rank for rank, _ in value.faults}, (str(at.wanted), f"{at.wanted}, moved")
+        numbers = _number(at.wanted), _number(at.wanted, moved=True)
         good = value.state not in PENDING and all(
-            rank in known or (not link.leaving and link.number == value.numbers[rank] and link.number in numbers)
+            value.unlinked >> rank & 1
+            or (not link.leaving and link.number == value.to.numbers[rank] and link.number in numbers)
             for rank, link in enumerate(at.links)
         )
         return None if good else ("kept", f"{value} is kept of {group}: {at.links}")
@@ -273,9 +273,14 @@ class Calling(Scenario):
 
 def ready(value: GroupValue | None, at: Called) -> bool:
     """Whether `DecodeEndpoint.ready` is true: as `PrefillGroups.ready`, with the links of this world."""
-    if value is None or value.state in (Group.LEFT, *PENDING) or value.faults:
+    if value is None or value.state in (Group.LEFT, *PENDING) or value.unlinked:
         return False
     return all(link.up for link in at.links)
+
+
+def _number(call: int, *, moved: bool = False) -> str:
+    """Return the address for a call, or the one that its name leads to later."""
+    return f"{call}, moved" if moved else str(call)
 
 
 def _with(around: Around, group: int, at: Called) -> Around:
@@ -352,7 +357,7 @@ class GroupChecker(WorldChecker):
     planted = {  # noqa: RUF012
         name: PlantedBug(apply.__doc__ or "", world, (broken,), apply)
         for name, world, broken, apply in (
-            ("stale-preparation", "called-again", "kept", stale_preparation),
+            ("stale-preparation", "called-again", "stale", stale_preparation),
             ("left-and-called", "called", "stale", left_and_called),
             ("ready-before-called", "called", "ready", ready_before_called),
             ("kept-for-ever", "called", "left", kept_for_ever),

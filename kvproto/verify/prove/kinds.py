@@ -44,7 +44,7 @@ def _fits(value: Any, field: str, kind: Any) -> bool:
         return isinstance(value, kind | Opaque)
     if isinstance(kind, type) and issubclass(kind, IntEnum):
         return isinstance(value, kind) or (isinstance(value, Choice) and value.kind is kind)
-    return not isinstance(kind, type) or isinstance(value, kind)
+    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
 
 
 def _whole(value: Any) -> bool:

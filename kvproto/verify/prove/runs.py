@@ -12,6 +12,7 @@ from kvproto.fsm.errors import ArgumentError
 from kvproto.protocol.timing import Timing
 from kvproto.verify.check.parallel_search import spread
 from kvproto.verify.claims import CLAIMS
+from kvproto.verify.claims.decode_group import group_claims
 from kvproto.verify.framework.claims import Claims
 from kvproto.verify.prove import edge, ends, keys, lease, ring, rooms
 from kvproto.verify.prove.proof import INVARIANT, RAISES, Failure, PairProof, TableProver
@@ -19,7 +20,8 @@ from kvproto.verify.prove.steps import Pair
 
 #: pairs of a table that one process takes at a time
 PIECE = 24
-TABLES: dict[str, Claims[Any]] = {claims.table.name: claims for claims in CLAIMS}
+#: of the protocol, and of the decode endpoint
+TABLES: dict[str, Claims[Any]] = {claims.table.name: claims for claims in (*CLAIMS, group_claims)}
 #: what is proved beside the tables: lemmas, by name
 LEMMAS: dict[str, Callable[[], Iterator[PairProof]]] = {
     ring.NAME: ring.prove, lease.NAME: lease.proofs, edge.NAME: edge.prove, keys.NAME: keys.proofs,

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import z3
 
+from kvproto.endpoint.group_table import Destination
 from kvproto.fsm.vocabulary import State
 from kvproto.layout.cut import Cut, Part
 from kvproto.verify.prove.terms import SET, Bits, Choice, Facts, Number, Opaque, Term, Truth
@@ -24,12 +25,12 @@ from kvproto.verify.prove.terms import SET, Bits, Choice, Facts, Number, Opaque,
 #: fields that are sets, where the code has a mask
 MASKS = frozenset(
     {"writers", "asked", "arrived", "by_pages", "peers", "done", "in_doubt", "untold", "everyone", "writes", "aux",
-     "agreed", "ever", "granted", "landed", "may_write", "told"}
+     "agreed", "ever", "granted", "landed", "may_write", "told", "ranks", "links", "unlinked"}
 )  # fmt: skip
 #: numbers that may be negative: a rank that nobody is, a slot that is none, the aux row's chunk
 SIGNED = frozenset({("RoomFailed", "peer"), ("PSendValue", "slot")})
 #: what rows pass on and never look into
-OPAQUE = frozenset({str, bytes, Cut, Part})
+OPAQUE = frozenset({str, bytes, Cut, Part, Destination})
 #: enumerations of which every member is looked at by itself
 EACH = frozenset({"SendRoute"})
 
