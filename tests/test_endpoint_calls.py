@@ -237,8 +237,8 @@ def test_a_link_that_is_forgotten_leaves_no_connection_and_no_plan() -> None:
     clock = ManualClock(100.0)
     with Pair(layout(1), layout(1), chunk_tokens=8, clock=lambda: clock) as pair:
         prefill, timing = pair.prefills[0], pair.settings.timing
-        rank, loop, _, data = inside(prefill)
-        assert list(rank.links) == list(data.plans) == list(loop.connections.peer_of) == [1]
+        rank, loop, *_ = inside(prefill)
+        assert list(rank.links) == list(rank.peers) == list(loop.connections.peer_of) == [1]
         pair.decodes.pop().close()
         for _ in range(2 * timing.heartbeat.tries):
             clock.advance(2 * timing.heartbeat.period)
@@ -246,11 +246,11 @@ def test_a_link_that_is_forgotten_leaves_no_connection_and_no_plan() -> None:
         assert rank.links[1].state is PLink.LOST
         clock.advance(2 * timing.forget.period)
         prefill.poll()
-        assert not rank.links and not data.plans and not loop.connections.peer_of
+        assert not rank.links and not rank.peers and not loop.connections.peer_of
         pair.decodes.append(pair.make_decode(0))
         pair.connect(0)
         pair.pump(pair.decodes[0].ready)
-        assert list(rank.links) == list(data.plans) == list(loop.connections.peer_of) == [2]
+        assert list(rank.links) == list(rank.peers) == list(loop.connections.peer_of) == [2]
 
 
 def test_an_endpoint_that_cannot_be_made_leaves_its_address_to_the_next_one() -> None:

@@ -222,12 +222,12 @@ def test_what_was_made_for_memory_that_is_mapped_anew_is_made_anew() -> None:
     with MappedPair(of(1), of(1), chunk_tokens=CHUNK_TOKENS) as pair:
         data = inside(pair.prefills[0]).data
         ((link, peer),) = data.link_peer.items()
-        plan, _ = data.plans[link]
+        to, plan = data.rank.peers[link], pair.plan
         (share,) = plan.duties(0)
         made = data.mapped.get(peer, share)
         vars(data.transport)["_known"].clear()  # as after another connection
         assert made is not None and data.mapped.get(peer, share) is None
-        data.mapped.make(peer, plan, [share], data.placements[link])
+        data.mapped.make(peer, plan, [share], to.placement)
         assert data.mapped.get(peer, share) not in (None, made)
 
 

@@ -261,7 +261,7 @@ def test_kernels_for_what_is_owed_are_made_before_a_link_is_up_unless_nothing_is
     monkeypatch.setattr(rank, "settings", msgspec.structs.replace(SMALL, route=route, layer_groups=2))
     monkeypatch.setattr(data.kernels, "prepare", made)
     monkeypatch.setattr(prefill._wire_up, "connect", lambda *given: given[3]())
-    loop.handlers[do.Connect](do.Connect(1, 7, DECODE_GROUP, 0, b"", pair.plan, rank.peers[1].placement))
+    loop.handlers[do.Connect](do.Connect(1, 7))
     owed = [call(prefill.pool, "gather", shares) for shares in pair.plan.cuts(pair.plan.duties(0), 2)]
     assert len(owed) == 3 and made.mock_calls == (owed if route == "cost" else [])
 
@@ -310,7 +310,8 @@ def test_an_aux_row_that_was_never_given_is_empty(pair: Pair, monkeypatch: pytes
     prefill, room, sent = pair.prefills[0], pair.open(TOKENS), list[tuple[Any, ...]]()
     loop = inside(prefill).loop
     monkeypatch.setattr(loop.connections, "send", lambda *given: sent.append(given))
+    monkeypatch.setattr(inside(prefill).rank, "value_of", lambda _room: SimpleNamespace(traceparent=b"trace"))
     for row in (None, b"row"):
         inside(prefill).entries[room.key].aux = row
-        loop.handlers[do.TransmitAux](do.TransmitAux(1, 3, room.key, b"trace"))
+        loop.handlers[do.TransmitAux](do.TransmitAux(1, 3, room.key))
     assert sent == [(1, 3, room.key, msg.Aux(row, b"trace")) for row in (b"", b"row")]

@@ -147,7 +147,7 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
     data.entries[ROOM] = RoomEntry(CHUNK_TOKENS, torch.from_numpy(pages), pages, 4)
     ((link, peer),) = data.link_peer.items()
     effect = do.PreparePages(ROOM, 0, 0, Target(link, 7, Cut(0, CHUNK_TOKENS)), pages.astype("<u4").tobytes())
-    (part,) = data.plans[link][0].duties(0)
+    (part,) = data.rank.peers[link].plan.duties(0)
     for most, inflight in ((3, 100), (100, 3)):
         data.transport.caps = replace(data.transport.caps, max_descs=most, max_inflight_descs=inflight)
         batches = [sum(len(each.descs) for each in batch) for batch in data._batches(effect, peer, part)]
@@ -155,10 +155,11 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
     assert data.stats["pages"] == 2 and data.stats["direct"] == 0
     for theirs, way in ((layout(2), {"pages": 2, "direct": 1}), (replace(layout(2), order="HND"), {"pages": 3})):
         plan = Plan(layout(2), theirs, CHUNK_TOKENS)
-        data.learn(link, plan, 0, None)
+        data.rank.peers[link].plan = plan
+        data.learn(link)
         data._batches(effect, peer, plan.duties(0)[0])
         assert {**data.stats, **way} == data.stats
-    data.placements[link] = Placement((), (), "planted")
+    data.rank.peers[link].placement = Placement((), (), "planted")
     with pytest.raises(NoRouteError, match="the pool of the decode rank is closed: planted"):
         data._batches(effect, peer, part)
     del data.entries[ROOM]
@@ -195,9 +196,10 @@ def test_a_link_is_told_whether_kernels_store_what_its_peer_is_owed(data: Any) -
         data.adopt_wire(do.AdoptWire(link, peer))
     assert told == [(link, False), ("decode rank 0", "another host"), (link, False)]
     told.clear()
-    data.mapped.get = lambda to, part: (to, part) if (to, part) == (peer, data.plans[link][0].duties(0)[0]) else None
+    reader = data.rank.peers[link]
+    data.mapped.get = lambda to, part: (to, part) if (to, part) == (peer, reader.plan.duties(0)[0]) else None
     data.adopt_wire(do.AdoptWire(link, peer))
-    data.plans[link] = Plan(layout(2), layout(2), CHUNK_TOKENS), 1
+    reader.plan, reader.rank = Plan(layout(2), layout(2), CHUNK_TOKENS), 1
     data.adopt_wire(do.AdoptWire(link, peer))
     assert told == [(link, True), (link, False)], "the other one is owed nothing"
 
@@ -228,7 +230,7 @@ def test_a_part_over_pages_waits_for_the_forward_of_all_of_its_tokens_and_layers
     data._batches, data.writes.offer = lambda *_: deque(), lambda *what: asked.append(what)
     ((link, peer),) = data.link_peer.items()
     cut = cut_at(chunk, 2 * CHUNK_TOKENS, 0, CHUNK_TOKENS, groups)
-    to = Target(link, 7, cut, data.plans[link][0].part(0, 0, cut))
+    to = Target(link, 7, cut, data.rank.peers[link].plan.part(0, 0, cut))
     data.prepare_pages(do.PreparePages(ROOM, chunk, 0, to, b""))
     assert asked == [((ROOM, chunk, 0), peer, deque(), waits)]
     del data.entries[ROOM]

@@ -100,11 +100,10 @@ def test_each_link_of_a_lost_peer_is_told_and_no_other(wires: Wires) -> None:
 
 
 def test_what_is_known_of_a_link_goes_with_it(wires: Wires) -> None:
-    data, (link,) = wires.data, list(wires.data.plans)
-    plan, reader = data.plans[link]
+    data, (link,) = wires.data, list(wires.data.rank.peers)
     data._page_runs[link] = {}
-    data.learn(link, plan, reader, None)
-    assert not data._page_runs and data.plans == {link: (plan, reader)}
+    data.learn(link)
+    assert not data._page_runs
     data._page_runs[link] = {}
     wires.do(do.ForgetLink(link))
-    assert not (data.plans or data.placements or data._page_runs or wires.loop.connections.peer_of)
+    assert not (data._page_runs or wires.loop.connections.peer_of)

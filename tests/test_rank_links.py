@@ -274,7 +274,7 @@ def test_who_calls_again_is_what_it_says_now() -> None:
     assert (peer.endpoint, peer.placement, peer.owed, peer.estimates) == (b"new", None, {}, {})
     assert peer.terms is not None and terms is not None and (peer.terms.everyone, terms.everyone) == (0b1, 0b11)
     assert rank.watch[1] == [], "nobody of its former life waits for its watermark"
-    assert [each.endpoint for each in effects if isinstance(each, do.Connect)] == [b"new"]
+    assert [each for each in effects if isinstance(each, do.Connect)] == [do.Connect(1, 2)]
 
 
 def test_of_a_link_that_is_forgotten_nothing_is_left() -> None:

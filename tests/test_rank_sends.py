@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from test_rank_links import CHUNK_TOKENS, FIRST, SECOND, lose, say
+from test_rank_links import CHUNK_TOKENS, FIRST, SECOND, say
 from test_rank_queues import act, prefill
 
 from kvproto.layout.costs import Costs
@@ -219,15 +219,13 @@ def test_aux_rows_and_ends_are_told_to_the_sends_of_the_room() -> None:
     assert act(rank, do.StopSends(22)) == [ev.SendsStopped(22)]
 
 
-def test_an_aux_row_goes_by_its_room_s_link_while_that_is_up_with_the_room_s_trace() -> None:
+def test_an_aux_row_goes_by_the_link_that_its_send_was_opened_with() -> None:
     rank = prefill()
-    rank.handle(ev.EngineOpened(31, 8, ev.Claim(FIRST), b"00-trace"), 0.0)
+    rank.handle(ev.EngineOpened(31, 8, ev.Claim(FIRST)), 0.0)
     for link in (1, 2):
         say(rank, link, msg.Open(8, 0), 31)
-    assert made(rank, do.SendAux(31, 1)) == [do.TransmitAux(2, rank.links[2].epoch, 31, rank.rooms[31].traceparent)]
-    assert rank.rooms[31].traceparent == b"00-trace"
-    lose(rank, 2)
-    assert made(rank, do.SendAux(31, 1)) == [] and len(made(rank, do.SendAux(31, 0))) == 1
+    rows = [each for each in rank.handle(ev.AuxProvided(31), 0.0) if isinstance(each, do.TransmitAux)]
+    assert rows == [do.TransmitAux(link, rank.links[link].epoch, 31) for link in (1, 2)]
 
 
 def test_a_peer_lacks_a_part_that_is_not_yet_on_its_way() -> None:

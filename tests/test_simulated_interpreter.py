@@ -13,7 +13,8 @@ from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.states import Cause
+from kvproto.protocol.states import Cause, PRoom
+from kvproto.protocol.tables.prefill_room import PRoomValue, RequestFacts
 from kvproto.rank.decode import DecodeRank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP
@@ -31,6 +32,7 @@ class Scripted(PrefillRank):
 
     def __init__(self) -> None:
         super().__init__(layout(1), 0, group=PREFILL_GROUP, chunk_tokens=CHUNK_TOKENS, incarnation=1)
+        self.rooms[ROOM] = PRoomValue(PRoom.OPEN, facts=RequestFacts(traceparent=b"trace"))
         self.heard: list[tuple[Any, ...]] = []
         self.says: dict[object, list[Effect]] = {}
 
@@ -128,7 +130,7 @@ def test_messages_go_to_the_place_of_their_link() -> None:
     play = bound()
     for effect, epoch, room, body in (
         (do.Transmit(LINK, EPOCH, ROOM, BODY), EPOCH, ROOM, BODY),
-        (do.TransmitAux(LINK, EPOCH, ROOM, b"trace"), EPOCH, ROOM, msg.Aux(b"row of 7", b"trace")),
+        (do.TransmitAux(LINK, EPOCH, ROOM), EPOCH, ROOM, msg.Aux(b"row of 7", b"trace")),
         (do.TransmitPages(LINK, EPOCH, ROOM, 2, CUT, 1.5), EPOCH, ROOM, msg.PagesRsp(2, b"pagepage", 1.5)),
         (do.SayRefusal(LINK, 9, "no"), 0, 0, msg.Refusal(9, "no")),
     ):
@@ -173,8 +175,8 @@ def test_what_comes_from_a_link_s_place_is_the_link_s_and_all_else_a_stranger_s(
 
 # ------------------------------------------------------------------------------------------------- what is asked for
 def test_what_the_outside_has_to_do_it_is_asked_for() -> None:
-    play, plan = bound(), Plan(layout(1), layout(1), CHUNK_TOKENS)
-    connect = do.Connect(LINK, 1, DECODE_GROUP, 0, b"", plan)
+    play = bound()
+    connect = do.Connect(LINK, 1)
     gather = do.LaunchGather(ROOM, 1, 0, TO, 0, 0, 4)
     scatter = do.LaunchScatter(ROOM, 1, 1, 0, CUT)
     outcome, report = do.AnnounceOutcome(ROOM, Cause.STALLED), Report("what", "why")

@@ -238,7 +238,7 @@ def test_a_wire_up_and_a_scatter_fail_where_they_are_to() -> None:
     for fails in (0.0, 1.0):
         at = world()
         at.chances = FaultChances(wire_fails=fails, scatter_fails=fails)
-        at.nodes["P", 0].connect(do.Connect(3, 4, DECODE_GROUP, 0, b"", at.plan))
+        at.nodes["P", 0].connect(do.Connect(3, 4))
         at.nodes["D", 0].scatter(do.LaunchScatter(ROOM, 2, 1, 0, Cut(0, CHUNK_TOKENS)))
         up, done = ((ev.WireFailed(3, 4, "no wire"), ev.ScatterFailed(ROOM, 2)) if fails
                     else (ev.WiredUp(3, 4, "P0 3"), ev.Scattered(ROOM, 2)))  # fmt: skip

@@ -31,8 +31,8 @@ from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.kernels.digesting import DigestingKernels
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
 from kvproto.layout.byte_runs_numpy import PageRuns, batches
-from kvproto.layout.placement import Placement, closed_between
-from kvproto.layout.plan import Plan, Share
+from kvproto.layout.placement import closed_between
+from kvproto.layout.plan import Share
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -72,12 +72,9 @@ class PrefillData:
             undo += steps_back(transport, self.memory.regions)
         self.regions, rank.placement = self.memory.regions, self.memory.told
         self.staging.lifted = transport.lifts(self.regions[0])
-        #: by link: the plan and the peer's rank; the placement of the peer's rows, unless its layout implies it; the
-        #: transport's name of the peer
-        self.plans: dict[int, tuple[Plan, int]] = {}
-        self.placements: dict[int, Placement | None] = {}
         #: for links with page-to-page writes: the byte runs that are constant from cell to cell, by share
         self._page_runs: dict[int, dict[Share, PageRuns]] = {}
+        #: by link: the transport's name of the peer
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
         self.prepared_writes = PreparedWrites(
@@ -214,10 +211,11 @@ class PrefillData:
 
     def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
         caps, link, cut = self.transport.caps, effect.to.link, effect.to.cut
-        plan, _ = self.plans[link]
+        to = self.rank.peers[link]
+        plan, target = to.plan, to.placement
+        assert plan is not None
         theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
         table = np.concatenate([np.zeros(cut.first // plan.decode.page_size, np.int64), theirs])
-        target = self.placements[link]
         if closed := closed_between(self.memory.placement, target):
             remedy = "give it a larger ring, more slots or a longer lease"
             raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
@@ -240,9 +238,8 @@ class PrefillData:
             self.loop.connections.transmit(effect)
 
     # --------------------------------------------------------------------------------------------- links
-    def learn(self, link: int, plan: Plan, rank: int, placement: Placement | None) -> None:
-        """This decode rank has called: who writes what to it, and where its rows lie."""
-        self.plans[link], self.placements[link] = (plan, rank), placement
+    def learn(self, link: int) -> None:
+        """This decode rank has called anew: its rows may lie elsewhere."""
         self._page_runs.pop(link, None)
 
     def adopt_wire(self, effect: do.AdoptWire) -> None:
@@ -256,11 +253,12 @@ class PrefillData:
 
     def _stores(self, link: int, peer: PeerId) -> bool:
         """Whether a kernel stores this link's parts; if none does although one could, log why."""
-        plan, reader = self.plans[link]
-        owed = [share for share in plan.duties(self.rank.index) if share.reader == reader]
+        to = self.rank.peers[link]
+        assert to.plan is not None
+        owed = [share for share in to.plan.duties(self.rank.index) if share.reader == to.rank]
         stores = bool(owed) and self.mapped.get(peer, owed[0]) is not None
         if owed and not stores and (why := self.transport.unmapped(peer)):
-            self.loop.logs.unmapped(f"decode rank {reader}", why)
+            self.loop.logs.unmapped(f"decode rank {to.rank}", why)
         return stores
 
     def drop_wire(self, effect: do.DropWire) -> None:
@@ -273,8 +271,7 @@ class PrefillData:
 
     def forget_link(self, effect: do.ForgetLink) -> None:
         """Forget what was kept for the link."""
-        for known in (self.plans, self.placements, self._page_runs):
-            known.pop(effect.link, None)
+        self._page_runs.pop(effect.link, None)
         self.loop.connections.forget(effect.link)
 
     def _lost(self, lost: PeerId) -> None:

@@ -368,10 +368,12 @@ class PrefillEndpoint(Endpoint):
             entry.written = self._loop.clock.real()
 
     def _connect(self, effect: do.Connect) -> None:
-        plan, index = effect.plan, self._rank.index
-        self._data.learn(effect.link, plan, effect.rank, effect.placement)
-        owed = [share for share in plan.duties(index) if share.reader == effect.rank]
-        why = plan.why_staged(owed[0], self._data.memory.placement, effect.placement) if owed else ""
+        caller, index = self._rank.peers[effect.link], self._rank.index
+        plan, placement = caller.plan, caller.placement
+        assert plan is not None
+        self._data.learn(effect.link)
+        owed = [share for share in plan.duties(index) if share.reader == caller.rank]
+        why = plan.why_staged(owed[0], self._data.memory.placement, placement) if owed else ""
         if why:
             self._loop.logs.staged(self._peer_name(effect.link), why)
 
@@ -382,9 +384,9 @@ class PrefillEndpoint(Endpoint):
 
         def reach(peer: str) -> None:
             for shares in plan.cuts(owed, self._rank.settings.layer_groups) if owed else ():
-                self._data.mapped.make(PeerId(peer), plan, shares, effect.placement)
+                self._data.mapped.make(PeerId(peer), plan, shares, placement)
 
-        self._wire_up.connect(effect.link, effect.session, effect.endpoint, prepare, reach)
+        self._wire_up.connect(effect.link, effect.session, caller.endpoint, prepare, reach)
 
     def _wired(self, event: ev.WiredUp | ev.WireFailed) -> None:
         def tell() -> None:
@@ -407,5 +409,5 @@ class PrefillEndpoint(Endpoint):
         self._loop.control.send(peer, encode(0, 0, msg.Refusal(effect.session, effect.why[:1024])))
 
     def _send_aux(self, effect: do.TransmitAux) -> None:
-        row = self._entries[effect.room].aux
-        self._loop.connections.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b"", effect.traceparent))
+        row, trace = self._entries[effect.room].aux, self._rank.value_of(effect.room).traceparent
+        self._loop.connections.send(effect.link, effect.epoch, effect.room, msg.Aux(row or b"", trace))

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from kvproto.fsm.vocabulary import Effect, Internal, Report
 from kvproto.layout.cut import Cut
-from kvproto.layout.placement import Placement
-from kvproto.layout.plan import Plan
 from kvproto.protocol.events import Target
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
@@ -78,13 +76,6 @@ class Transmit(Effect, frozen=True):
     body: Message
 
 
-class SendAux(Internal, frozen=True):
-    """Send this peer the room's aux row."""
-
-    room: int
-    peer: int
-
-
 class TransmitPages(Effect, frozen=True):
     """Put the pages of the chunk on this link (the handler knows them)."""
 
@@ -97,12 +88,11 @@ class TransmitPages(Effect, frozen=True):
 
 
 class TransmitAux(Effect, frozen=True):
-    """Put the room's aux row on this link (the handler has it)."""
+    """Put the room's aux row, with the room's trace, on this link (the handler has them)."""
 
     link: int
     epoch: int
     room: int
-    traceparent: bytes = b""
 
 
 # ------------------------------------------------------------------------------------------- engines
@@ -214,19 +204,13 @@ class LaunchScatter(Effect, frozen=True):
 
 
 class Connect(Effect, frozen=True):
-    """Connect the transport to this rank by its endpoint; answered by WiredUp or WireFailed.
+    """Connect the transport to the rank that called with this session; answered by WiredUp or WireFailed.
 
-    `plan`: who writes what to whom between the two groups; `placement`: where the rows of its pool lie (None: as its
-    layout says).
+    The rank knows which one that is, and what it said of itself (`LinkPeer`).
     """
 
     link: int
     session: int
-    group: int
-    rank: int
-    endpoint: bytes
-    plan: Plan
-    placement: Placement | None = None
 
 
 class AdoptWire(Effect, frozen=True):
@@ -441,13 +425,6 @@ class ReleaseWaiting(Internal, frozen=True):
     """Tell the sends of this link whose region the watermark has passed."""
 
     link: int
-
-
-class ConnectPeer(Internal, frozen=True):
-    """Connect the transport to the rank that called with this session."""
-
-    link: int
-    session: int
 
 
 class AskWatermark(Internal, frozen=True):

@@ -68,7 +68,7 @@ class PrefillRank(PrefillQueues):
         self.met: Callable[[int], None] = lambda _room: None
         self.inner |= {
             do.OpenWindow: self._open_window, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
-            do.WithdrawKv: self._withdraw_kv, do.StopSends: self._stop_sends, do.SendAux: self._send_aux,
+            do.WithdrawKv: self._withdraw_kv, do.StopSends: self._stop_sends, do.TransmitAux: self._leave,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- writes
@@ -177,13 +177,6 @@ class PrefillRank(PrefillQueues):
         for key in self.sends.get(effect.room, {}):
             self._queue.append(ev.SendStopped(effect.room, key >> 16, key & 0xFFFF))
         self._queue.append(ev.SendsStopped(effect.room))
-
-    def _send_aux(self, effect: do.SendAux) -> None:
-        link = self.link_to(effect.room, effect.peer)
-        value = self._link_up(link)
-        if value is not None:
-            room = self.value_of(effect.room)
-            self._leave(do.TransmitAux(link, value.epoch, effect.room, room.traceparent if room is not None else b""))
 
 
 def _computed(work: PrefillWork, cut: Cut, part: Part) -> bool:

@@ -70,7 +70,7 @@ class PrefillLinks(Rank):
         self.costs = self.settings.costs_of("free")
         self.take(ev.PeerOpened, self._peer_opened)
         self.take(ev.PeerAnnounced, self._peer_opened)
-        self.inner |= {do.ConnectPeer: self._connect, do.RefuseRival: self._refuse_rival}
+        self.inner |= {do.Connect: self._connect, do.RefuseRival: self._refuse_rival}
 
     def hello(self, said: msg.Hello, now: float, place: bytes = b"") -> tuple[int, list[Effect]]:
         """A decode rank calls; returns the link's number (0: there are too many links) and the effects."""
@@ -250,7 +250,7 @@ class PrefillLinks(Rank):
         if self.rooms.get(event.room, self.room_machine.initial).state is EARLY:
             self.unclaimed.add(event.room)
 
-    def _connect(self, effect: do.ConnectPeer) -> None:
+    def _connect(self, effect: do.Connect) -> None:
         link = effect.link
         said, plan = self._call
         assert plan is not None
@@ -261,5 +261,4 @@ class PrefillLinks(Rank):
         peer.plan, peer.terms = plan, self.same_terms(terms)
         peer.endpoint, peer.placement = said.endpoint, said.placement
         peer.estimates, peer.owed = {}, {}
-        who = said.group, said.rank, said.endpoint
-        self._out.append(do.Connect(link, effect.session, *who, plan, said.placement))
+        self._out.append(effect)

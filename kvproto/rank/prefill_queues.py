@@ -173,7 +173,7 @@ class PrefillQueues(PrefillLinks):
             self._give_slot(key, self.free_slots.pop())
 
     # -------------------------------------------------------------------------------------------------- watermarks
-    def _connect(self, effect: do.ConnectPeer) -> None:
+    def _connect(self, effect: do.Connect) -> None:
         self.watch[effect.link] = []
         super()._connect(effect)
 

@@ -208,7 +208,7 @@ class Shadow(Surroundings):
 
     def _connected(self, handler: Callable[[Any], None]) -> Callable[[Any], None]:
         def handle(effect: do.Connect) -> None:
-            self.theirs.append(("connect", effect.link, effect.session, effect.group, effect.rank, effect.endpoint))
+            self.theirs.append(("connect", effect))
             handler(effect)
 
         return handle
@@ -264,7 +264,7 @@ class Shadow(Surroundings):
         return pages.astype("<u4").tobytes()
 
     def connect(self, asked: do.Connect) -> None:
-        self.ours.append(("connect", asked.link, asked.session, asked.group, asked.rank, asked.endpoint))
+        self.ours.append(("connect", asked))
 
     def gather(self, asked: do.LaunchGather) -> None:
         self.ours.append(("effect", asked))

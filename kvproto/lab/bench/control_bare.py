@@ -87,7 +87,8 @@ class BarePrefill(Bare):
 
     def __init__(self, endpoint: Any, tables: list[list[int]], tokens: int) -> None:
         super().__init__(endpoint, tables, tokens)
-        ((link, (plan, _)),) = self.data.plans.items()
+        ((link, peer),) = self.rank.peers.items()
+        plan = peer.plan
         (self.share,) = plan.duties(self.rank.index)
         self.nbytes, self.to = plan.part_bytes(self.share, tokens), self.data.link_peer[link]
         self.start = plan.part_offset(self.share.reader, self.share.writer, tokens)

@@ -458,7 +458,7 @@ def probe(v: P, e: HelloReceived) -> Output:
 
 def connect(v: P, e: HelloReceived) -> Output:
     """Connect the transport."""
-    return do.ConnectPeer(e.peer, v.session)
+    return do.Connect(e.peer, v.session)
 
 
 def adopt_wire(v: P, e: WiredUp) -> Output:

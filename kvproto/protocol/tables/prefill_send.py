@@ -440,7 +440,7 @@ def notify(v: V, e: On) -> Output:
 
 def send_aux(v: V, e: On) -> Output:
     """Send the aux row."""
-    return do.SendAux(e.room, e.peer)
+    return do.TransmitAux(v.to.link, v.to.epoch, e.room)
 
 
 def finish(v: V, e: On) -> SendFinished:

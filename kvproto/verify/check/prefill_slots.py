@@ -54,8 +54,8 @@ class PrefillSlots(PrefillMoves):
 
     def connect(self, asked: do.Connect) -> None:
         """A wire-up begins."""
-        v = self.current
-        self.current = v._replace(wiring=add(v.wiring, (asked.link - 1, asked.session, asked.endpoint[0])))
+        v, life = self.current, self.rank.peers[asked.link].endpoint[0]
+        self.current = v._replace(wiring=add(v.wiring, (asked.link - 1, asked.session, life)))
 
     def _judge_reading(self, asked: do.LaunchGather | Write) -> None:
         """Pages are read while they hold the KV and are this room's."""

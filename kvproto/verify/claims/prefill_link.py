@@ -117,8 +117,8 @@ def wakes_by_what_is_new(step: Step) -> bool:
     return before.state is not S.UP or len(step.all_of(do.ReleaseWaiting)) == (1 if rises else 0)
 
 
-@promises("S12", do.ConnectPeer)
-def connects_to_who_fits(step: Step, effect: do.ConnectPeer) -> bool:
+@promises("S12", do.Connect)
+def connects_to_who_fits(step: Step, effect: do.Connect) -> bool:
     """The transport connects only to a rank that fits."""
     return not step.event.fault
 
@@ -173,7 +173,7 @@ def tells_its_rooms(step: Step) -> bool:
     return len(step.all_of(do.RaiseLinkDown)) == (1 if lost else 0)
 
 
-@promises("L1", do.ConnectPeer, do.SayRefusal)
+@promises("L1", do.Connect, do.SayRefusal)
 def has_its_time_for_each_call(step: Step, effect: object) -> bool:
     """With each call that is taken up, and each that is refused, the time begins anew: of the wire-up, of forgetting."""
     return timed_anew(step.after)
@@ -184,7 +184,7 @@ def says_it_when_there_is_a_line(step: Step, effect: object) -> bool:
     """A link is bound before it is answered or wired, wired before the peer may use it, and taken down before it is
     forgotten.
     """
-    bound = in_order(step, do.BindLink, do.SayRefusal) and in_order(step, do.BindLink, do.ConnectPeer)
+    bound = in_order(step, do.BindLink, do.SayRefusal) and in_order(step, do.BindLink, do.Connect)
     return bound and in_order(step, do.AdoptWire, do.SayWelcome) and in_order(step, do.Disconnect, do.ForgetLink)
 
 
@@ -290,7 +290,7 @@ def takes_a_call_up_at_once(step: Step) -> bool:
     taken = after.state in (S.AWAIT_WIRE_UP, S.REFUSED) and after.session == e.session
     if not taken or (before.state is S.AWAIT_WIRE_UP and before.session == e.session):
         return not step.all_of(do.BindLink)
-    refused = len(step.all_of(do.SayRefusal)), len(step.all_of(do.AnnounceLink)), len(step.all_of(do.ConnectPeer))
+    refused = len(step.all_of(do.SayRefusal)), len(step.all_of(do.AnnounceLink)), len(step.all_of(do.Connect))
     return len(step.all_of(do.BindLink)) == 1 and refused == ((1, 1, 0) if after.state is S.REFUSED else (0, 0, 1))
 
 

@@ -649,7 +649,7 @@ def says_for_what_it_waits(step: Step) -> bool:
     if after is before or after not in (S.AWAIT_GRANT, *ASKS):
         return True
     if after is S.AWAIT_AUX_ACK:
-        return len(step.all_of(do.SendAux)) == 1
+        return len(step.all_of(do.TransmitAux)) == 1
     if after is S.AWAIT_ACK:
         return step.says(StgNotify) == (0 if before is S.WRITING and step.before.native_notify else 1)
     return step.says(StagingReq if after is S.AWAIT_GRANT else PagesReq) == 1
@@ -662,7 +662,7 @@ def says_it_again(step: Step) -> bool:
     if after.state is not before.state or not (after.tries > before.tries or after.state is S.AWAIT_PERMIT):
         return True
     if after.state is S.AWAIT_AUX_ACK:
-        return len(step.all_of(do.SendAux)) == 1
+        return len(step.all_of(do.TransmitAux)) == 1
     if after.state is S.AWAIT_WATERMARK:
         return len(step.all_of(do.AskWatermark)) == 1
     if after.state is S.AWAIT_ACK:

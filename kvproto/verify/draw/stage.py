@@ -105,7 +105,8 @@ class Actor(Surroundings):
 
     def connect(self, asked: do.Connect) -> None:
         """It succeeds."""
-        self.stage.tell(self.name, ev.WiredUp(asked.link, asked.session, f"{self.name}-{asked.rank}"), CONNECT)
+        wire = f"{self.name}-{self.rank.peers[asked.link].rank}"
+        self.stage.tell(self.name, ev.WiredUp(asked.link, asked.session, wire), CONNECT)
 
     def gather(self, asked: do.LaunchGather) -> None:
         """It succeeds."""

@@ -27,7 +27,7 @@ from kvproto.protocol import effects as do
 
 PLACES: dict[str, tuple[type, ...]] = {
     "said": (
-        do.Send, do.Reply, do.Transmit, do.SendGrant, do.SendQueued, do.TransmitPages, do.SendAux, do.SayHello,
+        do.Send, do.Reply, do.Transmit, do.SendGrant, do.SendQueued, do.TransmitPages, do.TransmitAux, do.SayHello,
         do.SayWelcome, do.SayRefusal,
     ),
     "heard": (

@@ -216,7 +216,7 @@ def _about(effect: Any, event: Any, value: Any) -> bool:
     outcome may be about no peer (-1).
     """
     said, known = effect.__struct_fields__, event.__struct_fields__
-    if "link" in said and "room" not in known:
+    if "link" in said and not ("link" in known or hasattr(value, "to")):
         return effect.link == event.peer and ("room" not in said or effect.room == 0)
     if "link" in said and not effect.link == (event.link if "link" in known else value.to.link):  # noqa: SIM201  # terms
         return False

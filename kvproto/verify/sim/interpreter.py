@@ -168,7 +168,7 @@ class Interpreter:
         self._transmit(effect.link, effect.epoch, effect.room, effect.body)
 
     def _transmit_aux(self, effect: do.TransmitAux) -> None:
-        body = msg.Aux(self.around.aux_row(effect.room), effect.traceparent)
+        body = msg.Aux(self.around.aux_row(effect.room), self.rank.value_of(effect.room).traceparent)
         self._transmit(effect.link, effect.epoch, effect.room, body)
 
     def _transmit_pages(self, effect: do.TransmitPages) -> None:

@@ -66,7 +66,7 @@ def old_session(b: TablePatch) -> None:
 def former_life_waits(b: TablePatch) -> None:
     """A link that comes back keeps the sends that waited for the watermark of the old one (beside the catalogue)."""
 
-    def connect(rank: Any, effect: do.ConnectPeer) -> None:
+    def connect(rank: Any, effect: do.Connect) -> None:
         rank.watch.setdefault(effect.link, [])
         PrefillLinks._connect(rank, effect)  # noqa: SLF001
 
