@@ -115,7 +115,7 @@ class DecodeEndpoint(Endpoint):
         return {
             # messages, and links
             do.Transmit: loop.connections.transmit, do.TransmitPages: data.send_pages, do.SayReset: loop.send_reset,
-            do.Dial: links.dial, do.SayHello: links.say_hello, do.ForgetLink: self._forget_link,
+            do.Dial: links.dial, do.SayHello: links.say_hello, do.ForgetLink: self._groups.forget_link,
             do.TryAddress: links.try_address, do.TakeAddress: links.take_address, do.LeaveAddress: links.leave_address,
             # kernels
             do.LaunchScatter: data.ask_scatter,
@@ -300,9 +300,6 @@ class DecodeEndpoint(Endpoint):
         stage, work = super()._stage(value), value.work
         waits = value.state.name == "OPEN" and (work is None or not (work.done or work.live or work.aux))
         return Status.WAITING if waits else stage
-
-    def _forget_link(self, effect: do.ForgetLink) -> None:
-        self._groups.end_link(effect.link)
 
     def _link(self, effect: do.AnnounceLink) -> None:
         self._groups.links.settle(effect.link)

@@ -148,8 +148,6 @@ class TellUnlinked(Effect, frozen=True):
 class KeepUnlinked(Internal, frozen=True):
     """Keep the group for `ready`; if there are too many without a link, drop the oldest."""
 
-    group: int
-
 
 # fmt: off
 def earlier(v: V, e: GroupPrepared | NameFound, now: float) -> bool: return e.call != v.call
@@ -170,7 +168,7 @@ def call_again(v: V, e: NameFound) -> Output: return CallRanks(e.group, v.to, 1 
 def leave(v: V, e: DisconnectCalled) -> Output: return LeaveRanks(e.group)
 def tell_unlinked(v: V, e: LinkEnded) -> Output: return TellUnlinked(e.group, e.rank, e.why, left=False)
 def tell_left(v: V, e: LinkEnded) -> Output: return TellUnlinked(e.group, e.rank, e.why, left=True)
-def keep(v: V, e: GroupPrepared | RanksCalled | LinkEnded) -> Output: return KeepUnlinked(e.group)
+def keep(v: V, e: GroupPrepared | RanksCalled | LinkEnded) -> Output: return KeepUnlinked()
 
 
 decode_group = Table(

@@ -28,6 +28,7 @@ from kvproto.layout.plan import Plan
 from kvproto.loop.call_preparation import CallPreparation, is_name, numbered
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.logs import named
+from kvproto.protocol import effects as do
 from kvproto.rank.base import bits, mask
 from kvproto.rank.decode import DecodeRank
 
@@ -88,7 +89,7 @@ class PrefillGroups:
                              "or give the addresses of the instance that has this one")  # fmt: skip
         self._loop.check()
         if not self._slow(plan, addresses):
-            self._make_kernels(plan)
+            self._make_kernels(plan)  # here, because the lock is held when they are made for the loop
         with self._lock:
             self._calls += 1
             self._step(gt.ConnectCalled(group, self._calls, Destination(plan, addresses)))
@@ -148,9 +149,9 @@ class PrefillGroups:
         )
 
     # --------------------------------------------------------------------------------------- the loop's thread
-    def end_link(self, link: int) -> None:
-        """The rank has forgotten this link: close its connections."""
-        at = self.links.forget(link)
+    def forget_link(self, effect: do.ForgetLink) -> None:
+        """Close the connections of a link that the rank has forgotten."""
+        at = self.links.forget(effect.link)
         self._hear(gt.LinkEnded(at.group, at.rank, FORGOTTEN))
 
     def _hear(self, event: Event) -> None:
@@ -202,26 +203,21 @@ class PrefillGroups:
             self._data.kernels.prepare(self._data.pool, "scatter", shares)
 
     def _prepare(self, effect: gt.Prepare) -> None:
-        to = effect.to
-        if self._slow(to.plan, to.named):
+        if self._slow(effect.to.plan, effect.to.named):
             self._preparation.submit(partial(self._prepared, effect))
         else:
-            self._loop.call(partial(self._hear, self._preparation_of(effect, to.named, "")))
+            self._loop.call(self._prepared(effect))
 
     def _prepared(self, effect: gt.Prepare) -> Callable[[], None]:
-        """Compile kernels and look up names, on the helper thread; return what the loop has to do."""
-        plan, why = effect.to.plan, ""
-        linked = plan.linked_to(self._rank.index)
-        numbers = tuple(numbered(each) if rank in linked else each for rank, each in enumerate(effect.to.named))
+        """Look up names and compile kernels; return what the loop has to do.  Thread: the helper's, if that is slow."""
+        to, why, linked = effect.to, "", effect.to.plan.linked_to(self._rank.index)
+        numbers = tuple(numbered(each) if rank in linked else each for rank, each in enumerate(to.named))
         try:
-            self._make_kernels(plan)
+            self._make_kernels(to.plan)
         except Exception as error:  # noqa: BLE001  # whatever it is, `ready` raises it
             why = f"its kernels cannot be made: {named(error)}"
-        return partial(self._hear, self._preparation_of(effect, numbers, why))
-
-    def _preparation_of(self, effect: gt.Prepare, numbers: tuple[str, ...], why: str) -> gt.GroupPrepared:
-        ranks = mask(effect.to.plan.linked_to(self._rank.index))
-        return gt.GroupPrepared(effect.group, effect.call, replace(effect.to, numbers=numbers), ranks, why)
+        about = effect.group, effect.call, replace(to, numbers=numbers), mask(linked), why
+        return partial(self._hear, gt.GroupPrepared(*about))
 
     def _look_again(self, at: LinkCall) -> None:
         """Look up the name of an unanswered call again: its owner may have moved."""
