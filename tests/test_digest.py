@@ -134,8 +134,8 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "return replace(v, mark_tail=e.tail)", "prefill_link",
     ),
     "an effect": (
-        "return do.Send(e.room, 1 << e.peer, StgNotify(e.chunk, v.grant))",
-        "return do.Send(e.room, 1 << e.peer, StgNotify(e.chunk, 0))", "prefill_send",
+        "return do.Transmit(v.to.link, v.to.epoch, e.room, StgNotify(e.chunk, v.grant))",
+        "return do.Transmit(v.to.link, v.to.epoch, e.room, StgNotify(e.chunk, 0))", "prefill_send",
     ),
     "what an effect says of a cause": (
         "RaiseLinkDown(e.peer, Cause.LINK_LOST)", "RaiseLinkDown(e.peer, Cause.NO_ANSWER)", "prefill_link",

@@ -49,7 +49,7 @@ def test_an_answer_repeats_when_its_request_was_made() -> None:
 
 def step(value: PSendValue, event: ev.SendEvent, now: float) -> tuple[PSendValue, list[object]]:
     value, effects = Machine(prefill_send, Timing()).step(value, event, now)
-    return value, [effect.body for effect in effects if isinstance(effect, do.Send)]
+    return value, [effect.body for effect in effects if isinstance(effect, do.Transmit)]
 
 
 def opened(*, pages: bool) -> PSendValue:

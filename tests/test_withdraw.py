@@ -177,6 +177,7 @@ def test_nobody_hears_that_pages_are_back_before_the_sends_know_that_they_were_t
 
 
 STAYS = {S: S for S in (PSend.AWAIT_PAGES, PSend.GATHERING, PSend.WRITING, PSend.WRITING_PAGES)}
+TO = ev.Target(1, 9)
 WAITS = {PSend.AWAIT_CREDIT: PSend.AWAIT_KV, PSend.AWAIT_PERMIT: PSend.AWAIT_PAGES_KV}
 ON_THE_RING = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.AWAIT_WATERMARK, PSend.AWAIT_SLOT)
 
@@ -184,10 +185,10 @@ ON_THE_RING = (PSend.AWAIT_GRANT, PSend.AWAIT_WRITERS, PSend.AWAIT_TURN, PSend.A
 @pytest.mark.parametrize("state", ON_THE_RING)
 def test_a_send_whose_kv_is_taken_back_gives_the_ring_up_at_once(state: PSend) -> None:
     machine = Machine(prefill_send, Timing())
-    value = PSendValue(state, kv=True, asked=1.0, lease=100.0, grant=3, tries=2)
+    value = PSendValue(state, to=TO, kv=True, asked=1.0, lease=100.0, grant=3, tries=2)
     taken, effects = machine.step(value, ev.KvWithdrawn(7, 0, 0), 2.0)
     assert (taken.state, taken.kv, taken.grant, taken.tries) == (PSend.AWAIT_PAGES, False, 0, 0)
-    assert do.Send(7, 1, msg.PagesReq(0, 2.0)) in effects
+    assert do.Transmit(1, 9, 7, msg.PagesReq(0, 2.0)) in effects
     again, _ = machine.step(taken, ev.KvProduced(7, 0, 0), 3.0)
     assert again.kv and again.state is PSend.AWAIT_PAGES
 
@@ -195,19 +196,19 @@ def test_a_send_whose_kv_is_taken_back_gives_the_ring_up_at_once(state: PSend) -
 @pytest.mark.parametrize("state", [*ON_THE_RING, PSend.GATHERING, PSend.WRITING])
 def test_a_send_of_a_closed_pool_comes_back_to_the_ring(state: PSend) -> None:
     machine = Machine(prefill_send, Timing())
-    value = PSendValue(state, kv=True, asked=1.0, first=1.0, lease=2.5, grant=3, slot=0, tries=2, closed=True)
+    value = PSendValue(state, to=TO, kv=True, asked=1.0, first=1.0, lease=2.5, grant=3, slot=0, closed=True)
     taken, effects = machine.step(value, ev.KvWithdrawn(7, 0, 0), 2.0)
     if state is PSend.GATHERING:
         taken, effects = machine.step(taken, ev.Gathered(7, 0, 0), 3.0)
     elif state is PSend.WRITING:
         taken, effects = machine.step(taken, ev.WriteLapsed(7, 0, 0), 3.0)
     assert (taken.state, taken.kv, taken.grant, taken.slot, taken.tries) == (PSend.AWAIT_KV, False, 0, -1, 0)
-    assert not any(isinstance(effect, do.Send) for effect in effects), "nothing is given up that was asked for"
+    assert not any(isinstance(effect, do.Transmit) for effect in effects), "nothing is given up that was asked for"
     late, _ = machine.step(taken, ev.StagingDenied(7, 0, 0), 3.0)
     assert late == taken, "what is refused meanwhile is refused again"
     asks, _ = machine.step(taken, ev.KvProduced(7, 0, 0), 4.0)
     again, effects = machine.step(asks, ev.CreditTaken(7, 0, 0), 5.0)
-    assert again.state is PSend.AWAIT_GRANT and do.Send(7, 1, msg.StagingReq(0, 5.0)) in effects
+    assert again.state is PSend.AWAIT_GRANT and do.Transmit(1, 9, 7, msg.StagingReq(0, 5.0)) in effects
 
 
 @pytest.mark.parametrize(("state", "then"), [*STAYS.items(), *WAITS.items()])

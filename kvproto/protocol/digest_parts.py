@@ -11,7 +11,7 @@ PARTS = {
     "vocabulary": "6e4ffef3",
     "routes": "eeb0e687",
     "prefill_room": "7c7e1d70",
-    "prefill_send": "90eb0048",
+    "prefill_send": "676a7777",
     "prefill_write": "7f3fb60d",
     "prefill_link": "2f9835d1",
     "decode_room": "3536e873",

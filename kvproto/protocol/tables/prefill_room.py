@@ -133,7 +133,7 @@ def _terms(v: V) -> Terms:
 
 
 def _total(v: V) -> int:
-    terms = _terms(v)  # as sharding.chunks; the room's numbers were looked at when it came
+    terms = _terms(v)  # as cut.chunks; the room's numbers were looked at when it came
     return -((v.prefix - v.tokens) // terms.chunk_tokens) * terms.layer_groups
 
 

@@ -360,12 +360,12 @@ def begin_ack(v: V, e: WriteCompleted, now: float) -> V:
 # ------------------------------------------------------------------------------------------ effects
 def ask_grant(v: V, e: On) -> Output:
     """Ask for a region."""
-    return do.Send(e.room, 1 << e.peer, StagingReq(e.chunk, v.asked))
+    return do.Transmit(v.to.link, v.to.epoch, e.room, StagingReq(e.chunk, v.asked))
 
 
 def ask_pages(v: V, e: On) -> Output:
     """Ask for the pages, and say thereby that this part will not be staged."""
-    return do.Send(e.room, 1 << e.peer, PagesReq(e.chunk, v.asked))
+    return do.Transmit(v.to.link, v.to.epoch, e.room, PagesReq(e.chunk, v.asked))
 
 
 def ask_watermark(v: V, e: TimerFired) -> Output:
@@ -435,7 +435,7 @@ def stop_write(v: V, e: On) -> WriteStopped:
 
 def notify(v: V, e: On) -> Output:
     """Say that the part is in place."""
-    return do.Send(e.room, 1 << e.peer, StgNotify(e.chunk, v.grant))
+    return do.Transmit(v.to.link, v.to.epoch, e.room, StgNotify(e.chunk, v.grant))
 
 
 def send_aux(v: V, e: On) -> Output:

@@ -341,16 +341,18 @@ def writes_into_its_region(step: Step, effect: ev.WriteBegun) -> bool:
 
 @promises("S1")
 def keeps_where_it_goes(step: Step) -> bool:
-    """Link, epoch and part are those that it was opened with, and its writes have them, and what was given."""
+    """Link, epoch and part are those that it was opened with; its messages and its writes have them, and what was given."""
     before, after = step.before, step.after
     bound = step.event.to if isinstance(step.event, ev.SendOpened) and before.state is S.NEW else before.to
     begun, paged = step.all_of(ev.WriteBegun), step.all_of(ev.PagesBegun)
     given = all(each.slot == after.slot for each in begun) and all(each.pages == after.pages for each in paged)
-    return after.to == bound and given and all(each.to == after.to for each in (*begun, *paged))
+    said = step.all_of(do.Transmit) + step.all_of(do.TransmitAux)
+    goes = all(each.to == after.to for each in (*begun, *paged)) and all(each.epoch == after.to.epoch for each in said)
+    return after.to == bound and given and goes
 
 
-@promises("S1", do.Send)
-def notifies_what_is_in_place(step: Step, effect: do.Send) -> bool:
+@promises("S1", do.Transmit)
+def notifies_what_is_in_place(step: Step, effect: do.Transmit) -> bool:
     """A part is told to be in place when every byte of it is, and where it was written."""
     body = effect.body
     return not isinstance(body, StgNotify) or (bool(step.then.complete) and body.grant == step.then.region)
@@ -391,8 +393,8 @@ def ends_when_nothing_works(step: Step, effect: ev.SendFinished) -> bool:
     return idle and then.credit == NONE and then.slot == NONE and then.permit == NONE
 
 
-@promises("S4", do.Send)
-def requests_say_when_they_were_made(step: Step, effect: do.Send) -> bool:
+@promises("S4", do.Transmit)
+def requests_say_when_they_were_made(step: Step, effect: do.Transmit) -> bool:
     """A request says when it was made, or when the first one of those that it repeats was."""
     body, after = effect.body, step.after
     made = after.asked in (step.now, step.before.asked)
@@ -407,8 +409,8 @@ def remembers_its_first_request(step: Step) -> bool:
     return step.after.first == first or step.before.state is S.NEW
 
 
-@promises("S9", do.Send)
-def asks_for_the_ring_with_its_kv(step: Step, effect: do.Send) -> bool:
+@promises("S9", do.Transmit)
+def asks_for_the_ring_with_its_kv(step: Step, effect: do.Transmit) -> bool:
     """A region is asked for when the KV is computed, and not before."""
     return not isinstance(effect.body, StagingReq) or step.after.kv
 
@@ -416,7 +418,7 @@ def asks_for_the_ring_with_its_kv(step: Step, effect: do.Send) -> bool:
 @promises("S9", on=(ev.KvWithdrawn,))
 def leaves_the_ring_with_its_kv(step: Step) -> bool:
     """A send whose KV is withdrawn before its gather gives up its region at once, if pages are open."""
-    before, asked = step.before, [each.body for each in step.all_of(do.Send)]
+    before, asked = step.before, [each.body for each in step.all_of(do.Transmit)]
     leaves = before.state in (*ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT) and not before.closed
     return any(isinstance(body, PagesReq) for body in asked) == leaves
 
@@ -487,8 +489,8 @@ def asks_with_all_its_tries(step: Step) -> bool:
     return not (asks or moves) or after.tries == 0
 
 
-@promises("L1", do.Send)
-def a_lease_begins_when_it_is_asked_for(step: Step, effect: do.Send) -> bool:
+@promises("L1", do.Transmit)
+def a_lease_begins_when_it_is_asked_for(step: Step, effect: do.Transmit) -> bool:
     """What is asked for the first time, or because the time of an answer was over, or will be, is asked for from now on."""
     first = step.before.state is S.AWAIT_CREDIT or isinstance(step.event, ev.StagingGranted)
     anew = step.before.state is not S.AWAIT_PAGES or isinstance(step.event, ev.PagesGranted)
@@ -535,7 +537,7 @@ def is_confirmed_once(step: Step) -> bool:
         return True
     if isinstance(step.event, ev.ChunkAcked):
         return after.acked == (before.native_notify or before.acked)
-    told = len(step.all_of(do.Send)) == (0 if before.acked or before.native_notify else 1)
+    told = len(step.all_of(do.Transmit)) == (0 if before.acked or before.native_notify else 1)
     return told and (after.state is S.DONE) == bool(before.acked)
 
 
@@ -579,11 +581,11 @@ def waits_for_what_it_is_told(step: Step) -> bool:
     before, after, e = step.before, step.after, step.event
     waits = after.state is S.AWAIT_WATERMARK and before.state is not S.AWAIT_WATERMARK
     late = before.state in QUEUED and step.now >= granted_from(before, e, step.now) + e.lease / 2
-    return len(step.all_of(do.WatchWatermark)) == (1 if waits else 0) and len(step.all_of(do.Send)) == (1 if late else 0)
+    return len(step.all_of(do.WatchWatermark)) == (1 if waits else 0) and len(step.all_of(do.Transmit)) == (1 if late else 0)
 
 
-@promises("L1", do.Send)
-def waits_for_an_answer(step: Step, effect: do.Send) -> bool:
+@promises("L1", do.Transmit)
+def waits_for_an_answer(step: Step, effect: do.Transmit) -> bool:
     """Who asks, or says that a part is there, waits for the answer, for some time."""
     return step.after.state is step.before.state or timed_anew(step.after)
 
