@@ -1282,6 +1282,22 @@ def goodbye_of(side: Side, *, quiet: bool = True) -> SimulatedWorld:
     return at
 
 
+def takes_its_call_back(then: str) -> SimulatedWorld:
+    """A decode rank is closed before it is answered: the prefill rank connects, has answered, or had lost the link."""
+    at = world(up=then == "lost")
+    node, links = at.nodes["D", 0], at.prefill(0).links
+    if then == "lost":
+        node.interpreter.carry_out(node.rank.handle(ev.QueueOverflowed(1), at.now), at.now)
+    at.deliver(0)
+    if then == "answered":
+        at.finish(at.jobs[0])
+    before = node.rank.links[1].state, links[1].state
+    node.interpreter.carry_out(node.rank.take_leave(at.now), at.now)
+    at.deliver(len(at.mail) - 1)
+    assert (node.rank.links[1].state, links[1].state) == (before[0], PLink.LOST)
+    return at
+
+
 BY_HAND: list[Callable[[], SimulatedWorld]] = [
     disagreement, opened_again_while_draining, lost_while_draining, kv_after_the_lease, gather_fails_too_late,
     misfit_calls, misfit_answers, fails_before_all_have_confirmed, landed_while_draining, landed_while_settling,
@@ -1295,7 +1311,7 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
     comes_while_the_rest_is_scattered, failed_while_the_rest_is_awaited, given_up_before_all_have_asked,
     forgotten_while_it_writes, confirmed_when_all_but_aux_is_there, confirmed_when_its_pages_are_asked_for,
     fails_after_it_has_told, silent_but_there, partial(goodbye_of, "P"), partial(goodbye_of, "P", quiet=False),
-    partial(goodbye_of, "D"),
+    partial(goodbye_of, "D"), *(partial(takes_its_call_back, then) for then in ("connects", "answered", "lost")),
     a_lease_that_ends_when_a_batch_has_landed, fails_after_it_was_confirmed, fails_in_a_closed_pool,
 ]  # fmt: skip
 

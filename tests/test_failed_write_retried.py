@@ -8,13 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec.structs import replace
 from support.stories import layout
+from test_foreign_groups import MINE, ROOM, at_work, say
 
 from kvproto.io.transports.base import Handle
 from kvproto.io.transports.fabric import Fabric
-from kvproto.protocol.states import Cause
+from kvproto.protocol import events as ev
+from kvproto.protocol import messages as msg
+from kvproto.protocol.states import Cause, PRoom, PSend
+from kvproto.protocol.tables.prefill_room import prefill_room
+from kvproto.rank.prefill import PrefillRank
 from kvproto.room import Room
 from kvproto.settings import Route, Settings
+from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
@@ -129,3 +136,32 @@ def test_a_part_that_was_told_is_not_written_again(order: Callable[[Pair], None]
         assert end(pair, room) == {Cause.NONE}
         pair.check(room)
         assert retried(pair) == asks and by_pages(pair) == 0
+
+
+def told_and_forgotten() -> tuple[PrefillRank, int]:
+    """A rank whose one staged write has failed and told of its part, which the decode rank has."""
+    rank, links = at_work("granted")
+    rank.handle(ev.AuxProvided(ROOM), 0.0)
+    for chunk in range(2):
+        rank.handle(ev.Gathered(ROOM, chunk, 0), 0.0)
+        rank.handle(ev.BatchReady(ROOM, chunk, 0, last=True), 0.0)
+    rank.sends[ROOM] = {at: replace(send, native_notify=True) for at, send in rank.sends[ROOM].items()}
+    rank.handle(ev.BatchFailed(ROOM, 0, 0, settled=True), 0.0)
+    assert [send.state for send in rank.sends[ROOM].values()][:2] == [PSend.AWAIT_PAGES, PSend.WRITING]
+    return rank, links[MINE]
+
+
+def test_a_part_that_was_told_and_is_forgotten_is_in_place() -> None:
+    """The decode rank can only have forgotten a room that had success, so nothing fails."""
+    rank, link = told_and_forgotten()
+    say(rank, link, msg.Gone())
+    assert rank.rooms[ROOM].state is PRoom.OPEN and 0 not in rank.sends[ROOM]
+
+
+def test_a_room_whose_told_part_is_forgotten_fails_without_the_row() -> None:
+    with TablePatch() as bench:
+        rows = [row for row in bench.rows(prefill_room, PRoom.OPEN, ev.PeerForgot) if row.when is None]
+        bench.drop(prefill_room, rows)
+        rank, link = told_and_forgotten()
+        say(rank, link, msg.Gone())
+        assert 0 in rank.sends[ROOM], "planted: it asks for pages until nobody answers"

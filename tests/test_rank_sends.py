@@ -237,5 +237,8 @@ def test_a_peer_lacks_a_part_that_is_not_yet_on_its_way() -> None:
         rank.sends[ROOM] = {key(2, 0): PSendValue(PSend.WRITING), key(1, 1): PSendValue(state)}
         assert rank.unsent(ROOM, 1) is (state not in on_its_way)
         assert not rank.unsent(ROOM, 0) and not rank.unsent(ROOM + 1, 1)
+        told = PSendValue(state, told=True)
+        rank.sends[ROOM] = {key(1, 1): told}
+        assert rank.unsent(ROOM, 1) is (state not in (*on_its_way, PSend.AWAIT_PAGES)), "a failed write may have told"
     rank.sends[ROOM] = {key(AUX_CHUNK, 1): PSendValue(PSend.AWAIT_AUX), key(0, 0): PSendValue(PSend.AWAIT_AUX_ACK)}
     assert rank.unsent(ROOM, 1) and not rank.unsent(ROOM, 0)

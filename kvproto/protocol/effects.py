@@ -349,6 +349,13 @@ class OfferAux(Internal, frozen=True):
     room: int
 
 
+class ConfirmTold(Internal, frozen=True):
+    """Confirm the parts for this peer whose staged write has failed, and may have told of its part."""
+
+    room: int
+    peer: int
+
+
 class StopSends(Internal, frozen=True):
     """Tell every send of the room to stop."""
 

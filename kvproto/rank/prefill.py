@@ -22,7 +22,7 @@ from kvproto.protocol.events import ROOM_CHUNK, Target, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.states import PSend
 from kvproto.protocol.tables.prefill_room import PrefillWork
-from kvproto.protocol.tables.prefill_send import WRITTEN, PSendValue, prefill_send
+from kvproto.protocol.tables.prefill_send import WRITTEN, PSendValue, may_have_told, prefill_send
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.rank.base import bits, by_room
 from kvproto.rank.prefill_queues import PrefillQueues
@@ -68,6 +68,7 @@ class PrefillRank(PrefillQueues):
         self.met: Callable[[int], None] = lambda _room: None
         self.inner |= {
             do.OpenWindow: self._open_window, do.OfferKv: self._offer_kv, do.OfferAux: self._offer_aux,
+            do.ConfirmTold: self._confirm_told,
             do.WithdrawKv: self._withdraw_kv, do.StopSends: self._stop_sends, do.TransmitAux: self._leave,
         }  # fmt: skip
 
@@ -166,7 +167,12 @@ class PrefillRank(PrefillQueues):
     def unsent(self, room: int, peer: int) -> bool:
         """Whether the decode rank lacks a part of which a send is open."""
         sends = self.sends.get(room, {}).items()
-        return any(key & 0xFFFF == peer for key, send in sends if send.state not in WRITTEN)
+        return any(key & 0xFFFF == peer for key, send in sends if send.state not in WRITTEN and not may_have_told(send))
+
+    def _confirm_told(self, effect: do.ConfirmTold) -> None:
+        for key, send in self.sends.get(effect.room, {}).items():
+            if key & 0xFFFF == effect.peer and may_have_told(send):
+                self._queue.append(ev.ChunkAcked(effect.room, key >> 16, effect.peer))
 
     def _offer_aux(self, effect: do.OfferAux) -> None:
         for key in self.sends.get(effect.room, {}):

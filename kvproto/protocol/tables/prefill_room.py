@@ -581,6 +581,11 @@ def offer_aux(v: V, e: AuxProvided) -> Output:
     return do.OfferAux(e.room)
 
 
+def confirm_told(v: V, e: PeerForgot) -> Output:
+    """Confirm the parts that it may have been told of: it has everything, and has forgotten its success."""
+    return do.ConfirmTold(e.room, e.peer)
+
+
 def stop_sends(v: V, e: RoomEvent | TimerFired) -> Output:
     """Tell the sends to stop."""
     return do.StopSends(e.room)
@@ -682,6 +687,7 @@ row(LIVE,            EngineAborted,    S.DRAINING,      let=blame, do=(announce,
 row(LIVE,            AbortAsked,       S.DRAINING,      let=blame_asked, do=(announce_told, stop_sends))
 row(LIVE,            LinkWentDown,     S.DRAINING,      when=known, let=blame_link, do=(announce_peer, stop_sends))
 row(S.OPEN,          PeerForgot,       S.DRAINING,      when=unsent, let=blame_forgetful, do=(announce_peer, stop_sends))
+row(S.OPEN,          PeerForgot,                        do=(confirm_told,))
 row(S.AWAIT_PEERS,   TimerFired,       S.DRAINING,      let=blame_absent, do=(announce, stop_sends))
 row(S.AWAIT_FORWARD, TimerFired,       S.DRAINING,      let=blame_stall, do=(announce, stop_sends))
 row(S.OPEN,          TimerFired,       S.DRAINING,      let=blame_stall, do=(announce, stop_sends))
@@ -736,7 +742,6 @@ ignore((S.DRAINING, S.AWAIT_NOTED, *OVER), (*WORK, EngineAborted, EngineRefused)
 ignore((S.DRAINING, S.AWAIT_NOTED), RoomFailed, "the first cause counts")
 ignore(S.DRAINING,   PeerNoted,        "an older room's confirmation")
 ignore((S.AWAIT_ENGINE, *LIVE), PeerNoted, "who says so was told that it is not entitled to the room, or that it is over, which is forgotten")
-ignore(S.OPEN,       PeerForgot,       "it may have everything, and have forgotten its success: a late answer, to a question of before")
 ignore(OVER,         (PeerNoted, PeerForgot), "nobody is to be told any more")
 ignore(S.UNKNOWN,    (PeerNoted, PeerForgot), "the room's tombstone is gone")
 ignore(S.AWAIT_NOTED, SendsStopped,    "the last send has ended")

@@ -254,6 +254,11 @@ def told(v: V, e: ChunkAcked, now: float) -> bool:
     return v.told
 
 
+def may_have_told(v: V) -> bool:
+    """The send asks for pages because its staged write has failed, which may have told of the part."""
+    return v.state is S.AWAIT_PAGES and v.told
+
+
 def tried_so_far(v: V) -> int:
     """How often the state's timer has ended."""
     return v.tries

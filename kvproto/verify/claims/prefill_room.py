@@ -106,8 +106,9 @@ def is_no_shorter_than_its_prefix(v: V, g: Seen) -> bool:
 
 @holds()
 def is_somebodys_if_anybody_asked(v: V, g: Seen) -> bool:
-    """A room that no decode group has asked for knows no decode rank."""
-    return v.facts.claim.group > 0 or not v.peers
+    """A room that no decode group has asked for knows no decode rank, and waits or has failed."""
+    asked = v.state in (S.AWAIT_ENGINE, S.AWAIT_FORWARD, S.OPEN, S.DONE)
+    return v.facts.claim.group > 0 or (not v.peers and not asked)
 
 
 @holds(S.AWAIT_FORWARD, S.OPEN, S.DONE)
@@ -608,6 +609,13 @@ def goes_on_as_it_was(step: Step) -> bool:
 def is_not_failed_by_a_late_answer(step: Step) -> bool:
     """A decode rank that may have all that is for it, and has forgotten the room, does not fail it."""
     return step.before.state in LOST or step.after.state is step.before.state or step.event.unsent
+
+
+@promises("L1", on=(ev.PeerForgot,))
+def confirms_what_it_may_have_told(step: Step) -> bool:
+    """A decode rank that has forgotten its success confirms what a failed write may have told of."""
+    over = step.before.state is S.OPEN and not step.event.unsent
+    return [each.peer for each in step.all_of(do.ConfirmTold)] == ([step.event.peer] if over else [])
 
 
 @promises("L1", on=(ev.AbortAsked, ev.EngineRefused, ev.PeerNoted, ev.PeerForgot, ev.LinkWentDown))

@@ -40,6 +40,7 @@ RAISED: dict[type[Effect], tuple[type[Event], ...]] = {
     do.OfferKv: (ev.KvProduced,),
     do.OfferAux: (ev.AuxReady,),
     do.WithdrawKv: (ev.KvWithdrawn,),
+    do.ConfirmTold: (ev.ChunkAcked,),
     do.StopSends: (ev.SendStopped, ev.SendsStopped),
     do.TakeSlot: (ev.SlotTaken,),
     do.FreeSlot: (ev.SlotTaken,),

@@ -31,8 +31,8 @@ PLACES: dict[str, tuple[type, ...]] = {
         do.SayWelcome, do.SayRefusal,
     ),
     "heard": (
-        Event, do.StopSends, do.OpenWindow, do.OfferKv, do.OfferAux, do.WithdrawKv, do.StopGrants, do.DrainGrants,
-        do.AskLinks, do.RaiseLinkUp, do.RaiseLinkDown, do.RaisePeerQuiet,
+        Event, do.StopSends, do.ConfirmTold, do.OpenWindow, do.OfferKv, do.OfferAux, do.WithdrawKv, do.StopGrants,
+        do.DrainGrants, do.AskLinks, do.RaiseLinkUp, do.RaiseLinkDown, do.RaisePeerQuiet,
     ),
     "lent": (
         do.TakeSlot, do.FreeSlot, do.TakeCredit, do.FreeCredit, do.TakePermit, do.FreePermit, do.LeaveQueue,
