@@ -117,11 +117,11 @@ def test_of_another_epoch_nothing_is_heard_and_it_is_no_sign_of_life(make: Any, 
     open_rooms(rank)
     room, body = (11, msg.Abort(Cause.DECODE_ABORTED)) if make is prefill else (11, msg.Drained(Cause.WRITE_FAILED))
     before = rank.rooms[room]
-    rank._heard_by.clear()  # what came with the opening
+    rank.heard_by.clear()  # what came with the opening
     assert say(rank, 1, body, room, epoch=rank.links[1].epoch + off) == []
-    assert rank.rooms[room] is before and rank.counts[NOT_UP] == 1 and not rank._heard_by
+    assert rank.rooms[room] is before and rank.counts[NOT_UP] == 1 and not rank.heard_by
     say(rank, 1, body, room)
-    assert rank.value_of(room) is not before and rank._heard_by == {1}, "and of its own it is"
+    assert rank.value_of(room) is not before and rank.heard_by == {1}, "and of its own it is"
 
 
 @RANKS
@@ -288,7 +288,7 @@ def test_of_a_link_that_is_forgotten_nothing_is_left() -> None:
         while rank.links and now < 10 * rank.settings.timing.forget.period:
             now = rank.next_deadline
             rank.tick(now)
-        assert not rank.links and not rank.peers and not rank.link_of and not rank._heard_by
+        assert not rank.links and not rank.peers and not rank.link_of and not rank.heard_by
         assert not rank.sent._ways and not rank.came._ways, "numbers of copies"
         assert not getattr(rank, "watch", {}) and rank.next_link == 5, "a link's number is not used again"
 
@@ -298,9 +298,9 @@ def test_a_link_that_is_forgotten_before_its_next_beat_leaves_nothing_either() -
     say(rank, 1, msg.Heartbeat())
     rank.call(FIRST, 0, Plan(TWO, ONE, 2 * CHUNK_TOKENS), 0.0, "elsewhere")
     rank.receive(1, 0, 0, welcome(rank, 1, FIRST, 0, chunk_tokens=CHUNK_TOKENS + 1), 0.0)
-    assert rank.links[1].state is DLink.REFUSED and rank._heard_by == {1}
+    assert rank.links[1].state is DLink.REFUSED and rank.heard_by == {1}
     rank.leave(FIRST, 0.0)
-    assert sorted(rank.links) == [2, 3, 4] and not rank._heard_by
+    assert sorted(rank.links) == [2, 3, 4] and not rank.heard_by
 
 
 def test_what_is_said_to_a_call_and_by_one_is_in_the_trace() -> None:

@@ -42,6 +42,7 @@ from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
 from kvproto.protocol.messages import VERSION, Hello, Message, Welcome
 from kvproto.protocol.routes import HeardMessage, LinkIs, SenderIs
+from kvproto.rank.value import RankValue
 from kvproto.settings import Settings
 
 #: facts as they count in `facts`, looked up once
@@ -120,7 +121,7 @@ class Rank(Party):
         #: the other group of each room that is at work: few, where rooms are many and far apart in memory
         self._groups: dict[int, int] = {}
         #: links by which something of their epoch came since their last beat
-        self._heard_by: set[int] = set()
+        self.heard_by: set[int] = set()
         #: whether the connection to a link's other end stands, which the loop knows
         self.stands: Callable[[int], bool] = lambda _link: False
         #: by (room, send): the writes that are not over; decode ranks have none
@@ -138,6 +139,21 @@ class Rank(Party):
             do.RaiseLinkDown: self._raise_down, do.Transmit: self._leave, do.SayHello: self._leave,
             do.SayWelcome: self._leave, do.SayRefusal: self._leave,
         }  # fmt: skip
+
+    def restore(self, value: RankValue, *, timers: bool = True) -> None:
+        """Go on from this value, of a rank that was made alike; nothing is pending, and the trace is empty.
+
+        `timers`: start them; a caller that ends them itself has no need of it.
+        """
+        for name in value.__struct_fields__:
+            setattr(self, name, getattr(value, name))
+        self.link_of = {(peer.group, peer.rank): link for link, peer in self.peers.items()}
+        self._groups = {}  # found anew
+        self.clear_pending()
+        self.trace.clear()
+        for store in self.stores.values() if timers else ():
+            if store.table.timers:
+                store.rearm()
 
     def kind_of(self, event: Event) -> str:
         """Timers of rooms and of links are one event; a link's has its number for a peer."""
@@ -171,8 +187,8 @@ class Rank(Party):
 
     def _was_heard(self, link: int) -> bool:
         """Whether something of its epoch came by the link since it was last asked."""
-        heard = link in self._heard_by
-        self._heard_by.discard(link)
+        heard = link in self.heard_by
+        self.heard_by.discard(link)
         return heard
 
     def take_leave(self, now: float) -> list[Effect]:
@@ -220,7 +236,7 @@ class Rank(Party):
             return BESIDE
         if value.state is not self._up_state or heard.epoch != value.epoch:
             return STALE + self._sender_fact(heard, peer)
-        self._heard_by.add(heard.link)
+        self.heard_by.add(heard.link)
         return CURRENT + self._sender_fact(heard, peer)
 
     def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
@@ -235,7 +251,7 @@ class Rank(Party):
     def _forget(self, link: int) -> None:
         peer = self.peers.pop(link)
         del self.link_of[peer.group, peer.rank]
-        self._heard_by.discard(link)
+        self.heard_by.discard(link)
         for numbers in (self.sent, self.came):
             numbers.forget(*((link, *way) for way in WAYS))
 

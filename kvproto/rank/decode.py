@@ -34,6 +34,7 @@ from kvproto.protocol.tables.links import DLinkValue, decode_link
 from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
 from kvproto.rank.room_turns import RoomTurns
 from kvproto.rank.space_queue import ChunkKey, SpaceQueue
+from kvproto.rank.value import DecodeValue
 from kvproto.settings import Settings
 
 #: looked up once
@@ -73,6 +74,10 @@ class DecodeRank(Rank):
             do.RaiseLinkUp: self._raise_up, do.RaisePeerQuiet: self._raise_quiet,
         }  # fmt: skip
 
+    def value(self) -> DecodeValue:
+        """Return all that later steps depend on; the rank and its value share what they hold."""
+        return DecodeValue.of(self)
+
     # ------------------------------------------------------------------------------------------- links
     def call(
         self, group: int, rank: int, plan: Plan, now: float, address: str = ""
@@ -111,7 +116,7 @@ class DecodeRank(Rank):
 
     def lives(self, link: int) -> bool:
         """Whether something of its epoch came by the link since its last beat, or its connection stands."""
-        return link in self._heard_by or self.stands(link)
+        return link in self.heard_by or self.stands(link)
 
     def reached(self, group: int, rank: int) -> tuple[bool, str]:
         """Whether the link to this prefill rank is up, and why it was refused, if it was.  Any thread."""

@@ -26,6 +26,7 @@ from kvproto.protocol.tables.prefill_send import WRITTEN, PSendValue, may_have_t
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.rank.base import bits, by_room
 from kvproto.rank.prefill_queues import PrefillQueues
+from kvproto.rank.value import PrefillValue, RankValue
 from kvproto.settings import Settings
 
 #: rooms that are looked at for what will be written next
@@ -71,6 +72,15 @@ class PrefillRank(PrefillQueues):
             do.ConfirmTold: self._confirm_told,
             do.WithdrawKv: self._withdraw_kv, do.StopSends: self._stop_sends, do.TransmitAux: self._leave,
         }  # fmt: skip
+
+    def value(self) -> PrefillValue:
+        """Return all that later steps depend on; the rank and its value share what they hold."""
+        return PrefillValue.of(self)
+
+    def restore(self, value: RankValue, *, timers: bool = True) -> None:
+        """Go on from this value; its queues ask this rank which link a send goes by."""
+        super().restore(value, timers=timers)
+        self.slot_queue.link = self.permit_queue.link = self._link_of_send
 
     # ------------------------------------------------------------------------------------------- writes
     def expected_gathers(self) -> list[do.LaunchGather]:

@@ -33,7 +33,7 @@ def _heard(pair: Pair) -> bool:
     """Whether every link that is up has heard something of late."""
     ranks = [inside(endpoint).rank for endpoint in pair.endpoints]
     return all(
-        value.silent < 2 or link in rank._heard_by
+        value.silent < 2 or link in rank.heard_by
         for rank in ranks
         for link, value in rank.links.items()
         if value.state is rank.UP

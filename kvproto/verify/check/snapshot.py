@@ -41,7 +41,7 @@ from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.protocol.tables.prefill_write import PWriteValue
 from kvproto.rank.base import LinkPeer, Rank
 from kvproto.rank.decode import DecodeRank
-from kvproto.rank.fair_queue import FairQueue
+from kvproto.rank.fair_queue import FairQueue, SendKey
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.space_queue import SpaceQueue
 from kvproto.verify.check.moments import lately
@@ -159,11 +159,10 @@ def _links(rank: Rank, peers: int, forms: Forms) -> Frozen:
     return tuple(forms.link(rank.links[i + 1]) if i + 1 in rank.links else None for i in range(peers))
 
 
-def _thaw_rooms(rank: Rank, names: Names, rooms: Frozen, tombs: Frozen) -> None:
-    rank.rooms = {names.keys[k]: v for k, v in rooms}
-    rank.tombs = OrderedDict((names.keys[k], v) for k, v in tombs)
-    rank.clear_pending()  # where the rank has stopped, the search may go on from before
-    rank.trace.clear()
+def _thawed_rooms(names: Names, rooms: Frozen, tombs: Frozen) -> dict[str, Any]:
+    return {
+        "rooms": {names.keys[k]: v for k, v in rooms}, "tombs": OrderedDict((names.keys[k], v) for k, v in tombs)
+    }  # fmt: skip
 
 
 def freeze_prefill(rank: PrefillRank, names: Names, peers: int, forms: Forms = UNTIMED) -> Frozen:
@@ -212,33 +211,38 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, 
     rooms, tombs, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues = frozen
     keys = names.keys
     names.follow((*rooms, *tombs))
-    _thaw_rooms(rank, names, rooms, tombs)
-    rank.unclaimed = {keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE}
-    rank.links = {d + 1: v for d, v in enumerate(links) if v is not None}
-    rank.peers = {
-        d + 1: LinkPeer(others.group(d), others.member(d), plan if peer[0] else None, peer[0])
-        for d, peer in enumerate(known)
-        if peer is not None
-    }
-    rank.link_of = {(peer.group, peer.rank): link for link, peer in rank.peers.items()}
-    rank.writes = {(keys[k], at): v for k, at, v in writes}
-    rank._groups = {}  # noqa: SLF001  # found anew
-    rank.sends = {keys[k]: _marked(parts, links[names.peer(k, 0) :]) for k, parts in sends}
-    rank.free_slots = list(free)
-    rank.slot_of = {(keys[k], c, p): slot for k, c, p, slot in held}
-    rank.slot_queue = FairQueue(((keys[k], c, p) for k, c, p in queue), rank.slot_queue.link)
-    rank.permits = {(keys[k], c, p) for k, c, p in permits}
-    rank.permit_queue = FairQueue(((keys[k], c, p) for k, c, p in waiting), rank.permit_queue.link)
-    rank.credits, rank.credit_queues = {}, {}
+    asked: dict[int, set[SendKey]] = {}
     for k, parts in sends:
         for at, send in parts:
             if send.state is PSend.AWAIT_GRANT:
-                link = names.peer(k, at & 0xFFFF) + 1
-                rank.credits.setdefault(link, set()).add((keys[k], at >> 16, at & 0xFFFF))
-    for d, asking in enumerate(queues):
-        if asking:
-            rank.credit_queues[d + 1] = OrderedDict(((keys[k], c, p), None) for k, c, p in asking)
-    rank.watch = {d + 1: [(r, e, keys[k], c, p) for r, e, k, c, p in heap] for d, heap in enumerate(watch)}
+                asked.setdefault(names.peer(k, at & 0xFFFF) + 1, set()).add((keys[k], at >> 16, at & 0xFFFF))
+
+    def waits(some: Frozen) -> FairQueue:
+        return FairQueue(((keys[k], c, p) for k, c, p in some), rank.slot_queue.link)
+
+    # where the rank has stopped, the search may go on from before
+    rank.restore(replace(
+        rank.value(), **_thawed_rooms(names, rooms, tombs),
+        unclaimed={keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE},
+        links={d + 1: v for d, v in enumerate(links) if v is not None},
+        peers={
+            d + 1: LinkPeer(others.group(d), others.member(d), plan if peer[0] else None, peer[0])
+            for d, peer in enumerate(known)
+            if peer is not None
+        },
+        writes={(keys[k], at): v for k, at, v in writes},
+        sends={keys[k]: _marked(parts, links[names.peer(k, 0) :]) for k, parts in sends},
+        free_slots=list(free), slot_of={(keys[k], c, p): slot for k, c, p, slot in held},
+        permits={(keys[k], c, p) for k, c, p in permits}, credits=asked,
+        credit_queues={
+            d + 1: OrderedDict(((keys[k], c, p), None) for k, c, p in asking)
+            for d, asking in enumerate(queues)
+            if asking
+        },
+        watch={d + 1: [(r, e, keys[k], c, p) for r, e, k, c, p in heap] for d, heap in enumerate(watch)},
+    ), timers=False)  # fmt: skip
+    # these ask the rank, as it is now, which link a send goes by
+    rank.slot_queue, rank.permit_queue = waits(queue), waits(waiting)
 
 
 def freeze_decode(rank: DecodeRank, names: Names, peers: int, forms: Forms = UNTIMED) -> Frozen:
@@ -267,13 +271,8 @@ def thaw_decode(rank: DecodeRank, names: Names, frozen: Frozen) -> None:
     """Make `rank` what was frozen; its peers stay as they are."""
     rooms, tombs, links, grants, (round_, head, tail, passed), regions, queue = frozen
     keys, ring = names.keys, rank.ring
-    _thaw_rooms(rank, names, rooms, tombs)
-    rank.links = {p + 1: v for p, v in enumerate(links) if v is not None}
-    rank.grants = {
-        keys[k]: {c: replace(v, grant=names.grant(k, c)) if v.grant else v for c, v in group} for k, group in grants
-    }
     ring.round, ring.head, ring.next_grant, rank.space_turns.passed = round_, head, 1 << 20, passed
-    ring.live, ring.freed, ring.blocked, rank.chunk_of = {}, set(), {}, {}
+    ring.live, ring.freed, ring.blocked, chunk_of = {}, set(), {}, dict[int, tuple[int, int]]()
     ring.__dict__.pop("tail", None)
     if tail is not None:
         ring.__dict__["tail"] = tail  # a mutant remembers more than the ring itself does
@@ -285,7 +284,15 @@ def thaw_decode(rank: DecodeRank, names: Names, frozen: Frozen) -> None:
         if blocked:
             ring.blocked[grant] = ring.live[grant]
         if k >= 0:
-            rank.chunk_of[grant] = keys[k], c
-    rank.space_queue = SpaceQueue()
+            chunk_of[grant] = keys[k], c
+    kept = _thawed_rooms(names, rooms, tombs)
+    space = SpaceQueue()
     for k, c, size in queue:
-        rank.space_queue.put((keys[k], c), size, rank.rooms[keys[k]].tokens)
+        space.put((keys[k], c), size, kept["rooms"][keys[k]].tokens)
+    rank.restore(replace(
+        rank.value(), **kept, links={p + 1: v for p, v in enumerate(links) if v is not None},
+        grants={
+            keys[k]: {c: replace(v, grant=names.grant(k, c)) if v.grant else v for c, v in group} for k, group in grants
+        },
+        chunk_of=chunk_of, space_queue=space,
+    ), timers=False)  # fmt: skip

@@ -70,11 +70,11 @@ class TimedNode(Node):
         """With who was heard, and when the next timer ends."""
         values = [value for store in self.rank.stores.values() for _, value in store.items()]
         due = min((value.due for value in values), default=INFINITY) - self.now
-        return (*frozen, tuple(sorted(self.rank._heard_by)), due)  # noqa: SLF001  # as all of a rank
+        return (*frozen, tuple(sorted(self.rank.heard_by)), due)
 
     def restore(self, frozen: Frozen) -> None:
         """What an untimed rank does not have; its other values are back already."""
-        self.rank._heard_by = set(frozen[HEARD])  # noqa: SLF001
+        self.rank.heard_by = set(frozen[HEARD])
         for store in self.rank.stores.values():
             if store.table.timers:
                 store.rearm()
