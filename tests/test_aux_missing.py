@@ -37,8 +37,7 @@ def open_without_row(pair: Pair, tokens: int = 30, prefix: int = 0) -> Room:
     """A room with all of its KV at the decode rank, whose aux row no engine gives."""
     room = pair.open(tokens, prefix=prefix)
     pair.produce(room, aux=None)
-    for _ in range(200):
-        pair.turn()
+    pair.settle()
     return room
 
 

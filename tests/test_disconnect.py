@@ -217,8 +217,7 @@ def test_a_group_that_is_let_go_ends_its_rooms_and_leaves_nothing(pair: Pair) ->
     decode, room, done = pair.decodes[0], pair.open(20), pair.open(20)
     pair.finish(done)
     pair.produce(room, 10, aux=None)
-    for _ in range(20):
-        pair.turn()
+    pair.settle()
     decode.disconnect()
     pair.pump(lambda: pair.over(room))
     assert pair.causes(room) == {Cause.DISCONNECTED} and pair.causes(done) == {Cause.NONE}
@@ -239,8 +238,7 @@ def test_a_group_that_is_let_go_ends_its_rooms_and_leaves_nothing(pair: Pair) ->
 def test_what_a_link_that_is_being_left_waits_for_is_told(pair: Pair) -> None:
     decode, room = pair.decodes[0], pair.open(20)
     pair.produce(room, 10, aux=None)
-    for _ in range(20):
-        pair.turn()
+    pair.settle()
     assert [text.split(" is up")[0] for text in decode.links()] == [
         "link 1 to prefill rank 0 of group 1", "link 2 to prefill rank 1 of group 1",
     ]  # fmt: skip

@@ -188,8 +188,7 @@ def test_a_malformed_address_is_named_and_hinders_nothing_else(uncalled: Uncalle
     room = pair.open(30)
     pair.produce(room)
     pair.pump(lambda: inside(decode).rank.reached(PREFILL_GROUP, 1)[0])
-    for _ in range(50):
-        pair.turn()
+    pair.settle()
     assert decode.status(room) is Status.BOOTSTRAPPING
     with pytest.raises(ConnectionError, match="'nowhere'"):
         decode.ready(PREFILL_GROUP)

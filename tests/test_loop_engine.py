@@ -109,8 +109,7 @@ def test_calls_about_rooms_that_are_over_are_harmless(pair: Pair) -> None:
             prefill.prefetch(room)
         for endpoint in pair.endpoints:
             endpoint.abort(room)
-    for _ in range(20):
-        pair.turn()
+    pair.settle()
     pair.check(good)
     assert pair.decodes[0].status(good) is Status.SUCCESS and pair.decodes[0].status(bad) is Status.FAILED
     assert not any(endpoint.reports() for endpoint in pair.endpoints), "nothing was even refused"
@@ -330,8 +329,7 @@ def test_a_pass_reads_a_bounded_number_of_frames(pair: Pair) -> None:
 
 
 def test_an_idle_loop_sleeps_and_wakes_for_a_call(pair: Pair) -> None:
-    for _ in range(50):
-        pair.turn()
+    pair.settle()
     endpoint = pair.decodes[0]
     before = time.process_time()
     started = time.monotonic()

@@ -75,8 +75,7 @@ def test_rooms_outcomes_and_parts_are_counted(pair: Pair) -> None:
     pair.decodes[0].abort(aborted)
     pair.finish(done)
     pair.pump(lambda: pair.over(aborted))
-    for _ in range(20):
-        pair.turn()
+    pair.settle()
     prefill, decode = numbers(pair.prefills[0], pair.decodes[0])
     for told, endpoint in ((prefill, pair.prefills[0]), (decode, pair.decodes[0])):
         assert told["rooms", ("OPEN",)] == 1 == told["open_rooms", ()]
@@ -147,8 +146,7 @@ def test_ends_of_timers_tell_repeats_and_fallbacks_their_reason() -> None:
         pair.produce(room)
         for _ in range(90):
             clock.advance(0.1)
-            for _ in range(20):
-                pair.turn()
+            pair.settle()
         pair.pump(lambda: ("D", 0, room) in pair.outcomes)
         (told,) = numbers(prefill)
     ends = {labels[1:]: count for (name, labels), count in told.items()

@@ -45,8 +45,7 @@ def test_a_room_that_was_never_opened_is_over_on_the_decode_side_at_once(pair: P
     steps: list[Callable[[], object]] = [lambda: pair.open_decode(room), lambda: refuse(pair, room)]
     for step in steps if first == "decode opens" else reversed(steps):
         step()
-        for _ in range(20):
-            pair.turn()
+        pair.settle()
     refuse(pair, room)  # again: nothing
     decode_is_told(pair, room)
     # nothing is kept but tombstones, once the last frames have come

@@ -40,8 +40,7 @@ def test_the_prefix_is_seen_when_everybody_is_there(pair: Pair) -> None:
     prefill, room = pair.prefills[0], pair.name(30, prefix=8)
     assert prefill.prefix(room) is None and not prefill.opened_by_all(room), "nobody knows of it"
     pair.open_decode(room, [0])
-    for _ in range(50):
-        pair.turn()
+    pair.settle()
     assert prefill.prefix(room) is None and not prefill.opened_by_all(room), "one of two"
     pair.open_decode(room, [1])
     pair.pump(lambda: prefill.opened_by_all(room))

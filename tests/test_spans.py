@@ -24,8 +24,7 @@ def opened(pair: Pair, prefill: Any, decode: Any, *, decode_first: bool) -> Room
     for side in (others, ends) if decode_first else (ends, others):
         for end, pages, traceparent in side:
             end.open(room, tokens, pages, traceparent=traceparent)
-        for _ in range(10):
-            pair.turn()
+        pair.settle()
     return room
 
 
@@ -65,8 +64,7 @@ def test_a_stranger_s_trace_is_not_the_owner_s() -> None:
         room = pair.name(20)
         ours, theirs, tokens, _ = pair.tables[room]
         pair.decodes[0].open(room, tokens, theirs, traceparent=DECODE)
-        for _ in range(10):
-            pair.turn()
+        pair.settle()
         pair.prefills[0].open(room, tokens, ours, secret=b"not shown")
         pair.prefills[0].abort(room)
         pair.pump(lambda: pair.over(room))

@@ -34,10 +34,10 @@ def manual(route: str = "staged") -> Iterator[tuple[Pair, ManualClock]]:
 
 def passes(pair: Pair, clock: ManualClock, seconds: int) -> None:
     """Let all happen that can, then let so many seconds pass, one at a time."""
-    for second in range(seconds + 1):
-        clock.advance(1.0 if second else 0.0)
-        for _ in range(20):
-            pair.turn()
+    pair.settle()
+    for _ in range(seconds):
+        clock.advance(1.0)
+        pair.settle(5)
 
 
 def transfers(endpoint: Any) -> list[float]:

@@ -39,6 +39,8 @@ from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pools import left_over, noise, tokens_of, whole_model
 
 TICK_S = 50e-6
+#: seconds between two looks at whether all is still, and the most that it may take
+LOOK_S, SETTLED_S = 1e-3, 2.0
 SMALL = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18)
 
 
@@ -123,6 +125,13 @@ class Pair:
         for room in endpoint.released():
             self.releases[side, index, room] += 1
             assert self.releases[side, index, room] == 1, f"{room} was released twice on {side}{index}"
+
+    def settle(self, looks: int = 20) -> None:
+        """Turn until nothing has moved at so many looks in a row: sockets deliver in a thread of their own."""
+        still, deadline = 0, time.monotonic() + SETTLED_S
+        while still < looks and time.monotonic() < deadline:
+            still = 0 if self.turn() else still + 1
+            time.sleep(LOOK_S)
 
     def pump(self, done: Callable[[], bool], seconds: float = 10.0) -> None:
         """Turn until `done`; AssertionError with what every room waits for after so many (real) seconds."""
