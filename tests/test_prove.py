@@ -227,7 +227,7 @@ def test_it_is_missed_that_an_answer_repeats_what_was_asked(row: Any, says: Any)
         bench.change(table, bench.rows(table, state, event, guard), do=(says,))
         found = proof_of(table, state, event)
     assert [failure.text for failure in found.failures] == [
-        "An answer says when its own request was made; what comes of the queue says so, and goes to those that asked."
+        "An answer repeats its request's time; an answer out of the queue says so and goes to all requesters."
     ]
 
 

@@ -209,7 +209,7 @@ class PrefillGroups:
             self._loop.call(self._prepared(effect))
 
     def _prepared(self, effect: gt.Prepare) -> Callable[[], None]:
-        """Look up names and compile kernels; return what the loop has to do.  Thread: the helper's, if that is slow."""
+        """Look up names and compile kernels; return the loop's part.  Thread: the helper's, if that is slow."""
         to, why, linked = effect.to, "", effect.to.plan.linked_to(self._rank.index)
         numbers = tuple(numbered(each) if rank in linked else each for rank, each in enumerate(to.named))
         try:

@@ -1,6 +1,6 @@
-"""A rank as a value: all that later steps depend on, taken and put back as one object.
+"""Value: all of a rank that later steps depend on, taken and restored as one object.
 
-`rank.value()` holds what the rank holds, and copies nothing; `rank.restore(value)` makes a rank with the same layout,
+`rank.value()` refers to the rank's state and copies nothing; `rank.restore(value)` makes a rank with the same layout,
 settings and incarnation go on from there.  A search goes from value to value with one rank.
 
 What a rank has beside its value is fixed when it is made, follows from the value, or is kept for readers alone:
@@ -23,7 +23,7 @@ from kvproto.rank.space_queue import SpaceQueue
 
 
 class RankValue(msgspec.Struct):
-    """What both kinds of rank hold; see the attributes of a rank for each."""
+    """The state that both kinds of rank have; the attributes of a rank explain each field."""
 
     rooms: dict[int, Any]
     tombs: dict[int, Any]
@@ -41,7 +41,7 @@ class RankValue(msgspec.Struct):
 
 
 class PrefillValue(RankValue):
-    """What a prefill rank holds."""
+    """The state of a prefill rank."""
 
     unclaimed: set[int]
     next_epoch: int
@@ -57,7 +57,7 @@ class PrefillValue(RankValue):
 
 
 class DecodeValue(RankValue):
-    """What a decode rank holds."""
+    """The state of a decode rank."""
 
     grants: dict[int, dict[int, DGrantValue]]
     ring: Ring

@@ -48,7 +48,8 @@ PLACEMENTS = st.builds(
 #: what a field of this name holds, where its type alone would be too narrow or too wide
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "chunk": CHUNKS, "grant": U64, "offset": SIZES, "end": SIZES, "round": U64, "mark_round": U64, "mark_tail": SIZES,
-    "tail": SIZES, "session": U64, "epoch": U64, "group": U64, "rank": U32, "chunk_tokens": U32, "version": U32,
+    "tail": SIZES, "session": U64, "epoch": U64, "group": st.integers(1, 2**64 - 1), "rank": U32,
+    "chunk_tokens": U32, "version": U32,
     "to_group": U64, "to_rank": U32, "nonce": U64,
     "secret": st.binary(max_size=msg.MAX_SECRET), "traceparent": st.binary(max_size=msg.MAX_TRACEPARENT),
     "tokens": U32, "prefix": U32, "runs": U32, "digest": st.text(max_size=64), "why": st.text(max_size=200),

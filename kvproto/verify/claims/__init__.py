@@ -1,4 +1,5 @@
-"""What is always so of each table, beside the rows, in their vocabulary; `kvproto prove` proves it.
+"""Claims: invariants of each table beside its rows, in the vocabulary of the rows; `kvproto prove`
+proves them.
 
 Each file has the claims of one table.  A change of a table that keeps its promises leaves them as they
 are; one that does not is told by the state, event and row that break them.

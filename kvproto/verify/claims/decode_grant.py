@@ -1,4 +1,4 @@
-"""What is always so of a decode rank's grant.
+"""Decode grant: invariants of a decode rank's grant.
 
 The witness knows two things that the value alone does not tell: the group of writers that the two sides agreed on, and
 which region of the ring is given out to this chunk and not given back; and whether the room has failed.  All that a writer is ever told, and all that is
@@ -17,8 +17,11 @@ from kvproto.verify.framework.claims import Claims, Ghost, Step, among, apart, i
 
 
 class Seen(Ghost, frozen=True):
-    """`agreed`: the chunk's writers (set); `region`: what it has of the ring (0: nothing); `queues`: it queues for it;
-    `stopped`: the room has failed."""
+    """The witness of a grant.
+
+    `agreed`: the chunk's writers (set); `region`: the ring region that it holds (0: none); `queues`: it queues for one;
+    `stopped`: the room has failed.
+    """
 
     agreed: int = 0
     region: int = 0
@@ -60,19 +63,19 @@ def writers_are_those_agreed_on(v: V, g: Seen) -> bool:
 
 @holds(*BEGUN)
 def nobody_else_is_in_it(v: V, g: Seen) -> bool:
-    """Who asked, arrived or goes by pages is one of the writers."""
+    """Every writer that asked, arrived or goes by pages is one of the agreed writers."""
     return within(v.asked, g.agreed) and within(v.arrived, g.agreed) and within(v.by_pages, g.agreed)
 
 
 @holds(S.AWAIT_SPACE)
 def waits_without_region(v: V, g: Seen) -> bool:
-    """It queues and has no region; only parts by pages are in place, and somebody has not given the region up."""
+    """It queues without a region; parts by pages alone are in place, and a writer has not given it up."""
     return g.queues and not v.grant and within(v.arrived, v.by_pages) and v.by_pages != v.writers
 
 
 @holds(S.AWAIT_WRITERS)
 def waits_for_a_writer(v: V, g: Seen) -> bool:
-    """Some writer has not asked, and some has; nothing but parts by pages is in place, by writers that asked for them."""
+    """Some writers have asked and some not; only parts by pages, requested by their writers, are in place."""
     some = v.asked > 0 and v.asked != v.writers
     return some and not v.grant and within(v.arrived, v.by_pages) and within(v.by_pages, v.asked)
 
@@ -191,7 +194,7 @@ def keeps_its_chunk(step: Step) -> bool:
 
 @promises("S3", do.LaunchScatter)
 def scatters_what_all_have_written(step: Step, effect: do.LaunchScatter) -> bool:
-    """A scatter begins when every distinct staged part is in place, reads its own region, and all of those parts."""
+    """A scatter begins when every staged part is in place, and reads its region with all those parts."""
     after, agreed = step.after, step.then.agreed
     return (
         within(effect.writers, after.arrived) and effect.writers == agreed & ~after.by_pages and bool(effect.writers)
@@ -202,13 +205,15 @@ def scatters_what_all_have_written(step: Step, effect: do.LaunchScatter) -> bool
 
 @promises("S9", do.ReserveSpace)
 def reserves_when_all_have_asked(step: Step, effect: do.ReserveSpace) -> bool:
-    """A region is asked of the ring when every writer has asked, so that it waits for no forward; and for who stages."""
+    """A region is requested when every writer has asked, so it waits for no forward; and only for staging
+    writers.
+    """
     return step.after.asked == step.then.agreed and step.after.by_pages != step.then.agreed
 
 
 @promises("L2", do.SendQueued)
 def says_for_what_it_waits(step: Step, effect: do.SendQueued) -> bool:
-    """Who asks hears whether the chunk waits for other writers, or in the ring's queue."""
+    """The requester is told whether the chunk waits for other writers or in the ring's queue."""
     return effect.early == (step.after.state is S.AWAIT_WRITERS)
 
 
@@ -223,7 +228,7 @@ def confirms_what_came_as_agreed(step: Step, effect: do.Send) -> bool:
 
 @promises("S4", do.FreeSpace)
 def freed_when_nobody_writes(step: Step, effect: do.FreeSpace) -> bool:
-    """A region is freed once, by who has it: it is scattered, or all have given it up, or the room has drained."""
+    """A region is freed once, by its holder: it is scattered, given up by all, or the room has drained."""
     scattered = step.before.state is S.SCATTERING and isinstance(step.event, ev.Scattered | ev.ScatterFailed)
     drained = step.before.state is S.QUARANTINED and isinstance(step.event, ev.RoomDrained)
     over = scattered or drained or step.after.by_pages == step.seen.agreed
@@ -232,7 +237,7 @@ def freed_when_nobody_writes(step: Step, effect: do.FreeSpace) -> bool:
 
 @promises("S4", do.SendGrant, do.TransmitPages)
 def answers_say_what_they_answer(step: Step, effect: do.SendGrant | do.TransmitPages) -> bool:
-    """An answer says when its own request was made; what comes of the queue says so, and goes to those that asked."""
+    """An answer repeats its request's time; an answer out of the queue says so and goes to all requesters."""
     if isinstance(effect, do.SendGrant) and effect.queued:
         return isinstance(step.event, ev.SpaceReserved) and within(effect.peers, step.before.asked)
     mine = isinstance(effect, do.TransmitPages) or effect.peers == 1 << step.event.peer
@@ -248,21 +253,21 @@ def landed_when_all_is_in_place(step: Step, effect: ev.ChunkLanded) -> bool:
 
 @promises("S2", ev.GrantClosed)
 def closes_when_its_room_has_failed(step: Step, effect: ev.GrantClosed) -> bool:
-    """A grant closes when its room has failed, which it knew or was told first; so no chunk of it is granted again."""
+    """A grant closes when it knows that its room failed, so no chunk of the room is granted again."""
     fails = bool(step.all_of(ev.RoomFailed)) and in_order(step, ev.RoomFailed, ev.GrantClosed)
     return fails or bool(step.then.stopped) or isinstance(step.event, ev.RoomDrained)
 
 
 @promises("S6")
 def tells_its_end_once(step: Step) -> bool:
-    """With its end, and only then, the room is told one thing: the chunk has landed, or the grant has closed."""
+    """With its end alone the grant raises one event in the room: the chunk landed, or the grant closed."""
     told = len(step.all_of(ev.ChunkLanded)) + len(step.all_of(ev.GrantClosed))
     return told == (1 if step.after.state is S.FREED else 0)
 
 
 @promises("S4", on=(ev.StagingRequested, ev.PagesRequested))
 def remembers_who_asked(step: Step) -> bool:
-    """Who has asked, and was told where to write or that it queues, is remembered as one that may write."""
+    """Every requester that was told a place or a queue is recorded as a possible writer."""
     before, after, peer = step.before, step.after, step.event.peer
     if before.state is S.NEW:
         return after.state is S.NEW or after.asked == 1 << peer
@@ -279,7 +284,7 @@ def has_the_region_that_it_was_given(step: Step) -> bool:
 
 @promises("S3", on=(ev.PartArrived,))
 def counts_what_came_as_agreed(step: Step) -> bool:
-    """A part counts when it comes from a writer, by the way that was agreed with it; if it does, and no other."""
+    """A part counts exactly if it comes from a writer by the way that was agreed with that writer."""
     before, after, e = step.before, step.after, step.event
     if before.state not in (*OPEN, S.SCATTERING):
         return after.arrived == before.arrived
@@ -291,7 +296,7 @@ def counts_what_came_as_agreed(step: Step) -> bool:
 
 @promises("L1", on=(ev.StagingRequested, ev.SpaceQueued, ev.SpaceUsable))
 def answers_who_waits(step: Step) -> bool:
-    """Who asks is told that it queues; who queues hears so, and who may wait for the watermark hears of that."""
+    """A requester is told that it queues; queued ones and waiters for the watermark are told."""
     before, peers = step.before, [each.peers for each in step.all_of(do.SendQueued)]
     if isinstance(step.event, ev.SpaceUsable):
         waiting = before.asked & ~before.by_pages & ~before.arrived
@@ -308,7 +313,7 @@ def answers_who_waits(step: Step) -> bool:
 
 @promises("L1", on=(ev.PagesRequested,))
 def answers_who_asks_for_pages(step: Step) -> bool:
-    """A writer that asks for pages is told them, or that its part is in place: it may not know, if its write has failed."""
+    """A request for pages is answered by them, or by a confirmation if the part is in place."""
     before, peer = step.before, step.event.peer
     opens = before.state is S.NEW and step.after.state is not S.NEW
     if not opens and (before.state not in (*OPEN, S.SCATTERING) or not among(peer, step.seen.agreed)):
@@ -326,8 +331,8 @@ def frees_before_it_tells(step: Step, effect: do.FreeSpace) -> bool:
 
 @promises("L1", on=(ev.PartArrived,))
 def confirms_at_once(step: Step) -> bool:
-    """Whoever tells of a part that is counted hears so in the same step, also when it tells of it once more, unless it
-    names another way than was agreed.
+    """A notification of a counted part is confirmed in the same step, also when repeated, unless it names
+    another way than agreed.
     """
     counted = among(step.event.peer, step.after.arrived) and not step.all_of(Report)
     waits = step.before.state in (S.AWAIT_WRITERS, S.AWAIT_SPACE, S.FILLING, S.FILLING_PAGES, S.SCATTERING)
@@ -344,8 +349,8 @@ def tells_what_came_of_the_queue(step: Step) -> bool:
 
 @promises("L1", on=(ev.StagingRequested,))
 def answers_who_asks_for_a_region(step: Step) -> bool:
-    """A writer that has given the ring up hears that it has no region, and so does one of a chunk that goes over pages,
-    unless its part is in place; one whose chunk has a region hears of it.
+    """A writer that gave the ring up is told that it has no region, and so is one of a chunk that goes
+    over pages, unless its part is in place. A writer whose chunk has a region is told that region.
     """
     before, peer = step.before, step.event.peer
     if before.state not in OPEN or not among(peer, before.writers):

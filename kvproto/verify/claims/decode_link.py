@@ -1,4 +1,4 @@
-"""What is always so of a decode rank's end of a link.
+"""Decode link: invariants of a decode rank's end of a link.
 
 The witness knows whether a write of a link that was lost may still land, and how many calls have gone out since.
 """
@@ -35,7 +35,9 @@ def answers(v: V, e: ev.WelcomeReceived) -> bool:
 
 @link_claims.ghosts
 def follow(step: Step) -> Seen:
-    """A link that was up may have been written to; what was is over when the peer returns, or after lease and write."""
+    """Writes may be under way on a link that was up; they are over at the peer's return or after lease and
+    write.
+    """
     seen: Seen = step.seen
     if step.before.state is S.UP and step.after.state in CALLED:
         return Seen(old=not isinstance(step.event, ev.GoodbyeReceived) or not step.event.quiet, calls=0)
@@ -63,8 +65,9 @@ def counts_its_calls(v: V, g: Seen) -> bool:
 
 @promises("S4", do.RaisePeerQuiet)
 def quiet_by_return_or_time(step: Step, effect: do.RaisePeerQuiet) -> bool:
-    """That nothing of a lost link can land is told when its peer has answered this call, or after so many calls as make up
-    the lease and the longest write."""
+    """A lost link is reported quiet when its peer answered this call, or after enough calls. Enough calls
+    make up the lease and the longest write.
+    """
     event = step.event
     if isinstance(event, ev.TimerFired):
         return step.seen.calls >= event.tries
@@ -73,7 +76,9 @@ def quiet_by_return_or_time(step: Step, effect: do.RaisePeerQuiet) -> bool:
 
 @promises("S4", ev.PeerQuiet)
 def quiet_if_nothing_is_old(step: Step, effect: ev.PeerQuiet) -> bool:
-    """A room is told that a prefill rank is quiet if nothing of the link is left, or it was told nothing of the room."""
+    """A room is told that a prefill rank is quiet if no write is left, or the rank was told nothing of the
+    room.
+    """
     return not step.seen.old or not step.event.in_doubt
 
 
@@ -85,8 +90,8 @@ def quiet_while_it_is_down(step: Step, effect: object) -> bool:
 
 @promises("L1", on=(ev.QuietAsked,))
 def says_that_it_was_told_nothing(step: Step) -> bool:
-    """While writes of a lost link may land, a room of which its peer was told nothing need not wait for them; where none
-    may, no room does.
+    """While writes of a lost link may land, a room need not wait for a peer that was told nothing of it;
+    where none may land, no room waits.
     """
     lands = step.before.state is S.UP or (step.before.state is S.AWAIT_RETURN and step.event.in_doubt)
     return len(step.all_of(ev.PeerQuiet)) == (0 if lands else 1)
@@ -94,8 +99,8 @@ def says_that_it_was_told_nothing(step: Step) -> bool:
 
 @promises("S9")
 def counts_its_sessions(step: Step) -> bool:
-    """Each call after a loss is of the next session; a later incarnation that takes the link over has answered this one,
-    and answers it once more with an epoch that is higher than the former one's.
+    """Each call after a loss has the next session. A later incarnation that takes the link over has
+    answered this session, and answers it once more with a higher epoch.
     """
     before, after = step.before, step.after
     if before.state is not S.UP or after.state not in CALLED:
@@ -107,7 +112,7 @@ def counts_its_sessions(step: Step) -> bool:
 
 @promises("S6")
 def up_by_its_own_call(step: Step) -> bool:
-    """A link comes up by the answer to its latest call, from a rank that fits, and has that answer's epoch."""
+    """A link comes up by the answer to its latest call, from a rank that fits, with that answer's epoch."""
     if step.before.state is S.UP or step.after.state is not S.UP:
         return True
     event = step.event
@@ -130,7 +135,7 @@ def begins_with_all_its_calls(step: Step) -> bool:
 
 @promises("S12", do.Dial)
 def dials_where_it_is_told(step: Step, effect: do.Dial) -> bool:
-    """A call goes to the address that the engine has named; the engine wants it, and nothing is held against it."""
+    """A call goes to the address that the engine named and wants, and against which nothing is recorded."""
     after = step.after
     return effect.address == step.event.address and after.address == effect.address and not after.leaving and not after.why
 
@@ -145,8 +150,8 @@ def tries_with_its_own_call(step: Step, effect: do.TryAddress) -> bool:
 
 @promises("S9", on=(ev.AddressAnswered,))
 def gives_way_to_a_later_life(step: Step) -> bool:
-    """A link gives way to a later incarnation that answers where it was tried, and only if its own was not heard for two
-    beats and has no connection; else it stays as it is.
+    """A link gives way to a later incarnation that answers at the tried address. It does so only if its
+    own incarnation was not heard for two beats and has no connection; else it stays.
     """
     before, after, e = step.before, step.after, step.event
     tried = before.state is S.UP and before.beside != "" and e.session == before.session
@@ -179,7 +184,7 @@ def says_why_an_address_is_left(step: Step, effect: do.LeaveAddress) -> bool:
 
 @promises("S12", on=(ev.AddressAnswered, ev.CallAsked))
 def knows_who_has_answered(step: Step) -> bool:
-    """That a later incarnation lives, too, is known from its answer at the address that is tried now."""
+    """The later incarnation is known to live by its answer at the address that is tried now."""
     before, after, e = step.before, step.after, step.event
     if after.state is not S.UP or after.beside == "":
         return True
@@ -237,15 +242,15 @@ def says_it_while_there_is_a_line(step: Step, effect: object) -> bool:
 
 @promises("S4", do.RaisePeerQuiet)
 def quiet_before_anything_new(step: Step, effect: do.RaisePeerQuiet) -> bool:
-    """What is over of the old link is told before the new one comes up, or is refused."""
+    """The end of old writes is reported before the new link comes up or is refused."""
     return in_order(step, do.RaisePeerQuiet, do.RaiseLinkUp) and in_order(step, do.RaisePeerQuiet, do.RaiseLinkDown)
 
 
 # -------------------------------------------------------------------------------- where each word leads
 @link_claims.waits("L1")
 def waits_for(v: V, g: Seen) -> str:
-    """While writes of a lost link may land it calls for as long as they may, else until it is forgotten; a link that is up
-    waits for the next beat.
+    """It calls for as long as writes of a lost link may land, else until it is forgotten. A link that is
+    up waits for the next beat.
     """
     if v.state is S.UP:
         return "heartbeat"
@@ -256,8 +261,8 @@ def waits_for(v: V, g: Seen) -> str:
 
 @promises("L1")
 def tells_its_rooms(step: Step) -> bool:
-    """With the step that loses a link its rooms hear of it, and the next call goes out, unless one of the two has said
-    goodbye; with the one that brings it up they hear of that.
+    """The step that loses a link reports it to the rooms and calls again; the step that brings it up
+    reports it. After a goodbye of either end there is no next call.
     """
     up, down = step.all_of(do.RaiseLinkUp), step.all_of(do.RaiseLinkDown)
     before, after = step.before.state, step.after.state
@@ -269,8 +274,9 @@ def tells_its_rooms(step: Step) -> bool:
 
 @promises("L1", on=(ev.GoodbyeReceived, ev.CloseAsked, ev.TimerFired))
 def says_goodbye(step: Step) -> bool:
-    """Whoever closes a link that is up says so, and whoever hears it answers: of the epoch that is over, and with quiet;
-    whoever is closed while a call is unanswered takes it back, and hears no answer any more.
+    """The end that closes a link that is up sends a goodbye, and the other end answers it. The answer has
+    the epoch that is over, and quiet. A link that is closed while a call is unanswered takes the call back and accepts
+    no answer any more.
     """
     before, after = step.before, step.after
     parts = isinstance(step.event, ev.GoodbyeReceived | ev.CloseAsked) or after.state is S.FORGOTTEN
@@ -285,21 +291,21 @@ def says_goodbye(step: Step) -> bool:
 
 @promises("S4", on=(ev.GoodbyeReceived, ev.CloseAsked))
 def waits_for_what_is_written(step: Step) -> bool:
-    """A link that ends by a goodbye is called again; until then writes may land, unless the prefill rank has none."""
+    """A link that ends by a goodbye is called again; until then writes may land, unless the rank has none."""
     quiet = isinstance(step.event, ev.GoodbyeReceived) and step.event.quiet
     return step.before.state is not S.UP or step.after.state is (S.AWAIT_WELCOME if quiet else S.AWAIT_RETURN)
 
 
 @promises("S9", on=(ev.OpenAsked, ev.QuietAsked, ev.DialFailed, ev.HeartbeatReceived))
 def is_not_moved_by_what_is_asked(step: Step) -> bool:
-    """What rooms ask of a link, beats, and an address that cannot be called move no link."""
+    """Requests of rooms, beats, and an address that cannot be called move no link."""
     return step.after.state is step.before.state
 
 
 @promises("S9", on=(ev.WelcomeReceived, ev.RefusalReceived))
 def is_moved_by_its_answer(step: Step) -> bool:
-    """Only the answer to its latest call moves a link: up, if the two fit, and else to its refusal; but while writes of a
-    lost link may land, a refusal only says why, once.
+    """Only the answer to its latest call moves a link: up if the two fit, else to its refusal. While
+    writes of a lost link may land, a refusal only records its reason, once.
     """
     before, e, then, told = step.before, step.event, step.before.state, False
     welcome = isinstance(e, ev.WelcomeReceived)
@@ -314,9 +320,9 @@ def is_moved_by_its_answer(step: Step) -> bool:
 
 @promises("L1", on=(ev.CallAsked, ev.DisconnectAsked, ev.QueueOverflowed))
 def goes_where_its_engine_wants(step: Step) -> bool:
-    """Who is to be called is called where the engine says, anew if the terms are; a link that is up is not given up for
-    another address, which is tried beside it; one that was refused can be let go of at once; a link that is up is lost
-    with its queue.
+    """The rank is called at the engine's address, and again if the terms change. A link that is up is not
+    given up for another address, which is tried beside it. A refused link can be forgotten at once. A link that is up
+    is lost with its queue.
     """
     before, e, then = step.before, step.event, step.before.state
     if isinstance(e, ev.CallAsked):
@@ -339,8 +345,9 @@ def goes_where_its_engine_wants(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def moves_in_time(step: Step) -> bool:
-    """A link that no room needs is forgotten when its engine has let go of it, or nobody has answered for long; a peer that
-    is not heard is lost, later if its connection stands; one that does not return can do no harm after so many calls.
+    """A link that no room needs is forgotten when its engine disconnected it, or nothing answered for
+    long. A silent peer is lost, later if its connection stands. A peer that does not return is harmless after enough
+    calls.
     """
     before, e, then = step.before, step.event, step.before.state
     if then is S.REFUSED:
@@ -356,7 +363,7 @@ def moves_in_time(step: Step) -> bool:
 
 @promises("S6", on=(ev.OpenAsked,))
 def tells_a_room_that_there_is_none(step: Step) -> bool:
-    """A room that asks is told that there will be no link, if none is called or its engine has let go of it."""
+    """A requesting room is told that no link will come if none is called or its engine disconnected it."""
     gone = step.before.leaving or step.before.state in (S.NEW, S.REFUSED)
     return len(step.all_of(ev.LinkWentDown)) == (1 if gone else 0)
 
@@ -364,7 +371,9 @@ def tells_a_room_that_there_is_none(step: Step) -> bool:
 # --------------------------------------------------------------------- what is said and done at once, not by a timer
 @promises("L1", on=(ev.CallAsked,))
 def calls_at_once(step: Step) -> bool:
-    """A call that the engine wants is dialled and goes out; an address that is named for a link that is up is tried."""
+    """A call that the engine wants is dialled and sent; an address that is named for a link that is up is
+    tried.
+    """
     before, e = step.before, step.event
     known = before.state in (S.UP, *CALLED) and e.address == before.address and not e.anew
     beside = before.state is S.UP and not e.anew and not known
@@ -376,7 +385,9 @@ def calls_at_once(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def calls_or_beats(step: Step) -> bool:
-    """Each timer has the peer called while it is called, and a beat sent while the link is up; what is forgotten is."""
+    """Each timer calls a called peer again and sends a beat on a link that is up; a forgotten link is
+    reported.
+    """
     before, after = step.before.state, step.after.state
     calls, beats = before in CALLED and after in CALLED, before is S.UP and after is S.UP
     if before is S.UP and after in CALLED:
@@ -395,8 +406,8 @@ def lets_go_at_once(step: Step) -> bool:
 
 @promises("L1")
 def tells_its_engine(step: Step) -> bool:
-    """The engine hears when a link comes up, is lost or refused, when its address cannot be called, and when a peer is silent
-    whose connection stands; what it has closed or let go of itself it knows.
+    """The engine is told when a link comes up, is lost or refused, and when its address cannot be called.
+    It is told of a silent peer whose connection stands, but not of what it has closed or disconnected itself.
     """
     before, after, e = step.before, step.after.state, step.event
     told = len(step.all_of(do.AnnounceLink))
@@ -419,8 +430,8 @@ def says_when_nothing_can_land(step: Step) -> bool:
 
 @promises("L1", on=(ev.HeartbeatReceived, ev.WatermarkAsked))
 def answers_at_once(step: Step) -> bool:
-    """Whoever beats in an epoch that is not there hears so, but for one that is being called, which hears that; whoever
-    asks for the watermark is told it.
+    """A beat in an epoch that is not there is answered by a reset, unless the link is being called.
+    A request for the watermark is answered by it.
     """
     before, e = step.before, step.event
     if isinstance(e, ev.WatermarkAsked):

@@ -1,4 +1,4 @@
-"""What is always so of a decode rank's room.
+"""Decode room: invariants of a decode rank's room.
 
 The witness knows which chunks were ever granted, have a grant, have landed, whether the aux row has, who of the prefill
 ranks may still write, and what the engine was told.  Success is all of it (S5), once (S6); pages are given back when
@@ -22,8 +22,14 @@ from kvproto.verify.framework.claims import Claims, Ghost, Step, among, apart, b
 
 
 class Seen(Ghost, frozen=True):
-    """`ever`: chunks that were granted, `granted`: that are, `landed` (sets); `may_write`: prefill ranks (set); `live`: how
-    many are granted."""
+    """The witness of a room.
+
+    `ever`: chunks that were granted, `granted`: that are, `landed` (sets); `may_write`: prefill ranks (set); `live`:
+    how many are granted.
+
+    `ever`: chunks that were granted, `granted`: that are, `landed` (sets); `may_write`: prefill ranks (set); `live`:
+    how many are granted.
+    """
 
     ever: int = 0
     granted: int = 0
@@ -47,7 +53,7 @@ FAILING = (ev.EngineAborted, ev.RoomFailed, ev.LinkWentDown)
 
 @room_claims.ghosts
 def follow(step: Step) -> Seen:
-    """Grants begin with a request and end by a landing or a closing; a rank that has drained writes no more."""
+    """Grants begin with a request and end by landing or closing; a drained rank writes no more."""
     seen: Seen = step.seen
     event, opened = step.event, step.all_of(ev.StagingRequested) + step.all_of(ev.PagesRequested)
     if step.before.state in (S.UNKNOWN, S.ANNOUNCED) and step.after.state in BEGUN:
@@ -68,7 +74,7 @@ def follow(step: Step) -> Seen:
 
 
 def work(v: V) -> DecodeWork:
-    """What has moved of it, or nothing."""
+    """The room's moved state, or an empty one."""
     return v.work or IDLE
 
 
@@ -121,14 +127,16 @@ def a_count_is_of_its_set(v: V, g: Seen) -> bool:
 
 @holds(*LIVE, S.DONE)
 def grants_are_of_chunks_to_come(v: V, g: Seen) -> bool:
-    """What has a grant is a chunk of the plan, and has not landed; what has landed is one, too."""
+    """A granted chunk is of the plan and has not landed; a landed chunk is of the plan."""
     every = (1 << chunks_of(v)) - 1
     return apart(g.granted, g.landed) and within(g.granted, every) and within(g.landed, every)
 
 
 @holds(S.UNKNOWN, *BEGUN, S.DONE)
 def grants_end_by_landing(v: V, g: Seen) -> bool:
-    """What was ever granted is granted yet, or has landed: a grant closes when its room has failed, and then none begins."""
+    """Each chunk ever granted is granted yet or has landed: grants close after failure, and then none
+    begins.
+    """
     return within(g.ever, g.granted | g.landed)
 
 
@@ -141,7 +149,7 @@ def ended_well(v: V, g: Seen) -> bool:
 
 @holds(S.DRAINING)
 def knows_who_may_write(v: V, g: Seen) -> bool:
-    """Who may still write is among those that it waits for."""
+    """Every possible writer is among the peers that the room waits for."""
     return within(g.may_write, v.peers)
 
 
@@ -201,7 +209,7 @@ def has_a_cause(v: V, g: Seen) -> bool:
 
 @holds(*BEGUN, S.DRAINING)
 def writers_are_its_peers(v: V, g: Seen) -> bool:
-    """Who may write is one of the prefill ranks of its plan."""
+    """Every possible writer is a prefill rank of the room's plan."""
     return within(g.may_write, v.terms.everyone)
 
 
@@ -226,13 +234,13 @@ def has_cause(v: V, e: ev.EngineAborted | ev.RoomFailed | ev.LinkWentDown, g: Se
 
 @assumes(ev.ChunkRequested, paid="routes: `ChunkIs.BARE`; codec: a chunk is not negative")
 def asks_for_a_bare_chunk(v: V, e: ev.ChunkRequested, g: Seen) -> bool:
-    """Who asks the room asks for a chunk without a grant."""
+    """A request that reaches the room is for a chunk without a grant."""
     return not among(e.chunk, g.granted)
 
 
 @assumes(ev.ChunkLanded, ev.GrantClosed, paid="decode_grant: its S6, one end a grant")
 def ends_a_grant(v: V, e: ev.ChunkLanded | ev.GrantClosed, g: Seen) -> bool:
-    """What ends is a grant of the room; if it is the only one, none is left."""
+    """The ending grant is the room's; if it is the only one, none is left."""
     left = g.granted & ~(1 << e.chunk)
     return among(e.chunk, g.granted) and g.live > 0 and (g.live == 1) == (not left)
 
@@ -246,7 +254,9 @@ def who_says_so_writes_no_more(v: V, e: ev.PeerDrained | ev.PeerQuiet, g: Seen) 
 # ---------------------------------------------------------------------------------------- the promises
 @promises("S5", do.AnnounceOutcome)
 def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
-    """Success is told when every chunk of the plan and the aux row are in place, and every prefill rank takes part."""
+    """Success is announced when every chunk and the aux row are in place and every prefill rank takes
+    part.
+    """
     after = step.after
     if after.state is not S.DONE:
         return bool(effect.cause)
@@ -256,7 +266,7 @@ def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
 
 @promises("S5", do.Reply)
 def confirms_what_is_in_place(step: Step, effect: do.Reply) -> bool:
-    """A part of a chunk without a grant is confirmed when the chunk has landed; of a room that is forgotten, always."""
+    """A part without a grant is confirmed when its chunk has landed; of a forgotten room, always."""
     forgotten = step.before.state is S.UNKNOWN
     return not isinstance(effect.body, ChunkAck) or forgotten or among(step.event.chunk, step.seen.landed)
 
@@ -287,7 +297,9 @@ def an_end_is_an_end(step: Step) -> bool:
 
 @promises("S4", do.AnnounceReleased)
 def released_when_nobody_writes(step: Step, effect: do.AnnounceReleased) -> bool:
-    """The pages are the engine's again when it knows the outcome, no grant is left, and nobody may write, or all is in."""
+    """Pages are released after the outcome, with no grant left, and with no possible writer or all in
+    place.
+    """
     then = step.then
     return then.over and not then.granted and (step.after.state is S.DONE or not then.may_write)
 
@@ -315,14 +327,15 @@ def one_grant_a_chunk(step: Step, effect: ev.StagingRequested | ev.PagesRequeste
 
 @promises("L1", ev.StagingRequested, ev.PagesRequested, do.DeliverAux)
 def has_its_time_when_it_moves(step: Step, effect: object) -> bool:
-    """A room of which a chunk is asked for, or whose aux row lands, is given its whole time again, if it is not over."""
+    """A request for a chunk, or the landing aux row, gives a room that is not over its whole time again."""
     return step.after.state is S.DONE or patient_anew(step.after)
 
 
 @promises("L1")
 def has_its_time_for_progress_alone(step: Step) -> bool:
-    """While it stays in a state its time, and what is counted, begins anew only with a chunk that is granted, or lands, for
-    the first time, or with the aux row; else it was asked, and that is counted: so a room ends that does not get on."""
+    """While it stays in a state its time begins anew only by progress, so a stalled room ends. Progress is
+    a chunk that is granted or lands for the first time, or the aux row. Everything else is counted.
+    """
     before, after, seen, then = step.before, step.after, step.seen, step.then
     if after.state is not before.state or before.state not in LIVE or isinstance(step.event, ev.TimerFired):
         return True
@@ -332,20 +345,20 @@ def has_its_time_for_progress_alone(step: Step) -> bool:
 
 @promises("L1", on=(ev.ChunkLanded, ev.RoomRenewed))
 def has_its_time_when_it_lands(step: Step) -> bool:
-    """So is one that all take part in, when a chunk of it lands; and one that is announced, when the engine says so again."""
+    """A landing chunk gives a room with all its peers its time again; so does a renewed announcement."""
     waits = S.ANNOUNCED if isinstance(step.event, ev.RoomRenewed) else S.OPEN
     return step.after.state is not waits or step.before.state is not waits or patient_anew(step.after)
 
 
 @promises("L1")
 def begins_with_all_its_tries(step: Step) -> bool:
-    """What is counted in a state (calls, questions, words that it is over) is counted from its beginning."""
+    """The counts of a state (calls, questions, reports of its end) begin at zero with the state."""
     return step.after.state is step.before.state or work(step.after).tries == 0 or step.after.state in (S.SETTLING, *ENDS)
 
 
 @promises("S12", on=(ev.RoomOpened,))
 def knows_what_it_was_opened_with(step: Step) -> bool:
-    """A room has the terms, the prompt, the prefix, the secret and the trace that its engine opened it with."""
+    """A room has the terms, prompt, prefix, secret and trace with which its engine opened it."""
     after, e = step.after, step.event
     if after.state is not S.AWAIT_PEERS or step.before.state is S.AWAIT_PEERS:
         return True
@@ -365,8 +378,8 @@ def announces_what_it_is_told(step: Step) -> bool:
 
 @promises("S12", do.Send, do.Reply)
 def says_what_its_engine_said(step: Step, effect: do.Send | do.Reply) -> bool:
-    """A prefill rank is told the room's prompt, prefix, secret, trace, runs and cut as the engine gave them, and whether all
-    take part; and why it is over.
+    """A prefill rank is sent prompt, prefix, secret, trace, runs and cut as the engine gave them. It is
+    also told whether all take part, and why the room is over.
     """
     after, body = step.after, effect.body
     if isinstance(body, Abort):
@@ -394,7 +407,7 @@ def counts_how_often_it_asks(step: Step) -> bool:
 
 @promises("L1")
 def stops_what_it_began(step: Step) -> bool:
-    """With the step that ends a room early its grants are told to stop; when nobody may write any more, they are told that."""
+    """The step that ends a room early stops its grants; when no rank may write, they are told so."""
     begins = step.after.state is S.DRAINING and step.before.state is not S.DRAINING
     stops, drains = step.all_of(do.StopGrants), step.all_of(do.DrainGrants)
     settles = step.after.state is S.SETTLING and step.before.state is not S.SETTLING
@@ -403,15 +416,15 @@ def stops_what_it_began(step: Step) -> bool:
 
 @promises("S6", do.AnnounceReleased)
 def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
-    """The engine is told how a room ended before it is given the pages back, and given the aux row before it is told."""
+    """The engine gets the aux row before the outcome, and the outcome before the pages."""
     return in_order(step, do.AnnounceOutcome, do.AnnounceReleased) and in_order(step, do.DeliverAux, do.AnnounceOutcome)
 
 
 # -------------------------------------------------------------------------------- where each word leads
 @promises("L1", on=(ev.PeerReady, ev.ChunkLanded, ev.AuxLanded))
 def is_done_when_all_is_there(step: Step) -> bool:
-    """A room waits until all prefill ranks take part, and is done as soon as everything is in place; the engine is given the
-    aux row when it comes first.
+    """A room waits for all prefill ranks, and is done as soon as everything is in place. The engine is
+    given the aux row when it comes first.
     """
     before, after, then = step.before, step.after, step.then
     if before.state not in LIVE:
@@ -425,7 +438,9 @@ def is_done_when_all_is_there(step: Step) -> bool:
 
 @promises("L1", on=(ev.ChunkRequested,))
 def confirms_pages_that_are_in_place(step: Step) -> bool:
-    """A writer that asks for the pages of a chunk that is in them hears so: its write may have failed after it told of it."""
+    """A request for the pages of a landed chunk is confirmed: the write may have failed after its
+    notification.
+    """
     before, e = step.before, step.event
     if before.state not in (*LIVE, S.DONE):
         return True
@@ -435,8 +450,8 @@ def confirms_pages_that_are_in_place(step: Step) -> bool:
 
 @promises("L1", on=(ev.ChunkRequested,))
 def grants_what_is_of_its_plan(step: Step) -> bool:
-    """A chunk of the plan that has not landed is granted to a writer of the plan who asks for it, the way that he asks for;
-    where all have landed, none is.
+    """A chunk of the plan that has not landed is granted to its requesting writer, by the requested way.
+    Where all have landed, none is granted.
     """
     before, e = step.before, step.event
     if before.state is S.AWAIT_AUX:
@@ -450,7 +465,7 @@ def grants_what_is_of_its_plan(step: Step) -> bool:
 
 @promises("L1", on=(ev.PeerDrained, ev.PeerQuiet, ev.GrantClosed, ev.ChunkLanded))
 def ends_when_nothing_is_left(step: Step) -> bool:
-    """A room that has failed drains while a prefill rank may write, and then settles while a grant is left."""
+    """A failed room drains while a prefill rank may write, then settles while a grant is left."""
     before, after = step.before.state, step.after
     if before not in (S.DRAINING, S.SETTLING):
         return True
@@ -461,9 +476,7 @@ def ends_when_nothing_is_left(step: Step) -> bool:
 
 @promises("S6", on=(ev.TimerFired,))
 def names_what_did_not_come(step: Step) -> bool:
-    """Who was not answered says so; where all take part and nothing moves, nothing moved; where the aux row alone is
-    missing, it is the row.
-    """
+    """The cause names the missing part: no answer, no progress, or the aux row alone."""
     before, after = step.before.state, step.after
     if before is S.DRAINING or after.state is not S.DRAINING:
         return True
@@ -474,9 +487,9 @@ def names_what_did_not_come(step: Step) -> bool:
 
 @promises("L1", do.Send)
 def tells_who_does_not_know(step: Step, effect: do.Send) -> bool:
-    """What is announced, or asked after, is told to all prefill ranks; that a room is open, to those that have not confirmed
-    it; that it is over, to those that may write; and of all these to each whose link comes up.  That it is over is told
-    to one whose link comes up until it has said that it drained, also when nothing can land any more.
+    """Announcements and questions go to all prefill ranks, an open to those that have not confirmed it.
+    That the room is over goes to those that may write. Each of these goes to every peer whose link comes up. That it is
+    over is repeated to such a peer until it has drained, also when nothing can land any more.
     """
     after, e = step.after, step.event
     if after.state in LOST and isinstance(e, ev.LinkCameUp):
@@ -491,7 +504,7 @@ def tells_who_does_not_know(step: Step, effect: do.Send) -> bool:
 
 @promises("L1", on=(ev.RoomAnnounced, ev.RoomRenewed, ev.RoomOpened, ev.LinkCameUp, ev.TimerFired))
 def tells_it_again(step: Step) -> bool:
-    """With each step that begins a room, and each word of the engine, the time or a link about it, they are told once."""
+    """Each step that begins a room, and each event of the engine, the time or a link, is sent once."""
     before, after, e = step.before.state, step.after.state, step.event
     begins = before is S.UNKNOWN and after is not S.UNKNOWN
     opens = before is S.ANNOUNCED and isinstance(e, ev.RoomOpened | ev.RoomRenewed | ev.LinkCameUp)
@@ -501,7 +514,7 @@ def tells_it_again(step: Step) -> bool:
 
 @promises("L1")
 def remembers_who_knows(step: Step) -> bool:
-    """When a room fails none of its prefill ranks knows of it; one that says that it has drained knows, and no other."""
+    """When a room fails no prefill rank knows of it; exactly those that report drained do."""
     before, after = step.before, step.after
     if after.state not in LOST:
         return True
@@ -512,7 +525,9 @@ def remembers_who_knows(step: Step) -> bool:
 
 @promises("L1", do.AskLinks)
 def asks_its_links(step: Step, effect: do.AskLinks) -> bool:
-    """Links are asked for of those that are to open the room; and, when it is over, which of those that may write are quiet."""
+    """Links are asked for ranks that are to open the room, and after its end which possible writers are
+    quiet.
+    """
     after, over = step.after, step.after.state is S.DRAINING
     if not over:
         return not effect.quiet and effect.peers == after.terms.everyone & ~after.peers
@@ -530,20 +545,20 @@ def gives_up_in_time(step: Step) -> bool:
 
 @promises("S12", on=(ev.LinkCameUp, ev.RoomRenewed))
 def is_not_moved_by_links(step: Step) -> bool:
-    """That a link is there, or that an announcement holds, moves no room."""
+    """A link that comes up, or an announcement that holds, moves no room."""
     return step.after.state is step.before.state
 
 
 @promises("S4", on=(ev.PeerDrained, ev.PeerQuiet))
 def remembers_who_writes_no_more(step: Step) -> bool:
-    """Who writes no more is not waited for."""
+    """The room does not wait for a rank that writes no more."""
     return step.before.state is not S.DRAINING or not among(step.event.peer, step.after.peers)
 
 
 @room_claims.waits("L1")
 def waits_for(v: V, g: Seen) -> str:
-    """It calls until all take part, then asks after what does not move, or after the aux row, and tells again that it is over until all have
-    drained; an announcement holds until it is renewed.
+    """It calls until all take part, then asks after missing progress or the aux row. It repeats that it is
+    over until all have drained. An announcement holds until it is renewed.
     """
     if work(v).cause:
         return "resend"
@@ -557,8 +572,8 @@ def waits_for(v: V, g: Seen) -> str:
 # ------------------------------------------------------------------------ what is said at once, not by a timer
 @promises("L1", on=(ev.ChunkRequested, ev.ChunkNotified, ev.AuxLanded))
 def answers_at_once(step: Step) -> bool:
-    """A prefill rank that tells of a part, or asks for one, hears in the same step that it is there, or that the room is
-    over, or unknown.
+    """A prefill rank that notifies a part or requests one is answered in the same step: the part is in
+    place, or the room is over or unknown.
     """
     before, e = step.before.state, step.event
     acks = step.says(AuxAck if isinstance(e, ev.AuxLanded) else ChunkAck)
@@ -597,7 +612,7 @@ def asks_whether_there_are_links(step: Step) -> bool:
 
 @promises("L1", on=(ev.GrantsStopped, ev.LinkWentDown))
 def asks_who_is_quiet(step: Step) -> bool:
-    """A room that drains asks who writes no more: when its grants have stopped, and of each link that is lost."""
+    """A draining room asks which ranks write no more: when its grants stopped, and for each lost link."""
     return step.before.state is not S.DRAINING or len(step.all_of(do.AskLinks)) == 1
 
 

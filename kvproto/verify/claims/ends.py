@@ -1,4 +1,4 @@
-"""What is always so between the two ends: one send of a prefill rank, the grant that it is about, and the network.
+"""Ends: invariants between the two ends of a chunk: a prefill rank's send, its grant, and the network.
 
 Room, chunk and writer are any ones, so what holds of this send and this grant holds of all, side by side: messages name
 room, generation and chunk, and reach no other machine (the ranks' edge, and keys; what is left of that is
@@ -30,8 +30,13 @@ from kvproto.verify.framework.claims import Step, among
 
 
 class Net(msgspec.Struct, frozen=True, gc=False):
-    """What was ever said: `asked`, `asked_pages`, `notified` by the writer, `paged` of a write into pages; `region` (0:
-    nothing was) and `pages` to it.
+    """Everything that was ever sent.
+
+    `asked`, `asked_pages`, `notified` by the writer, `paged` of a write into pages; `region` (0: none) and `pages` to
+    it.
+
+    `asked`, `asked_pages`, `notified` by the writer, `paged` of a write into pages; `region` (0: none) and `pages` to
+    it.
     """
 
     asked: bool = False
@@ -73,7 +78,7 @@ Fact = Callable[[Ends], bool]
 
 
 def follow(ends: Ends, step: Step) -> Net:
-    """What is said by this step, of either end."""
+    """Record what this step of either end sends."""
     net = ends.net
     for effect in step.effects:
         body = getattr(effect, "body", None)
@@ -122,7 +127,7 @@ def asked_because_it_said_so(e: Ends) -> bool:
 
 
 def told_its_own_region(e: Ends) -> bool:
-    """What was told to the writer is the grant's region, and it was told because the writer had asked."""
+    """The region that the writer was sent is the grant's, and was sent because the writer had asked."""
     net, g = e.net, e.grant
     own = g.state not in WAITS and g.grant == net.region
     return not net.region or (own and bool(net.asked or net.asked_pages))
@@ -140,7 +145,7 @@ def writes_where_it_was_told(e: Ends) -> bool:
 
 
 def pages_are_for_good(e: Ends) -> bool:
-    """Who has asked for the pages does not go back to the ring."""
+    """A writer that has asked for the pages does not go back to the ring."""
     return not e.net.asked_pages or (e.send.state not in RING and e.send.state != PSend.NEW)
 
 
@@ -189,17 +194,17 @@ def acked_is_in_place(e: Ends) -> bool:
 
 
 def notified_is_in_place(e: Ends) -> bool:
-    """What the writer has told to be in place is."""
+    """Every part that the writer has notified is in place."""
     return not e.net.notified or bool(e.net.in_place)
 
 
 def in_place_was_written(e: Ends) -> bool:
-    """What is in place was written: its write is under way yet, or has ended."""
+    """Every part in place was written: its write is under way yet, or has ended."""
     return not e.net.in_place or bool(e.sent.writes) or bool(e.sent.touched)
 
 
 def complete_is_in_place(e: Ends) -> bool:
-    """What the send knows to be complete is in place."""
+    """Every part that the send knows to be complete is in place."""
     return not e.sent.complete or bool(e.net.in_place)
 
 
@@ -209,7 +214,7 @@ def drained_is_over(e: Ends) -> bool:
 
 
 def the_region_is_held(e: Ends) -> bool:
-    """While a writer that was told a region may write into it, or does, and not every byte is in place, the grant holds it."""
+    """The grant holds a region that its writer may write, or does write, until every byte is in place."""
     may = e.send.state in RING or (bool(e.sent.writes) and e.sent.region > 0)
     return not may or not e.net.region or bool(e.net.in_place) or e.grant.state in HELD
 
@@ -244,7 +249,7 @@ def comes_if_it_was_said(e: Ends, event: Any) -> bool:
 
 
 def untold_does_not_arrive(e: Ends, event: Any) -> bool:
-    """A part arrives when somebody tells of it; a staged write that has failed, and told of its part, may be heard late."""
+    """A part arrives only if it was notified; the notification of a failed staged write may come late."""
     late = bool(e.send.told) and event.grant != 0 if isinstance(event, ev.PartArrived) else False
     return not isinstance(event, ev.PartArrived) or event.peer != e.peer or late or not _untold(e)
 
@@ -255,14 +260,16 @@ def writers_have_sends(e: Ends, event: Any) -> bool:
 
 
 def drained_when_over(e: Ends, event: Any) -> bool:
-    """A grant is told that nobody writes when this send has ended; no send is opened any more (prefill_room: its S4; after a loss: `lost-link`)."""
+    """A grant is told that no rank writes when this send has ended; then no send is opened any more
+    (prefill_room: its S4; after a loss: `lost-link`).
+    """
     if isinstance(event, ev.RoomDrained):
         return e.send.state in OVER or e.send.state == PSend.NEW
     return not isinstance(event, ev.SendOpened) or not e.net.drained
 
 
 def lapsed_is_not_in_place(e: Ends, event: Any) -> bool:
-    """Of a write that has lapsed nothing is in place (prefill_write: its S2)."""
+    """No byte of a lapsed write is in place (prefill_write: its S2)."""
     return not isinstance(event, ev.WriteLapsed) or not e.net.in_place
 
 
@@ -289,7 +296,7 @@ def frees_what_is_not_written(before: Ends, after: Ends, step: Step) -> bool:
 
 
 def writes_once(before: Ends, after: Ends, step: Step) -> bool:
-    """A write begins only for a part that the grant does not count as arrived; a staged one, if nothing is in place.
+    """A write begins only for a part that the grant does not count, a staged one if nothing is in place.
 
     The bytes of a staged write that failed may all be in place: what is written into the pages then is the same part.
     """

@@ -1,4 +1,5 @@
-"""What is not in the tables, and why: every condition in ranks and engine that asks what the protocol is about.
+"""Not in tables: every condition in ranks and engine that asks about the protocol, each with its
+reason.
 
 A test measures the code against this list: a condition on a state, a kind of message, an epoch, a lease or the like
 that stands in no entry is an error, and so is an entry that nothing answers to.  PROTOCOL.md shows it.
@@ -10,7 +11,7 @@ import msgspec
 
 
 class Exemption(msgspec.Struct, frozen=True):
-    """One kind of thing that is decided beside the tables: where (`file:function`), why, and by which test it holds."""
+    """A kind of decision beside the tables: its places (`file:function`), its reason, and its test."""
 
     name: str
     why: str

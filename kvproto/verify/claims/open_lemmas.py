@@ -1,4 +1,4 @@
-"""What no proof here says, by name, and what is done instead: tests, and bounded worlds in which it is judged."""
+"""Open lemmas: statements without a proof, by name, and the tests and bounded worlds that check them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is always so of a prefill rank's end of a link.
+"""Prefill link: invariants of a prefill rank's end of a link.
 
 The witness knows whether a write may be in flight to the peer, and the true watermark of the decode rank.
 """
@@ -16,7 +16,7 @@ from kvproto.verify.framework.claims import Claims, Ghost, Step, in_order, timed
 
 
 class Seen(Ghost, frozen=True):
-    """`writing`: a write may be in flight to the peer; the true watermark of the link's epoch, as `(round, tail)`."""
+    """The witness: `writing`, a write may be in flight; the true watermark `(round, tail)` of the epoch."""
 
     writing: bool = False
     true_round: int = 0
@@ -64,7 +64,7 @@ def knows_whether_it_writes(v: V, e: ev.HelloReceived | ev.CloseAsked, g: Seen) 
 
 @assumes(ev.TimerFired, paid="rank: `_needed`; prefill_write: its S6")
 def knows_whether_it_is_needed(v: V, e: ev.TimerFired, g: Seen) -> bool:
-    """What is not `busy` has no write in flight."""
+    """A link that is not `busy` has no write in flight."""
     return e.busy or not g.writing
 
 
@@ -84,7 +84,7 @@ def mark_never_falls(step: Step) -> bool:
 
 @promises("S7", do.ReleaseWaiting)
 def releases_by_what_was_seen(step: Step, effect: do.ReleaseWaiting) -> bool:
-    """Who waits is let go by a watermark that the decode rank has told."""
+    """Waiting sends are released by a watermark that the decode rank has sent."""
     return step.after.mark_round == step.event.round and step.after.mark_tail == step.event.tail
 
 
@@ -111,7 +111,7 @@ def answers_again_where_it_was_called_from(step: Step) -> bool:
 
 @promises("L1", on=(ev.WatermarkSeen,))
 def wakes_by_what_is_new(step: Step) -> bool:
-    """Who waits is let go when a watermark is higher than any before."""
+    """Waiting sends are released when a watermark is higher than any before."""
     before, e = step.before, step.event
     rises = (e.round, e.tail) > (before.mark_round, before.mark_tail)
     return before.state is not S.UP or len(step.all_of(do.ReleaseWaiting)) == (1 if rises else 0)
@@ -125,7 +125,7 @@ def connects_to_who_fits(step: Step, effect: do.Connect) -> bool:
 
 @promises("S9")
 def is_not_taken_down_by_what_is_old(step: Step) -> bool:
-    """What is repeated, comes late, does not fit or is of another epoch takes no link down, and no call back."""
+    """A message that is repeated, late, unfit or of another epoch takes down no link and no call."""
     before, after, event = step.before, step.after, step.event
     if isinstance(event, ev.ResetReceived):
         return after.state is before.state or event.epoch == before.epoch
@@ -168,21 +168,21 @@ def forgets_when_quiet(step: Step, effect: do.ForgetLink) -> bool:
 
 @promises("S4")
 def tells_its_rooms(step: Step) -> bool:
-    """With the step that loses a link its rooms hear of it, and only then: what is at work in its epoch ends with it."""
+    """Exactly the step that loses a link reports it to the rooms: work of its epoch ends with it."""
     lost = step.before.state is S.UP and step.after.state is not S.UP
     return len(step.all_of(do.RaiseLinkDown)) == (1 if lost else 0)
 
 
 @promises("L1", do.Connect, do.SayRefusal)
 def has_its_time_for_each_call(step: Step, effect: object) -> bool:
-    """With each call that is taken up, and each that is refused, the time begins anew: of the wire-up, of forgetting."""
+    """Each call that is taken up or refused restarts the time: of the wire-up, of forgetting."""
     return timed_anew(step.after)
 
 
 @promises("L1", do.BindLink, do.SayWelcome, do.ForgetLink)
 def says_it_when_there_is_a_line(step: Step, effect: object) -> bool:
-    """A link is bound before it is answered or wired, wired before the peer may use it, and taken down before it is
-    forgotten.
+    """A link is bound before it is answered or wired, and wired before the peer may use it. It is taken
+    down before it is forgotten.
     """
     bound = in_order(step, do.BindLink, do.SayRefusal) and in_order(step, do.BindLink, do.Connect)
     return bound and in_order(step, do.AdoptWire, do.SayWelcome) and in_order(step, do.Disconnect, do.ForgetLink)
@@ -198,7 +198,9 @@ def counts_its_beats(step: Step) -> bool:
 # -------------------------------------------------------------------------------- where each word leads
 @link_claims.waits("L1")
 def waits_for(v: V, g: Seen) -> str:
-    """A link that is up waits for the next beat, one that connects for the wire; one that is down is forgotten in time."""
+    """A link that is up waits for its next beat, a connecting one for the wire; one that is down is
+    forgotten in time.
+    """
     if v.state is S.AWAIT_WIRE_UP:
         return "connect_timeout"
     return "heartbeat" if v.state is S.UP else "forget"
@@ -206,7 +208,9 @@ def waits_for(v: V, g: Seen) -> str:
 
 @promises("S9", do.BindLink)
 def takes_the_call(step: Step, effect: do.BindLink) -> bool:
-    """Who is bound is refused if he does not fit, and else connected; of what was before nothing is left but the call."""
+    """A bound caller is refused if it does not fit, else connected; of the link before only the call is
+    left.
+    """
     after, e = step.after, step.event
     call = after.session == e.session and after.place == e.place and after.why == e.fault
     fits = after.state is S.AWAIT_WIRE_UP and after.epoch == e.epoch
@@ -216,14 +220,14 @@ def takes_the_call(step: Step, effect: do.BindLink) -> bool:
 
 @promises("S6", do.SayRefusal)
 def refuses_the_call(step: Step, effect: do.SayRefusal) -> bool:
-    """Who is refused is told why, and of which call."""
+    """A refused caller is told the reason and which call it was."""
     why = step.event.why if isinstance(step.event, ev.WireFailed) else step.event.fault
     return effect.session == step.event.session and effect.why == why
 
 
 @promises("L1", on=(ev.HelloReceived,))
 def makes_way_for_a_new_call(step: Step) -> bool:
-    """A link that is up ends when its own incarnation calls anew and fits; then the next such call is answered."""
+    """A link that is up ends when its own incarnation calls anew and fits; the next such call is answered."""
     before, e = step.before, step.event
     stays = e.fault or e.session <= before.session or another_life(before, e)
     return before.state is not S.UP or step.after.state is (S.UP if stays else S.LOST)
@@ -231,7 +235,7 @@ def makes_way_for_a_new_call(step: Step) -> bool:
 
 @promises("S9", on=(ev.HelloReceived,))
 def looks_into_another_life(step: Step) -> bool:
-    """Each call of another incarnation has the link's own asked for a sign of life, since a question may be lost."""
+    """Each call of another incarnation asks the link's own for a sign of life; a question may be lost."""
     before, after, e = step.before, step.after, step.event
     if before.state is not S.UP or not another_life(before, e):
         return not step.all_of(do.Transmit)
@@ -242,7 +246,7 @@ def looks_into_another_life(step: Step) -> bool:
 
 @promises("S9", on=(ev.WatermarkSeen,))
 def refuses_the_second_life(step: Step) -> bool:
-    """The answer to the question that its call raised has the other incarnation refused, where it called from, once."""
+    """The answer to that question refuses the other incarnation once, at the address of its call."""
     before, after = step.before, step.after
     doubted = before.state is S.UP and before.doubted and step.event.nonce == before.rival
     told = [(each.place, each.session) for each in step.all_of(do.RefuseRival)]
@@ -254,8 +258,8 @@ def refuses_the_second_life(step: Step) -> bool:
     ev.HeartbeatReceived, ev.WiredUp, ev.WireFailed, ev.ResetReceived, ev.TransportLost, ev.QueueOverflowed,
 ))  # fmt: skip
 def moves_by_what_concerns_it(step: Step) -> bool:
-    """A link comes up by its own wire-up, and is lost with it; one that is up is lost by a reset of its epoch, with its
-    transport or its queue; and beats move none.
+    """A link comes up by its own wire-up, and is lost with it. A link that is up is lost by a reset of its
+    epoch, with its transport or its queue; beats move none.
     """
     before, e, then = step.before, step.event, step.before.state
     if before.state is S.AWAIT_WIRE_UP and isinstance(e, ev.WiredUp | ev.WireFailed) and e.session == before.session:
@@ -267,8 +271,8 @@ def moves_by_what_concerns_it(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def moves_in_time(step: Step) -> bool:
-    """A wire-up that takes too long is lost, and so is a peer that is not heard, later if its connection stands; a link that
-    is down is forgotten, if nothing of it is in flight.
+    """A wire-up that takes too long is lost, and so is a silent peer, later if its connection stands. A
+    link that is down is forgotten if nothing of it is in flight.
     """
     before, e = step.before, step.event
     if before.state is S.UP:
@@ -285,7 +289,9 @@ def moves_in_time(step: Step) -> bool:
 # --------------------------------------------------------------------- what is said and done at once, not by a timer
 @promises("L1", on=(ev.HelloReceived,))
 def takes_a_call_up_at_once(step: Step) -> bool:
-    """A call that is taken up is bound to its place, and connected, or refused with a word to it and to the engine."""
+    """A call is bound to its place and connected, or refused; a refusal is sent and reported to the
+    engine.
+    """
     before, after, e = step.before, step.after, step.event
     taken = after.state in (S.AWAIT_WIRE_UP, S.REFUSED) and after.session == e.session
     if not taken or (before.state is S.AWAIT_WIRE_UP and before.session == e.session):
@@ -296,8 +302,8 @@ def takes_a_call_up_at_once(step: Step) -> bool:
 
 @promises("L1", on=(ev.WiredUp, ev.WireFailed))
 def uses_its_wire_or_drops_it(step: Step) -> bool:
-    """The wire of the call that is being answered is used, and the peer welcomed, or refused if there is none; any other
-    wire is dropped.
+    """The wire of the answered call is used and the peer welcomed, or refused if there is no wire. Any
+    other wire is dropped.
     """
     before, e = step.before, step.event
     own = before.state is S.AWAIT_WIRE_UP and e.session == before.session
@@ -309,15 +315,15 @@ def uses_its_wire_or_drops_it(step: Step) -> bool:
 
 @promises("L1", on=(ev.HeartbeatReceived,))
 def resets_what_is_not_its_epoch(step: Step) -> bool:
-    """Whoever beats in an epoch that is not there hears so: it need not wait for a silence."""
+    """A beat in an epoch that is not there is answered by a reset: its sender need not wait for a silence."""
     own = step.before.state is S.UP and step.event.epoch == step.before.epoch
     return len(step.all_of(do.SayReset)) == (0 if own else 1)
 
 
 @promises("L1")
 def tells_its_engine(step: Step) -> bool:
-    """The engine hears when a link comes up, is lost or is refused, and when a peer is silent whose connection stands;
-    what it has closed itself it knows.
+    """The engine is told when a link comes up, is lost or is refused, and of a silent peer whose
+    connection stands. It is not told of what it has closed itself.
     """
     before, after, e = step.before, step.after.state, step.event
     if before.state is S.UP and after is S.UP:
@@ -330,7 +336,9 @@ def tells_its_engine(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired, ev.TransportLost))
 def leaves_no_connection(step: Step) -> bool:
-    """A link that stays up beats; the connection of one that is lost with its transport, or forgotten, is taken down."""
+    """A link that stays up beats; a link lost with its transport, or forgotten, has its connection taken
+    down.
+    """
     before, after = step.before.state, step.after.state
     if before is S.UP and after is S.UP:
         return step.says(Heartbeat) == 1

@@ -1,4 +1,4 @@
-"""What is always so of a prefill rank's room.
+"""Prefill room: invariants of a prefill rank's room.
 
 The witness counts the sends that were opened and have not ended, knows how far chunks were opened, and whether the engine
 was told how the room ended.  A room tells its one outcome once (S6), opens each chunk once (S2), and gives the pages back
@@ -20,8 +20,14 @@ from kvproto.verify.framework.claims import OWN, Claims, Ghost, Step, among, beg
 
 
 class Seen(Ghost, frozen=True):
-    """`live`: sends that were opened and have not ended; `opened`: all chunks below were; `row`: the aux row's sends were;
-    `told`: the engine knows how the room ended."""
+    """The witness of a room.
+
+    `live`: sends that were opened and have not ended; `opened`: all chunks below were; `row`: the aux row's sends were;
+    `told`: the engine knows the outcome.
+
+    `live`: sends that were opened and have not ended; `opened`: all chunks below were; `row`: the aux row's sends were;
+    `told`: the engine knows the outcome.
+    """
 
     live: int = 0
     opened: int = 0
@@ -55,7 +61,7 @@ def follow(step: Step) -> Seen:
 
 
 def work(v: V) -> PrefillWork:
-    """What it has to do, or nothing."""
+    """The room's work, or an empty one."""
     return v.work or IDLE
 
 
@@ -161,7 +167,7 @@ def knows_how_far_it_has_opened(v: V, g: Seen) -> bool:
 
 @holds(*LOST)
 def opens_nothing_for_nobody(v: V, g: Seen) -> bool:
-    """What its engine has not opened has opened nothing."""
+    """A room that its engine has not opened has opened no send."""
     return work(v).owned or (g.opened == 0 and not g.row)
 
 
@@ -179,7 +185,7 @@ def nothing_is_under_way(v: V, g: Seen) -> bool:
 
 @holds(S.DRAINING)
 def whose_sends_end_was_opened(v: V, g: Seen) -> bool:
-    """Sends that have not ended are of a room that its engine has opened, and it was told how the room ended."""
+    """A room with live sends was opened by its engine; after its end the engine knows the outcome."""
     return not g.live or (g.told and work(v).owned)
 
 
@@ -234,7 +240,7 @@ def says_why(v: V, e: ev.AbortAsked, g: Seen) -> bool:
 
 @assumes(ev.SendFinished, paid="prefill_send: its S6, one end a send that was opened")
 def only_live_sends_end(v: V, e: ev.SendFinished, g: Seen) -> bool:
-    """Who ends was opened and has not ended."""
+    """The ending send was opened and has not ended before."""
     return g.live > 0
 
 
@@ -247,13 +253,13 @@ def counts_are_counts(v: V, e: ev.SendsStopped, g: Seen) -> bool:
 # ---------------------------------------------------------------------------------------- the promises
 @promises("S4", do.AnnounceReleased)
 def released_when_nothing_works(step: Step, effect: do.AnnounceReleased) -> bool:
-    """The pages are the engine's again when every send of the room has ended, and it has opened it and knows the outcome."""
+    """Pages are released when every send has ended and the engine opened the room and knows the outcome."""
     return step.then.live == 0 and step.then.told
 
 
 @promises("S4", do.Send, do.Reply)
 def drained_when_nothing_works(step: Step, effect: do.Send | do.Reply) -> bool:
-    """That the room has drained is told when every send of it has ended."""
+    """The room is reported drained when every send of it has ended."""
     return not isinstance(effect.body, Drained) or step.then.live == 0
 
 
@@ -297,7 +303,9 @@ def sends_when_all_are_known(step: Step, effect: do.OpenWindow) -> bool:
 
 @promises("S2", do.OpenWindow)
 def opens_each_chunk_once(step: Step, effect: do.OpenWindow) -> bool:
-    """A window begins where the one before it has ended, so no chunk is opened twice; the aux row's sends are opened once."""
+    """A window begins where the last one ended, so no chunk is opened twice; the aux sends are opened
+    once.
+    """
     return effect.first == step.seen.opened and effect.first <= effect.last and not (effect.aux and step.seen.row)
 
 
@@ -329,7 +337,7 @@ def ends_with_its_own_links(step: Step) -> bool:
 
 @promises("S9")
 def goes_on_with_whom_it_means(step: Step) -> bool:
-    """The engine takes over a room that others have opened only for whom it means, and for a prompt of that length."""
+    """The engine takes over an opened room only for the group that it means, and with that prompt length."""
     before, event = step.before, step.event
     goes_on = step.after.state in (S.AWAIT_PEERS, S.AWAIT_FORWARD, S.DONE)
     if before.state is not S.AWAIT_ENGINE or not isinstance(event, ev.EngineOpened) or not goes_on:
@@ -358,7 +366,9 @@ def stays_whose_it_is(step: Step) -> bool:
 
 @promises("S9", on=(ev.PeerOpened,))
 def opens_nothing_anew(step: Step) -> bool:
-    """A room that all have opened, and that is forgotten here, is over: it does not begin anew, to fail for want of an engine."""
+    """A room that all have opened and that is forgotten here is over: it does not begin anew to fail
+    without an engine.
+    """
     return step.before.state is not S.UNKNOWN or not step.event.again or step.after.state is S.UNKNOWN
 
 
@@ -378,8 +388,9 @@ def has_its_time_when_a_send_ends(step: Step) -> bool:
 
 @promises("L1")
 def has_its_time_for_progress_alone(step: Step) -> bool:
-    """While it stays in a state its time begins anew only with a word of its engine that says something new, with a send
-    that ends, or where it waits with a decode rank's word that it will come: so a room ends that does not get on."""
+    """While it stays in a state its time begins anew only by progress, so a stalled room ends. Progress is
+    a new statement of its engine, the end of a send, or, where it waits for peers, an announcement of a decode rank.
+    """
     before, after = step.before, step.after
     if after.state is not before.state or before.state not in (S.AWAIT_ENGINE, *LIVE) or not begun_anew(step):
         return True
@@ -406,7 +417,7 @@ def counts_how_often_it_tells(step: Step) -> bool:
 
 @promises("S12", on=(ev.TokensProduced, ev.TokensWithdrawn, ev.ForwardScheduled, ev.AuxProvided))
 def knows_what_is_computed(step: Step) -> bool:
-    """It knows how much its engine has said, and that it takes back; whether it is at work; whether the aux row is there."""
+    """The room records the computed and withdrawn KV, whether the engine is at work, and the aux row."""
     after, e = step.after, step.event
     if step.before.state not in LIVE or after.state not in LIVE:
         return True
@@ -424,7 +435,7 @@ def knows_what_is_computed(step: Step) -> bool:
 
 @promises("S12", on=(ev.PeerOpened,))
 def knows_what_a_peer_said(step: Step) -> bool:
-    """Of a decode rank that opens it a room keeps the terms, the prompt, the prefix, whose it is, its trace and its runs."""
+    """An opening decode rank's terms, prompt, prefix, claim, trace and runs are recorded."""
     before, after, e = step.before, step.after, step.event
     meets = before.state in (S.UNKNOWN, S.AWAIT_ENGINE, S.AWAIT_PEERS) and after.state in (S.AWAIT_ENGINE, *LIVE, S.DONE)
     if not meets:
@@ -436,7 +447,7 @@ def knows_what_a_peer_said(step: Step) -> bool:
 
 @promises("S12", on=(ev.PeerAnnounced,))
 def knows_what_a_peer_announced(step: Step) -> bool:
-    """Of one that announces a room that nobody knew it keeps the terms, the prompt, and whose it is."""
+    """An announcement of an unknown room records its terms, prompt and claim."""
     after, e = step.after, step.event
     if step.before.state is not S.UNKNOWN or after.state is not S.AWAIT_ENGINE:
         return True
@@ -445,7 +456,7 @@ def knows_what_a_peer_announced(step: Step) -> bool:
 
 @promises("S12", on=(ev.EngineOpened,))
 def knows_what_its_engine_said(step: Step) -> bool:
-    """Of its engine it keeps the trace, the time that it gives the room, and its runs; the room is its own."""
+    """The engine's trace, time and runs are recorded, and the room is the engine's own."""
     before, after, e = step.before, step.after, step.event
     late = before.state in LOST and after.state is before.state and step.all_of(do.AnnounceOutcome)
     if not late and (before.state is not S.AWAIT_ENGINE or after.state not in (*LIVE, S.DONE)):
@@ -457,14 +468,16 @@ def knows_what_its_engine_said(step: Step) -> bool:
 
 @promises("L1")
 def stops_what_it_began(step: Step) -> bool:
-    """With the step that ends a room early its sends are told to stop; that they have is what it goes on with."""
+    """The step that ends a room early stops its sends; the room goes on when they have stopped."""
     begins = step.after.state is S.DRAINING and step.before.state is not S.DRAINING
     return len(step.all_of(do.StopSends)) == (1 if begins else 0)
 
 
 @promises("L1", on=(ev.PeerOpened, ev.PeerAnnounced, ev.PeerNoted, ev.PeerForgot, ev.LinkWentDown))
 def tells_who_does_not_know(step: Step) -> bool:
-    """Of a room that has ended, whoever opens or announces it is to be told; who has confirmed, forgotten it or is lost, not."""
+    """After a room's end every rank that opens or announces it is told, except those that confirmed,
+    forgot it or are lost.
+    """
     before, after, e = step.before, step.after, step.event
     if before.state not in (S.DRAINING, S.AWAIT_NOTED) or after.state not in LOST:
         return True
@@ -476,8 +489,8 @@ def tells_who_does_not_know(step: Step) -> bool:
 
 @promises("L1")
 def owes_it_to_whom_it_met(step: Step) -> bool:
-    """When a room ends early, those are to be told who have opened it, and who ends it; but whose link is lost, or who has
-    forgotten it.
+    """A room that ends early is reported to ranks that opened it and to the one that ends it, except those
+    with a lost link and those that forgot it.
     """
     before, after, e = step.before, step.after, step.event
     if before.state not in (S.AWAIT_ENGINE, *LIVE) or after.state is not S.DRAINING:
@@ -497,8 +510,8 @@ def ends_when_all_are_told(step: Step) -> bool:
 
 @promises("L1", on=(ev.SendFinished, ev.SendsStopped))
 def drains_no_longer_than_it_has_to(step: Step) -> bool:
-    """It drains until its last send has ended; then its engine, if it has the room, is given the pages, and it waits if
-    somebody is to be told.
+    """It drains until its last send has ended. Then its engine, if it has the room, gets the pages, and it
+    waits if a rank is to be told.
     """
     before, after = step.before.state, step.after
     if before is not S.DRAINING or step.then.live > 0:
@@ -509,7 +522,7 @@ def drains_no_longer_than_it_has_to(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def tells_until_its_tries_are_over(step: Step) -> bool:
-    """Who does not confirm that the room is over is told again until the tries are over, and no longer."""
+    """A rank that does not confirm the end is told again until the tries are over, and no longer."""
     before = step.before
     return before.state is not S.AWAIT_NOTED or (step.after.state is S.AWAIT_NOTED) == (work(before).tries < step.event.tries)
 
@@ -522,7 +535,7 @@ def begins_with_all_its_tries(step: Step) -> bool:
 
 @promises("S12", on=(ev.AbortAsked,))
 def knows_the_terms_of_what_is_given_up(step: Step) -> bool:
-    """A room that its decode ranks give up has the terms that it had, or else those that come with the word."""
+    """A room that its decode ranks abort keeps its terms, or takes those of the abort."""
     known = step.before.terms
     if step.before.state not in (S.UNKNOWN, S.AWAIT_ENGINE, *LIVE):
         return True
@@ -531,7 +544,9 @@ def knows_the_terms_of_what_is_given_up(step: Step) -> bool:
 
 @promises("L1", on=(ev.SendFinished,))
 def slides_its_window(step: Step) -> bool:
-    """With the end of a send the next chunk is opened if the window has room for it; with the last one's the room is done."""
+    """The end of a send opens the next chunk if the window has room; the end of the last one ends the
+    room.
+    """
     before, terms = step.before, step.before.terms
     if before.state is not S.OPEN:
         return True
@@ -546,7 +561,7 @@ def slides_its_window(step: Step) -> bool:
 
 @promises("L1", on=(ev.TokensProduced, ev.AuxProvided))
 def offers_what_is_new(step: Step) -> bool:
-    """Sends hear of what the engine has computed more, and of the aux row when it comes; what was said is not said again."""
+    """Sends are told of newly computed KV and of the aux row when it comes, each once."""
     before, e = step.before, step.event
     if before.state is not S.OPEN:
         return True
@@ -572,8 +587,8 @@ def is_told_the_outcome_first(step: Step, effect: do.AnnounceReleased) -> bool:
 # -------------------------------------------------------------------------------- where each word leads
 @promises("S12", on=(ev.PeerOpened,))
 def ends_with_whom_it_disagrees(step: Step) -> bool:
-    """A decode rank ends the room that it opens if it means another prompt, or than others another prefix or another cut; no
-    other one does.
+    """An opening decode rank ends the room exactly if it means another prompt, or than others another
+    prefix or another cut.
     """
     before, e = step.before, step.event
     if before.state not in (S.AWAIT_ENGINE, S.AWAIT_PEERS):
@@ -585,8 +600,8 @@ def ends_with_whom_it_disagrees(step: Step) -> bool:
 
 @promises("L1", on=(ev.EngineOpened, ev.PeerOpened))
 def goes_on_when_all_are_there(step: Step) -> bool:
-    """A room that its engine and all decode ranks have opened is done if nothing is to be sent, opens its sends if its engine
-    is at work, and else waits for that; until then it waits for them.
+    """A room that its engine and all decode ranks have opened is done if nothing is to be sent. It opens
+    its sends if its engine is at work, and else waits for that; until then it waits for them.
     """
     before, after, opened = step.before, step.after, isinstance(step.event, ev.EngineOpened)
     if before.state is not (S.AWAIT_ENGINE if opened else S.AWAIT_PEERS) or after.state not in (*LIVE, S.DONE):
@@ -600,7 +615,7 @@ def goes_on_when_all_are_there(step: Step) -> bool:
 
 @promises("S9", on=(ev.PeerAnnounced, ev.TokensWithdrawn))
 def goes_on_as_it_was(step: Step) -> bool:
-    """Who announces a room again, and an engine that takes KV back, move no room that goes on."""
+    """A repeated announcement, and an engine that withdraws KV, move no room that goes on."""
     before, after = step.before.state, step.after.state
     return after is before or before is S.UNKNOWN or after is S.DRAINING
 
@@ -620,7 +635,7 @@ def confirms_what_it_may_have_told(step: Step) -> bool:
 
 @promises("L1", on=(ev.AbortAsked, ev.EngineRefused, ev.PeerNoted, ev.PeerForgot, ev.LinkWentDown))
 def waits_for_whom_it_told(step: Step) -> bool:
-    """Who waits until it is known that the room is over waits for somebody."""
+    """A room that waits for confirmations of its end waits for at least one rank."""
     waits = step.after.state is S.AWAIT_NOTED
     asked = step.before.state is S.AWAIT_NOTED and isinstance(step.event, ev.AbortAsked | ev.EngineRefused)
     return asked or not waits or bool(step.after.peers)
@@ -628,8 +643,8 @@ def waits_for_whom_it_told(step: Step) -> bool:
 
 @promises("S6", on=(ev.EngineOpened,))
 def is_opened_for_whom_it_is_meant(step: Step) -> bool:
-    """A room that ended before its engine came begins anew if it was another's, unless the engine had said no; one that is
-    another's still ends, and is opened again.
+    """A room that ended before its engine came begins anew if it was another's, unless the engine had
+    refused it. A room that is another's still ends, and is opened again.
     """
     before, e = step.before, step.event
     anothers, refused = not meant(e.claim, before.facts.claim), work(before).cause.refusal
@@ -648,8 +663,8 @@ def blames_who_broke_it(step: Step, effect: Report) -> bool:
 
 @room_claims.waits("L1")
 def waits_for(v: V, g: Seen) -> str:
-    """It waits for its engine, then for its decode ranks, then for something to move, for as long as the engine gives it; and
-    tells again what is not confirmed.
+    """It waits for its engine, then for its decode ranks, then for progress, for as long as the engine
+    gives it; and repeats what is not confirmed.
     """
     if work(v).cause:
         return "resend"
@@ -663,8 +678,8 @@ def waits_for(v: V, g: Seen) -> str:
 # ------------------------------------------------------------------------ what is said at once, not by a timer
 @promises("L1", on=(ev.PeerOpened, ev.PeerAnnounced, ev.AbortAsked))
 def answers_at_once(step: Step) -> bool:
-    """A decode rank that opens a room hears that it is open, and one that opens, announces or ends a room that is over
-    hears that this rank has drained; one that drains says so when it has.
+    """An opening decode rank is told that the room is open. One that opens, announces or ends a room that
+    is over is told that this rank has drained, and one that drains when it has.
     """
     before, after, e = step.before.state, step.after.state, step.event
     if isinstance(e, ev.AbortAsked):
@@ -679,9 +694,7 @@ def answers_at_once(step: Step) -> bool:
 
 @promises("L1")
 def tells_that_it_has_drained(step: Step) -> bool:
-    """With the step after which it waits until it is known that a room is over, and each time that is counted, all are
-    told.
-    """
+    """All are told when the room begins to wait for confirmations of its end, and at each counted retry."""
     begins = step.before.state is not S.AWAIT_NOTED and step.after.state is S.AWAIT_NOTED
     again = step.after.state is S.AWAIT_NOTED and isinstance(step.event, ev.TimerFired)
     return len([each for each in step.all_of(do.Send) if isinstance(each.body, Drained)]) == (1 if begins or again else 0)
@@ -689,8 +702,8 @@ def tells_that_it_has_drained(step: Step) -> bool:
 
 @promises("L1")
 def gives_its_pages_back(step: Step) -> bool:
-    """The pages are the engine's again with the step after which nothing of the room works; an engine that comes later has
-    them back as it hears how the room ended.
+    """Pages are released with the step after which nothing of the room works. An engine that comes later
+    gets them with the outcome.
     """
     before, after = step.before.state, step.after
     ends = before is not S.DONE and after.state is S.DONE

@@ -1,4 +1,4 @@
-"""What is always so of a prefill rank's send.
+"""Prefill send: invariants of a prefill rank's send.
 
 The witness keeps account of what the send has been lent, and by whom: a credit to ask, a slot, a permit (0: none, 1: it is
 in the queue, 2: it has it); of what works for it, a gather or a write; and of what it was told and what came of it: whether
@@ -20,8 +20,12 @@ NONE, QUEUES, HAS = 0, 1, 2
 
 
 class Seen(Ghost, frozen=True):
-    """`gathers`, `writes`: works for it; `usable`: the watermark has passed its region; `region`: where its write goes (0:
-    pages); `complete`: every byte is at the peer; `row`: it is the aux row's; `acked`: the decode rank has confirmed it."""
+    """The witness of a send.
+
+    `gathers`, `writes`: works for it; `usable`: the watermark has passed its region; `region`: where its write goes (0:
+    pages); `complete`: every byte is at the peer; `row`: it is the aux row's; `acked`: the decode rank has confirmed
+    it.
+    """
 
     credit: int = NONE
     slot: int = NONE
@@ -54,7 +58,7 @@ CALM = tuple(state for state in S if state not in (S.GATHERING, S.WRITING, S.WRI
 
 @send_claims.ghosts
 def follow(step: Step) -> Seen:
-    """What is taken, given, begun and told; only what changes is said."""
+    """Record what is taken, given, begun and sent; only changes are returned."""
     seen, event, before = step.seen, step.event, step.before.state
     if before is S.NEW and step.after.state is S.NEW:
         return Seen()
@@ -85,7 +89,7 @@ def follow(step: Step) -> Seen:
 
 
 def granted_from(v: V, e: ev.StagingGranted, now: float) -> float:
-    """From when on a region is its own: from its first request, if it queued, and else from the one that is answered."""
+    """Return when a region became its own: at its first request if it queued, else at the answered one."""
     return v.first if e.queued else min(e.asked, now)
 
 
@@ -171,7 +175,7 @@ def has_permit(v: V, g: Seen) -> bool:
 
 @holds(S.DRAINING)
 def queues_for_nothing(v: V, g: Seen) -> bool:
-    """It queues for nothing, and something works for it, one thing at a time; it has a slot or a permit, not both."""
+    """It is in no queue, and one operation at a time works for it; it has a slot or a permit, not both."""
     one = (g.slot == HAS) != (g.permit == HAS)
     return one and g.slot in (NONE, HAS) and g.permit in (NONE, HAS) and bool(g.gathers) != bool(g.writes)
 
@@ -226,7 +230,7 @@ def names_no_slot(v: V, g: Seen) -> bool:
 
 @holds(S.AWAIT_CREDIT, *ASKED, S.AWAIT_WATERMARK, S.AWAIT_SLOT, S.AWAIT_PERMIT)
 def kv_is_there(v: V, g: Seen) -> bool:
-    """Its KV is computed, whatever of the ring it asks for or has: an empty region never waits for a forward."""
+    """Its KV is computed before it requests or holds a region: an empty region never waits for a forward."""
     return v.kv
 
 
@@ -238,13 +242,13 @@ def kv_is_awaited(v: V, g: Seen) -> bool:
 
 @holds(*UNASKED, *RING)
 def untouched(v: V, g: Seen) -> bool:
-    """Of what it has written before, no byte was ever under way."""
+    """No byte of its earlier writes was ever under way."""
     return not g.touched and not g.complete and not g.row
 
 
 @holds(*BYPAGES)
 def touched_by_a_failure_alone(v: V, g: Seen) -> bool:
-    """Of what it has written before, not all is at the peer: it has failed, if a byte was under way."""
+    """Not all bytes of its earlier writes are at the peer: they failed, if a byte was under way."""
     return not g.complete and not g.row
 
 
@@ -280,7 +284,7 @@ def all_is_there(v: V, g: Seen) -> bool:
 
 @holds()
 def acked_is_acked(v: V, g: Seen) -> bool:
-    """What it takes for confirmed has been."""
+    """A part that it takes for confirmed has been confirmed."""
     return not v.acked or g.acked
 
 
@@ -298,8 +302,9 @@ def ends_well(v: V, g: Seen) -> bool:
 
 @holds()
 def works_with_what_it_has(v: V, g: Seen) -> bool:
-    """It has a slot, or a permit, while a gather or a write works for it, and a credit while its request is unanswered: so
-    nobody waits for the ring, or for KV, with what others wait for."""
+    """It has a slot or a permit while a gather or write works, and a credit while its request is
+    unanswered. So no send waits for the ring, or for KV, with what others wait for.
+    """
     lent = HAS in (g.slot, g.permit)
     return (not lent or g.gathers or g.writes) and (g.credit != HAS or v.state == S.AWAIT_GRANT)
 
@@ -307,7 +312,7 @@ def works_with_what_it_has(v: V, g: Seen) -> bool:
 # -------------------------------------------------------------------------------------- the assumptions
 @assumes(ev.CreditTaken, ev.SlotTaken, ev.PermitTaken, paid="rank: `give`, before anything else happens")
 def is_given_what_it_queues_for(v: V, e: ev.SendEvent, g: Seen) -> bool:
-    """What it is given it queues for."""
+    """It is given only what it queues for."""
     if isinstance(e, ev.CreditTaken):
         return g.credit == QUEUES
     return (g.slot if isinstance(e, ev.SlotTaken) else g.permit) == QUEUES
@@ -315,13 +320,13 @@ def is_given_what_it_queues_for(v: V, e: ev.SendEvent, g: Seen) -> bool:
 
 @assumes(ev.Gathered, ev.GatherFailed, paid="engine: one end a gather")
 def only_gathers_end(v: V, e: ev.SendEvent, g: Seen) -> bool:
-    """What ends is a gather that is under way, where the send is one that gathers or drains."""
+    """The ending gather is under way, and its send gathers or drains."""
     return v.state not in (S.GATHERING, S.DRAINING) or g.gathers
 
 
 @assumes(ev.WriteCompleted, ev.WriteFailed, ev.WriteLapsed, paid="prefill_write: its S6")
 def only_writes_end(v: V, e: ev.SendEvent, g: Seen) -> bool:
-    """What ends is a write that is under way."""
+    """The ending write is under way."""
     return v.state == S.NEW or g.writes
 
 
@@ -341,7 +346,9 @@ def writes_into_its_region(step: Step, effect: ev.WriteBegun) -> bool:
 
 @promises("S1")
 def keeps_where_it_goes(step: Step) -> bool:
-    """Link, epoch and part are those that it was opened with; its messages and its writes have them, and what was given."""
+    """Its link, epoch and part stay those it was opened with, and its messages, writes and grants have
+    them.
+    """
     before, after = step.before, step.after
     bound = step.event.to if isinstance(step.event, ev.SendOpened) and before.state is S.NEW else before.to
     begun, paged = step.all_of(ev.WriteBegun), step.all_of(ev.PagesBegun)
@@ -360,7 +367,7 @@ def notifies_what_is_in_place(step: Step, effect: do.Transmit) -> bool:
 
 @promises("S2", ev.WriteBegun, ev.PagesBegun)
 def begins_while_nothing_was_written(step: Step, effect: ev.WriteEvent) -> bool:
-    """A write begins only when none works, and a staged one only when no byte of an earlier one was ever under way.
+    """A write begins if none works, a staged one if no byte of an earlier one was ever under way.
 
     A write into pages may follow a staged one that has failed, of which no byte can land any more.
     """
@@ -369,8 +376,8 @@ def begins_while_nothing_was_written(step: Step, effect: ev.WriteEvent) -> bool:
 
 @promises("S2", on=(ev.WriteFailed,))
 def retries_settled_staged_writes_alone(step: Step) -> bool:
-    """Only a staged write that has failed is retried, when no byte of it can land, and where there is a way over pages; it
-    remembers whether it may have told of the part, and is not retried if the part was confirmed.
+    """Only a failed staged write is retried, when no byte of it can land and pages are a way. The send
+    remembers whether the write may have notified the part, and does not retry a confirmed part.
     """
     before, after = step.before, step.after
     if after.state not in (*BYPAGES, S.GATHERING, S.WRITING):
@@ -447,8 +454,7 @@ def reads_what_is_computed(step: Step, effect: object) -> bool:
 
 @promises("S1", do.LaunchGather, do.WatchWatermark)
 def works_with_its_region(step: Step, effect: do.LaunchGather | do.WatchWatermark) -> bool:
-    """A gather goes into the slot that was taken, for its part and the region that was given; what is watched is where that
-    ends."""
+    """A gather goes into the slot that was taken, for its part and its region; its end is what is watched."""
     after = step.after
     if isinstance(effect, do.WatchWatermark):
         return effect.round == after.round and effect.end == after.end
@@ -469,7 +475,7 @@ def takes_the_grant_as_it_was_given(step: Step) -> bool:
 
 @promises("S1", on=(ev.PagesGranted,))
 def takes_the_pages_as_they_were_named(step: Step) -> bool:
-    """Pages are taken as they were named, until the lease ends that began with the request which is answered.
+    """Pages are taken as they were named, until the lease ends that began with the answered request.
 
     No permit is asked for when it is over.
     """
@@ -482,7 +488,9 @@ def takes_the_pages_as_they_were_named(step: Step) -> bool:
 
 @promises("L1")
 def asks_with_all_its_tries(step: Step) -> bool:
-    """Who begins to ask, for a region, its pages or a confirmation, has asked nobody yet; nor has who waits, if the ring moves."""
+    """A send that begins to ask, for a region, pages or a confirmation, has all its tries; so has one that
+    waits while the ring moves.
+    """
     before, after = step.before, step.after
     moves = isinstance(step.event, ev.TimerFired) and before.mark != after.mark
     asks = after.state in (*QUEUED, S.AWAIT_PAGES, S.AWAIT_ACK) and after.state is not before.state
@@ -491,7 +499,7 @@ def asks_with_all_its_tries(step: Step) -> bool:
 
 @promises("L1", do.Transmit)
 def a_lease_begins_when_it_is_asked_for(step: Step, effect: do.Transmit) -> bool:
-    """What is asked for the first time, or because the time of an answer was over, or will be, is asked for from now on."""
+    """A request that is the first, or replaces an answer whose time is over or nearly, counts from now on."""
     first = step.before.state is S.AWAIT_CREDIT or isinstance(step.event, ev.StagingGranted)
     anew = step.before.state is not S.AWAIT_PAGES or isinstance(step.event, ev.PagesGranted)
     now = (isinstance(effect.body, StagingReq) and first) or (isinstance(effect.body, PagesReq) and anew)
@@ -510,15 +518,15 @@ def counts_how_often_it_asks(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def asks_until_its_tries_are_over(step: Step) -> bool:
-    """Who asks for pages, or for a confirmation, asks until the tries are over, and no longer."""
+    """A request for pages or a confirmation is repeated until the tries are over, and no longer."""
     before = step.before
     return before.state not in ASKS or len(step.all_of(ev.RoomFailed)) == (0 if before.tries < step.event.tries else 1)
 
 
 @promises("L1", on=(ev.PagesGranted,))
 def writes_the_pages_in_time(step: Step) -> bool:
-    """Pages that come while the KV is there and their lease holds are written to as soon as a permit is there; where the
-    lease is over, they are asked for once more.
+    """Pages that come while the KV is there and the lease holds are written as soon as a permit is free;
+    where the lease is over, they are requested again.
     """
     before, e = step.before, step.event
     if before.state is not S.AWAIT_PAGES or not before.kv:
@@ -529,8 +537,8 @@ def writes_the_pages_in_time(step: Step) -> bool:
 
 @promises("L1", on=(ev.ChunkAcked, ev.WriteCompleted))
 def is_confirmed_once(step: Step) -> bool:
-    """A staged write that tells of itself is not told of again, and may be confirmed before it is seen to end; then it is
-    done with its end.
+    """A self-notifying staged write is not notified again, and may be confirmed before its end is seen.
+    Then its end completes it.
     """
     before, after = step.before, step.after
     if before.state is not S.WRITING:
@@ -543,15 +551,15 @@ def is_confirmed_once(step: Step) -> bool:
 
 @promises("S6", ev.SendFinished)
 def blames_before_it_ends(step: Step, effect: ev.SendFinished) -> bool:
-    """That it failed is said before that it has ended: a room whose last send ends is taken for one that went well."""
+    """A failure is reported before the end: a room whose last send ends is taken for a success."""
     return in_order(step, ev.RoomFailed, ev.SendFinished)
 
 
 # -------------------------------------------------------------------------------- where each word leads
 @promises("S12", on=(ev.SendOpened,))
 def knows_what_it_was_opened_with(step: Step) -> bool:
-    """A send knows since when it is there, whether its KV is, and whether its write tells of itself; it takes the way that
-    costs less.
+    """A send records its start, whether its KV is there, and whether its write notifies. It takes the
+    cheaper way.
     """
     after, e = step.after, step.event
     if e.aux:
@@ -564,7 +572,7 @@ def knows_what_it_was_opened_with(step: Step) -> bool:
 
 @promises("S12", on=(ev.KvProduced, ev.KvWithdrawn))
 def knows_whether_it_is_computed(step: Step) -> bool:
-    """It knows whether its KV is there, and what works for it goes on; what it was given it uses while the lease holds."""
+    """It records whether its KV is there, while operations go on; it uses a grant while the lease holds."""
     before, after = step.before.state, step.after
     if before not in (*UNASKED, *RING, *BYPAGES):
         return True
@@ -577,7 +585,9 @@ def knows_whether_it_is_computed(step: Step) -> bool:
 
 @promises("L1", on=(ev.StagingGranted,))
 def waits_for_what_it_is_told(step: Step) -> bool:
-    """Who waits for a watermark is woken by it; a region that comes when much of its lease is over is asked for once more."""
+    """A waiter for the watermark is woken by it; a region with little of its lease left is requested
+    again.
+    """
     before, after, e = step.before, step.after, step.event
     waits = after.state is S.AWAIT_WATERMARK and before.state is not S.AWAIT_WATERMARK
     late = before.state in QUEUED and step.now >= granted_from(before, e, step.now) + e.lease / 2
@@ -586,14 +596,14 @@ def waits_for_what_it_is_told(step: Step) -> bool:
 
 @promises("L1", do.Transmit)
 def waits_for_an_answer(step: Step, effect: do.Transmit) -> bool:
-    """Who asks, or says that a part is there, waits for the answer, for some time."""
+    """A send that requests, or notifies a part, waits for the answer, for some time."""
     return step.after.state is step.before.state or timed_anew(step.after)
 
 
 @promises("L3", on=(ev.TimerFired,))
 def gives_the_ring_up_in_time(step: Step) -> bool:
-    """The ring is given up when the tries are over, others may write page to page, waiting is more expensive, and the
-    queue does not move; not before.
+    """The ring is given up after the tries if permits are free, waiting costs more and the queue stands;
+    not before.
     """
     before, e = step.before, step.event
     if before.state not in (*ASKED, S.AWAIT_WATERMARK):
@@ -605,8 +615,8 @@ def gives_the_ring_up_in_time(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired, ev.SendStopped, ev.ChunkAcked, ev.WriteCompleted))
 def ends_as_it_should(step: Step) -> bool:
-    """What works too long, or is stopped at work, drains; who is not answered waits until it is stopped, and that ends it;
-    who is confirmed, or is only told that his write is complete, has not stopped.
+    """An operation that takes too long, or is stopped at work, drains. An unanswered send waits until it
+    is stopped, and that ends it. A confirmed send, or one whose write is reported complete, has not stopped.
     """
     e, before, after = step.event, step.before.state, step.after.state
     works = step.seen.gathers or step.seen.writes
@@ -621,14 +631,16 @@ def ends_as_it_should(step: Step) -> bool:
 
 @promises("L3", do.FreeCredit, ev.RoomFailed)
 def gives_back_before_it_takes(step: Step, effect: object) -> bool:
-    """What was lent is given back before more is taken, and a write is stopped before its room hears that it failed."""
+    """Loans are returned before more is taken, and a write is stopped before its room learns that it
+    failed.
+    """
     return in_order(step, do.FreeCredit, do.TakeSlot) and in_order(step, ev.WriteStopped, ev.RoomFailed)
 
 
 @send_claims.waits("L1")
 def waits_for(v: V, g: Seen) -> str:
-    """A gather and a write may take as long as they may, a region is held for its lease, pages are named anew before theirs
-    ends; what the ring does is waited for with patience, what is answered at once is asked for again.
+    """A gather and a write have their longest time, a region its lease; pages are renewed before theirs
+    ends. Moves of the ring are polled, and requests with immediate answers are resent.
     """
     if g.gathers or g.writes:
         return "kernel" if g.gathers else "write"
@@ -646,7 +658,9 @@ def waits_for(v: V, g: Seen) -> str:
 # ------------------------------------------------------------------------ what is said at once, not by a timer
 @promises("L1")
 def says_for_what_it_waits(step: Step) -> bool:
-    """Whoever begins to wait for an answer has asked in the same step: a request is not left to its first timer."""
+    """A send that begins to wait for an answer has sent its request in the same step, not at its first
+    timer.
+    """
     before, after = step.before.state, step.after.state
     if after is before or after not in (S.AWAIT_GRANT, *ASKS):
         return True
@@ -659,7 +673,7 @@ def says_for_what_it_waits(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def says_it_again(step: Step) -> bool:
-    """Each time that is counted as asking again, it is asked again; pages that queue for a permit are asked for anew."""
+    """Each counted retry resends the request; pages that queue for a permit are requested anew."""
     before, after = step.before, step.after
     if after.state is not before.state or not (after.tries > before.tries or after.state is S.AWAIT_PERMIT):
         return True
@@ -674,8 +688,8 @@ def says_it_again(step: Step) -> bool:
 
 @promises("L1")
 def tells_its_room_that_it_failed(step: Step) -> bool:
-    """A gather or a write that fails, or takes too long, ends the room in the same step, unless the part is retried or
-    confirmed; what still posts is stopped.
+    """A gather or write that fails or takes too long ends the room in the same step, unless the part is
+    retried or confirmed. Posting stops.
     """
     before, after, e = step.before.state, step.after.state, step.event
     if before not in (S.GATHERING, S.WRITING, S.WRITING_PAGES) or after not in (S.DRAINING, S.STOPPED):

@@ -1,4 +1,4 @@
-"""What is always so of a prefill rank's write.
+"""Prefill write: invariants of a prefill rank's write.
 
 The witness is the transport: how many batches it has, how many of these failed and may still move bytes, whether any byte
 may have reached the peer, whether the post that was asked for last is still undecided.  That nothing is written twice (S2)
@@ -15,8 +15,14 @@ from kvproto.verify.framework.claims import Claims, Ghost, Step
 
 
 class Seen(Ghost, frozen=True):
-    """`flying`: batches that the transport has; `doubtful`: those of them that have failed; `touched`: bytes of the write
-    may have come to the peer; `failed`: a batch has failed, or was not taken."""
+    """The witness of a write.
+
+    `flying`: batches that the transport has; `doubtful`: those of them that have failed; `touched`: bytes of the write
+    may have come to the peer; `failed`: a batch has failed, or was not taken.
+
+    `flying`: batches that the transport has; `doubtful`: those of them that have failed; `touched`: bytes of the write
+    may have come to the peer; `failed`: a batch has failed, or was not taken.
+    """
 
     flying: int = 0
     doubtful: int = 0
@@ -91,13 +97,13 @@ def answers_what_it_has(v: V, e: ev.WriteEvent, g: Seen) -> bool:
 
 @assumes(ev.BatchSettled, paid="engine: `RankWrites.doubtful`")
 def settles_what_is_in_doubt(v: V, e: ev.BatchSettled, g: Seen) -> bool:
-    """What settles has failed before."""
+    """A batch that settles has failed before."""
     return v.state == S.NEW or g.doubtful > 0
 
 
 @assumes(ev.BatchUnmade, paid="engine: a write is made whole before its first batch is offered")
 def unmade_before_all(v: V, e: ev.BatchUnmade, g: Seen) -> bool:
-    """What cannot be made was not begun."""
+    """A write that cannot be made has not begun."""
     return v.state != S.POSTING or (g.flying == 0 and not g.touched)
 
 
@@ -117,8 +123,8 @@ def opens_posted(step: Step) -> bool:
 
 @promises("L1", on=(ev.BatchReady,))
 def posts_while_it_may(step: Step) -> bool:
-    """A batch that is ready is posted while what was given may be used, and with the last one all is; if nothing was posted
-    when that ends, nothing is lost.
+    """A ready batch is posted while the lease holds, and with the last one all is. If nothing was posted
+    when the lease ends, nothing is lost.
     """
     before, after, e = step.before, step.after, step.event
     if before.state is not S.POSTING:
@@ -146,7 +152,7 @@ def lapses_untouched(step: Step, effect: ev.WriteLapsed) -> bool:
 
 @promises("S4", ev.WriteFailed)
 def settled_when_nothing_can_land(step: Step, effect: ev.WriteFailed) -> bool:
-    """That no byte can land any more is said only when the transport has nothing of it."""
+    """A failure is reported settled only when the transport has nothing of the write."""
     return not effect.settled or step.then.flying == 0
 
 
@@ -166,7 +172,9 @@ def tells_its_end_once(step: Step) -> bool:
 
 @promises("S6")
 def ends_as_it_says(step: Step) -> bool:
-    """A write that is complete says so, and no other; in doubt is what has said that, and nothing is begun twice."""
+    """Exactly a complete write reports completion; a write in doubt has reported that; nothing begins
+    twice.
+    """
     before, after = step.before.state, step.after.state
     doubts = [each for each in step.all_of(ev.WriteFailed) if not each.settled]
     completes, falls = after is S.COMPLETED, after is S.IN_DOUBT and before is not S.IN_DOUBT
@@ -176,7 +184,7 @@ def ends_as_it_says(step: Step) -> bool:
 
 @promises("L1")
 def drops_what_it_gives_up(step: Step) -> bool:
-    """Whoever gives a write up drops its batches; whether any is left, their maker knows."""
+    """A write that is given up drops its batches; whether any is left, their maker knows."""
     before, after = step.before.state, step.after.state
     given_up = before in (S.POSTING, S.IN_FLIGHT) and after in (S.ENDING, S.IN_DOUBT, S.FAILED)
     unmade = isinstance(step.event, ev.BatchUnmade)

@@ -26,12 +26,12 @@ def noticed(t: Timing) -> float:
 
 
 def harmless(t: Timing) -> float:
-    """A decode rank, from the loss of a prefill rank on that does not return: calls for as long as lease and write."""
+    """Bound a decode rank's wait for a lost prefill rank: calls for as long as lease and write."""
     return sum(t.return_.after(times) + QUANTUM for times in range(t.return_.tries + 1))
 
 
 def answered(t: Timing) -> float:
-    """A decode rank whose prefill ranks live, from its outcome on: they drain, and its scatters end meanwhile."""
+    """Bound a decode rank's wait after its outcome while prefill ranks live: they drain, scatters end."""
     return drains(t)
 
 
@@ -41,5 +41,5 @@ def bereft(t: Timing) -> float:
 
 
 def longest(t: Timing) -> float:
-    """A decode rank, from its outcome on, at worst: a prefill rank drains for as long as it may, and dies unheard."""
+    """Bound a decode rank's wait after its outcome at worst: a prefill rank drains long and dies unheard."""
     return drains(t) + bereft(t)

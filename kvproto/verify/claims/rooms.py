@@ -1,4 +1,5 @@
-"""What is always so between the two rooms of a request: a prefill rank's, a decode rank's, and the link between the two.
+"""Rooms: invariants between the two rooms of a request, a prefill rank's and a decode rank's, and
+their link.
 
 Ranks, room, chunk and epochs are any ones.  Each end of the link is up in some epoch or down (0), and changes by itself:
 a prefill rank gives a new epoch when it has lost the one before, and its rooms have heard of the loss (prefill_link: its
@@ -55,7 +56,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 
 
 class PEnd(msgspec.Struct, frozen=True, gc=False):
-    """Of a prefill rank's room, what the other end's steps are measured against; a claim is looked at as `facts.claim`."""
+    """A prefill rank's room as the other end's steps see it; a claim is read as `facts.claim`."""
 
     state: PRoom
     peers: int
@@ -69,7 +70,7 @@ class PFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class DEnd(msgspec.Struct, frozen=True, gc=False):
-    """Of a decode rank's room, what the other end's steps are measured against; its prefill ranks are `terms.everyone`."""
+    """A decode rank's room as the other end's steps see it; its prefill ranks are `terms.everyone`."""
 
     state: DRoom
     peers: int
@@ -83,8 +84,11 @@ class DTerms(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rooms(msgspec.Struct, frozen=True, gc=False):
-    """`p`, `d`: the rooms, each a value or its end; `landed`: chunks, as the decode rank's witness knows them.  `peer`: the
-    prefill rank, `reader`: the decode rank, `claim`: as whose the decode rank speaks; `chunk`: any chunk.
+    """The two rooms `p` and `d`, each a value or its end, and the chunks that landed.
+
+    `peer`: the prefill rank, `reader`: the decode rank, `claim`: as whose the decode rank speaks; `chunk`: any chunk.
+
+    `peer`: the prefill rank, `reader`: the decode rank, `claim`: as whose the decode rank speaks; `chunk`: any chunk.
     """
 
     p: Any
@@ -98,7 +102,7 @@ class Rooms(msgspec.Struct, frozen=True, gc=False):
 
 
 class Chance(msgspec.Struct, frozen=True, gc=False):
-    """What happens to the link in a step: which epoch the decode rank takes up, whether its end is lost."""
+    """A step of the link: the epoch that the decode rank takes up, and whether its end is lost."""
 
     epoch: int
     lost: bool
@@ -152,16 +156,17 @@ def deaf(link: Link) -> bool:
 
 # --------------------------------------------------------------------------------------- the invariant
 def epochs_are_counted(r: Rooms) -> bool:
-    """An end is up in the latest epoch that it knows, or down; what the decode rank takes up was given, what it opens the
-    room in it has taken up."""
+    """An end is up in the latest epoch that it knows, or down. The decode rank takes up only epochs that
+    were given, and opens the room only in such.
+    """
     link = r.link
     ends = link.ours in (0, link.taken) and link.theirs in (0, link.given)
     return ends and link.opened >= 0 and link.opened <= link.taken and link.taken <= link.given
 
 
 def opens_in_one_epoch(r: Rooms) -> bool:
-    """While a room is begun it was opened in the epoch in which the link is up, if it was: it ends with the link, but for
-    one that a rank which is replaced has not confirmed, and that is opened anew when the link is up.
+    """A begun room was opened in the epoch in which the link is up: it ends with the link. The exception
+    is a room that a replaced rank has not confirmed, which is opened anew when the link is up.
     """
     waits = r.link.ours == 0 and r.d.state == DRoom.AWAIT_PEERS and not among(r.peer, r.d.peers)
     begun = among(r.d.state, D_BEGUN) and not waits
@@ -170,7 +175,7 @@ def opens_in_one_epoch(r: Rooms) -> bool:
 
 
 def works_in_the_epoch_of_the_open(r: Rooms) -> bool:
-    """Who is at work was opened in the epoch in which his end is up: he ends with it."""
+    """A prefill rank at work was opened in the epoch in which its end is up: its work ends with it."""
     return not at_work(r) or (r.link.theirs == r.link.opened and r.link.opened > 0)
 
 
@@ -180,7 +185,7 @@ def works_for_whom_it_is_meant(r: Rooms) -> bool:
 
 
 def drained_is_not_at_work(r: Rooms) -> bool:
-    """Who has told that he has drained is not at work."""
+    """A prefill rank that has reported drained is not at work."""
     return not r.link.drained or not at_work(r)
 
 
@@ -190,7 +195,7 @@ def is_one_of_its_ranks(r: Rooms) -> bool:
 
 
 def who_is_not_waited_for_cannot_be_heard(r: Rooms) -> bool:
-    """Of a room that has failed, a prefill rank that is not waited for has drained, or is not heard."""
+    """A prefill rank on which a failed room does not wait has drained, or is not heard."""
     return not among(r.d.state, D_LOST) or among(r.peer, r.d.peers) or bool(r.link.drained) or deaf(r.link)
 
 
@@ -200,7 +205,7 @@ def who_has_settled_waits_for_nobody(r: Rooms) -> bool:
 
 
 def what_failed_and_is_forgotten_cannot_be_heard(r: Rooms) -> bool:
-    """Of a room that has failed and is forgotten, the prefill rank has drained, or is not heard."""
+    """The prefill rank of a failed and forgotten room has drained, or is not heard."""
     return not r.link.failed or bool(r.link.drained) or deaf(r.link)
 
 
@@ -210,7 +215,7 @@ def forgotten_is_unknown(r: Rooms) -> bool:
 
 
 def landed_is_in_place(r: Rooms) -> bool:
-    """What the room counts as landed its grant has told, and that told what is in place."""
+    """A chunk that the room counts as landed was reported by its grant, and is in place."""
     known = not among(r.d.state, D_BEGUN | _set(DRoom.DONE)) or not among(r.chunk, r.landed) or bool(r.link.landed)
     return known and (not r.link.landed or bool(r.link.in_place))
 
@@ -234,14 +239,16 @@ def is_opened_once(r: Rooms, event: Any, chance: Chance) -> bool:
 
 
 def an_open_comes_in_its_epoch(r: Rooms, event: Any, chance: Chance) -> bool:
-    """An OPEN comes in the epoch in which it was said, with the claim of who says it (the ranks' edge: its S9)."""
+    """An OPEN comes in the epoch of its sending, with its sender's claim (the ranks' edge: its S9)."""
     if not isinstance(event, ev.PeerOpened) or event.peer != r.reader:
         return True
     return r.link.theirs == r.link.opened and r.link.opened > 0 and bool(event.claim == r.claim)
 
 
 def who_opens_is_a_party(r: Rooms, event: Any, chance: Chance) -> bool:
-    """A caller that speaks of a begun room claims it as it is claimed (rank: `_sender_fact`; the ranks' edge: its S9)."""
+    """A caller that speaks of a begun room has the room's claim (rank: `_sender_fact`; the ranks' edge:
+    its S9).
+    """
     speaks = isinstance(event, ev.PeerOpened | ev.PeerAnnounced | ev.AbortAsked)
     return not speaks or not among(r.p.state, P_BEGUN) or meant(r.p.facts.claim, event.claim)
 
@@ -252,20 +259,21 @@ def speaks_for_a_group(r: Rooms, event: Any, chance: Chance) -> bool:
 
 
 def no_open_comes_after_the_end(r: Rooms, event: Any, chance: Chance) -> bool:
-    """No OPEN of a decode rank opens a room anew that has told that rank that it has drained (links: in order; settings:
-    tombstones that outlive what is under way)."""
+    """No OPEN opens a room anew of which its decode rank knows that it drained (links: in order; settings:
+    tombstones that outlive what is under way).
+    """
     if not isinstance(event, ev.PeerOpened) or event.peer != r.reader or not r.link.drained:
         return True
     return not among(r.p.state, P_BEGUN | _set(PRoom.UNKNOWN))
 
 
 def drained_comes_if_it_was_said(r: Rooms, event: Any, chance: Chance) -> bool:
-    """That the prefill rank has drained comes only if it was said."""
+    """A report that the prefill rank has drained comes only if it was sent."""
     return not isinstance(event, ev.PeerDrained) or event.peer != r.peer or bool(r.link.drained)
 
 
 def is_quiet_while_the_link_is_down(r: Rooms, event: Any, chance: Chance) -> bool:
-    """That the prefill rank is quiet is told while the link is down (decode_link: its S4), or when it has drained."""
+    """A prefill rank is reported quiet while the link is down (decode_link: its S4), or after it drained."""
     quiet = isinstance(event, ev.PeerQuiet) and event.peer == r.peer
     return not quiet or bool(r.link.drained) or r.link.ours == 0
 
@@ -283,7 +291,7 @@ def confirms_by_a_link_that_is_up(r: Rooms, event: Any, chance: Chance) -> bool:
 
 
 def landed_comes_if_it_was_told(r: Rooms, event: Any, chance: Chance) -> bool:
-    """That the chunk has landed comes only if its grant has told so (decode_grant: its S6)."""
+    """A report that the chunk has landed comes only from its grant (decode_grant: its S6)."""
     return not isinstance(event, ev.ChunkLanded) or event.chunk != r.chunk or bool(r.link.landed)
 
 
@@ -296,7 +304,9 @@ ASSUMED: tuple[Callable[[Rooms, Any, Chance], bool], ...] = (
 
 # ------------------------------------------------------------------- what happens beside the rooms' own steps
 def loses_its_end_p(r: Rooms, chance: Chance) -> Rooms | None:
-    """The prefill rank's end is lost; a room at work with the decode rank is told (rank: `_raise_down`), a step of its own."""
+    """The prefill rank's end is lost; a room at work for the decode rank is told (rank: `_raise_down`), a
+    step of its own.
+    """
     return None if at_work(r) else replace(r, link=replace(r.link, theirs=0))
 
 
@@ -307,12 +317,14 @@ def gives_an_epoch(r: Rooms, chance: Chance) -> Rooms | None:
 
 
 def loses_its_end_d(r: Rooms, chance: Chance) -> Rooms | None:
-    """The decode rank's end is lost; a room that is begun is told (rank: `_raise_down`), a step of its own."""
+    """The decode rank's end is lost; a begun room is told (rank: `_raise_down`), a step of its own."""
     return None if among(r.d.state, D_BEGUN) else replace(r, link=replace(r.link, ours=0))
 
 
 def takes_an_epoch(r: Rooms, chance: Chance) -> Rooms | None:
-    """The decode rank's end comes up; a room that is not over is told (rank: `_raise_up`), a step of its own."""
+    """The decode rank's end comes up; a room that is not over is told (rank: `_raise_up`), a step of its
+    own.
+    """
     idle, anew = (
         among(r.d.state, D_OVER | _set(DRoom.UNKNOWN)),
         r.link.taken < chance.epoch and chance.epoch <= r.link.given,
@@ -347,7 +359,9 @@ def begins_anew_p(r: Rooms, chance: Chance) -> Rooms | None:
 
 
 def tells_another(r: Rooms, chance: Chance) -> Rooms | None:
-    """Who asks for a room that is claimed otherwise is told that it has drained, at the ranks' edge (`taken`)."""
+    """A rank that asks for a room with another claim is told that it has drained, at the ranks' edge
+    (`taken`).
+    """
     known = r.p.state != PRoom.UNKNOWN and not meant(r.p.facts.claim, r.claim)
     return replace(r, link=replace(r.link, drained=True)) if known else None
 
@@ -370,13 +384,15 @@ MOVES: tuple[Callable[[Rooms, Chance], Rooms | None], ...] = (
 
 # ---------------------------------------------------------------------------------------- the promises
 def is_not_at_work_on_what_was_given_back(before: Rooms, after: Rooms, step: Step | None) -> bool:
-    """No prefill rank is at work, in the epoch that the decode rank hears, on a room that this has failed and given back."""
+    """No prefill rank works, in the epoch that the decode rank hears, on a room that failed and was given
+    back.
+    """
     over = among(after.d.state, D_FAILED) or bool(after.link.failed)
     return not over or not at_work(after) or after.link.theirs != after.link.ours
 
 
 def confirms_what_had_success(before: Rooms, after: Rooms, step: Step | None) -> bool:
-    """Who is confirmed by a decode rank that does not know the room works on one that had success and is forgotten."""
+    """A prefill rank that a decode rank confirms without knowing the room works on a forgotten success."""
     if step is None or before.d.state != DRoom.UNKNOWN or not isinstance(step.after, DRoomValue):
         return True
     acks = [each for each in step.all_of(do.Reply) if isinstance(each.body, ChunkAck | AuxAck)]
@@ -385,7 +401,7 @@ def confirms_what_had_success(before: Rooms, after: Rooms, step: Step | None) ->
 
 
 def success_is_in_place(before: Rooms, after: Rooms, step: Step | None) -> bool:
-    """When decode's engine is told of success, every byte of every part of every chunk is in place, whoever writes it."""
+    """When decode's engine learns of success, every byte of every part of every chunk is in place."""
     if step is None or not isinstance(step.after, DRoomValue) or not step.all_of(do.AnnounceOutcome):
         return True
     room = step.after

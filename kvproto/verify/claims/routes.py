@@ -1,4 +1,4 @@
-"""What the routes promise, of every message in every combination of facts: whom a rank hears, and whom it answers.
+"""Routes: whom a rank hears and whom it answers, for every message in every combination of facts.
 
 There are a few hundred cases, so each is looked at (`kvproto.verify.prove.edge`); what is asked of them is said here, not by the
 routes once more: what may be heard of whom.
@@ -38,9 +38,9 @@ def hears_its_own_side(routes: Routes, message: type, facts: tuple[Fact, ...], r
 
 
 def hears_by_its_link(routes: Routes, message: type, facts: tuple[Fact, ...], route: Route) -> bool:
-    """Of a stranger a rank hears calls of its name and beats, by a link that is not up answers and resets, too, and a
-    prefill rank that a call is taken back; from an address that a decode rank tries beside a link it hears the answer to
-    its call, and nothing else.
+    """A rank takes only calls of its name and beats from a stranger. By a link that is not up it takes
+    answers and resets, too, and a prefill rank the end of a call. From an address that a decode rank tries beside a
+    link it takes the answer to its call alone.
     """
     link, stranger = _of(facts, LinkIs), message in (msg.Hello, msg.Heartbeat)
     if link is LinkIs.BESIDE:
@@ -51,7 +51,9 @@ def hears_by_its_link(routes: Routes, message: type, facts: tuple[Fact, ...], ro
 
 
 def hears_who_may_speak(routes: Routes, message: type, facts: tuple[Fact, ...], route: Route) -> bool:
-    """By a link that is up, and of calls and beats by any, all is heard but what is said of another's room or rank."""
+    """By a link that is up, and of calls and beats by any, all is heard but messages about another's room
+    or rank.
+    """
     if message not in MINE[routes.name] or _of(facts, LinkIs) is LinkIs.BESIDE or (message is not msg.Hello and _of(facts, LinkIs) is not LinkIs.CURRENT):
         return True
     always = (msg.Heartbeat, msg.Reset, msg.Goodbye, msg.Welcome, msg.Refusal, msg.Watermark, msg.WatermarkReq)
@@ -61,7 +63,7 @@ def hears_who_may_speak(routes: Routes, message: type, facts: tuple[Fact, ...], 
 
 
 def tells_who_waits(routes: Routes, message: type, facts: tuple[Fact, ...], route: Route) -> bool:
-    """Whoever asks for a room that is another's is told so; while it is claimed twice only an abort is answered."""
+    """A requester of another's room is told so; while two claim a room only an abort is answered."""
     if _of(facts, LinkIs) is not LinkIs.CURRENT:
         return route.end != "answer"
     sender = _of(facts, SenderIs)
@@ -75,7 +77,7 @@ def tells_who_waits(routes: Routes, message: type, facts: tuple[Fact, ...], rout
 
 
 def speaks_of_the_grant(routes: Routes, message: type, facts: tuple[Fact, ...], route: Route) -> bool:
-    """What is said of a chunk that has a grant is the grant's, of any other the room's."""
+    """A message about a chunk with a grant goes to the grant, of any other chunk to the room."""
     if message not in D_CHUNKS or route.end != "route":
         return True
     asks = [ask for by_fact in route.asks for ask in by_fact if isinstance(ask, ChunkIs)]

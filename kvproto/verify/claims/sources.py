@@ -1,4 +1,4 @@
-"""Where the protocol's events come from: what the lint holds tables and routes against.
+"""Sources: the origins of the protocol's events; the lint holds tables and routes against them.
 
 Messages have their routes; here is the rest.  `ENGINE` is what an engine's calls raise, `ANSWERS` what the handler of
 an effect may answer, `RAISED` what the rank raises when it carries out an internal effect.  Events that one row sends
