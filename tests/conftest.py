@@ -1,4 +1,4 @@
-"""What tests share: how hypothesis searches, and control planes that are closed at the end."""
+"""Fixtures of all tests: profiles of hypothesis, and control planes that are closed at the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first, where tests are dealt out; one process keeps to the order that it was given."""
+    """Order long files first where tests are dealt out; a single process keeps the given order."""
     if not hasattr(config, "workerinput"):
         return
     place = {f"test_{name}": at for at, name in enumerate(LONGEST)}

@@ -1,4 +1,6 @@
-"""A decode engine that has no pages yet says so: the prefill engine need not give the room up, and is heard at once."""
+"""A decode engine without pages announces itself: the prefill engine keeps the room, and is told at
+once.
+"""
 
 from __future__ import annotations
 

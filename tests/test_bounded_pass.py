@@ -1,4 +1,6 @@
-"""A pass of the loop is bounded by what it costs, whatever arrives: plans of large layouts, and many dear frames."""
+"""A pass of the loop has bounded cost, whatever arrives: plans of large layouts, many expensive
+frames.
+"""
 
 from __future__ import annotations
 

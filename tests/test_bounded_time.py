@@ -1,4 +1,4 @@
-"""Every room has a bounded time on an idle machine, whatever the ring, slots, window, groups, fan-in and routes.
+"""Every room has a bounded time on an idle machine, for any ring, slots, window, groups and routes.
 
 The bound is computed: all of the room's parts one after the other, each with its messages, its kernels and its write. A
 room that takes longer waits for a timer, or for something that only it could give. A room whose KV is not computed lies

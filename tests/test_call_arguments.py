@@ -1,4 +1,4 @@
-"""Every argument of every public constructor and method, with wrong values of every kind: refused by name."""
+"""Every argument of every public constructor and method refuses wrong values of every kind by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of called groups: linted, proved, searched with an engine that calls at any moment; and by two threads."""
+"""The table of called groups is linted, proved, and searched with calls at any moment and two threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configurations that everybody runs: what they find is nothing, and how much there is to find is known exactly."""
+"""The checker's configurations find no violation, and the number of their states is known exactly."""
 
 from __future__ import annotations
 

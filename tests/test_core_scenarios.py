@@ -1,4 +1,4 @@
-"""The moving rows, moved by ranks: a few hundred stories under random trouble, and by hand what they seldom reach.
+"""Ranks fire every moving row: in stories under random trouble, and in scenes for the rare rows.
 
 The last test counts: every row that moves or speaks has been fired by a rank in one of these ways.  What is left is
 listed, with the reason why no rank can get there.
@@ -79,7 +79,7 @@ def send(at: SimulatedWorld, chunk: int = 0) -> object:
 
 
 def ends(at: SimulatedWorld) -> None:
-    """What hangs goes on, and nothing is left."""
+    """Resume everything that hangs, and require that nothing is left."""
     at.chances = FaultChances()
     at.hurry()
     at.calm(40.0)
@@ -223,7 +223,7 @@ def test_a_peer_of_which_nothing_was_asked_has_nothing_to_forget(where: PRoom) -
 
 
 def forgotten_when_all_is_written() -> SimulatedWorld:
-    """A decode rank that lacks nothing of what is open may have had success; what it says then ends no room."""
+    """A decode rank without an open chunk may have succeeded; its forgetting then ends no room."""
     at = world()
     to_open(at)
     at.produce_all(ROOM, 20)
@@ -464,7 +464,7 @@ def fails_after_it_was_confirmed() -> SimulatedWorld:
 
 
 def fails_in_a_closed_pool() -> SimulatedWorld:
-    """Where there is no way over pages, a staged write that fails is not retried."""
+    """A failed staged write is not retried where there is no way over pages."""
     at = world(settings=Settings(timing=QUICK, ring_bytes=1 << 20, route="staged"))
     to_open(at)
     at.chances = FaultChances(write_fails=1.0)
@@ -630,7 +630,7 @@ def called_elsewhere() -> SimulatedWorld:
 
 
 def let_go_of() -> SimulatedWorld:
-    """An engine lets go of a group and wants it back, whatever the link is doing; its rooms end, it is forgotten."""
+    """An engine lets go of a group and wants it back in any state of the link; its rooms end."""
     at = world()
     rank, node, room = at.decode(0), at.nodes["D", 0], iter(range(ROOM, ROOM + 20))
 
@@ -688,7 +688,7 @@ def let_go_of() -> SimulatedWorld:
 
 
 def tried_elsewhere() -> SimulatedWorld:
-    """A link that is up stays up while other addresses are tried, and gives way to a later incarnation that answers."""
+    """A link that is up tries other addresses, and gives way to a later incarnation that answers."""
     at = world()
     rank, node = at.decode(0), at.nodes["D", 0]
     places, beat = node.interpreter.place_of, QUICK.heartbeat
@@ -721,7 +721,7 @@ def tried_elsewhere() -> SimulatedWorld:
 
 
 def two_lives_of_one_name() -> SimulatedWorld:
-    """A second incarnation calls: it is refused while the first one answers, and heard when that has fallen silent."""
+    """A second incarnation calls: refused while the first one answers, accepted after it fell silent."""
     at = world()
     rank, prefill = at.decode(0), at.prefill(0)
     other = (rank.incarnation + 1) << 16
@@ -913,7 +913,7 @@ def fails_before_all_have_confirmed() -> SimulatedWorld:
 
 
 def dies_with_nothing_to_write() -> SimulatedWorld:
-    """A whole prefill group dies: of the two, one was told where to write, and only that one is waited for."""
+    """A whole prefill group dies, and only the rank that was told where to write is waited for."""
     at = world(2, 1, settings=Settings(timing=QUICK, route="pages"))
     at.open_all(ROOM, 20)
     at.mail = [parcel for parcel in at.mail if (parcel.side, parcel.to) != ("P", 1)]
@@ -1042,7 +1042,7 @@ def confirmed_when_all_but_aux_is_there() -> SimulatedWorld:
 
 
 def words_about_nobody() -> SimulatedWorld:
-    """What is not known is forgotten: of what was done it had all; what all had opened is not opened anew."""
+    """Messages about unknown rooms are dropped: finished rooms had all, and opened ones are not reopened."""
     at, gone = world(), msg.Gone()
     told = (
         (msg.Aux(b"row"), msg.AuxAck()), (msg.StgNotify(2, 1), msg.ChunkAck(2)),
@@ -1062,7 +1062,7 @@ def told(effects: list[Effect]) -> list[msg.Message]:
 
 
 def of_two_writers(*said: tuple[int, msg.Message]) -> SimulatedWorld:
-    """A decode rank hears this from the writers of its rooms, of which each has been granted what it could be."""
+    """A decode rank gets these messages from the writers of its rooms, all of whose chunks are granted."""
     at = world(2, 1)
     to_open(at)
     for sender, body in said:
@@ -1071,7 +1071,7 @@ def of_two_writers(*said: tuple[int, msg.Message]) -> SimulatedWorld:
 
 
 def scattered_before_the_rest_comes() -> SimulatedWorld:
-    """One writer stages, the other gives the region up: it is scattered, and free, before the other's part has come."""
+    """One writer stages, the other gives the region up: the scatter frees it before the other's part."""
     at = of_two_writers((0, msg.StagingReq(0)), (1, msg.StagingReq(0)), (0, msg.StgNotify(0, 1)))
     assert grant(at) is DGrant.FILLING
     hear(at, "D", 0, msg.PagesReq(0), sender=1)
@@ -1088,8 +1088,8 @@ def scattered_before_the_rest_comes() -> SimulatedWorld:
 
 
 def confirmed_when_its_pages_are_asked_for() -> SimulatedWorld:
-    """Both writes fail, one after it has told of its part: that one is confirmed wherever the chunk is, and a late
-    notification of the other counts for nothing.
+    """Both writes fail, one after its notification. That one is confirmed wherever the chunk is, and a
+    late notification of the other counts for nothing.
     """
     at = of_two_writers((0, msg.StagingReq(0)), (1, msg.StagingReq(0)), (0, msg.StgNotify(0, 1)))
     for where in (DGrant.FILLING, DGrant.SCATTERING, DGrant.FILLING_PAGES):
@@ -1109,7 +1109,7 @@ def confirmed_when_its_pages_are_asked_for() -> SimulatedWorld:
 
 
 def comes_while_the_rest_is_scattered() -> SimulatedWorld:
-    """What goes by pages may come while what is staged is scattered."""
+    """A part over pages may arrive while the staged part is scattered."""
     at = of_two_writers((0, msg.StagingReq(0)), (1, msg.StagingReq(0)), (1, msg.PagesReq(0)))
     assert told(hear(at, "D", 0, msg.StagingReq(0), sender=1)) == [msg.StagingRefused(0)], "it has given it up"
     hear(at, "D", 0, msg.StgNotify(0, 1))
@@ -1187,7 +1187,7 @@ def in_the_queue(answer: msg.Message, then: PSend) -> SimulatedWorld:
 
 
 def claimed_by_another(state_of: PRoom) -> SimulatedWorld:
-    """A decode rank that does not know the secret opens the room, or gives it up, before the engine has spoken."""
+    """A decode rank with a wrong secret opens or aborts the room before the engine has opened it."""
     way, _ = WAYS[state_of]
     at = world()
     way(at)
@@ -1216,7 +1216,7 @@ def denied_in_its_turn() -> SimulatedWorld:
 
 
 def not_entitled_and_not_told() -> SimulatedWorld:
-    """What a decode rank is told of a room that is not its own is lost, and it hears of it when it asks."""
+    """Answers about a room of another decode rank are lost; its owner gets them by asking."""
     at = world()
     to_await_engine(at)
     assert state(at, "D") is DRoom.OPEN
@@ -1283,7 +1283,7 @@ def goodbye_of(side: Side, *, quiet: bool = True) -> SimulatedWorld:
 
 
 def takes_its_call_back(then: str) -> SimulatedWorld:
-    """A decode rank is closed before it is answered: the prefill rank connects, has answered, or had lost the link."""
+    """A decode rank closes before its call is answered, in three states of the prefill rank."""
     at = world(up=then == "lost")
     node, links = at.nodes["D", 0], at.prefill(0).links
     if then == "lost":
@@ -1339,7 +1339,7 @@ def test_the_timers_of_the_first_room_s_sends_are_its_sends_own() -> None:
 
 
 def test_a_room_in_which_nothing_moves_is_asked_after_twice_and_then_stalls() -> None:
-    """What moves begins the count anew, and so does the last prefill rank's word that it takes part."""
+    """Progress restarts the count, and so does the last prefill rank's word that it takes part."""
     machine, idle = Machine(decode_room, QUICK), QUICK.idle_
     terms = ev.Terms(PREFILL_GROUP, everyone=1, writes=1, aux=1, chunk_tokens=CHUNK_TOKENS, window=2)
     late = ev.TimerFired(ROOM, ev.ROOM_CHUNK, 0, QUICK.call.tries)

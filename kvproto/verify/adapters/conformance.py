@@ -1,5 +1,5 @@
-"""The endpoint of an engine's rank, judged while it runs, if that is wanted: for tests and for the first days of a
-deployment.  What the rank breaks is logged as an error, once each.
+"""Conformance: judge the endpoint of an engine's rank while it runs, for tests and a deployment's
+start. Each breach of the rank is logged as an error, once.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def silent_refusal(bench: TablePatch) -> None:
 
 
 def blocks_of_an_ended_room(bench: TablePatch) -> None:
-    """What is computed of a room that is released is given to the endpoint."""
+    """KV of a room that is released is still handed to the endpoint."""
     rows = bench.rows(room_tables.prefill_room, PRank.GONE, BlocksOrdered)
     bench.change(room_tables.prefill_room, rows, verb="row", do=(room_tables.carry_out,), why="")
 

@@ -1,4 +1,4 @@
-"""The requests of an engine as one protocol, for the tools: how stories are told, and what two sides must share."""
+"""Requests protocol: an engine's requests as one protocol, for stories and for agreement of two sides."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kvproto.verify.framework.sources import Sources
 
 
 def said() -> str:
-    """What a scheduler and its ranks must have in common."""
+    """Return what a scheduler and its ranks must have in common."""
     texts = DigestTexts()
     routes = tuple(part for each in ROUTES for part in routes_say(each))
     return digest({"messages": texts.part("messages", (Order, Sent, Received)), "routes": texts.part("routes", routes)}

@@ -56,7 +56,7 @@ WAITS, RUNS, HELD, OVER = "waits", "runs", "held", "over"
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A request as its engine has it: its blocks, the tokens that are computed, and whether it may be preempted."""
+    """A request in its engine: its blocks, its computed tokens, and whether it may be preempted."""
 
     name: str
     at: str = ""
@@ -121,7 +121,7 @@ class Serving(Scenario):
 
     # --------------------------------------------------------------------------------- what the engine does
     def calls(self, number: int, around: Engine | Rank) -> Iterable[ApplicationCall]:
-        """What the engine, or the endpoint of a rank, may do now."""
+        """Yield the possible next calls of the engine, or of a rank's endpoint."""
         del number
         if isinstance(around, Rank):
             yield from self._endpoint(around)

@@ -1,4 +1,6 @@
-"""Check command: `kvproto check` searches configurations, and asks whether planted hazards are noticed."""
+"""Check command: `kvproto check` searches configurations and verifies that planted hazards are
+noticed.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _title(files: Sequence[Path]) -> str:
 
 
 def _follow(args: argparse.Namespace) -> int:
-    """Write the page anew whenever a trace has changed, until interrupted; one that is half written waits a turn."""
+    """Write the page again whenever a trace has changed, until interrupted; skip half-written traces."""
     say("following; Ctrl-C ends it")
     seen = _changed(args.file)
     while True:

@@ -1,4 +1,4 @@
-"""`kvproto mutate`: change the code that runs, or the tables, one place at a time, and see who notices."""
+"""`kvproto mutate`: change the code or the tables, one place at a time, and see which test notices."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _tried(asked: Any, root: Path, targets: Targets, mutants: Sequence[CodeMutan
 
 
 def _untried(mutants: Sequence[CodeMutant], found: Sequence[Trial]) -> str:
-    """What the logs say nothing of, by file."""
+    """Return the mutants that no log mentions, by file."""
     left = Counter(mutant.file for mutant in set(mutants).difference(trial.mutant for trial in found))
     told = ", ".join(f"{count} of {file}" for file, count in sorted(left.items()))
     return f"\n\nNot tried yet: {sum(left.values())}; {told}." if left else ""

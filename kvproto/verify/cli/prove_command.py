@@ -1,4 +1,4 @@
-"""`kvproto prove`: what holds of the tables in every run, of any length, with any number of ranks, rooms and chunks."""
+"""`kvproto prove`: prove the tables' claims for runs of any length and any number of ranks and rooms."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _print(proofs: Sequence[Proof]) -> None:
 
 
 def line(proof: Proof) -> str:
-    """What came of one table."""
+    """Return the result of one table as a line."""
     counts = ", ".join(f"{name} {count}" for name, count in sorted(proof.proved.items()))
     lost = len(proof.failures)
     verdict = "proved" if not lost else f"{lost} NOT PROVED"

@@ -1,4 +1,4 @@
-"""What is outside a rank, as lists: mail under way, and gathers, writes, scatters and wire-ups under way.
+"""Environment: mail, gathers, writes, scatters and wire-ups under way outside a rank, as lists.
 
 An entry that is taken becomes an event or a message.  What is judged here is judged when entries come and go: a part is
 posted once at most and never after its room's release, it lands in a region that its own (room, chunk) still holds.
@@ -81,7 +81,7 @@ class Environment:
             self._harvest(job.node)
 
     def _end(self, job: PendingWork) -> list[Event]:
-        """What the rank hears of it."""
+        """Return the events of the rank when this work ends."""
         self.jobs.remove(job)
         node, event = job.node, job.event
         if job.write is not None:
@@ -98,7 +98,7 @@ class Environment:
         return [event]
 
     def note_posted(self, node: SimulatedRank, write: Write, batch: int) -> None:
-        """A batch of a write is posted: once at most (a retry over pages is another), and not after the release."""
+        """Record a posted batch: once at most (a retry over pages is another), and not after the release."""
         key = node.name, write.room, write.chunk, write.peer, type(write), batch
         assert key not in self.posted, f"seed {self.seed}: {key} is posted twice"
         assert write.room not in node.released, f"seed {self.seed}: {write} after the release"
@@ -126,7 +126,7 @@ class Environment:
         assert held == (write.room, write.chunk), f"seed {self.seed}: {write} into a region of {held}"
 
     def idle(self) -> list[str]:
-        """What is left where nothing should be: empty when every room is over and drained."""
+        """Return what is left; empty when every room is over and drained."""
         found: list[str] = []
         for node in self.nodes.values():
             rank = node.rank
@@ -144,7 +144,7 @@ class Environment:
         return found
 
     def _harvest(self, node: SimulatedRank) -> None:
-        """What has fired is counted before the trace forgets it."""
+        """Count the fired rows before the trace forgets them."""
         if len(node.rank.trace) > (node.rank.trace.maxlen or 0) // 2:
             self._count(node)
 

@@ -1,4 +1,4 @@
-"""Streams and ports as FIFO queues: how long gathers, writes and scatters take, and what they wait for.
+"""Hardware: streams and ports as FIFO queues; they decide how long gathers, writes and scatters take.
 
 Each rank has one stream for its gathers or scatters, and one port to the network. A stream and a port do one thing
 after the other, first come first served. A write passes the port of its writer and that of its reader; the second one
@@ -30,7 +30,7 @@ class Queues:
         self.busy = defaultdict[str, float](float)
 
     def take(self, name: str, at: float, seconds: float) -> float:
-        """Put work of `seconds`, which comes at this time, into the queue of this name; return when it is done."""
+        """Queue work of `seconds` that arrives at this time under this name; return when it is done."""
         end = max(at, self._free_at.get(name, 0.0)) + seconds
         self._free_at[name] = end
         self.busy[name] += seconds

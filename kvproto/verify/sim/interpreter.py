@@ -1,4 +1,4 @@
-"""What becomes of a rank's effects in a world that is not real: one answer, for all such worlds.
+"""Interpreter: carries out a rank's effects in a simulated world, in one way for all such worlds.
 
 The loop carries effects out with sockets, transports and devices.  A simulated world has none of them; what it has
 (queues, lists, a model of memory) it says in `Surroundings`, one method for each thing that a rank can ask of the
@@ -41,7 +41,9 @@ WriteKey = tuple[int, int, int]
 
 
 class Surroundings:
-    """What a world does for one rank.  What it has no use for it need not say: news are heard by nobody, then."""
+    """A world's services for one rank; a world overrides those that it uses, and drops all news by
+    default.
+    """
 
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
         """Take a message on its way to who is at this place."""
@@ -68,7 +70,7 @@ class Surroundings:
         return 1
 
     def at_once(self, write: do.PreparePages) -> bool:
-        """Whether its next batch is ready as soon as it may be; else the world says when (`Interpreter.offer`)."""
+        """Tell whether the next batch is ready as soon as it may be; else `Interpreter.offer` reports it."""
         return True
 
     def post(self, write: Write) -> type[Untaken] | None:
@@ -92,7 +94,7 @@ class Surroundings:
         """The engine is told that a link is up (`why` empty), lost or refused."""
 
     def hear_report(self, report: Report) -> None:
-        """Whoever watches is told that something is odd."""
+        """Take a report that something is odd."""
 
 
 class Interpreter:
@@ -129,7 +131,7 @@ class Interpreter:
 
     # -------------------------------------------------------------------------------------- what comes in
     def handle(self, event: Event, now: float, *then: Event) -> None:
-        """The rank takes an event (and those that come in the same pass), and all that follows at once happens."""
+        """Give the rank an event (and those of the same pass), and carry out everything that follows at once."""
         self._answers.extend(then)
         self.carry_out(self.ask(self.rank.handle, event, now), now)
 
@@ -237,7 +239,7 @@ class Interpreter:
 
     # --------------------------------------------------------------------------------------------- writes
     def offer(self, key: WriteKey) -> Event:
-        """What says that the next batch of this write is ready."""
+        """Return the event that the next batch of this write is ready."""
         return ev.BatchReady(*key, last=self.unposted[key][1] == 1)
 
     def _post_write(self, write: do.PostWrite) -> None:

@@ -1,4 +1,4 @@
-"""A world in which everything takes time: many prefill and decode instances, and an agenda of what happens when.
+"""Timed: a world in which everything takes time, with many instances and an agenda of events.
 
 `SimulatedWorld` chooses the order of what happens by a seed. Here durations choose it: messages have a latency, kernels
 and writes queue for streams and ports (`hardware`), and engines call ranks at times of their own. The ranks are the
@@ -121,7 +121,7 @@ class TimedRank(SimulatedRank):
 
 
 class TimedInstance:
-    """One prefill or decode instance: its ranks, and what its engine hears. Engines override the two methods."""
+    """A prefill or decode instance: its ranks and its engine's events; engines override the two methods."""
 
     side: ClassVar[Side]
 
@@ -155,8 +155,9 @@ class TimedWorld(Environment):
         chances: FaultChances,
         closed: bool = False, latency: float = LATENCY,
     ) -> None:  # fmt: skip
-        """`settings.costs` names what links cost, in the ranks' estimates and here; `closed`: pools of decode ranks
-        cannot be written to over pages; `latency`: seconds of a message."""
+        """Make the world. `settings.costs` names the costs of links, in the ranks' estimates and here;
+        `closed`: pools of decode ranks cannot be written to over pages; `latency`: seconds of a message.
+        """
         super().__init__(seed, chances)
         self.layouts: dict[Side, Layout] = {"P": prefill, "D": decode}
         self.chunk_tokens, self.settings, self.closed, self.latency = chunk_tokens, settings, closed, latency
@@ -273,7 +274,7 @@ class TimedWorld(Environment):
 
     # ------------------------------------------------------------------------------------------------ time
     def at(self, when: float, what: Callable[..., None], *about: Any) -> None:
-        """Have `what(*about)` happen at this time; what is due at one time happens in the order of these calls."""
+        """Call `what(*about)` at this time; calls of one time happen in the order in which they were made."""
         heappush(self._agenda, (when, next(self._numbers), what, about))
 
     def _watch(self, node: TimedRank) -> None:

@@ -162,13 +162,13 @@ class SimulatedWorld(Environment):
         self.look()
 
     def hurry(self) -> None:
-        """What hangs ends after all."""
+        """End everything that hangs."""
         for job in self.jobs:
             job.hangs = False
 
     # --------------------------------------------------------------------------------------- judgement
     def look(self) -> None:
-        """What must hold at any moment."""
+        """Assert the invariants that hold at any moment."""
         for node in self.nodes.values():
             if isinstance(node.rank, PrefillRank):
                 for link, value in node.rank.links.items():

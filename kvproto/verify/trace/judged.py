@@ -15,7 +15,7 @@ from kvproto.verify.trace.rank_stories import TELLING
 
 
 def breaches(rank: Rank) -> list[str]:
-    """What is wrong with the steps that its trace holds; nobody waits for it, so ask when there is time."""
+    """Return what is wrong with the steps in the rank's trace; slow, so call it when there is time."""
     judge = TraceJudge(TELLING, TELLING.machines(rank.settings.timing))
     judge.take(list(rank.trace))
     return judge.found

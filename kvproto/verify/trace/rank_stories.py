@@ -1,4 +1,4 @@
-"""Adds to the traces of ranks what only stories and judges need: the tables' claims, and carried notifications."""
+"""Rank stories: add to ranks' traces what stories and judges need: claims and carried notifications."""
 
 from __future__ import annotations
 

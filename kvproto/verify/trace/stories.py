@@ -1,4 +1,4 @@
-"""What ranks did: kept, written, read, replayed, and told.  The framework's functions, told how ranks speak."""
+"""Stories: the steps of ranks, written, read, replayed and told, by the framework's functions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the parties of a protocol did: kept, written, read, replayed, counted, and told."""
+"""Traces: the steps of a protocol's parties, recorded, written, read, replayed, counted and told."""

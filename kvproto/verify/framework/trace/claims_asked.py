@@ -50,7 +50,7 @@ class ClaimsAsked:
         self._of_effect: dict[type[Output], Tests] = {}
 
     def broken(self, row: Row, step: Step) -> Breach | None:
-        """Find the first claim that the step by this row does not keep; give the step the witness that comes after."""
+        """Find the first claim that the step by this row breaks; give the step the witness that comes after."""
         _, raised, kept, promised = self._of_row.get(id(row)) or self._choose(row)
         before, event, after, seen = step.before, step.event, step.after, step.seen
         for test, breach in raised:

@@ -1,4 +1,5 @@
-"""Conformance: whether what a party does is what its tables say, and keeps what is claimed of them, on real values.
+"""Conformance: judge whether a party's steps are those of its tables and keep the claims, on real
+values.
 
 A step that was recorded is fired again: it has to be by the row, and to lead to the state, that the tables say.  A
 trace can be that and still be none that a system could have made: events come that nobody can have raised, a region
@@ -51,7 +52,9 @@ class Witnesses:
     def take(
         self, key: Any, row: Row, before: Value, event: Event, after: Value, effects: tuple[Output, ...], now: float
     ) -> Breach | None:  # fmt: skip
-        """The machine with this key takes a step by this row; the first claim that does not hold of it, if any."""
+        """Record a step of the machine with this key by this row; return the first claim that it breaks, if
+        any.
+        """
         asked = self.asked
         if asked is None:
             return None
@@ -93,7 +96,7 @@ class TableJudge:
         self.witnesses = Witnesses(telling.claims.get(self.name))
 
     def judge(self, now: float, row: Row | None, event: Event, old: Value, new: Value) -> str:
-        """What is wrong with this step; empty: nothing."""
+        """Return what is wrong with this step; empty if nothing is."""
         steps = self.steps.get(type(event))
         again, value, effects = (
             self.machine.undecided(old, event) if steps is None else steps[old.state](old, event, now)
@@ -109,10 +112,12 @@ class TableJudge:
 
 
 class TraceJudge:
-    """Judges one party's trace, entry by entry; steps of tables that `telling` does not know are passed over."""
+    """Judges one party's trace, entry by entry; skips steps of tables that `telling` does not know."""
 
     def __init__(self, telling: Telling, machines: Mapping[str, Machine[Any]]) -> None:
-        """`machines`: by table, of any timing: of a step that is fired again it is not asked when its timer ends."""
+        """Take `machines` by table, of any timing: a step that is fired again is not asked when its timer
+        ends.
+        """
         self.tables = {each.table.value: TableJudge(telling, each) for each in machines.values()}
         self.steps = 0
         #: what was found first, up to `MOST`

@@ -70,7 +70,7 @@ class ConformanceMonitor:
     """Judges drivers of one protocol while they run."""
 
     def __init__(self, telling: Telling, timing: Any, heard: Callable[[str], None] = lambda _found: None) -> None:
-        """`timing`: any (`TraceJudge`); `heard` is told of each breach when it is found, on the thread that judges."""
+        """Take any `timing` (`TraceJudge`); `heard` gets each breach when it is found, on the judging thread."""
         self.telling, self.machines, self.heard = telling, telling.machines(timing), heard
         self.parties: list[tuple[HandedTrace, TraceJudge]] = []
         self._told = 0
@@ -84,7 +84,7 @@ class ConformanceMonitor:
 
     @property
     def found(self) -> list[str]:
-        """What was found first of each party."""
+        """Return the first breach of each party."""
         return [text for _, judge in self.parties for text in judge.found]
 
     @contextmanager

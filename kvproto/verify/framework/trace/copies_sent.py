@@ -1,4 +1,4 @@
-"""Which of the copies that left each one is that came.
+"""Copies sent: find which of the sent copies of a message is the one that arrived.
 
 A copy is known by what it says, the way that it went, and its number on that way (`kvproto.fsm.copies`).  A party's
 lives number anew, so a later life's copies count on from the earlier ones.
@@ -89,7 +89,7 @@ class CopiesSent:
         self._flying[copy[:2]].append((copy.number, index))
 
     def come(self, copy: Copy) -> tuple[int | None, Literal["", "repeated", "unseen"]]:
-        """The copy is heard: the moment at which it was sent (None: nobody has told), and what is odd about it."""
+        """Match an arriving copy: return when it was sent (None: unknown), and what is odd about it."""
         flights, number = self._flying[copy[:2]], self._number(copy)
         known = copy._replace(number=number)
         place = next((i for i, (each, _) in enumerate(flights) if number in (0, each)), None)
@@ -99,7 +99,7 @@ class CopiesSent:
         return self._landed.get(known), "repeated" if known in self._landed else "unseen"
 
     def arrive(self, copy: Copy, sent: int, seconds: float) -> None:
-        """Record that the copy sent at this moment was heard so many seconds later, by two clocks that may differ."""
+        """Record that the copy sent at this moment arrived so many seconds later, by two clocks."""
         pair = copy.way[:2]
         self._newest[pair] = max(sent, self._newest.get(pair, sent))
         self._offset[pair] = min(seconds, self._offset.get(pair, seconds))
@@ -114,7 +114,7 @@ class CopiesSent:
         return pair in self._newest and (sent < self._newest[pair] or seconds > self._offset[pair])
 
     def under_way(self) -> Iterator[tuple[int, Copy]]:
-        """What was sent and has not come, each by its moment."""
+        """Yield the copies that were sent and have not arrived, each with its moment."""
         return ((index, Copy(*said, number)) for said, flights in self._flying.items() for number, index in flights)
 
     def followed(self, copy: Copy) -> bool:

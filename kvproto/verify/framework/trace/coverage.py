@@ -22,7 +22,7 @@ from kvproto.fsm.table import Row, Table
 
 
 class Counted(NamedTuple):
-    """What there is to be seen of a protocol."""
+    """The rows and routes of a protocol that can be counted."""
 
     tables: tuple[Table[Any], ...]
     routes: tuple[Routes, ...]
@@ -146,7 +146,7 @@ def unobserved() -> Iterator[None]:
 
 
 def lacking(counts: Collector, seen: Collector | None = None) -> list[str]:
-    """List the rows and routes that `counts` lacks and `seen` has (None: all that it lacks), a line a table's line."""
+    """List the rows and routes that `counts` lacks and `seen` has (None: all that it lacks), a line each."""
     lines: dict[tuple[str, str, str], list[str]] = {}
     for table in counts.of.tables:
         for row in counts.missing(table):

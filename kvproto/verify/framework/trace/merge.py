@@ -129,7 +129,7 @@ def select(story: Iterable[Moment], subjects: Iterable[Subject], telling: Tellin
 
 
 def subject_of(moment: Moment, telling: Telling) -> Subject:
-    """What the moment is about; None: no subject."""
+    """Return the subject of the moment; None: it has no subject."""
     if moment.message is not None:
         return moment.message.subject
     return telling.subject_of(moment.entry) if isinstance(moment.entry, StepEntry) else None

@@ -22,7 +22,7 @@ from kvproto.verify.framework.trace.conformance import Witnesses, witnesses
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Where a log leaves the tables: what is compared, what the rows say, what was recorded."""
+    """The place where a log leaves the tables: the compared part, the rows' word, and the record."""
 
     party: str
     line: int
@@ -38,7 +38,9 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def replay(log: Log, telling: Telling, *, any_tables: bool = False) -> Difference | None:
-    """The first difference between the log and the tables, or None.  `any_tables`: compare whatever the digest says."""
+    """Return the first difference between the log and the tables, or None. `any_tables`: ignore the
+    digest.
+    """
     party, digest = log.head.name, telling.digest()
     other = differing(log.head.digest, digest)
     if other and not any_tables:

@@ -14,7 +14,7 @@ from kvproto.verify.framework.trace.merge import select
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What happened to a party that no trace tells of: it died, it started again."""
+    """An event of a party that no trace records: it died, or it started again."""
 
     time: float
     party: str
