@@ -432,9 +432,9 @@ def test_what_will_be_scattered_is_expected_from_the_regions_given_since() -> No
     values = [rank.grants[11][0], rank.grants[11][1], rank.grants[21][0]]
     assert [value.state for value in values] == [DGrant.FILLING] * 3
     expected = [
-        do.LaunchScatter(11, 0, 0b11, values[0].offset, Cut(0, CHUNK_TOKENS)),
-        do.LaunchScatter(11, 1, 0b11, values[1].offset, Cut(CHUNK_TOKENS, CHUNK_TOKENS - 3)),
-        do.LaunchScatter(21, 0, 0b11, values[2].offset, Cut(0, CHUNK_TOKENS)),
+        do.LaunchScatter(11, 0, 0b11, values[0].offset, values[0].end, Cut(0, CHUNK_TOKENS)),
+        do.LaunchScatter(11, 1, 0b11, values[1].offset, values[1].end, Cut(CHUNK_TOKENS, CHUNK_TOKENS - 3)),
+        do.LaunchScatter(21, 0, 0b11, values[2].offset, values[2].end, Cut(0, CHUNK_TOKENS)),
     ]
     assert [rank.expected_scatters(since) for since in (1, 2, 4)] == [expected, expected[1:], []]
     del rank.chunk_of[2], rank.grants[21][0]

@@ -56,9 +56,12 @@ class Asked:
         self.data._scatter(self.launch(writers, chunk, groups))
         return self.parts.pop()
 
+    def end(self, cut: Cut) -> int:
+        return REGION + self.plan.grant_bytes(0, cut.tokens, cut.group, cut.groups)
+
     def launch(self, writers: int = 0b11, chunk: int = 0, groups: int = 1) -> do.LaunchScatter:
         cut = Cut(CHUNK_TOKENS, CHUNK_TOKENS, chunk % groups, groups)
-        return do.LaunchScatter(ROOM, chunk, writers, REGION, cut)
+        return do.LaunchScatter(ROOM, chunk, writers, REGION, self.end(cut), cut)
 
     def bound(self) -> tuple[RoomEntry, Plan, ReadyLaunch]:
         entry, plan = self.data.entries[ROOM], self.plan

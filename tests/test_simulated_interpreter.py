@@ -178,7 +178,7 @@ def test_what_the_outside_has_to_do_it_is_asked_for() -> None:
     play = bound()
     connect = do.Connect(LINK, 1)
     gather = do.LaunchGather(ROOM, 1, 0, TO, 0, 0, 4)
-    scatter = do.LaunchScatter(ROOM, 1, 1, 0, CUT)
+    scatter = do.LaunchScatter(ROOM, 1, 1, 0, 256, CUT)
     outcome, report = do.AnnounceOutcome(ROOM, Cause.STALLED), Report("what", "why")
     assert play.does(connect, gather, scatter) == [("connect", connect), ("gather", gather), ("scatter", scatter)]
     assert play.does(outcome, do.AnnounceReleased(ROOM)) == [("outcome", outcome), ("released", ROOM)]

@@ -239,7 +239,7 @@ def test_a_wire_up_and_a_scatter_fail_where_they_are_to() -> None:
         at = world()
         at.chances = FaultChances(wire_fails=fails, scatter_fails=fails)
         at.nodes["P", 0].connect(do.Connect(3, 4))
-        at.nodes["D", 0].scatter(do.LaunchScatter(ROOM, 2, 1, 0, Cut(0, CHUNK_TOKENS)))
+        at.nodes["D", 0].scatter(do.LaunchScatter(ROOM, 2, 1, 0, 256, Cut(0, CHUNK_TOKENS)))
         up, done = ((ev.WireFailed(3, 4, "no wire"), ev.ScatterFailed(ROOM, 2)) if fails
                     else (ev.WiredUp(3, 4, "P0 3"), ev.Scattered(ROOM, 2)))  # fmt: skip
         assert [job.event for job in at.jobs] == [up, done]

@@ -130,11 +130,9 @@ class DecodeData:
         if not self._expected:
             return False
         soon = self._expected.popleft()
-        entry, cut = self.entries.get(soon.room), soon.cut
-        if entry is not None and entry.carried is not None:
-            plan, _ = entry.carried
-            if plan.grant_bytes(self.rank.index, cut.tokens, cut.group, cut.groups) > self.small:
-                self.prepared.ready(soon, entry, plan)
+        entry = self.entries.get(soon.room)
+        if soon.end - soon.offset > self.small and entry is not None and entry.carried is not None:
+            self.prepared.ready(soon, entry, entry.carried[0])
         return True
 
     def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
@@ -146,9 +144,8 @@ class DecodeData:
                 part = plan.part(share.writer, index, cut)
                 parts.append((part.share, self.ring.parts[effect.offset + part.offset, part.nbytes]))
                 nbytes += part.nbytes
-        end = effect.offset + plan.grant_bytes(index, cut.tokens, cut.group, cut.groups)
         launch = self.kernels.bind("scatter", self.pool, entry.table, cut.first, cut.tokens, parts)
-        return ReadyLaunch(entry, plan, launch, effect.offset, end, nbytes)
+        return ReadyLaunch(entry, plan, launch, effect.offset, effect.end, nbytes)
 
     def _scatter(self, effect: do.LaunchScatter) -> None:
         try:

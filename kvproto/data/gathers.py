@@ -104,7 +104,9 @@ class Gathers:
     def _launch(self, effect: do.LaunchGather) -> None:
         try:
             entry = self.entries[effect.room]
-            made = self.prepared.take(_anywhere(effect), entry, effect.to.part)
+            part, prepared = effect.to.part, self.prepared
+            # Small gathers are never prepared: for them no copy of the effect is made to look it up.
+            made = prepared.take(_anywhere(effect), entry, part) if prepared.kept else self._bind(effect, entry, part)
             self.staging.streams.await_table(entry)
             cut = effect.to.cut
             after = entry.after(cut.first + cut.tokens, made.layers)

@@ -191,7 +191,7 @@ class DropBatches(Effect, frozen=True):
 
 
 class LaunchScatter(Effect, frozen=True):
-    """Scatter the parts of these writers (a mask) from the region at `offset` into the room's pages.
+    """Scatter the parts of these writers (a mask) from the region, `offset` to `end`, into the room's pages.
 
     Answered by Scattered or ScatterFailed.
     """
@@ -200,6 +200,7 @@ class LaunchScatter(Effect, frozen=True):
     chunk: int
     writers: int
     offset: int
+    end: int
     cut: Cut
 
 

@@ -206,7 +206,7 @@ class DecodeRank(Rank):
         for room, chunk in filter(None, map(self.chunk_of.get, range(since, self.ring.next_grant))):
             value = self.grants.get(room, {}).get(chunk)
             if value is not None:
-                found.append(do.LaunchScatter(room, chunk, value.writers, value.offset, value.cut))
+                found.append(do.LaunchScatter(room, chunk, value.writers, value.offset, value.end, value.cut))
         return found
 
     def cut_of(self, room: int, chunk: int) -> Cut:

@@ -273,7 +273,7 @@ def confirm(v: V, e: PartArrived | PagesRequested) -> Output:
 
 def scatter(v: V, e: PartArrived | PagesRequested) -> Output:
     """Scatter the staged parts."""
-    return do.LaunchScatter(e.room, e.chunk, v.writers & ~v.by_pages, v.offset, v.cut)
+    return do.LaunchScatter(e.room, e.chunk, v.writers & ~v.by_pages, v.offset, v.end, v.cut)
 
 
 def land(v: V, e: GrantEvent) -> ChunkLanded:

@@ -199,7 +199,7 @@ def scatters_what_all_have_written(step: Step, effect: do.LaunchScatter) -> bool
     return (
         within(effect.writers, after.arrived) and effect.writers == agreed & ~after.by_pages and bool(effect.writers)
         and effect.offset == after.offset and step.then.region == after.grant and after.grant > 0
-        and effect.cut == after.cut
+        and effect.end == after.end and effect.cut == after.cut
     )  # fmt: skip
 
 

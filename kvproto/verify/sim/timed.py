@@ -78,9 +78,8 @@ class TimedRank(SimulatedRank):
     def scatter(self, asked: do.LaunchScatter) -> None:
         """Queue a scatter of all staged parts of a chunk for the rank's stream."""
         world = self.outside
-        nbytes = world.plan.grant_bytes(self.rank.index, asked.cut.tokens, asked.cut.group, asked.cut.groups)
         parts = len(world.plan.writers(self.rank.index))
-        end = world.queues.kernel(self.name, world.now, nbytes * asked.writers.bit_count() // parts)
+        end = world.queues.kernel(self.name, world.now, (asked.end - asked.offset) * asked.writers.bit_count() // parts)
         world.at(end, world.tell, self, ev.Scattered(asked.room, asked.chunk))
 
     def prepare(self, write: do.PreparePages) -> int:
