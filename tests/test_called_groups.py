@@ -5,17 +5,22 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import cache
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
 from support.stories import layout
 
 from kvproto.endpoint import group_table as gt
 from kvproto.endpoint.group_table import Group, decode_group
 from kvproto.fsm.timing import Timers
 from kvproto.fsm.vocabulary import Event
-from kvproto.verify.check.called_groups import CHECKER, GROUPS, SCENARIOS
+from kvproto.verify.check.called_groups import CHECKER, GROUPS, SCENARIOS, Calling
 from kvproto.verify.claims.decode_group import group_claims
-from kvproto.verify.framework.search import label
+from kvproto.verify.framework.hypothesis_machine import world_machine
+from kvproto.verify.framework.scenario import Chances
+from kvproto.verify.framework.search import Result, label
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.prove.proof import PairProof, TableProver
 from kvproto.verify.prove.steps import Pair
@@ -30,13 +35,18 @@ COUNTS = {
 MEMORY = 4096
 
 
+@cache
+def searched(name: str) -> Result:
+    return CHECKER.search(name, limit=None, memory=MEMORY, report=None)
+
+
 def test_the_table_has_no_errors() -> None:
     assert GROUPS.lint([]) == []
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_order_of_calls_and_links(name: str) -> None:
-    found = CHECKER.search(name, limit=None, memory=MEMORY, report=None)
+    found = searched(name)
     assert (found.ended, found.violations) == ("exhausted", [])
     assert (found.states, found.transitions) == COUNTS[name]
 
@@ -50,9 +60,18 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 
 def test_every_row_that_does_something_is_fired() -> None:
-    fired = {row for name in SCENARIOS for row in CHECKER.search(name, limit=None, memory=MEMORY, report=None).rows}
+    fired = {row for name in SCENARIOS for row in searched(name).rows}
     left = [label(row) for row in decode_group.rows if row.verb == "row" and label(row) not in fired]
     assert left == []
+
+
+def test_any_way_through_a_larger_world() -> None:
+    brief = settings(
+        max_examples=25, stateful_step_count=60, derandomize=True, database=None, deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    machine = world_machine(lambda: Calling(Chances(), groups=3, ranks=3, connects=5, bound=1, by_name=True))
+    run_state_machine_as_test(machine, settings=brief)
 
 
 # ------------------------------------------------------------------------------------------------ the proof
