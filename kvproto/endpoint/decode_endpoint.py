@@ -224,6 +224,7 @@ class DecodeEndpoint(Endpoint):
             self._happen(ev.RoomOpened(key, terms(group, plan, groups), entry.tokens, prefix, *said, runs))
 
         known = self._entries.get(key)
+        # An announced room keeps its entry: an outcome that came since the announcement must not be lost.
         if known is None or not known.announced:
             self._enter(room, entry, begin)
             return
@@ -233,6 +234,7 @@ class DecodeEndpoint(Endpoint):
         known.announced, known.carried = 0, entry.carried
         known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
         if known.table is NO_TABLE:
+            # Page tables of one pass go to the device in one copy.
             self._data.streams.put_off(known)
         self._loop.call(begin)
 

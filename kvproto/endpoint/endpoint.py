@@ -81,6 +81,7 @@ class Endpoint:
         self._released: deque[Room] = deque()
         self._news = threading.Event()
         self._loop.ended = self._news.set
+        # Rooms first: a goodbye ends the links by which peers have to learn that the rooms are given up.
         self._loop.farewells += [("its rooms", self._give_up), ("its links", self._take_leave)]
         #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
         self.trace_dir: Path | None = None
@@ -146,6 +147,7 @@ class Endpoint:
     def rooms(self) -> dict[str, list[Room]]:
         """By state: the rooms that are not over here; any thread."""
         found: dict[str, list[Room]] = {}
+        # Copied in one call, so under the interpreter's lock: the loop may change the dictionary meanwhile.
         for key, value in list(self._rank.rooms.items()):
             found.setdefault(value.state.name, []).append(Room(*room_of(key)))
         return found
@@ -197,6 +199,7 @@ class Endpoint:
         if self._loop.broken is not None:
             return
         self._loop.now = self._loop.clock.again()
+        # A copy: a room that ends leaves the dictionary.
         for key in list(self._rank.rooms):
             self._happen(self._gives_up(key, self._abort_cause))
         self._loop.linger(lambda: bool(self._rank.rooms), LINGER_S)
@@ -227,6 +230,7 @@ class Endpoint:
             raise ArgumentError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
         entry.room, entry.opened = room, self._loop.clock.real()
         self._loop.check()
+        # After the check, since a loop that has broken would never hand the room out again.
         self._entries[key] = entry
         self._loop.call(begin)
 
@@ -262,6 +266,7 @@ class Endpoint:
             return Status.FAILED
         at = self._stage(value)
         if entry is not None:
+            # Never backwards: the rank may leave a state and return to it, which an engine must not see.
             entry.told = at = max(at, entry.told)
         return Status(at)
 
@@ -275,6 +280,7 @@ class Endpoint:
             self._check_broken()
             return []
         with held_signals():
+            # A signal handler that raised here would lose outcomes that are taken and not yet returned.
             outcomes = _drain(self._finished)
             for outcome in outcomes:
                 self._entries[outcome.room.key].handed = True
@@ -307,6 +313,7 @@ class Endpoint:
                 del self._entries[key]
             else:
                 early.append(room)
+        # Back in front and in order: the next call hands them out, after their outcomes.
         self._released.extendleft(reversed(early))
         return rooms
 
@@ -317,6 +324,7 @@ class Endpoint:
         `timeout` in seconds; false if it passed, or the endpoint was closed.  A release counts even while its outcome
         has not been handed out.
         """
+        # Before the look at the queues: news that come after the look set it again and end the wait.
         self._news.clear()
         if not (self._finished or self._released or self._loop.broken or self._loop.closed):
             longest = threading.TIMEOUT_MAX
@@ -376,6 +384,7 @@ class Endpoint:
     # ----------------------------------------------------------------------------------------- effects
     def _outcome(self, effect: do.AnnounceOutcome) -> None:
         entry = self._entries.get(effect.room)
+        # The first outcome stays: a room that fails while it is closed would otherwise be reported twice.
         if entry is not None and entry.room is not None and entry.cause is None:
             entry.cause = effect.cause
             blames = self._loop.blames

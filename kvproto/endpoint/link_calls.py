@@ -88,6 +88,7 @@ class LinkCalls:
         """Queue a HELLO on this link; for an absent peer only the newest is kept, and it is encoded once."""
         connections, link, at = self._loop.connections, effect.link, self.links[effect.link]
         if not connections.waits(link) or at.session != effect.session:
+            # The peer is away: calls that piled up for it would all be answered, one after the other, when it comes.
             connections.clear(link)
             connections.send(link, 0, 0, self._rank.hello(effect.session, link))
             at.session = effect.session
@@ -108,6 +109,7 @@ class LinkCalls:
         if at.tried != effect.address:
             self._end_trial(link)
             try:
+                # The negative number keeps frames of the tried address apart from the link's own (`Rank.receive`).
                 connections.bind(-link, self._connect(effect.address))
             except ControlError as error:
                 self._loop.raise_event(ev.AddressAnswered(link, effect.session, str(error)))

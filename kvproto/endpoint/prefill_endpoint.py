@@ -178,6 +178,7 @@ class PrefillEndpoint(Endpoint):
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, whole=False)
         claim = self._rank.claim(0 if group is None else need_group(group), need_secret(secret))
         trace, seconds = as_traceparent(traceparent), need_seconds(within)
+        # Runs of pages that are not known yet cannot be counted; 0 leaves them out of the estimate of costs.
         runs = page_runs_of(entry.pages) if entry.given == len(entry.pages) else 0
         key = room.key
         self._enter(room, entry, ev.EngineOpened(key, entry.tokens, claim, trace, seconds, runs))
@@ -246,8 +247,10 @@ class PrefillEndpoint(Endpoint):
             raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
         held, tokens = self.pool.layers, operator.index(tokens)
         depth = need_layers(room, entry, tokens, layers, held)
+        # On the caller's thread: the copy of the page table runs before the loop learns of the tokens.
         placed = self._data.streams.extend(entry, more) if len(more) else None
         if depth == held:
+            # Set on the caller's thread, so that the engine's next call is checked against it at once.
             entry.full = max(entry.full, tokens)
         else:
             entry.ahead, entry.layers = tokens, depth
@@ -260,6 +263,7 @@ class PrefillEndpoint(Endpoint):
                 entry.mark(tokens, depth, after)
             if depth == held:
                 self._announce(room.key, entry, tokens, 1, taken)
+            # Withdrawn or released between the engine's call and this pass: those layers are not there any more.
             elif self._entries.get(room.key) is entry and entry.taken == taken:
                 self._happen(ev.TokensProduced(room.key, 0, tokens, depth))
 
@@ -377,6 +381,7 @@ class PrefillEndpoint(Endpoint):
         if why:
             self._loop.logs.staged(self._peer_name(effect.link), why)
 
+        # Both functions run on the connecting thread: kernels compile and names are looked up without holding the loop.
         def prepare() -> None:
             if owed and self._rank.settings.route != "pages":
                 for shares in plan.cuts(owed, self._rank.settings.layer_groups):
@@ -395,6 +400,7 @@ class PrefillEndpoint(Endpoint):
             self._happen(event)
 
         self._loop.call(tell)
+        # The connecting thread calls this while the loop may sleep in its poll.
         self._loop.control.wake()
 
     def _say_welcome(self, effect: do.SayWelcome) -> None:

@@ -157,6 +157,7 @@ class PrefillGroups:
     def _hear(self, event: Event) -> None:
         with self._lock:
             effects = self._party.handle(event, self._loop.now)
+        # Outside the lock: actions raise events of the party, which would take it once more.
         for effect in effects:
             self._acts[type(effect)](effect)
 
@@ -185,6 +186,7 @@ class PrefillGroups:
             self._loop.logs.small_ring(f"prefill group {group}", chunk, ring, closed)
 
     def _leave(self, effect: gt.LeaveRanks) -> None:
+        # By way of the loop: the engine's thread may be here, with the lock held, and links are the loop's.
         self._loop.call(lambda: self._loop.submit(self._rank.leave(effect.group, self._loop.now)))
 
     def _tell(self, effect: gt.TellUnlinked) -> None:

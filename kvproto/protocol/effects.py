@@ -191,7 +191,7 @@ class DropBatches(Effect, frozen=True):
 
 
 class LaunchScatter(Effect, frozen=True):
-    """Scatter the parts of these writers (a mask) from the region, `offset` to `end`, into the room's pages.
+    """Scatter these writers' (a mask) parts from the region, `offset` to `end`, into the room's pages.
 
     Answered by Scattered or ScatterFailed.
     """

@@ -148,7 +148,8 @@ class Rank(Party):
         for name in value.__struct_fields__:
             setattr(self, name, getattr(value, name))
         self.link_of = {(peer.group, peer.rank): link for link, peer in self.peers.items()}
-        self._groups = {}  # found anew
+        # Steps fill it again; a stale entry would send to a group that a room no longer has.
+        self._groups = {}
         self.clear_pending()
         self.trace.clear()
         for store in self.stores.values() if timers else ():
@@ -209,8 +210,10 @@ class Rank(Party):
         `number`: which copy it is, for the trace; None: it came by a connection, in its order, and is counted here.
         """
         if number is None:
+            # A connection keeps the order of frames, so counting what came names the same copy that the sender counted.
             number = self.came.count((link, not epoch, not room), epoch) if link > 0 and epoch else 0
         heard = self._heard
+        # One object, refilled: messages are the most frequent input, and none of them outlives its step.
         heard.link, heard.epoch, heard.room, heard.place, heard.body = link, epoch, room, place, body
         return self.hear(heard, now, number)
 
@@ -234,8 +237,10 @@ class Rank(Party):
         heard.peer, heard.terms = peer.rank, peer.terms
         if beside:
             return BESIDE
+        # What comes from another epoch is stale even if the link is up again: routes let almost none of it through.
         if value.state is not self._up_state or heard.epoch != value.epoch:
             return STALE + self._sender_fact(heard, peer)
+        # Only a message of this epoch is a sign of life; a stale one may have been under way for long.
         self.heard_by.add(heard.link)
         return CURRENT + self._sender_fact(heard, peer)
 
@@ -243,6 +248,7 @@ class Rank(Party):
         room, body = heard.room, heard.body
         if room:
             group = self._groups.get(room) or self._group_of(room)
+            # The link says who speaks: a frame's own fields could name any group.
             return UNCLAIMED if group is None else PARTY if group == peer.group else OUTSIDER
         if type(body) is Hello:
             return PARTY if (body.group, body.rank) == (peer.group, peer.rank) else OUTSIDER

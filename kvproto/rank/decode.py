@@ -91,9 +91,11 @@ class DecodeRank(Rank):
             self.link_of[group, rank] = link
             self.peers[link] = LinkPeer(group, rank)
         peer, terms = self.peers[link], self.terms(group, plan)
+        # Other terms at the same address are a new call: rooms in flight were cut by the old ones.
         anew = peer.terms != terms
         peer.plan, peer.terms = plan, terms
         old = self.links.get(link)
+        # The upper bits name the incarnation, so a restarted rank repeats no session of its former life.
         session = old.session + 1 if old is not None else self.incarnation << 16
         return link, self.handle(ev.CallAsked(link, session, address, anew), now)
 
@@ -139,6 +141,7 @@ class DecodeRank(Rank):
         """Return the terms with that group for rooms of so many layer groups; all such rooms share one object."""
         linked = plan.linked_to(self.index)
         known = self.peers.get(self.link_of.get((group, linked[0]), 0))
+        # Equal plans are one object (`plan_between` is cached), so a look at the identity is enough on this hot path.
         if known is not None and known.plan is plan:
             assert known.terms is not None
             return self.cut(known.terms, groups)
@@ -195,6 +198,7 @@ class DecodeRank(Rank):
         grants = self.grants.get(effect.room, {})
         writing = reduce(or_, map(in_doubt, grants.values()), 0)
         self._queue += [ev.RoomStopped(effect.room, chunk) for chunk in grants]
+        # Behind the grants' own events: the room goes on when no grant of it can begin a scatter any more.
         self._queue.append(ev.GrantsStopped(effect.room, writing))
 
     def _drain_grants(self, effect: do.DrainGrants) -> None:
@@ -224,13 +228,16 @@ class DecodeRank(Rank):
         key = effect.room, effect.chunk
         cut, value = effect.cut, self.value_of(effect.room)
         size = self.plan_of(effect.room).grant_bytes(self.index, cut.tokens, cut.group, cut.groups)
+        # It would queue for ever: its writers go over pages at once.
         if size > self.ring.size:
             self.give(ev.SpaceDenied(*key))
+        # The usual case, an empty queue, skips the walk that the queue's fairness costs.
         elif not self.space_queue.order and (told := self._promised(key, size)) is not None:
             self.give(told)
         else:
             self.space_queue.put(key, size, value.tokens)
             self._serve()
+            # Serving may have given it a region in this step; only a chunk that still waits is told that it queues.
             if key in self.space_queue.order:
                 self.give(ev.SpaceQueued(*key))
 
@@ -256,7 +263,7 @@ class DecodeRank(Rank):
             key, before_larger = turn
             region = self.ring.reserve(size := self.space_queue[key])
             if region is None:
-                break
+                break  # not passed over: smaller chunks behind it would let a large one starve
             self.space_turns.taken(before_larger=before_larger)
             given[key[0]] += size
             self.space_queue.leave(key)
@@ -305,6 +312,7 @@ class DecodeRank(Rank):
 
     def _free(self, effect: do.FreeSpace) -> None:
         del self.chunk_of[effect.grant]
+        # Freeing moves the watermark, which makes older promises usable before new ones are given.
         for grant in self.ring.free(effect.grant):
             self._queue.append(ev.SpaceUsable(*self.chunk_of[grant]))
         self._serve()

@@ -85,6 +85,7 @@ class PrefillRank(PrefillQueues):
     # ------------------------------------------------------------------------------------------- writes
     def expected_gathers(self) -> list[do.LaunchGather]:
         """Predict gathers and slots if the KV of the oldest rooms came now; regions are not known yet."""
+        # Slots are taken from the end of the list, so the guess has to be in that order to come true.
         slots, found = self.free_slots[::-1], list[do.LaunchGather]()
         for room, sends in islice(self.sends.items(), OLDEST):
             for key, send in sends.items():
@@ -119,6 +120,7 @@ class PrefillRank(PrefillQueues):
         link = self.links.get(at)
         if link is None:
             return TimerFired(room, chunk, peer, tries)
+        # A send gives the ring up only if pages would take it at once, so the row needs to know about permits.
         left = self.settings.page_writes - len(self.permits)
         mark, full = link.mark_round << 48 | link.mark_tail, not left or self._barred(left, self.permits) == at
         pages_extra_s = self.estimate(room, peer).pages_extra_s if chunk != AUX_CHUNK else 0.0
@@ -134,6 +136,7 @@ class PrefillRank(PrefillQueues):
             self.met(room)
         work, terms, chunks = value.work, value.terms, range(effect.first, effect.last)
         self.windows += 1
+        # The group is remembered only while sends are open; `_forget_group` drops it with the last one.
         if (terms.writes and chunks) or (terms.aux and effect.aux):
             self._groups[room] = terms.group
         known = [(peer, self._reach(room, peer), self.estimate(room, peer)) for peer in bits(terms.writes) if chunks]
@@ -181,6 +184,7 @@ class PrefillRank(PrefillQueues):
 
     def _confirm_told(self, effect: do.ConfirmTold) -> None:
         for key, send in self.sends.get(effect.room, {}).items():
+            # A decode rank that forgot the room had success: a part that was told counts as confirmed.
             if key & 0xFFFF == effect.peer and may_have_told(send):
                 self._queue.append(ev.ChunkAcked(effect.room, key >> 16, effect.peer))
 
@@ -198,6 +202,7 @@ class PrefillRank(PrefillQueues):
 def _computed(work: PrefillWork, cut: Cut, part: Part) -> bool:
     """Whether the KV of this part is there: of all layers, or of those that it has."""
     end = cut.first + cut.tokens
+    # Whole tokens decide first; only between the two marks does the depth in layers matter.
     if work.produced >= end or work.ahead < end:
         return work.produced >= end
     return part.nbytes > 0 and work.layers >= part.share.src_layer + part.share.layers

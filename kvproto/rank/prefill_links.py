@@ -82,6 +82,7 @@ class PrefillLinks(Rank):
 
         None: the call means another rank, or there are too many links; the caller is told.
         """
+        # Group 0 names nobody: that caller knows an address and takes whoever listens there.
         if said.to_group and (said.to_group, said.to_rank) != (self.group, self.index):
             self.counts["calls for another rank"] += 1
             self._out.append(do.RefuseCall(place, said.session, self._not_meant(said)))
@@ -98,8 +99,10 @@ class PrefillLinks(Rank):
         why, plan = self.misfit(said, self.chunk_tokens)
         if plan is not None:
             why = self._no_way(plan, said)
+        # An epoch is used once, also by a call that is refused: no message of an earlier call can pass for one of this.
         self.next_epoch += 1
         self._call, self._heard.link = (said, plan), link
+        # The caller may reuse memory of lost rooms at once if no write of the link's former life can land.
         quiet = not self._writes_to(link)
         return ev.HelloReceived(link, said.session, self.next_epoch, why, quiet, place, said.session >> 16)
 
@@ -125,6 +128,7 @@ class PrefillLinks(Rank):
 
     def _make_room(self) -> bool:
         """Have a link that can be forgotten end its timer now; whether there is one."""
+        # The newest first: a flood of strangers pushes out strangers, not peers of long standing.
         apart = (link for link in reversed(self.links) if self.links[link].state in self.LINK.failure_states)
         link = next((link for link in apart if not self._writes_to(link)), 0)
         if link:
@@ -136,6 +140,7 @@ class PrefillLinks(Rank):
         """Why no route leads to the caller's pool; empty: one does, or nothing is owed to it."""
         wrong = fault(said.placement, said.layout, said.rank) if said.placement is not None else ""
         closed = closed_between(self.placement, said.placement)
+        # An open pool can always be written page by page, so only a closed one needs a staged route.
         owed = [share for share in plan.duties(self.index) if share.reader == said.rank] if closed else []
         if wrong or not owed:
             return wrong
@@ -155,6 +160,7 @@ class PrefillLinks(Rank):
         about = value.tokens - value.prefix, runs_between(value.facts.runs, value.facts.their_runs), groups
         known = to.estimates.get(about)
         if known is None:
+            # Cleared as a whole: an order of use would cost more on each hit than a few new estimates.
             if len(to.estimates) >= ESTIMATES:
                 to.estimates.clear()
             known = to.estimates[about] = self._estimate(to, to.plan, *about)
@@ -178,6 +184,7 @@ class PrefillLinks(Rank):
         """Record whether kernels store pages' KV on this link: it costs as they do without `Settings.costs`."""
         to, settings = self.peers[link], self.settings
         costs = PROFILES["mapped"] if mapped and not settings.costs else None
+        # Estimates are made of these costs; an unchanged link keeps the ones that it has.
         if (to.mapped, to.costs) != (mapped, costs):
             to.mapped, to.costs, to.estimates = mapped, costs, {}
 
@@ -200,6 +207,7 @@ class PrefillLinks(Rank):
 
     def shared(self, value: Shared) -> Shared:
         """The same number, or claim, one object for all rooms that have it."""
+        # Sharing saves memory and is never needed, so a full table is dropped instead of ordered by use.
         if len(self._equals) >= KEPT:
             self._equals.clear()
         kept: Shared = self._equals.setdefault(value, value)
@@ -239,6 +247,8 @@ class PrefillLinks(Rank):
         """Whether this room would be one too many of those that only decode ranks have opened."""
         if len(self.unclaimed) >= self.settings.unclaimed_rooms:
             initial = self.room_machine.initial
+            # Rooms that the engine has opened since leave the set here alone: the bound is reached seldom, opens are
+            # frequent.
             self.unclaimed = {key for key in self.unclaimed if self.rooms.get(key, initial).state is EARLY}
         if len(self.unclaimed) < self.settings.unclaimed_rooms or room in self.rooms or room in self.tombs:
             return False
@@ -260,5 +270,6 @@ class PrefillLinks(Rank):
         peer = self.peers[link]
         peer.plan, peer.terms = plan, self.same_terms(terms)
         peer.endpoint, peer.placement = said.endpoint, said.placement
+        # A new call may bring another layout or pool: nothing computed from the old one is kept.
         peer.estimates, peer.owed = {}, {}
         self._out.append(effect)

@@ -82,6 +82,7 @@ class PrefillQueues(PrefillLinks):
         else:
             self.credit_queues.setdefault(link, OrderedDict())[key] = None
             return
+        # In front of the queue: the send that took the credit makes its request in this very step.
         self._queue.appendleft(ev.CreditTaken(room, chunk, peer))
 
     def _free_credit(self, effect: do.FreeCredit) -> None:
@@ -92,6 +93,7 @@ class PrefillQueues(PrefillLinks):
             unanswered.discard((room, effect.chunk, peer))
         if link in self.credit_queues:
             self._credit(link)
+        # Sets of idle links would pile up over many restarts of peers.
         elif not unanswered:
             self._tidy(link)
 
@@ -140,6 +142,7 @@ class PrefillQueues(PrefillLinks):
 
         `left`: slots, or permits, that are free; `holders`: the sends that have the others.
         """
+        # With one link there is no other decode rank whose rooms the last one could serve.
         if left != 1 or not holders or len(self.links) == 1:
             return None
         links = {self._link_of_send(key) for key in holders}
@@ -148,6 +151,7 @@ class PrefillQueues(PrefillLinks):
     def _take_slot(self, effect: do.TakeSlot) -> None:
         key = effect.room, effect.chunk, effect.peer
         left = len(self.free_slots)
+        # While several are free nobody can take the last one, so the holders need not be looked at.
         if left > 1 or (left and self._barred(left, self.slot_of) != self._link_of_send(key)):
             self._give_slot(key, self.free_slots.pop())
         else:
@@ -156,6 +160,7 @@ class PrefillQueues(PrefillLinks):
     def _give_slot(self, key: SendKey, slot: int) -> None:
         room, chunk, peer = key
         self.slot_of[key] = slot
+        # In front of the queue: the gather is launched in the step that found the slot.
         self._queue.appendleft(ev.SlotTaken(room, chunk, peer, slot))
 
     def _free_slot(self, effect: do.FreeSlot) -> None:
@@ -165,6 +170,7 @@ class PrefillQueues(PrefillLinks):
         self.free_slots.append(slot)
         if not self.slot_queue.turns:  # its length would be a call more for each chunk
             return
+        # Before the next one is taken: the room that has just written must not get its own slot back while others wait.
         self.slot_queue.put_last((effect.room, effect.chunk, effect.peer))
         while self.free_slots:
             key = self.slot_queue.take(self._barred(len(self.free_slots), self.slot_of))
@@ -184,6 +190,7 @@ class PrefillQueues(PrefillLinks):
     def _watch(self, effect: do.WatchWatermark) -> None:
         link = self.link_to(effect.room, effect.peer)
         if link:
+            # By place in the ring: a watermark releases the head of the heap and never looks at the rest.
             heappush(self.watch[link], (effect.round, effect.end, effect.room, effect.chunk, effect.peer))
 
     def _release(self, effect: do.ReleaseWaiting) -> None:

@@ -52,6 +52,7 @@ class SpaceQueue(Mapping[ChunkKey, int]):
 
     def put(self, key: ChunkKey, size: int, tokens: int) -> None:
         """Have this chunk wait for `size` bytes, if it does not already; `tokens`: of its room."""
+        # A repeated request keeps its place: asking again must not cost a writer its turn.
         if key not in self.order:
             wide, self._came = digits(tokens), self._came + 1
             self.order[key] = size, wide
