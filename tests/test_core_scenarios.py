@@ -595,13 +595,17 @@ def wires_that_come_late() -> SimulatedWorld:
 
 
 def called_elsewhere() -> SimulatedWorld:
-    """A prefill rank that has moved is called at its new address, whatever the link is waiting for."""
+    """While a link is down another address is called beside its own, and whoever answers first has the link."""
     at = world()
     rank, node = at.decode(0), at.nodes["D", 0]
+    places = node.interpreter.place_of
 
-    def call(address: str) -> DLink:
-        _, effects = rank.call(PREFILL_GROUP, 0, at.plan, at.now, address)
-        node.interpreter.carry_out(effects, at.now)
+    def call(address: str, *, anew: bool = False) -> DLink:
+        if anew:
+            at.raise_event("D", 0, ev.CallAsked(1, 0, address, anew=True))
+        else:
+            _, effects = rank.call(PREFILL_GROUP, 0, at.plan, at.now, address)
+            node.interpreter.carry_out(effects, at.now)
         return where()
 
     def where() -> DLink:
@@ -611,17 +615,25 @@ def called_elsewhere() -> SimulatedWorld:
         at.raise_event("D", 0, ev.DialFailed(1, "no such place"))
         return where(), rank.links[1].why
 
-    at.raise_event("D", 0, ev.CallAsked(1, 0, "P0", anew=True))
-    assert where() is DLink.AWAIT_RETURN, "on other terms it is called anew"
-    assert call("nowhere") is DLink.AWAIT_RETURN and node.interpreter.place_of == {1: b"nowhere"}
+    assert call("gone", anew=True) is DLink.AWAIT_RETURN, "on other terms it is called anew"
+    assert call("nowhere") is DLink.AWAIT_RETURN and places == {1: b"gone", -1: b"nowhere"}
     assert cannot() == (DLink.AWAIT_RETURN, "no such place")
-    assert call("elsewhere") is DLink.AWAIT_RETURN and rank.links[1].why == ""
+    at.pass_time(QUICK.return_.period)
+    node.interpreter.hear(b"nowhere", 0, 0, msg.Refusal(rank.links[1].session, "not here"), at.now)
+    assert places == {1: b"gone"}, "whoever is there has refused"
+    assert call("elsewhere", anew=True) is DLink.AWAIT_RETURN and rank.links[1].why == ""
+    assert call("P0") is DLink.AWAIT_RETURN
+    at.calm(QUICK.call.period * 2)
+    assert where() is DLink.UP and places == {1: b"P0"} and rank.links[1].address == "P0"
+    call("elsewhere", anew=True)
     at.calm(QUICK.return_.period * (QUICK.return_.tries + 2))
     assert call("nowhere") is DLink.AWAIT_WELCOME, "nothing of the lost link can land any more"
     assert cannot() == (DLink.AWAIT_WELCOME, "no such place")
-    assert call("P0") is DLink.AWAIT_WELCOME
+    at.pass_time(QUICK.call.period * 2)
+    node.interpreter.hear(b"nowhere", 0, 0, msg.Refusal(rank.links[1].session, "not here"), at.now)
+    assert call("gone", anew=True) is DLink.AWAIT_WELCOME and call("P0") is DLink.AWAIT_WELCOME
     at.calm(QUICK.call.period * 2)
-    assert where() is DLink.UP
+    assert where() is DLink.UP and places == {1: b"P0"}
     at.raise_event("D", 0, ev.QueueOverflowed(1))
     for _ in range(2):
         node.interpreter.hear(b"P0", 0, 0, msg.Refusal(rank.links[1].session, "not now"), at.now)

@@ -21,6 +21,7 @@ from kvproto.adapters.introductions import Introductions
 from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.request_words import Announce, GiveBlocks, Load, OpenRoom, Promise, Ticket
 from kvproto.fsm.timing import Timer
+from kvproto.io.control.control import LOOPBACK
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.timing import Timing
@@ -55,9 +56,11 @@ class Instances:
         self.rooms = 0
         self.decode.start()
 
-    def make_prefill(self, group: int) -> PrefillWorker:
+    def make_prefill(self, group: int, bind: str = LOOPBACK) -> PrefillWorker:
         transport, held = MemoryTransport(self.fabric), self.ours
-        made = PrefillEndpoint(held.layout, 0, held.pool, transport, chunk_tokens=8, group=group, settings=SETTINGS)
+        made = PrefillEndpoint(
+            held.layout, 0, held.pool, transport, chunk_tokens=8, group=group, settings=SETTINGS, bind=bind
+        )
         worker = PrefillWorker(made, held)
         worker.start()
         return worker
@@ -134,6 +137,27 @@ def test_an_instance_that_comes_back_elsewhere_is_found_by_its_card(at: Instance
     at.prefill.close()
     at.prefill = at.make_prefill(GROUP)
     assert at.request(at.card_of(at.prefill, GROUP)) == "well", "whatever a forged card has claimed"
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_forged_card_moves_no_call_while_the_instance_is_down(at: Instances, *, first: bool) -> None:
+    """It comes while the instance restarts, or before the instance was ever called."""
+    forged = replace(at.card, incarnation=LATEST, addresses=NOWHERE)
+    if first:
+        assert at.request(forged, opened=False, seconds=0.2) == "waits"
+        assert at.request(at.card) == "well", "both addresses are called"
+        return
+    assert at.request(at.card) == "well"
+    at.prefill.close()
+    for _ in range(3):
+        assert at.request(forged, opened=False, seconds=0.2) == "waits"
+    assert f"{NOWHERE[0]} is tried beside it" in at.decode.endpoint.links()[0]
+    at.prefill = at.make_prefill(GROUP, at.card.addresses[0])
+    end = time.monotonic() + 10.0
+    while not at.decode.endpoint.any_up(GROUP):
+        assert time.monotonic() < end, at.decode.endpoint.links()
+        time.sleep(0.002)
+    assert at.request(at.card) == "well"
 
 
 # -------------------------------------------------------------------------------------------------- the bound

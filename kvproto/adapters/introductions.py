@@ -1,7 +1,7 @@
 """Introductions: the prefill instances that a decode rank knows by the cards of requests.
 
 A card is foreign input.  It may introduce an instance, up to a bound, or name other addresses of a known one; it never
-displaces a link that is up.  Other addresses are tried beside such a link (`DecodeEndpoint.connect`), whatever the
+displaces a link that is up, nor a call.  Other addresses are tried beside it (`DecodeEndpoint.connect`), whatever the
 card's incarnation says: who answers decides.  Another layout is refused while a link is up, since it would end the
 instance's rooms.  Beyond the bound an instance without a link gives way, and if there is none the card is refused.
 """

@@ -67,7 +67,8 @@ def explain_link(rank: Rank, link: int) -> str:
     why = value.why if value.state is not rank.UP else f"; {value.why}" if _claimed_twice(value) else _tried(value)
     text = LINKS[value.state.name].format(silent=value.silent, why=why)
     whose = f"link {link} to {rank.other_side} rank {peer.rank} of group {peer.group}"
-    return f"{whose} {text}{_leaving(rank, peer.group, value)}."
+    beside = _tried(value) if value.state is not rank.UP else ""
+    return f"{whose} {text}{beside}{_leaving(rank, peer.group, value)}."
 
 
 def _tried(value: Any) -> str:

@@ -32,7 +32,8 @@ An address that the engine names for a link that is up is tried beside it, by a 
 link's own call (`TryAddress`): the incarnation that has the link does not hear a call that comes from elsewhere, so
 nothing of the link is touched.  A *later* incarnation takes the link over when it answers, nothing was heard of the
 link's own for two beats, and its connection is down, which is a restart.  No other answer, and no silence, does: after as many beats as make up a
-loss the address is given up.  So an address that somebody has made up costs a few calls, and no link.
+loss the address is given up.  So an address that somebody has made up costs a few calls, and no link.  While the link is down both
+addresses are called, until one of them answers: a made-up one displaces no call either.
 
 A rank that is closed in good order says `GOODBYE` on each link that is up.  The link and its rooms end at once on both
 sides, as `CLOSED`, which is no fault of anybody's.  Only a prefill rank may leave writes in flight behind, and says so: the
@@ -219,6 +220,21 @@ def tried_long(v: D, e: TimerFired, now: float) -> bool:
     return trying(v, e, now) and v.trial >= e.tries
 
 
+def besides(v: D, e: TimerFired, now: float) -> bool:
+    """Another address is tried beside the one that is called."""
+    return v.beside != ""
+
+
+def besides_again(v: D, e: TimerFired, now: float) -> bool:
+    """So it is, and the lease and the longest write are not over."""
+    return besides(v, e, now) and tries_left(v, e, now)
+
+
+def answers_beside(v: D, e: AddressAnswered, now: float) -> bool:
+    """It answers the latest call from the address that is tried, and its epoch is not an earlier incarnation's."""
+    return tried(v, e, now) and e.later
+
+
 def tried_already(v: D, e: CallAsked, now: float) -> bool:
     """A call to this address is under way already."""
     return e.address == v.beside and not v.leaving
@@ -361,8 +377,8 @@ def call(v: D, e: CallAsked, now: float) -> D:
 
 
 def move(v: D, e: CallAsked, now: float) -> D:
-    """The prefill rank is at another address."""
-    return replace(v, address=e.address, why="", leaving=False)
+    """The prefill rank is called on other terms, wherever it is."""
+    return replace(v, address=e.address, beside="", trial=0, why="", leaving=False)
 
 
 def leave(v: D, e: DisconnectAsked, now: float) -> D:
@@ -398,6 +414,11 @@ def give_up_trying(v: D, e: TimerFired, now: float) -> D:
 def refuse_address(v: D, e: AddressAnswered, now: float) -> D:
     """The address is not called any more."""
     return replace(v, beside="", trial=0)
+
+
+def move_to_answer(v: D, e: AddressAnswered, now: float) -> D:
+    """The same call, at the address that has answered."""
+    return replace(v, address=v.beside, beside="", trial=0, why="")
 
 
 def note_answer(v: D, e: AddressAnswered, now: float) -> D:
@@ -741,6 +762,7 @@ row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.REFUSED,       when=same_call_misfi
 row_d(T.AWAIT_WELCOME, WelcomeReceived,    T.UP,            when=agreed, let=agree, do=(raise_up, announce_up))
 row_d(T.AWAIT_WELCOME, RefusalReceived,    T.REFUSED,       when=same_call, let=refusal_why, do=(raise_refused, announce_refused))
 row_d(T.AWAIT_WELCOME, TimerFired,         T.FORGOTTEN,     when=unneeded, do=(forget,))
+row_d(T.AWAIT_WELCOME, TimerFired,                          when=besides, let=beat_d, do=(say_hello, try_address))
 row_d(T.AWAIT_WELCOME, TimerFired,                          let=beat_d, do=(say_hello,))
 ignore_d(T.UP,         HeartbeatReceived,  "whatever comes of the epoch is a sign of life: the next beat looks", when=same_epoch)
 row_d(T.UP,            WatermarkAsked,                      do=(say_watermark,))
@@ -761,6 +783,7 @@ row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.REFUSED,       when=same_call_misfi
 row_d(T.AWAIT_RETURN,  WelcomeReceived,    T.UP,            when=agreed, let=agree, do=(raise_quiet, raise_up, announce_up))
 row_d(T.AWAIT_RETURN,  RefusalReceived,                     when=news, let=refusal_why, do=(raise_refused, announce_refused))
 ignore_d(T.AWAIT_RETURN, RefusalReceived,  "whoever refuses need not be who wrote: lease and write go by first", when=same_call)
+row_d(T.AWAIT_RETURN,  TimerFired,                          when=besides_again, let=beat_d, do=(say_hello, try_address))
 row_d(T.AWAIT_RETURN,  TimerFired,                          when=tries_left, let=beat_d, do=(say_hello,))
 row_d(T.AWAIT_RETURN,  TimerFired,         T.AWAIT_WELCOME, let=peers_calm, do=(raise_quiet, say_hello))
 
@@ -770,15 +793,17 @@ row_d(T.REFUSED,       DisconnectAsked,    T.FORGOTTEN,     do=(forget,))
 row_d(T.REFUSED,       TimerFired,         T.FORGOTTEN,     do=(forget,))
 row_d((T.UP, *CALLED), CallAsked,                           when=wanted_again, let=stay)
 ignore_d((T.UP, *CALLED), CallAsked,       "the link is there, or called", when=same_address)
-row_d(CALLED,          CallAsked,                           let=move, do=(dial, say_hello))
+row_d(CALLED,          CallAsked,                           when=anew, let=move, do=(dial, say_hello))
 row_d(T.UP,            CallAsked,          T.AWAIT_RETURN,  when=anew, let=move_again, do=(raise_down, announce_lost, dial, say_hello))
-ignore_d(T.UP,         CallAsked,          "its answer, or the last beat of the trial, will tell", when=tried_already)
-row_d(T.UP,            CallAsked,                           let=try_beside, do=(try_address,))
-row_d(T.UP,            AddressAnswered,                     when=tried_misfit, let=refuse_address, do=(leave_misfit,))
+ignore_d((T.UP, *CALLED), CallAsked,       "its answer, or the last beat of the trial, will tell", when=tried_already)
+row_d((T.UP, *CALLED), CallAsked,                           let=try_beside, do=(try_address,))
+row_d((T.UP, *CALLED), AddressAnswered,                     when=tried_misfit, let=refuse_address, do=(leave_misfit,))
 row_d(T.UP,            AddressAnswered,    T.AWAIT_RETURN,  when=takes_over, let=move_over, do=(raise_replaced, take_address, announce_lost, say_hello))
 row_d(T.UP,            AddressAnswered,                     when=tried_later, let=note_answer)
 ignore_d(T.UP,         AddressAnswered,    "the incarnation that has the link answers there, too, or an earlier one")
-ignore_d((T.NEW, T.REFUSED, *CALLED), AddressAnswered, "nothing is tried beside a link that is down")
+row_d(CALLED,          AddressAnswered,                     when=answers_beside, let=move_to_answer, do=(take_address, say_hello))
+ignore_d(CALLED,       AddressAnswered,    "an older call's answer, or an earlier incarnation's")
+ignore_d((T.NEW, T.REFUSED), AddressAnswered, "nothing is tried beside a link that is not called")
 row_d(CALLED,          DialFailed,                          let=undialled_why, do=(announce_undialled,))
 
 # ------------------------------------------------------------------------------------- what rooms ask of a link

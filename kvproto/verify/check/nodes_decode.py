@@ -55,8 +55,8 @@ class DecodeNode(DecodeMemory):
         linked, each = self.plan.linked_to(self.member), self.others.ranks
         self.peers = tuple(first + p for first in range(0, self.others.everyone, each) for p in linked)
         self.lives: dict[int, tuple[DecodeRank, Watched]] = {}
-        #: by life and link: who is at its other end, and where
-        self.called: dict[int, tuple[dict[int, LinkPeer], dict[int, bytes]]] = {}
+        #: by life and link: who is at its other end
+        self.called: dict[int, dict[int, LinkPeer]] = {}
         self._begin(0)
 
     def _begin(self, life: int) -> None:
@@ -90,7 +90,7 @@ class DecodeNode(DecodeMemory):
             who = self.others.group(p), self.others.member(p)
             _, effects = self.rank.call(*who, self.plan, NOW, self.place(p).decode())
             self.interpreter.carry_out(effects, NOW)
-        self.called[life] = dict(self.rank.peers), dict(self.interpreter.place_of)
+        self.called[life] = dict(self.rank.peers)
         return self._frozen(), self.outs
 
     # ------------------------------------------------------------------------------------------- moves
@@ -188,12 +188,12 @@ class DecodeNode(DecodeMemory):
         thaw_decode(self.rank, self.names, frozen)
 
     def _thaw_links(self, life: int) -> None:
-        """Those that the rank has not forgotten lead where they led when it called."""
+        """Those that the rank has not forgotten lead where it calls, to the same ranks as when it began."""
         rank, it = self.rank, self.interpreter
-        peers, places = self.called[life]
+        peers = self.called[life]
         rank.peers = {link: peers[link] for link in rank.links}
         rank.link_of = {(peer.group, peer.rank): link for link, peer in rank.peers.items()}
-        it.place_of = {link: place for link, place in places.items() if link in rank.links}
+        it.place_of = {link: value.address.encode() for link, value in rank.links.items()}
         it.link_at = {place: link for link, place in it.place_of.items()}
 
     def _frozen(self) -> DNode:

@@ -89,6 +89,10 @@ TIMED_LARGE: dict[str, Config] = {
         TIMED, decode_groups=2, rooms=2, budget=Budget(link=1), must=GO_ON,
         about="a decode group's link is lost, and the other's room, opened at any moment, succeeds",
     ),
+    "timed-address-link": replace(
+        TIMED, budget=Budget(address=1, link=1),
+        about="a link is lost, and the engine is made to name an address where nobody is: it comes up all the same",
+    ),
     "timed-link-drop": replace(TIMED, budget=Budget(link=1, drop=1), about="a link is lost, and a message"),
     "timed-death": replace(TIMED, restart=False, budget=Budget(crash=1), about="a rank dies for good"),
     "timed-silent-death": replace(

@@ -156,6 +156,9 @@ def gives_way_to_a_later_life(step: Step) -> bool:
     before, after, e = step.before, step.after, step.event
     tried = before.state is S.UP and before.beside != "" and e.session == before.session
     silent = before.silent > YIELDS and not e.lives
+    if before.state in CALLED:
+        here = before.beside != "" and e.session == before.session and e.later and not e.fault
+        return after.state is before.state and after.address == (before.beside if here else before.address)
     if tried and silent and e.later and not e.fault and not before.leaving:
         return after.state is S.AWAIT_RETURN and after.address == before.beside
     stays = after.state is before.state and after.epoch == before.epoch and after.address == before.address
@@ -164,9 +167,9 @@ def gives_way_to_a_later_life(step: Step) -> bool:
 
 @promises("S9", do.TakeAddress)
 def takes_what_has_answered(step: Step, effect: do.TakeAddress) -> bool:
-    """The link goes on at the address that was tried, and its rooms are told that it was replaced."""
+    """The link goes on at the address that was tried, and rooms of one that was up are told that it was replaced."""
     told = [each for each in step.all_of(do.RaiseLinkDown) if each.replaced]
-    return len(told) == 1 and effect.address == step.before.beside == step.after.address
+    return len(told) == (1 if step.before.state is S.UP else 0) and effect.address == step.before.beside == step.after.address
 
 
 @promises("S6", do.RaiseLinkDown)
@@ -196,8 +199,10 @@ def knows_who_has_answered(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def ends_its_trials(step: Step) -> bool:
-    """An address is called with each beat, as often as a peer may be silent; then it is given up."""
+    """An address is called with each beat, as often as a peer may be silent; then it is given up; and with each call."""
     before, after, e = step.before, step.after, step.event
+    if before.state in CALLED and after.state is before.state:
+        return len(step.all_of(do.TryAddress)) == (1 if before.beside != "" else 0)
     if before.state is not S.UP or after.state is not S.UP or before.beside == "":
         return True
     over = before.trial >= e.tries
@@ -320,13 +325,13 @@ def is_moved_by_its_answer(step: Step) -> bool:
 
 @promises("L1", on=(ev.CallAsked, ev.DisconnectAsked, ev.QueueOverflowed))
 def goes_where_its_engine_wants(step: Step) -> bool:
-    """The rank is called at the engine's address, and again if the terms change. A link that is up is not
-    given up for another address, which is tried beside it. A refused link can be forgotten at once. A link that is up
-    is lost with its queue.
+    """The rank is called at the engine's address, and again if the terms change. A link that is up, or called,
+    is not given up for another address, which is tried beside it. A refused link can be forgotten at once. A link that is
+    up is lost with its queue.
     """
     before, e, then = step.before, step.event, step.before.state
     if isinstance(e, ev.CallAsked):
-        tried = then is S.UP and not e.anew and e.address != before.address
+        tried = then in (S.UP, *CALLED) and not e.anew and e.address != before.address
         if step.after.address != (before.address if tried else e.address):
             return False
         if tried:
@@ -371,12 +376,11 @@ def tells_a_room_that_there_is_none(step: Step) -> bool:
 # --------------------------------------------------------------------- what is said and done at once, not by a timer
 @promises("L1", on=(ev.CallAsked,))
 def calls_at_once(step: Step) -> bool:
-    """A call that the engine wants is dialled and sent; an address that is named for a link that is up is
-    tried.
-    """
+    """A call that the engine wants is dialled and sent; another address for a link that is there is tried."""
     before, e = step.before, step.event
-    known = before.state in (S.UP, *CALLED) and e.address == before.address and not e.anew
-    beside = before.state is S.UP and not e.anew and not known
+    there = before.state in (S.UP, *CALLED) and not e.anew
+    known = there and e.address == before.address
+    beside = there and not known
     trying = beside and e.address == before.beside and not before.leaving
     dialled, called = len(step.all_of(do.Dial)), len(step.all_of(do.SayHello))
     calls = 0 if known or beside else 1
@@ -442,8 +446,9 @@ def answers_at_once(step: Step) -> bool:
 
 @promises("L1", on=(ev.AddressAnswered,))
 def takes_or_leaves_what_answers(step: Step) -> bool:
-    """An address that answers, and does not fit, is left; one that the link gives way to is taken."""
+    """An address that answers, and does not fit, is left; one that the link, or its call, gives way to is taken."""
     before, e = step.before, step.event
-    tried = before.state is S.UP and before.beside != "" and e.session == before.session
-    taken, left = before.state is S.UP and step.after.state in CALLED, tried and e.fault != ""
+    tried = before.state in (S.UP, *CALLED) and before.beside != "" and e.session == before.session
+    called = before.state in CALLED and tried and e.later and not e.fault
+    taken, left = called or (before.state is S.UP and step.after.state in CALLED), tried and e.fault != ""
     return len(step.all_of(do.TakeAddress)) == (1 if taken else 0) and len(step.all_of(do.LeaveAddress)) == (1 if left else 0)

@@ -188,6 +188,14 @@ def dead_address_displaces(b: TablePatch) -> None:
     b.change(links.decode_link, b.rows(links.decode_link, DLink.UP, ev.CallAsked, "anew"), when=None)
 
 
+@mutation("dead-address-moves-call", "timed-address-link", "L1")
+def dead_address_moves_call(b: TablePatch) -> None:
+    """A link that is down is called at an address that the engine names, and no more where it was."""
+    called = (DLink.AWAIT_WELCOME, DLink.AWAIT_RETURN)
+    moved = b.rows(links.decode_link, called, ev.CallAsked, None)
+    b.change(links.decode_link, moved, let=links.move, do=(links.dial, links.say_hello))
+
+
 @mutation("second-life-wins", "timed-one-name", "S9")
 def second_life_wins(b: TablePatch) -> None:
     """Of two live instances of one name the last that calls has the link: they take it from each other in turn."""
