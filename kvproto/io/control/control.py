@@ -113,6 +113,7 @@ class Control:
         self._by_fd: dict[int, Polled] = {}
         self._hot: dict[int, Polled] = {}
         self._end = weakref.finalize(self, _end, self._context, self._sockets)
+        # At the interpreter's exit the loop's thread is gone, and ending a context could wait for it for ever.
         self._end.atexit = False
         #: what waits for a peer's room, or to leave with others
         self.outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes, max_frame)
@@ -125,6 +126,7 @@ class Control:
         check_keys(address, self._keys, insecure=self._insecure)
         number = self._dialled + 1
         socket, peer, standing = dial(self._context, number, address, self.max_frame, self._keys, self._answer_s)
+        # Only after the dial: an address that cannot be had leaves nothing behind.
         self._dialled, self._standing[number] = number, standing
         self._add(standing)
         self._add(socket)
@@ -146,6 +148,7 @@ class Control:
         """Forget the peer and what waits in its outbox; the connection of one that connected to us is its own."""
         self._check_open()
         self.outboxes.let_go()
+        # Frames that were held to leave together go first: the last of them may be a goodbye.
         self.outboxes.forget(peer)
         self._gone.pop(peer, None)
         if peer.link and peer.link in self._sockets:
@@ -277,9 +280,11 @@ class Control:
         if not isinstance(socket, ControlSocket):
             return Sent.GONE
         self._hot[socket.number] = socket
+        # The socket is hot from here on: libzmq signals each change once, and a send may consume an arrival's signal.
         sent = socket.post(peer.name, frames)
         if sent is Sent.GONE:
             self._gone[peer] = None
+            # Bounded, the oldest first: names of peers that connect to us come from outside.
             if len(self._gone) > GONE_KEPT:
                 del self._gone[next(iter(self._gone))]
         elif self._gone:

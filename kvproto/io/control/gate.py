@@ -123,6 +123,7 @@ class Gate(Served):
             self._away[UNLISTED] += 1
             return b"400"
         now = self._clock()
+        # 300 is ZAP's temporary failure: libzmq tries again by itself; after 400 it does not.
         own = self._pace_of(credentials[0] if mechanism == b"CURVE" else place, now)
         if not own.has_room(now):
             self._away[CROWDING] += 1
@@ -130,12 +131,14 @@ class Gate(Served):
         if not self._all.has_room(now):
             self._away[HASTY] += 1
             return b"300"
+        # Both have room: a call that one of the two refuses must not use up the other.
         own.take()
         self._all.take()
         return b"200"
 
     def _pace_of(self, source: bytes, now: float) -> Pace:
         own = self._sources.pop(source, None) or Pace(BURST / 2, PACE / 2, now)
+        # Taken out and put in again, so the source that was quiet for longest is the first.
         self._sources[source] = own
         if len(self._sources) > SOURCES:
             self._sources.popitem(last=False)

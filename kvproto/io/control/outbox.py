@@ -60,6 +60,7 @@ class _Outbox:
 
     def bundle(self, max_bytes: int) -> list[bytes]:
         """The frames of the next message: as many as one may have, the first in any case."""
+        # By far the most frequent case, without a list to build and bytes to count.
         if len(self.urgent) + len(self.frames) == 1:
             return [(self.urgent or self.frames)[0]]
         found, nbytes = list[bytes](), 0
@@ -105,6 +106,7 @@ class Outboxes:
 
     def offer(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
         """Post a frame, or queue it in order behind its kind; `later`: hold it until `flush`."""
+        # Held frames leave before this one: frames of a kind keep their order.
         if self.held and not later:
             self.let_go()
         box = self._boxes.get(peer)
@@ -135,6 +137,7 @@ class Outboxes:
 
     def let_go(self) -> None:
         """Send the held frames, as far as their peers take them."""
+        # Replaced before the walk: whoever is told that an outbox is empty may hold new frames at once.
         held, self.held = self.held, []
         for peer, box in held:
             if self._boxes.get(peer) is box:
@@ -148,6 +151,7 @@ class Outboxes:
             self.let_go()
         if not self._tries:
             return
+        # Collected before any is tried: one whose next try is due at once must wait for the next flush.
         now, again = self._clock(), []
         while self._tries and self._tries[0][0] <= now:
             _, _, peer, box = heappop(self._tries)
@@ -160,6 +164,7 @@ class Outboxes:
                 self._sleep(peer, box)
 
     def _sleep(self, peer: Peer, box: _Outbox) -> None:
+        # A socket that we dialled says when it has room; a listener's does not say for which of its peers.
         if not peer.link:
             heappush(self._tries, (self._clock() + box.delay, next(self._numbers), peer, box))
 

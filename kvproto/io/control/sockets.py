@@ -137,12 +137,14 @@ class ControlSocket(PolledSocket):
             while len(frames) < limit:
                 part = self._socket.recv(zmq.NOBLOCK, copy=False)
                 if spoken is not None:
+                    # Only a frame that was not copied knows the descriptor of its connection.
                     spoken.add(int(part.get(zmq.SRCFD)))
                 parts = [part.bytes]
                 while part.more:
                     part = self._socket.recv(zmq.NOBLOCK, copy=False)
                     parts.append(part.bytes)
                 peer = self.peer or Peer(0, parts.pop(0))
+                # Our senders bundle no more; what a stranger adds becomes one frame, which does not decode.
                 if len(parts) > BUNDLE:
                     parts[BUNDLE - 1 :] = [b"".join(parts[BUNDLE - 1 :])]
                 frames += [(peer, part) for part in parts]

@@ -62,10 +62,12 @@ def _copy(
     `base` is its address in the pool, `block` that of its first staged byte, `entry` the first of its digests. `base`
     and `block` may differ from unit to unit."""
     units = groups * PIECES
+    # The launch grid covers the largest part: programs beyond a smaller one, or in layers it lacks, do nothing.
     live = unit < tl.where(held, tokens * units, 0)
     token = first + unit // units
     piece = unit % units
     page = tl.load(table.to(tl.pointer_type(tl.int64)) + token // PAGE, mask=live, other=0)
+    # In 64 bits before each multiplication: offsets in a pool pass 2**31 bytes.
     spot = page * PAGE_STEP + ((token % PAGE).to(tl.int64) * TOKEN_STEP + (piece // PIECES).to(tl.int64) * GROUP_STEP)
     spot += (piece % PIECES) * UNIT
 
@@ -168,6 +170,7 @@ def _tile(
             HEADS, GATHER, DIGESTS, WORD, ALIGN,
         )  # fmt: skip
     else:
+        # V's rows have another size than K's here, so a tile of V holds another number of units.
         v_unit = program // PARTS * V_ROWS + tl.arange(0, V_ROWS)
         copy(
             base, staged + k_layer * held_layers + v_layer * layer, held, table, first, tokens, v_unit, groups,

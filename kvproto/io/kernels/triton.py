@@ -169,7 +169,7 @@ class TritonKernels:
         for batch in batches:
             if tokens > batch.max_tokens or first + tokens > MAX_UNITS:
                 last = first + tokens - 1
-                raise KernelError(f"tokens {first}..{last} are too many for one call: use a smaller grid")
+                raise KernelError(f"tokens {first}..{last} are too many for one call: use smaller chunks")
             ours = staged[at : at + batch.parts]
             copies.append(batch.bind(pages, first, tokens, ours, digests, cut.entries))
             at += batch.parts

@@ -121,6 +121,7 @@ class DeviceMaps:
         if driver is None or not shared:
             return
         opened = self._opened.setdefault(peer, {})
+        # The first device stays the peer's: handles that are open belong to its context.
         device = self._device.setdefault(peer, device)
         with on_device(driver, device) as there:
             for each in shared if there else ():

@@ -65,6 +65,7 @@ class Fabric:
         if cargo.pieces:
             pieces = list(cargo.pieces) if self.shuffle else [next(iter(cargo.pieces))]
             return [FabricStep(cargo.writer, cargo.handle, "land", piece) for piece in pieces]
+        # Only the ends wait for a stalled process: its bytes land without it, as a network card's do.
         if {cargo.writer, cargo.target} & self._stalled:
             return []
         kinds: list[StepKind] = ["arrive"] if cargo.tag else []
@@ -114,6 +115,7 @@ class Fabric:
 
     def _land(self, cargo: FabricWrite, piece: int) -> None:
         src, dst, length = cargo.pieces[piece]
+        # Looked up when the piece lands: the peer may have deregistered the memory since the post.
         if any(addr <= dst and dst + length <= end for addr, end in self._memory[cargo.target].values()):
             ctypes.memmove(dst, src, length)
             del cargo.pieces[piece]
@@ -147,6 +149,7 @@ class Fabric:
 
     def kill(self, instance: PeerId) -> None:
         with self._lock:
+            # Its memory first: nothing may land in what a dead process had.
             self.leave(instance)
             fault = Fault("peer_lost", f"peer {instance} is gone")
             concerned = [cargo for cargo in self._cargo.values() if instance in (cargo.writer, cargo.target)]

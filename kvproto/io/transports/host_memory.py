@@ -59,6 +59,7 @@ class SharedMemory:
         self.nbytes, self.name = nbytes, secrets.token_bytes(16)
         self.fd = os.memfd_create(_NAME + self.name.hex(), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, nbytes)
+        # Before anybody maps it: a process that maps a file which shrinks later dies of SIGBUS.
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
         self.view = mmap.mmap(self.fd, nbytes)
         self.addr = int(np.frombuffer(self.view, np.uint8).ctypes.data)
@@ -87,6 +88,7 @@ def twin(region: MemoryRegion) -> Twin | None:
 
 def _memory(region: MemoryRegion) -> SharedMemory | None:
     """Return the shared memory that contains the region."""
+    # Copied: the collector may drop an entry at any time.
     for addr, memory in list(_made.items()) if region.kind == "DRAM" else ():
         if addr <= region.addr and region.addr + region.nbytes <= addr + memory.nbytes:
             return memory

@@ -106,6 +106,7 @@ class TransportLinks:
             self._held.discard(peer)
             known = self._links.get(peer)
             if linked and known is not None:
+                # The object stays: writes in flight are counted in it.
                 known.update(new)
             elif linked:
                 self._links[peer] = TransportLink(new)
@@ -139,6 +140,7 @@ class TransportLinks:
             if link is not None and (link.writes or link.strays):
                 raise Busy(f"{link.writes + link.strays} writes to peer {peer} are not quiescent: poll until they are")
             if link is not None:
+                # Out of the table and held: no thread connects this peer before the backend has let go of it.
                 del self._links[peer]
                 self._held.add(peer)
             return link
@@ -159,4 +161,5 @@ def _newer(known: TransportLink, new: InstanceDescription) -> bool:
             f"endpoint {new.serial} of peer {known.peer} is older than {known.endpoint.serial}, which is known here: "
             "ask the peer for its current one"
         )
+    # An equal serial is the same description: connecting twice is no fault and does nothing.
     return new.serial > known.endpoint.serial

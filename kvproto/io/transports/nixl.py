@@ -115,6 +115,8 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         )
         refusals: tuple[type[Exception], ...] = (RuntimeError, *self._errors)
         name = PeerId(instance or uuid.uuid4().hex)
+        # Without NIXL's progress thread all progress is made in `poll`, on the loop's thread, and nothing races with
+        # it.
         config = api.nixl_agent_config(
             enable_prog_thread=False, backends=[], sync_mode=api.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
         )
@@ -193,6 +195,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             if kind == "stale_endpoint":
                 raise StaleEndpoint(f"NIXL knows {new.instance} by another connection: disconnect it first") from error
             raise BadEndpoint(f"NIXL cannot read the metadata of {new.instance}: {error!r}") from error
+        # A peer that presents the metadata of another agent would receive that agent's writes.
         if _text(name) != new.instance:
             self._agent.remove_remote_agent(name)
             raise BadEndpoint(f"the metadata is of agent {_text(name)!r}, the endpoint of {new.instance!r}")
@@ -229,6 +232,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             except self._errors as error:
                 write.error = self._fault(error)
             time.sleep(_WARM_TICK_S)
+        # It may complete later, so it stays on record: releasing a request in flight would free memory in use.
         self._leave(write)
         return False
 
@@ -240,6 +244,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         if link is None or link.lost is not None or not tag or len(tag) > MAX_TAG:
             return False
         try:
+            # A failure is no fault: the notification then goes over the control plane.
             self._raw.genNotif(peer, tag)
         except self._errors:
             return False
@@ -311,6 +316,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             fault = self._check(write)
             if fault is not None and fault.kind == "peer_lost":
                 lost.setdefault(write.peer, fault)
+        # After all outcomes of this poll: what is known to be complete must not be reported in doubt.
         for peer, fault in lost.items():
             self._lose(peer, fault)
 

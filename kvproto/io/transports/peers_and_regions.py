@@ -36,6 +36,7 @@ class PeersAndRegions(ABC):
         self._check_open()
         region = self._table.plan(addr, nbytes, kind, dev)
         self._attach(region)
+        # Only now: an endpoint must not name a region that the backend does not have.
         self._table.add(region)
         return region
 
@@ -44,12 +45,14 @@ class PeersAndRegions(ABC):
         self._table.check(region)
         if self._reads(region):
             raise Busy(f"region {region.index} is read by a write in flight: wait until it is quiescent")
+        # Out of the table first: a write that is posted meanwhile is refused instead of reading memory that goes.
         self._table.remove(region)
         self._detach(region)
 
     def endpoint(self) -> bytes:
         if self.closed:
             raise UsageError("the transport is closed")
+        # Before the entries: if a region is added in between, the lower number has peers look again.
         serial = self._table.serial
         entries = self._table.entries(self._shares)
         return encode(InstanceDescription(self.caps.backend, VERSION, self.instance, serial, entries, self._blob()))

@@ -56,6 +56,7 @@ class RegionTable:
         """The region these numbers would become. Raises UsageError if they cannot."""
         if kind not in self._kinds:
             raise UsageError(f"memory kind {kind!r} is not supported here; supported: {', '.join(self._kinds)}")
+        # 63 bits: an address plus an offset inside a region then never wraps around in the rows of 64 bits.
         if addr <= 0 or nbytes <= 0 or addr + nbytes > _TOP or not 0 <= dev < 1 << 16:
             raise UsageError(f"no memory region: addr={addr:#x} nbytes={nbytes} dev={dev}")
         for other in self._regions.values():
@@ -85,6 +86,7 @@ class RegionTable:
 
     def entries(self, shares: Mapping[int, bytes]) -> tuple[RegionEntry, ...]:
         """As peers are told of them; `shares`: by index, what they map them with."""
+        # From here on peers may know these indices, so none of them is used for another region.
         regions, self._untold = tuple(self._regions.values()), self._next
         return tuple(RegionEntry(r.index, r.addr, r.nbytes, r.kind, r.dev, shares.get(r.index, b"")) for r in regions)
 
@@ -147,6 +149,7 @@ def request(
 def _rows(part: WritePart, table: RegionTable, remotes: Mapping[int, RemoteRegion]) -> tuple[Descs, Descs]:
     src, dst = part.src, part.dst
     table.check(src)
+    # Compared as a whole: a region of the same index in a later endpoint may be other memory.
     if remotes.get(dst.index) != dst:
         raise StaleEndpoint(f"region {dst.index} of peer {dst.peer} is not in its current endpoint")
     descs = as_descs(part.descs)

@@ -81,6 +81,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
     def post(self, prepared: PreparedWrite) -> Handle:
         self._check_open()
         link = self._links.get(prepared.peer)
+        # Regions changed on either side since: the addresses that were checked may be another region's now.
         if link is not prepared.link or prepared.tables != (link.regions, self._table.serial):
             self.drop(prepared)
             prepared = self._checked(prepared.peer, prepared.parts, prepared.tag)
@@ -101,6 +102,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
 
     def _room(self, prepared: PreparedWrite) -> None:
         link, most = prepared.link, self.caps.max_inflight_descs
+        # An idle link takes a write of any size; one above the bound could otherwise never be posted.
         if link.writes and link.count + prepared.request.count > most:
             raise Busy(f"{link.count} pieces are in flight to peer {link.peer}: at most {most}")
 
@@ -128,6 +130,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         return handle
 
     def poll(self) -> list[TransportEvent]:
+        # Compared here first: this runs in every pass of the loop, and the call alone would cost more.
         if get_ident() != self._owner.ident:
             self._owner.check()
         if not self.closed:
@@ -147,6 +150,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         flight = self._flights.get(handle) or self._kernels.get(handle)
         if flight is not None:
             flight.silent = True
+        # An outcome that is known and not yet polled is withdrawn: the caller does not know the handle any more.
         self._events = [e for e in self._events if not (isinstance(e, Completed | Failed) and e.handle == handle)]
 
     def quiescent(self, handle: Handle) -> bool:
@@ -168,6 +172,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         left |= run_all([("the backend", self._end)])
         fault = Fault("in_doubt", "the transport was closed while this write was in flight")
         for flight in self._moving():
+            # The backend is gone and moves no byte any more; a kernel that was launched still may.
             self._fail(flight, fault, quiescent=not isinstance(flight, KernelWrite))
         raise_exit(left)
         if left:
@@ -206,6 +211,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
     def _gather(self) -> None:
         while self._strays:
             flight = self._strays.popleft()
+            # Its caller has given up on it: it is polled only so that its peer and its regions are held until it ends.
             flight.handle, flight.silent = Handle(self._next), True
             self._next += 1
             self._flights[flight.handle] = flight
@@ -234,6 +240,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         link = self._links.get(peer)
         if link is None or link.lost is not None:
             return
+        # First of all: writes that are posted from here on fail at once instead of joining those in doubt.
         link.lost = fault
         for flight in self._moving():
             if flight.peer == peer:
