@@ -135,7 +135,10 @@ else:
         other = made.bind("gather", pool_of(BASE.plan.prefill, 0, 8, 2), table, 0, 11, [(share, outs[0])])
         assert made.join([bound[0], other]) is None
 
-    @pytest.mark.parametrize("case", PAIRS[:12:3] + SHAPES, ids=str)
+    #: words of four bytes, and a head of two pieces
+    COUNTED = [replace(BASE, dims=(6, 10)), replace(BASE, dims=(128, 128), heads=2, tokens=3)]
+
+    @pytest.mark.parametrize("case", PAIRS[:12:3] + SHAPES + COUNTED, ids=str)
     def test_digests(case: Case) -> None:
         check_digests(kernels(tile=small(case)), case)
 
