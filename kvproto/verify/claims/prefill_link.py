@@ -322,10 +322,12 @@ def resets_what_is_not_its_epoch(step: Step) -> bool:
 
 @promises("L1")
 def tells_its_engine(step: Step) -> bool:
-    """The engine is told when a link comes up, is lost or is refused, and of a silent peer whose
-    connection stands. It is not told of what it has closed itself.
+    """The engine is told when a link comes up, is lost or is refused, when a call is taken back, and of a
+    silent peer whose connection stands. It is not told of what it has closed itself.
     """
     before, after, e = step.before, step.after.state, step.event
+    if isinstance(e, ev.CallTakenBack):
+        return len(step.all_of(do.AnnounceLink)) == (1 if after is not before.state else 0)
     if before.state is S.UP and after is S.UP:
         silent = isinstance(e, ev.TimerFired) and not e.heard and before.silent == e.tries
         return len(step.all_of(do.AnnounceLink)) == (1 if silent else 0)
