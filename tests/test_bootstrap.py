@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +19,10 @@ from msgspec.structs import replace
 from kvproto import Layout
 from kvproto.adapters.card import Card
 from kvproto.adapters.card_trust import SECRET_FILE, CardTrust
-from kvproto.adapters.sglang import bootstrap
+from kvproto.adapters.sglang import bootstrap, http_server
 from kvproto.adapters.sglang.bootstrap import SIGNATURE, Announcer, KVProtoBootstrapServer, announce
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank
+from kvproto.adapters.sglang.http_server import HttpServer
 from kvproto.io.clock import ManualClock
 
 HELD = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=2)
@@ -197,6 +200,85 @@ def test_announcing_ends_when_it_is_told_to(at: Server) -> None:
     announcer.stop()
     announcer.join(5.0)
     assert announcer not in threading.enumerate()
+
+
+# ----------------------------------------------------------------------------------------------- connections
+def test_idle_connections_take_no_threads_and_no_answer_from_others(at: Server) -> None:
+    before = threading.active_count()
+    idle = [socket.create_connection(("127.0.0.1", at.server.port)) for _ in range(200)]
+    try:
+        at.register(*ONE)
+        card = at.card()
+        assert card is not None and card.group == 1
+        assert threading.active_count() <= before
+    finally:
+        for each in idle:
+            each.close()
+
+
+def test_a_connection_beyond_the_bound_is_refused_and_the_next_one_is_answered() -> None:
+    server = HttpServer("127.0.0.1", 0, lambda *_: (HTTPStatus.OK, "here"), longest=8, connections=2)
+    try:
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+        until(lambda: asked(server.port).startswith("503 more than 2 connections"))
+        idle.pop().close()
+        until(lambda: asked(server.port) == "200 here")
+        idle.pop().close()
+    finally:
+        server.close()
+        server.close()
+    assert not server.is_alive()
+
+
+def asked(port: int) -> str:
+    """The answer to a GET; empty: the connection was cut."""
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        line.request("GET", "/health")
+        answer = line.getresponse()
+        return f"{answer.status} {answer.read().decode()}"
+    except OSError:
+        return ""
+    finally:
+        line.close()
+
+
+def test_a_connection_that_says_nothing_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "SECONDS", 0.05)
+    server = HttpServer("127.0.0.1", 0, lambda *_: (HTTPStatus.OK, "here"), longest=8)
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10.0) as line:
+            assert line.recv(1) == b""
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"\x16\x03\x01 no HTTP\r\n\r\n", 400), (b"GET /card HTTP/2.0\r\n\r\n", 400),
+        (b"PUT /rank HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"PUT /rank HTTP/1.1\r\nContent-Length: 12345678\r\n\r\n", 400),
+        (b"PUT /rank HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n", 400),
+        (b"PUT /elsewhere HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", 400), (b"PUT /rank HTTP/1.1\r\n\r\n", 400),
+        (b"DELETE /card HTTP/1.1\r\n\r\n", 404), (b"GET /health HTTP/1.1\r\n\r\n", 200),
+    ],
+)  # fmt: skip
+def test_whatever_is_said_is_answered(at: Server, said: bytes, status: int) -> None:
+    with socket.create_connection(("127.0.0.1", at.server.port), timeout=10.0) as line:
+        line.sendall(said)
+        with line.makefile("rb") as answer:
+            assert answer.readline().startswith(f"HTTP/1.1 {status} ".encode())
+
+
+@pytest.mark.parametrize("said", [b"GET /" + b"x" * (1 << 15), b"PUT /rank HTTP/1.1\r\nContent-Length: 9\r\n\r\nx"])
+def test_a_request_that_does_not_end_costs_the_server_nothing_else(at: Server, said: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", at.server.port), timeout=10.0) as line:
+        line.sendall(said)
+        line.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionError):
+            assert line.recv(1) == b""
+    at.register(*ONE)
 
 
 # ------------------------------------------------------------------------------------------------- signatures

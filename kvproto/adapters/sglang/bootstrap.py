@@ -2,7 +2,7 @@
 
 SGLang's requests name a prefill instance by the address of its bootstrap server, which every backend provides.  Each
 prefill rank registers its address (`PUT /rank`); when all of them have, the server answers with the card (`GET /card`,
-503 until then).  Input and output are validated by name and bounded in size.
+503 until then).  Input and output are validated by name and bounded in size, and so are connections (`HttpServer`).
 
 A rank that lives keeps its place (`Ranks`): the server answers its first registration with a nonce, later ones show it.
 With a card secret announcements are signed, so a stranger cannot take a place that is free either.  The identity of a
@@ -21,8 +21,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from email.message import Message
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from kvproto.adapters.card import MAX_TEXT, Card, CardError
 from kvproto.adapters.card_trust import CardTrust
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, Ranks, TakenError
+from kvproto.adapters.sglang.http_server import HttpServer
 from kvproto.adapters.sglang.options import Options
 from kvproto.errors import ArgumentError
 
@@ -38,8 +39,8 @@ from kvproto.errors import ArgumentError
 ANSWER, AGAIN = 5.0, 1.0
 #: seconds between two announcements of a rank, of which a few may be lost before its place is free
 BEAT = LIVES / 3
-#: the header of a signed announcement; digits of a length, at most
-SIGNATURE, LONGEST = "X-Kvproto-Signature", 8
+#: the header of a signed announcement
+SIGNATURE = "X-Kvproto-Signature"
 #: addresses of prefill instances that a decode rank remembers
 KEPT = 4096
 
@@ -47,57 +48,37 @@ KEPT = 4096
 class KVProtoBootstrapServer:
     """The bootstrap server, on a thread of its own; SGLang makes it with its configured address."""
 
-    def __init__(self, host: str, port: int) -> None:  # noqa: C901  # two questions and their answers
-        ranks = self.ranks = Ranks(Options.read().trust())
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = ANSWER
-            protocol_version = "HTTP/1.1"
-
-            def do_PUT(self) -> None:
-                said = self.headers.get("Content-Length") or ""
-                size = int(said) if said.isdecimal() and len(said) < LONGEST else 0
-                if self.path != "/rank" or not 0 < size <= MAX_TEXT:
-                    self.answer(HTTPStatus.BAD_REQUEST, "PUT /rank, with a rank as JSON")
-                    return
-                try:
-                    nonce = ranks.put(self.rfile.read(size), self.headers.get(SIGNATURE) or "")
-                except TakenError as error:
-                    self.answer(HTTPStatus.CONFLICT, str(error))
-                except ArgumentError as error:
-                    self.answer(HTTPStatus.BAD_REQUEST, str(error))
-                else:
-                    self.answer(HTTPStatus.OK, nonce)
-
-            def do_GET(self) -> None:
-                card = ranks.card()
-                if self.path == "/health":
-                    self.answer(HTTPStatus.OK, "kvproto")
-                elif self.path != "/card":
-                    self.answer(HTTPStatus.NOT_FOUND, "GET /card: this prefill instance is carried by kvproto")
-                elif card is None:
-                    self.answer(HTTPStatus.SERVICE_UNAVAILABLE, "some prefill rank has not announced itself")
-                else:
-                    self.answer(HTTPStatus.OK, card.encode())
-
-            def answer(self, status: HTTPStatus, text: str) -> None:
-                body = text.encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                """The engine has a log of its own."""
-
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self.port = self._server.server_port
-        threading.Thread(target=self._server.serve_forever, name="kvproto-bootstrap", daemon=True).start()
+    def __init__(self, host: str, port: int) -> None:
+        """Listen there; OSError: the address cannot be had."""
+        self.ranks = Ranks(Options.read().trust())
+        self._server = HttpServer(host, port, self._respond, longest=MAX_TEXT)
+        self.port = self._server.port
 
     def close(self) -> None:
         """Stop."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
+
+    def _respond(self, method: str, path: str, headers: Message, body: bytes) -> tuple[HTTPStatus, str]:
+        if method == "PUT":
+            return self._register(path, body, headers.get(SIGNATURE, ""))
+        if method != "GET" or path not in ("/health", "/card"):
+            return HTTPStatus.NOT_FOUND, "GET /card: this prefill instance is carried by kvproto"
+        if path == "/health":
+            return HTTPStatus.OK, "kvproto"
+        card = self.ranks.card()
+        if card is None:
+            return HTTPStatus.SERVICE_UNAVAILABLE, "some prefill rank has not announced itself"
+        return HTTPStatus.OK, card.encode()
+
+    def _register(self, path: str, body: bytes, signature: str) -> tuple[HTTPStatus, str]:
+        if path != "/rank" or not body:
+            return HTTPStatus.BAD_REQUEST, "PUT /rank, with a rank as JSON"
+        try:
+            return HTTPStatus.OK, self.ranks.put(body, signature)
+        except TakenError as error:
+            return HTTPStatus.CONFLICT, str(error)
+        except ArgumentError as error:
+            return HTTPStatus.BAD_REQUEST, str(error)
 
 
 def _ask(
