@@ -1,4 +1,4 @@
-"""Several vLLM decode instances that nobody has given a name, one prefill instance, and a router that names none.
+"""Several vLLM decode instances without names, one prefill instance, and a router that names none.
 
 The router of this file is the plainest that there is: it sends a request to the prefill instance, and what that
 answers to any decode instance.  Neither the router nor the prefill instance knows beforehand which one it will be.

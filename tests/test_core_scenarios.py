@@ -595,7 +595,7 @@ def wires_that_come_late() -> SimulatedWorld:
 
 
 def called_elsewhere() -> SimulatedWorld:
-    """While a link is down another address is called beside its own, and whoever answers first has the link."""
+    """While a link is down another address is called beside its own; the first that answers has it."""
     at = world()
     rank, node = at.decode(0), at.nodes["D", 0]
     places = node.interpreter.place_of

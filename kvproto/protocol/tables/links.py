@@ -231,7 +231,7 @@ def besides_again(v: D, e: TimerFired, now: float) -> bool:
 
 
 def answers_beside(v: D, e: AddressAnswered, now: float) -> bool:
-    """It answers the latest call from the address that is tried, and its epoch is not an earlier incarnation's."""
+    """It answers the latest call from the tried address, with an epoch of no earlier incarnation."""
     return tried(v, e, now) and e.later
 
 

@@ -167,7 +167,7 @@ def gives_way_to_a_later_life(step: Step) -> bool:
 
 @promises("S9", do.TakeAddress)
 def takes_what_has_answered(step: Step, effect: do.TakeAddress) -> bool:
-    """The link goes on at the address that was tried, and rooms of one that was up are told that it was replaced."""
+    """The link goes on at the address that was tried; if it was up, its rooms hear that it was replaced."""
     told = [each for each in step.all_of(do.RaiseLinkDown) if each.replaced]
     return len(told) == (1 if step.before.state is S.UP else 0) and effect.address == step.before.beside == step.after.address
 
@@ -199,7 +199,10 @@ def knows_who_has_answered(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def ends_its_trials(step: Step) -> bool:
-    """An address is called with each beat, as often as a peer may be silent; then it is given up; and with each call."""
+    """An address is tried with each call, or with each heartbeat as often as a peer may be silent.
+
+    Then a link that is up gives the address up.
+    """
     before, after, e = step.before, step.after, step.event
     if before.state in CALLED and after.state is before.state:
         return len(step.all_of(do.TryAddress)) == (1 if before.beside != "" else 0)
@@ -325,8 +328,8 @@ def is_moved_by_its_answer(step: Step) -> bool:
 
 @promises("L1", on=(ev.CallAsked, ev.DisconnectAsked, ev.QueueOverflowed))
 def goes_where_its_engine_wants(step: Step) -> bool:
-    """The rank is called at the engine's address, and again if the terms change. A link that is up, or called,
-    is not given up for another address, which is tried beside it. A refused link can be forgotten at once. A link that is
+    """The rank is called at the engine's address, and again if the terms change. A link that is up,
+    or called, is not given up for another address, which is tried beside it. A refused link can be forgotten at once. A link that is
     up is lost with its queue.
     """
     before, e, then = step.before, step.event, step.before.state
@@ -446,7 +449,7 @@ def answers_at_once(step: Step) -> bool:
 
 @promises("L1", on=(ev.AddressAnswered,))
 def takes_or_leaves_what_answers(step: Step) -> bool:
-    """An address that answers, and does not fit, is left; one that the link, or its call, gives way to is taken."""
+    """An address that answers is left if it does not fit, and taken if the link or its call gives way."""
     before, e = step.before, step.event
     tried = before.state in (S.UP, *CALLED) and before.beside != "" and e.session == before.session
     called = before.state in CALLED and tried and e.later and not e.fault
