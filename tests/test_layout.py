@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from kvproto.layout import plan as plans
 from kvproto.layout.byte_runs import Form, descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
-from kvproto.layout.cut import Cut, chunks, cut_at
+from kvproto.layout.cut import Cut, Part, chunks, cut_at
 from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan, Share, layers_of
 from kvproto.layout.sharding import Layout, LayoutError, Reason, align_chunk_tokens
@@ -104,6 +105,21 @@ def test_cells_follow_one_another_up_to_the_end(prefix: int, chunk_tokens: int, 
     assert at == 100
     with pytest.raises(LayoutError, match=f"chunk {total} of a room of {total} chunks"):
         cut_at(total, 100, prefix, chunk_tokens, groups)
+
+
+def test_a_part_is_its_layers_and_its_place_and_chunks_of_one_size_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = plan(2, 1, 8, layers=3)
+    for cut in (Cut(0, 64), Cut(64, 7, 1, 2), Cut(0, 7, 0, 2)):
+        share = layers_of(subject.share(1, 0), cut.group, cut.groups)
+        offset = subject.part_offset(0, 1, cut.tokens, cut.group, cut.groups)
+        part = subject.part(1, 0, cut)
+        assert part == Part(share, offset, subject.part_bytes(share, cut.tokens)) and offset > 0
+        assert subject.part(1, 0, msgspec.structs.replace(cut, first=128)) is part
+    kept = subject.part(1, 0, Cut(0, 64))
+    monkeypatch.setattr(plans, "PARTS", 3)
+    assert subject.part(1, 0, Cut(0, 1)) != kept and subject.part(1, 0, Cut(0, 64)) is not kept, "it was forgotten"
+    with pytest.raises(LayoutError, match="no-duty"):
+        subject.part(0, 3, Cut(0, 64))
 
 
 def test_a_full_prefix_moves_nothing() -> None:

@@ -28,7 +28,7 @@ import torch
 from kvproto.io.kernels.base import Ticket
 from kvproto.io.transports import Completed
 from kvproto.io.transports.base import Arrived, PreparedWrite, WritePart
-from kvproto.layout.cut import chunks
+from kvproto.layout.cut import chunks, cut_at
 from kvproto.layout.plan import Plan, Share
 from kvproto.verify.testing import inside
 
@@ -87,12 +87,13 @@ def store(
     inner, size = inside(endpoint), plan.decode.page_size
     transport, flying, launches = inner.data.transport, dict[Any, tuple[Any, int]](), list[tuple[Any, ...]]()
     for chunk in range(chunks(tokens, 0, plan.chunk_tokens)):
-        first, count = _cell(plan, tokens, chunk)
+        cut = cut_at(chunk, tokens, 0, plan.chunk_tokens)
         for share in plan.duties(inner.rank.index):
             peer = inner.data.link_peer[inner.rank.link_of[DECODE, share.reader]]
-            pages = np.array(there[share.reader][first // size : -(-(first + count) // size)], "<u4").tobytes()
+            pages = np.array(there[share.reader][cut.first // size : -(-cut.end // size)], "<u4").tobytes()
             part = inner.data.mapped.get(peer, share)
-            launches.append((chunk, peer, part.bind(table, pages, first, count, inner.data.streams), part.sources))
+            launch = part.bind(table, pages, cut.first, cut.tokens, inner.data.streams)
+            launches.append((chunk, peer, launch, part.sources))
     while time.perf_counter() < at:
         endpoint.poll()
     streams = inner.data.streams
@@ -124,44 +125,41 @@ def _in_time(begin: float) -> bool:
     return True
 
 
-def _cell(plan: Plan, tokens: int, chunk: int) -> tuple[int, int]:
-    return chunk * plan.chunk_tokens, min(plan.chunk_tokens, tokens - chunk * plan.chunk_tokens)
-
-
 def _parts(inner: Any, plan: Plan, tokens: int) -> list[Part]:
     """(chunk, share, slot, write made ready) of all that this rank owes."""
     data, slots, parts = inner.data, inner.rank.settings.slots, list[Part]()
     for chunk in range(chunks(tokens, 0, plan.chunk_tokens)):
-        _, count = _cell(plan, tokens, chunk)
+        cut = cut_at(chunk, tokens, 0, plan.chunk_tokens)
         for share in plan.duties(inner.rank.index):
             slot, peer = len(parts) % slots, data.link_peer[inner.rank.link_of[DECODE, share.reader]]
-            start = chunk * plan.grant_bytes(share.reader, plan.chunk_tokens)
-            start += plan.part_offset(share.reader, share.writer, count)
-            descs = np.array([[slot * data.slot_bytes, start, plan.part_bytes(share, count)]], np.uint64)
-            part = WritePart(data.regions[0], data.transport.remote(peer, 0), descs)
-            parts.append((chunk, share, slot, data.transport.prepare(peer, [part], b"%d" % chunk)))
+            part = plan.part(share.writer, share.reader, cut)
+            start = chunk * plan.grant_bytes(share.reader, plan.chunk_tokens) + part.offset
+            descs = np.array([[slot * data.slot_bytes, start, part.nbytes]], np.uint64)
+            piece = WritePart(data.regions[0], data.transport.remote(peer, 0), descs)
+            parts.append((chunk, share, slot, data.transport.prepare(peer, [piece], b"%d" % chunk)))
     return parts
 
 
 def _gather(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int, share: Share, slot: int) -> Ticket:
-    data, (first, count) = inner.data, _cell(plan, tokens, chunk)
+    data, cut = inner.data, cut_at(chunk, tokens, 0, plan.chunk_tokens)
     start = slot * data.slot_bytes
-    end = start + plan.part_bytes(share, count)
+    end = start + plan.part_bytes(share, cut.tokens)
     pool, streams = data.gathers.pool, data.streams
     ticket: Ticket = data.kernels.gather(
-        pool, table, first, count, share, data.staging.near[start:end], stream=streams.stream
+        pool, table, cut.first, cut.tokens, share, data.staging.near[start:end], stream=streams.stream
     )
     sent: Ticket = data.staging.sent_off(start, end, ticket)
     return sent
 
 
 def _scatter(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int, index: int) -> Ticket:
-    data, (first, count) = inner.data, _cell(plan, tokens, chunk)
+    data, cut = inner.data, cut_at(chunk, tokens, 0, plan.chunk_tokens)
     whole = chunk * plan.grant_bytes(index, plan.chunk_tokens)
     parts = []
     for share in plan.writers(index):
-        start = whole + plan.part_offset(index, share.writer, count)
-        parts.append((share, data.ring.near[start : start + plan.part_bytes(share, count)]))
-    data.ring.bring(whole, whole + plan.grant_bytes(index, count))
-    ticket: Ticket = data.kernels.scatter(data.pool, table, first, count, parts, stream=data.streams.stream)
+        part = plan.part(share.writer, index, cut)
+        start = whole + part.offset
+        parts.append((share, data.ring.near[start : start + part.nbytes]))
+    data.ring.bring(whole, whole + plan.grant_bytes(index, cut.tokens))
+    ticket: Ticket = data.kernels.scatter(data.pool, table, cut.first, cut.tokens, parts, stream=data.streams.stream)
     return ticket

@@ -20,7 +20,7 @@ import torch
 from kvproto.data.launches import TOGETHER
 from kvproto.io.kernels.base import Launch, Ticket
 from kvproto.io.transports.base import Arrived, Completed, WritePart
-from kvproto.layout.cut import chunks
+from kvproto.layout.cut import Cut, chunks
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import decode, encode
 from kvproto.protocol.notification import MAX_NOTES, Note, make_tag, read_tag
@@ -88,10 +88,7 @@ class BarePrefill(Bare):
     def __init__(self, endpoint: Any, tables: list[list[int]], tokens: int) -> None:
         super().__init__(endpoint, tables, tokens)
         ((link, peer),) = self.rank.peers.items()
-        plan = peer.plan
-        (self.share,) = plan.duties(self.rank.index)
-        self.nbytes, self.to = plan.part_bytes(self.share, tokens), self.data.link_peer[link]
-        self.start = plan.part_offset(self.share.reader, self.share.writer, tokens)
+        self.part, self.to = peer.plan.part(self.rank.index, peer.rank, Cut(0, tokens)), self.data.link_peer[link]
         self.free = list(range(self.rank.settings.slots))
         #: granted regions that wait for a slot, and what each gathered room is to be written as
         self.granted: deque[Cell] = deque()
@@ -132,15 +129,15 @@ class BarePrefill(Bare):
             slot = self.free.pop()
             begin = slot * self.data.slot_bytes
             self.writes[room] = slot, offset
-            buffers.append(self.data.staging.parts[begin, self.nbytes])
-        self.launch("gather", some, buffers, self.share)
+            buffers.append(self.data.staging.parts[begin, self.part.nbytes])
+        self.launch("gather", some, buffers, self.part.share)
 
     def _write(self, some: list[Cell]) -> None:
         notes, rows, slots = list[Note](), list[tuple[int, int, int]](), list[int]()
         for room, _ in some:
             slot, offset = self.writes.pop(room)
             slots.append(slot)
-            rows.append((slot * self.data.slot_bytes, offset + self.start, self.nbytes))
+            rows.append((slot * self.data.slot_bytes, offset + self.part.offset, self.part.nbytes))
             notes.append((EPOCH, room, msg.StgNotify(0, 1)))
         transport = self.data.transport
         part = WritePart(self.data.regions[0], transport.remote(self.to, 0), np.array(rows, np.uint64))
@@ -155,10 +152,8 @@ class BareDecode(Bare):
         """`rooms` in all, `at_work` of them at a time."""
         super().__init__(endpoint, tables, tokens)
         (peer,), index = self.rank.peers.values(), self.rank.index
-        plan = peer.plan
-        (self.share,) = plan.writers(index)
-        self.nbytes, self.grant = plan.part_bytes(self.share, tokens), plan.grant_bytes(index, tokens)
-        self.start = plan.part_offset(index, self.share.writer, tokens)
+        self.part = peer.plan.part(peer.rank, index, Cut(0, tokens))
+        self.grant = peer.plan.grant_bytes(index, tokens)
         self.regions = self.rank.settings.ring_bytes // self.grant
         assert self.regions >= at_work, "regions are taken in turn"
         self.rooms, self.at_work = rooms, at_work
@@ -181,8 +176,8 @@ class BareDecode(Bare):
             self._came_in(room)
         for at in range(0, len(arrived), TOGETHER):
             some = arrived[at : at + TOGETHER]
-            parts = self.data.ring.parts
-            self.launch("scatter", some, [parts[offset + self.start, self.nbytes] for _, offset in some], self.share)
+            parts, part = self.data.ring.parts, self.part
+            self.launch("scatter", some, [parts[offset + part.offset, part.nbytes] for _, offset in some], part.share)
         for _, frame in self.control.receive(FRAMES):
             self._hear(*decode(frame))
 

@@ -28,6 +28,7 @@ from kvproto.io.transports import Completed, bulk
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.lab.bench.bare import DECODE, await_tags, receive, send, store
 from kvproto.lab.bench.pools import MARKER, empty_pool, mark, seeded_bytes
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
@@ -247,10 +248,10 @@ class PipelineRank:
         """One write of all the bytes that this rank owes each reader, with nothing before and after it."""
         rank, data = inside(self.endpoint).rank, inside(self.endpoint).data
         plan, transport = self.form.plan, data.transport
-        shares = plan.duties(self.index)
-        sizes = [plan.part_bytes(share, tokens) for share in shares]
-        if self.source is None or self.source[0].numel() < max(sizes):
-            buffer, host = seeded_bytes((max(sizes),), 1, self.device), None
+        parts = [plan.part(self.index, share.reader, Cut(0, tokens)) for share in plan.duties(self.index)]
+        most = max(part.nbytes for part in parts)
+        if self.source is None or self.source[0].numel() < most:
+            buffer, host = seeded_bytes((most,), 1, self.device), None
             if self.form.staging == "pinned" and buffer.is_cuda:
                 host = HostBuffer(len(buffer), page_locked=True, twin=buffer)
             wire = buffer if host is None else host.bytes.copy_(buffer)
@@ -258,9 +259,9 @@ class PipelineRank:
             region = transport.register(wire.data_ptr(), len(wire), kind, max(wire.get_device(), 0))
             self.source = buffer, region, host
         wanted = []
-        for share, size in zip(shares, sizes, strict=True):
-            peer = data.link_peer[rank.link_of[DECODE, share.reader]]
-            descs = bulk(0, plan.part_offset(share.reader, share.writer, tokens), size)
+        for part in parts:
+            peer = data.link_peer[rank.link_of[DECODE, part.share.reader]]
+            descs = bulk(0, part.offset, part.nbytes)
             wanted.append((peer, self.source[1], transport.remote(peer, 0), descs, b""))
         while time.perf_counter() < at:
             self.endpoint.poll()
