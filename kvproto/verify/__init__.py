@@ -1,1 +1,3 @@
-"""The verifying wing: proves, checks, mutates, simulates, draws, reads traces. Nothing that runs imports it."""
+"""The verifying wing: proves, checks, mutates, simulates, draws and reads traces. No running code
+imports it.
+"""

@@ -1,4 +1,4 @@
-"""What there is to search of the transfer."""
+"""Checker: the worlds of the transfer that can be searched."""
 
 from __future__ import annotations
 

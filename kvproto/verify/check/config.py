@@ -1,4 +1,4 @@
-"""What is checked: the size of a world, how its network behaves, and how much may go wrong in it.
+"""Config: the size of a world, the behaviour of its network, and the budgets of faults in it.
 
 A `Config` is a value.  Its *budgets* say how often each kind of trouble may happen in one behaviour; a search is
 exhaustive up to them.  Two kinds are no faults but early clocks: `early` (a timer that repeats a message ends although
@@ -205,7 +205,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def several_groups(self) -> bool:
-        """Whether a side has more than one: then what happens to one group is no excuse for the rooms of another."""
+        """Tell whether a side has several groups: a fault of one group then excuses no room of another."""
         return self.prefill_groups * self.decode_groups > 1
 
     @property
@@ -232,8 +232,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def exchanges(self) -> tuple[tuple[int, ...], ...]:
-        """The new place of each room's place, for each exchange of rooms of one life that are between the same groups;
-        none where a fixed order knows numbers."""
+        """Return each exchange of rooms of one life between the same groups, as the new place of each place."""
         if self.rooms == 1 or self.hasty or self.timed:
             return ()
         of, count = self.parties, self.rooms
@@ -248,7 +247,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def keeps_order(self) -> bool:
-        """Whether a rank's value says in which order it met its rooms: where links come and go, it tells them so."""
+        """Tell whether a rank's value keeps the order in which it met its rooms, as links come and go."""
         comes_and_goes = any(getattr(self.budget, kind) for kind in (*HARD, "timeout"))
         return self.exchanges_rooms and bool(comes_and_goes or self.misfit or not self.wired)
 
@@ -259,7 +258,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def plan(self) -> Plan:
-        """Who writes what to whom."""
+        """Return the plan of the two groups."""
         return Plan(self.prefill_layout, self.decode_layout, CHUNK_TOKENS)
 
     @property
@@ -282,7 +281,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def settings(self) -> Settings:
-        """What every rank is started with."""
+        """Return the settings of every rank."""
         return Settings(
             window=self.window, slots=self.slots, page_writes=self.page_writes,
             max_unanswered_requests=self.requests, ring_bytes=self.ring * UNIT, ring_rounds_ahead=self.ahead,

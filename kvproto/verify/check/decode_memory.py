@@ -63,7 +63,7 @@ class DecodeMemory(Node):
         self.bits = self.most * len(self.writers)
 
     def memory(self, v: DNode, what: Input, outs: list[RankOutput]) -> DNode:
-        """What becomes of a write; a report of its end is added to `outs`.  Raises `Violation`."""
+        """Apply an input to the writes; add a report of an end to `outs`. Raises `Violation`."""
         if what[0] == "post":
             _, p, k, chunk, offset, tag, batch, life = what
             return self._post(v, (p, k, chunk, offset, tag, batch), life, outs)
@@ -201,7 +201,7 @@ class DecodeMemory(Node):
         return not self._part(chunk, p) & ~v.pages[k]
 
     def sights(self, v: DNode) -> set[str]:
-        """What is worth having seen."""
+        """Return the sights of this value that a search should meet."""
         states = {grant.state for _, group in v.rank[3] for _, grant in group}
         seen = {
             "a region in quarantine": DGrant.QUARANTINED in states,

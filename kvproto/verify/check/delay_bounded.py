@@ -105,7 +105,7 @@ class DelayBoundedExplorer(Explorer):
         return heard, turns
 
     def _take_turn(self, state: int, budget: int, turns: list[Turn], found: Found) -> None:
-        """Who comes first goes on; or is slow, if that is still allowed."""
+        """Run the first in turn, or delay it while the budget lasts."""
         shift, asleep = self.shifts[-1], self.budgets.values[budget].asleep
         awake = [turn for turn in turns if not asleep & turn[1]]
         if not awake:

@@ -1,4 +1,4 @@
-"""Menus: what each node, each link and each pair of nodes could do next, worked out once for each of their values.
+"""Enabled steps: the next moves of each node, link and pair of nodes, computed once for each value.
 
 Most choices do nothing but add a number to the state.  These are kept apart, as plain lists of numbers, because a
 search spends its time on them.  What a link hands to a node is worked out for the two together, with the answers that
@@ -24,7 +24,7 @@ Call = tuple[int, int, str]  #: message, difference to the state, cost
 
 
 class LazyChoice:
-    """A choice that is worked out when it is first taken, so that nothing counts as seen that did not happen."""
+    """A choice that is computed when it is first taken, so nothing counts as seen that did not happen."""
 
     __slots__ = ("at", "cost", "done", "number", "room", "touched", "what", "world")
 
@@ -70,7 +70,7 @@ class Free(NamedTuple):
 
 
 class Menu(NamedTuple):
-    """A node's moves, by what they need: nothing, a fault, quiet links, ends that disagree, patience, a timeout.
+    """A node's moves by condition: none, a fault, quiet links, disagreeing ends, patience, a timeout.
 
     Links are named by masks: `short` needs those of its mask quiet; `beats` a bit of `LinkCouple.alone`, and
     a quiet link.
@@ -85,7 +85,9 @@ class Menu(NamedTuple):
 
 
 class Hearing(NamedTuple):
-    """What can come of a link's content at one of its ends: for nothing, for a price, and calls that get an epoch."""
+    """The outcomes of a link's content at one of its ends: free, for a budget, and calls that get an
+    epoch.
+    """
 
     free: Free
     costly: list[Trouble]
@@ -93,8 +95,11 @@ class Hearing(NamedTuple):
 
 
 class LinkCouple(NamedTuple):
-    """What two nodes of a link are to each other: who is alone (two bits a link), what cannot be, whether both have the
-    link up as one, and what cannot be while nothing is under way on it and nothing was lost."""
+    """The relation of a link's two nodes.
+
+    It says which is alone (two bits a link), what cannot be, whether both have the link up as one, and what cannot be
+    while nothing is under way on it and nothing was lost.
+    """
 
     alone: int
     fault: tuple[str, str] | None
@@ -119,7 +124,7 @@ class Menus(CheckedWorld):
         self.rests: list[dict[int, Unrest]] = [{} for _ in self.nodes]
 
     def seen(self) -> set[str]:
-        """What was worth having seen: of values, and in steps."""
+        """Return the sights that were met, of values and in steps."""
         return self.sights.union(*(node.seen for node in self.nodes))
 
     # ------------------------------------------------------------------------------------------ a node's
@@ -165,7 +170,7 @@ class Menus(CheckedWorld):
             menu.costly.append(later)
 
     def choice(self, at: int, number: int, what: Any, cost: str) -> Choice:
-        """What comes of an input."""
+        """Return the result of an input."""
         step = self.step(at, number, what)
         return step.delta, step.ops, step.fault, event(at, what, cost)
 
@@ -175,7 +180,7 @@ class Menus(CheckedWorld):
 
     # ------------------------------------------------------------------------------------------ a link's
     def hear(self, i: int, end: int, number: int, wire: int) -> Hearing:
-        """What link `i` can do at its decode end (0) or prefill end (1), whose value is `number`."""
+        """Return the moves of link `i` at its decode end (0) or prefill end (1), whose value is `number`."""
         memo = self.hearings[i][end]
         found = memo.get(number << BITS | wire)
         if found is None:
@@ -202,7 +207,7 @@ class Menus(CheckedWorld):
         return found
 
     def heard(self, i: int, way: int, item: int | None, cost: str) -> tuple[Any, ...]:
-        """What a message or report is to the node that hears it; a call needs an epoch, too."""
+        """Return a message or report as the node's input; a call needs an epoch, too."""
         p, d = self.pairs[i]
         assert item is not None  # what is lost is heard by nobody
         message = self.messages.values[item]
@@ -215,7 +220,7 @@ class Menus(CheckedWorld):
         return "message late" if cost == "late" else "message", p if way == TO_DECODE else d, message
 
     def _with_answers(self, link: int, wire: int, delta: int, choice: Choice) -> Choice:
-        """The choice with what it does to the link itself: that the message is gone, and what is said in return."""
+        """Return the choice with its effect on the link: the message leaves, and answers enter."""
         change, ops, fault, why = choice
         shift = self.shifts[link]
         if all(op[0] >= 0 for op in ops):
@@ -226,7 +231,7 @@ class Menus(CheckedWorld):
         return change + delta, ops, fault, why
 
     def deliver(self, number: int) -> list[Option]:
-        """What the network can do with a wire."""
+        """Return the network's moves with a wire."""
         found = self.options.get(number)
         if found is None:
             wire = self.wires.values[number]
@@ -239,14 +244,14 @@ class Menus(CheckedWorld):
         return found
 
     def _lasts(self, way: int, item: int | None) -> bool:
-        """The message gives something for the time of a lease; the end of a write, to who waits for it with a lease."""
+        """Tell whether the message grants something for a lease, or a write ends that a lease waits for."""
         if way == REPORT:
             return self.config.page_writes < MANY
         return item is not None and isinstance(self.messages.values[item][2], PagesRsp | StagingRsp)
 
     # ------------------------------------------------------------------------------------------ what is judged
     def couple(self, i: int, p: int, d: int) -> LinkCouple:
-        """What the two ends of link `i` are to each other."""
+        """Return the relation of the two ends of link `i`."""
         found = self.couples[i].get(p << BITS | d)
         if found is None:
             at_p, at_d = self.pairs[i]

@@ -1,4 +1,4 @@
-"""Which explorer a configuration is searched with."""
+"""Explorers: choose the explorer with which a configuration is searched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds in which several groups work side by side, each with rooms, links, epochs and grants of its own.
+"""Group worlds: several groups side by side, each with rooms, links, epochs and grants of its own.
 
 `in`: two prefill groups serve one decode group, whose ring both want; `out`: one prefill group serves two decode
 groups, and both want its slot; `cross`: two and two, everyone linked to everyone, and the two rooms have one id.  What

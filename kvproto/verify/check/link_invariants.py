@@ -1,4 +1,4 @@
-"""What only both ends of a link together can show."""
+"""Link invariants: properties that only both ends of a link together can show."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _ends(p: Any, d: Any, at_p: int, at_d: int) -> tuple[Any, Any]:
 
 
 def link_to(p: PNode, at_d: int) -> Any:
-    """The prefill rank's link to this decode rank; None: there is none.  Ranks of one name share what there is."""
+    """Return the prefill rank's link to this decode rank (None: there is none); namesakes share one."""
     own, place = p.rank[2][at_d], b"D%d" % at_d
     if own is not None and own.place == place:
         return own
@@ -42,7 +42,7 @@ def link_to(p: PNode, at_d: int) -> Any:
 
 
 def disagree(p: Any, d: Any, at_p: int, at_d: int) -> int:
-    """Which end takes the link for up although the other does not (mask)."""
+    """Return the ends that take the link for up although the other end does not (mask)."""
     if agree(p, d, at_p, at_d):
         return 0
     ours, theirs = _ends(p, d, at_p, at_d)
@@ -84,8 +84,9 @@ def _anothers(p: Any, node: DecodeMemory) -> set[int]:
 
 
 def unanswered(p: Any, d: Any, at_p: int, at_d: int, node: DecodeMemory) -> Unrest:
-    """A send that waits to be told something on this link, of which nothing is under way, if any: unless something was
-    lost, nobody has said it, and nothing but a timer helps (L3)."""
+    """Find a send that waits for a message of this link although none is under way. Unless one was lost,
+    it was never sent, and nothing but a timer helps (L3).
+    """
     if not agree(p, d, at_p, at_d):
         return None
     grants, mark = {k: dict(group) for k, group in d.rank[3]}, _mark(d)

@@ -1,4 +1,4 @@
-"""When something was asked, as messages say it: a request says when it was made, and its answer repeats it.
+"""Moments: a message's time of asking; a request carries its time, and its answer repeats it.
 
 What is granted is granted from then on, so in a world messages grow old as values do.  Where time has no numbers a
 moment is one of two words, lately or long ago; a message becomes old when the decode rank has waited for as long as
@@ -42,7 +42,7 @@ def dated(body: Message, moment: Callable[[float], float]) -> Message:
 
 
 def in_words(body: Message) -> Message:
-    """What a world keeps in which time has no numbers.
+    """Return a message as a world without numbers of time keeps it.
 
     What comes of the queue is taken there for the answer to a request that was made lately: it grows old with the wire
     as the first request does with the send.

@@ -1,5 +1,5 @@
-"""A link's network as a value: two queues of messages, the reports on writes that have ended, and the notifications
-that writes carry.
+"""Network: a link's messages as a value: two queues, reports of ended writes, and carried
+notifications.
 
 Directions, links, reports and notifications are never ordered against each other.  A message can be lost, or arrive and
 stay to arrive again, as often as the budget says; what is meant for a prefill rank, reports included, can come when the

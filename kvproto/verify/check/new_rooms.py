@@ -42,7 +42,7 @@ def one_room(config: Config) -> Config:
 
 
 def rests(world: Explorer, order: Iterable[int]) -> dict[Rest, int]:
-    """What a new room can meet, and the number of a state in which it does; empty where both sides do not fit."""
+    """Return the states of rest that a new room can meet, each with the number of one such state."""
     found: dict[Rest, int] = {}
     known: dict[tuple[int, int], Any] = {}
     if world.config.misfit or world.config.timed:
@@ -89,7 +89,7 @@ class OneRoom(Explorer):
 
 
 class NewRoomSearch(Search):
-    """From these states of rest: a new room, and nothing that could go wrong."""
+    """Searches from these states of rest with one new room and no faults."""
 
     def __init__(self, config: Config, starts: Iterable[Rest], *, memory: int = 12_000) -> None:
         self.config = one_room(config)
@@ -130,7 +130,7 @@ class SearchCut(Exception):  # noqa: N818  # it is no error
 
 
 def first_failure(config: Config, found: dict[Rest, int], *, memory: int = 12_000) -> tuple[int, str, str] | None:
-    """The number of a state of rest after which a new room does not succeed, the property, and how it fails.
+    """Return the first state of rest after which a new room fails, the property, and the way.
 
     Raises SearchCut, or KeyboardInterrupt as anything does that is interrupted.
     """

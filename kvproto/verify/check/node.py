@@ -149,11 +149,11 @@ class Node(Surroundings):
 
     @staticmethod
     def gone(value: Any) -> tuple[int, ...]:
-        """What the engine of the next life knows: of rooms that were open, nothing any more."""
+        """Return the knowledge of the next life's engine: rooms that were open are unknown to it."""
         return tuple(GONE if at else 0 for at in value.script)
 
     def script(self) -> tuple[int, ...]:
-        """Where an engine begins: it has opened nothing, and never opens what its group has no part in."""
+        """Return an engine's beginning: it has opened nothing, and never opens rooms of other groups."""
         return tuple(0 if k in self.mine else GONE for k in range(len(self.names.keys)))
 
     def unfit(self, k: int) -> bool:
@@ -166,7 +166,7 @@ class Node(Surroundings):
         it.carry_out(it.ask(it.rank.take_leave, NOW), NOW)
 
     def place(self, peer: int) -> bytes:
-        """Where this rank of the other side is."""
+        """Return the address of this rank of the other side."""
         return f"{'DP'[self.SIDE]}{peer}".encode()
 
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
@@ -183,7 +183,7 @@ class Node(Surroundings):
         return cut_at(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS, self.config.layer_groups)
 
     def judge_cut(self, k: int, chunk: int, cut: Cut) -> None:
-        """What an effect says of its chunk is what both engines mean by it."""
+        """Require that an effect's chunk is the chunk that both engines mean."""
         taken = f"{cut.tokens} tokens from {cut.first} on, layer group {cut.group} of {cut.groups}"
         judge("S12", cut == self.cut_at(chunk), f"chunk {chunk} of room {k} is taken for {taken}")
 
@@ -193,7 +193,7 @@ class Node(Surroundings):
 
     @staticmethod
     def judge_ends(rank: Rank) -> None:
-        """What has ended by an engine's wish is aborted, and what has not is not."""
+        """Require that exactly the rooms that an engine gave up are aborted."""
         for value in rank.tombs.values():
             name = value.state.name
             aborted = value.work is not None and value.work.cause.aborted

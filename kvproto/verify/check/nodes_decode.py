@@ -95,7 +95,7 @@ class DecodeNode(DecodeMemory):
 
     # ------------------------------------------------------------------------------------------- moves
     def moves(self, v: DNode) -> list[Move]:
-        """What can happen here without a message."""
+        """Return the moves of this node that need no message."""
         found = []
         for k, at in enumerate(v.script):
             if at == 0 and self.may_begin(k, v.script, v.outcome):
@@ -201,7 +201,7 @@ class DecodeNode(DecodeMemory):
         return v._replace(rank=self.freeze_rank())
 
     def drive(self, what: Input) -> None:
-        """What the input is to the rank and what surrounds it."""
+        """Apply an input to the rank and its surroundings."""
         keys = self.names.keys
         match what[0]:
             case "message" | "notified":

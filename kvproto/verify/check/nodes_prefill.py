@@ -89,7 +89,7 @@ class PrefillNode(PrefillSlots):
         return v._replace(rank=self.freeze_rank(), preparing=tuple(preparing), wires=wires)
 
     def drive(self, what: Input) -> None:
-        """What the input is to the rank and what surrounds it."""
+        """Apply an input to the rank and its surroundings."""
         v, keys = self.current, self.names.keys
         match what[0]:
             case "message" | "message late":
@@ -159,8 +159,8 @@ class PrefillNode(PrefillSlots):
         self.interpreter.hear(self.place(d), epoch, room, body, now)
 
     def _judge_call(self, d: int, links: dict[int, Any]) -> None:
-        """Who calls is put off by writes of its own old link alone; it ends no link of another one that lives, whatever
-        its name; and no send of its old link waits for the new one.
+        """Judge a call: it is put off only by writes of its own old link. It ends no link of another living
+        rank, whatever its name; and no send of its old link waits for the new one.
         """
         rank, link, before = self.rank, d + 1, links.get(d + 1)
         for other, value in links.items():
@@ -202,7 +202,7 @@ class PrefillNode(PrefillSlots):
             self._handle(event, now)
 
     def _judge_withdrawn(self, k: int) -> None:
-        """What the engine may use for something else now is read by nobody."""
+        """Require that no operation reads memory that the engine may use again."""
         v: PNode = self.current
         read = any(job[0] == k for job in v.gathers) or any(job[0] == k and job[4] < 0 for job in v.posted)
         judge("S4", not read, f"pages of room {k} are read after they were given back to their engine")
@@ -226,8 +226,9 @@ class PrefillNode(PrefillSlots):
         self._handle(self.interpreter.offer(key), LATE if how == "made late" else NOW)
 
     def _wrote(self, how: str, k: int, chunk: int, batch: int, d: int, *, now: float) -> None:
-        """The transport's word of a batch.  That none of it can land any more may be heard before that it is in doubt:
-        then it is heard as one."""
+        """Report the transport's word of a batch. A report that none of it can land may come before the one
+        that it is in doubt: both are then one.
+        """
         v, d = self.current, self.others.member(d)
         key = self.names.keys[k], chunk, d
         job = next((j for j in v.posted if j[:4] == (k, chunk, d, batch)), None)

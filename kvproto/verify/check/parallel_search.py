@@ -20,7 +20,7 @@ class LostProcessError(KvprotoError, RuntimeError):
 
 
 def spread(work: Callable[[X], Y], items: Sequence[X], jobs: int) -> Iterator[Y]:
-    """Do the work; on several processes if `jobs` asks for them, and then whatever is done first comes first.
+    """Do the work, on `jobs` processes; results come in the order of completion.
 
     When it is interrupted nothing new begins, and what is running says how far it came.
     """

@@ -56,7 +56,7 @@ class PNode(NamedTuple):
 
 
 class PrefillMoves(Node):
-    """What can happen at one prefill rank."""
+    """The moves at one prefill rank."""
 
     SIDE = 0
 
@@ -67,7 +67,7 @@ class PrefillMoves(Node):
         self.peers = tuple(first + d for first in range(0, self.others.everyone, each) for d in linked)
 
     def moves(self, v: PNode) -> list[Move]:
-        """What can happen here without a message."""
+        """Return the moves of this node that need no message."""
         self.names.follow((*v.rank[0], *v.rank[1]))
         found = [*self._engine_moves(v), *self._kernel_moves(v), *self._send_timers(v), *self._room_timers(v)]
         for d in self.peers:
@@ -170,7 +170,7 @@ class PrefillMoves(Node):
         return self.config.chunks if "finish" in words else min(self.config.chunks, words.count("produce"))
 
     def sights(self, v: PNode) -> set[str]:
-        """What is worth having seen."""
+        """Return the sights of this value that a search should meet."""
         states = {send.state for _, parts in v.rank[4] for _, send in parts}
         written = {job[4] for job in v.posted}
         plan = self.plan

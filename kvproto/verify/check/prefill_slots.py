@@ -20,7 +20,7 @@ DOWN = "down"
 
 
 class PrefillSlots(PrefillMoves):
-    """What surrounds one prefill rank."""
+    """The surroundings of one prefill rank."""
 
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)

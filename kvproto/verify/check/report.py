@@ -137,7 +137,7 @@ def known_counts(path: Path) -> Known:
 
 
 def counts(results: Sequence[Result], known: Known) -> str:
-    """Golden counts, in TOML: of each configuration that was searched to the end, and what was known of the others.
+    """Return golden counts in TOML: of each exhausted configuration, and the known ones of the others.
 
     Of deeper worlds it says, too, how much of a core's time they took.
     """

@@ -1,4 +1,4 @@
-"""What can happen next: the successors of a state.
+"""Successors: compute the next states of a state.
 
 At every node its plain moves; at every link a delivery, a loss, a repetition; and the timers, as far as the assumption
 about time lets them end:
@@ -119,7 +119,7 @@ class Explorer(Menus):
             self._take(state + ((left - budget_at) << self.shifts[-1]), (delta, ops, fault, paid), found)
 
     def _deliver(self, state: int, numbers: list[int], budget_at: int, found: Found) -> int:
-        """What the network can do; returns the links on which something is (mask)."""
+        """Add the network's moves; return the links that carry something (mask)."""
         states, why = found
         noisy = 0
         for i, ends in enumerate(self.ends):
@@ -158,7 +158,7 @@ class Explorer(Menus):
                     found[1].append(why)
 
     def call(self, numbers: list[int], i: int, item: int) -> Choice:
-        """What comes of a decode rank's call: it gets an epoch that is new on this link."""
+        """Return the result of a decode rank's call: it gets an epoch that is new on this link."""
         p = self.ends[i][1]
         what = (*self.heard(i, TO_PREFILL, item, ""), self._new_epoch(numbers, i))
         return self.choice(p, numbers[p], what, "")
@@ -203,7 +203,9 @@ class Explorer(Menus):
             self._long_timers(state, numbers, menus, found, gone if patient else 0)
 
     def _long_timers(self, state: int, numbers: list[int], menus: list[Menu], found: Found, patient: int) -> None:
-        """`patient`: the rooms that may wait for somebody who is gone (mask), if nothing else is left to happen."""
+        """Add the long timers; `patient`: rooms that may wait for a dead rank (mask), if nothing else can
+        happen.
+        """
         for menu in menus:
             if patient:
                 for later in menu.long:
@@ -214,7 +216,7 @@ class Explorer(Menus):
                     self._pay(state, numbers[-1], "timeout", later, found)
 
     def _judge_couples(self, numbers: list[int]) -> int:
-        """Who is alone, two bits a link; what breaks a property between two nodes is added to `faults`."""
+        """Return which ends are alone, two bits a link; add broken properties of two nodes to `faults`."""
         alone = 0
         for i, (d, p) in enumerate(self.ends):
             couple = self.couples[i].get(numbers[p] << BITS | numbers[d]) or self.couple(i, numbers[p], numbers[d])

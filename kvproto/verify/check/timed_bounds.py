@@ -15,8 +15,11 @@ from kvproto.verify.claims import release_times as times
 
 
 class Bounds(NamedTuple):
-    """Seconds from the last fault: until every room is over, until every link is up or forgotten; and for how long a
-    rank that comes back is away at most."""
+    """Bounds in seconds from the last fault.
+
+    Until every room is over, until every link is up or forgotten; and for how long a rank that comes back is away at
+    most.
+    """
 
     rooms: float
     links: float
@@ -24,12 +27,12 @@ class Bounds(NamedTuple):
 
 
 def said_again(t: Timing) -> float:
-    """What was lost, or came late, is said once more."""
+    """Bound the retransmission of a message that was lost or late."""
     return max(t.call.period, t.resend.period, t.grant_retry.period, t.heartbeat.period) + QUANTUM
 
 
 def left_ring(t: Timing) -> float:
-    """Whoever waits its turn for the ring has it, or goes over pages."""
+    """Bound the wait for a turn at the ring, after which the part goes over pages."""
     return (t.queue_retry.period + QUANTUM) * t.queue_retry.tries
 
 

@@ -1,4 +1,4 @@
-"""Nodes in which time has numbers: the same ranks, engines, kernels and memory, and all that a clock decides.
+"""Timed nodes: nodes in which time has numbers, with the same ranks, engines, kernels and memory.
 
 What is kept of a rank is all of it: when timers end, how often they did, since when nothing was heard, how long a lease
 holds.  All times are seconds from now, so two moments at which the same is to come are one value, however much time
@@ -33,7 +33,7 @@ HEARD, DUE = -2, -1
 
 
 def forms(now: float) -> Forms:
-    """What is kept of values at this moment, which is the beginning of time for whoever looks at them later."""
+    """Return how values are kept at this moment, which is the beginning of time for later readers."""
 
     def ahead(due: float) -> float:
         return due - now
@@ -60,7 +60,7 @@ def forms(now: float) -> Forms:
 
 
 class TimedNode(Node):
-    """What both kinds share, before the node of either kind; `now`: how far the clock has moved in this step."""
+    """The common part of both timed nodes; `now`: how far the clock has moved in this step."""
 
     now: float = NOW
     rank: Any
@@ -73,7 +73,7 @@ class TimedNode(Node):
         return (*frozen, tuple(sorted(self.rank.heard_by)), due)
 
     def restore(self, frozen: Frozen) -> None:
-        """What an untimed rank does not have; its other values are back already."""
+        """Restore the values that an untimed rank lacks; its others are restored already."""
         self.rank.heard_by = set(frozen[HEARD])
         for store in self.rank.stores.values():
             if store.table.timers:
@@ -106,7 +106,7 @@ class TimedNode(Node):
             cast("Any", super()).drive(what)
 
     def settled(self, v: Any) -> Unrest:
-        """Of rooms that the engine has opened, or has lost."""
+        """Return the unrest of rooms that the engine has opened or lost."""
         unrest: Unrest = cast("Any", super()).settled(self.begun(v))
         return unrest
 

@@ -1,4 +1,4 @@
-"""Who waits for what is free: when nothing is left to happen at a moment, nobody should."""
+"""Timed waits: find waiters for a free resource when nothing is left to happen at a moment."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class TimedExplorer(DelayBoundedExplorer):
         return found
 
     def _sorted(self, numbers: list[int], turns: list[Turn], *, well: bool) -> tuple[list[Turn], list[Turn]]:
-        """What may be put off for as long as somebody likes, a return or the first call about a room; and the rest.
+        """Split turns into those that may be put off (a return, a room's first call) and the rest.
 
         A room that is not its groups' first is not opened before all is well, and an engine keeps its pace.
         """
@@ -118,7 +118,7 @@ class TimedExplorer(DelayBoundedExplorer):
         return free, prompt
 
     def _go_on(self, state: int, budget: int, awake: list[Turn], found: Found) -> None:
-        """Who comes first goes on; or is slow, if that is still allowed."""
+        """Run the first in turn, or delay it while the budget lasts."""
         _, bit, source, _ = min(awake, key=itemgetter(0))
         for _, who, _, choice in awake:
             if who == bit:
@@ -196,7 +196,7 @@ class TimedExplorer(DelayBoundedExplorer):
 
     # --------------------------------------------------------------------------------------------- judged
     def unwell(self, numbers: list[int]) -> Unrest:
-        """What is not as it should be in the end; None: all is well."""
+        """Return what is wrong at the end; None: all is well."""
         for at, number in enumerate(numbers[: self.n]):
             if number not in self.rests[at]:
                 value = self.parts[at].values[number]
@@ -245,7 +245,7 @@ class TimedExplorer(DelayBoundedExplorer):
 
 
 def _refused(prefill: Any, decode: Any, at_p: int, at_d: int) -> bool:
-    """Whether this decode instance was refused by name, and remembers it or has forgotten; the link is another's."""
+    """Tell whether this decode instance was refused by name, and remembers it or has forgotten."""
     theirs = decode.rank[LINKS][at_p]
     return link_to(prefill, at_d) is None and (theirs is None or theirs.state is DLink.REFUSED)
 

@@ -128,7 +128,7 @@ class CheckedWorld:
 
     # --------------------------------------------------------------------------------------------- steps
     def step(self, at: int, number: int, what: Input) -> Step:
-        """What a node makes of an input."""
+        """Return a node's step on an input."""
         memo = self.steps[at]
         found = memo.get((number, what))
         if found is None:
@@ -165,7 +165,7 @@ class CheckedWorld:
         return Step((self.parts[at](new) - number) << self.shifts[at], self._ops(at, outs), None)
 
     def _ops(self, at: int, outs: list[RankOutput]) -> tuple[Op, ...]:
-        """What leaves a node, with messages and links by their numbers."""
+        """Return the outputs of a node, with messages and links by their numbers."""
         ops: list[Op] = []
         prefill = at < self.first_decode
         for out in outs:
@@ -209,7 +209,7 @@ class CheckedWorld:
         return self._hand(self._grow_old(state, self.link_at[other, me]), other, ("age", me, out[2]))
 
     def _grow_old(self, state: int, at: int) -> int:
-        """What was asked on this link was asked long ago."""
+        """Turn all recent requests of this link into old ones."""
         number = state >> self.shifts[at] & MASK
         wire = aged(self.wires.values[number], self.messages, self.config.net, lambda _at: LONG_AGO)
         return state + ((self.wires(wire) - number) << self.shifts[at])
@@ -221,7 +221,7 @@ class CheckedWorld:
         return self.carry(state + step.delta, at, step.ops)
 
     def _wipe(self, state: int, at: int, way: int) -> int:
-        """What a transport had to say to a rank that has crashed is said to nobody."""
+        """Drop the transport's reports to a crashed rank."""
         number = state >> self.shifts[at] & MASK
         return state + ((self.wires(put_queue(self.wires.values[number], way, ())) - number) << self.shifts[at])
 
@@ -234,8 +234,7 @@ class CheckedWorld:
 
     # -------------------------------------------------------------------------------------------- budget
     def touched(self, at: int, peer: int) -> int:
-        """The rooms that a fault of this rank, or (`peer` not -1) of what it has to do with this one, may end (mask);
-        none where there are no other groups that it must leave alone."""
+        """Return the rooms that a fault of this rank, or between it and `peer` (not -1), may end (mask)."""
         if not self.config.several_groups:
             return 0
         node = self.nodes[at]

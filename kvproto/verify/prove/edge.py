@@ -21,7 +21,7 @@ def prove() -> Iterator[PairProof]:
 
 
 def proof(routes: Routes) -> PairProof:
-    """What is promised of one side's."""
+    """Prove the promises of one side's routes."""
     began, found = process_time(), PairProof(NAME, routes.name, possible=True)
     for message, facts, route in routes.cases():
         found.ways += 1

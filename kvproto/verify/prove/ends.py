@@ -179,7 +179,7 @@ def broken(
     solver: Any, conditions: list[Any], tests: list[tuple[str, Any, Any]], found: PairProof,
     written: Sequence[tuple[str, str, Any]] = (),
 ) -> Iterator[tuple[str, str, Any]]:  # fmt: skip
-    """What does not follow: its name, its sentence, and a model.
+    """Return the goals that do not follow: name, sentence, and a model.
 
     Of each test: name, function, and what it asks here; `written`: goals that are formulas already.
     """

@@ -92,13 +92,13 @@ def _heard(maker: Maker, message: type[Any]) -> HeardMessage:
 
 
 def events() -> Iterator[Question]:
-    """What a route makes of a message is about the message's room and chunk, and the rank, or the link, it came by."""
+    """A routed message's event is about the message's room, chunk and rank, or the link it came by."""
     for routes in (prefill_routes, decode_routes):
         yield from events_of(routes)
 
 
 def events_of(routes: Routes) -> Iterator[Question]:
-    """Of one side's routes."""
+    """Yield the questions of one side's routes."""
     taken = {(message, to) for message, _, route in routes.cases() if route is not None and route.end == "route"
              for to in route.to if message not in CALLS}  # fmt: skip
     for message, to in taken:
@@ -116,7 +116,7 @@ def events_of(routes: Routes) -> Iterator[Question]:
 
 
 def machines() -> Iterator[Question]:
-    """Two events that have one key are about the same room, chunk and rank, as far as the machine is one of these."""
+    """Two events with one key are about the same room, chunk and rank, as far as the machine has these."""
     layout = Layout(1, 1, 1, 1, 1, "u8", 1, 1)
     for kind in (PrefillRank, DecodeRank):
         for store in kind(layout, 0, group=1, chunk_tokens=1, incarnation=1).stores.values():
@@ -124,7 +124,7 @@ def machines() -> Iterator[Question]:
 
 
 def told_apart(store: str, key: Callable[[Any], tuple[Any, ...]]) -> Question:
-    """Of one store, with this key."""
+    """Ask the question of one store with this key."""
     one, other = (_About(*z3.BitVecs(f"{name}.room {name}.chunk {name}.peer", WORD)) for name in ("i", "j"))
     known = [within for event in (one, other) for within in event.within]
     known += [mine == yours for mine, yours in zip(key(one), key(other), strict=True)]

@@ -39,7 +39,7 @@ LOSS, POSTED, LANDED, QUIET, WRITE = z3.Reals("loss posted landed quiet write")
 
 
 def _granted() -> Iterator[tuple[Any, list[Any], tuple[Any, Any]]]:
-    """Each way in which a send takes an answer: since when, what is known, when the lease ends, and its length."""
+    """Yield each way a send takes an answer: its begin, its facts, the lease's end, and its length."""
     machine = machine_of(prefill_send, Timing())
     for pair in TAKEN:
         for value, event in subjects(Maker(), prefill_send, pair):
@@ -54,7 +54,7 @@ def _granted() -> Iterator[tuple[Any, list[Any], tuple[Any, Any]]]:
 
 
 def lost_link() -> Iterator[Question]:
-    """What was granted before a link was lost has landed when the link counts as quiet."""
+    """Writes that were granted before a link was lost have landed when the link counts as quiet."""
     answered = z3.Real("answered")
     for said, known, (until, lease) in _granted():
         posts = [POSTED < until, LANDED <= POSTED + WRITE, QUIET >= LOSS + lease + WRITE, WRITE > 0]
@@ -62,7 +62,7 @@ def lost_link() -> Iterator[Question]:
 
 
 def no_later() -> Iterator[Question]:
-    """What is granted by an answer is granted for a lease from now on at most, whatever the answer says."""
+    """An answer grants at most one lease from now on, whatever it says."""
     for _, known, (until, lease) in _granted():
         yield Question([*known, z3.Real("v.first") <= NOW.term], until <= NOW.term + lease)
 

@@ -1,4 +1,4 @@
-"""The proof of one table: for every state and event, on every value that fulfils the invariant, what follows.
+"""Proof: proves one table, for every state and event, on every value that fulfils the invariant.
 
 For each way through the step the solver is asked for a value, an event and a witness that fulfil the invariant and
 the assumptions, take this way, and then break the invariant or a promise.  If there is none, for no pair, and the
@@ -44,7 +44,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class PairProof(msgspec.Struct):
-    """What came of one pair."""
+    """The result of one pair of state and event."""
 
     table: str
     pair: str
@@ -57,7 +57,7 @@ class PairProof(msgspec.Struct):
 
 
 class Goal(msgspec.Struct):
-    """What has to follow; `name` is `invariant`, or a property's."""
+    """A statement that has to follow; `name` is `invariant`, or a property's."""
 
     name: str
     text: str

@@ -77,7 +77,7 @@ class _TermRing(Ring):
 
 
 class Question(NamedTuple):
-    """What is known, and what has to follow."""
+    """The known facts, and the statement that has to follow."""
 
     known: list[Any]
     follows: Any
@@ -94,7 +94,7 @@ def _ring_is_sound(ring: _TermRing) -> Any:
 
 
 def order() -> Iterator[Question]:
-    """What `reserve` gives comes after every region that was given before, and lies in the ring."""
+    """A region that `reserve` gives comes after every earlier region and lies in the ring."""
     for way in Ways():
         ring, old, wanted = _TermRing(), _region("i"), Number(z3.Int("wanted"))
         known = [_ring_is_sound(ring), lies_in_ring(old), _head_is_after(ring, old), wanted.term > 0]
@@ -110,14 +110,14 @@ def order() -> Iterator[Question]:
 
 
 def between() -> Iterator[Question]:
-    """Of three regions given one after the other, the first comes before the third."""
+    """The first of three regions that are given in turn comes before the third."""
     i, j, k = _region("i"), _region("j"), _region("k")
     known = [lies_in_ring(i), lies_in_ring(j), lies_in_ring(k), given_before(i, j), given_before(j, k)]
     yield Question(known, given_before(i, k))
 
 
 def _freed(live: int, gone: tuple[int, ...], last: int) -> Iterator[tuple[_TermRing, list[_Region], Mark, Any]]:
-    """A ring of so many regions of which some are freed already, after `free` of one more; and its mark before."""
+    """Yield a ring of so many regions, some freed already, after `free` of one more, and its old mark."""
     for way in Ways():
         ring, regions = _TermRing(), [_region(f"r{n}") for n in range(live)]
         ring.told = None
@@ -152,7 +152,7 @@ def mark_empty() -> Iterator[Question]:
 
 
 def mark_reserve() -> Iterator[Question]:
-    """A region that is given to an empty ring begins at the watermark or after it; else the watermark stays."""
+    """A region given to an empty ring begins at or after the watermark; else the watermark stays."""
     for way in Ways():
         ring = _TermRing()
         ring.told = None
@@ -167,7 +167,7 @@ def mark_reserve() -> Iterator[Question]:
 
 
 def overlap() -> Iterator[Question]:
-    """What may be written has nothing in common with an older region that is not freed."""
+    """A writable region shares no byte with an older region that is not freed."""
     i, j, mark = _region("i"), _region("j"), z3.Ints("mark.round mark.tail")
     known = [lies_in_ring(i), lies_in_ring(j), given_before(i, j), up_to((mark[0], mark[1]), (i.round, i.offset))]
     for way in Ways():

@@ -144,7 +144,7 @@ class RoomsProver:
         yield from broken(solver, conditions, tests, found, self._invariant(after))
 
     def _invariant(self, rooms: Rooms) -> list[tuple[str, str, Any]]:
-        """What it says of these, written once for all that are alike."""
+        """Return the invariant's statements of these rooms, written once for all that are alike."""
         key = tuple(parts(rooms))
         if key not in self._written:
             says = [(fact, formula(partial(fact, rooms))[0]) for fact in between.INVARIANT]
@@ -182,7 +182,7 @@ def start() -> PairProof:
 
 
 def _end(side: str, value: Any, seen: Any) -> dict[str, Any]:
-    """Of a room that takes a step, what the invariant looks at."""
+    """Return the invariant's view of a room that takes a step."""
     if side == PREFILL:
         return {"p": PEnd(value.state, value.peers, PFacts(value.facts.claim))}
     everyone = value.terms.everyone if value.terms is not None else 0

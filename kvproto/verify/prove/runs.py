@@ -1,4 +1,4 @@
-"""What is proved in one go, cut into pieces that can be proved side by side, and what came of all of them."""
+"""Runs: all proofs, cut into pieces that run side by side, and their results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct):
-    """What came of one table, or of one group of lemmas."""
+    """The result of one table, or of one group of lemmas."""
 
     name: str
     pairs: int = 0

@@ -41,7 +41,7 @@ class TermMachine(Machine[Any]):
     """A compiled table whose timers end at some time."""
 
     def given(self, rows: Iterable[Row]) -> dict[str, Any]:
-        """Of a time it is only known whose it is."""
+        """Return the row's known facts; of a time only its owner is known."""
         rows, timers = list(rows), self.table.timers
         dues = {f"due{i}": _ends(timers[row.target]) for i, row in enumerate(rows) if row.target in timers}
         return super().given(rows) | dues | {"slot": _ends(OWN)}
@@ -94,7 +94,7 @@ def subjects(maker: Maker, table: Table[Any], pair: Pair) -> Iterator[tuple[Any,
 
 
 def walk(machine: TermMachine, value: Any, event: Any, then: Callable[[Way], None] | None = None) -> Iterator[Way]:
-    """Every way through the step of this value on this event; `then` is called while the way is being walked."""
+    """Walk every way through the step of this value on this event; call `then` on each way."""
     for way in Ways():
         found = Way(value, event, way.conditions, way.facts)
         try:

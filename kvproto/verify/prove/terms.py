@@ -1,4 +1,4 @@
-"""Terms: what guards, changes and effects are run on when nothing is known of a value but what is assumed.
+"""Terms: stand-ins for any value, on which guards, changes and effects run in a proof.
 
 The functions of a table are plain Python, so they are run as they are, on objects that stand for *any* number, any
 set of ranks, any text.  Arithmetic builds a formula of the solver's; a question (`if`, `and`, `not`, `bool`) splits
@@ -98,7 +98,7 @@ def _fact(term: Any) -> None:
 
 
 def formula(question: Callable[[], Any]) -> tuple[Any, Facts]:
-    """What a plain predicate says, as one formula; and the facts that it leans on."""
+    """Return a plain predicate as one formula, and the facts that it leans on."""
     cases: list[Any] = []
     facts: Facts = []
     for way in (ways := Ways()):
@@ -157,7 +157,7 @@ def truth(value: Any) -> Any:
 
 
 def as_truth(value: Term) -> Any:
-    """What `bool` asks of it, without asking."""
+    """Return the term's truth as a formula, without branching on it."""
     if isinstance(value, Bits):
         return value.term != z3.EmptySet(z3.IntSort())
     return value.term != 0
@@ -341,7 +341,7 @@ def below(place: Any) -> Bits:
 
 
 def landmarks() -> Facts:
-    """Of every place that was named so far, and every `below`: whether the one is in the other."""
+    """Say for every named place and every `below` whether the place is in it."""
     return [
         z3.IsMember(place, found) == z3.And(place >= 0, place < end)
         for place in _places.values()
@@ -369,7 +369,7 @@ def bits(value: Any) -> Any:
 
 
 class Choice(Number):
-    """A member of an enumeration; what can be asked of a member can be asked of it, if the answer is yes or no."""
+    """A member of an enumeration; it answers a member's yes-or-no questions."""
 
     __slots__ = ("kind",)
 

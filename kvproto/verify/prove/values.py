@@ -100,7 +100,7 @@ _kept: dict[type[Any], dict[str, Any]] = {}
 
 
 def hints(kind: type[Any]) -> dict[str, Any]:
-    """What its fields are annotated with."""
+    """Return the annotations of a struct's fields."""
     found = _kept.get(kind)
     if found is None:
         found = _kept[kind] = typing.get_type_hints(kind)
@@ -108,7 +108,7 @@ def hints(kind: type[Any]) -> dict[str, Any]:
 
 
 def parts(value: Any) -> Iterator[Any]:
-    """What a struct is made of; what is alike has like parts, as long as the terms are kept that they are of."""
+    """Yield the parts of a struct; equal structs have equal parts while their terms are kept."""
     if isinstance(value, msgspec.Struct):
         for field in value.__struct_fields__:
             yield from parts(getattr(value, field))
@@ -117,7 +117,7 @@ def parts(value: Any) -> Iterator[Any]:
 
 
 def shown(value: Any, model: Any) -> str:
-    """What a term is in a model, for a reader."""
+    """Return a term's value in a model, for a reader."""
     if isinstance(value, Bits):
         return _set(value, model)
     if isinstance(value, Choice):

@@ -1,4 +1,4 @@
-"""What an endpoint hides: its rank, its loop, the entries of its rooms, and what carries out its effects.
+"""Access: an endpoint's hidden rank, loop, entries of rooms, and handlers of effects.
 
 An engine needs none of it, and all of it may change.  Tests, benchmarks and demonstrations look here, at one place.
 """

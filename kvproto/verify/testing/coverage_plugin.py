@@ -84,7 +84,7 @@ class RowCoverage:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
-        """A worker hands its counts to the controller before it says that it has finished; the controller judges."""
+        """Hand a worker's counts to the controller before the worker finishes; the controller judges."""
         self.stack.close()
         output = getattr(self.config, "workeroutput", None)
         if output is not None:

@@ -84,9 +84,7 @@ class Engines(Pair):
     def produce(
         self, room: Room, tokens: int | None = None, *, aux: bytes | None = b"aux", layers: int | None = None
     ) -> None:  # fmt: skip
-        """The forward has put so many tokens (all) into the prefill pages, on every rank that has the room; not where
-        pages that were taken back are still read.  `layers`: of so many layers, and the others come later (None: of
-        all that were not yet computed)."""
+        """Put so many tokens (all) into the prefill pages, on every rank that has the room."""
         task = self.tasks[room]
         upto = task.tokens if tokens is None else tokens
         for index, endpoint in self._active(room, "P"):
@@ -135,7 +133,7 @@ class Engines(Pair):
 
     # ----------------------------------------------------------------------------- what engines are told
     def collect(self) -> None:
-        """What the engines are told, judged as it comes."""
+        """Take the engines' outcomes and releases, and judge them."""
         for side, index, endpoint in self.named():
             self._note_outcomes(side, index, endpoint)
 
@@ -174,8 +172,7 @@ class Engines(Pair):
                 self.pages_of[side] += task.pages[side]
 
     def retire(self, task: RoomTask) -> bool:
-        """Forget a room that is over for all who have opened it; those who have not cannot any more.  False: one that
-        nothing disturbed may still be opened by others."""
+        """Forget a room that is over for all who opened it; the others cannot open it any more."""
         if task.waits or (len(task.freed) < BOTH and not task.hurt):
             return False
         for side, _ in self._sizes():

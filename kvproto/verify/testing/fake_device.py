@@ -76,12 +76,12 @@ class FakeStream:
         self.failed = False
 
     def wait_event(self, event: FakeEvent) -> None:
-        """What is queued from now on waits until the event's mark has been passed."""
+        """Hold work that is queued from now on until the event's mark has been passed."""
         if event.mark is not None and not event.mark.passed:
             self.queue.append(Wait(event.mark))
 
     def wait_stream(self, other: FakeStream) -> None:
-        """What is queued from now on waits for what is queued there."""
+        """Hold work that is queued from now on until the other stream's queued work is done."""
         event = FakeEvent()
         event.record(other)
         self.wait_event(event)
@@ -153,7 +153,7 @@ class FakeDevice:
         return not before
 
     def waiting(self) -> list[tuple[str, list[object]]]:
-        """What is queued, by stream: its work by name, and whether it stands before a wait."""
+        """Return the queued work by stream: its names, and whether it stands before a wait."""
         return [
             (name, [item.name if isinstance(item, Work) else type(item).__name__ for item in stream.queue])
             for name, stream in self.streams.items() if stream.queue
@@ -268,7 +268,7 @@ class SlowKernels(Kernels):
         act()
 
     def moves(self, side: Side) -> Callable[..., object]:
-        """What does it."""
+        """Return the function that moves the bytes."""
         return self._inner.gather_parts if side == "gather" else self._inner.scatter
 
 
@@ -292,7 +292,7 @@ class SlowLaunch:
 
     @property
     def name(self) -> tuple[object, ...]:
-        """What it is called."""
+        """Return the work's name."""
         _, table, first, _, _ = self.cell
         return self.side, self.kernels.whose(table), first
 
@@ -317,7 +317,9 @@ class SlowJoint:
 
 
 class SlowCopy:
-    """The CPU's copy into a peer's pages, in a stream; what it reads of the pool is watched as a gather's is."""
+    """The CPU's copy into a peer's pages, in a stream; its reads of the pool are watched as a gather's
+    are.
+    """
 
     def __init__(self, kernels: SlowKernels, pool: Pool, copy: PagesCopy) -> None:
         self._kernels, self._pool, self._copy = kernels, pool, copy

@@ -1,4 +1,4 @@
-"""Forwards whose KV appears only when their event is waited for: who waits for another event reads other bytes.
+"""Forwards: KV appears only when its event is waited for; another event leaves other bytes.
 
 Engines on a stage queue a forward and give its event to `produced` at once, as engines on a GPU do.  A kernel that
 waits for the event has the forward run; a write over pages, which only asks, finds it over after a few questions.
@@ -38,5 +38,5 @@ class Forward:
                 each.write(each.first, each.upto)
 
     def keep(self, upto: int) -> None:
-        """What lies behind so many tokens is withdrawn: it is not computed any more."""
+        """Withdraw everything beyond so many tokens: it is not computed any more."""
         self.upto = min(self.upto, upto)

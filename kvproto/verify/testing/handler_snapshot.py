@@ -1,4 +1,4 @@
-"""What tells two situations of a handlers' stage apart.
+"""Handler snapshot: the values by which two situations of a handlers' stage differ.
 
 Everything that handlers, ranks, device, transport and frames hold, by room and chunk; without what only counts up or is
 a time (epochs, grants, handles, ends of timers), which differs between two walks to the same place.
@@ -72,7 +72,7 @@ def _frames(stage: HandlerStage) -> object:
 
 
 def rank_of(stage: HandlerStage, endpoint: Endpoint) -> object:
-    """What one rank and its handlers hold."""
+    """Return the state of one rank and its handlers."""
     parts = inside(endpoint)
     rank, loop, entries, data = parts.rank, parts.loop, parts.entries, parts.data
     held: list[object] = [
@@ -115,7 +115,7 @@ def _decode(stage: HandlerStage, rank: Any, data: Any) -> object:
 
 
 def _key(stage: HandlerStage, key: Any) -> tuple[Any, ...]:
-    """A key of any kind, its room by number; a part's key packs chunk and peer, which are the same in every walk."""
+    """Return a key with its room by number; a part's key packs chunk and peer, equal in every walk."""
     if isinstance(key, tuple):
         room, *rest = key
         return stage.number(room), *rest

@@ -128,7 +128,7 @@ class HandlerStage(EngineStage):
         return endpoint
 
     def _on_device(self, handlers: Any, rank: str) -> Any:
-        """What is made meanwhile has streams of the fake device."""
+        """Give work that is made meanwhile streams of the fake device."""
         return patch.object(handlers, "DeviceStreams", lambda _device: SlowStreams(self.device, rank))
 
     # ---------------------------------------------------------------------------------------- the engines
@@ -198,7 +198,7 @@ class HandlerStage(EngineStage):
             self.computed[key] = min(self.computed.get(key, 0), kept)
 
     def cut(self, index: int) -> None:
-        """The transport of this prefill rank loses the decode rank: what is in flight is in doubt, and may yet land."""
+        """Have this prefill rank's transport lose the decode rank: writes in flight are in doubt."""
         rank, data = inside(self.prefills[index]).rank, inside(self.prefills[index]).data
         link, value = next(iter(rank.links.items()))
         self.hurt_all()
@@ -223,7 +223,7 @@ class HandlerStage(EngineStage):
         return super().turn() or moved
 
     def number(self, key: int) -> int:
-        """Which of the rooms under way this is (-1: none)."""
+        """Return the number of this room under way (-1: none)."""
         return next((at for at, room in enumerate(self.rooms) if room.key == key), -1)
 
     def end(self) -> bool:

@@ -56,7 +56,7 @@ class HandlerWorld(msgspec.Struct, frozen=True):
 
 
 class Explored(msgspec.Struct):
-    """What was seen; `breach`: the first one, with its moves."""
+    """The counts of a search; `breach`: the first one, with its moves."""
 
     world: str
     situations: int
@@ -114,11 +114,11 @@ class Walk:
         self._rest()
 
     def situation(self) -> tuple[object, ...]:
-        """Where this walk is."""
+        """Return the situation of this walk."""
         return *snapshot(self.stage), tuple(self.left), self.still, len(self.idle)
 
     def moves(self) -> list[Move]:
-        """What can happen now."""
+        """Return the possible moves."""
         device, fabric = self.stage.device, self.stage.fabric
         passes = [] if self.still else [Move("pass", self._pass)]
         if self.idle and not self.stage.tasks[self.idle[0]].taken:

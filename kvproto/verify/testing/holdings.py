@@ -1,4 +1,5 @@
-"""What an endpoint and its process hold: equal before and after, or something leaks.
+"""Holdings: the resources of an endpoint and its process; they are equal before and after, or
+something leaks.
 
 Both ends of it count: rooms, sends, grants and slots by name (`left_over`), and what the process has of the system.
 """

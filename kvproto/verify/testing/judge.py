@@ -1,4 +1,4 @@
-"""What must hold on a stage at any moment, whoever drives it.  A breach is an AssertionError that says what and where.
+"""Judge: properties that hold on a stage at any moment. A breach is an AssertionError that says where.
 
 status     rises, or falls to FAILED and stays there; it agrees with the outcome that the engine was told
 bytes      at success the room's KV is in the decode pages, bit for bit; nothing else of a pool ever changes: not the
@@ -144,7 +144,7 @@ class Judge:
         self.ranks()
 
     def ranks(self) -> None:
-        """What can be said without knowing what engines do: regions, watermarks, reports."""
+        """Judge the ranks without the engines' words: regions, watermarks, reports."""
         for index in range(len(self.stage.decodes)):
             self._regions(index)
         self._watermarks()
@@ -194,7 +194,7 @@ class Judge:
 def _by_part(
     writer: Any, keys: tuple[tuple[int, int, int], ...], source: int, target: int, length: int
 ) -> Iterator[tuple[tuple[int, int, int], int, int]]:  # fmt: skip
-    """Of a piece of a write that brings these parts: (part, target, length) of what is each one's, told by its slot."""
+    """Split a piece of a joint write: (part, target, length) of each part, told by its slot."""
     if len(keys) == 1:
         yield keys[0], target, length
         return

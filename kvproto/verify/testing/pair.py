@@ -1,4 +1,5 @@
-"""A pair of groups in one process: real ranks, loops, control sockets and bytes; only the transport is simulated.
+"""Pair: two groups in one process with real ranks, loops, sockets and bytes; the transport is
+simulated.
 
 Every prefill and decode rank is the endpoint that an engine would hold, on a pool of torch tensors whose prefill side
 is filled with seeded noise.  The transport is the in-memory fabric: it moves the bytes for real, and its schedule can
@@ -111,7 +112,7 @@ class Pair:
         return moved
 
     def collect(self) -> None:
-        """What the engines are told: an outcome and a release come once each (AssertionError)."""
+        """Take the engines' news: an outcome and a release come once each (AssertionError)."""
         for side, group in (("P", self.prefills), ("D", self.decodes)):
             for index, endpoint in enumerate(group):
                 self.collect_from(side, index, endpoint)
@@ -142,7 +143,7 @@ class Pair:
             assert time.monotonic() < deadline, "\n".join(["not done:", *self.explain(), *self.leaks()])
 
     def explain(self) -> list[str]:
-        """What every room waits for on every rank."""
+        """Return the waits of every room on every rank."""
         names = [(f"{type(each).__name__} {inside(each).rank.index}", each) for each in self.endpoints]
         return [f"{name}: {each.explain(room)}" for name, each in names for room in self.tables]
 
@@ -229,7 +230,7 @@ class Pair:
         self.pump(lambda: not self.leaks())
 
     def leaks(self) -> list[str]:
-        """What is left of rooms that are over, on any rank: empty when nothing is."""
+        """Return the remains of rooms that are over, on any rank; empty when there are none."""
         return [text for endpoint in self.endpoints for text in left_over(endpoint)]
 
     def close(self) -> None:

@@ -48,7 +48,7 @@ def whole_model(layout: Layout) -> Layout:
 
 
 def left_over(endpoint: Endpoint) -> list[str]:
-    """What an endpoint still holds of rooms although all of its rooms are over."""
+    """Return the endpoint's holdings of rooms although all of its rooms are over."""
     rank, _, entries, data = inside(endpoint)
     writes = getattr(data, "writes", None)
     holds = {

@@ -1,4 +1,4 @@
-"""A hypothesis state machine around schedulers of one's own: any schedule of the world that they live in.
+"""Scheduler machine: a hypothesis machine around your schedulers, with any schedule of their world.
 
     class Ours(SchedulerMachine):
         prefill, decode, chunk_tokens, pages = layout_p, layout_d, 64, 40
@@ -46,7 +46,7 @@ MOST_REQUESTS = 6
 
 
 class Scheduler(Protocol):
-    """What the machine asks of a scheduler with an endpoint inside."""
+    """The machine's view of a scheduler with an endpoint inside."""
 
     def arrive(self, request: int, tokens: int) -> None:
         """A request has come: each scheduler hears of it, with the same number."""
@@ -67,7 +67,7 @@ class SchedulerStage(EngineStage):
     schedulers: list[Scheduler] | None = None
 
     def watch(self, schedulers: list[Scheduler]) -> None:
-        """From now on these poll; of each decode endpoint it is known which room has which pages."""
+        """Poll these from now on, and record which room of each decode endpoint has which pages."""
         self.schedulers, self.watched.landing = schedulers, None
         self.held: list[dict[Room, set[int]]] = [{} for _ in self.endpoints]
         for index, endpoint in enumerate(self.endpoints):
@@ -102,7 +102,7 @@ class SchedulerStage(EngineStage):
         return self.schedulers[index].step()
 
     def judge(self) -> None:
-        """What must hold at any moment, of ranks; what engines are told their schedulers judge."""
+        """Require the invariants of ranks; schedulers judge their engines' news themselves."""
         assert self.judges is not None
         self.judges.ranks()
 

@@ -29,7 +29,7 @@ Frame = bytes
 
 
 class NumberedFrame(bytes):
-    """A frame, and which copy it is of all that its sender has put on this way (0: a call, or nothing of a rank's)."""
+    """A frame with its number among all that its sender sent this way (0: a call, or no rank's)."""
 
     number = 0
 
@@ -108,7 +108,7 @@ class SimulatedNetwork:
         return made
 
     def take(self, number: int, limit: int) -> list[tuple[Peer, bytes]]:
-        """What this control plane receives now: up to `limit` frames, way by way."""
+        """Return this control plane's next frames, up to `limit`, way by way."""
         frames: list[tuple[Peer, bytes]] = []
         for way in [way for way in self.queues if way[0] == number and way not in self.held]:
             queue = self.queues[way]
@@ -182,7 +182,7 @@ class SimulatedControl(Control):
         return Sent.TAKEN
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
-        """What the post hands out."""
+        """Return the frames that the post hands out."""
         return self.post.take(self.number, limit)
 
     def stands(self, peer: Peer) -> bool:

@@ -60,7 +60,7 @@ def model(tp: int, page: int) -> Layout:
 
 
 class SimulationResult(msgspec.Struct):
-    """What a simulation has to say for itself."""
+    """The report of a simulation."""
 
     seed: int
     rooms: int
@@ -233,7 +233,7 @@ class Simulation:
         return True
 
     def _relieve(self) -> None:
-        """What was stalled or held goes on."""
+        """Resume everything that was stalled or held."""
         for index, endpoint in enumerate(self.stage.endpoints):
             if inside(endpoint).data.transport.instance in self.stage.stalled:
                 self.stage.stall(index)
@@ -256,7 +256,7 @@ class Simulation:
 
     # ---------------------------------------------------------------------------------------- witnesses
     def _count(self, rank: Any) -> None:
-        """What fired in this rank's pass; its trace is read and emptied."""
+        """Count the fired rows of this rank's pass; its trace is read and emptied."""
         for _, row, _, old, new in steps(rank.trace):
             if row is not None:
                 self.rows[row] += 1
@@ -283,7 +283,7 @@ class Simulation:
 
     # --------------------------------------------------------------------------------------------- all
     def run(self, progress: Callable[[Simulation], None] | None = None, every: int = 50) -> SimulationResult:
-        """All rooms, to the end; `progress` is called now and then; invariants are looked at each `every` moves."""
+        """Run all rooms to their end; call `progress` now and then; look at invariants each `every` moves."""
         started, breach = time.perf_counter(), ""
         try:
             while self.begun < self.rooms:
