@@ -43,7 +43,7 @@ class Planted(NamedTuple):
 PREPARED_WRITES = "the transport has the prepared writes"
 FAULTS: dict[str, Planted] = {
     "a gather does not wait for the forward": Planted(
-        Gathers, "_launch", "entry.after(effect.first + effect.tokens, made.layers)", "None", "waits",
+        Gathers, "_launch", "entry.after(cut.first + cut.tokens, made.layers)", "None", "waits",
         "reads KV before its forward"),
     "a gather does not wait for its page table": Planted(
         Gathers, "_launch", "self.staging.streams.await_table(entry)", "pass", "waits", "reads a page table"),
@@ -71,7 +71,7 @@ FAULTS: dict[str, Planted] = {
     "gathers are asked in any order": Planted(
         Gathers, "_look", "self._going.popleft()", "self._going.pop()", "two-slots", ""),
     "a gather that was put off is forgotten": Planted(
-        Gathers, "ask", "self.launches.ask(effect.room, partial(self._launch, effect, shape), large=large)", "pass",
+        Gathers, "ask", "self.launches.ask(effect.room, partial(self._launch, effect), large=large)", "pass",
         "two-slots", ""),
     "any prepared write of the slot is taken": Planted(
         PreparedWrites, "take", "and kept[0] == self._mark(effect)", "", "given-up", ""),
