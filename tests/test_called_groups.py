@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import time
 from collections.abc import Callable
 from functools import cache
+from weakref import WeakSet
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,7 +15,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from support.stories import layout
 
 from kvproto.endpoint import group_table as gt
-from kvproto.endpoint.group_table import Group, decode_group
+from kvproto.endpoint.group_table import Destination, Group, decode_group
+from kvproto.endpoint.prefill_groups import STEPS, GroupParty
 from kvproto.fsm.timing import Timers
 from kvproto.fsm.vocabulary import Event
 from kvproto.verify.check.called_groups import CHECKER, GROUPS, SCENARIOS, Calling
@@ -101,6 +104,21 @@ def test_a_row_that_is_taken_out_breaks_the_proof_by_name(
         bench.drop(decode_group, bench.rows(decode_group, state, event, guard))
         failures = proof(Pair(state, event)).failures
     assert any(failure.text.startswith(claim) for failure in failures), failures
+
+
+# ------------------------------------------------------------------------------------------- what is kept
+def test_plans_of_groups_that_came_and_went_are_not_kept() -> None:
+    class Plan:
+        """A plan that can be watched."""
+
+    party, plans = GroupParty(bound=9), WeakSet[Plan]()
+    for call in range(1, 101):
+        plans.add(plan := Plan())
+        party.handle(gt.ConnectCalled(call, call, Destination(plan)), 0.0)
+        party.handle(gt.DisconnectCalled(call), 0.0)
+        del plan
+    gc.collect()
+    assert not party.groups and len(plans) <= STEPS
 
 
 # ---------------------------------------------------------------------------------------------- two threads

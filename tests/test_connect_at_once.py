@@ -70,8 +70,8 @@ def calls(pair: Pair) -> list[LinkCall]:
 
 
 def dialled(pair: Pair) -> list[str]:
-    """The addresses that connections of the decode rank lead to."""
-    return [at.dialled for at in calls(pair) if at.dialled]
+    """The addresses that connections of the decode rank lead to, those beside its links included."""
+    return [address for at in calls(pair) for address in (at.dialled, at.tried) if address]
 
 
 def looking(pair: Pair) -> bool:

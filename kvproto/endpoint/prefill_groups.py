@@ -35,6 +35,8 @@ from kvproto.rank.decode import DecodeRank
 if TYPE_CHECKING:
     from kvproto.data.decode_data import DecodeData
 
+#: steps in the trace of all groups: each holds a plan, also of a group that is gone
+STEPS = 16
 FORGOTTEN = "forgotten: it was refused, or did not answer, for long: call connect again"
 
 
@@ -49,7 +51,7 @@ class GroupParty(Member):
     groups: dict[int, GroupValue]
 
     def __init__(self, bound: int) -> None:
-        super().__init__(0, {0: "decode"}, Timers(), Routes("groups", (), ()))
+        super().__init__(0, {0: "decode"}, Timers(), Routes("groups", (), ()), STEPS)
         self.bound = bound
         self.add("groups", decode_group, by_group)
         self.inner[gt.KeepUnlinked] = self._keep
@@ -235,7 +237,7 @@ class PrefillGroups:
                 at.looking = False
                 if (value := self.find(group)) is not None:
                     numbers = (*value.to.numbers[:rank], number, *value.to.numbers[rank + 1 :])
-                    moved = number != (at.dialled or name)
+                    moved = number not in (at.dialled or name, at.tried)
                     self._hear(gt.NameFound(group, call, replace(value.to, numbers=numbers), rank, moved))
 
             return found
