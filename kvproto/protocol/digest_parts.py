@@ -16,5 +16,5 @@ PARTS = {
     "prefill_link": "2f9835d1",
     "decode_room": "3536e873",
     "decode_grant": "6293ba92",
-    "decode_link": "815279b0",
+    "decode_link": "a91c4e09",
 }

@@ -398,7 +398,7 @@ def move_again(v: D, e: CallAsked, now: float) -> D:
 
 def try_beside(v: D, e: CallAsked, now: float) -> D:
     """The address that is named is tried, and the link stays as it is."""
-    return replace(v, beside=e.address, trial=0, answered=False, leaving=False)
+    return replace(v, beside=e.address, trial=0, answered=False, why="", leaving=False)
 
 
 def try_again(v: D, e: TimerFired, now: float) -> D:
