@@ -1,1 +1,1 @@
-"""Verifies any protocol of tables: lint, search, stories, drawings, traces, the inspector. Knows no KV."""
+"""The verifying framework: lint, search, stories, drawings, traces and the inspector for any protocol."""

@@ -1,4 +1,4 @@
-"""What there is to search of a protocol: named worlds, suites of them, and bugs that can be planted.
+"""Checker: the named worlds of a protocol, their suites, and the bugs that can be planted.
 
 A checker is what `kvproto check` drives.  A planted bug changes tables in place while a world is searched; a search
 that does not find it would not find its like either.

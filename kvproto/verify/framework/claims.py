@@ -62,8 +62,11 @@ class Step(msgspec.Struct):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """`about`: states, events or effects (none: all); `name`: the property that a promise is part of; `on`: of which
-    events' steps it is asked (none: of all)."""
+    """A claim of one table.
+
+    `about`: states, events or effects (none: all); `name`: the property that a promise is part of; `on`: of which
+    events' steps it is asked (none: of all).
+    """
 
     about: tuple[Any, ...]
     text: str
@@ -74,7 +77,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Claims(Generic[V]):
-    """What is claimed of one table."""
+    """The claims of one table."""
 
     def __init__(self, table: Table[V], ghost: type[Ghost] = Ghost) -> None:
         """`ghost`: the witness's type."""
@@ -122,9 +125,7 @@ class Claims(Generic[V]):
         return keep
 
     def waits(self, name: str) -> Callable[[By], By]:
-        """By which timer it waits (`OWN`: for as long as the value says); the function takes (value, witness) as they
-        are after a step with which a time begins.
-        """
+        """Register the timer by which a state waits (`OWN`: for as long as the value says)."""
 
         def keep(test: By) -> By:
             self.waits_ = Claim((), sentence(test), test, name=name)
@@ -138,7 +139,7 @@ class Claims(Generic[V]):
         return follow
 
     def broken(self, value: V, seen: Ghost) -> list[str]:
-        """Which parts of the invariant this value does not fulfil: for searches and tests, on real values."""
+        """Return the parts of the invariant that this value breaks: for searches and tests, on real values."""
         return [
             claim.text
             for claim in self.invariant
@@ -152,28 +153,28 @@ def sentence(function: Callable[..., Any]) -> str:
 
 
 def in_order(step: Step, first: type[Any], later: type[Any]) -> bool:
-    """Of two kinds of effects: if both are left behind, the first one comes first."""
+    """Tell whether the first of two kinds of effects comes first, if both are left behind."""
     kinds = [type(each) for each in step.effects]
     return first not in kinds or later not in kinds or kinds.index(first) < kinds.index(later)
 
 
 def timed_anew(v: Value) -> bool:
-    """The time of its state has begun.  In a proof no time runs before the step, so it is the step that begins it."""
+    """Tell whether the time of its state begins. In a proof no time runs before the step."""
     return v.due < INFINITY
 
 
 def begun_anew(step: Step) -> bool:
-    """This step has begun the time of its state: of a step that is followed, too, where time was running before it."""
+    """Tell whether this step begins the time of its state, also of a followed step with a running time."""
     return timed_anew(step.after) and step.after.due != step.before.due
 
 
 def within(some: int, others: int) -> bool:
-    """Of two sets (masks): all of the first are in the second."""
+    """Tell whether all of the first set (mask) is in the second."""
     return not some & ~others
 
 
 def apart(some: int, others: int) -> bool:
-    """Of two sets (masks): they have nothing in common."""
+    """Tell whether two sets (masks) have nothing in common."""
     return not some & others
 
 

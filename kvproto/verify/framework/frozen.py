@@ -19,7 +19,7 @@ NOW = 0.0
 
 
 class PartyValue(NamedTuple):
-    """Which life it is, its machines and what else it keeps (None: it is dead), and what surrounds it."""
+    """A party's life, machines and kept values (None: it is dead), and its surroundings."""
 
     life: int
     memory: Any

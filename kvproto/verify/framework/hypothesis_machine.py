@@ -1,4 +1,5 @@
-"""A hypothesis state machine over a world of parties: any way through it, where a search goes all ways of a small one.
+"""Hypothesis machine: takes any way through a world of parties, where a search goes all ways of a
+small one.
 
     from kvproto.verify.framework.hypothesis_machine import world_machine
     TestCommit = world_machine(lambda: Commit(Chances(drop=9, duplicate=9, early=9, crash=9))).TestCase

@@ -1,4 +1,4 @@
-"""The lint of what a protocol can say: messages and events, whether or not a table or a route names them.
+"""Lint of a protocol's vocabulary: messages and events, whether or not a table or route names them.
 
 Tables and routes are judged by what is in them (`lint`); what was written down and then forgotten is in none of them,
 and no row is at fault:
@@ -22,7 +22,7 @@ from kvproto.verify.framework.sources import Sources
 def lint_vocabulary(
     messages: Mapping[str, type[Any]], events: Iterable[type[Any]], sources: Sources, said: Iterable[type[Any]] | None
 ) -> list[Finding]:  # fmt: skip
-    """Every such error.  `said`: the messages of which it is listed who says them; None: there is no such list."""
+    """List every such error. `said`: the messages with a listed sender; None: there is no such list."""
     heard = {body for routes in sources.routes for route in routes.routes if route.to for body in route.messages}
     listed = None if said is None else set(said)
     found = []

@@ -32,7 +32,7 @@ class EdgeRows:
 
 
 def _reversed(edges: EdgeRows, count: int) -> tuple[array[int], array[int]]:
-    """Where each state's incoming edges begin, and where they come from."""
+    """Return the begin of each state's incoming edges, and their origins."""
     begin = array("Q", bytes(8 * (count + 2)))
     for to in edges.to:
         begin[to + 2] += 1

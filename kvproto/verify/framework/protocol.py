@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tools are given of one protocol."""
+    """The description of one protocol for the tools."""
 
     name: str
     tables: tuple[Table[Any], ...]
@@ -49,7 +49,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counted(self) -> Counted:
-        """What there is to be seen of it."""
+        """Return the rows and routes that can be counted."""
         from kvproto.verify.framework.trace.coverage import Counted
 
         return Counted(self.tables, self.sources.routes if self.sources is not None else ())
@@ -63,7 +63,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
         return [table for table in self.tables if not names or table.name in names]
 
     def lint(self, names: list[str]) -> list[Finding]:
-        """What is wrong with the tables of these names (none: with all of them, the routes and the vocabulary)."""
+        """List the errors of these tables (none: of all tables, the routes and the vocabulary)."""
         from kvproto.verify.framework.lint import lint, lint_edge
         from kvproto.verify.framework.lint_vocabulary import lint_vocabulary
 
@@ -82,7 +82,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
         return named(self.telling, Telling)
 
     def checked(self) -> Checker:
-        """What there is to search."""
+        """Return the checker of this protocol."""
         from kvproto.verify.framework.checker import Checker
 
         if not self.checker:
@@ -95,7 +95,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named(place: str, kind: type[T]) -> T:
-    """The object that `"module:NAME"` names; modules of the working directory are found, too.  `ArgumentError`."""
+    """Import the object `"module:NAME"`, also from the working directory. `ArgumentError`: there is none."""
     module, colon, name = place.partition(":")
     if not (module and colon and name):
         such = "such as examples.two_phase_commit.parties:PROTOCOL"

@@ -1,4 +1,5 @@
-"""What surrounds the parties of a protocol in a world that is not real, said once for searches and for stages.
+"""Scenario: the surroundings of a protocol's parties in a simulated world, for searches and for
+stages.
 
 A party's *surroundings* are a value: its stable storage, what its application has done and was told.  A scenario says
 how the parties start, what becomes of effects that are no messages, what applications may do, and what has to hold.
@@ -50,7 +51,9 @@ class ApplicationCall(NamedTuple):
 
 
 class View(NamedTuple):
-    """One party as properties see it; `values`: by store, each machine's value by key (tombstones too); None: dead."""
+    """One party for the properties; `values`: by store, each machine's value by key (tombstones too);
+    None: dead.
+    """
 
     name: str
     around: Around
@@ -73,16 +76,16 @@ class Scenario:
         raise NotImplementedError
 
     def act(self, number: int, around: Around, effect: Effect) -> tuple[Around, Event | None]:
-        """What an effect that is no message comes to: the surroundings, and an event that answers it at once."""
+        """Carry out an effect that is no message: return the surroundings, and the event that answers at once."""
         raise NotImplementedError
 
     def calls(self, number: int, around: Around) -> Iterable[ApplicationCall]:
-        """What the party's application may do now."""
+        """Yield the next possible calls of the party's application."""
         del number, around
         return ()
 
     def crashed(self, number: int, around: Around) -> Around:
-        """What is left of the surroundings: stable storage."""
+        """Return the surroundings that survive a crash: stable storage."""
         del number
         return around
 
@@ -95,12 +98,12 @@ class Scenario:
         raise NotImplementedError
 
     def sights(self, views: list[View]) -> Iterable[str]:
-        """What there is to be seen."""
+        """Yield the sights of these views."""
         del views
         return ()
 
     def renamed(self, around: Around, by: Renaming) -> Around:
-        """The surroundings with names of what is `alike` exchanged; what is kept sorted by name is sorted anew."""
+        """Exchange the names of `alike` parties in the surroundings; sort again what is sorted by name."""
         return renamed(around, by)
 
     def carry_out(self, number: int, around: Around, effect: Effect) -> tuple[Around, Event | None]:

@@ -29,7 +29,7 @@ LOOK = 4095  #: how often it is looked at the clock, the limits and the memory: 
 
 
 class Result(msgspec.Struct):
-    """What a search has found; `ended` says why it stopped: exhausted, violation, limit, memory or interrupted."""
+    """The result of a search; `ended`: exhausted, violation, limit, memory or interrupted."""
 
     name: str
     states: int = 0
@@ -59,7 +59,7 @@ class Progress(msgspec.Struct):
 
 
 class Bounds(Protocol):
-    """What is asked of a search, beside its space."""
+    """The bounds of a search, beside its space."""
 
     @property
     def limit(self) -> int:
@@ -79,7 +79,7 @@ class Bounds(Protocol):
 
 
 class Space(Protocol):
-    """States, each a hashable value, and what leads from one to the next (`kind` says what kind of thing it is)."""
+    """Hashable states, and the steps from one to the next (`kind` says of what kind a step is)."""
 
     #: (property, what is wrong, event) of every step so far that broke one
     faults: list[tuple[str, str, Any]]
@@ -99,7 +99,7 @@ class Space(Protocol):
         """The property that fails if it stays so, and how; None: it may stay so."""
 
     def seen(self) -> set[str]:
-        """What was seen on the way, of all that somebody may want to have been seen."""
+        """Return the sights that were met on the way."""
 
     def fired(self) -> Iterable[Row]:
         """The rows that have fired."""
@@ -268,7 +268,7 @@ class Search:
 
 
 def run(search: Search, report: Callable[[Progress], None] | None = None) -> Result:
-    """Search, without the collector: nothing is thrown away meanwhile, and to look for it takes a tenth of the time."""
+    """Search without the collector: nothing is freed meanwhile, and looking takes a tenth of the time."""
     collected = gc.isenabled()
     gc.disable()
     try:

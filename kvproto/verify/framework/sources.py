@@ -21,7 +21,7 @@ from kvproto.fsm.vocabulary import Effect, Event, State, TimerFired
 
 
 class Sources:
-    """Who raises what in one protocol."""
+    """The origins of one protocol's events."""
 
     def __init__(
         self, tables: Iterable[Table[Any]], routes: Iterable[Routes], *, engine: Iterable[type[Event]],

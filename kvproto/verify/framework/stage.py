@@ -1,4 +1,4 @@
-"""A stage: the parties of a scenario, a clock that is turned by hand, and a network that does what the play says.
+"""Stage: the parties of a scenario, a clock turned by hand, and a network that follows the play.
 
 It numbers the copies of messages that it carries, of each party in all its lives.
 

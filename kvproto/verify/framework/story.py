@@ -1,4 +1,5 @@
-"""Counterexamples: the way from the beginning to where a property breaks, told without exchanged names.
+"""Story: a counterexample as the way from the first state to the broken property, without exchanged
+names.
 
 The search keeps one state of each set that differs by an exchange.  `retrace` walks the way again from the first state,
 always from a state as it is, and so keeps every name: of the successors of the state at hand it takes the one whose
@@ -69,7 +70,9 @@ class Counterexample(msgspec.Struct):
 
 
 def retrace(space: Space, path: list[Any], name: str, text: str, last: Any) -> tuple[str, list[Any]]:
-    """What is wrong, and the events of a way of least states; `last`: the one that broke the property, if one did."""
+    """Return what is wrong, and the events of a way of least states; `last`: the one that broke it, if
+    any.
+    """
     events: list[Any] = []
     state = path[0] if path else None
     for goal in path[1:]:

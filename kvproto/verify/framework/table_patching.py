@@ -91,7 +91,7 @@ class TablePatch:
             table.rows.remove(row)
 
     def ignore(self, table: Table[Any], source: State | tuple[State, ...], event: type[Event]) -> None:
-        """Let machines in these states pass over an event that nobody can bring them in the tables as they are."""
+        """Make machines in these states ignore an event that cannot reach them in the unchanged tables."""
         self._save(table.rows)
         table.ignore(source, event, "it comes of another change")
 

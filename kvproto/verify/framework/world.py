@@ -1,4 +1,4 @@
-"""A world of parties, a network between them, and a budget of faults: a space that a search goes through.
+"""World: parties, a network and a budget of faults, as a space that a search goes through.
 
 A state is a tuple of small numbers: each party's value, each direction's queue of messages, and what is left of the
 budget; each kind of value is kept once, in a table, and named by its place there.
@@ -27,7 +27,7 @@ State = tuple[int, ...]
 
 
 class WorldStep(NamedTuple):
-    """One thing that happens: at which party, what, at what price; `kind`: a fault, a timer's end, or neither."""
+    """A step: its party, its input and its cost; `kind`: a fault, a timer's end, or neither."""
 
     at: int
     what: Input
@@ -39,7 +39,7 @@ Found = tuple[list[State], list[WorldStep]]
 
 
 class World:
-    """What can happen, and what comes of it."""
+    """The possible steps and their results."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario, self.chances, self.steps = scenario, scenario.chances, Steps(scenario)
@@ -85,7 +85,9 @@ class World:
         return min([state, *(self._renamed(state, swap) for swap in range(len(self.swaps)))])
 
     def unrest(self, state: State) -> tuple[str, str] | None:
-        """Why the world is not at rest: messages under way, somebody dead who comes back, or what the scenario says."""
+        """Return why the world is not at rest: mail under way, a dead party that returns, or the scenario's
+        word.
+        """
         if any(self._queue(state, pair) for pair in self.pairs):
             return "rest", "messages are always under way"
         dead = [view.name for view in self.views(state) if view.values is None]
@@ -94,7 +96,7 @@ class World:
         return self.scenario.unrest(self.views(state))
 
     def seen(self) -> set[str]:
-        """What was seen on the way."""
+        """Return the sights that were met on the way."""
         return self._sights
 
     def fired(self) -> Iterable[Row]:

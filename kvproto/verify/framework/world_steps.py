@@ -1,4 +1,4 @@
-"""What a party of a world makes of an input, as values, remembered.
+"""World steps: a party's results of an input, as values, computed once.
 
 An input is a word and what belongs to it: `call` (an application's), `hear` (who, what), `timer` (which machine's),
 `crash`, `restart`, and `crash in` another input: of that one's effects, in their order, only the first few have been
@@ -23,7 +23,7 @@ Input = tuple[Any, ...]
 
 
 class StepOutcome(NamedTuple):
-    """What comes of an input: the party's number from then on, what it sends, and how many effects it had."""
+    """The result of an input: the party's new number, its messages, and the number of its effects."""
 
     number: int
     sent: tuple[tuple[int, Any], ...]
@@ -50,7 +50,7 @@ class Steps:
         return self._start(i, PartyValue(-1, None, self.scenario.around(i)))
 
     def menu(self, i: int, number: int) -> list[tuple[Input, str]]:
-        """What can happen at the party without a message: inputs, and what each costs."""
+        """Return the inputs that the party can take without a message, each with its cost."""
         found = self._menus.get((i, number))
         if found is None:
             found = self._menus[i, number] = list(self._menu(i, self.parties.values[number]))
@@ -90,7 +90,7 @@ class Steps:
         return found
 
     def step(self, i: int, number: int, what: Input) -> StepOutcome:
-        """What comes of an input."""
+        """Return the result of an input."""
         found = self._outcomes.get((i, number, what))
         if found is None:
             found = self._outcomes[i, number, what] = self._step(i, number, what)
@@ -143,7 +143,7 @@ class Steps:
     def _perform(
         self, i: int, member: Member, around: Around, effects: list[Effect], most: int | None
     ) -> tuple[Around, tuple[tuple[int, Any], ...], tuple[str, ...]]:  # fmt: skip
-        """Carry out effects in their order, and what answers them, as a loop does; `most`: no more than so many."""
+        """Carry out effects and their answers in order, as a loop does; `most`: no more than so many."""
         sent: list[tuple[int, Any]] = []
         done: list[str] = []
         answers: deque[Event] = deque()

@@ -33,7 +33,7 @@ class WorldTale(Counterexample):
         return list(self.names)
 
     def phrases(self) -> list[str]:
-        """Who does what, and why it may happen."""
+        """Return who acts, and why the step may happen."""
         return [phrase(self.names, event) for event in self.events]
 
     def arrows(self) -> list[str]:

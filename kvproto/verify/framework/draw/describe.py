@@ -1,4 +1,4 @@
-"""What the vocabulary says about itself: the sentences that stand beside names, read from where they stand.
+"""Describe: read the sentences beside the vocabulary's names from its source.
 
 States, settings and timers carry their meaning in `#:` comments above them, because an Enum member or a field has
 no docstring.  Diagrams, the export and PROTOCOL.md want those sentences as data, so they are read from the source

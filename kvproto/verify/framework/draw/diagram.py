@@ -26,7 +26,7 @@ FOLD = 3
 
 
 class DiagramOptions(msgspec.Struct, frozen=True):
-    """What is shown of a table."""
+    """The parts of a table that are shown."""
 
     #: every guard; else only those without which two edges of a state would look the same
     guards: bool = False
@@ -110,7 +110,7 @@ def _shown(row: Row, look: DiagramOptions) -> bool:
 
 
 def _folded(table: Table[Any], rows: Iterable[Row], fold: int) -> dict[int, str]:
-    """Row index -> the box that stands for its source and the others'; the way that goes well is never folded."""
+    """Map a row to the box that stands for its source and others; the success path is never folded."""
     shared: dict[tuple[str, State], list[Row]] = defaultdict(list)
     for row in rows:
         if row.target is not row.source and _kind(table, row.source.name, row.target.name) != "well":

@@ -42,6 +42,6 @@ def _end(route: Route) -> str:
 
 
 def facts_md(fact: type[Fact]) -> str:
-    """What may be known of a message in one respect."""
+    """Return the possible facts about a message in one respect."""
     said = members(fact)
     return table_md((fact.__name__, "meaning"), [(f"`{each.name}`", said[each.name]) for each in fact])

@@ -1,4 +1,4 @@
-"""Where boxes and lines go: a layered layout, in plain Python, so that an SVG needs no other program.
+"""Layers: a layered layout of boxes and lines in plain Python, so an SVG needs no other program.
 
 The usual four steps.  *Layers*: the states' own order says which way is down (an edge against it is drawn upwards);
 each box lies below all that lead to it.  Boxes take the even layers; every edge passes each layer between its ends
@@ -66,7 +66,7 @@ Size = tuple[float, float]
 def place(
     boxes: Sequence[Size], biases: Sequence[float], edges: Sequence[tuple[int, int, Size, str]]
 ) -> DiagramLayout:  # fmt: skip
-    """Place boxes (width, height) and edges (source, target, size of the label, kind); `biases` > 0 go to the right."""
+    """Place boxes (width, height) and edges (source, target, label size, kind); `biases` > 0 move right."""
     layers = _layers(len(boxes), edges)
     sized = zip(boxes, layers, biases, strict=True)
     plan = DiagramLayout([Item(w / 2, w / 2, height, layer, bias) for (w, height), layer, bias in sized], [])
@@ -148,7 +148,7 @@ def _middle(neighbours: list[tuple[int, float]], where: dict[int, float], otherw
 
 
 def _crossings(items: list[Item], rows: list[list[int]]) -> float:
-    """Crossings, those of the way that goes well weighed more; and a little for what is left of it but apart."""
+    """Count crossings, weighing the success path more, and failure states on its left a little."""
     total = 0.0
     for upper, lower in pairwise(rows):
         where = {index: i for i, index in enumerate(lower)}

@@ -91,7 +91,7 @@ def _wide(text: str) -> float:
 
 
 def _lanes(titles: list[str], items: list[Item]) -> list[float]:
-    """Where the lanes are; texts that have too little room between theirs are broken."""
+    """Place the lanes; break texts with too little room between theirs."""
     apart = [max(NEAR, (_wide(one) + _wide(other)) / 2 + 12) for one, other in pairwise(titles)]
     for item in items:
         first, last = sorted(item.lanes)

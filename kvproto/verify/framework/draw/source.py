@@ -1,4 +1,4 @@
-"""What a guard or a change says, as an expression: read from its source.
+"""Source: a guard or a change as an expression, read from its source.
 
 Guards and changes are small pure functions, most of them one `return`.  For a reader without the code their sentence
 says what is meant, and this says it exactly, in Python's notation.

@@ -83,7 +83,7 @@ def stylesheet(theme: Theme = "auto") -> str:
 
 
 def _reading_order(picture: DiagramSketch) -> list[int]:
-    """The nodes from the top down: states as they are numbered, each folded box just before what it leads to."""
+    """Return the nodes from the top down: states by number, a folded box just before its target."""
     names = {node.name: i for i, node in enumerate(picture.nodes)}
     order = [i for i, node in enumerate(picture.nodes) if not node.many]
     for edge in picture.edges:
@@ -158,7 +158,9 @@ def _points(plan: DiagramLayout, line: RoutedEdge) -> list[tuple[float, float, f
 
 
 def _port(plan: DiagramLayout, line: RoutedEdge, *, first: bool) -> float:
-    """Where on its box's edge the line ends: in the order of where the lines go, the straightest in the middle."""
+    """Return the line's end on its box's edge: ordered by the lines' other ends, the straightest in the
+    middle.
+    """
     box = line.stops[0 if first else -1]
     beside = 1 if first else -2
     ends = sorted((each for each in plan.lines if each.stops[0 if first else -1] == box),

@@ -1,4 +1,4 @@
-"""The tables as Markdown: rows, states, values, guards and effects of a machine; timers, events, effects.
+"""Tables as Markdown: rows, states, values, guards and effects of a machine; timers, events, effects.
 
 One line of Markdown is one line of the table as it is written: rows that were declared together stay together.
 """
@@ -39,7 +39,7 @@ def states_md(table: Table[Any]) -> str:
 
 
 def value_md(table: Table[Any]) -> str:
-    """What the machine remembers beside its state and its timer."""
+    """Return the fields that the machine keeps beside its state and its timer."""
     return table_md(("field", "type", "meaning"), [(f"`{name}`", kind, doc) for name, kind, doc in value_fields(table)])
 
 
@@ -100,7 +100,7 @@ def functions_md(table: Table[Any]) -> str:
 
 
 def timers_md(tables: Iterable[Table[Any]], timing: Any) -> str:
-    """The timers with their numbers, and where they run; `timing`: a struct of timers, which may name more."""
+    """Return the timers with their numbers and states; `timing`: a struct of timers, which may name more."""
     said, tables, lines = comments(cast("Any", type(timing))), tuple(tables), []
     for name in dict.fromkeys([*timing.__struct_fields__, *(n for table in tables for n in table.timers.values())]):
         timer = timing.named(name)
@@ -127,7 +127,7 @@ def effects_md(module: ModuleType) -> str:
 
 
 def concrete(module: ModuleType, base: type[msgspec.Struct]) -> list[Any]:
-    """The events (or effects, the framework's `Report` with them) of a module, without the bases of others."""
+    """Return the events (or effects, with the framework's `Report`) of a module, without foreign bases."""
     found = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
     bases = {parent for each in found for parent in each.__bases__}
     own = [each for each in found if issubclass(each, base) and each not in bases]

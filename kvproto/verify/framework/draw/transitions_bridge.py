@@ -30,7 +30,7 @@ class BridgeError(KvprotoError, ImportError):
 
 
 class Model:
-    """One machine's value, driven by `transitions`; `diagram` makes it a `GraphMachine` (Mermaid, no Graphviz)."""
+    """A machine's value driven by `transitions`; `diagram` makes it a `GraphMachine` (Mermaid)."""
 
     def __init__(self, table: Table[Any], timing: NamedTimers, *, diagram: bool = False) -> None:
         self.table = table
@@ -64,7 +64,7 @@ class Model:
         return called
 
     def take(self, row: Row, event: Event, now: float) -> None:
-        """What a row does to the value, and which effects it has."""
+        """Apply a row to the value, and record its effects."""
         self.row = row
         if row.verb != "row":
             said = Report(f"{self.table.name}: {event} in {row.source.name}", row.why)

@@ -70,7 +70,7 @@ def page(
 
 
 def first_difference(ours: list[Json], theirs: list[Json]) -> tuple[int, int] | None:
-    """Where two stories part: the indices of the first moments of one party that are not alike; None: nowhere.
+    """Return the indices of the first moments of one party in which two stories differ; None: none do.
 
     Parties are compared one by one, since two runs may tell of independent things in another order; times do not count.
     Where one story only ends before the other, its end is where they part.
