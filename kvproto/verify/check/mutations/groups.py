@@ -190,7 +190,7 @@ def dead_address_displaces(b: TablePatch) -> None:
 
 @mutation("dead-address-moves-call", "timed-address-link", "L1")
 def dead_address_moves_call(b: TablePatch) -> None:
-    """A link that is down is called at an address that the engine names, and no more where it was."""
+    """A link that is down is called only where the engine says last (beside the catalogue)."""
     called = (DLink.AWAIT_WELCOME, DLink.AWAIT_RETURN)
     moved = b.rows(links.decode_link, called, ev.CallAsked, None)
     b.change(links.decode_link, moved, let=links.move, do=(links.dial, links.say_hello))
@@ -204,7 +204,7 @@ def second_life_wins(b: TablePatch) -> None:
 
 @mutation("any-caller-unbound", "groups-out-anyone", "S9", "L1", "L3")
 def any_caller_unbound(b: TablePatch) -> None:
-    """A room that is for the first group that asks is bound to none, so a second one is let in, too."""
+    """A room for the first group that asks is bound to none, and lets a second in (beside the catalogue)."""
     for row in b.rows(prefill_room, PRoom.AWAIT_PEERS, ev.PeerOpened):
 
         def unbound(v: Any, e: Any, now: float, let: Any = row.let) -> Any:
