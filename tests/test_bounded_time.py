@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from support.night import by_night
 
 from kvproto.layout.costs import Costs, page_form
-from kvproto.layout.plan import Plan, layers_of
+from kvproto.layout.cut import layers_of
+from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev

@@ -12,8 +12,8 @@ from kvproto import Layout, Room
 from kvproto.data.room_entry import MARKS, RoomEntry
 from kvproto.errors import ArgumentError
 from kvproto.layout.costs import GROUP_LAUNCHES, PROFILES, layer_groups
-from kvproto.layout.cut import Cut, chunks, cut_at
-from kvproto.layout.plan import Plan, Share, layers_of
+from kvproto.layout.cut import Cut, chunks, cut_at, layers_of
+from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import LayoutError
 from kvproto.protocol import messages as msg
 from kvproto.protocol.states import Cause

@@ -14,9 +14,9 @@ import pytest
 from kvproto.layout import plan as plans
 from kvproto.layout.byte_runs import Form, descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
-from kvproto.layout.cut import Cut, Part, chunks, cut_at
+from kvproto.layout.cut import Cut, Part, chunks, cut_at, layers_of
 from kvproto.layout.placement import Placement, Strides
-from kvproto.layout.plan import Plan, Share, layers_of
+from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError, Reason, align_chunk_tokens
 
 MODEL: dict[str, Any] = {"layers": 4, "heads": 8, "k_dim": 16, "v_dim": 16, "itemsize": 2, "dtype": "bfloat16"}

@@ -21,8 +21,8 @@ from kvproto.data.prepared_launches import ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import SMALL
 from kvproto.io.kernels.base import Done
-from kvproto.layout.cut import Cut
-from kvproto.layout.plan import Plan, layers_of
+from kvproto.layout.cut import Cut, layers_of
+from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.messages import PagesRsp, StgNotify

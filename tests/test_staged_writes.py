@@ -11,8 +11,8 @@ from support.stories import layout
 
 from kvproto.data.staged_writes import PreparedWrites, StagedWrite
 from kvproto.io.transports.base import PeerId, TransportError
-from kvproto.layout.cut import Cut, Part
-from kvproto.layout.plan import Plan, layers_of
+from kvproto.layout.cut import Cut, Part, layers_of
+from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import Target
 from kvproto.protocol.messages import StgNotify

@@ -5,7 +5,11 @@ multiples: after a prefix hit both sides still name the same tokens by the same 
 
 A room may cut each cell once more, by layers, so that KV can leave while later layers are computed.  What the protocol
 calls a chunk is then one group of layers of one cell, numbered cell by cell: chunk k is group ``k % groups`` of cell
-``k // groups``.
+``k // groups``.  Each share is cut by itself into the room's number of groups, so every writer of a grant has a part of
+every chunk, with pipeline stages or without.  If the layers of the model were cut, a stage without those layers would
+have no part of a chunk, and the fan-in of grants would change from chunk to chunk.  So a room has at most as many
+groups as the smallest share has layers.  The first groups are the larger ones, because only the last one is left when
+the forward ends.
 
 A send derives its cut once, when it opens.  Rows, effects and handlers pass the cut on, and none of them computes
 tokens, shares or offsets again.
@@ -13,7 +17,10 @@ tokens, shares or offsets again.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
+from msgspec.structs import replace
 
 from kvproto.layout.contacts import Share
 from kvproto.layout.sharding import LayoutError
@@ -65,3 +72,13 @@ def cut_at(k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1)
         total = chunks(tokens, prefix, chunk_tokens, groups)
         raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
     return Cut(first, min(chunk_tokens, tokens - first), k % groups, groups)
+
+
+@lru_cache(maxsize=4096)
+def layers_of(share: Share, group: int, groups: int) -> Share:
+    """The share in that group of its layers, of so many; all of it where there is one."""
+    first, end = (-(share.layers * at // -groups) for at in (group, group + 1))
+    if not 0 <= group < groups or first == end:
+        raise LayoutError("layer-groups", f"group {group} of {groups} of {share.layers} layers has none")
+    source, target = share.src_layer + first, share.dst_layer + first
+    return replace(share, src_layer=source, dst_layer=target, layers=end - first)

@@ -12,12 +12,6 @@ The aux row of a reader comes from its *lead*. The last prefill stage computes i
 lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may be linked
 only to early writers; the engine then passes the content to these leads.
 
-A room may cut its cells by layers, too (`kvproto.layout.cut`).  Each share is cut by itself into the room's number
-of groups, so every writer of a grant has a part of every chunk, with pipeline stages or without.  If the layers of the
-model were cut, a stage without those layers would have no part of a chunk, and the fan-in of grants would change from
-chunk to chunk.  So a room has at most as many groups as the smallest share has layers.  The first groups are the larger
-ones, because only the last one is left when the forward ends.
-
 A plan is made at the handshake, once for each pair of groups, and costs nothing then: shares are computed when they are
 first needed (`kvproto.layout.contacts`), and cached.  So a call costs a rank only the ranks that it meets, however
 large the layout that a caller names. """
@@ -30,14 +24,12 @@ from functools import lru_cache
 from math import lcm
 from typing import Final, TypeVar
 
-from msgspec.structs import replace
-
 from kvproto.layout.contacts import Contacts, Share
-from kvproto.layout.cut import Cut, Part, chunks
+from kvproto.layout.cut import Cut, Part, chunks, layers_of
 from kvproto.layout.placement import Placement, closed_between, page_runs
 from kvproto.layout.sharding import Layout, LayoutError, Reason
 
-__all__ = ["Plan", "Share", "Sizes", "layers_of", "plan_between"]
+__all__ = ["Plan", "Share", "Sizes", "plan_between"]
 
 PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
 PARTS: Final = 4096  #: parts of chunks that a plan keeps
@@ -221,16 +213,6 @@ class Plan:
                 sizes[self.part_bytes(layers_of(share, group, groups), 1)] += 1
             known = self._sizes[reader, group, groups] = tuple(sizes.items())
         return known
-
-
-@lru_cache(maxsize=4096)
-def layers_of(share: Share, group: int, groups: int) -> Share:
-    """The share in that group of its layers, of so many; all of it where there is one."""
-    first, end = (-(share.layers * at // -groups) for at in (group, group + 1))
-    if not 0 <= group < groups or first == end:
-        raise LayoutError("layer-groups", f"group {group} of {groups} of {share.layers} layers has none")
-    source, target = share.src_layer + first, share.dst_layer + first
-    return replace(share, src_layer=source, dst_layer=target, layers=end - first)
 
 
 @lru_cache(maxsize=16)

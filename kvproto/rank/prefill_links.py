@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.costs import NO_ROUTE, PROFILES, Estimate, PageForm, at_the_port, estimate, page_form, runs_between
-from kvproto.layout.cut import chunks
+from kvproto.layout.cut import chunks, layers_of
 from kvproto.layout.placement import closed_between, fault
-from kvproto.layout.plan import Plan, Share, layers_of, plan_between
+from kvproto.layout.plan import Plan, Share, plan_between
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
