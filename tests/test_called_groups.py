@@ -19,7 +19,8 @@ from kvproto.endpoint.group_table import Destination, Group, decode_group
 from kvproto.endpoint.prefill_groups import STEPS, GroupParty
 from kvproto.fsm.timing import Timers
 from kvproto.fsm.vocabulary import Event
-from kvproto.verify.check.called_groups import CHECKER, GROUPS, SCENARIOS, Calling
+from kvproto.verify.check.called_groups import CHECKER, GROUPS, SCENARIOS
+from kvproto.verify.check.calling import Calling
 from kvproto.verify.claims.decode_group import group_claims
 from kvproto.verify.framework.hypothesis_machine import world_machine
 from kvproto.verify.framework.scenario import Chances
