@@ -83,7 +83,7 @@ def receive(endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int) -> tupl
 def store(
     endpoint: Any, plan: Plan, table: torch.Tensor, tokens: int, at: float, there: dict[int, list[int]]
 ) -> tuple[float, float]:  # fmt: skip
-    """A prefill rank's side where pages are mapped, by decode rank `there`: kernels that store, and a tag for each."""
+    """Run a prefill rank's side with mapped pages, by decode rank `there`: storing kernels and their tags."""
     inner, size = inside(endpoint), plan.decode.page_size
     transport, flying, launches = inner.data.transport, dict[Any, tuple[Any, int]](), list[tuple[Any, ...]]()
     for chunk in range(chunks(tokens, 0, plan.chunk_tokens)):

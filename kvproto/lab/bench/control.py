@@ -1,4 +1,4 @@
-"""What the protocol itself costs: two processes, one link, KV so small that only control is left.
+"""Control: the protocol's own cost, between two processes on one link with hardly any KV.
 
 *Latencies*: so many rooms are open, with their grants; then the KV of one after the other becomes ready, a pace apart,
 as forwards end. From `produced` to the write being posted (rank, gather, post), from the end of the write as its

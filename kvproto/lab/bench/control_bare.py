@@ -1,4 +1,4 @@
-"""Rooms by hand: the messages, launches, writes and notes of the control benchmark, and nothing of a protocol.
+"""Control, bare: the control benchmark's messages, launches and writes by hand, without a protocol.
 
 What is left is what no protocol over these libraries can go below in this language: each room's seven messages are
 made, read and carried by the control plane; its part is gathered, written with its note, and scattered; both ends look

@@ -41,7 +41,7 @@ class CallCounter:
         self._ours: dict[str, bool] = {}
 
     def during(self, action: Callable[[], Any]) -> Any:
-        """What `action` returns; its calls are counted."""
+        """Run `action` with its calls counted, and return its result."""
         sys.setprofile(self._note)
         try:
             return action()

@@ -1,4 +1,4 @@
-"""One endpoint of the control benchmark: a process that opens, produces, and writes down when what happened."""
+"""Control side: a process with one endpoint that opens, produces, and records the times of its events."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class ControlRank:
                 raise TimeoutError(f"after {longest:g} s: rooms {where}, reports {self.endpoint.reports()}")
 
     def pages(self, room: int) -> list[int]:
-        """Of the room with this id."""
+        """Return the pages of the room with this id."""
         per = TOKENS // self.page
         at = room % max(LIVE) * per
         return list(range(at, at + per))

@@ -28,7 +28,7 @@ DEFAULT = Path("examples/results/h200.json")
 
 
 def _replays(runs: Runs) -> str:
-    """Lay out replayed traces: p99 and failures by commit (`at`), pool and way, and below what whole fleets carry."""
+    """Lay out replayed traces: p99 and failures by commit, pool and way, and below the whole fleets."""
     figures = [each for run in runs for each in run.figures]
     both = [each for each in figures if "at" in each.labels and (each.name == "transfer, p99" or _failed(each))]
     return f"{pivot(both, ('at', 'pools', 'way'))}\n\n{pivot(each for each in figures if 'at' not in each.labels)}"
@@ -47,7 +47,7 @@ MARKS: dict[str, Callable[[Runs], str]] = {
 
 
 def read(file: Path) -> MeasuredRun:
-    """Read one run without the times of single transfers; what is not flat (`kvproto demo`, `torture`) is made so."""
+    """Read one run without single transfers' times; make it flat if it is not (`kvproto demo`, `torture`)."""
     run = document(file)
     if not isinstance(run, dict):
         raise FileError(f"{file}: no run: an object is expected")
@@ -92,7 +92,7 @@ def written(runs: Iterable[MeasuredRun]) -> bytes:
 
 
 def between(text: str) -> tuple[str, str, str, str]:
-    """Find the marks' name, and what stands before, between and after them.  ArgumentError: there are none."""
+    """Find the marks' name and the text before, between and after them. ArgumentError: no marks."""
     for name in MARKS:
         before, found, rest = text.partition(f"<!-- {name} -->\n")
         inside, also, after = rest.partition(f"\n<!-- /{name} -->")

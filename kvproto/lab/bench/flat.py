@@ -1,4 +1,4 @@
-"""Flat results: each figure by its name, its unit, its value and the labels of what it was measured on.
+"""Flat results: each figure with its name, unit and value, and the labels of its measurement.
 
 A benchmark measures rows: plain dicts, or dicts and lists of them.  `flat` makes figures of them by one rule: text,
 whole numbers and yes or no are labels, a number with a fraction is a figure.  A dict within a row is read by both
@@ -68,7 +68,7 @@ class MeasuredRow(msgspec.Struct, frozen=True):
 
 
 def flat(measured: Any) -> list[Figure]:
-    """Make figures of what a benchmark has measured, rows or a dict of them, without single transfers' times."""
+    """Make figures of a benchmark's rows, or a dict of them, without single transfers' times."""
     rows = measured if isinstance(measured, list) else [measured]
     return [figure for row in rows for figure in _flat(row, {})]
 

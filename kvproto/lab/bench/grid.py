@@ -1,4 +1,4 @@
-"""Every prompt length with every page size and batch: staged beside descriptors beside bulk, in the same run.
+"""Grid: prompt lengths, page sizes and batches; staged beside descriptors beside bulk, in one run.
 
 A cell is a batch of prompts of one length whose KV is ready at once, in pages at random, as in a cache that has been in
 use.  Of each cell three are measured, over the endpoints that engines hold (`kvproto bench pipeline`): the same bytes
@@ -74,7 +74,7 @@ class Cell:
 
     @property
     def memory(self) -> dict[int, float]:
-        """GiB on each device: pools with a fifth to spare, rings, slots, a bulk write's source, what checks take."""
+        """Return the GiB on each device: pools with a fifth to spare, rings, slots, a bulk source, and checks."""
         whole = self.size * self.batch / 1024
         checks = 6 * self.tokens * self.shape.heads * self.shape.dim * 2 / (1 << 30)
         each = 0.5 + min(RING / 1024, whole) + 8 * min(self.size, CHUNK) / 1024
@@ -98,7 +98,7 @@ class Cell:
 
 
 def cells(shape: PipelineShape, page: int, prompts: Sequence[int], batches: Sequence[int]) -> list[Cell]:
-    """From the smallest to the largest."""
+    """Return the cells from the smallest to the largest."""
     shape = replace(shape, page_sizes=(page, page))
     found = [Cell(shape, page, tokens, batch) for tokens in prompts for batch in batches]
     return sorted(found, key=lambda cell: (cell.size * cell.batch, cell.batch))
@@ -180,7 +180,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
-    """What was asked for."""
+    """Parse the command line."""
     parser = command_line("grid", __doc__, budget=False)
     parser.add_argument("--pairs", default="1-1,2-2,2-1,1-2", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPE_OF)}")  # fmt: skip

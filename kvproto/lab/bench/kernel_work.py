@@ -1,4 +1,6 @@
-"""The work that the kernel benchmark times: random bytes in random pages, the check of each call; its clock."""
+"""Kernel work: random bytes in random pages for the kernel benchmark, the check of each call, its
+clock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gather and scatter reach on a GPU, beside a device-to-device copy of as many bytes, in the same run.
+"""Kernels: rates of gather and scatter on a GPU beside a copy of as many bytes on the device.
 
 A row is one direction of one pair of tensor-parallel sizes, at one page size, with random distinct pages. `one` is a
 single share, as when each writer's part is handled as it comes; `all` is every share of the rank in one launch. The
@@ -64,7 +64,7 @@ STRIPS = ((128, 1024), (256, 2048), (512, 2048), (1024, 2048))
 
 
 def measure_strip(strip: int, row: int, nbytes: int, repeats: int) -> dict[str, Any]:
-    """What torch's copy reaches between a dense tensor and a strip of each row of a wide one."""
+    """Measure torch's copy between a dense tensor and a strip of each row of a wide one."""
     dense, other = random_bytes(nbytes).view(torch.int64), random_bytes(nbytes).view(torch.int64)
     wide = random_bytes(nbytes // strip, row).view(torch.int64)[:, : strip // 8]
     narrow = dense.view(-1, strip // 8)
@@ -122,7 +122,7 @@ def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
 
 
 def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[KernelShape, bool, int]]:
-    """The rows of a direction: each shape with one share and, where there are more, with all; then smaller sizes."""
+    """Return a direction's rows: each shape with one share and with all, then smaller sizes."""
     wanted = []
     for shape in shapes(quick):
         plan = shape.plan()
@@ -160,7 +160,7 @@ def run(options: argparse.Namespace, course: Course) -> dict[str, Any]:
 
 
 def calls_of(shape: KernelShape, side: Side) -> int:
-    """Count the parts of a call as endpoints make it: a gather for one destination, a scatter of all writers."""
+    """Count the parts of a call as endpoints make it: one destination's gather, all writers' scatter."""
     return 1 if side == "gather" else len(shape.plan().writers(0))
 
 

@@ -1,4 +1,4 @@
-"""A rank of the layer benchmark: one of the pipeline's that computes, lays the KV of a layer after it, and says so."""
+"""Layer rank: a pipeline rank that computes, lays each layer's KV after it, and reports it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIDDEN, INNER, HEADS, DIM = 4096, 14336, 32, 128
 
 
 class Work:
-    """The work of one layer; all layers have the same weights, which changes nothing of how long they take."""
+    """The work of one layer; all layers share weights, which does not change their time."""
 
     def __init__(self, tokens: int, heads: int, device: torch.device) -> None:
         def weights(rows: int, columns: int) -> torch.Tensor:
@@ -70,7 +70,9 @@ class LayerRank(PipelineRank):
     def go_by_layer(
         self, room: tuple[int, int], tokens: int, groups: int, at: float
     ) -> tuple[float, float, list[Moment]]:  # fmt: skip
-        """A decode rank: when it begins to wait, and its success; a prefill rank: begin and end of its forward."""
+        """Return a decode rank's begin of waiting and its success, or a prefill rank's forward's begin and
+        end.
+        """
         if self.side == "D":
             return self.go([room], tokens, at)
         self.log.clear()

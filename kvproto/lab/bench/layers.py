@@ -1,4 +1,4 @@
-"""Layer by layer: how long after a forward its KV is at the decode rank, by the groups that its layers are cut into.
+"""Layers: the time from a forward's end until its KV is at the decode rank, by number of layer groups.
 
 A prefill rank computes a prompt in one forward of 32 layers as wide as an 8B model's (hidden 4,096, 32 heads of 128
 over 8 of KV, 14,336 in between), puts each layer's KV into its pages and says so; a decode rank on another GPU waits

@@ -1,4 +1,4 @@
-"""What a machine is, for the head of a table of results."""
+"""Machine: the description of a machine for the head of a table of results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _host() -> dict[str, Any]:
 
 
 def python_ns() -> float:
-    """Nanoseconds of a turn of a loop that adds a square: what code of the interpreter's alone takes on this host now.
+    """Return nanoseconds of a loop's turn that adds a square: the interpreter's speed on this host now.
 
     Hosts of one kind differ in it by more than two, and with it all that is Python in a figure.
     """

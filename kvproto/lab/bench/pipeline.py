@@ -1,4 +1,5 @@
-"""Gather, write, scatter through the real endpoints, beside NIXL's own bulk write of as many bytes, in the same run.
+"""Pipeline: gather, write and scatter through real endpoints beside NIXL's bulk write, in the same
+run.
 
 Every rank is a process of its own with its endpoint, polled without sleeping, as an engine's transfer thread would
 while something is under way. The rooms are open and the grants asked for before the clock runs (that is what
@@ -178,7 +179,7 @@ class BenchProcesses:
 
 
 def phases(logs: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Microseconds, medians: what stands before the first write of P0 and after the last, and what chunks cost."""
+    """Return median microseconds before P0's first write, after the last, and of its chunks."""
     found: dict[str, list[float]] = {}
     for log in logs:
         marks = [each for name in log if name[0] in "PD" for each in log[name] if name in ("P0", "D0")]

@@ -14,7 +14,7 @@ ONE_CHUNK = 256
 
 @dataclass(frozen=True)
 class PipelineShape:
-    """Who sends to whom, and on which devices."""
+    """The ranks of both sides, and their devices."""
 
     prefill: int
     decode: int
@@ -28,7 +28,7 @@ class PipelineShape:
     page_sizes: tuple[int, int] | None = None
 
     def layouts(self) -> tuple[Layout, Layout]:
-        """Of both sides."""
+        """Return the layouts of both sides."""
         pages = self.page_sizes or (16, 32 if self.prefill == self.decode else 16)
         both = [
             Layout(layers=self.layers, heads=self.heads, k_dim=self.dim, v_dim=self.dim, itemsize=2, dtype="bfloat16",
@@ -49,7 +49,9 @@ class PipelineShape:
 
 @dataclass(frozen=True)
 class Case:
-    """One row. `chunk`: MiB of the whole KV in a chunk; `ring`: MiB on each decode rank (0: all that is wanted)."""
+    """One row. `chunk`: MiB of the whole KV in a chunk; `ring`: MiB on each decode rank (0: enough for
+    all).
+    """
 
     what: str
     size: int
@@ -105,7 +107,7 @@ def mapped(rows: list[Case]) -> list[Case]:
 
 
 def cases(name: str, what: str, repeats: int) -> list[Case]:
-    """The rows of a shape: `figures` is the table, `sweep` looks at other forms, `slice` at the other route.
+    """Return a shape's rows: `figures` is the table, `sweep` has other forms, `slice` the other route.
 
     `pieces` is rate over chunk size: how large a chunk should be on this link.
     """

@@ -1,4 +1,4 @@
-"""One rank of the pipeline benchmark: a process with a GPU (or without), a pool, and the endpoint that engines hold.
+"""Pipeline rank: a process with a GPU (or without), a pool, and the endpoint that engines hold.
 
 It does what it is told, one command after the other, and polls its endpoint while nobody says anything. What is right
 does not come from the library: the truth is noise from a seed, the same in every process, laid into the prefill
@@ -126,9 +126,10 @@ class PipelineRank:
 
     # ------------------------------------------------------------------------------------------ the bytes
     def fill(self, rooms: list[int], tokens: int, fresh: bool = False) -> None:
-        """Lay the truth of these rooms into random pages (of a `fresh` cache: into successive ones), or mark all.
+        """Lay these rooms' truth into random pages (of a `fresh` cache: into successive ones), or mark all.
 
-        What lies there already stays."""
+        What lies there already stays.
+        """
         assert self.pool is not None
         wanted = rooms, tokens, fresh
         if self._filled == wanted:
@@ -164,7 +165,7 @@ class PipelineRank:
         return bool(torch.stack(found).all())
 
     def _places(self, room: int, tokens: int) -> Any:
-        """Of each layer's K and V: a function that stores into the room's pages or reads them, and the truth."""
+        """Return for each layer's K and V a function that stores or reads the room's pages, and the truth."""
         pool, layout = self.pool, self.form.prefill if self.side == "P" else self.form.decode
         assert pool is not None
         first, heads = layout.heads_of(self.index)
@@ -202,7 +203,7 @@ class PipelineRank:
         return bool(sends) and all(v.state not in waits or at >> 16 == AUX_CHUNK for at, v in sends.items())
 
     def go(self, rooms: list[tuple[int, int]], tokens: int, at: float) -> tuple[float, float, list[Moment]]:
-        """From the moment `at`: tell that all is produced, and poll until the rooms are over: (begin, end, log)."""
+        """Report all as produced at the moment `at`, poll until the rooms are over; return (begin, end, log)."""
         endpoint, left = self.endpoint, len(rooms)
         self.log.clear()
         while time.perf_counter() < at:

@@ -1,4 +1,4 @@
-"""Pivot of figures: one table in Markdown of any results, a line for each set of labels, a column for each figure.
+"""Pivot: one Markdown table of any results, a line for each set of labels, a column for each figure.
 
 Labels and figures that are the same in all lines are told once, above the table.  `across` names labels whose values
 make columns instead of lines.  A table of one line is turned, so that a terminal shows it.

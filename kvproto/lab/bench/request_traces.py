@@ -1,4 +1,4 @@
-"""Request traces of inference services: when requests came, how long they were, and which prefixes they shared.
+"""Request traces of inference services: the requests' arrivals, lengths and shared prefixes.
 
 Two public formats are read, and told apart by their content:
 
@@ -44,7 +44,7 @@ class MooncakeLine(msgspec.Struct, frozen=True):
 
 
 class TracedRequest(msgspec.Struct, frozen=True):
-    """A request of a trace: seconds since the first one, tokens, and the hashes of its blocks of `BLOCK` tokens."""
+    """A request of a trace: seconds since the first, tokens, and hashes of its blocks of `BLOCK` tokens."""
 
     arrival: float
     tokens: int
@@ -53,7 +53,7 @@ class TracedRequest(msgspec.Struct, frozen=True):
 
 
 def read_trace(path: Path) -> list[TracedRequest]:
-    """Read all requests of a file, in order of arrival.  `FileError` names the file, the line and the remedy."""
+    """Read a file's requests in order of arrival. `FileError` names the file, the line and the remedy."""
     lines = lines_of(path)
     first = next(lines, b"").strip().removeprefix(b"\xef\xbb\xbf")
     if first.startswith(b"{"):

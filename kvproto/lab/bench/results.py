@@ -1,4 +1,4 @@
-"""Files of results: what was measured, by which command, when and where; and how a run is kept while it goes on.
+"""Results: files of figures with command, time and machine, written while a run goes on.
 
 A run on a borrowed machine can be cut at any moment.  So each row is told on standard error as it comes, with the time
 that is gone and roughly the time to come; the file of `--json` is written anew after each, marked as `cut` until the
@@ -31,7 +31,7 @@ def output(text: str) -> str:
 
 
 def command_line(name: str, about: str | None, *, budget: bool = True) -> argparse.ArgumentParser:
-    """The command line of `kvproto bench NAME`, so far: what it is about (a module's first paragraph), and `--json`.
+    """Return the parser of `kvproto bench NAME`: its description (a first paragraph), and `--json`.
 
     `budget`: it has `--seconds`, which `Course` keeps to.
     """
@@ -58,7 +58,7 @@ def measuring(given: Sequence[str]) -> list[str]:
 
 
 class Course:
-    """The course of one run of `kvproto bench NAME`: the cases for which there is time, and what has come of them."""
+    """The course of one run of `kvproto bench NAME`: the cases that fit its time, and their results."""
 
     def __init__(self, name: str, argv: Sequence[str] | None, options: argparse.Namespace) -> None:
         self.name, self._argv, self._to = name, argv, options.json

@@ -1,4 +1,4 @@
-"""Ring or pages: what each takes, beside the transport's own bulk write in the same run, and which one is chosen.
+"""Route: times by ring and by pages beside the bulk write of the same run, and the chosen route.
 
 The same rooms go three ways, by the ring (`staged`), page to page (`pages`), and by whichever is estimated to cost less
 (`cost`), with pages at random, as in a cache that has been in use, and with pages in a row, as in a fresh one.  Ranks,
@@ -40,7 +40,7 @@ PAIRS: dict[str, PipelineShape] = {
 
 
 def estimate_of(shape: PipelineShape, size: int, chunk: int, costs: Costs, *, fresh: bool) -> Estimate:
-    """What the first prefill rank thinks of its first part: a room of `size` MiB in chunks of `chunk` MiB."""
+    """Return the first prefill rank's estimate of its first part: a room of `size` MiB in chunks."""
     prefill, decode = shape.layouts()
     chunk_tokens, tokens = chunk * MIB // shape.token_bytes, size * MIB // shape.token_bytes
     plan = Plan(prefill, decode, chunk_tokens)

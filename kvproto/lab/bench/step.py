@@ -1,4 +1,4 @@
-"""What one event costs a full prefill rank, by its full typed path.
+"""Step: the cost of one event on a full prefill rank, by its full typed path.
 
 Live is a prefill rank with 100,000 rooms that wait for their forward.  Rooms drawn from them at random live their lives
 to the end, 64 at work at a time, and each that ends is replaced: forwards, grants, gathers, writes, confirmations, and

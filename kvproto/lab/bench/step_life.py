@@ -1,4 +1,4 @@
-"""Lives of rooms on a prefill rank, as a script: what is timed by `kvproto bench step`, and by how many steps.
+"""Step life: lives of rooms on a prefill rank as a script of events and of the steps that they cause.
 
 A script comes from a rehearsal: a rank of its own is driven as handlers would drive it (a request is granted, a gather
 and a write end, a part is confirmed; many rooms at work in a random order, few staging slots), and what went in is
@@ -64,7 +64,7 @@ class BenchRoom(msgspec.Struct, frozen=True, gc=False):
 
 
 def draw(rooms: int, seed: int) -> Iterator[BenchRoom]:
-    """Requests with u64 ids, prompts of up to five chunks, every second one with a prefix hit of whole pages."""
+    """Yield requests with u64 ids and up to five chunks, every second one with a prefix of whole pages."""
     rng = random.Random(seed)
     for _ in range(rooms):
         tokens = rng.randint(CHUNK_TOKENS // 2, 5 * CHUNK_TOKENS)
@@ -73,7 +73,7 @@ def draw(rooms: int, seed: int) -> Iterator[BenchRoom]:
 
 
 def opening(rank: PrefillRank, room: BenchRoom) -> list[Event]:
-    """What opens the room on both sides; it then waits for its forward."""
+    """Return the events that open the room on both sides; it then waits for its forward."""
     terms = rank.peers[1].terms
     assert terms is not None
     heard = [ev.PeerOpened(room.key, peer, terms, room.tokens, room.prefix) for peer in range(PEERS)]
@@ -95,14 +95,14 @@ def fill(rank: PrefillRank, rooms: int, seed: int) -> float:
 
 
 def pass_time(rank: PrefillRank, now: float) -> None:
-    """What the loop does beside the events: the links' beats are heard, timers that are due fire."""
+    """Do the loop's other work: beats of links are heard, timers that are due fire."""
     for link, value in rank.links.items():
         rank.handle(ev.HeartbeatReceived(link, value.epoch, b""), now)
     rank.tick(now)
 
 
 class Script(msgspec.Struct):
-    """Events (type and arguments, made when they are due), when they come, and the machine steps that they cause."""
+    """Events (type and arguments, made when due), their times, and the machine steps that they cause."""
 
     makes: list[type[Event]] = []
     args: list[tuple[Any, ...]] = []
@@ -113,12 +113,12 @@ class Script(msgspec.Struct):
 
 
 class RehearsedWorld(Surroundings):
-    """The world of a rank that rehearses: what it asks for is answered by an event that is due some time later."""
+    """The world of a rehearsing rank: each request is answered by an event some time later."""
 
     def __init__(
         self, rank: PrefillRank, script: Script, waiting: deque[BenchRoom], coming: Iterator[BenchRoom]
     ) -> None:  # fmt: skip
-        """`waiting`: rooms that are open, and have yet to be computed; `coming`: those that open when one ends."""
+        """Take `waiting`: open rooms that are not computed; `coming`: rooms that open when one ends."""
         self.rank, self.waiting, self.coming = rank, waiting, coming
         self.due: list[Event] = []
         self.interpreter = RecordingInterpreter(rank, self, script)
@@ -132,7 +132,7 @@ class RehearsedWorld(Surroundings):
             self.due.extend(_engine(self.waiting.popleft()))
 
     def deliver(self, place: bytes, epoch: int, room: int, body: msg.Message) -> None:
-        """What the decode rank at this place answers, heard as an event."""
+        """Answer as the decode rank at this place, by an event."""
         peer = int(place)
         match body:
             case msg.StagingReq(chunk, asked):
@@ -143,7 +143,7 @@ class RehearsedWorld(Surroundings):
                 self.due.append(ev.ChunkAcked(room, msg.AUX_CHUNK, peer))
 
     def aux_row(self, room: int) -> bytes:
-        """Of no content."""
+        """Return an empty row."""
         return b""
 
     def gather(self, asked: do.LaunchGather) -> None:
@@ -216,7 +216,7 @@ def _note(script: Script, rank: Rank, event: Event, now: float) -> None:
 
 
 def play(rank: PrefillRank, script: Script, first: int, last: int, clock: Callable[[], float]) -> float:
-    """Seconds that the script's events `first` .. `last - 1` take: made, handled, their effects taken over."""
+    """Return the seconds of the script's events `first` .. `last - 1`: made, handled, effects taken over."""
     makes, args, times = script.makes[first:last], script.args[first:last], script.times[first:last]
     handle, take = rank.handle, deque[Effect](maxlen=1024).extend
     begin = clock()

@@ -1,5 +1,6 @@
-"""Replay a request trace in simulated time: arrivals, prompts and prefixes of a real service, carried by the product's
-ranks between model engines, in three ways side by side.
+"""Trace: replay a request trace of a real service in simulated time, carried by the product's ranks.
+
+Arrivals, prompts and prefixes are the service's; the engines are models, and three ways run side by side.
 
 FILE is a trace in Mooncake's format (JSON lines) or Azure's (CSV). The ways are: with prefetch (prefill engines say
 when a forward is scheduled), without, and every part page by page. *KV ready -> at decode* is the time from the end of
@@ -106,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def fleets_of(asked: argparse.Namespace) -> list[Fleet]:
-    """Return the fleets that these options describe, one for each combination of their lists.  Raises `LayoutError`."""
+    """Return the fleets of these options, one for each combination of their lists. Raises `LayoutError`."""
     layers, heads, dim = asked.model
     found = [
         Fleet(

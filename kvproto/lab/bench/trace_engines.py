@@ -1,4 +1,4 @@
-"""Model engines for a replayed trace: chunked prefill, decode admission, prefix caches, and a router in front of them.
+"""Trace engines: models of chunked prefill, decode admission, prefix caches, and a router before them.
 
 *Prefill.* One forward at a time. A step has a budget of tokens, which requests share in the order in which they came;
 it takes a fixed time and a time a token, and at its end the KV of all of its tokens is there. Blocks of a prefix that
@@ -37,7 +37,7 @@ RENEW = 10.0
 
 
 class EngineModel(msgspec.Struct, frozen=True):
-    """What engines of both sides can do."""
+    """The speed of the engines of both sides."""
 
     #: tokens that a prefill instance computes a second, tokens of one step, and seconds that any step takes
     speed: float = 16_000.0
@@ -115,7 +115,7 @@ class PrefixCache:
 
 
 class Instance(TimedInstance):
-    """What instances of both sides have in common."""
+    """The common part of both sides' instances."""
 
     def __init__(self, world: TimedWorld, number: int, model: EngineModel, live: dict[int, Replayed]) -> None:
         """`live`: the requests that are not settled, by number, for all instances."""
@@ -269,7 +269,7 @@ class DecodeInstance(Instance):
             self.world.at(self.world.now + RENEW, self._renew, request)
 
     def heard_outcome(self, rank: TimedRank, news: do.AnnounceOutcome) -> None:
-        """Take a rank's outcome of a room; with the last one the request is over, and is decoded if all went well."""
+        """Take a rank's outcome of a room; the last one ends the request, which is decoded if all succeeded."""
         request = self.live[news.room]
         request.cause = request.cause or news.cause
         request.ended += 1

@@ -38,7 +38,7 @@ CALM: Final = 3.0
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """What a trace is replayed on."""
+    """The machines on which a trace is replayed."""
 
     prefill: int = 1
     decode: int = 1

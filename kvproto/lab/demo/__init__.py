@@ -1,4 +1,5 @@
-"""The demonstration: a real transformer's KV cache carried between OS processes of different tensor parallelism.
+"""The demonstration: carry a real transformer's KV cache between processes of different tensor
+parallelism.
 
     job       what is run: model, groups, rooms (plain values; no torch)
     model     the transformer, its per-head attention, and the unsharded reference that judges everything

@@ -82,7 +82,7 @@ def make_rooms(lengths: Lengths, ways: tuple[int, ...], new: int, *, warm: bool)
 
 
 def rows(result: DemoResult) -> list[dict[str, Any]]:
-    """By length and way: layer groups, and medians in seconds of forward, transfer and first continued token."""
+    """Return by length and way: layer groups, and median seconds of forward, transfer and first token."""
     found = []
     by = {each.route: each for each in result.passes}
     if not {"live", "live_layers"} <= by.keys():

@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 class Comm:
-    """One rank's ends. Rank index `pp_rank * tp + tp_rank`; every rank of the group constructs one, at once."""
+    """One rank's ends. Rank index `pp_rank * tp + tp_rank`; all ranks of the group construct one at once."""
 
     def __init__(self, store: Path, rank: int, tp: int, pp: int, timeout_s: float = 60.0) -> None:
         self.rank, self.tp, self.pp = rank, tp, pp
@@ -34,7 +34,9 @@ class Comm:
         self._peers = stages[self.stage]
 
     def gather(self, x: Tensor) -> Tensor:
-        """Each stage rank's [tokens, heads, dim] -> all heads of the stage in rank order, [tokens, tp * heads, dim]."""
+        """Gather each stage rank's [tokens, heads, dim] into all heads in rank order, [tokens, tp * heads,
+        dim].
+        """
         if self.tp == 1:
             return x
         raw = x.contiguous().view(torch.uint8).cpu()
@@ -52,7 +54,7 @@ class Comm:
         dist.send(x.contiguous().view(torch.uint8).cpu(), dst=self.rank + self.tp)
 
     def share(self, row: bytes) -> bytes:
-        """The last stage's `row`, told to every rank of the group; what earlier stages give counts for its length."""
+        """Send the last stage's `row` to every rank of the group; of earlier stages only the length counts."""
         if self.pp == 1:
             return row
         box = torch.frombuffer(bytearray(row), dtype=torch.uint8)

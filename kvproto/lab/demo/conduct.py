@@ -33,7 +33,7 @@ Watch = Callable[[str, int], None]  # (what, how much more): rooms judged or pla
 
 @dataclass
 class Pass:
-    """One pass: all ranks' counters together, how long its phases took in seconds, and the rooms' ways in parts."""
+    """One pass: all ranks' counters together, the seconds of its phases, and the rooms' ways in parts."""
 
     route: Route
     counts: dict[str, int] = field(default_factory=dict)
@@ -70,7 +70,8 @@ class DemoResult:
 def conduct(
     run: Run, watch: Watch = lambda _what, _more: None, *, players: str = "kvproto.lab.demo.rank_program"
 ) -> DemoResult:  # fmt: skip
-    """Carry out `run`. RankError or TimeoutError if a process fails or falls silent; what is merely wrong is told.
+    """Carry out `run`. RankError, TimeoutError: a process fails or falls silent; wrong results are
+    reported.
 
     `players` is the module whose `prefill` and `decode` the ranks run.
     """
@@ -191,7 +192,7 @@ class _Conductor:
                 self.watch("said", len(data[1]) if name == self.d[0] else 0)
 
     def _next(self, room: int) -> None:
-        """Once all decode ranks are through with a room, they are told to go on with it, or that they must not."""
+        """When all decode ranks are through with a room, tell them to go on with it, or that they must not."""
         if self.outcomes[room].keys() >= set(self.d):
             good = room not in self.aborting and self._all_ok(room)
             self.crew.tell(self.d, "say" if good else "skip", room)

@@ -1,4 +1,4 @@
-"""What must not change, and what must be noticed.
+"""Controls: bytes that must not change, and corruptions that must be noticed.
 
 `Guard` remembers a whole pool. After the transfers every row of it that belongs to no room must be what it was: other
 pages, and also the rest of a room's last page. (A page's tail is where a copy of whole pages or chunks shows.)
@@ -30,7 +30,7 @@ Copied = dict[tuple[Kind, int], Tensor]  # (kind, local layer) -> bytes [heads, 
 
 @dataclass(frozen=True)
 class PooledRoom:
-    """A room in a pool: its page table, the tokens that are there, and the cells (first, count) that were moved.
+    """A room in a pool: its page table, its tokens, and the cells (first, count) that were moved.
 
     `foreign` [tokens, dim], of the pool's dtype: K, in the pool's first layer, of a head that the pool does not hold.
     """
@@ -42,7 +42,9 @@ class PooledRoom:
 
 
 def copied(pool: PagedKV, held: PooledRoom, *, hashed: bool = False) -> Copied:
-    """The room's bytes as they are now, or hashes of them, where the pool is: quickly done, and told later."""
+    """Copy the room's bytes, or hashes of them, where the pool is; the copy is quick, the report comes
+    later.
+    """
     places = pool.where(held.table, 0, held.tokens)
     kept = row_hashes if hashed else Tensor.contiguous
     return {
@@ -53,7 +55,7 @@ def copied(pool: PagedKV, held: PooledRoom, *, hashed: bool = False) -> Copied:
 
 
 def row_hashes(rows: Tensor) -> Tensor:
-    """Of each row of bytes, uint8 [..., n], eight bytes [..., 8] that stand for it: a sum by random factors."""
+    """Return eight bytes [..., 8] for each row of bytes, uint8 [..., n]: a sum by random factors."""
     seeded = torch.Generator().manual_seed(rows.shape[-1])
     factors = torch.randint(-(1 << 62), 1 << 62, rows.shape[-1:], generator=seeded).mul_(2).add_(1).to(rows.device)
     return (rows.to(torch.int64) * factors).sum(-1, keepdim=True).view(torch.uint8)
@@ -93,12 +95,14 @@ class Guard:
         self.before = {(kind, layer): pool.rows(kind, layer).clone() for kind in _KINDS for layer in range(len(pool.k))}
 
     def renew(self, pages: Sequence[int]) -> None:
-        """What lies in these pages now is what counts as old in them."""
+        """Take the present content of these pages for the old one."""
         for (kind, layer), before in self.before.items():
             before[list(pages)] = self.pool.rows(kind, layer)[list(pages)]
 
     def behind(self, held: PooledRoom) -> tuple[Tensor, Tensor]:
-        """(now, before): the row behind the room's last token, of all kinds and layers. It is the next token's."""
+        """Return (now, before) of the row behind the room's last token, of all kinds and layers: the next
+        token's.
+        """
         page, slot = held.table[held.tokens // self.pool.page_size], held.tokens % self.pool.page_size
         now = torch.stack([self.pool.rows(*key)[page, slot] for key in self.before])
         return now, torch.stack([rows[page, slot] for rows in self.before.values()])
@@ -158,7 +162,7 @@ CONTROLS: dict[str, Callable[[Guard, PooledRoom], None]] = {
 
 
 def applicable(name: str, pool: PagedKV, held: PooledRoom) -> bool:
-    """A room of which nothing moved has nothing to corrupt; one cell, or one head, cannot be taken for another."""
+    """Tell whether the control fits: a room without moved cells, or with one cell or head, may have none."""
     if name == "swapped-head" and held.foreign is None and pool.rows("k", 0).shape[2] == 1:
         return False
     return len(held.cells) >= (2 if name in ("swapped-chunk", "stale-chunk") else 1)
@@ -166,7 +170,9 @@ def applicable(name: str, pool: PagedKV, held: PooledRoom) -> bool:
 
 @contextlib.contextmanager
 def tampered(name: str, guard: Guard, held: PooledRoom) -> Iterator[None]:
-    """Apply the control `name` to a finished room; put the pool back on leaving. ValueError if not applicable."""
+    """Apply the control `name` to a finished room; restore the pool on leaving. ValueError: not
+    applicable.
+    """
     if not applicable(name, guard.pool, held):
         raise ValueError(f"{name} needs more than this room has: {len(held.cells)} cells moved")
     now = Guard(guard.pool)
@@ -185,7 +191,7 @@ def _span(held: PooledRoom) -> tuple[int, int]:
 
 
 def _two_cells(pool: PagedKV, held: PooledRoom) -> Iterator[tuple[Tensor, Places, Places]]:
-    """Of each tensor: its bytes, and where the first two cells lie in them, as far as the shorter one goes."""
+    """Yield each tensor's bytes and the places of the first two cells, as far as the shorter one goes."""
     (a, count), (b, last) = held.cells[:2]
     here, there = (pool.where(held.table, first, min(count, last)) for first in (a, b))
     for kind in _KINDS:

@@ -106,7 +106,7 @@ class _Decode(Player):
             self.me.give_back(room_id)
 
     def _step(self) -> None:
-        """Pages of a room that failed are given back, as noise, when they are released: no write may come after."""
+        """Fill pages of a failed room with noise when they are released: no write may come after."""
         before = set(self.released)
         self.take()
         for room in self.released - before:

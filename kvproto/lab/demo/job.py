@@ -1,4 +1,4 @@
-"""What a demonstration runs: values that every process of it derives the same numbers from.
+"""Job: the values from which every process of a demonstration derives the same numbers.
 
 Nothing here is computed from what was transferred. The parent, the oracle and the ranks each hold the same `DemoJob`
 and agree through it on weights (seed), prompts (seed and room), layouts and chunk boundaries. It is plain data, so
@@ -109,7 +109,7 @@ class DemoJob:
         return self.prefill if side == "prefill" else self.decode
 
     def layout(self, side: Side) -> Layout:
-        """What the group of `side` holds, as both ends exchange it."""
+        """Return the layout of `side`'s group, as both ends exchange it."""
         shape = self.shape(side)
         return Layout(
             layers=self.layers, heads=self.heads, k_dim=self.dim, v_dim=self.dim,

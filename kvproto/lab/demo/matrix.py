@@ -1,4 +1,4 @@
-"""The matrix: what two engines may differ in, spread over cases so that each value occurs and most pairs do.
+"""Matrix: cases in which two engines differ, so that each value occurs and most pairs of values do.
 
 Sharding (more ranks on either side, replicas of heads, ratios that are not whole, stages), dtype, page sizes, order
 inside a page, prefixes (none, some, all), lengths that fill neither page nor chunk, rings that hold less than two

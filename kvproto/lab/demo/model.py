@@ -50,7 +50,9 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-    """Causal attention of one head. `q` [t, d] are the last t of the n tokens in `k` and `v` [n, d]; gives [t, d]."""
+    """Compute causal attention of one head: `q` [t, d] are the last t of n tokens in `k`, `v` [n, d]; [t,
+    d].
+    """
     q, k, v = (x.clone(memory_format=torch.contiguous_format) for x in (q, k, v))
     t, n = q.shape[0], k.shape[0]
     if q.is_cuda and t > 1:  # without the t x n scores, which would be most of what a long prompt takes
@@ -67,7 +69,8 @@ def _attention(
     _module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, _mask: Tensor | None,
     scaling: float, heads: Any = None, **_: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """As transformers calls it: query [1, heads, t, d], key and value [1, kv heads, n, d] -> [1, t, heads, d].
+    """Attend as transformers calls it: query [1, heads, t, d], key and value [1, kv heads, n, d] -> [1, t,
+    heads, d].
 
     `heads`, passed by a rank, says which query heads are its own, which of the local KV heads each of them reads,
     and joins the outputs of all ranks; without it all heads are computed here.
@@ -87,7 +90,7 @@ ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attention)
 
 
 def build(job: DemoJob, attention: str = ATTENTION, device: str = "cpu") -> Any:
-    """The causal language model of `job`, in its compute dtype; the same bits in every process on such a device."""
+    """Build the causal language model of `job`, in its dtype, with the same bits in every process."""
     shape: dict[str, Any] = {
         "vocab_size": job.vocab, "hidden_size": job.hidden, "intermediate_size": 2 * job.hidden,
         "num_hidden_layers": job.layers, "num_attention_heads": job.query_heads, "num_key_value_heads": job.heads,
@@ -134,7 +137,7 @@ def logits_digest(logits: Tensor) -> bytes:
 
 
 def aux_row(token: int, logits: Tensor) -> bytes:
-    """AUX.size bytes: a generated token and the digest of the logits it was chosen from. P sends D the first one."""
+    """Pack AUX.size bytes: a generated token and the digest of its logits. P sends D the first one."""
     return AUX.pack(token, logits_digest(logits))
 
 
@@ -160,7 +163,8 @@ class _RoundingCache(DynamicCache):
 
 @dataclass(frozen=True)
 class UnshardedRoom:
-    """One room, unsharded. `keys` and `values` [layers, heads, tokens, dim] of the prompt, in the pool's dtype.
+    """One room, unsharded. `keys`, `values` [layers, heads, tokens, dim] of the prompt, in the pool's
+    dtype.
 
     They are on the host, or where the model is if they are only to be hashed.
     """
@@ -199,7 +203,7 @@ def reference(model: Any, job: DemoJob, room: RoomSpec) -> UnshardedRoom:
 
 
 def oracle_tokens(job: DemoJob, room: RoomSpec, attention: str = "eager", device: str = "cpu") -> list[int]:
-    """What the library's own `generate()` with its own attention continues with, over KV of the job's dtype."""
+    """Return the continuation by the library's own `generate()` and attention, over KV of the job's dtype."""
     model = build(job, attention, device)
     ids = prompt(job, room)[None].to(device)
     out = model.generate(

@@ -1,4 +1,4 @@
-"""The judge's process: every room of the job, unsharded, told to the parent and left in files for prefixes.
+"""Oracle: the judging process; it runs every room unsharded, and writes files for prefixes.
 
 It shares no memory, no pool and no connection with the ranks. What a D rank "already holds" of a room comes from its
 file: a prefix is KV that some earlier request left behind, and here the judge was that request.
@@ -29,7 +29,7 @@ def load_truth(directory: Path, room: int) -> UnshardedRoom:
 
 
 def program(line: ParentPipe, job: DemoJob, directory: Path, kind: str = "cpu") -> None:
-    """Tell ("verdict", (room, Verdict)) for each room, prefixed ones first; each file is there before it is told."""
+    """Send ("verdict", (room, Verdict)) for each room, prefixed ones first, after its file is written."""
     device = device_of(kind, "decode", 0)
     if kind != "cpu":
         line.tell("machine", machine())

@@ -1,4 +1,4 @@
-"""A rank's paged KV memory: one K and one V tensor a layer, its own heads only, pages scattered at random.
+"""Pages: a rank's paged KV, one K and one V tensor a layer with its own heads, in random pages.
 
 The pool starts full of noise, not of zeros, so that a byte that was never written is seen to be wrong, and a byte that
 had no business being written is seen to have changed. Rows move as raw bytes: a pool of any dtype, also of 8-bit
@@ -21,7 +21,7 @@ Places = tuple[Tensor, Tensor]  # (page, slot) of tokens
 
 
 class Allocator:
-    """Hands out page ids in a seeded random order; ids given back are handed out again, in random order too."""
+    """Hands out page ids in a seeded random order; returned ids are handed out again, in random order too."""
 
     def __init__(self, pages: int, seed: object) -> None:
         self._random = random.Random(repr(seed))
@@ -40,7 +40,9 @@ class Allocator:
 
 
 class PagedKV:
-    """`k` and `v`: a tensor a local layer, [pages, page_size, heads, dim] (NHD) or [pages, heads, page_size, dim]."""
+    """A tensor a local layer in `k` and `v`, [pages, page_size, heads, dim] (NHD) or [pages, heads,
+    page_size, dim].
+    """
 
     def __init__(
         self, *, layers: int, heads: int, dim: int, pages: int, page_size: int, dtype: torch.dtype,
@@ -62,7 +64,9 @@ class PagedKV:
             raw[where] = torch.randint(256, shape, dtype=torch.uint8, generator=self._noise, device=self.device)
 
     def rows(self, kind: Kind, layer: int) -> Tensor:
-        """The bytes of one tensor as a writable view [pages, page_size, heads, dim * itemsize], whatever the order."""
+        """Return one tensor's bytes as a writable view [pages, page_size, heads, dim * itemsize], in any
+        order.
+        """
         raw = (self.k if kind == "k" else self.v)[layer].view(torch.uint8)
         return raw if self.order == "NHD" else raw.transpose(1, 2)
 
@@ -81,7 +85,7 @@ class PagedKV:
         return self.load(kind, layer, self.where(table, 0, tokens))
 
     def store(self, kind: Kind, layer: int, places: Places, x: Tensor) -> None:
-        """`write` at places found before: on a GPU, finding them anew in each layer would wait for it each time."""
+        """Write at known places: on a GPU, finding them in each layer again would wait for it each time."""
         self.rows(kind, layer)[places] = x.contiguous().view(torch.uint8).to(self.device)
 
     def load(self, kind: Kind, layer: int, places: Places) -> Tensor:

@@ -1,4 +1,4 @@
-"""What happened in one pass, counted: out of each rank's trace, so that the counts are the protocol's own steps.
+"""Pass counts: the protocol's own steps in one pass, counted from each rank's trace.
 
 Times are `time.monotonic` of one machine, the same clock for all of its processes.
 """
@@ -22,7 +22,7 @@ SUMS = (
 
 @dataclass
 class PassCounts:
-    """One rank in one pass. `leaks`: what is left when all rooms are released; `reports`: what it complained of.
+    """One rank in one pass. `leaks`: remains after all releases; `reports`: its complaints.
 
     `marks`: when what happened to which room (see `times`); `groups`: the layer groups that it was cut into; `digests`:
     of what it moved, if they are wanted.
@@ -43,7 +43,7 @@ class PassCounts:
 
 
 def prefill_counts(trace: Iterable[Any]) -> Counter[str]:
-    """Count deferrals (a send queues for a region or its watermark) and sends that gave the ring up, by reason."""
+    """Count deferrals (a send queues for a region or watermark) and sends that left the ring, by reason."""
     counts: Counter[str] = Counter()
     for _, _, event, old, new in steps(list(trace)):
         state, before = getattr(new, "state", None), getattr(old, "state", None)

@@ -1,4 +1,4 @@
-"""Where a process of a run computes and keeps its KV.
+"""Placement: the device on which a process of a run computes and keeps its KV.
 
 Prefill ranks share the first half of the GPUs, decode ranks the rest, so that with two GPUs or more every byte goes
 from one GPU to another. The judge is with the decode ranks: it is through before the clock runs.
@@ -24,7 +24,7 @@ def device_of(kind: str, side: Side, rank: int) -> str:
 
 
 def gpu_of(side: Side, rank: int, gpus: int) -> int:
-    """Which of `gpus`."""
+    """Return the GPU of this rank, of `gpus`."""
     half = gpus // 2
     if half == 0:
         return 0

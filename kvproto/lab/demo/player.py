@@ -47,7 +47,7 @@ def make_transport(run: Run) -> Transport:
 
 
 class Player:
-    """What both sides share: rooms by name, outcomes and releases as they come, and the report at the end."""
+    """The common part of both sides: rooms by name, outcomes, releases, and the final report."""
 
     def __init__(self, line: ParentPipe, run: Run, me: DemoRank, endpoint: Endpoint, gen: int) -> None:
         self.line, self.run, self.me, self.endpoint, self.gen = line, run, me, endpoint, gen
@@ -121,7 +121,7 @@ class Player:
         return len(self.released) == len(self.run.job.rooms)
 
     def warm_up(self, carry: Callable[[], None]) -> None:
-        """Let the rooms go that are not timed, then wait until all ranks have done so: the clock runs from then on."""
+        """Release the rooms that are not timed, and wait for all ranks to do so; then the clock runs."""
         start = time.monotonic()
         carry()
         self.warmed_s = time.monotonic() - start

@@ -138,7 +138,7 @@ class _Prefill(Player):
         self._reap()
 
     def _after_layer(self, endpoint: PrefillEndpoint, name: Room) -> AfterLayer:
-        """Says which layers are there: as often as there may be groups, for each time takes the host some 20 us."""
+        """Report computed layers, as often as there may be groups: each report costs the host some 20 us."""
         held = self.me.shard.layers
         every = max(1, held // GROUPS)
 

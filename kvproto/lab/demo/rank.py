@@ -1,4 +1,4 @@
-"""A rank of the demonstration without its endpoint: a shard, its page tables, and what can be reported of them.
+"""Rank: a demonstration's rank without its endpoint, with a shard, its page tables, and its reports.
 
 Every rank draws its own page tables, from a seed of its own: nothing may rest on two ranks having the same ones. A
 prefill rank that is told that a room is released fills the room's pages with noise at once and hands them to the next
@@ -27,7 +27,7 @@ from kvproto.layout.sharding import align_chunk_tokens
 
 
 class DemoRank:
-    """Rank `rank` of the group of `side`. Constructing it joins the group's collectives: all ranks do, at once."""
+    """Rank `rank` of `side`'s group. Construction joins the group's collectives, on all ranks at once."""
 
     def __init__(self, job: DemoJob, side: Side, rank: int, directory: Path, device: str = "cpu") -> None:
         shape = job.shape(side)
@@ -43,7 +43,7 @@ class DemoRank:
         self._guard = Guard(self.pool)
 
     def allocate(self, room: RoomSpec) -> list[int]:
-        """Pages for all of the room; MemoryError if the pool is full. What lies in them counts as old from now on."""
+        """Allocate the room's pages; MemoryError: the pool is full. Their present content counts as old."""
         table = self.tables[room.room] = self._allocator.take(self.job.pages_of(self.side, room))
         if self.side == "decode" and room.prefix:
             self.shard.place(load_truth(self.directory, room.room), table, room.prefix)
@@ -57,7 +57,7 @@ class DemoRank:
             torch.cuda.synchronize(self.pool.device)
 
     def give_back(self, room: int) -> None:
-        """The room's pages may be reused: they are, and noise is what a late reader or writer would meet there."""
+        """Give the room's pages back; they are reused, and a late reader or writer would meet noise there."""
         table = self.tables.pop(room)
         self._grown.pop(room, None)
         self.pool.scribble(table)
@@ -86,7 +86,7 @@ class DemoRank:
         return self.told(self.copied(room))
 
     def behind(self, room: int) -> tuple[Tensor, Tensor]:
-        """(now, before) of the row that the first continued token will fill: nobody else had any business there."""
+        """Return (now, before) of the first continued token's row, in which nobody else may write."""
         return self._guard.behind(self.held(room))
 
     def intruded(self) -> list[str]:
@@ -96,7 +96,7 @@ class DemoRank:
         return self._guard.intruded(grown)
 
     def controls(self, room: int, names: list[str]) -> list[str]:
-        """Which of the controls this room and rank can be put through."""
+        """Return the controls that fit this room and rank."""
         return [name for name in names if applicable(name, self.pool, self._marked(room))]
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a person sees of a run: bars while it goes on, a table at the end; and the same as one JSON object."""
+"""Report: progress bars during a run, a table at its end, and the same as one JSON object."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def show(result: DemoResult) -> None:
 
 
 def passes(result: DemoResult) -> Table:
-    """What happened in each pass, and how long its phases took."""
+    """Return the table of each pass: its counts, and the times of its phases."""
     table = Table(title=title(result.run), title_justify="left")
     table.add_column("")
     for done in result.passes:

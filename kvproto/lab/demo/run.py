@@ -1,4 +1,4 @@
-"""One run of the demonstration, as plain values: a job, how it is carried, and what happens to it on the way.
+"""Run: one run of the demonstration as plain values: its job, carrier and controls.
 
 The same rooms are carried several times, in *passes*:
 
@@ -129,18 +129,18 @@ class Run:
         return [room for batch in batches for room in sorted(batch, key=lambda room: (room.tokens, room.room))]
 
     def chunks_in(self, route: Route, groups: Mapping[int, int]) -> int:
-        """Of all rooms, cut into so many layer groups; of those that are not named: not cut."""
+        """Count the chunks of all rooms, cut into so many layer groups; rooms without a name are not cut."""
         chunk_tokens = self.chunk_tokens_of(route)
         return sum(chunks(room.tokens, room.prefix, chunk_tokens, groups.get(room.room, 1)) for room in self.job.rooms)
 
     @property
     def timed_bytes(self) -> int:
-        """What has to be carried while the clock runs."""
+        """Return the bytes that are carried while the clock runs."""
         plan = self.plan
         return sum(plan.part_bytes(share, r.tokens - r.prefix) for r in self.timed for share in plan.shares)
 
     def settings(self, route: Route) -> Settings:
-        """Of every rank in this pass."""
+        """Return the settings of every rank in this pass."""
         plan, chunk_tokens = self.plan_of(route), self.chunk_tokens_of(route)
         slot = max(plan.part_bytes(share, chunk_tokens) for share in plan.shares)
         wait = self.grant_wait if route.startswith("live") else LONG_WAIT_S
@@ -170,7 +170,7 @@ def make_rooms(
     seed: int = 0,
     least: float = 0.5,
 ) -> tuple[RoomSpec, ...]:
-    """Rooms of uneven lengths, from `least` of `tokens` to `tokens`, that fill neither last page nor last chunk.
+    """Make rooms of `least` of `tokens` to `tokens` tokens that fill neither last page nor last chunk.
 
     Every second room begins with `prefix` tokens that D has (cut to whole pages of D), and with `full_prefix` the last
     one is there as a whole.

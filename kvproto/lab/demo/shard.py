@@ -30,7 +30,7 @@ AfterLayer = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class _Heads:
-    """Which query heads are this rank's, which local KV head each reads, and how all outputs are joined."""
+    """This rank's query heads, the local KV head of each, and the join of all outputs."""
 
     pairs: tuple[tuple[int, int], ...]  # (query head, local KV head)
     comm: Comm
@@ -40,7 +40,7 @@ class _Heads:
 
 
 class _Pages:
-    """What the layers take for a cache: `update` stores this rank's heads at `first` and reads back all tokens."""
+    """The layers' cache: `update` stores this rank's heads at `first` and reads back all tokens."""
 
     def __init__(self, shard: Shard, table: Sequence[int], first: int, tokens: int) -> None:
         """`tokens` new ones from `first` on."""
@@ -48,7 +48,9 @@ class _Pages:
         self._new, self._all = (page[first:], slot[first:]), (page, slot)
 
     def update(self, k: Tensor, v: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """`k` and `v` [1, all heads, t, dim] of the new tokens -> [1, own heads, first + t, dim] out of the pages."""
+        """Store `k`, `v` [1, all heads, t, dim] of new tokens; return [1, own heads, first + t, dim] of the
+        pages.
+        """
         shard, local = self._shard, layer - self._shard.first_layer
         own = slice(shard.first_head, shard.first_head + shard.heads)
         out = []
@@ -61,7 +63,7 @@ class _Pages:
 
 
 class Shard:
-    """Rank `rank` of the group of `side`, model and pages on `device`. LayoutError: an unsupported sharding."""
+    """Rank `rank` of `side`'s group, model and pages on `device`. LayoutError: an unsupported sharding."""
 
     def __init__(self, job: DemoJob, side: Side, rank: int, comm: Comm, device: str = "cpu") -> None:
         shape, self.layout = job.shape(side), job.layout(side)
@@ -108,7 +110,7 @@ class Shard:
             yield row
 
     def place(self, truth: UnshardedRoom, table: Sequence[int], tokens: int) -> None:
-        """Put this rank's part of the first `tokens` tokens of `truth` into the pages: a prefix held from before."""
+        """Put this rank's part of the first `tokens` tokens of `truth` into the pages: an earlier prefix."""
         for local in range(self.layers):
             own = (self.first_layer + local, slice(self.first_head, self.first_head + self.heads), slice(tokens))
             self.pool.write("k", local, table, 0, truth.keys[own].transpose(0, 1))
@@ -121,7 +123,7 @@ class Shard:
     def _forward(
         self, ids: Tensor, table: Sequence[int], first: int, after_layer: AfterLayer | None = None
     ) -> Tensor | None:  # fmt: skip
-        """Tokens `ids` [t] at positions [first, first + t) through this rank's layers; logits on the last stage."""
+        """Run `ids` [t] at positions [first, first + t) through this rank's layers; the last stage has logits."""
         body = self.model.model
         hidden = body.embed_tokens(ids[None])
         if self.comm.stage > 0:

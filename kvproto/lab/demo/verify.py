@@ -23,7 +23,7 @@ Sheet = dict[tuple[int, Kind, int], bytes]  # (layer, kind, head) of the whole m
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the unsharded model says of a room: tokens, digests of their logits, KV of the prompt.
+    """The unsharded model's word on a room: tokens, digests of their logits, KV of the prompt.
 
     `library` is None where the library's own tokens were not asked for; `seconds` from its beginning to each token.
     """
@@ -37,7 +37,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ByteDifference:
-    """One place where `holder` does not have the expected bytes. `tokens` of the room differ there, `first` first."""
+    """A place where `holder` lacks the expected bytes: `tokens` of the room differ there, `first` first."""
 
     holder: str
     room: int
@@ -58,7 +58,7 @@ class ByteDifference:
 def compare(
     room: int, tokens: int, truth: Sheet, holders: Mapping[str, Sheet], group: str, layers: int, heads: int
 ) -> list[ByteDifference]:
-    """All differences between `truth` and what the ranks of one group hold, over every (layer, kind, head)."""
+    """Return all differences between `truth` and one group's ranks, over every (layer, kind, head)."""
     found: list[ByteDifference] = []
     for layer, kind, head in product(range(layers), _KINDS, range(heads)):
         right = truth[layer, kind, head]
@@ -76,7 +76,7 @@ _KINDS: tuple[Kind, Kind] = ("k", "v")
 
 
 def unequal_rows(a: bytes, b: bytes, rows: int) -> list[int]:
-    """Which of `rows` equal pieces of `a` and `b` differ; every one of them if the lengths do."""
+    """Return which of `rows` equal pieces of `a` and `b` differ; all of them if the lengths do."""
     if len(a) != len(b) or len(a) % rows:
         return list(range(rows))
     size = len(a) // rows
@@ -99,13 +99,15 @@ class ReferenceJudge:
         return _tokens_differ(f"room {room}: the library's own generation", verdict.tokens, verdict.library)
 
     def kv(self, group: str, room: int, sheets: Mapping[str, Sheet]) -> list[str]:
-        """What is wrong with the prompt's KV in the ranks of one group, by rank name; all of them are needed."""
+        """Return what is wrong with the prompt's KV in one group's ranks, by name; all of them are needed."""
         tokens, job = self._rooms[room].tokens, self._job
         found = compare(room, tokens, self.verdicts[room].sheet, sheets, group, job.layers, job.heads)
         return [str(difference) for difference in found]
 
     def said(self, name: str, room: int, rows: Sequence[tuple[int, bytes]], due: int) -> list[str]:
-        """What is wrong with generated (token, digest of its logits), from the room's first one on, `due` of them."""
+        """Return what is wrong with generated (token, digest of its logits), from the first one on, `due` of
+        them.
+        """
         verdict, who = self.verdicts[room], f"room {room}: {name}"
         wrong = _tokens_differ(who, verdict.tokens[:due], [token for token, _ in rows])
         both = enumerate(zip(verdict.logits, (digest for _, digest in rows), strict=False))
