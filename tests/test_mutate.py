@@ -153,6 +153,53 @@ def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_pa
     assert not survivors(reason, found) and "| limit.py | 2 | 1 | 1 | 0 |" in table(reason, found)
 
 
+TABLE = """
+from __future__ import annotations
+from kvproto.fsm.table import Table, Value
+from kvproto.fsm.vocabulary import Event, State
+
+class S(State):
+    NEW = 0
+    OVER = 1
+
+class Poke(Event, frozen=True):
+    count: int
+
+class Poked(Value, frozen=True):
+    pass
+
+def enough(v: Poked, e: Poke, now: float) -> bool:
+    return e.count > 3
+
+def poke(count):
+    return Poke(count)
+
+table = Table("poked", Poked, S, initial=S.NEW, final=(S.OVER,), events=(Poke,), timers={})
+table.row(S.NEW, Poke, S.OVER, when=enough)
+table.ignore(S.NEW, Poke, "not yet")
+"""
+POKES = """
+from kvproto.fsm.machine import Machine
+from kvproto.fsm.timing import Timers
+from poked import S, poke, table
+
+def test_pokes():
+    machine = Machine(table, Timers())
+    states = [machine.step(machine.initial, poke(count), 0.0)[0].state for count in (3, 4)]
+    assert states == [S.NEW, S.OVER]
+"""
+
+
+def test_a_guard_that_its_table_s_step_contains_is_reached(tmp_path: Path) -> None:
+    (tmp_path / "poked.py").write_text(TABLE)
+    (tmp_path / "test_poked.py").write_text(POKES)
+    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
+    targets = Targets({"poked.py": ["test_poked.py"]}, {})
+    mutants = [each for each in every(tmp_path, targets) if each.where == "enough"]
+    found = run(tmp_path, targets, mutants, 9.0, 1, lambda _: None)
+    assert {trial.witness for trial in found} == {"test_poked.py::test_pokes"} and len(found) > 1
+
+
 def test_a_fork_is_heard_while_it_runs_and_blamed_on_the_test_that_ran_last() -> None:
     def runs_tests(told: int) -> None:
         for number in range(2000):  # more than a pipe holds that nobody reads
