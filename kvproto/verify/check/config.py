@@ -232,7 +232,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def exchanges(self) -> tuple[tuple[int, ...], ...]:
-        """Return each exchange of rooms of one life between the same groups, as the new place of each place."""
+        """Return each exchange of rooms of one life between the same groups, as the new place of each place.
+
+        There is none where a fixed order knows numbers.
+        """
         if self.rooms == 1 or self.hasty or self.timed:
             return ()
         of, count = self.parties, self.rooms

@@ -234,7 +234,10 @@ class CheckedWorld:
 
     # -------------------------------------------------------------------------------------------- budget
     def touched(self, at: int, peer: int) -> int:
-        """Return the rooms that a fault of this rank, or between it and `peer` (not -1), may end (mask)."""
+        """Return the rooms that a fault of this rank, or between it and `peer` (not -1), may end (mask).
+
+        There are none where no other group has to be left alone.
+        """
         if not self.config.several_groups:
             return 0
         node = self.nodes[at]

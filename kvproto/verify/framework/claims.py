@@ -125,7 +125,10 @@ class Claims(Generic[V]):
         return keep
 
     def waits(self, name: str) -> Callable[[By], By]:
-        """Register the timer by which a state waits (`OWN`: for as long as the value says)."""
+        """Register the timer by which a state waits (`OWN`: for as long as the value says).
+
+        The function takes (value, witness) as they are after a step with which a time begins.
+        """
 
         def keep(test: By) -> By:
             self.waits_ = Claim((), sentence(test), test, name=name)

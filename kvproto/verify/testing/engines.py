@@ -84,7 +84,11 @@ class Engines(Pair):
     def produce(
         self, room: Room, tokens: int | None = None, *, aux: bytes | None = b"aux", layers: int | None = None
     ) -> None:  # fmt: skip
-        """Put so many tokens (all) into the prefill pages, on every rank that has the room."""
+        """Put so many tokens (all) into the prefill pages, on every rank that has the room.
+
+        Ranks are left out on which withdrawn pages are still read.  `layers`: of so many layers, and the others come
+        later (None: of all that were not yet computed).
+        """
         task = self.tasks[room]
         upto = task.tokens if tokens is None else tokens
         for index, endpoint in self._active(room, "P"):
@@ -172,7 +176,10 @@ class Engines(Pair):
                 self.pages_of[side] += task.pages[side]
 
     def retire(self, task: RoomTask) -> bool:
-        """Forget a room that is over for all who opened it; the others cannot open it any more."""
+        """Forget a room that is over for all who opened it; the others cannot open it any more.
+
+        False: an undisturbed room may still be opened by others.
+        """
         if task.waits or (len(task.freed) < BOTH and not task.hurt):
             return False
         for side, _ in self._sizes():
