@@ -1,4 +1,4 @@
-"""The torture bench: engines in processes of their own, everything done to them that happens to engines, and a judge.
+"""The torture bench: engines in processes of their own, every kind of fault, and a judge.
 
     fleet       who takes part: two prefill groups, two decode groups, their layouts, timers and clocks (plain values)
     plan        what happens: rooms and what each engine does with them, faults; a pure function of the seed

@@ -1,4 +1,4 @@
-"""Strangers at the door of ranks with keys, for minutes, while rooms go through: nothing may change but counters.
+"""Attack: strangers at ranks with keys, for minutes, while rooms go through; only counters may change.
 
 Two ranks in processes of their own have each other's keys and carry rooms as fast as they do, every byte compared.
 Meanwhile each kind of stranger (`STRANGERS`) comes again and again, with everything that has ever done harm to a rank
@@ -116,7 +116,7 @@ def _carry(members: Members, result: AttackResult) -> None:
 
 
 def _look(members: Members, result: AttackResult, rest: int) -> dict[str, dict[str, Any]]:
-    """What each rank holds, and has counted, after some rooms and so many seconds of rest."""
+    """Return each rank's holdings and counts, after some rooms and so many seconds of rest."""
     _carry(members, result)
     members.tell("PD", "rest", rest)
     return {side: seen for (side, _), seen in members.tell("PD", "look").items()}
@@ -211,7 +211,7 @@ class Siege:
 
 
 def frames(dice: random.Random) -> list[bytes]:
-    """What would be heard if its sender were: calls, rooms, and noise."""
+    """Return frames that would matter if their sender were known: calls, rooms, and noise."""
     rooms = [room_key(dice.randrange(1 << 20), 0) for _ in range(4)]
     table = (endpoints.RegionEntry(0, 1 << 20, 1 << 16, "DRAM", 0),)
     made_up = endpoints.InstanceDescription(

@@ -46,7 +46,8 @@ def torture(
     plan: TorturePlan, carrier: Carrier, traces: Path, watch: Watch = lambda _run: None,
     *, players: str = "kvproto.lab.torture.rank:program",
 ) -> TortureResult:  # fmt: skip
-    """Carry out the plan. `traces`: a directory that is made if something is found; `players`: the ranks' program.
+    """Carry out the plan. `traces`: a directory, made if something is found; `players`: the ranks'
+    program.
 
     TimeoutError: the processes did not start.  StarvedError: the machine kept them from running.
     """
@@ -78,7 +79,7 @@ class Torture:
         return Program(name, self.players, (self.plan, name, life, self.carrier))
 
     def play(self) -> None:
-        """From the first process to the last; what is found is in the ledger."""
+        """Run from the first process to the last; the ledger has the findings."""
         proxy = Program(PROXY, "kvproto.lab.torture.proxy:program", (list(self.plan.fleet.cables()),))
         with ProcessGroup([proxy], warm="kvproto.lab.torture.warm") as self.crew:
             self.siege = Siege(self.crew, self.plan, self._program)
@@ -108,7 +109,7 @@ class Torture:
             self._feed(limit if self.storm is None else self.storm.at + self.storm.storm)
 
     def _turn(self) -> None:
-        """What has come, what is due, what hangs."""
+        """Handle arrivals, due actions, and hangs."""
         for name, kind, data in self.crew.listen(TICK_S):
             self._hear(name, kind, data)
         for strike in self.siege.step():
@@ -164,7 +165,7 @@ class Torture:
                 self._find("hang", number, self._explained(names))
 
     def _explained(self, names: list[str]) -> str:
-        """What these ranks say that a room waits for."""
+        """Return these ranks' explanations of a waiting room."""
         try:
             said = self.crew.collect("explain", names, REST_S, self._hear)
         except TimeoutError as error:
@@ -232,7 +233,7 @@ class Torture:
                 raise StarvedError(f"this machine was starved: a process did not run for {kept:.0f} of {waited:.0f} s")
 
     def _hold(self) -> dict[str, Any]:
-        """What every rank holds now."""
+        """Return every rank's present holdings."""
         self._answers = {}
         self.crew.tell(self.siege.alive, "holdings", ())
         self._until(lambda: self._answers.keys() >= self.siege.alive, "what ranks hold", START_S)

@@ -23,12 +23,12 @@ Told = tuple[int, str, str]  #: number of a room, cause, reason
 
 
 def aux_row(room: TortureRoom) -> bytes:
-    """What the prefill engine says of the room's first token."""
+    """Return the prefill engine's row of the room's first token."""
     return b"aux " + room.seed.to_bytes(8, "big")
 
 
 class TortureEngine:
-    """Of the rank (group, index)."""
+    """The engine of the rank (group, index)."""
 
     def __init__(self, plan: TorturePlan, member: tuple[int, int], endpoint: Endpoint, memory: RankMemory) -> None:
         self.plan, self.member, self.endpoint, self.memory = plan, member, endpoint, memory
@@ -94,7 +94,7 @@ class TortureEngine:
                 self._claimed.append(room)
 
     def _owns(self, room: TortureRoom) -> bool:
-        """Whether every decode rank of the room's group is known here; then others are told that it may be invaded."""
+        """Tell whether every decode rank of the room's group is known here; then others may try to invade it."""
         if room.room not in self.rooms or room.room in self.over:
             return True
         if self.endpoint.status(room.room) < Status.WAITING:
@@ -104,7 +104,7 @@ class TortureEngine:
 
     # ----------------------------------------------------------------------------------------- being told
     def collect(self) -> None:
-        """What the endpoint has to say, judged."""
+        """Take the endpoint's news, and judge them."""
         for outcome in self.endpoint.finished():
             self._finished(outcome)
         for name in self.endpoint.released():

@@ -1,4 +1,4 @@
-"""Faults that strike ranks and cables, and are taken back: what the plan says, done to processes and sockets.
+"""Faults: strike ranks and cables as the plan says, and take each fault back.
 
 A rank that was killed is started anew when its time is over, as another life under the same name: a prefill rank on
 another port, to which its cables are led (`kill-and-move`: the cables have other ports, too, so that decode ranks have
@@ -137,7 +137,7 @@ class Siege:
         return self._well > LOOKS
 
     def links(self, name: str, epochs: dict[tuple[int, int], int]) -> None:
-        """What a rank says of its links."""
+        """Take a rank's report on its links."""
         self._seen[name] = epochs
 
     def down(self) -> list[str]:

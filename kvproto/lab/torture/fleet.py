@@ -1,4 +1,4 @@
-"""Who takes part: two prefill groups and two decode groups, every decode rank linked to every prefill rank.
+"""Fleet: two prefill groups and two decode groups, every decode rank linked to every prefill rank.
 
 Group 1 has two prefill ranks (P0, P1), group 2 one (Q0); group 11 has two decode ranks (D0, D1), group 12 one (E0). A
 *way* is a prefill group and a decode group. Rooms go all four ways at once, and two rooms of opposite ways always have
@@ -65,7 +65,7 @@ class TortureFleet(msgspec.Struct, frozen=True):
     clocks: dict[str, tuple[float, float]]
 
     def layout(self, group: int) -> Layout:
-        """Of a group, by its number."""
+        """Return the layout of a group, by its number."""
         ptp, ppp, ppage, dtp, dpp, dpage = self.shape
         tp, pp, page = {1: (ptp, ppp, ppage), 2: (1, 1, ppage), 11: (dtp, dpp, dpage), 12: (1, 1, dpage)}[group]
         return Layout(
@@ -84,7 +84,7 @@ class TortureFleet(msgspec.Struct, frozen=True):
         return tuple(found)
 
     def settings(self, name: str) -> Settings:
-        """Of a rank, by its name."""
+        """Return the settings of a rank, by its name."""
         group, index = GROUP_OF[name]
         ring = 1 << 20
         if group in DECODE:

@@ -1,4 +1,4 @@
-"""Damaged input for everything that reads what others have written: how many inputs, and what became of each.
+"""Fuzz: damaged input for everything that reads foreign bytes, with counts of inputs and outcomes.
 
 A decoder may take an input or raise what it says that it raises; anything else is a finding.  The inputs are samples of
 what is really said, changed in a few places: bits and bytes, numbers at the edge of their range, parts that are cut
@@ -54,7 +54,7 @@ class Decoder(msgspec.Struct, frozen=True):
 
 
 class FuzzResult(msgspec.Struct):
-    """Of one decoder; `undocumented`: the input's number, the error and the first bytes of each of the first few."""
+    """The result of one decoder; `undocumented`: number, error and first bytes of the first few inputs."""
 
     decoder: str
     inputs: int = 0
@@ -174,7 +174,7 @@ def bodies() -> list[Any]:
 
 
 def description() -> bytes:
-    """What a transport says of itself."""
+    """Return a transport's description of itself."""
     table = tuple(endpoints.RegionEntry(at, 4096 * (at + 1), 4096, "DRAM", 0) for at in range(3))
     return endpoints.encode(endpoints.InstanceDescription("nixl", endpoints.VERSION, "me", 1, table, metadata()))
 

@@ -1,4 +1,4 @@
-"""Damaged metadata of a peer, given to a live NIXL transport: connect, warm, disconnect, in a child process.
+"""Fuzz NIXL: damaged metadata of a peer for a live transport in a child process.
 
 The decoders of `fuzz` raise or take; here the question is whether the process survives.  A child holds a transport and
 a peer that is polled, damages the peer's metadata in place, and writes each input's number before it uses it.  The
@@ -44,7 +44,9 @@ BYTES = 4096
 
 
 def fuzz_nixl(seed: int, inputs: int) -> FuzzResult:
-    """Give so many damaged inputs to live transports.  A process that dies or hangs is an undocumented outcome."""
+    """Give live transports so many damaged inputs; a process that dies or hangs is an undocumented
+    outcome.
+    """
     result = FuzzResult(NAME)
     began = time.perf_counter()
     while result.inputs < inputs and len(result.found) < ENOUGH:

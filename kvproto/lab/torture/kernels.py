@@ -1,4 +1,4 @@
-"""Gathers and scatters that are slow, or fail: what a room's trouble says, by the page that its table begins with.
+"""Kernels: slow or failing gathers and scatters, by the trouble of the room that owns the first page.
 
 A slow copy is made when its time is over, from the memory as it is then: a slot, a region or pages that were given away
 meanwhile show in the bytes. One that fails copies nothing.

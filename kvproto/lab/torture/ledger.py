@@ -1,4 +1,4 @@
-"""The parent's account of rooms: who has opened them, who was told what, what a fault may have touched.
+"""Ledger: the parent's account of rooms: their openers, their outcomes, and the faults near them.
 
 A room is complete when every rank that has opened it and still lives has been told its outcome and its release; then it
 is judged and forgotten, so that the account does not grow with the run.
@@ -79,7 +79,7 @@ class RoomLedger:
         return names
 
     def told(self, name: str, told: Iterable[tuple[int, str, str]], released: Iterable[int]) -> None:
-        """What a rank's engine was told."""
+        """Take the news of a rank's engine."""
         for number, cause, reason in told:
             if number in self.open:
                 self.open[number].outcomes[name] = cause, reason
@@ -148,7 +148,7 @@ class RoomLedger:
         return lost and self.kept_waiting(account.since - SILENCE_S, ended) > STARVED_S
 
     def kept_waiting(self, since: float, until: float = math.inf) -> float:
-        """Seconds in this time in which the machine kept a process from running: of the one that waited longest."""
+        """Return the longest time in this period for which the machine kept a process from running."""
         kept: dict[str, float] = defaultdict(float)
         for name, begin, end in self.late:
             if end > since and begin < until:

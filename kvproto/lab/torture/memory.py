@@ -68,7 +68,7 @@ class RankMemory:
         self._guard.renew(table)
 
     def wrong(self, room: TortureRoom) -> list[str]:
-        """What of the room's tokens is not as it must be, a sentence for each kind and layer."""
+        """Return what is wrong with the room's tokens, a sentence for each kind and layer."""
         found = []
         for kind, layer, rows in self._share(room):
             there = self.pages.read(kind, layer, self.held[room.number].table, room.tokens).view(torch.uint8)
@@ -88,7 +88,7 @@ class RankMemory:
         self._allocator.give(table)
 
     def intruded(self) -> list[str]:
-        """What has changed outside the rooms; told once."""
+        """Return the changes outside the rooms, each once."""
         found = self._guard.intruded(self.held.values())
         if found:
             self._guard.renew(range(self.pages.pages))

@@ -1,4 +1,4 @@
-"""Metadata in the form of NIXL 1.5.1 with UCX 1.23, made without either: samples to damage, and a scripted library's.
+"""NIXL samples: metadata in the form of NIXL 1.5.1 with UCX 1.23, made without either, to be damaged.
 
 The worker address has the transports of a host without InfiniBand: one's own loopback, TCP, shared memory and
 cross-memory attach.  Its loopback and its worker's id are made from the agent's name, as every agent has its own.
@@ -47,7 +47,7 @@ def metadata(
     agent: bytes = b"me", rows: tuple[Row, ...] = ((4096, 64, 0),), devices: tuple[Row, ...] = (),
     address: bytes | None = None,
 ) -> bytes:  # fmt: skip
-    """An agent's metadata with these regions on the host and on devices; `address`: in its worker address's place."""
+    """Return an agent's metadata with these host and device regions; `address`: its worker address."""
     lists = [each for each in ((0, rows), (1, devices)) if each[1]] or [(0, rows)]
     said = MAGIC + field(b"Agent", agent) + field(b"Conns", LENGTH.pack(1)) + field(b"t", BACKEND)
     said += field(b"c", connection(agent) if address is None else address)

@@ -1,4 +1,4 @@
-"""The outward calls of an endpoint, and what becomes of one of them: it raises, asks to end, is late, or does nothing.
+"""Outward calls of an endpoint, one of which raises, asks to end, is late, or does nothing.
 
 An endpoint calls its transport, its kernels, its control plane, its clocks, the log and the engine's spans.  What can
 be called is read from the interfaces themselves (`calls_of`), so a method that is added is a call that nobody has
@@ -101,7 +101,7 @@ def every_call() -> list[str]:
 
 
 def unknown_calls() -> set[str]:
-    """Calls of the interfaces that the injector knows nothing of, and those that it knows and no interface has."""
+    """Return interface calls that the injector lacks, and its calls that no interface has."""
     return {*every_call()} ^ ({*NOTHING} | {*TRUSTED})
 
 

@@ -1,4 +1,4 @@
-"""The fault injector: each outward call of an endpoint goes wrong once, in a whole run, and the run is judged.
+"""Outward faults: each outward call of an endpoint goes wrong once in a whole run, which is judged.
 
 A run is a pair of endpoints in one of several set-ups (`outward_pair`), over real sockets: two rooms, one that is given
 up, then one more room, then `close`.  First it is run whole, and its calls are counted; then once for each call, for
@@ -49,7 +49,7 @@ UNENDING = {
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What became of a run: `found` is empty if all is well; `outcome` says how the fault showed."""
+    """The result of a run: `found` is empty if all is well; `outcome` says how the fault showed."""
 
     setup: str
     strike: Strike
@@ -183,8 +183,9 @@ def _names(injector: Injector, out: Outcome) -> bool:
 
 
 def _hangs(pair: InjectedPair) -> bool:
-    """Whether what is behind waits without end: for the copies of a stream that hangs, which end in their order, or for
-    the slots of a write that never ends, where the pools are closed."""
+    """Tell whether the rest waits without end. It may wait for the copies of a stream that hangs, which
+    end in their order, or for the slots of a write that never ends, where the pools are closed.
+    """
     strike = pair.injector.strike
     if strike is None or strike.kind != "nothing":
         return False
@@ -254,8 +255,9 @@ def setups() -> list[str]:
 def campaign(
     seed: int, most: int | None, seconds: float | None = None, names: Sequence[str] = ()
 ) -> tuple[list[Verdict], set[str]]:  # fmt: skip
-    """Run `most` of all strikes (None: all), drawn by the seed, for so many seconds, in these set-ups (all that there
-    are libraries for); the calls that were reached."""
+    """Run `most` of all strikes (None: all), drawn by the seed, for so many seconds. The set-ups are
+    these, or all that there are libraries for. Return the calls that were reached.
+    """
     todo, reached = list[tuple[Strike, str]](), set[str]()
     for name in names or setups():
         whole, verdict = run(None, name)
@@ -274,7 +276,7 @@ def campaign(
 
 
 def table(verdicts: list[Verdict], reached: set[str]) -> list[dict[str, object]]:
-    """By outward call: whether a run makes it, how many faults were injected, and how many showed a defect."""
+    """Return for each outward call whether a run makes it, its injected faults, and the shown defects."""
     rows = list[dict[str, object]]()
     for call in every_call():
         mine = [each for each in verdicts if each.strike.call == call]

@@ -1,4 +1,4 @@
-"""What happens in a run: a pure function of the seed, so that a seed is all that has to be reported.
+"""Plan: the events of a run as a pure function of the seed, so a report needs the seed alone.
 
 *Rooms* are numbered; two of them, 2k and 2k + 1, have the same name and go opposite ways. A name's id comes back, with
 the next gen, after `IDS` others: often while the room before it is still held by somebody. A room may be in *trouble*:
@@ -65,7 +65,9 @@ STRIKES: tuple[StrikeKind, ...] = (
 
 
 class TortureSize(msgspec.Struct, frozen=True):
-    """How much of everything: rooms, episodes, faults in one; rooms at a time each way; share of names in trouble."""
+    """The size of a run: rooms, episodes, faults in one; rooms at a time each way; share of names in
+    trouble.
+    """
 
     rooms: int
     episodes: int
@@ -82,7 +84,7 @@ SIZES = {
 
 
 class Act(msgspec.Struct, frozen=True):
-    """What an engine does, so many seconds after what it did before: open, prefetch, produced (upto), aux, abort."""
+    """An engine's act, so many seconds after its last one: open, prefetch, produced (upto), aux, abort."""
 
     after: float
     what: Literal["open", "prefetch", "produced", "aux", "abort"]
@@ -105,7 +107,7 @@ class TortureRoom(msgspec.Struct, frozen=True):
 
 
 class Strike(msgspec.Struct, frozen=True):
-    """A fault: on a rank ("D0") or a cable ("D0>P1"), `after` seconds into its episode, for so many `seconds`.
+    """A fault on a rank ("D0") or a cable ("D0>P1"), `after` seconds into its episode, for `seconds`.
 
     `every`: how many frames pass between two that are hit; `amount`: seconds that a frame is late or a clock jumps.
     """
@@ -140,7 +142,7 @@ class TorturePlan(msgspec.Struct, frozen=True):
         return _room(self.seed, 0.0 if probe else self.size.troubled, number, probe=probe)
 
     def probes(self, turn: int) -> range:
-        """Numbers of rooms of a middling length, two each way, that nothing happens to: behind those of the run."""
+        """Return numbers of rooms of middling length without trouble, two each way, behind those of the run."""
         return range(self.size.rooms + turn * PROBES, self.size.rooms + (turn + 1) * PROBES)
 
 

@@ -1,4 +1,4 @@
-"""The process between the control sockets: a port for every cable, and what happens to the messages that pass.
+"""Proxy: the process between the control sockets, with a port and a fate of messages for every cable.
 
 A cable is a decode rank's connection to a prefill rank. Each has one *ill* at a time:
 
@@ -52,7 +52,7 @@ class Cable:
         self.port = self.server.sockets[0].getsockname()[1]
 
     def suffer(self, ill: Strike | None) -> None:
-        """From now on, this; None: nothing."""
+        """Take up this ill from now on; None: none."""
         self.ill = ill
         if ill is not None and ill.kind == "cut":
             self.hit += 1

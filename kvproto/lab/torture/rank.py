@@ -1,4 +1,4 @@
-"""The process of one rank: an endpoint that is polled between the engine's acts, and the line to the parent.
+"""Rank: the process of one rank, with an endpoint polled between acts, and the line to the parent.
 
 What the parent says: `open` rooms; `connect` to prefill groups; `links`, `holdings`, `weigh`, `explain`: questions;
 `jump`: the clock; `save` the trace; `close`. What it hears: `told`, `wrong`, answers, and `late`: this process was kept

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a line while it goes on, and a page at the end."""
+"""Report: a run for people: a line while it goes on, and a page at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERY_S = 1.0
 
 
 class ProgressLine:
-    """One line on the terminal, written over each second; one line in ten seconds where there is no terminal."""
+    """One line on the terminal, rewritten each second; without a terminal a line in ten seconds."""
 
     def __init__(self, *, shown: bool) -> None:
         self._shown, self._live, self._next, self._began = shown, sys.stderr.isatty(), 0.0, time.monotonic()
@@ -98,7 +98,7 @@ def attack_page(result: AttackResult) -> str:
 
 
 def plan_page(plan: TorturePlan) -> str:
-    """What would happen."""
+    """Return the page of a plan."""
     fleet = plan.fleet
     memory = f"{fleet.slots} slots, a ring of {fleet.ring} chunks, a window of {fleet.window}"
     lines = [

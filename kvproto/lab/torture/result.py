@@ -1,4 +1,4 @@
-"""What came of a run, as plain values."""
+"""Result: the outcome of a run as plain values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENOUGH = 12
 
 
 class TortureResult(msgspec.Struct):
-    """What came of a run. `rss`: by rank, MiB at the beginning of its last life and at the end."""
+    """The result of a run. `rss`: by rank, MiB at the begin of its last life and at the end."""
 
     seed: int
     carrier: str
@@ -53,7 +53,7 @@ STARVED_SHARE = 0.05
 
 
 def starvation(kept: Mapping[str, float], seconds: float) -> str:
-    """Who was kept from running for how long, where it was more than a little; empty: nobody."""
+    """Name the processes that were kept from running for more than a little; empty: none were."""
     most = max(kept, key=lambda name: kept[name], default="")
     if not most or kept[most] < STARVED_SHARE * seconds:
         return ""
@@ -62,7 +62,9 @@ def starvation(kept: Mapping[str, float], seconds: float) -> str:
 
 
 class SoakResult(msgspec.Struct):
-    """`rss`: by side, MiB after each batch; `slope`: bytes a room over the second half; `found`: what is wrong."""
+    """The result of a soak. `rss`: by side, MiB after each batch; `slope`: bytes a room over the second
+    half; `found`: what is wrong.
+    """
 
     rooms: int
     carrier: str

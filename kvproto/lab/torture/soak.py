@@ -107,7 +107,7 @@ class SoakRank:
         self.endpoint.close()
 
     def address(self) -> str:
-        """Where the decode rank calls."""
+        """Return the address that the decode rank calls."""
         return str(self.endpoint.address)
 
     def connect(self, address: str) -> None:
@@ -120,7 +120,9 @@ class SoakRank:
                 raise TimeoutError(str(self.endpoint.reports()))
 
     def flood(self, first: int, count: int) -> tuple[int, dict[str, object], list[str]]:
-        """So many rooms: (resident bytes, what is held, what is wrong). TimeoutError: none was released for long."""
+        """Carry so many rooms: (resident bytes, holdings, what is wrong). TimeoutError: none was released for
+        long.
+        """
         opened = gone = 0
         limit = time.monotonic() + LONGEST_S
         while gone < count:
@@ -148,7 +150,7 @@ class SoakRank:
             self.idle()
 
     def look(self) -> dict[str, Any]:
-        """What is held, what was counted, and MiB of memory."""
+        """Return holdings, counts, and MiB of memory."""
         held, counted = holdings(self.endpoint), self.endpoint.metrics()
         return {"holds": held, "metrics": counted, "rss": round(resident() / (1 << 20), 1)}
 

@@ -1,4 +1,4 @@
-"""What a room's outcomes may be, given what was done to it.
+"""Verdicts: the possible outcomes of a room, given its faults.
 
 * A room that nothing happened to succeeds, on every rank that it concerns; so does one whose kernels were only slow,
   and one whose name another group tried to take.
@@ -40,7 +40,7 @@ Outcomes = Mapping[str, tuple[str, str]]  #: by rank: cause, and the reason in w
 
 
 def verdict(room: TortureRoom, outcomes: Outcomes, *, disturbed: bool, timers_ended: bool = False) -> list[str]:
-    """What is wrong with these outcomes, in words.
+    """Return what is wrong with these outcomes, in words.
 
     `disturbed`: a fault may have touched the room. `timers_ended`: it was one that moves clocks.
     """

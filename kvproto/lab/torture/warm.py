@@ -1,4 +1,6 @@
-"""Imported once by the fork server, for all ranks (`kvproto.lab.demo.warm` without the model): no thread may start."""
+"""Warm: imports of the fork server for all ranks (`kvproto.lab.demo.warm` without the model); no
+thread.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control plane's bytes, cut into what ZeroMQ sends: a greeting, commands, and messages of one or several frames.
+"""ZMTP: the control plane's bytes cut into a greeting, commands, and messages of several frames.
 
 ZMTP 3 (rfc.zeromq.org/spec/23): 64 bytes of greeting; then frames, each a byte of flags (1: more frames of this message
 follow, 2: the length has eight bytes instead of one, 4: a command), the length, and so many bytes.

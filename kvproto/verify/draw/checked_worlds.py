@@ -1,4 +1,4 @@
-"""How much there is in the worlds of the checker, as `spec/counts.toml` has it: the tables of docs/checker.md.
+"""Checked worlds: their sizes in `spec/counts.toml` as the tables of docs/checker.md.
 
 The counts are golden: a test compares the small worlds with every change, and `kvproto check --counts` writes them.
 """

@@ -1,4 +1,4 @@
-"""What a deeper search was asked for, and what answers: a world, a test or a proof; and what nothing does.
+"""Deep worlds: each wish for a deeper search, and the world, test or proof that answers it.
 
 The numbers are those of `spec/deep-counts.toml`, which `kvproto check deep --counts` writes, with the time of one core
 that each world took; of worlds that are in `standard` or `two-by-two`, those of `spec/counts.toml`.
@@ -18,7 +18,7 @@ FOREIGN = "`tests/test_foreign_groups.py`, `tests/test_misbehaving_prefill.py`, 
 
 
 class Wish(NamedTuple):
-    """What was asked for; `worlds`: a pattern of names, or none; `far`, `short`: what is covered, and what not."""
+    """A wish; `worlds`: a pattern of names, or none; `far`, `short`: the covered and the uncovered part."""
 
     what: str
     worlds: str
@@ -50,7 +50,7 @@ def _seconds(found: Counts) -> str:
 
 
 def deep_worlds_md() -> str:
-    """What was asked for, and what answers."""
+    """Return the table of wishes and answers."""
     every, rows = golden(DEEP) | golden(), []
     for wish in WISHES:
         found = {name: each for name, each in every.items() if wish.worlds and re.fullmatch(wish.worlds, name)}

@@ -1,4 +1,4 @@
-"""Who says what: which side sends each message, and what answers it.  A test demands that every message is here."""
+"""Message exchanges: each message's sender and answer. A test demands that every message is here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the protocol promises, and which known defect each promise makes impossible.
+"""Properties of the protocol, and the known hazards that each property makes impossible.
 
 The properties are what the checker verifies; the hazards are defects that transfers of this kind have had in the
 field.  Each hazard names the properties that it would break and what in these tables stands in its way.

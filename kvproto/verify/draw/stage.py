@@ -36,7 +36,7 @@ CHUNK_TOKENS, PAGE = 64, 16
 
 
 class SceneRanks(msgspec.Struct, frozen=True):
-    """Who is on stage: ranks of each side, and what they are set to."""
+    """The ranks of each side on stage, and their settings."""
 
     prefill: int = 1
     decode: int = 1
@@ -46,7 +46,7 @@ class SceneRanks(msgspec.Struct, frozen=True):
     native_notify: bool = False
 
     def layout(self, side: str) -> Layout:
-        """The layout of one side; the two keep their pages in different orders, so that one pair, too, must stage."""
+        """Return the layout of one side; the two order pages differently, so that a single pair stages, too."""
         return Layout(
             layers=2, heads=self.heads, k_dim=16, v_dim=16, itemsize=2, dtype="bfloat16", page_size=PAGE,
             tp=self.prefill if side == "P" else self.decode, order="NHD" if side == "P" else "HND",
@@ -54,7 +54,7 @@ class SceneRanks(msgspec.Struct, frozen=True):
 
 
 class CarriedMessage(msgspec.Struct):
-    """A copy that the stage was given to carry: from whom to whom, its number on the way, and when it was heard."""
+    """A copy that the stage carries: sender, receiver, number on the way, and the time it was heard."""
 
     sender: str
     receiver: str
@@ -95,7 +95,7 @@ class Actor(Surroundings):
             stage.at(delay, lambda: stage.hear(copy))
 
     def aux_row(self, room: int) -> bytes:
-        """Of no content."""
+        """Return an empty row."""
         return b"aux row"
 
     def page_ids(self, asked: do.TransmitPages) -> bytes:
@@ -191,7 +191,7 @@ class SceneStage:
         self.marks.append(Mark(self.now, name, "dies, and hears nothing more"))
 
     def terms(self, name: str) -> ev.Terms:
-        """What a decode rank has to do with the prefill group."""
+        """Return a decode rank's terms with the prefill group."""
         rank = self.actors[name].rank
         assert isinstance(rank, DecodeRank)
         return rank.terms(1, self.plan)

@@ -1,4 +1,6 @@
-"""The protocol's own tables as Markdown: who says what, what an engine may choose, what is not in tables."""
+"""Tables of the protocol as Markdown: messages' senders, an engine's choices, conditions outside
+tables.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ def messages_md() -> str:
 
 
 def _left_out(field: msgspec.structs.FieldInfo) -> str:
-    """What a field holds that is not there; nothing, if it has to be."""
+    """Return the default of an absent field; empty if the field is required."""
     said = {None: "none", b"": "empty"}.get(field.default, field.default)
     return "" if field.required else f" ({said} if left out)"
 
 
 def settings_md() -> str:
-    """What an engine may choose for a rank, with defaults."""
+    """Return the settings that an engine may choose for a rank, with defaults."""
     said = comments(Settings)
     lines = [(f"`{f.name}`", "" if isinstance(f.default, Timing) else str(f.default), said.get(f.name, ""))
              for f in msgspec.structs.fields(Settings) if f.name != "timing"]  # fmt: skip
@@ -38,6 +40,6 @@ def settings_md() -> str:
 
 
 def not_in_tables_md() -> str:
-    """What is decided beside tables and routes, why, and where it is tested."""
+    """Return the decisions beside tables and routes, with reasons and tests."""
     return table_md(("what", "why it decides nothing of the protocol", "tested in"),
                     [(entry.name, entry.why, f"`{entry.test}`") for entry in NOT_IN_TABLES])  # fmt: skip

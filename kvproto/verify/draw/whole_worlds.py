@@ -1,4 +1,4 @@
-"""Two by two ranks with two rooms of two chunks, as a whole: what could happen only there, and why it does not.
+"""Whole worlds: what only two by two ranks with two rooms of two chunks could do, and why it does not.
 
 That world is not searched, so of each thing that takes two rooms, and both ranks of both sides, it is said which lemmas
 exclude it, for any number of either; and of lemmas that are open, in which bounded worlds they are looked at instead,
@@ -17,7 +17,7 @@ from kvproto.verify.framework.draw.tables import table_md
 
 
 class Crossing(NamedTuple):
-    """What could happen; `proved`: `what is proved: claim or lemma`; `left`: open lemmas."""
+    """A possible crossing; `proved`: `what is proved: claim or lemma`; `left`: open lemmas."""
 
     what: str
     proved: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What fields mean and how long pages can stay away, as Markdown: read from the message classes and the formulas.
+"""Wire tables: meanings of fields and times of absent pages as Markdown, from classes and formulas.
 
 The transport's description is read from the classes that write it; they need numpy, which who draws tables may lack, so
 they are imported when they are asked for.
@@ -24,7 +24,7 @@ RELEASES: tuple[Callable[[Timing], float], ...] = (
 
 
 def field_sentence(body: type[Body], field: str) -> str:
-    """What a field of a message means: its own sentence, or that of the first message which has such a field."""
+    """Return a field's sentence: its own, or that of the first message with such a field."""
     own = comments(body).get(field)
     others = (comments(talk.body).get(field) for talk in TALK if field in hints(talk.body))
     return own or next((each for each in others if each), "")

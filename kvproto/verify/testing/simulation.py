@@ -303,7 +303,7 @@ class Simulation:
         return self.result(time.perf_counter() - started, breach)
 
     def result(self, seconds: float, breach: str = "") -> SimulationResult:
-        """What has been seen so far."""
+        """Return the result so far."""
         for endpoint in self.stage.endpoints:
             self._count(inside(endpoint).rank)
         every = sum(len(table.rows) for table in TABLES)

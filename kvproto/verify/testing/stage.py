@@ -1,4 +1,5 @@
-"""A stage: a pair of groups of which every move is somebody's choice, with engines that behave like engines.
+"""Stage: a pair of groups whose every move is the driver's choice, with engines that behave like
+engines.
 
 The endpoints, their loops, tables, books, kernels and bytes are the real ones.  What moves them is taken over: frames
 (`simulated_control`), writes (`fabric`), copies (`deferred_kernels`) and time (`clock`) stand still until the driver
@@ -136,8 +137,9 @@ class EngineStage(Engines):
         loop.hear = numbered  # type: ignore[method-assign]
 
     def connect(self, index: int) -> None:
-        """The decode rank calls the prefill group, and is answered before the next one calls (when nothing else is
-        under way yet), so that links are numbered by ranks."""
+        """Call the prefill group from the decode rank, and wait for its answer. The next one calls after that
+        (when nothing else is under way yet), so that links are numbered by ranks.
+        """
         super().connect(index)
         if self.judges is None:
             self.pump(self.decodes[index].ready)
@@ -243,7 +245,7 @@ class EngineStage(Engines):
         return [write for write in flying if write in known]
 
     def hurt_write(self, writer: PeerId, handle: Handle, kind: str) -> None:
-        """A write fails and is over, or is in doubt and goes on; or its tag is lost, which healthy rooms survive."""
+        """Fail a write, put it in doubt while it goes on, or lose its tag, which healthy rooms survive."""
         source = next(p for p in self.prefills if inside(p).data.transport.instance == writer)
         if kind != "mute":
             for room, _, _ in inside(source).data.writes.flying[handle]:
@@ -305,7 +307,7 @@ class EngineStage(Engines):
         self.judge()
 
     def _healthy(self) -> None:
-        """What no trouble has touched succeeds, before any timer gives it up."""
+        """Require that rooms without trouble succeed before any timer gives them up."""
         healthy = [task for task in self.tasks.values() if task.whole(self.plan)]
         for _ in range(60):
             self.settled()

@@ -1,4 +1,4 @@
-"""What a world does to a stage, as hypothesis rules: loops that make a pass, pieces, copies, time, and troubles.
+"""Stage moves: a world's moves on a stage as hypothesis rules: passes, pieces, copies, time, troubles.
 
 Whoever drives the engines derives from `StageMoves`, puts a stage into `stage` when an example begins, and adds rules
 for what engines do.  Needs hypothesis.

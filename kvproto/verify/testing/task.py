@@ -1,4 +1,4 @@
-"""A room as its engines see it: its KV, its pages, who has opened it and who has been told that it is over."""
+"""Task: a room as its engines see it: its KV, pages, openers, and the ranks that know of its end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def views(pool: Pool) -> list[torch.Tensor]:
 
 
 class RoomTask:
-    """A room as its engines see it: its KV, its pages, who has opened it and who has been told that it is over."""
+    """A room as its engines see it: its KV, pages, openers, and the ranks that know of its end."""
 
     def __init__(
         self, room: Room, plan: Plan, ours: list[int], theirs: list[int], tokens: int, prefix: int, seed: int
@@ -79,7 +79,7 @@ class RoomTask:
         self.age = 0.0
 
     def may_open(self, side: Side, index: int) -> bool:
-        """Its pages are still its own, and this engine has not opened it; if it has announced it, it is not over."""
+        """Tell whether this engine may open the room: its pages are its own, it is neither open nor over here."""
         name = side, index
         over = name in self.announced and name not in self.waits
         return side not in self.freed and name not in self.opened | self.crashed and not over
@@ -117,7 +117,7 @@ class RoomTask:
         return Forward(queue, first, last, lambda begin, end: self.write(pool, layout, index, begin, end, layers))
 
     def begin(self, index: int, upto: int, layers: int) -> tuple[int, int]:
-        """A forward of so many tokens begins on this prefill rank, or goes on: its tokens, and the layers of them."""
+        """Begin or continue a forward of so many tokens on this prefill rank; return tokens and layers."""
         begun, deep = self.begun.get(index, (0, 0))
         self.begun[index] = (begun, max(deep, layers)) if begun else (upto, layers)
         return self.begun[index]
@@ -136,7 +136,7 @@ class RoomTask:
         self.begun.pop(index, None)
 
     def lose(self, pool: Pool, layout: Layout, index: int) -> None:
-        """What was taken back is somebody else's for a while, and what is not computed has no KV: other bytes."""
+        """Overwrite withdrawn and uncomputed pages with other bytes: they belong to others for a while."""
         first = self.produced[index]
         for forward in self.forwards.get(index, ()):
             forward.keep(first)

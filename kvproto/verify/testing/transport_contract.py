@@ -1,4 +1,4 @@
-"""What every transport promises, as tests that anybody's transport can be put through.
+"""Transport contract: the promises of every transport, as tests for any transport.
 
     from kvproto.verify.testing.transport_contract import Ends, TransportContract
     from kvproto.verify.testing.transport_ends import ProcessPeer, Rank
@@ -84,7 +84,7 @@ class Rig:
         return mine()
 
     def arrived(self, count: int) -> list[tuple[str, bytes, int]]:
-        """What has arrived at the target, when it is so many."""
+        """Return the arrivals at the target, once they are so many."""
         got: list[tuple[str, bytes, int]] = []
 
         def enough() -> bool:

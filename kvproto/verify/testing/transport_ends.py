@@ -1,4 +1,4 @@
-"""The two ends of a transport under test: a rank with buffers here, and one in another process, or in this one.
+"""Transport ends: a rank with buffers here, and another one in this or another process.
 
 Ranks poll by themselves in their process; an in-process one polls when it is asked something.  Their buffers are memory
 that other processes can map.
@@ -28,7 +28,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 
 class Rank:
-    """A transport, its buffers, and what arrived: each tag with what the first buffer summed to at that moment."""
+    """A transport, its buffers, and its arrivals: each tag with the first buffer's sum at that moment."""
 
     def __init__(self, transport: Transport, size: int = SIZE) -> None:
         self.transport = transport
@@ -50,7 +50,7 @@ class Rank:
         self.transport.deregister(self.regions[at])
 
     def forget(self, at: int) -> None:
-        """What was dropped is freed."""
+        """Free a dropped region."""
         del self.buffers[at], self.regions[at], self.shared[at]
 
     def poll(self) -> list[TransportEvent]:
@@ -76,7 +76,7 @@ class Rank:
         self.log.clear()
 
     def arrived(self) -> list[tuple[str, bytes, int]]:
-        """What has arrived since this was asked last: (peer, tag, sum of the first buffer)."""
+        """Return the arrivals since the last call: (peer, tag, sum of the first buffer)."""
         out, self.log = self.log, []
         return out
 
