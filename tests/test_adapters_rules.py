@@ -395,6 +395,20 @@ def test_what_was_run_in_sglang_is_carried(monkeypatch: pytest.MonkeyPatch, rank
     assert (instance.foreign, instance.heads) == ((), 1 if mla else 4)
 
 
+def test_a_rank_finds_its_place_device_and_chunk_in_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = stand_in(monkeypatch)
+    instance = facts.look(None, mla=False)
+    assert (instance.name, instance.bootstrap_server) == ("decode 127.0.0.1:30000", "127.0.0.1:8998")
+    assert (instance.tp, instance.rank, instance.device, instance.chunk) == (2, 1, "cpu", 64)
+    monkeypatch.setattr(facts, "get_device", lambda: SimpleNamespace(device="cuda", gpu_id=3))
+    monkeypatch.setattr(facts, "get_schedule", lambda: SimpleNamespace(chunked_prefill_size=None))
+    for host, server in (("0.0.0.0", "127.0.0.1:8998"), ("::", "[::1]:8998")):  # noqa: S104
+        serving = SimpleNamespace(host=host, port=1)
+        monkeypatch.setattr(facts, "get_serving", lambda serving=serving: serving)
+        instance = facts.look(None, mla=False)
+        assert (instance.device, instance.chunk, instance.bootstrap_server) == ("cuda:3", 0, server)
+
+
 def test_every_state_of_sglang_is_refused_by_a_word_of_its_own() -> None:
     states = [name.split(".")[1] for name in recorded("sglang")["0.5.23"] if name.startswith("state.")]
     for state in states:

@@ -10,6 +10,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,7 @@ from kvproto.fsm.table import Table
 from kvproto.io.clock import ManualClock
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
-from kvproto.room import Caller, Room
+from kvproto.room import Caller, Outcome, Room
 from kvproto.settings import DECODE_GROUP, Settings
 from kvproto.verify.framework.lint import lint
 from kvproto.verify.testing.pair import Pair
@@ -267,6 +268,18 @@ def test_an_option_s_former_name_is_taken_and_logged_and_refused_beside_the_new_
     monkeypatch.setenv(NAME, '{"grid": 128, "chunk_tokens": 128}')
     with pytest.raises(ArgumentError, match="grid is the former name of chunk_tokens"):
         Options.read()
+
+
+def test_digests_of_rooms_that_succeed_are_kept_by_rank_if_they_are_wanted(tmp_path: Path) -> None:
+    kept = Options(digests=str(tmp_path))
+    for room in (7, 8):
+        moved = SimpleNamespace(digests=lambda asked: {(0, "k"): asked.id, (1, "v"): 5})
+        kept.keep_digests(moved, Outcome(Room(room), Cause.NONE), "P1")
+        kept.keep_digests(moved, Outcome(Room(room), Cause.STALLED), "D0")
+        Options().keep_digests(moved, Outcome(Room(room), Cause.NONE), "D0")
+    assert [file.name for file in tmp_path.iterdir()] == ["P1.jsonl"]
+    lines = [json.loads(line) for line in (tmp_path / "P1.jsonl").read_text().splitlines()]
+    assert lines == [{"room": room, "digests": [[0, "k", room], [1, "v", 5]]} for room in (7, 8)]
 
 
 def test_the_plugin_makes_a_backend_of_this_name(monkeypatch: pytest.MonkeyPatch) -> None:
