@@ -196,7 +196,7 @@ def test_a_send_whose_kv_is_taken_back_gives_the_ring_up_at_once(state: PSend) -
 @pytest.mark.parametrize("state", [*ON_THE_RING, PSend.GATHERING, PSend.WRITING])
 def test_a_send_of_a_closed_pool_comes_back_to_the_ring(state: PSend) -> None:
     machine = Machine(prefill_send, Timing())
-    value = PSendValue(state, to=TO, kv=True, asked=1.0, first=1.0, lease=2.5, grant=3, slot=0, closed=True)
+    value = PSendValue(state, to=TO, kv=True, asked=1.0, first=1.0, lease=2.5, grant=3, slot=0, tries=2, closed=True)
     taken, effects = machine.step(value, ev.KvWithdrawn(7, 0, 0), 2.0)
     if state is PSend.GATHERING:
         taken, effects = machine.step(taken, ev.Gathered(7, 0, 0), 3.0)
