@@ -161,7 +161,7 @@ def counts(results: Sequence[Result], known: Known) -> str:
 
 
 def totals(results: Sequence[Result]) -> dict[str, Any]:
-    """What `--json` says of a search."""
+    """Return a search as `--json` prints it."""
     seconds, states = sum(r.seconds for r in results), sum(r.states for r in results)
     return {
         "states": states,

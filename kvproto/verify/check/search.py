@@ -1,4 +1,4 @@
-"""The search of a configuration: the framework's, over the packed world of ranks, and what new rooms meet after it."""
+"""Search: the framework's search of a configuration's packed world, and of new rooms after it."""
 
 from __future__ import annotations
 

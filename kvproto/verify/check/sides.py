@@ -1,4 +1,4 @@
-"""Which ranks are one group, and between which two groups each room is.
+"""Sides: the ranks of each group, and the two groups of each room.
 
 The ranks of a side are counted through all of its groups, so a rank has one number in a world (`P3`), and its group and
 its place in it are worked out from that.  The groups of one side are alike, and every decode group is linked to every
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Side(NamedTuple):
-    """The prefill or the decode ranks of a world: `groups` of so many `ranks`, the first of which is `number`.
+    """One side's ranks in a world: `groups` of so many `ranks`, the first of which is `number`.
 
     `one_name`: all have that number, as instances that were given one name by mistake.
     """
@@ -39,7 +39,7 @@ class Side(NamedTuple):
         return (group - self.number) // 2 * self.ranks
 
     def member(self, index: int) -> int:
-        """Which of its group's ranks it is."""
+        """Return the rank's place in its group."""
         return index % self.ranks
 
 

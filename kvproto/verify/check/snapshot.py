@@ -58,8 +58,10 @@ class Names:
         self, keys: tuple[int, ...], first: tuple[int, ...], mine: tuple[int, ...], *, ordered: bool = False,
         askers: Side | None = None,
     ) -> None:  # fmt: skip
-        """`keys` in the order of their places; `first`: by place, the first rank of the other group that has a part in
-        the room; `mine`: places of rooms in which this rank's group has one; `ordered`: rooms are kept in the order in
+        """Make the names of a world.
+
+        `keys` in the order of their places; `first`: by place, the first rank of the other group that has a part in the
+        room; `mine`: places of rooms in which this rank's group has one; `ordered`: rooms are kept in the order in
         which the rank met them; `askers`: the other side, if a room is for whichever group asks first.
         """
         self.keys, self.first, self.ordered, self.askers = keys, first, ordered, askers
@@ -113,7 +115,7 @@ def _link(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What is kept of one machine's value."""
+    """Return the kept part of one machine's value."""
     if isinstance(value, PSendValue):
         return _send(value)
     if isinstance(value, PWriteValue):
@@ -128,7 +130,7 @@ def _grant(value: Any, name: int) -> Any:
 
 
 class Forms(NamedTuple):
-    """What is kept of each kind of value."""
+    """The kept part of each kind of value."""
 
     room: Callable[[Any], Any]
     send: Callable[[Any], Any]
@@ -150,7 +152,7 @@ def _rooms(rank: Rank, names: Names, forms: Forms) -> tuple[Frozen, Frozen]:
 
 
 def by_end(tombs: Iterable[tuple[int, Any]]) -> Frozen:
-    """Tombstones by place, but first those that tell a rank whose link comes up, in the order in which they ended."""
+    """Order tombstones by place, but first those that a new link reports, in the order of their ends."""
     return tuple(sorted(tombs, key=lambda tomb: -1 if getattr(tomb[1].work, "untold", 0) else tomb[0]))
 
 
@@ -166,8 +168,11 @@ def _thawed_rooms(names: Names, rooms: Frozen, tombs: Frozen) -> dict[str, Any]:
 
 
 def freeze_prefill(rank: PrefillRank, names: Names, peers: int, forms: Forms = UNTIMED) -> Frozen:
-    """(rooms, tombs, links, terms, sends, free slots, slots held, queue for slots, waiting for a mark, writes,
-    permits held, queue for them, a link's queue for credits)."""
+    """Freeze a prefill rank.
+
+    The parts are (rooms, tombs, links, terms, sends, free slots, slots held, queue for slots, waiting for a mark,
+    writes, permits held, queue for them, a link's queue for credits).
+    """
     place, keep = names.place, forms.send
     names.follow((place[key], value) for key, value in (*rank.rooms.items(), *rank.tombs.items()))
     links = _links(rank, peers, forms)
@@ -195,13 +200,14 @@ def freeze_prefill(rank: PrefillRank, names: Names, peers: int, forms: Forms = U
 
 
 def _mark(link: Any) -> int:
-    """What a send's timer says of it."""
+    """Return the watermark that a send's timer carries."""
     return int(link.mark_round << 48 | link.mark_tail)
 
 
 def _marked(parts: Frozen, links: Frozen) -> dict[int, Any]:
-    """The sends of a room, with the watermark that each has noted: its link's, or an older one; `links` of the room's
-    group."""
+    """Return a room's sends with their watermarks: the link's, or an older one; `links` of the room's
+    group.
+    """
     marks = [_mark(link) if link is not None else 0 for link in links]
     return {at: replace(v, mark=marks[at & 0xFFFF] if v.mark else -1) for at, v in parts}
 

@@ -1,4 +1,4 @@
-"""What a state is made of: numbered values, side by side in one integer; and what takes one state to the next.
+"""State encoding: numbered values side by side in one integer, and the steps between such states.
 
 A state has one place for each node, each link's wire, and the budget, `BITS` bits each.
 """
@@ -21,7 +21,7 @@ BLAMED = frozenset({"abort", "refuse", "timeout", "write", "kernel", "doubt"})  
 
 
 class BudgetState(NamedTuple):
-    """What is left of the budget, and who may be blamed: rooms (mask), or everyone after a hard fault."""
+    """The rest of the budget, and the rooms (mask) that may be blamed; all after a hard fault."""
 
     left: tuple[int, ...]
     hard: bool = False
@@ -39,7 +39,7 @@ Op = tuple[int, int, Any]
 
 
 class Step(NamedTuple):
-    """What comes of an input: the difference to the state, what is sent, or the property that fails."""
+    """The result of an input: the difference of the state, the messages, or the broken property."""
 
     delta: int
     ops: tuple[Op, ...]
@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 class WorldEvent(NamedTuple):
-    """One thing that happens: at which component, what, at what price; `kind`: a fault, a timer's end, or neither."""
+    """One event: its component, its input and its cost; `kind`: a fault, a timer's end, or neither."""
 
     at: int
     what: Input

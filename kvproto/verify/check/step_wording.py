@@ -107,7 +107,7 @@ def _timer(config: Config, what: tuple[Any, ...], other: str) -> str:
 
 
 def _kernel(config: Config, what: tuple[Any, ...]) -> str:
-    """What becomes of a gather or a scatter, and of the write that opens with the gather's end."""
+    """Word the end of a gather or a scatter, and of the write that opens with the gather's end."""
     kind, job = what[0], f"chunk {what[1][1]} of {room(config, what[1][0])}"
     if kind in OPENED:
         return f"{job} is gathered, and {OPENED[kind]}"
@@ -115,7 +115,7 @@ def _kernel(config: Config, what: tuple[Any, ...]) -> str:
 
 
 def deed(config: Config, event: WorldEvent) -> str:
-    """What happens, without who it happens to."""
+    """Word what happens, without the component."""
     what = event.what
     kind = what[0]
     other = _other(config, event.at, what[1] if len(what) > 1 else "")
@@ -181,7 +181,7 @@ def calls(config: Config, events: list[WorldEvent]) -> list[WorldEvent]:
 
 
 def phrase(config: Config, event: WorldEvent) -> str:
-    """Who does what, and why it may happen."""
+    """Word who acts, and why the step may happen."""
     names = actors(config)
     note = f"  [{COSTS[event.cost]}]" if event.cost else ""
     if event.what[0] == "pass":

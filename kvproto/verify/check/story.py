@@ -28,7 +28,7 @@ class RankTale(Counterexample):
         return actors(self.config)
 
     def phrases(self) -> list[str]:
-        """Who does what, and why it may happen."""
+        """Return who acts, and why each step may happen."""
         return [phrase(self.config, event) for event in calls(self.config, self.events)]
 
     def arrows(self) -> list[str]:
@@ -36,7 +36,7 @@ class RankTale(Counterexample):
         return [arrow(self.config, event) for event in calls(self.config, self.events)]
 
     def matter(self) -> list[str]:
-        """What the property promises, and what goes wrong in practice without it."""
+        """Return the property's promise, and the defect in practice without it."""
         promised = next((each for each in PROPERTIES if each.name == self.property), None)
         if promised is None:
             return []
@@ -46,7 +46,7 @@ class RankTale(Counterexample):
 
 
 def plain(event: WorldEvent) -> PlainStep:
-    """A step as JSON has it; a message by its type and fields, of a handshake those that tell it from others."""
+    """Return a step as JSON; a message by type and fields, a handshake by those that tell it from others."""
     return event.at, [_plain(item) for item in event.what], event.cost
 
 
@@ -75,7 +75,8 @@ def walk(text: str) -> ReplayedWay:
 
 
 def replay(text: str) -> tuple[str, str | None]:
-    """Walk a recorded way; returns the property that it once broke, and the one that it breaks now (None: none).
+    """Walk a recorded way; return the property that it broke once, and the one that it breaks now (None:
+    none).
 
     Raises LookupError at the first step that is no longer possible: then the fault is gone by another way.
     """

@@ -29,10 +29,12 @@ class Sources:
         states: Iterable[tuple[Fact, tuple[State, ...]]], elsewhere: Iterable[type[Event]] = (),
         never: Mapping[type[Event], tuple[State, ...]] | None = None,
     ) -> None:  # fmt: skip
-        """`engine`: events of engine calls; `answers`: of handlers, by the effect that they answer; `raised`: of
-        internal effects; `states`: in which states a machine is whose message comes with a fact; `elsewhere`: events of
-        machines that their message's facts do not speak of; `never`: states in which no message can bring an event
-        about, whatever its facts.
+        """Take the sources of events.
+
+        `engine`: events of engine calls; `answers`: of handlers, by the effect that they answer; `raised`: of internal
+        effects; `states`: in which states a machine is whose message comes with a fact; `elsewhere`: events of machines
+        that their message's facts do not speak of; `never`: states in which no message can bring an event about,
+        whatever its facts.
         """
         self.tables, self.routes = tuple(tables), tuple(routes)
         self.engine, self.answers, self.raised = tuple(engine), dict(answers), dict(raised)

@@ -1,1 +1,3 @@
-"""Mutants of the code that runs: changed in memory, one at a time, and judged by the tests that are named for it."""
+"""Mutation tests: mutants of the running code, made in memory, one at a time, and judged by their
+tests.
+"""

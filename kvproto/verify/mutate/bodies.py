@@ -1,4 +1,4 @@
-"""Mutants of what the rows' functions say: guards, changes, effects and their helpers, changed at one place.
+"""Bodies: mutants of the rows' functions: guards, changes, effects and helpers, changed at one place.
 
 The operators are those of the code (`operators`), and a mutant is named by the statement as it is then.  What a step
 says is written out of the functions' source (`kvproto.fsm.inline`), so a change in place would not be seen: the
@@ -38,7 +38,7 @@ PREFIX = f"{package.__name__}."
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A function of a module, with the change in it: its tree, and the first line of the changed statement."""
+    """A function of a module with its change: its tree, and the first line of the changed statement."""
 
     module: str
     function: str
@@ -48,8 +48,10 @@ class Body(msgspec.Struct, frozen=True):
 
 @cache
 def bodies(table: str) -> tuple[Body, ...]:
-    """All of the functions that this table's rows use, or that no table of the file does; a table that stands behind
-    another one in its file has none that this one uses."""
+    """Return the functions that this table's rows use, and those that no table of the file uses.
+
+    A table that stands behind another one in its file has none that the other one uses.
+    """
     (mine,) = [each for each in TABLES if each.name == table]
     beside = [each for each in TABLES if _module(each) == _module(mine)]
     return tuple(each for each in _of_module(_module(mine)) if _owner(each, beside) is mine)
@@ -81,7 +83,9 @@ def touched(body: Body) -> tuple[tuple[str, Row], ...]:
 
 
 def compares(body: Body) -> bool:
-    """All that it changes is seen in the steps of the rows: nobody else asks, and no time is worked out of it."""
+    """Tell whether the steps of the rows show all of its changes: no other code asks it for a value or
+    time.
+    """
     old = set(_old(body))
     of_time = {each for table in TABLES for each in (table.tries, *table.periods.values())}
     return not old & of_time and not asked_elsewhere(body)
@@ -144,7 +148,7 @@ def _owner(body: Body, beside: list[Table[Any]]) -> Table[Any]:
 
 @cache
 def _dependents(module: str) -> dict[str, set[str]]:
-    """Of each function: those that ask it, and those that ask these, itself among them."""
+    """Map each function to those that call it, directly or not, and to itself."""
     asks = {
         name: {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
         for name, function in _functions(module).items()
@@ -174,7 +178,7 @@ def _asks(table: Table[Any], row: Row) -> set[Any]:
 
 @cache
 def _names_elsewhere(module: str) -> set[str]:
-    """What the other modules of kvproto take from this one."""
+    """Return the names that other modules of kvproto import from this one."""
     found: set[str] = set()
     for file in HOUSE.rglob("*.py"):
         text = file.read_text()

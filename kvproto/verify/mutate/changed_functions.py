@@ -1,4 +1,4 @@
-"""A table's small functions with one thing changed: a guard without one of its conditions, a change without one field.
+"""Changed functions: a table's function without one condition of a guard or one field of a change.
 
 The function is compiled anew from its own source, with the same globals and the same name, so that whatever runs tables
 runs it as it would run the original: ranks, searches, and proofs on terms.
@@ -18,7 +18,7 @@ Parts = list[Any]
 
 
 def conditions(guard: Callable[..., bool]) -> list[str]:
-    """What the guard asks for, each condition as text; one alone is none, for without it nothing is left."""
+    """Return a guard's conditions as text; a single one is none, since nothing is left without it."""
     return [ast.unparse(part) for part in _conditions(_tree(guard))]
 
 

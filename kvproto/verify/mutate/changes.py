@@ -51,7 +51,7 @@ def sites(node: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def is_number(node: ast.expr) -> bool:
-    """A number of more than one, or a sum or product with one: others tell things apart, and measure nothing."""
+    """Tell whether it is a number above one, or a sum or product with one: others measure nothing."""
     if isinstance(node, ast.BinOp):
         return type(node.op) in ARITHMETIC and (is_number(node.left) or is_number(node.right))
     number = node.value if isinstance(node, ast.Constant) else None
@@ -148,7 +148,7 @@ def _left_out(node: ast.AST, _: int) -> ast.AST:
 
 
 def _assign(node: ast.AST, _: int) -> None:
-    """What is assigned is still computed."""
+    """Keep the computation of an assigned value."""
     assert isinstance(node, ast.Assign)
     node.targets = [ast.copy_location(ast.Name("_", ast.Store()), node.targets[0])]
 

@@ -1,4 +1,4 @@
-"""Whether two effects of a row can be exchanged, and nobody sees it: they leave what they say in different places.
+"""Commuting effects: whether two effects of a row can be exchanged unseen, since their places differ.
 
 A rank carries out a row's effects one after the other, and each of those below touches one place only:
 
@@ -52,13 +52,13 @@ def why_apart(one: Callable[..., Any], other: Callable[..., Any]) -> str:
 
 
 def place_of(kind: type | None) -> str:
-    """Where what is made of this kind ends; "": in none of these places."""
+    """Return the place of such an object; "": none of these places."""
     found = (name for name, kinds in PLACES.items() if kind is not None and issubclass(kind, kinds))
     return next(found, "")
 
 
 def made_by(effect: Callable[..., Any]) -> type | None:
-    """What the function makes: the class that it calls last, or returns as it came; None: that is not seen."""
+    """Return the class that the function calls last, or returns as it came; None: that is not seen."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(effect))).body
     last = tree.body[-1] if isinstance(tree, ast.FunctionDef) else None
     made = last.value if isinstance(last, ast.Return) else None

@@ -1,4 +1,4 @@
-"""Whether a changed table still takes the same steps, on every value and every event that there can be.
+"""Equal steps: whether a changed table still takes the same steps on every value and event.
 
 The compiled step of one pair, as it was and as it is now, is walked on the same terms (`kvproto.verify.prove`), and the
 solver is asked for a value and an event on which the two leave different values or effects behind.  If there is none,

@@ -77,8 +77,8 @@ def send(told: int, ending: Ending) -> None:
 
 
 def forked(work: Callable[[int], None], code: int) -> tuple[int, int]:
-    """A fork, in a session of its own, that does this with a pipe to write to, and exits with `code`, if `work` has not
-    ended it otherwise: the child's number, and where it is heard.
+    """Fork a child with a session of its own and a pipe; return its number and the pipe's end. The child
+    does `work` and exits with `code`, unless `work` has ended it otherwise.
     """
     heard, told = os.pipe()
     child = os.fork()

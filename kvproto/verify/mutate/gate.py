@@ -32,7 +32,7 @@ TICK_S, LONGEST_S = 0.02, 120.0
 
 
 class Told(msgspec.Struct):
-    """What a nursery says of a trial (mutant None: nothing was changed)."""
+    """A nursery's report on a trial (mutant None: nothing was changed)."""
 
     mutant: CodeMutant | None
     witness: str
@@ -48,7 +48,7 @@ def run(
     root: Path, targets: Targets, mutants: Sequence[CodeMutant], effort_s: float, jobs: int,
     tell: Callable[[Trial], None],
 ) -> list[Trial]:  # fmt: skip
-    """Try them all.  ArgumentError: tests fail without any change; whatever they are not asked about has been told."""
+    """Try all mutants. ArgumentError: tests fail without a change; all else has been reported."""
     found: list[Trial] = []
     broken: dict[str, str] = {}
     alone: list[Told] = []

@@ -165,7 +165,7 @@ def functions_of(file: Path) -> Iterator[FunctionType]:
 
 
 def plant(file: Path, known: Sequence[FunctionType], mutant: CodeMutant) -> set[Place]:
-    """Give the functions among the known ones the mutant's code; which are others now (none: it cannot be done)."""
+    """Give the known functions the mutant's code; return the changed ones (none: it cannot be done)."""
     tree = mutated(mutant, file.read_text())
     if (kernel := kernel_of(tree, mutant)) is not None:
         return _plant_kernel(file, kernel)

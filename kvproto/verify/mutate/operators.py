@@ -1,4 +1,4 @@
-"""What a mutant is: one small change of one function, by an operator (`changes` has them, and what each does).
+"""Operators: a mutant is one small change of one function, by an operator (`changes` has them).
 
 A site is found by its place in the tree (`ast.walk` of the same text is the same order), so a mutant is three numbers
 and a name, and can be made anywhere from the file alone.  Bodies of functions are changed, kernels among them, and of
@@ -91,7 +91,7 @@ def _put(tree: ast.AST, node: ast.AST, instead: ast.AST) -> None:
 
 
 def _line(node: ast.AST) -> int:
-    """Of a comprehension's tests, that of the first."""
+    """Return the line of a comprehension's first test."""
     told = node.ifs[0] if isinstance(node, ast.comprehension) and node.ifs else node
     return int(getattr(told, "lineno", 0))
 
@@ -136,7 +136,7 @@ def _is_kernel(function: ast.FunctionDef) -> bool:
 
 
 def _silent(tree: ast.AST) -> set[ast.AST]:
-    """What is for people, or for types: nothing of it is changed.  What is raised is a text, but that it is counts."""
+    """Return the nodes for people or types, which are not changed; a raised text, but not its count."""
     roots: list[ast.AST] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise):

@@ -1,4 +1,5 @@
-"""Which tests reach which line, and how long they take: so that a mutant is asked only of those that can notice it.
+"""Reach: the lines that each test reaches, and its time, so that a mutant meets only tests that may
+notice.
 
 A nursery runs its tests once on what is unchanged, in a fork that follows the lines of one file (`Follower`).  A mutant
 is then tried with the tests that reach its statement, those first that have noticed another one of the same function
@@ -29,7 +30,7 @@ from kvproto.verify.mutate.operators import CodeMutant
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """Of one test: its name, the seconds that it took (followed, which is slower), and the lines that it came by."""
+    """A test's name, its seconds (followed, which is slower), and the lines that it reached."""
 
     test: str
     seconds: float
@@ -37,7 +38,7 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 class Follower:
-    """Follows the lines of a file in all threads of this process that start from now on, one test after the other."""
+    """Follows the lines of a file in all threads that start from now on, one test after the other."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._lines = os.fspath(file), set[int]()
@@ -67,7 +68,7 @@ class Follower:
 
 
 class Choice:
-    """Which tests a mutant of this file is tried with, and in which order."""
+    """The tests for a mutant of this file, and their order."""
 
     def __init__(self, text: str, reached: Sequence[Reached], effort_s: float) -> None:
         self._reached, self._effort_s = sorted(reached, key=lambda each: each.seconds), effort_s
@@ -119,7 +120,7 @@ def _read(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def _statements(tree: ast.AST) -> Iterator[tuple[int, int]]:
-    """Of those that have a body, the head alone."""
+    """Yield the lines of statements; of those with a body, the head alone."""
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt):
             body = getattr(node, "body", None)

@@ -1,4 +1,4 @@
-"""The gate of the tables: which mutants there are to be tried, what is known of them, and the kill table.
+"""Table gate: the mutants to be tried, their known reasons, and the kill table.
 
 `spec/table-mutants.toml` names the tests that are asked last, and says of survivors why nobody has to notice them; a
 reason is for every mutant whose name fits its pattern (`*` stands for anything), and belongs to one operator.
@@ -62,7 +62,7 @@ def fits(mutant: TableMutant, pattern: str) -> bool:
 
 
 def load(root: Path) -> TableReasons:
-    """Read them.  ArgumentError: not the project's own tree, or a reason is for no mutant, or for a left-out effect."""
+    """Read the reasons. ArgumentError: not this project's tree, or a reason without a mutant."""
     try:
         found = msgspec.convert(tomllib.loads((root / FILE).read_text()), TableReasons)
     except FileNotFoundError as error:
@@ -85,8 +85,9 @@ def run(
     root: Path, known: TableReasons, asked: Sequence[TableMutant], effort: Effort, jobs: int,
     tell: Callable[[TableVerdict], None],
 ) -> list[TableVerdict]:  # fmt: skip
-    """Try all; first what takes longest, since a row that leads elsewhere is seldom missed by the proofs.  Of one with
-    a reason only lint and proofs are asked.
+    """Try all mutants, the slowest first; mutants with a reason meet lint and proofs alone.
+
+    A row that leads elsewhere is seldom missed by the proofs, so it comes late.
 
     ArgumentError: a test fails with the tables as they are, and would be said to notice all mutants.
     """
@@ -112,7 +113,7 @@ def run(
 def gathered(
     known: TableReasons, asked: Sequence[TableMutant], said: Mapping[str, TableVerdict]
 ) -> list[TableVerdict]:  # fmt: skip
-    """What was said of each in other runs, by name.  ArgumentError: of one that is not explained nothing was said."""
+    """Return the verdicts of other runs, by name. ArgumentError: an unexplained one has no verdict."""
     if untried := [mutant.name for mutant in asked if mutant.name not in said and not known.reason(mutant)]:
         raise ArgumentError(f"the logs say nothing of {len(untried)} of {len(asked)} mutants, first {untried[0]!r}: "
                             "their tables have changed, or a shard is missing; --log tries what is left")  # fmt: skip
@@ -155,7 +156,7 @@ def _hint(verdict: TableVerdict) -> str:
 
 
 def table(known: TableReasons, found: Sequence[TableVerdict]) -> str:
-    """Two tables in Markdown, by operator and by table: how many, who noticed, what is equal, explained, open."""
+    """Return two tables in Markdown, by operator and by table: counts, judges, equal, explained, open."""
     open_ = {each.mutant.name for each in survivors(known, found)}
     heads = ("mutants", *JUDGES, "equal", "agreed", "explained", "survive")
     parts = []

@@ -1,4 +1,4 @@
-"""Who notices a mutant of the tables: one judge after the other, the cheapest first.
+"""Table judges: ask one judge after the other about a mutant of the tables, the cheapest first.
 
     lint     what can be said of the rows without running them: milliseconds
     proof    a claim of `kvproto prove` about the pair that is changed does not follow any more: a tenth of a second
@@ -47,8 +47,11 @@ TablePair = tuple[str, Pair]
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """How long is looked for: seconds of worlds for one mutant, as they take unchanged; the worlds, if they were
-    measured already; whether the steps are compared."""
+    """The effort of a search.
+
+    Seconds of worlds for one mutant, as they take unchanged; the worlds, if they were measured already; whether the
+    steps are compared.
+    """
 
     worlds_s: float = 5.0
     sizes: tuple[WorldSize, ...] = ()
@@ -56,7 +59,7 @@ class Effort(msgspec.Struct, frozen=True):
 
 
 class TableVerdict(msgspec.Struct, frozen=True):
-    """Who noticed (`judge`: of the list above; empty: nobody), by what (a property, a world, a test), in what time."""
+    """The judge that noticed (empty: none), the property, world or test, and the time."""
 
     mutant: TableMutant
     judge: str
@@ -70,7 +73,9 @@ class TableVerdict(msgspec.Struct, frozen=True):
 
 
 def judge(mutant: TableMutant, effort: Effort, hint: str = "") -> TableVerdict:
-    """Plant it, and ask all but the tests; `hint`: the world that noticed it once, which is asked before the others."""
+    """Plant the mutant, and ask all judges but the tests; `hint`: a world that noticed it once, asked
+    first.
+    """
     begun = time.perf_counter()
     pairs = _pairs(mutant)
     known = effort.compares and mutant.compares
@@ -91,7 +96,7 @@ def judge(mutant: TableMutant, effort: Effort, hint: str = "") -> TableVerdict:
 
 
 def _looked_at(mutant: TableMutant, pairs: Sequence[TablePair], steps: Sequence[StepPair]) -> tuple[str, str]:
-    """What can be said of it without running anything."""
+    """Judge a mutant without running anything."""
     if found := _linted(mutant, pairs):
         return "lint", found
     if found := _unproved(mutant, pairs):
@@ -153,7 +158,7 @@ def _unproved(mutant: TableMutant, pairs: Iterable[TablePair]) -> str:
 
 
 def _pairs(mutant: TableMutant) -> Sequence[TablePair]:
-    """What it changes the steps of; those of the fewest rows first, which are proved the quickest."""
+    """Return the pairs whose steps it changes; those with the fewest rows first, which are proved soonest."""
     pairs = dict.fromkeys((table, pair_of(row)) for table, row in mutant.touched or _begun(mutant))
     rows = {name: CLAIMS[name].table.pairs() for name in {table for table, _ in pairs}}
     return sorted(pairs, key=lambda each: len(rows[each[0]][each[1].state, each[1].event]))

@@ -1,4 +1,4 @@
-"""A nursery of the tables' mutants: tests are collected once, and each fork runs those that the changed row reaches.
+"""Table nursery: collect tests once, and fork for each mutant those that the changed row reaches.
 
 To start pytest and to collect takes longer than most answers do.  The first fork changes nothing and counts, for each
 test, the rows and routes that it fires on ranks (`framework.trace.coverage`).  A mutant is then tried with the tests
@@ -53,7 +53,7 @@ class TableTold(msgspec.Struct):
 
 
 class TableQuestions(msgspec.Struct, frozen=True):
-    """Who judges a mutant before the tests, whether the tests are then asked, and which test noticed it once."""
+    """The judges before the tests, whether tests are asked then, and the test that noticed it once."""
 
     judge: Callable[[TableMutant], TableVerdict]
     wants_tests: Callable[[TableVerdict], bool]
@@ -73,7 +73,7 @@ class TableNursery:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self, report: pytest.CollectReport | pytest.TestReport) -> None:
-        """A file of tests cannot be imported: say so, and end before faulthandler waits for a thread of the parent."""
+        """Report a file of tests that cannot be imported, and end before faulthandler waits for a thread."""
         if isinstance(report, pytest.CollectReport):
             self.tell(TableTold(broken=UNCOLLECTED))
             os._exit(1)
@@ -96,7 +96,8 @@ class TableNursery:
         return True
 
     def _noticed_again(self, session: pytest.Session, mutant: TableMutant, known: pytest.Item) -> bool:
-        """Whether the test that once noticed the mutant passes with the tables as they are, and fails with the mutant.
+        """Tell whether the test that noticed the mutant once passes unchanged tables, and fails with the
+        mutant.
 
         It takes a second, where the worlds before it, and a run of all tests unchanged, take a minute each.
         """

@@ -1,4 +1,4 @@
-"""What a mutant of the tables is: one small change of one row, timer or route, made from these as data.
+"""Table operators: a mutant of the tables is one small change of one row, timer or route.
 
     loosen     one condition of a guard is dropped
     negate     a guard holds where it does not
@@ -102,7 +102,7 @@ class TableMutant(msgspec.Struct, frozen=True, order=True):
 
 
 def mutants(tables: Sequence[str] = (), operators: Sequence[str] = ()) -> list[TableMutant]:
-    """All mutants of these tables (all) by these operators (all).  ArgumentError: there is none of that name."""
+    """Return the mutants of these tables (all) by these operators (all). ArgumentError: no such name."""
     if unknown := [name for name in operators if name not in OPERATORS]:
         raise ArgumentError(f"no operator {unknown[0]!r} of tables: one of {', '.join(OPERATORS)}")
     if unknown := [name for name in tables if name not in SUBJECTS]:

@@ -1,4 +1,4 @@
-"""Which tests are asked about which file, and which survivors are explained: `spec/code-mutants.toml`.
+"""Targets: the tests of each file, and the explained survivors, in `spec/code-mutants.toml`.
 
     [judges]
     worlds = ["tests/test_handler_worlds.py"]
@@ -61,7 +61,7 @@ def load(root: Path) -> Targets:
 def every(
     root: Path, targets: Targets, files: Sequence[str] = (), operators: Sequence[str] = ()
 ) -> list[CodeMutant]:  # fmt: skip
-    """All mutants of these files (all) by these operators (all).  ArgumentError: there is none of that name."""
+    """Return the mutants of these files (all) by these operators (all). ArgumentError: no such name."""
     if unknown := [name for name in operators if name not in CHANGES]:
         raise ArgumentError(f"no operator {unknown[0]!r}: one of {', '.join(CHANGES)}")
     if unknown := [name for name in files if name not in targets.targets]:

@@ -33,7 +33,7 @@ LONGEST_TEST_S = 120
 
 
 class Trial(msgspec.Struct):
-    """What became of a mutant: `witness`, the test that failed first; empty: it survives."""
+    """The result of a mutant: `witness`, the test that failed first; empty: it survives."""
 
     mutant: CodeMutant
     witness: str
@@ -140,14 +140,15 @@ def begin(root: Path, mutant: CodeMutant, tests: Sequence[str]) -> Fork:
 
 
 def forget_kvproto() -> None:
-    """What is imported from now on is imported anew."""
+    """Forget kvproto's modules, so that they are imported again."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "kvproto"]:
         del sys.modules[name]
 
 
 def quiet(root: Path) -> None:
-    """This process says nothing, works there, searches the same examples each time, and interprets kernels; what fails
-    fails, and nobody looks for a smaller example."""
+    """Make this process silent and deterministic: same examples each time, kernels interpreted, no
+    shrinking. It works in `root`.
+    """
     silence = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(silence, stream)
@@ -156,6 +157,6 @@ def quiet(root: Path) -> None:
 
 
 def calm() -> list[str]:
-    """Options of pytest; a watchdog of the parent's is no thread of the child: faulthandler would wait for it."""
+    """Return pytest's options; the parent's watchdog is no thread of the child: faulthandler would wait."""
     return ["-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0", "-o", f"timeout={LONGEST_TEST_S}"]
 

@@ -1,4 +1,5 @@
-"""What became of each mutant of the code, line by line in a file, as `verdict_log` has it for those of the tables.
+"""Trial log: the result of each mutant of the code, line by line in a file, as `verdict_log` has
+tables'.
 
 A run that is given a log appends each trial as it ends, and does not try again what was killed there; survivors are
 tried again, for there may be a test more.  Each line names the digest of its mutant's file: a file that has changed
@@ -33,7 +34,7 @@ def append(path: Path, root: Path, trial: Trial) -> None:
 
 
 def read(paths: Iterable[Path], root: Path, mutants: Sequence[CodeMutant]) -> dict[CodeMutant, Trial]:
-    """What is said of these mutants; of several lines about one, the first that says who killed it.
+    """Return the results of these mutants; of several lines about one, the first with its killer.
 
     ArgumentError: a file is not there, or a line is none of ours.
     """
@@ -50,5 +51,5 @@ def read(paths: Iterable[Path], root: Path, mutants: Sequence[CodeMutant]) -> di
 
 
 def digest(file: Path) -> str:
-    """Of a file's text."""
+    """Return the digest of a file's text."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]

@@ -1,4 +1,5 @@
-"""What became of each mutant, line by line in a file: so a long run can be stopped, taken up again, or done in parts.
+"""Verdict log: the result of each mutant, line by line in a file, so a run can stop, resume or be
+split.
 
 A run that is given a log appends a line as soon as it has a verdict, and does not try again what was noticed there;
 what nobody noticed is tried again, perhaps with more effort.  The logs of several machines are read together.  Each
@@ -26,7 +27,7 @@ L = TypeVar("L")
 
 
 class VerdictLine(msgspec.Struct, frozen=True):
-    """A line: the mutant's name, its table's digest, who noticed (empty: nobody), by what, in how many seconds."""
+    """A line: the mutant's name, its table's digest, the judge (empty: none), its witness, and seconds."""
 
     name: str
     table: str
@@ -49,7 +50,7 @@ def append(path: Path, verdict: TableVerdict) -> None:
 
 
 def read(paths: Iterable[Path], mutants: Sequence[TableMutant]) -> dict[str, TableVerdict]:
-    """What is said of these mutants, by name; of several lines about one, the first that says who noticed.
+    """Return the verdicts of these mutants, by name; of several lines about one, the first with a judge.
 
     ArgumentError: a file is not there, or a line is none of ours.
     """

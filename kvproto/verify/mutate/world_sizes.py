@@ -1,4 +1,4 @@
-"""The worlds that are asked about a mutant of the tables: how large each is unchanged, and which rows fire in it.
+"""World sizes: the worlds for a mutant of the tables: each one's size, and the rows that fire in it.
 
 A world in which the row never fires cannot notice, and is not asked; of the others the quickest come first.  That is
 measured once in a run, on all its processes, and handed to each judge: it takes a minute of one core.
@@ -23,7 +23,7 @@ ASKED = (*SUITES["judges"], *SUITES["timed-small"], *LATER)
 
 
 class WorldSize(msgspec.Struct, frozen=True):
-    """A world, searched with the tables as they are: states, processor seconds, labels of the rows that fire."""
+    """A world searched with the unchanged tables: states, processor seconds, labels of its firing rows."""
 
     name: str
     states: int

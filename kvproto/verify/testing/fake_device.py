@@ -201,7 +201,7 @@ class SlowKernels(Kernels):
         self, device: FakeDevice, whose: Callable[[torch.Tensor], object],
         watch: Callable[[Side, torch.Tensor, int, int], None],
     ) -> None:  # fmt: skip
-        """`whose` a table is, for the name of the work; `watch` is told what is read (side, table, first, tokens)."""
+        """Take `whose` a table is, for the work's name; `watch` is told of reads (side, table, first, tokens)."""
         self.device, self.whose, self.watch, self._inner = device, whose, watch, TorchKernels()
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:

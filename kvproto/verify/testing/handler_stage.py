@@ -81,8 +81,10 @@ class HandlerStage(EngineStage):
         self, *, slots: int, ranks: int = 1, route: Route = "staged", ahead: int = AHEAD, maps: bool = False,
         small: int = 0,
     ) -> None:  # fmt: skip
-        """`ranks` of the prefill group; gathers that a device is given `ahead`; `maps`: pools can be addressed by
-        one another; bytes of a `small` part.
+        """Make the stage.
+
+        `ranks` of the prefill group; gathers that a device is given `ahead`; `maps`: pools can be addressed by one
+        another; bytes of a `small` part.
         """
         self.ahead, self.maps, self.small = ahead, maps, small
         self.device, self.computed = FakeDevice(), dict[tuple[int, int], int]()

@@ -71,8 +71,11 @@ class EngineStage(Engines):
         self, prefill: Layout, decode: Layout, *, chunk_tokens: int, pages: int = 24, settings: Settings | None = None,
         piece: int = 0, sockets: bool = True, late: bool = True, tags: bool = True,
     ) -> None:  # fmt: skip
-        """`piece`: bytes that a write moves at once (0: a descriptor); `late`: copies take time; `tags`: the transport
-        tells the target of a write."""
+        """Make the stage.
+
+        `piece`: bytes that a write moves at once (0: a descriptor); `late`: copies take time; `tags`: the transport
+        tells the target of a write.
+        """
         self.clock, self.post, self.sockets = ManualClock(), SimulatedNetwork(), sockets
         self.late, self.lives = DeferredKernels(late=late), 0
         self.watched = WatchedFabric(piece=piece, shuffle=True, native_notify=tags)
