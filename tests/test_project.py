@@ -20,8 +20,8 @@ HEAVY = ("torch", "triton", "transformers", "zmq", "nixl", "nixl_cu12", "nixl_cu
 # What may use them: sockets and devices, what puts them together for an engine, and what runs engines.
 WITH_SIDE_EFFECTS = (
     "io", "data", "endpoint", "loop", "metrics", "lab/demo", "lab/bench", "lab/torture", "verify/testing",
-    "verify/adapters/conformance.py", "verify/check/called_groups.py", "layout/byte_runs_numpy.py",
-    "lab/cli/demo_command.py",
+    "verify/adapters/conformance.py", "verify/check/called_groups.py", "verify/check/calling.py",
+    "layout/byte_runs_numpy.py", "lab/cli/demo_command.py",
     "adapters/geometry.py", "adapters/worker.py", "adapters/prefill_worker.py", "adapters/decode_worker.py",
     "adapters/vllm", "adapters/sglang",
     "verify/cli/simulate_command.py", "verify/cli/explore_command.py", "lab/cli/torture_command.py",
