@@ -18,7 +18,8 @@ from kvproto.fsm.plain_json import hints
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.timer_wheel import QUANTUM
 from kvproto.fsm.vocabulary import Event
-from kvproto.protocol.events import Claim, Terms
+from kvproto.layout.cut import NO_CUT, Cut
+from kvproto.protocol.events import Claim, Target, Terms
 from kvproto.protocol.tables import TABLES
 from kvproto.protocol.timing import Timing
 from kvproto.verify.framework.draw.transitions_bridge import Model
@@ -31,6 +32,8 @@ TERMS = (
     Terms(2, everyone=3, writes=1, aux=0, chunk_tokens=8, window=2),
     Terms(1, everyone=1, writes=0, aux=0, chunk_tokens=8, window=1),
 )  # fmt: skip
+CUTS = NO_CUT, Cut(0, 8), Cut(8, 8, 1, 2)
+TARGETS = Target(), Target(1, 11, Cut(0, 8)), Target(2, 12, Cut(8, 8, 1, 2))
 
 
 class Dice:
@@ -53,8 +56,8 @@ class Dice:
             return named[name]()
         if hint is Claim:
             return Claim()
-        if hint is Terms:
-            return pick(TERMS)
+        if hint in (Terms, Cut, Target):
+            return pick({Terms: TERMS, Cut: CUTS, Target: TARGETS}[hint])
         if isinstance(hint, type) and issubclass(hint, Enum):
             return pick(list(hint))
         if hint in (bool, bytes, str, float):
