@@ -449,9 +449,11 @@ def answers_at_once(step: Step) -> bool:
 
 @promises("L1", on=(ev.AddressAnswered,))
 def takes_or_leaves_what_answers(step: Step) -> bool:
-    """An address that answers is left if it does not fit, and taken if the link or its call gives way."""
+    """An address that answers is left if it does not fit, and taken and called if the link or its call gives way."""
     before, e = step.before, step.event
     tried = before.state in (S.UP, *CALLED) and before.beside != "" and e.session == before.session
     called = before.state in CALLED and tried and e.later and not e.fault
     taken, left = called or (before.state is S.UP and step.after.state in CALLED), tried and e.fault != ""
-    return len(step.all_of(do.TakeAddress)) == (1 if taken else 0) and len(step.all_of(do.LeaveAddress)) == (1 if left else 0)
+    moves = 1 if taken else 0
+    moved = len(step.all_of(do.TakeAddress)) == moves and len(step.all_of(do.SayHello)) == moves
+    return moved and len(step.all_of(do.LeaveAddress)) == (1 if left else 0)
