@@ -1,17 +1,22 @@
-"""The card: there and back, and what is said of one that is none."""
+"""The card: there and back, and what is said of one that is none; requests of vLLM that bring one."""
 
 from __future__ import annotations
 
 import json
+from ipaddress import ip_network
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kvproto import ArgumentError, KvprotoError, Layout
 from kvproto.adapters.card import MAX_TEXT, PROTOCOL, Card, CardError, group_of
+from kvproto.adapters.card_trust import CardTrust
+from kvproto.adapters.request_words import Ticket
+from kvproto.adapters.vllm.params import answer_of, ticket_of
 
 LAYOUT = Layout(layers=4, heads=4, k_dim=64, v_dim=64, itemsize=2, dtype="bfloat16", page_size=16, tp=2)
 CARD = Card(7, 1, LAYOUT, 64, ("tcp://10.0.0.1:5000", "tcp://10.0.0.2:5000"))
@@ -88,3 +93,39 @@ def test_a_card_that_contradicts_itself_is_not_made() -> None:
 def test_a_group_has_the_same_number_everywhere() -> None:
     assert group_of("prefill-0") == 1105085501571659358
     assert group_of("prefill-0") != group_of("prefill-1")
+
+
+# ----------------------------------------------------------------------------------- vLLM's request parameters
+FOREIGN = replace(CARD, addresses=("tcp://10.9.0.1:5000", "tcp://10.9.0.2:5000"))
+
+
+def ticket(*, produces: bool, **params: Any) -> Ticket:
+    return ticket_of(params, 30, CardTrust(networks=(ip_network("10.0.0.0/24"),)), produces=produces)
+
+
+def test_a_prefill_instance_draws_a_room_or_takes_the_router_s() -> None:
+    drawn = {ticket(produces=True).room for _ in range(8)}
+    assert len(drawn) == 8 and max(drawn) < 1 << 63
+    given = {"room": 7, "decode_group": "d", "secret": "0a", "card": "no card"}
+    named = ticket(produces=True, **given)
+    assert named == Ticket(7, 30, "d", secret=b"\n")
+    assert answer_of(named, "a card") == {"do_remote_prefill": True, "room": 7, "card": "a card", "secret": "0a"}
+    assert ticket(produces=False, room=8, card=CARD.encode()) == Ticket(8, 30, CARD.encode())
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"card": CARD.encode()}, "there is no 'room'"),
+        ({"room": 7}, "there is no 'card'"),
+        ({"room": "7", "card": CARD.encode()}, "room is a str, decode_group or card a str"),
+        ({"room": 7, "card": b"card"}, "room is a int, decode_group or card a bytes"),
+        ({"room": True, "card": CARD.encode()}, "room is a bool"),
+        ({"room": 1 << 64, "card": CARD.encode()}, "64 bits|u64"),
+        ({"room": 7, "card": CARD.encode(), "secret": 5}, "secret: "),
+        ({"room": 7, "card": FOREIGN.encode()}, "10.9.0.1"),
+    ],
+)  # fmt: skip
+def test_parameters_that_name_no_transfer_are_refused_with_the_reason(params: dict[str, Any], said: str) -> None:
+    with pytest.raises((ValueError, CardError), match=said):
+        ticket(produces=False, **params)
