@@ -75,6 +75,7 @@ class Unread:
 
     def add(self, fd: int) -> None:
         """A connection has come."""
+        # The count of received bytes and the sockets' cookies are Linux's; elsewhere nothing is watched.
         if sys.platform != "linux":
             return
         self._late.discard(fd)
@@ -112,6 +113,7 @@ class Unread:
         connection = self._connections[fd]
         try:
             with _held(fd) as held:
+                # A descriptor's number is soon used again: the cookie tells whether it is still this connection.
                 same, sent = _cookie(held) == connection.cookie, _sent(held)
         except OSError as error:
             if error.errno in OUT_OF_DESCRIPTORS:
@@ -132,6 +134,7 @@ class Unread:
         """
         for fd, connection in tuple(self._suspects.items()):
             if fd in (self.spoken or ()):
+                # It has finished a message, so it may be in the middle of the next one: counted from here.
                 connection.mark = connection.sent
                 del self._suspects[fd]
             elif connection.sent - connection.mark > self.most * (1 if emptied else WAITING):

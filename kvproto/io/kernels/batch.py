@@ -84,6 +84,7 @@ class Batch:
         self.parts, self._layers = len(slices), max(part.layers for part in slices)
         self._place, self._warps = pool.gpu, tuning.warps
         dense = not digests and all(grain.head == grain.row for grain in pool.grains)
+        # Heads that lie side by side are copied as one row, unless each of them needs a digest of its own.
         group = gcd(*(part.heads for part in slices)) if dense else 1
         groups = [part.heads // group for part in slices]
         uniform = len({(part.heads, part.layers) for part in slices}) == 1
@@ -107,6 +108,7 @@ class Batch:
         tail = groups + [part.layers for part in slices] + [sum(sizes[:at]) for at in range(self.parts)]
         self._table = torch.tensor(addresses + tail, dtype=torch.int64, device=pool.device)
         self._places, self._unused = self._table.data_ptr(), (0,) * (MAX_PARTS - self.parts)
+        # The widest word that divides every address and step: the compiled kernel relies on it.
         self._align = gcd(16, *addresses, *units, *(grain.align for grain in pool.grains))
         self._constants = (
             self.parts, len(units), groups[0] if uniform else 0, pool.page_size, *geometry[0], *geometry[-1],
@@ -123,6 +125,7 @@ class Batch:
         if found is None:
             constants = *self._constants, *self._aligned(low_bits)
             made = compile_kernel(self._place, move, RUN_TIME_ARGUMENTS, constants, self._warps)
+            # Two threads may have compiled it at once: both use the one that was stored first.
             found = self._launchers.setdefault(low_bits, made)
         return found
 

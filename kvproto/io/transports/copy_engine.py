@@ -52,6 +52,7 @@ class EngineCopy:
         if self._code == _NOT_READY:
             self._code = cuda_driver().cuEventQuery(self._event)
             if self._code != _NOT_READY:
+                # Later calls read the code that was kept, so the event can go as soon as it has ended.
                 cuda_driver().cuEventDestroy_v2(self._event)
         return self._code != _NOT_READY
 
@@ -76,6 +77,7 @@ class CopyEngine:
     def attach(self, region: MemoryRegion) -> None:
         """A region from now on."""
         twin = host_memory.twin(region) if cuda_driver() is not None else None
+        # One stream serves one device: a twin on another one is written by the agent, as regions without twins are.
         if twin is None or (self._stream and twin.device != self._device):
             return
         self._device, self._stream = twin.device, self._stream or _new_stream(twin.device)

@@ -156,6 +156,7 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
         """Returns how many pieces were submitted."""
         tasks = self._tasks.get(link.peer, 0)
         started = len(write.ids)
+        # Each piece is a call into the engine: bounded in a pass for the loop's sake, and for each peer by the window.
         for _ in range(min(budget, WINDOW - tasks, len(write.pieces))):
             task = self._engine.transfer_submit_write(_address(link.endpoint), *write.pieces.popleft())
             if task == 0:
@@ -195,6 +196,7 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
             self._fail(write, link.lost, quiescent=True)
         elif not write.failed:
             self._complete(write)
+        # A failed piece does not tell a dead peer from one whose regions have changed, so the peer is asked.
         elif write.probe is None:
             write.probe = _Probe(self._engine, _address(link.endpoint))
         elif write.probe.alive is not None:
