@@ -240,7 +240,8 @@ def test_a_chunk_size_that_is_not_whole_pages_is_refused_where_it_is_given(
         make(kind, layout(1), pool(SIZE, 4, 8), chunk_tokens)
 
 
-LEAST = {"window": 1, "slots": 1, "ring_bytes": 1, "tombstones": 1, "early": 1, "links": 1, "slot_bytes": 0, "ahead": 0,
+LEAST = {"window": 1, "slots": 1, "ring_bytes": 1, "tombstones": 1, "unclaimed_rooms": 1, "links": 1,
+         "slot_bytes": 0, "ring_rounds_ahead": 0,
          "trace": 0}  # fmt: skip
 
 
