@@ -83,6 +83,7 @@ ELSEWHERE = {
     "LinkCameUp in UNKNOWN": "the world deep-tombstone-close",
     "PeerQuiet in OPEN": "tests/test_core_scenarios.py",
     "CallAsked in UP [anew]": "tests/test_core_scenarios.py::called_elsewhere",
+    "CallAsked in AWAIT_WELCOME, CallAsked in AWAIT_RETURN [anew]": "tests/test_core_scenarios.py::called_elsewhere",
     "AddressAnswered in UP [takes_over]": "tests/test_core_scenarios.py::tried_elsewhere",
 }
 

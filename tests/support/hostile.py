@@ -118,7 +118,7 @@ class Suspect:
                 if not well_formed(make(self.rank, peer + 1)):
                     continue
                 senders = [(PARTY, NOW), *[(PARTY, LATE)] * (kind in P_SENDS)]
-                if kind not in once or kind is msg.Hello:
+                if kind not in once or kind in (msg.Hello, msg.Goodbye):
                     senders += [(STALE, NOW), (OUTSIDER, NOW), (STRANGER, NOW)]
                 if kind not in once or kind in (msg.Welcome, msg.Refusal):
                     senders.append((BESIDE, NOW))
