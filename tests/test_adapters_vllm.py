@@ -325,10 +325,19 @@ def test_another_release_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_release_whose_interface_has_changed_is_refused_by_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "installed", lambda: "0.32.7")
     recorded = json.loads(RECORD.read_text())
-    place = next(iter(recorded))
-    monkeypatch.setattr(versions, "signatures", lambda: {**recorded, place: "self, less"})
-    with pytest.raises(VersionError, match=r"0\.32\.7 is not as it was recorded: .* has \(self, less\)"):
-        versions.check.__wrapped__()
+    for count, more in ((1, ""), (2, " (and 1 more)"), (3, " (and 2 more)")):
+        now = {**recorded, **dict.fromkeys(list(recorded)[:count], "self, less")}
+        monkeypatch.setattr(versions, "signatures", lambda now=now: now)
+        with pytest.raises(VersionError, match=r"0\.32\.7 is not as it was recorded: .* has \(self, less\)") as caught:
+            versions.check.__wrapped__()
+        place, was = next(iter(recorded.items()))
+        assert f"{place} has (self, less), recorded is ({was}){more}: pip install" in str(caught.value)
+
+
+def test_signatures_are_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "NAMES", {"bisect": ("insort", "none"), "no.such.module": ("it",)})
+    found = versions.signatures()
+    assert found == {"bisect:insort": "a, x, lo, hi, key", "bisect:none": "missing", "no.such.module:it": "missing"}
 
 
 def test_no_vllm_at_all_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
