@@ -449,7 +449,7 @@ def answers_at_once(step: Step) -> bool:
 
 @promises("L1", on=(ev.AddressAnswered,))
 def takes_or_leaves_what_answers(step: Step) -> bool:
-    """An address that answers is left if it does not fit, and taken and called if the link or its call gives way."""
+    """An answering address is left if it does not fit, and taken if the link or its call gives way to it."""
     before, e = step.before, step.event
     tried = before.state in (S.UP, *CALLED) and before.beside != "" and e.session == before.session
     called = before.state in CALLED and tried and e.later and not e.fault
