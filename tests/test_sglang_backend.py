@@ -282,6 +282,19 @@ def test_digests_of_rooms_that_succeed_are_kept_by_rank_if_they_are_wanted(tmp_p
     assert lines == [{"room": room, "digests": [[0, "k", room], [1, "v", 5]]} for room in (7, 8)]
 
 
+@pytest.mark.parametrize(("prefill", "file"), [(True, "P1.jsonl"), (False, "D1.jsonl")])
+def test_a_manager_keeps_them_under_its_side_and_rank(tmp_path: Path, prefill: bool, file: str) -> None:
+    ended: list[Outcome] = []
+    outcome = Outcome(Room(7), Cause.NONE)
+    made: Any = SimpleNamespace(
+        endpoint=SimpleNamespace(finished=lambda: [outcome], released=list, digests=lambda _: {(0, "k"): 1}),
+        options=Options(digests=str(tmp_path)), prefill=prefill, instance=SimpleNamespace(rank=1),
+        tasks={7: SimpleNamespace(end=ended.append)},
+    )  # fmt: skip
+    manager.Manager.advance(made)
+    assert ended == [outcome] and (tmp_path / file).read_text() == '{"room":7,"digests":[[0,"k",1]]}\n'
+
+
 def test_the_plugin_makes_a_backend_of_this_name(monkeypatch: pytest.MonkeyPatch) -> None:
     class TransferBackend(enum.Enum):
         NIXL = "nixl"
