@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import torch
 
-from kvproto.adapters.card import Card
+from kvproto.adapters.card import Card, group_of
 from kvproto.adapters.sglang import install, manager, requests, tables
 from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, announce
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, TakenError
@@ -280,6 +280,24 @@ def test_digests_of_rooms_that_succeed_are_kept_by_rank_if_they_are_wanted(tmp_p
     assert [file.name for file in tmp_path.iterdir()] == ["P1.jsonl"]
     lines = [json.loads(line) for line in (tmp_path / "P1.jsonl").read_text().splitlines()]
     assert lines == [{"room": room, "digests": [[0, "k", room], [1, "v", 5]]} for room in (7, 8)]
+
+
+def test_a_manager_s_endpoint_has_the_options_and_sglang_s_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "pool_of", lambda *_: None)
+    monkeypatch.setattr(manager, "DecodeEndpoint", lambda *_, **choices: choices)
+
+    def made(**options: Any) -> Any:
+        mine = SimpleNamespace(name="decode here:1", bootstrap=5.0, waiting=6.0, rank=1)
+        of: Any = SimpleNamespace(
+            instance=mine, options=Options(**options), layout=None, kv_args=None, prefill=False, make_transport=dict
+        )
+        return manager.Manager._make(of, 9)
+
+    plain, named = made(), made(name="d", keys="a file", insecure=True, digests="a folder")
+    told = [[each[name] for name in ("group", "keys", "insecure", "digests", "incarnation")] for each in (plain, named)]
+    assert told == [[group_of("decode here:1"), None, False, False, 9], [group_of("d"), "a file", True, True, 9]]
+    times = plain["settings"].timing
+    assert (times.engine.period, times.bootstrap.period, times.stall.period) == (5.0, 5.0, 6.0)
 
 
 @pytest.mark.parametrize(("prefill", "file"), [(True, "P1.jsonl"), (False, "D1.jsonl")])
