@@ -49,6 +49,9 @@ BEFORE = (
 NEVER = {
     # nothing is in doubt there
     "prefill_write": {f"{state} BatchSettled" for state in ("POSTING", "IN_FLIGHT", "ENDING")},
+    # there is no link that could end, and the engine has not asked for the group, or has let go of it
+    "decode_group": {*(f"{state} LinkEnded" for state in ("NEW", "UNLINKED")),
+                     *(f"{state} DisconnectCalled" for state in ("NEW", "LEFT"))},
     "ends": {
         # nobody has asked yet; a send that is over is another
         *(f"send NEW {event}" for event in ("StagingGranted", "PagesGranted", "ChunkAcked")),
