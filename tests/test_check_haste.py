@@ -62,8 +62,8 @@ def holds(config: Config) -> bool:
 
 
 #: where one slow thing is not enough: a gather that holds the slot, and the word that the KV may be computed anew; a
-#: message that comes late, and one that is heard late
-TWO_SLOW = ("taken-back-and-read", "late-gone-believed")
+#: message that comes late, and one that is heard late; two groups' calls that cross
+TWO_SLOW = ("taken-back-and-read", "late-gone-believed", "any-caller-unbound")
 #: what haste does not show: a message that overtakes another, a timer that ends while a write is under way, and a lease
 #: that ends while a write is made ready
 UNSEEN = ("epoch-unread", "others-writes-count", "lapse-fails-room")

@@ -161,12 +161,13 @@ class PrefillEndpoint(Endpoint):
     ) -> None:  # fmt: skip
         """Open a room for a prompt of `tokens` tokens; never blocks.
 
+        A decode group that may not have the room fails with `Cause.NOT_ENTITLED`.
+
         Args:
             room: its name; a new attempt of a request needs a higher `gen`
             tokens: length of the prompt
             pages: page ids in token order: all, the first ones, or none; `produced` gives the missing ones
-            group: the decode group that may have the room (None: the first one that asks for it with the secret);
-                another one fails with `Cause.NOT_ENTITLED`
+            group: the decode group that may have the room (None: the first one that shows the secret)
             secret: the decode engine has to open the room with the same one, 64 bytes at most
             within: seconds for the decode ranks to open it, and without progress (default: `bootstrap`, `stall`)
             traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`

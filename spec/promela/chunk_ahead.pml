@@ -52,7 +52,7 @@ active proctype writer0() {
     :: d_step { w0 == 2 && net0 & 128 -> w0 = 9 }  /* OPEN/ASKING_PAGES  RSP_OPEN late  OPEN/ASKING_PAGES */
     :: d_step { w0 == 2 && net0 & 512 -> w0 = 9 }  /* OPEN/ASKING_PAGES  EARLY_MARK  OPEN/ASKING_PAGES */
     :: d_step { w0 == 2 && net0 & 512 -> w0 = 9 }  /* OPEN/ASKING_PAGES  EARLY_MARK late  OPEN/ASKING_PAGES */
-    :: d_step { w0 == 2 && net0 & 4096 -> w0 = 10; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
+    :: d_step { w0 == 2 && net0 & 4096 -> w0 = 10; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/WRITING_PAGES */
     :: d_step { w0 == 2 && net0 & 4096 && ((net0 & 2) != 2) -> net0 = net0 | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w0 == 2 && net0 & 8192 -> w0 = 9 }  /* OPEN/ASKING_PAGES  MARK  OPEN/ASKING_PAGES */
     :: d_step { w0 == 2 && net0 & 8192 -> w0 = 9 }  /* OPEN/ASKING_PAGES  MARK late  OPEN/ASKING_PAGES */
@@ -95,17 +95,17 @@ active proctype writer0() {
     :: d_step { w0 == 8 && net0 & 128 -> w0 = 5 }  /* OPEN/OTHERS  RSP_OPEN  OPEN/GATHERING */
     :: d_step { w0 == 8 && net0 & 128 && ((net0 & 1) != 1) -> net0 = net0 | 1 }  /* OPEN/OTHERS  RSP_OPEN late */
     :: d_step { w0 == 8 && net0 & 2048 -> w0 = 9; net0 = net0 | 2 }  /* OPEN/OTHERS  DENIED  OPEN/ASKING_PAGES */
-    :: d_step { w0 == 9 && net0 & 4096 -> w0 = 12; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
+    :: d_step { w0 == 9 && net0 & 4096 -> w0 = 12; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/WRITING_PAGES */
     :: d_step { w0 == 9 && net0 & 4096 && ((net0 & 2) != 2) -> net0 = net0 | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
-    :: d_step { w0 == 10 && net0 & 128 -> w0 = 12 }  /* OPEN/SLICING  RSP_OPEN  OPEN/SLICING */
-    :: d_step { w0 == 10 && net0 & 128 -> w0 = 12 }  /* OPEN/SLICING  RSP_OPEN late  OPEN/SLICING */
-    :: d_step { w0 == 10 && net0 & 512 -> w0 = 12 }  /* OPEN/SLICING  EARLY_MARK  OPEN/SLICING */
-    :: d_step { w0 == 10 && net0 & 512 -> w0 = 12 }  /* OPEN/SLICING  EARLY_MARK late  OPEN/SLICING */
-    :: d_step { w0 == 10 && net0 & 8192 -> w0 = 12 }  /* OPEN/SLICING  MARK  OPEN/SLICING */
-    :: d_step { w0 == 10 && net0 & 8192 -> w0 = 12 }  /* OPEN/SLICING  MARK late  OPEN/SLICING */
-    :: d_step { w0 == 10 && (m0 == LANDED) -> m0 = STILL; w0 = 13; net0 = net0 | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
+    :: d_step { w0 == 10 && net0 & 128 -> w0 = 12 }  /* OPEN/WRITING_PAGES  RSP_OPEN  OPEN/WRITING_PAGES */
+    :: d_step { w0 == 10 && net0 & 128 -> w0 = 12 }  /* OPEN/WRITING_PAGES  RSP_OPEN late  OPEN/WRITING_PAGES */
+    :: d_step { w0 == 10 && net0 & 512 -> w0 = 12 }  /* OPEN/WRITING_PAGES  EARLY_MARK  OPEN/WRITING_PAGES */
+    :: d_step { w0 == 10 && net0 & 512 -> w0 = 12 }  /* OPEN/WRITING_PAGES  EARLY_MARK late  OPEN/WRITING_PAGES */
+    :: d_step { w0 == 10 && net0 & 8192 -> w0 = 12 }  /* OPEN/WRITING_PAGES  MARK  OPEN/WRITING_PAGES */
+    :: d_step { w0 == 10 && net0 & 8192 -> w0 = 12 }  /* OPEN/WRITING_PAGES  MARK late  OPEN/WRITING_PAGES */
+    :: d_step { w0 == 10 && (m0 == LANDED) -> m0 = STILL; w0 = 13; net0 = net0 | 16 }  /* OPEN/WRITING_PAGES  completed  OPEN/TELLING */
     :: d_step { w0 == 11 && (m0 == LANDED) -> m0 = STILL; w0 = 14; net0 = net0 | 8 }  /* OPEN/WRITING  completed  OPEN/TELLING */
-    :: d_step { w0 == 12 && (m0 == LANDED) -> m0 = STILL; w0 = 15; net0 = net0 | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
+    :: d_step { w0 == 12 && (m0 == LANDED) -> m0 = STILL; w0 = 15; net0 = net0 | 16 }  /* OPEN/WRITING_PAGES  completed  OPEN/TELLING */
     :: d_step { w0 == 13 && net0 & 128 -> w0 = 15 }  /* OPEN/TELLING  RSP_OPEN  OPEN/TELLING */
     :: d_step { w0 == 13 && net0 & 128 -> w0 = 15 }  /* OPEN/TELLING  RSP_OPEN late  OPEN/TELLING */
     :: d_step { w0 == 13 && net0 & 512 -> w0 = 15 }  /* OPEN/TELLING  EARLY_MARK  OPEN/TELLING */
@@ -150,7 +150,7 @@ active proctype writer1() {
     :: d_step { w1 == 2 && net1 & 128 -> w1 = 9 }  /* OPEN/ASKING_PAGES  RSP_OPEN late  OPEN/ASKING_PAGES */
     :: d_step { w1 == 2 && net1 & 512 -> w1 = 9 }  /* OPEN/ASKING_PAGES  EARLY_MARK  OPEN/ASKING_PAGES */
     :: d_step { w1 == 2 && net1 & 512 -> w1 = 9 }  /* OPEN/ASKING_PAGES  EARLY_MARK late  OPEN/ASKING_PAGES */
-    :: d_step { w1 == 2 && net1 & 4096 -> w1 = 10; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
+    :: d_step { w1 == 2 && net1 & 4096 -> w1 = 10; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/WRITING_PAGES */
     :: d_step { w1 == 2 && net1 & 4096 && ((net1 & 2) != 2) -> net1 = net1 | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w1 == 2 && net1 & 8192 -> w1 = 9 }  /* OPEN/ASKING_PAGES  MARK  OPEN/ASKING_PAGES */
     :: d_step { w1 == 2 && net1 & 8192 -> w1 = 9 }  /* OPEN/ASKING_PAGES  MARK late  OPEN/ASKING_PAGES */
@@ -193,17 +193,17 @@ active proctype writer1() {
     :: d_step { w1 == 8 && net1 & 128 -> w1 = 5 }  /* OPEN/OTHERS  RSP_OPEN  OPEN/GATHERING */
     :: d_step { w1 == 8 && net1 & 128 && ((net1 & 1) != 1) -> net1 = net1 | 1 }  /* OPEN/OTHERS  RSP_OPEN late */
     :: d_step { w1 == 8 && net1 & 2048 -> w1 = 9; net1 = net1 | 2 }  /* OPEN/OTHERS  DENIED  OPEN/ASKING_PAGES */
-    :: d_step { w1 == 9 && net1 & 4096 -> w1 = 12; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
+    :: d_step { w1 == 9 && net1 & 4096 -> w1 = 12; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/WRITING_PAGES */
     :: d_step { w1 == 9 && net1 & 4096 && ((net1 & 2) != 2) -> net1 = net1 | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
-    :: d_step { w1 == 10 && net1 & 128 -> w1 = 12 }  /* OPEN/SLICING  RSP_OPEN  OPEN/SLICING */
-    :: d_step { w1 == 10 && net1 & 128 -> w1 = 12 }  /* OPEN/SLICING  RSP_OPEN late  OPEN/SLICING */
-    :: d_step { w1 == 10 && net1 & 512 -> w1 = 12 }  /* OPEN/SLICING  EARLY_MARK  OPEN/SLICING */
-    :: d_step { w1 == 10 && net1 & 512 -> w1 = 12 }  /* OPEN/SLICING  EARLY_MARK late  OPEN/SLICING */
-    :: d_step { w1 == 10 && net1 & 8192 -> w1 = 12 }  /* OPEN/SLICING  MARK  OPEN/SLICING */
-    :: d_step { w1 == 10 && net1 & 8192 -> w1 = 12 }  /* OPEN/SLICING  MARK late  OPEN/SLICING */
-    :: d_step { w1 == 10 && (m1 == LANDED) -> m1 = STILL; w1 = 13; net1 = net1 | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
+    :: d_step { w1 == 10 && net1 & 128 -> w1 = 12 }  /* OPEN/WRITING_PAGES  RSP_OPEN  OPEN/WRITING_PAGES */
+    :: d_step { w1 == 10 && net1 & 128 -> w1 = 12 }  /* OPEN/WRITING_PAGES  RSP_OPEN late  OPEN/WRITING_PAGES */
+    :: d_step { w1 == 10 && net1 & 512 -> w1 = 12 }  /* OPEN/WRITING_PAGES  EARLY_MARK  OPEN/WRITING_PAGES */
+    :: d_step { w1 == 10 && net1 & 512 -> w1 = 12 }  /* OPEN/WRITING_PAGES  EARLY_MARK late  OPEN/WRITING_PAGES */
+    :: d_step { w1 == 10 && net1 & 8192 -> w1 = 12 }  /* OPEN/WRITING_PAGES  MARK  OPEN/WRITING_PAGES */
+    :: d_step { w1 == 10 && net1 & 8192 -> w1 = 12 }  /* OPEN/WRITING_PAGES  MARK late  OPEN/WRITING_PAGES */
+    :: d_step { w1 == 10 && (m1 == LANDED) -> m1 = STILL; w1 = 13; net1 = net1 | 16 }  /* OPEN/WRITING_PAGES  completed  OPEN/TELLING */
     :: d_step { w1 == 11 && (m1 == LANDED) -> m1 = STILL; w1 = 14; net1 = net1 | 8 }  /* OPEN/WRITING  completed  OPEN/TELLING */
-    :: d_step { w1 == 12 && (m1 == LANDED) -> m1 = STILL; w1 = 15; net1 = net1 | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
+    :: d_step { w1 == 12 && (m1 == LANDED) -> m1 = STILL; w1 = 15; net1 = net1 | 16 }  /* OPEN/WRITING_PAGES  completed  OPEN/TELLING */
     :: d_step { w1 == 13 && net1 & 128 -> w1 = 15 }  /* OPEN/TELLING  RSP_OPEN  OPEN/TELLING */
     :: d_step { w1 == 13 && net1 & 128 -> w1 = 15 }  /* OPEN/TELLING  RSP_OPEN late  OPEN/TELLING */
     :: d_step { w1 == 13 && net1 & 512 -> w1 = 15 }  /* OPEN/TELLING  EARLY_MARK  OPEN/TELLING */

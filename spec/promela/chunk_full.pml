@@ -61,7 +61,7 @@ active proctype writer0() {
     :: d_step { w0 == 3 && net0 & 128 -> w0 = 12 }  /* OPEN/ASKING_PAGES  RSP_OPEN late  OPEN/ASKING_PAGES */
     :: d_step { w0 == 3 && net0 & 512 -> w0 = 12 }  /* OPEN/ASKING_PAGES  EARLY_MARK  OPEN/ASKING_PAGES */
     :: d_step { w0 == 3 && net0 & 512 -> w0 = 12 }  /* OPEN/ASKING_PAGES  EARLY_MARK late  OPEN/ASKING_PAGES */
-    :: d_step { w0 == 3 && net0 & 4096 -> w0 = 13; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
+    :: d_step { w0 == 3 && net0 & 4096 -> w0 = 13; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/WRITING_PAGES */
     :: d_step { w0 == 3 && net0 & 4096 && ((net0 & 2) != 2) -> net0 = net0 | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w0 == 3 && net0 & 32768 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
     :: d_step { w0 == 4 && net0 & 128 -> w0 = 14 }  /* FAILED/NONE  RSP_OPEN  FAILED/NONE */
@@ -123,20 +123,20 @@ active proctype writer0() {
     :: d_step { w0 == 12 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/ASKING_PAGES  timer  UNNOTED/NONE */
     :: d_step { w0 == 12 && ((net0 & 2) != 2) -> net0 = net0 | 2 }  /* OPEN/ASKING_PAGES  beat */
     :: d_step { w0 == 12 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/ASKING_PAGES  abort  UNNOTED/NONE */
-    :: d_step { w0 == 12 && net0 & 4096 -> w0 = 18; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
+    :: d_step { w0 == 12 && net0 & 4096 -> w0 = 18; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/WRITING_PAGES */
     :: d_step { w0 == 12 && net0 & 4096 && ((net0 & 2) != 2) -> net0 = net0 | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w0 == 12 && net0 & 32768 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 13 -> w0 = 19 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
-    :: d_step { w0 == 13 -> w0 = 19 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
-    :: d_step { w0 == 13 -> w0 = 19 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
-    :: d_step { w0 == 13 && net0 & 128 -> w0 = 18 }  /* OPEN/SLICING  RSP_OPEN  OPEN/SLICING */
-    :: d_step { w0 == 13 && net0 & 128 -> w0 = 18 }  /* OPEN/SLICING  RSP_OPEN late  OPEN/SLICING */
-    :: d_step { w0 == 13 && net0 & 512 -> w0 = 18 }  /* OPEN/SLICING  EARLY_MARK  OPEN/SLICING */
-    :: d_step { w0 == 13 && net0 & 512 -> w0 = 18 }  /* OPEN/SLICING  EARLY_MARK late  OPEN/SLICING */
-    :: d_step { w0 == 13 && net0 & 32768 -> w0 = 19 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
-    :: d_step { w0 == 13 && (m0 == LANDED) -> m0 = STILL; w0 = 20; net0 = net0 | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w0 == 13 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 13 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 19 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
+    :: d_step { w0 == 13 -> w0 = 19 }  /* OPEN/WRITING_PAGES  timer  DRAINING/STOPPING */
+    :: d_step { w0 == 13 -> w0 = 19 }  /* OPEN/WRITING_PAGES  beat  DRAINING/STOPPING */
+    :: d_step { w0 == 13 -> w0 = 19 }  /* OPEN/WRITING_PAGES  abort  DRAINING/STOPPING */
+    :: d_step { w0 == 13 && net0 & 128 -> w0 = 18 }  /* OPEN/WRITING_PAGES  RSP_OPEN  OPEN/WRITING_PAGES */
+    :: d_step { w0 == 13 && net0 & 128 -> w0 = 18 }  /* OPEN/WRITING_PAGES  RSP_OPEN late  OPEN/WRITING_PAGES */
+    :: d_step { w0 == 13 && net0 & 512 -> w0 = 18 }  /* OPEN/WRITING_PAGES  EARLY_MARK  OPEN/WRITING_PAGES */
+    :: d_step { w0 == 13 && net0 & 512 -> w0 = 18 }  /* OPEN/WRITING_PAGES  EARLY_MARK late  OPEN/WRITING_PAGES */
+    :: d_step { w0 == 13 && net0 & 32768 -> w0 = 19 }  /* OPEN/WRITING_PAGES  ABORT  DRAINING/STOPPING */
+    :: d_step { w0 == 13 && (m0 == LANDED) -> m0 = STILL; w0 = 20; net0 = net0 | 16 }  /* OPEN/WRITING_PAGES  completed  OPEN/TELLING */
+    :: d_step { w0 == 13 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/WRITING_PAGES  failed  UNNOTED/NONE */
+    :: d_step { w0 == 13 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 19 }  /* OPEN/WRITING_PAGES  doubted  DRAINING/STOPPING */
     :: d_step { w0 == 14 && net0 & 32768 && ((net0 & 32) != 32) -> net0 = net0 | 32 }  /* FAILED/NONE  ABORT */
     :: d_step { w0 == 15 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* DRAINING/STOPPING  gathered  UNNOTED/NONE */
     :: d_step { w0 == 15 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* DRAINING/STOPPING  gathered late  UNNOTED/NONE */
@@ -155,13 +155,13 @@ active proctype writer0() {
     :: d_step { w0 == 17 && net0 & 128 && ((net0 & 1) != 1) -> net0 = net0 | 1 }  /* OPEN/TURN  RSP_OPEN late */
     :: d_step { w0 == 17 && net0 & 2048 -> w0 = 12; net0 = net0 | 2 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w0 == 17 && net0 & 32768 -> w0 = 11; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 18 -> w0 = 23 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
-    :: d_step { w0 == 18 -> w0 = 23 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
-    :: d_step { w0 == 18 -> w0 = 23 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
-    :: d_step { w0 == 18 && net0 & 32768 -> w0 = 23 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
-    :: d_step { w0 == 18 && (m0 == LANDED) -> m0 = STILL; w0 = 24; net0 = net0 | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w0 == 18 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 18 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 23 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
+    :: d_step { w0 == 18 -> w0 = 23 }  /* OPEN/WRITING_PAGES  timer  DRAINING/STOPPING */
+    :: d_step { w0 == 18 -> w0 = 23 }  /* OPEN/WRITING_PAGES  beat  DRAINING/STOPPING */
+    :: d_step { w0 == 18 -> w0 = 23 }  /* OPEN/WRITING_PAGES  abort  DRAINING/STOPPING */
+    :: d_step { w0 == 18 && net0 & 32768 -> w0 = 23 }  /* OPEN/WRITING_PAGES  ABORT  DRAINING/STOPPING */
+    :: d_step { w0 == 18 && (m0 == LANDED) -> m0 = STILL; w0 = 24; net0 = net0 | 16 }  /* OPEN/WRITING_PAGES  completed  OPEN/TELLING */
+    :: d_step { w0 == 18 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 11; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/WRITING_PAGES  failed  UNNOTED/NONE */
+    :: d_step { w0 == 18 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 23 }  /* OPEN/WRITING_PAGES  doubted  DRAINING/STOPPING */
     :: d_step { w0 == 19 && net0 & 128 -> w0 = 23 }  /* DRAINING/STOPPING  RSP_OPEN  DRAINING/STOPPING */
     :: d_step { w0 == 19 && net0 & 128 -> w0 = 23 }  /* DRAINING/STOPPING  RSP_OPEN late  DRAINING/STOPPING */
     :: d_step { w0 == 19 && net0 & 512 -> w0 = 23 }  /* DRAINING/STOPPING  EARLY_MARK  DRAINING/STOPPING */
@@ -241,7 +241,7 @@ active proctype writer1() {
     :: d_step { w1 == 3 && net1 & 128 -> w1 = 12 }  /* OPEN/ASKING_PAGES  RSP_OPEN late  OPEN/ASKING_PAGES */
     :: d_step { w1 == 3 && net1 & 512 -> w1 = 12 }  /* OPEN/ASKING_PAGES  EARLY_MARK  OPEN/ASKING_PAGES */
     :: d_step { w1 == 3 && net1 & 512 -> w1 = 12 }  /* OPEN/ASKING_PAGES  EARLY_MARK late  OPEN/ASKING_PAGES */
-    :: d_step { w1 == 3 && net1 & 4096 -> w1 = 13; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
+    :: d_step { w1 == 3 && net1 & 4096 -> w1 = 13; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/WRITING_PAGES */
     :: d_step { w1 == 3 && net1 & 4096 && ((net1 & 2) != 2) -> net1 = net1 | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w1 == 3 && net1 & 32768 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
     :: d_step { w1 == 4 && net1 & 128 -> w1 = 14 }  /* FAILED/NONE  RSP_OPEN  FAILED/NONE */
@@ -303,20 +303,20 @@ active proctype writer1() {
     :: d_step { w1 == 12 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/ASKING_PAGES  timer  UNNOTED/NONE */
     :: d_step { w1 == 12 && ((net1 & 2) != 2) -> net1 = net1 | 2 }  /* OPEN/ASKING_PAGES  beat */
     :: d_step { w1 == 12 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/ASKING_PAGES  abort  UNNOTED/NONE */
-    :: d_step { w1 == 12 && net1 & 4096 -> w1 = 18; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
+    :: d_step { w1 == 12 && net1 & 4096 -> w1 = 18; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/WRITING_PAGES */
     :: d_step { w1 == 12 && net1 & 4096 && ((net1 & 2) != 2) -> net1 = net1 | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w1 == 12 && net1 & 32768 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 13 -> w1 = 19 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
-    :: d_step { w1 == 13 -> w1 = 19 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
-    :: d_step { w1 == 13 -> w1 = 19 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
-    :: d_step { w1 == 13 && net1 & 128 -> w1 = 18 }  /* OPEN/SLICING  RSP_OPEN  OPEN/SLICING */
-    :: d_step { w1 == 13 && net1 & 128 -> w1 = 18 }  /* OPEN/SLICING  RSP_OPEN late  OPEN/SLICING */
-    :: d_step { w1 == 13 && net1 & 512 -> w1 = 18 }  /* OPEN/SLICING  EARLY_MARK  OPEN/SLICING */
-    :: d_step { w1 == 13 && net1 & 512 -> w1 = 18 }  /* OPEN/SLICING  EARLY_MARK late  OPEN/SLICING */
-    :: d_step { w1 == 13 && net1 & 32768 -> w1 = 19 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
-    :: d_step { w1 == 13 && (m1 == LANDED) -> m1 = STILL; w1 = 20; net1 = net1 | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w1 == 13 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 13 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 19 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
+    :: d_step { w1 == 13 -> w1 = 19 }  /* OPEN/WRITING_PAGES  timer  DRAINING/STOPPING */
+    :: d_step { w1 == 13 -> w1 = 19 }  /* OPEN/WRITING_PAGES  beat  DRAINING/STOPPING */
+    :: d_step { w1 == 13 -> w1 = 19 }  /* OPEN/WRITING_PAGES  abort  DRAINING/STOPPING */
+    :: d_step { w1 == 13 && net1 & 128 -> w1 = 18 }  /* OPEN/WRITING_PAGES  RSP_OPEN  OPEN/WRITING_PAGES */
+    :: d_step { w1 == 13 && net1 & 128 -> w1 = 18 }  /* OPEN/WRITING_PAGES  RSP_OPEN late  OPEN/WRITING_PAGES */
+    :: d_step { w1 == 13 && net1 & 512 -> w1 = 18 }  /* OPEN/WRITING_PAGES  EARLY_MARK  OPEN/WRITING_PAGES */
+    :: d_step { w1 == 13 && net1 & 512 -> w1 = 18 }  /* OPEN/WRITING_PAGES  EARLY_MARK late  OPEN/WRITING_PAGES */
+    :: d_step { w1 == 13 && net1 & 32768 -> w1 = 19 }  /* OPEN/WRITING_PAGES  ABORT  DRAINING/STOPPING */
+    :: d_step { w1 == 13 && (m1 == LANDED) -> m1 = STILL; w1 = 20; net1 = net1 | 16 }  /* OPEN/WRITING_PAGES  completed  OPEN/TELLING */
+    :: d_step { w1 == 13 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/WRITING_PAGES  failed  UNNOTED/NONE */
+    :: d_step { w1 == 13 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 19 }  /* OPEN/WRITING_PAGES  doubted  DRAINING/STOPPING */
     :: d_step { w1 == 14 && net1 & 32768 && ((net1 & 32) != 32) -> net1 = net1 | 32 }  /* FAILED/NONE  ABORT */
     :: d_step { w1 == 15 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* DRAINING/STOPPING  gathered  UNNOTED/NONE */
     :: d_step { w1 == 15 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* DRAINING/STOPPING  gathered late  UNNOTED/NONE */
@@ -335,13 +335,13 @@ active proctype writer1() {
     :: d_step { w1 == 17 && net1 & 128 && ((net1 & 1) != 1) -> net1 = net1 | 1 }  /* OPEN/TURN  RSP_OPEN late */
     :: d_step { w1 == 17 && net1 & 2048 -> w1 = 12; net1 = net1 | 2 }  /* OPEN/TURN  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w1 == 17 && net1 & 32768 -> w1 = 11; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/TURN  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 18 -> w1 = 23 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
-    :: d_step { w1 == 18 -> w1 = 23 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
-    :: d_step { w1 == 18 -> w1 = 23 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
-    :: d_step { w1 == 18 && net1 & 32768 -> w1 = 23 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
-    :: d_step { w1 == 18 && (m1 == LANDED) -> m1 = STILL; w1 = 24; net1 = net1 | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w1 == 18 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 18 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 23 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
+    :: d_step { w1 == 18 -> w1 = 23 }  /* OPEN/WRITING_PAGES  timer  DRAINING/STOPPING */
+    :: d_step { w1 == 18 -> w1 = 23 }  /* OPEN/WRITING_PAGES  beat  DRAINING/STOPPING */
+    :: d_step { w1 == 18 -> w1 = 23 }  /* OPEN/WRITING_PAGES  abort  DRAINING/STOPPING */
+    :: d_step { w1 == 18 && net1 & 32768 -> w1 = 23 }  /* OPEN/WRITING_PAGES  ABORT  DRAINING/STOPPING */
+    :: d_step { w1 == 18 && (m1 == LANDED) -> m1 = STILL; w1 = 24; net1 = net1 | 16 }  /* OPEN/WRITING_PAGES  completed  OPEN/TELLING */
+    :: d_step { w1 == 18 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 11; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/WRITING_PAGES  failed  UNNOTED/NONE */
+    :: d_step { w1 == 18 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 23 }  /* OPEN/WRITING_PAGES  doubted  DRAINING/STOPPING */
     :: d_step { w1 == 19 && net1 & 128 -> w1 = 23 }  /* DRAINING/STOPPING  RSP_OPEN  DRAINING/STOPPING */
     :: d_step { w1 == 19 && net1 & 128 -> w1 = 23 }  /* DRAINING/STOPPING  RSP_OPEN late  DRAINING/STOPPING */
     :: d_step { w1 == 19 && net1 & 512 -> w1 = 23 }  /* DRAINING/STOPPING  EARLY_MARK  DRAINING/STOPPING */

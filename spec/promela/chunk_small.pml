@@ -44,7 +44,7 @@ active proctype writer0() {
     :: d_step { w0 == 3 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/ASKING_PAGES  timer  UNNOTED/NONE */
     :: d_step { w0 == 3 && ((net0 & 2) != 2) -> net0 = net0 | 2 }  /* OPEN/ASKING_PAGES  beat */
     :: d_step { w0 == 3 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/ASKING_PAGES  abort  UNNOTED/NONE */
-    :: d_step { w0 == 3 && net0 & 4096 -> w0 = 6; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
+    :: d_step { w0 == 3 && net0 & 4096 -> w0 = 6; assert(m0 == STILL); m0 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/WRITING_PAGES */
     :: d_step { w0 == 3 && net0 & 4096 && ((net0 & 2) != 2) -> net0 = net0 | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w0 == 3 && net0 & 32768 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
     :: d_step { w0 == 4 && net0 & 32768 && ((net0 & 32) != 32) -> net0 = net0 | 32 }  /* FAILED/NONE  ABORT */
@@ -53,13 +53,13 @@ active proctype writer0() {
     :: d_step { w0 == 5 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/OTHERS  abort  UNNOTED/NONE */
     :: d_step { w0 == 5 && net0 & 2048 -> w0 = 3; net0 = net0 | 2 }  /* OPEN/OTHERS  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w0 == 5 && net0 & 32768 -> w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/OTHERS  ABORT  UNNOTED/NONE */
-    :: d_step { w0 == 6 -> w0 = 7 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
-    :: d_step { w0 == 6 -> w0 = 7 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
-    :: d_step { w0 == 6 -> w0 = 7 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
-    :: d_step { w0 == 6 && net0 & 32768 -> w0 = 7 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
-    :: d_step { w0 == 6 && (m0 == LANDED) -> m0 = STILL; w0 = 8; net0 = net0 | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w0 == 6 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
-    :: d_step { w0 == 6 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 7 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
+    :: d_step { w0 == 6 -> w0 = 7 }  /* OPEN/WRITING_PAGES  timer  DRAINING/STOPPING */
+    :: d_step { w0 == 6 -> w0 = 7 }  /* OPEN/WRITING_PAGES  beat  DRAINING/STOPPING */
+    :: d_step { w0 == 6 -> w0 = 7 }  /* OPEN/WRITING_PAGES  abort  DRAINING/STOPPING */
+    :: d_step { w0 == 6 && net0 & 32768 -> w0 = 7 }  /* OPEN/WRITING_PAGES  ABORT  DRAINING/STOPPING */
+    :: d_step { w0 == 6 && (m0 == LANDED) -> m0 = STILL; w0 = 8; net0 = net0 | 16 }  /* OPEN/WRITING_PAGES  completed  OPEN/TELLING */
+    :: d_step { w0 == 6 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* OPEN/WRITING_PAGES  failed  UNNOTED/NONE */
+    :: d_step { w0 == 6 && (m0 == STAGED || m0 == PAGED) -> m0 = m0 + 2; w0 = 7 }  /* OPEN/WRITING_PAGES  doubted  DRAINING/STOPPING */
     :: d_step { w0 == 7 && (m0 == LANDED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
     :: d_step { w0 == 7 && (m0 == STAGED || m0 == PAGED) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
     :: d_step { w0 == 7 && (m0 == STAGED_DOUBT || m0 == PAGED_DOUBT) -> m0 = STILL; w0 = 2; assert(!FLYING(m0))  /* S4 */; net0 = net0 | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */
@@ -91,7 +91,7 @@ active proctype writer1() {
     :: d_step { w1 == 3 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/ASKING_PAGES  timer  UNNOTED/NONE */
     :: d_step { w1 == 3 && ((net1 & 2) != 2) -> net1 = net1 | 2 }  /* OPEN/ASKING_PAGES  beat */
     :: d_step { w1 == 3 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/ASKING_PAGES  abort  UNNOTED/NONE */
-    :: d_step { w1 == 3 && net1 & 4096 -> w1 = 6; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/SLICING */
+    :: d_step { w1 == 3 && net1 & 4096 -> w1 = 6; assert(m1 == STILL); m1 = PAGED }  /* OPEN/ASKING_PAGES  PAGES  OPEN/WRITING_PAGES */
     :: d_step { w1 == 3 && net1 & 4096 && ((net1 & 2) != 2) -> net1 = net1 | 2 }  /* OPEN/ASKING_PAGES  PAGES late */
     :: d_step { w1 == 3 && net1 & 32768 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/ASKING_PAGES  ABORT  UNNOTED/NONE */
     :: d_step { w1 == 4 && net1 & 32768 && ((net1 & 32) != 32) -> net1 = net1 | 32 }  /* FAILED/NONE  ABORT */
@@ -100,13 +100,13 @@ active proctype writer1() {
     :: d_step { w1 == 5 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/OTHERS  abort  UNNOTED/NONE */
     :: d_step { w1 == 5 && net1 & 2048 -> w1 = 3; net1 = net1 | 2 }  /* OPEN/OTHERS  DENIED  OPEN/ASKING_PAGES */
     :: d_step { w1 == 5 && net1 & 32768 -> w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/OTHERS  ABORT  UNNOTED/NONE */
-    :: d_step { w1 == 6 -> w1 = 7 }  /* OPEN/SLICING  timer  DRAINING/STOPPING */
-    :: d_step { w1 == 6 -> w1 = 7 }  /* OPEN/SLICING  beat  DRAINING/STOPPING */
-    :: d_step { w1 == 6 -> w1 = 7 }  /* OPEN/SLICING  abort  DRAINING/STOPPING */
-    :: d_step { w1 == 6 && net1 & 32768 -> w1 = 7 }  /* OPEN/SLICING  ABORT  DRAINING/STOPPING */
-    :: d_step { w1 == 6 && (m1 == LANDED) -> m1 = STILL; w1 = 8; net1 = net1 | 16 }  /* OPEN/SLICING  completed  OPEN/TELLING */
-    :: d_step { w1 == 6 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/SLICING  failed  UNNOTED/NONE */
-    :: d_step { w1 == 6 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 7 }  /* OPEN/SLICING  doubted  DRAINING/STOPPING */
+    :: d_step { w1 == 6 -> w1 = 7 }  /* OPEN/WRITING_PAGES  timer  DRAINING/STOPPING */
+    :: d_step { w1 == 6 -> w1 = 7 }  /* OPEN/WRITING_PAGES  beat  DRAINING/STOPPING */
+    :: d_step { w1 == 6 -> w1 = 7 }  /* OPEN/WRITING_PAGES  abort  DRAINING/STOPPING */
+    :: d_step { w1 == 6 && net1 & 32768 -> w1 = 7 }  /* OPEN/WRITING_PAGES  ABORT  DRAINING/STOPPING */
+    :: d_step { w1 == 6 && (m1 == LANDED) -> m1 = STILL; w1 = 8; net1 = net1 | 16 }  /* OPEN/WRITING_PAGES  completed  OPEN/TELLING */
+    :: d_step { w1 == 6 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* OPEN/WRITING_PAGES  failed  UNNOTED/NONE */
+    :: d_step { w1 == 6 && (m1 == STAGED || m1 == PAGED) -> m1 = m1 + 2; w1 = 7 }  /* OPEN/WRITING_PAGES  doubted  DRAINING/STOPPING */
     :: d_step { w1 == 7 && (m1 == LANDED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* DRAINING/STOPPING  completed  UNNOTED/NONE */
     :: d_step { w1 == 7 && (m1 == STAGED || m1 == PAGED) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* DRAINING/STOPPING  failed  UNNOTED/NONE */
     :: d_step { w1 == 7 && (m1 == STAGED_DOUBT || m1 == PAGED_DOUBT) -> m1 = STILL; w1 = 2; assert(!FLYING(m1))  /* S4 */; net1 = net1 | 32 }  /* DRAINING/STOPPING  settled  UNNOTED/NONE */

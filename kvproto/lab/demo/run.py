@@ -81,7 +81,7 @@ class Run:
         for room in self.job.rooms:
             plan.admit(room.tokens, room.prefix)
         if self.ring < 1 or self.grant_wait <= 0 or self.window < 1:
-            raise ValueError("a run needs a ring, a window and a wait for the ring that are not empty")
+            raise ValueError("a run needs at least a byte of ring, a window of one chunk and some time to wait")
         if self.job.hashed and any(not each.startswith("live") for each in self.passes):
             raise ValueError("of KV that is compared by hashes nothing is kept that could be there before")
         if self.abort != "none" and len(self.job.rooms) < 2:
