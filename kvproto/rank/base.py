@@ -152,7 +152,12 @@ class Rank(Party):
         self._groups = {}
         self.clear_pending()
         self.trace.clear()
-        for store in self.stores.values() if timers else ():
+        if timers:
+            self.start_timers()
+
+    def start_timers(self) -> None:
+        """Start the timer of every value, after values were put back."""
+        for store in self.stores.values():
             if store.table.timers:
                 store.rearm()
 

@@ -75,9 +75,7 @@ class TimedNode(Node):
     def restore(self, frozen: Frozen) -> None:
         """Restore the values that an untimed rank lacks; its others are restored already."""
         self.rank.heard_by = set(frozen[HEARD])
-        for store in self.rank.stores.values():
-            if store.table.timers:
-                store.rearm()
+        self.rank.start_timers()
 
     def dated(self, body: Message) -> Message:
         """The message, which says how long ago something was asked."""
