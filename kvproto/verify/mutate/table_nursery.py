@@ -91,7 +91,7 @@ class TableNursery:
                 if not self._fired and (broken := self._unchanged(session)):
                     self.tell(TableTold(broken=broken))
                     return True
-                verdict = self._tested(session, verdict)
+                verdict = self._tested(session, verdict, items)
             self.tell(TableTold(verdict))
         return True
 
@@ -130,10 +130,11 @@ class TableNursery:
             self._fired = [] if broken else msgspec.json.decode(kept.read(), type=list[FiredTest])
         return broken
 
-    def _tested(self, session: pytest.Session, verdict: TableVerdict) -> TableVerdict:
+    def _tested(
+        self, session: pytest.Session, verdict: TableVerdict, items: Mapping[str, pytest.Item]
+    ) -> TableVerdict:  # fmt: skip
         mutant, began = verdict.mutant, time.monotonic()
         able = self._able(mutant)
-        items = {item.nodeid: item for item in session.items}
         asked = [items[each.test] for each in able]
         most_s = LEAST_S + TIMES * round(sum(each.seconds for each in able))
         witness = in_fork(session, partial(_run, session, asked, mutant), most_s).witness if able else ""
