@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from support.small_protocols import assert_found, searched, unfired
 
 from kvproto.adapters.request_events import (
     Arrived,
@@ -36,13 +37,12 @@ from kvproto.verify.adapters.requests_protocol import said as common_to_both
 from kvproto.verify.adapters.scripted_engine import Serving
 from kvproto.verify.framework.hypothesis_machine import world_machine
 from kvproto.verify.framework.scenario import Chances
-from kvproto.verify.framework.search import label
 
 #: how much there is of each world: a change of meaning is seen in review
 COUNTS = {
     "prefill": (20_179, 64_085), "prefill-long": (2_009, 4_693), "decode": (1_284, 3_633), "decode-two": (3_435, 9_868),
 }  # fmt: skip
-TICKET, MEMORY = Ticket(7, 100), 4096
+TICKET = Ticket(7, 100)
 
 
 def test_the_tables_have_no_errors() -> None:
@@ -51,23 +51,18 @@ def test_the_tables_have_no_errors() -> None:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_every_interleaving_of_a_small_world(name: str) -> None:
-    found = CHECKER.search(name, limit=None, memory=MEMORY, report=None)
+    found = searched(CHECKER, name)
     assert (found.ended, found.violations) == ("exhausted", [])
     assert (found.states, found.transitions) == COUNTS[name]
 
 
 @pytest.mark.parametrize("name", CHECKER.planted)
 def test_a_planted_bug_is_found(name: str) -> None:
-    planted = CHECKER.planted[name]
-    with CHECKER.planting(name):
-        found = CHECKER.search(planted.world, limit=None, memory=MEMORY, report=None)
-    assert found.violations and found.violations[0].property in planted.expect
+    assert_found(CHECKER, name)
 
 
 def test_every_row_that_does_something_is_fired() -> None:
-    fired = {row for name in COUNTS for row in CHECKER.search(name, limit=None, memory=MEMORY, report=None).rows}
-    left = [label(row) for table in TABLES for row in table.rows if row.verb == "row" and label(row) not in fired]
-    assert left == []
+    assert unfired(CHECKER, COUNTS, TABLES) == []
 
 
 @pytest.mark.parametrize("side", ["prefill", "decode"])

@@ -6,12 +6,12 @@ import gc
 import re
 import time
 from collections.abc import Callable
-from functools import cache
 from weakref import WeakSet
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from support.small_protocols import assert_found, searched, unfired
 from support.stories import layout
 
 from kvproto.endpoint import group_table as gt
@@ -24,7 +24,6 @@ from kvproto.verify.check.calling import Calling
 from kvproto.verify.claims.decode_group import group_claims
 from kvproto.verify.framework.hypothesis_machine import world_machine
 from kvproto.verify.framework.scenario import Chances
-from kvproto.verify.framework.search import Result, label
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.prove.proof import PairProof, TableProver
 from kvproto.verify.prove.steps import Pair
@@ -36,12 +35,6 @@ COUNTS = {
     "called": (1_562, 5_041), "called-again": (3_701, 10_464), "called-by-name": (19_874, 71_173),
     "called-and-bound": (920, 2_625),
 }  # fmt: skip
-MEMORY = 4096
-
-
-@cache
-def searched(name: str) -> Result:
-    return CHECKER.search(name, limit=None, memory=MEMORY, report=None)
 
 
 def test_the_table_has_no_errors() -> None:
@@ -50,23 +43,18 @@ def test_the_table_has_no_errors() -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_order_of_calls_and_links(name: str) -> None:
-    found = searched(name)
+    found = searched(CHECKER, name)
     assert (found.ended, found.violations) == ("exhausted", [])
     assert (found.states, found.transitions) == COUNTS[name]
 
 
 @pytest.mark.parametrize("name", CHECKER.planted)
 def test_a_planted_bug_is_found(name: str) -> None:
-    planted = CHECKER.planted[name]
-    with CHECKER.planting(name):
-        found = CHECKER.search(planted.world, limit=None, memory=MEMORY, report=None)
-    assert found.violations and found.violations[0].property in planted.expect
+    assert_found(CHECKER, name)
 
 
 def test_every_row_that_does_something_is_fired() -> None:
-    fired = {row for name in SCENARIOS for row in searched(name).rows}
-    left = [label(row) for row in decode_group.rows if row.verb == "row" and label(row) not in fired]
-    assert left == []
+    assert unfired(CHECKER, SCENARIOS, [decode_group]) == []
 
 
 def test_any_way_through_a_larger_world() -> None:
