@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from difflib import get_close_matches
 
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import MEANINGS, WELL, WRONG, ended, run
@@ -73,7 +74,9 @@ def _no_command(name: str) -> int:
     if name in {"-h", "--help", "help"}:
         say(usage())
         return WELL
-    note(f"{usage()}\n\nkvproto: there is no command {name[:40]!r}")
+    meant = get_close_matches(name, COMMANDS, n=1)
+    remedy = f"is it {meant[0]}?" if meant else "kvproto --help lists them"
+    note(f"kvproto: there is no command {name[:40]!r}: {remedy}")
     return WRONG
 
 

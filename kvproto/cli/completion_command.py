@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import shtab
 
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
 from kvproto.cli.wings import commands_below
@@ -80,7 +81,7 @@ def whole_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """`kvproto completion`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto completion", description="A script by which your shell completes what kvproto is asked.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

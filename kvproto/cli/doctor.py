@@ -7,7 +7,6 @@ is not enough.  Checking, drawing and tracing the protocol need none of these pa
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
 
@@ -163,7 +163,7 @@ def _program(name: str, flags: tuple[str, ...], remedy: str) -> TrialResult:
 
 def main(argv: list[str]) -> int:
     """Exit code 0: the core works (the rest is optional); with `--need`, also each thing that is named."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto doctor", description="Say what works here, and for what does not: why, and the remedy.",
         epilog="Example: kvproto doctor --need nixl --need GPU    (exit code 1 unless both work)",
     )  # fmt: skip

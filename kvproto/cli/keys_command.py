@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
 
 
 def main(argv: list[str]) -> int:
     """`kvproto keys`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto keys",
         description="Make a pair of CURVE keys: FOLDER/NAME.key_secret (mode 0600) and FOLDER/NAME.key.",
         epilog="An endpoint is given the secret file, keys='FOLDER/NAME.key_secret', and talks to those whose public "

@@ -18,6 +18,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from kvproto.arguments import real
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
 from kvproto.errors import ArgumentError
@@ -146,7 +147,7 @@ def _passes(numbers: ValueNumbers, name: str) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Show them until interrupted; returns the exit code."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto top", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("url", help="where a MetricsExporter serves, such as http://127.0.0.1:9400/metrics")

@@ -10,13 +10,13 @@ figures flat (`flat`). A run that is added takes the place of one of the same co
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from kvproto.cli.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.fsm.bounded_files import FileError, decoded, document, text_of
 from kvproto.lab.bench.flat import Figure, MeasuredRun, checked_results, flat
@@ -104,7 +104,7 @@ def between(text: str) -> tuple[str, str, str, str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables, or write a file of results or pages."""
     about = (__doc__ or "").split("\n\n", maxsplit=1)[0]
-    parser = argparse.ArgumentParser(prog="kvproto bench figures", description=about)
+    parser = CommandLine(prog="kvproto bench figures", description=about)
     parser.add_argument("--results", type=Path, default=DEFAULT, help=f"the file of results (default {DEFAULT})")
     parser.add_argument("--add", type=Path, nargs="+", metavar="RUN", help="put these runs into it first")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="RUN", help="make it anew of these runs first")

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kvproto.arguments import positive
+from kvproto.cli.command_line import CommandLine
 from kvproto.lab.bench.flat import MeasuredRun, flat
 from kvproto.lab.bench.pivot import tables
 
@@ -35,7 +36,7 @@ def command_line(name: str, about: str | None, *, budget: bool = True) -> argpar
 
     `budget`: it has `--seconds`, which `Course` keeps to.
     """
-    parser = argparse.ArgumentParser(prog=f"kvproto bench {name}", description=(about or "").partition("\n\n")[0])
+    parser = CommandLine(prog=f"kvproto bench {name}", description=(about or "").partition("\n\n")[0])
     parser.add_argument(
         "--json", type=output, nargs="?", const="-", metavar="FILE",
         help="write all figures here as well, anew after each; without FILE: print nothing else",

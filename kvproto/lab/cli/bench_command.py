@@ -39,6 +39,6 @@ def main(argv: Sequence[str]) -> int:
         return WELL if argv else WRONG
     name, *rest = argv
     if name not in BENCHES:
-        note(f"{usage()}\n\nkvproto bench: there is no benchmark {name[:40]!r}")
+        note(f"kvproto bench: there is no benchmark {name[:40]!r}: kvproto bench lists them")
         return WRONG
     return run(BENCHES[name][0], rest, extras="bench")

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from kvproto.arguments import only_with, output_folder, pages, positive, real, whole
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.ending import FOUND, WELL, ended
 from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
@@ -64,7 +65,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    p = argparse.ArgumentParser(
+    p = CommandLine(
         prog="kvproto demo",
         description="Carry the KV cache of a real transformer between two groups of processes of different tensor "
         "parallelism, and compare every bit.",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kvproto.arguments import positive, whole
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.lab.torture.outward_faults import campaign, coverage, setups, table
@@ -26,7 +27,7 @@ Exit code 0: all of that held; 1: something did not.
 
 def main(argv: Sequence[str]) -> int:
     """`kvproto faults`."""
-    p = argparse.ArgumentParser(
+    p = CommandLine(
         prog="kvproto faults", description="Have each outward call of an endpoint go wrong once.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 
 from kvproto.arguments import positive, whole
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.errors import ArgumentError
@@ -30,7 +31,7 @@ a process died.
 
 def main(argv: Sequence[str]) -> int:
     """`kvproto fuzz`."""
-    p = argparse.ArgumentParser(
+    p = CommandLine(
         prog="kvproto fuzz", description="Give damaged input to everything that reads what others have written.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

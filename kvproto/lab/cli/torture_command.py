@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.arguments import one_question, positive, real, whole
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.lab.process_group import RankError
@@ -52,7 +53,7 @@ says so, and rooms that nothing else happened to are not blamed for links that w
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    p = argparse.ArgumentParser(
+    p = CommandLine(
         prog="kvproto torture", description="Do everything to engines that happens to them, and compare every byte.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

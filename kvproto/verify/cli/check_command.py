@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kvproto.arguments import one_question, only_with, output_file, output_folder, positive
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, UNFINISHED, WELL
 from kvproto.fsm.errors import ArgumentError
@@ -74,7 +75,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto check", description="Search every interleaving of a small system for a broken property.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

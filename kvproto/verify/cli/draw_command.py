@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.arguments import one_question, only_with, output_folder
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.fsm.errors import ArgumentError
@@ -35,7 +36,7 @@ SUFFIX = {"mermaid": "mmd", "svg": "svg", "md": "md"}
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         prog="kvproto draw",
         description="Draw the protocol's machines and scenes. Everything is made from the rows that run.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -10,12 +10,12 @@ every command (`ending`).
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 import msgspec
 import torch
 
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL, ended
 from kvproto.verify.testing.handler_worlds import LARGE, WORLDS, Exploration, Explored
@@ -31,7 +31,7 @@ def _progress(found: Explored) -> None:
 def main(argv: list[str] | None = None) -> int:
     """The command; exit code 1 if a world has a breach."""
     program = "python -m kvproto.verify.cli.explore_command"
-    parser = argparse.ArgumentParser(program, description=__doc__.splitlines()[0])
+    parser = CommandLine(program, description=__doc__.splitlines()[0])
     parser.add_argument("worlds", nargs="*", metavar="WORLD", help=f"large, or some of {', '.join(WORLDS | LARGE)}")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(argv)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-
 from kvproto.arguments import output_file
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import deliver
 from kvproto.cli.ending import WELL
 from kvproto.verify.draw.export import schema, spec, text
@@ -12,7 +11,7 @@ from kvproto.verify.draw.export import schema, spec, text
 
 def main(argv: list[str]) -> int:
     """`kvproto export`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto export",
         description="Print the protocol as one JSON document: states, events, effects, rows, messages, timers.",
         epilog="Example: kvproto export | jq '.machines[].rows | length'",

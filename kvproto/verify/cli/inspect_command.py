@@ -10,6 +10,7 @@ from pathlib import Path
 from time import sleep
 
 from kvproto.arguments import output_file
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
 from kvproto.fsm.records import TraceError, load
@@ -22,7 +23,7 @@ EVERY_S = 2.0
 
 def main(argv: Sequence[str]) -> int:
     """`kvproto inspect`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto inspect", description="Make one web page of traces: step through what happened, offline.",
         epilog="Example: kvproto inspect p0.jsonl d0.jsonl --out story.html    (then open story.html in a browser)",
     )  # fmt: skip

@@ -7,6 +7,7 @@ import json
 
 import msgspec
 
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.verify.cli.tables_option import add_tables
@@ -32,7 +33,7 @@ what is an error:
 
 def main(argv: list[str]) -> int:
     """Exit code 0: no errors; 1: some."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto lint", description="Find errors in a protocol's tables without running them.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

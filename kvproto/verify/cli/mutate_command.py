@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from kvproto.arguments import only_with, output_file, positive, whole
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.verify.mutate import gate, table_gate, table_operators, trial_log, verdict_log
@@ -48,7 +49,7 @@ Exit code 1: a mutant survives and nobody has said why.
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         "kvproto mutate", description=(__doc__ or "").split("`: ")[1], epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

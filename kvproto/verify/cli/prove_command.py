@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kvproto.arguments import output_file, positive
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.verify.prove.page import page
@@ -25,7 +26,7 @@ it; a run that leads there may or may not exist. docs/prove.md says what is assu
 
 def main(argv: list[str]) -> int:
     """Exit code 0: all is proved; 1: something is not."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto prove", description="Prove the properties of the tables, without bounds.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.fsm.records import StepEntry, load
@@ -28,7 +29,7 @@ in which it was found: as far as it can still happen, and with what it breaks no
 
 def main(argv: list[str]) -> int:
     """`kvproto replay`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto replay", description="Check traces against the tables.", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from kvproto.arguments import positive, whole
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL, ended
 from kvproto.verify.testing.simulation import FAULTS, Simulation
@@ -38,7 +39,7 @@ def _progress(start: float) -> Callable[[Simulation], None]:
 def main(argv: list[str] | None = None) -> int:
     """The command; exit code 1 if an invariant was broken."""
     program = "python -m kvproto.verify.cli.simulate_command"
-    parser = argparse.ArgumentParser(program, description=__doc__.splitlines()[0])
+    parser = CommandLine(program, description=__doc__.splitlines()[0])
     parser.add_argument("--rooms", type=positive, default=2000)
     parser.add_argument("--seed", type=whole(0, 1 << 64), default=1)
     parser.add_argument("--faults", default="all", help=f"all, none, or some of {','.join(FAULTS)}")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from kvproto.arguments import only_with, output_file
+from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import deliver
 from kvproto.cli.ending import WELL
 from kvproto.fsm.errors import ArgumentError
@@ -34,7 +35,7 @@ begins later, (unseen) if no trace that is given has sent it, and (repeated) if 
 
 def main(argv: list[str]) -> int:
     """`kvproto trace`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="kvproto trace", description="Tell what happened, from the traces of one or more ranks.", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
