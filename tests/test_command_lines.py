@@ -278,17 +278,19 @@ def test_an_interrupt_ends_with_130() -> None:
     assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "kvproto lint: interrupted\n")
 
 
-def test_the_help_and_the_readme_have_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_and_the_page_have_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
-    said, readme = capsys.readouterr().out, (ROOT / "README.md").read_text()
+    said, page = capsys.readouterr().out, (ROOT / "docs" / "commands.md").read_text()
     for code, meaning in ending.MEANINGS.items():
         assert any(line.split(maxsplit=1) == [str(code), meaning] for line in said.splitlines())
-        assert f"| {code} | {meaning} |" in readme
+        assert f"| {code} | {meaning} |" in page
+    for name, (_, what) in cli.COMMANDS.items():
+        assert f"| `{name}` | {what} |" in page
 
 
-def test_the_readme_names_the_commands_that_accept_other_tables() -> None:
-    readme = (ROOT / "README.md").read_text()
-    (told,) = re.findall(r"`kvproto (\w+`(?:,\s+`\w+`)+\s+and `\w+`) accept the tables", readme)
+def test_the_page_names_the_commands_that_accept_other_tables() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    (told,) = re.findall(r"`kvproto (\w+`(?:,\s+`\w+`)+\s+and `\w+`) accept the tables", page)
     sources = {name: find_spec(module) for name, (module, _) in cli.COMMANDS.items()}
     takes = {name for name, spec in sources.items() if "add_tables(" in Path(str(spec and spec.origin)).read_text()}
     assert set(re.findall(r"\w+(?=`)", told)) == takes

@@ -93,11 +93,11 @@ sys.exit(pytest.main(["--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider
 """
 
 
-def test_the_page_in_front_says_how_many_tests_the_kernels_have_on_a_gpu() -> None:
+def test_the_page_of_commands_says_how_many_tests_the_kernels_have_on_a_gpu() -> None:
     for each in ("torch", "triton"):
         pytest.importorskip(each)
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", PRETEND], cwd=ROOT, env=env, capture_output=True, text=True,
                           timeout=120, check=False)  # fmt: skip
     (count,) = re.findall(r"^(\d+) tests collected", done.stdout, re.MULTILINE) or [done.stdout + done.stderr]
-    assert f"tests/test_kernels_gpu.py # {count} tests" in said("README.md")
+    assert f"tests/test_kernels_gpu.py # {count} tests" in said("docs/commands.md")

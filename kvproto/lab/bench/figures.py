@@ -2,7 +2,7 @@
 
     kvproto bench figures                               the tables of examples/results/h200.json
     kvproto bench figures --add A B                     put what single benchmarks wrote (--json) into that file
-    kvproto bench figures --into README.md docs/figures.md      put tables of it between these files' marks
+    kvproto bench figures --into docs/figures.md      put tables of it between this file's marks
 
 A file of results is `{"runs": [...]}`; each run says which benchmark, by which command, on which machine, and has its
 figures flat (`flat`). A run that is added takes the place of one of the same command.
@@ -41,7 +41,6 @@ def _failed(figure: Figure) -> bool:
 #: what is put between which marks
 MARKS: dict[str, Callable[[Runs], str]] = {
     "figures": lambda runs: "\n\n".join(filter(None, [goals(runs), every_run(runs)])),
-    "figures in short": lambda runs: goals(runs, short=True),
     "every figure": every_run, "replays": _replays,
 }  # fmt: skip
 

@@ -8,7 +8,6 @@ that it is made of are there; of several measurements the worst decides whether 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -35,8 +34,6 @@ class Goal(NamedTuple):
     least: float | None = None
     most: float | None = None
     floor: str = ""
-    #: README has it, too
-    short: bool = False
 
 
 def _wide(mib: Label) -> bool:
@@ -53,74 +50,56 @@ def _several(count: Label) -> bool:
 
 GOALS = (
     Goal("gather and scatter, 512 MiB, pages at random, as endpoints call them: share of a copy on the device",
-         "kernels", "ratio", {"table": "kernels", "usual": True}, least=0.95, short=True),
-    Goal("the same by SGLang's kernels, in the same run", "kernels", "peer ratio", {"table": "peer kernels"},
-         short=True),
+         "kernels", "ratio", {"table": "kernels", "usual": True}, least=0.95),
+    Goal("the same by SGLang's kernels, in the same run", "kernels", "peer ratio", {"table": "peer kernels"}),
     Goal("scatter of fp8 by one writer: share of the copy", "kernels", "ratio",
          {"table": "kernels", "what": "scatter", "row": 128, "parts": 1}, least=0.95),
     Goal("torch's own copy of such strips", "kernels", "write ratio", {"table": "strips", "strip": 128, "of": 1024}),
     Goal("kernels on 16 MiB: share of the copy", "kernels", "ratio", {"table": "kernels", "bytes": _small}, least=0.95),
-    Goal("host time of a launch, us, median", "kernels", "median us", {"table": "host"}, short=True),
+    Goal("host time of a launch, us, median", "kernels", "median us", {"table": "host"}),
     *(Goal(f"a room of {size} MiB alone: share of its bulk write", "pipeline", "ratio",
-           READY | {"rooms": 1, "size": size, "beside": True}, ("pair",), least=wanted, floor="floor ratio",
-           short=size == 1024)
+           READY | {"rooms": 1, "size": size, "beside": True}, ("pair",), least=wanted, floor="floor ratio")
       for size, wanted in ((64, 0.6), (256, 0.85), (1024, 0.85))),
     *(Goal(f"rooms of {size} MiB together: share of bulk writes", "pipeline", "ratio",
-           READY | {"what": "many", "size": size}, ("pair",), least=0.9, short=size == 1024)
+           READY | {"what": "many", "size": size}, ("pair",), least=0.9)
       for size in (64, 256, 1024)),
     Goal("staging in pinned memory, between processes of one host, GB/s", "pipeline", "GB/s",
          {"staging": "pinned", "rooms": _several}, ("pair",), least=20, floor="bulk GB/s"),
     Goal("each cell of the grid of 256 MiB and more: share of the bulk write", "grid", "share", {"size": _wide},
          least=0.9),
-    Goal("the grid, times as fast as a write for each page, layer, K and V", "grid", "faster", least=1, short=True),
+    Goal("the grid, times as fast as a write for each page, layer, K and V", "grid", "faster", least=1),
     Goal("after a forward, beyond the last layer group's bulk write, ms", "layers", "over ms", {"groups": _several},
          ("tokens",), most=0.3, floor="floor over ms"),
     *(Goal(f"{POSTED}, 64 rooms open, us, {name}", "control", f"{POSTED}, {part} us", {"table": "rows", "rooms": 64},
-           most=most, floor=f"posting to posted, {part} us", short=part != "p999")
+           most=most, floor=f"posting to posted, {part} us")
       for part, name, most in (("median", "p50", 40), ("p99", "p99", 100), ("p999", "p99.9", 400))),
     Goal("rooms a second through one link, hardly any KV", "control", "rooms a second", least=10_000,
-         floor="rooms a second by hand", short=True),
+         floor="rooms a second by hand"),
     Goal("an event through the full typed path, us", "step", "per event us", most=2),
     Goal("bytes a room", "step", "bytes per room", most=200),
     Goal("what the transfer adds to the first token, s, median", "demo", "first token, transfer, median",
-         {"table": "passes"}, ("route",), short=True),
+         {"table": "passes"}, ("route",)),
 )  # fmt: skip
 
 
-def goals(runs: Iterable[MeasuredRun], *, short: bool = False) -> str:
+def goals(runs: Iterable[MeasuredRun]) -> str:
     """Make the table of goals and figures, a line for each goal and run.
 
     Args:
         runs: runs of benchmarks
-        short: README's goals alone, without floors; runs have numbers there, and a list below has their commands
 
     Returns:
         Markdown; empty if no run has anything to do with a goal
 
     """
-    found = [(run, [*_lines(run.bench, run.command, rows_of(run.figures), short=short)]) for run in runs]
-    found = [(run, lines) for run, lines in found if lines]
-    if not found:
-        return ""
-    if not short:
-        head = ("what", "measured", "goal", "floor, in the same run", "met", "command")
-        return markdown(head, [line for _, lines in found for line in lines])
-    numbered = [(what, measured, aim, yes, str(at)) for at, (_, lines) in enumerate(found, 1)
-                for what, measured, aim, _, yes, _ in lines]  # fmt: skip
-    table = markdown(("what", "measured", "goal", "met", "run"), numbered)
-    return "\n\n".join([table, "\n".join(f"{at}. {_origin(run)}" for at, (run, _) in enumerate(found, 1))])
+    lines = [line for run in runs for line in _lines(run.bench, run.command, rows_of(run.figures))]
+    head = ("what", "measured", "goal", "floor, in the same run", "met", "command")
+    return markdown(head, lines) if lines else ""
 
 
-def _origin(run: MeasuredRun) -> str:
-    """Name a run by its command and its GPUs."""
-    named = run.machine.get("gpus")
-    gpus = Counter(named if isinstance(named, list) else ())
-    return ", ".join([f"`{run.command}`", *(f"{count} x {name}" for name, count in gpus.items())])
-
-
-def _lines(bench: str, command: str, rows: Sequence[MeasuredRow], *, short: bool) -> Iterator[tuple[str, ...]]:
+def _lines(bench: str, command: str, rows: Sequence[MeasuredRow]) -> Iterator[tuple[str, ...]]:
     for goal in GOALS:
-        found = chosen(goal, rows) if goal.bench == bench and (goal.short or not short) else []
+        found = chosen(goal, rows) if goal.bench == bench else []
         if not found:
             continue
         floors = _told(goal, [(row, row.values[goal.floor]) for row in found if goal.floor in row.values])
