@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import select
 import subprocess
 import sys
 from collections import deque
@@ -17,6 +19,7 @@ from support.stories import layout
 
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.clock import ManualClock
+from kvproto.room import Room
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 
@@ -224,6 +227,43 @@ def test_news_that_come_as_somebody_begins_to_wait_are_not_slept_through(
     monkeypatch.setattr(endpoint._news, "wait", lambda _: awake.append(endpoint._news.is_set()))
     assert not endpoint.wait_news(LONG)
     assert awake == [True]
+
+
+def test_asyncio_is_woken_by_the_descriptor_for_every_outcome_and_release(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair, "collect", lambda: None)
+    decode = pair.decodes[0]
+    rooms = {pair.open(30) for _ in range(3)}
+    ended, free = set[Room](), set[Room]()
+
+    async def serve() -> None:
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def hear() -> None:
+            if decode.wait_news(0):
+                ended.update(outcome.room for outcome in decode.finished())
+                free.update(decode.released())
+            if free == rooms:
+                over.set()
+
+        def work() -> None:
+            for endpoint in (*pair.prefills, *pair.decodes):
+                endpoint.adopt()
+            for room in rooms:
+                pair.produce(room)
+            pair.pump(lambda: free == rooms)
+
+        loop.add_reader(decode.fileno(), hear)
+        worker = asyncio.create_task(asyncio.to_thread(work))
+        await asyncio.wait({worker, asyncio.create_task(over.wait())}, timeout=LONG, return_when=asyncio.ALL_COMPLETED)
+        loop.remove_reader(decode.fileno())
+
+    asyncio.run(serve())
+    assert ended == free == rooms
+    assert select.select([decode], [], [], 0)[0] == []
+    decode.close()
+    assert select.select([decode], [], [], 0)[0] == [decode], "nothing more will come"
 
 
 def test_metrics_are_what_was_counted_and_what_is_held() -> None:

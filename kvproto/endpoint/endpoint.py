@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kvproto.call_arguments import checked, explained
 from kvproto.data.room_entry import RoomEntry
 from kvproto.endpoint.explain import explain, explain_link
+from kvproto.endpoint.news import News
 from kvproto.endpoint.reasons import reason
 from kvproto.endpoint.validation import pick_kernels
 from kvproto.errors import ArgumentError, NotFoundError
@@ -79,7 +80,7 @@ class Endpoint:
         self._digesting: DigestingKernels | None = None
         self._finished: deque[Outcome] = deque()
         self._released: deque[Room] = deque()
-        self._news = threading.Event()
+        self._news = News()
         self._loop.ended = self._news.set
         # Rooms first: a goodbye ends the links by which peers have to learn that the rooms are given up.
         self._loop.farewells += [("its rooms", self._give_up), ("its links", self._take_leave)]
@@ -330,6 +331,14 @@ class Endpoint:
             longest = threading.TIMEOUT_MAX
             self._news.wait(None if timeout is None else min(max(0.0, timeout), longest))
         return bool(self._finished or self._released or self._loop.broken)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while `wait_news` would not block, for `select` or asyncio.
+
+        A reader's callback calls `wait_news(0)` first, which makes the descriptor unreadable, then `finished` and
+        `released`.  For a loop with its own thread; the descriptor stays open as long as the endpoint object lives.
+        """
+        return self._news.fileno()
 
     @explained
     def abort(self, room: Room) -> None:
