@@ -30,6 +30,7 @@ TRIALS: dict[str, list[str] | str] = {
     "completion": ["completion", "bash"],
     "otel": "from kvproto import RoomSpans",
     "prove": ["prove", "decode_link"],
+    "router": "import kvproto.adapters.vllm.router",
     "bench": ["bench", "step", "--rooms", "60", "--quick", "--theirs", "0"],
     "demo": ["demo", "--help"],
     "testing": "import kvproto.verify.testing, hypothesis",

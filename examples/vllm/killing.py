@@ -10,8 +10,8 @@ import msgspec
 
 from examples.vllm import model
 from examples.vllm.instances import Answer
-from examples.vllm.router import params_for
 from examples.vllm.setting import LONG, Found, Scenario, Setting, for_decode, found_of, many
+from kvproto.adapters.vllm.router_requests import params_for
 
 #: how a prefill rank's room may end whose decode rank is killed: once all is there, in the middle, while it writes
 CUT_OFF = ("NONE", "LINK_LOST", "WRITE_FAILED")

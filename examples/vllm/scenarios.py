@@ -15,8 +15,8 @@ import msgspec
 
 from examples.vllm import model
 from examples.vllm.killing import KILLING
-from examples.vllm.router import params_for
 from examples.vllm.setting import LONG, Found, Scenario, Setting, for_decode, found_of, many, together
+from kvproto.adapters.vllm.router_requests import params_for
 
 #: how a room may end that the one, or the other, instance's request has left
 LEFT_P, LEFT_D = ("PREFILL_ABORTED",), ("NONE", "DECODE_ABORTED", "PEERS_MISSING")

@@ -11,7 +11,7 @@ import msgspec
 
 from examples.vllm import model
 from examples.vllm.instances import Answer, Instance
-from examples.vllm.router import params_for
+from kvproto.adapters.vllm.router_requests import params_for
 
 Tokens = list[int]
 LONG = 7  #: the prompt of several chunks

@@ -1,0 +1,260 @@
+r"""Router in front of prefill and decode instances of vLLM, which asks one of each at once.
+
+    python -m kvproto.adapters.vllm.router --prefill http://127.0.0.1:8100 --card /tmp/prefill-0.card \
+        --decode http://127.0.0.1:8200
+
+It draws a room for each request and has read the prefill instance's card, so the decode instance need not wait for the
+prefill instance's answer: its blocks are allocated and grants are asked for while the prompt is still computed.  The
+client gets the decode instance's answer; if the client leaves, both instances are told.  A card is read anew for each
+request: a prefill instance that was replaced has another one.
+
+There may be several of each (`--prefill` and `--card` in the same order).  Each request takes the instances with the
+fewest requests.  One that cannot be reached, or fails (5xx), is passed over for `PAUSE_S`, and the request goes to
+another one as long as the client has got nothing of an answer.  What either instance refuses (4xx) is passed on as
+it is.  `/health` is answered here, `/metrics` has the router's own counts, any other GET goes to a decode instance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from kvproto.adapters.vllm.router_metrics import RouterMetrics
+from kvproto.adapters.vllm.router_requests import Params, needs_no_prefill, params_for, prefill_body
+
+#: bytes of an answer that streams, and of a request (images travel in it)
+PIECE, LONGEST = 1 << 16, 1 << 28
+#: seconds for which an instance that failed is passed over, and in which one must answer a question for its health
+PAUSE_S, HEALTH_S = 5.0, 5.0
+#: of a client's request, those that an instance needs
+PASSED = ("Authorization", "X-Request-Id", "traceparent", "tracestate")
+
+
+class AwayError(Exception):
+    """An instance cannot be asked, and is passed over for a while; the request may go to another one."""
+
+    def __init__(self, instance: Instance, why: str) -> None:
+        super().__init__(f"{instance.url}: {why}")
+        self.instance = instance
+        instance.paused = time.monotonic() + PAUSE_S
+
+
+class RefusedError(Exception):
+    """The prefill instance's answer to a request that it does not take."""
+
+    def __init__(self, answer: web.Response) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class Instance:
+    """One of vLLM; `card`: the file in which a prefill instance leaves its card."""
+
+    def __init__(self, url: str, card: Path | None = None) -> None:
+        self.url, self.card = url.rstrip("/"), card
+        #: requests that it is asked now; until when it is passed over
+        self.asked, self.paused = 0, 0.0
+
+
+class Router:
+    """Completions and chat completions, forwarded."""
+
+    def __init__(self, prefills: Sequence[Instance], decodes: Sequence[Instance]) -> None:
+        self.prefills, self.decodes, self.metrics = prefills, decodes, RouterMetrics()
+        self.session: aiohttp.ClientSession
+
+    def app(self) -> web.Application:
+        """The routes, to be served."""
+        app = web.Application(client_max_size=LONGEST)
+        app.router.add_post("/v1/completions", self.handle)
+        app.router.add_post("/v1/chat/completions", self.handle)
+        app.router.add_get("/health", self.health)
+        app.router.add_get("/metrics", self.counted)
+        app.router.add_get("/{path:.*}", self.forward)
+        app.cleanup_ctx.append(self._with_session)
+        return app
+
+    async def _with_session(self, _: web.Application) -> AsyncIterator[None]:
+        # a bound on connections would be a bound on requests; an answer takes as long as it takes
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(None), connector=connector) as self.session:
+            yield
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Ask a prefill and a decode instance; another pair if one of them is away."""
+        try:
+            body = await request.json()
+        except ValueError as error:
+            return problem(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}")
+        if not isinstance(body, dict):
+            return problem(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
+        with self.metrics.request() as told:
+            told.answer = answer = await self._answered(request, body)
+        return answer
+
+    async def _answered(self, request: web.Request, body: Params) -> web.StreamResponse:
+        why = "no instance"
+        for _ in range(max(len(self.prefills), len(self.decodes)) + 1):
+            prefill, decode, answer = least(self.prefills), least(self.decodes), web.StreamResponse()
+            try:
+                with asked(prefill), asked(decode):
+                    return await self._once(request, body, prefill, decode, answer)
+            except RefusedError as refused:
+                return refused.answer
+            except AwayError as error:
+                if answer.prepared:
+                    raise
+                why = str(error)
+                self.metrics.retried(error.instance.url)
+        return problem(HTTPStatus.BAD_GATEWAY, why)
+
+    async def _once(
+        self, request: web.Request, body: Params, prefill: Instance, decode: Instance, answer: web.StreamResponse
+    ) -> web.StreamResponse:
+        """Ask this pair; `answer`: what the client gets, prepared once there is something of it."""
+        if needs_no_prefill(body):
+            return await self._decode(request, decode, body, answer)
+        assert prefill.card is not None
+        try:
+            for_prefill, for_decode = params_for(prefill.card.read_text())
+        except OSError as error:
+            raise AwayError(prefill, f"it has left no card: {error}") from error
+        ahead = asyncio.create_task(self._prefill(request, prefill, prefill_body(body, for_prefill)))
+        told = asyncio.create_task(self._decode(request, decode, {**body, "kv_transfer_params": for_decode}, answer))
+        try:
+            done, _ = await asyncio.wait((ahead, told), return_when=asyncio.FIRST_COMPLETED)
+            if told not in done and not answer.prepared:
+                await ahead
+            return await told
+        finally:  # also when the client has left: whoever is still asked is told
+            ahead.cancel()
+            told.cancel()
+            await asyncio.gather(ahead, told, return_exceptions=True)
+
+    async def _prefill(self, request: web.Request, prefill: Instance, body: Params) -> None:
+        try:
+            async with self.session.post(prefill.url + request.path, json=body, headers=passed(request)) as said:
+                text = await said.read()
+        except aiohttp.ClientError as error:
+            raise AwayError(prefill, str(error) or type(error).__name__) from error
+        if said.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise AwayError(prefill, f"it answers {said.status}")
+        if said.status != HTTPStatus.OK:
+            raise RefusedError(web.Response(status=said.status, body=text, headers=kind_of(said)))
+
+    async def _decode(
+        self, request: web.Request, decode: Instance, body: Params, answer: web.StreamResponse
+    ) -> web.StreamResponse:
+        try:
+            async with self.session.post(decode.url + request.path, json=body, headers=passed(request)) as said:
+                if said.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise AwayError(decode, f"it answers {said.status}")
+                answer.set_status(said.status)
+                answer.headers.update(kind_of(said))
+                await answer.prepare(request)
+                async for piece in said.content.iter_chunked(PIECE):
+                    await answer.write(piece)
+        except aiohttp.ClientError as error:
+            raise AwayError(decode, str(error) or type(error).__name__) from error
+        await answer.write_eof()
+        return answer
+
+    async def forward(self, request: web.Request) -> web.StreamResponse:
+        """Any other question, as `/v1/models`: a decode instance's answer."""
+        why = "no decode instance"
+        for _ in self.decodes:
+            decode = least(self.decodes)
+            try:
+                async with self.session.get(decode.url + request.path_qs, headers=passed(request)) as said:
+                    return web.Response(status=said.status, body=await said.read(), headers=kind_of(said))
+            except aiohttp.ClientError as error:
+                why = str(AwayError(decode, str(error)))
+        return problem(HTTPStatus.BAD_GATEWAY, why)
+
+    async def health(self, _: web.Request) -> web.Response:
+        """Whether a prefill and a decode instance are well; 503 says which side is not."""
+        for side, instances in (("prefill", self.prefills), ("decode", self.decodes)):
+            if not any(await asyncio.gather(*map(self._well, instances))):
+                return problem(HTTPStatus.SERVICE_UNAVAILABLE, f"no {side} instance is well")
+        return web.Response()
+
+    async def _well(self, instance: Instance) -> bool:
+        try:
+            timeout = aiohttp.ClientTimeout(HEALTH_S)
+            async with self.session.get(f"{instance.url}/health", timeout=timeout) as said:
+                return said.status == HTTPStatus.OK
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def counted(self, _: web.Request) -> web.Response:
+        """The router's own counts, for Prometheus."""
+        return web.Response(text=self.metrics.text(), content_type="text/plain")
+
+
+def least(instances: Sequence[Instance]) -> Instance:
+    """The instance with the fewest requests, of those that are not passed over; of all, if all are."""
+    now = time.monotonic()
+    return min(instances, key=lambda one: (one.paused > now, one.paused if one.paused > now else 0.0, one.asked))
+
+
+@contextlib.contextmanager
+def asked(instance: Instance) -> Any:
+    """Count a request of this instance."""
+    instance.asked += 1
+    try:
+        yield
+    finally:
+        instance.asked -= 1
+
+
+def kind_of(said: aiohttp.ClientResponse) -> dict[str, str]:
+    """The header that says what an instance's answer is."""
+    return {"Content-Type": said.headers.get("Content-Type", "application/json")}
+
+
+def passed(request: web.Request) -> dict[str, str]:
+    """The client's headers that an instance gets."""
+    return {name: request.headers[name] for name in PASSED if name in request.headers}
+
+
+def problem(status: HTTPStatus, why: str) -> web.Response:
+    """An error in vLLM's own form."""
+    error = {"message": why, "type": status.phrase.replace(" ", ""), "param": None, "code": status.value}
+    return web.Response(status=status, text=json.dumps({"error": error}), content_type="application/json")
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="a router that asks a prefill and a decode instance at once")
+    parser.add_argument("--prefill", required=True, action="append", help="a prefill instance, http://HOST:PORT")
+    parser.add_argument("--card", required=True, action="append", type=Path, help="the file with its card")
+    parser.add_argument("--decode", required=True, action="append", help="a decode instance")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    args = parser.parse_args(argv)
+    if len(args.card) != len(args.prefill):
+        counts = f"{len(args.prefill)} prefill instances and {len(args.card)} cards"
+        parser.error(f"{counts}: give each --prefill its --card")
+    return args
+
+
+def main() -> None:
+    """Serve until it is interrupted."""
+    args = parse()
+    prefills = [Instance(url, card) for url, card in zip(args.prefill, args.card, strict=True)]
+    router = Router(prefills, [Instance(url) for url in args.decode])
+    web.run_app(router.app(), host=args.host, port=args.port, handler_cancellation=True)
+
+
+if __name__ == "__main__":
+    main()

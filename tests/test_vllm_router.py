@@ -1,0 +1,290 @@
+"""The router, over real HTTP, in front of stand-ins of vLLM's instances that keep their requests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+aiohttp = pytest.importorskip("aiohttp", reason="the router needs aiohttp, which vLLM brings")
+from aiohttp import web
+
+from kvproto.adapters.vllm.router import Instance, Router, least, parse
+from kvproto.adapters.vllm.router_requests import needs_no_prefill, params_for, prefill_body
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class StandIn:
+    """One instance: what it was asked, what it answers, and whether a client left it."""
+
+    def __init__(self, name: str, answer: Answer | None = None) -> None:
+        self.name, self.answer, self.bodies = name, answer, list[dict[str, Any]]()
+        self.left, self.well, self.url = 0, True, ""
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append(await request.json())
+        try:
+            return await self.answer(request) if self.answer else web.json_response({"by": self.name})
+        except asyncio.CancelledError:
+            self.left += 1
+            raise
+
+    async def said(self, request: web.Request) -> web.Response:
+        if request.path == "/health":
+            return web.Response(status=200 if self.well else 500)
+        return web.json_response({"path": request.path_qs, "by": self.name})
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_post("/v1/{kind:.*}", self.complete)
+        app.router.add_get("/{path:.*}", self.said)
+        return app
+
+
+async def slow(_: web.Request) -> web.Response:
+    await asyncio.sleep(60.0)
+    return web.Response()
+
+
+def refusing(status: int) -> Answer:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"error": status}, status=status)
+
+    return answer
+
+
+async def serve(app: web.Application) -> tuple[web.AppRunner, str]:
+    runner = web.AppRunner(app, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+@contextlib.asynccontextmanager
+async def fleet(folder: Path, prefills: list[StandIn], decodes: list[StandIn]) -> AsyncIterator[Any]:
+    """A router in front of these; yields a session that asks it, and the router."""
+    made, instances = [], dict[str, Instance]()
+    for each in [*prefills, *decodes]:
+        runner, each.url = await serve(each.app())
+        made.append(runner)
+        card = folder / each.name
+        card.write_text(f"card of {each.name}")
+        instances[each.name] = Instance(each.url, card if each in prefills else None)
+    router = Router(*([instances[each.name] for each in side] for side in (prefills, decodes)))
+    front, url = await serve(router.app())
+    try:
+        async with aiohttp.ClientSession(url) as session:
+            yield session, router
+    finally:
+        for served in [front, *made]:
+            await served.cleanup()
+
+
+async def after_a_while(_: web.Request) -> web.Response:
+    await asyncio.sleep(0.1)
+    return web.json_response({"by": "one"})
+
+
+BODY = {"model": "m", "prompt": [1, 2, 3], "max_tokens": 16, "min_tokens": 8, "n": 2, "stream": True}
+
+
+def test_both_instances_are_asked_with_one_room_and_the_decode_instance_answers(tmp_path: Path) -> None:
+    async def play() -> None:
+        prefill, decode = StandIn("p"), StandIn("d")
+        async with (
+            fleet(tmp_path, [prefill], [decode]) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            assert (a.status, await a.json()) == (200, {"by": "d"})
+        (ours,), (theirs,) = prefill.bodies, decode.bodies
+        to_prefill, to_decode = ours.pop("kv_transfer_params"), theirs.pop("kv_transfer_params")
+        assert ours == {"model": "m", "prompt": [1, 2, 3], "max_tokens": 1, "stream": False}
+        assert theirs == BODY
+        assert to_prefill["do_remote_decode"] and to_decode["do_remote_prefill"] and to_decode["card"] == "card of p"
+        assert all(to_prefill[name] == to_decode[name] for name in ("room", "secret"))
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_what_the_prefill_instance_refuses_is_passed_on_and_the_decode_instance_is_told(
+    tmp_path: Path, status: int
+) -> None:
+    async def play() -> None:
+        prefill, decode = StandIn("p", refusing(status)), StandIn("d", slow)
+        async with (
+            fleet(tmp_path, [prefill], [decode]) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            assert (a.status, await a.json()) == (status, {"error": status})
+        assert decode.left == 1
+
+    asyncio.run(play())
+
+
+def test_what_the_decode_instance_refuses_is_passed_on_at_once_and_the_prefill_instance_is_told(tmp_path: Path) -> None:
+    async def play() -> None:
+        prefill, decode = StandIn("p", slow), StandIn("d", refusing(400))
+        async with (
+            fleet(tmp_path, [prefill], [decode]) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            assert a.status == 400
+        assert prefill.left == 1
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+@pytest.mark.parametrize("how", ["5xx", "gone"])
+def test_an_instance_that_is_away_is_passed_over_and_the_request_goes_to_the_other(
+    tmp_path: Path, side: str, how: str
+) -> None:
+    async def play() -> None:
+        bad, good, one = StandIn("bad", refusing(503)), StandIn("good"), StandIn("one", after_a_while)
+        sides = ([bad, good], [one]) if side == "prefill" else ([one], [bad, good])
+        async with fleet(tmp_path, *sides) as (session, router):
+            if how == "gone":
+                (router.prefills if side == "prefill" else router.decodes)[0].url = "http://127.0.0.1:9"
+            for _ in range(3):
+                async with session.post("/v1/completions", json=BODY) as a:
+                    assert (a.status, await a.json()) == (200, {"by": "one" if side == "prefill" else "good"})
+            async with session.get("/metrics") as a:
+                text = await a.text()
+        assert len(bad.bodies) == (how == "5xx"), "it is asked once"
+        assert 'kvproto_router_requests_total{status="200"} 3' in text and "kvproto_router_in_flight 0" in text
+        assert "kvproto_router_retries_total{" in text
+
+    asyncio.run(play())
+
+
+def test_where_all_instances_are_away_the_client_is_told_which_and_why(tmp_path: Path) -> None:
+    async def play() -> None:
+        prefill = StandIn("p", refusing(500))
+        async with (
+            fleet(tmp_path, [prefill], [StandIn("d", slow)]) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            assert a.status == 502 and "it answers 500" in (await a.json())["error"]["message"]
+        async with fleet(tmp_path, [StandIn("q")], [StandIn("d", slow)]) as (session, router):
+            router.prefills[0].card.unlink()
+            async with session.post("/v1/completions", json=BODY) as a:
+                assert a.status == 502 and "it has left no card" in (await a.json())["error"]["message"]
+
+    asyncio.run(play())
+
+
+def test_both_instances_are_told_when_the_client_leaves(tmp_path: Path) -> None:
+    async def play() -> None:
+        prefill, decode = StandIn("p", slow), StandIn("d", slow)
+        async with fleet(tmp_path, [prefill], [decode]) as (session, _):
+            with contextlib.suppress(TimeoutError):
+                await session.post("/v1/completions", json=BODY, timeout=aiohttp.ClientTimeout(0.3))
+            async with asyncio.timeout(10.0):
+                while not (prefill.left and decode.left):  # noqa: ASYNC110  # the servers' own tasks end it
+                    await asyncio.sleep(0.01)
+            async with session.get("/metrics") as a:
+                assert 'requests_total{status="left"} 1' in await a.text()
+
+    asyncio.run(play())
+
+
+def test_an_answer_streams_as_it_comes(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await answer.prepare(request)
+        await answer.write(b"data: 1\n\n")
+        await go.wait()
+        await answer.write(b"data: 2\n\n")
+        return answer
+
+    async def play() -> None:
+        async with (
+            fleet(tmp_path, [StandIn("p")], [StandIn("d", stream)]) as (session, _),
+            session.post("/v1/chat/completions", json=BODY) as a,
+        ):
+            assert a.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            assert await a.content.readany() == b"data: 1\n\n"
+            go.set()
+            assert await a.content.read() == b"data: 2\n\n"
+
+    asyncio.run(play())
+
+
+def test_other_questions_go_to_a_decode_instance_and_health_is_that_of_both_sides(tmp_path: Path) -> None:
+    async def play() -> None:
+        prefill, away, decode = StandIn("p"), StandIn("away"), StandIn("d")
+        async with fleet(tmp_path, [prefill], [away, decode]) as (session, router):
+            router.decodes[0].url = "http://127.0.0.1:9"
+            async with session.get("/v1/models?x=1") as a:
+                assert await a.json() == {"path": "/v1/models?x=1", "by": "d"}
+            async with session.get("/health") as a:
+                assert a.status == 200
+            prefill.well = False
+            async with session.get("/health") as a:
+                assert a.status == 503 and "no prefill instance is well" in await a.text()
+            router.decodes[1].url = "http://127.0.0.1:9"
+            async with session.get("/v1/models") as a:
+                assert a.status == 502
+            for wrong in (b"{", b"[]"):
+                async with session.post("/v1/completions", data=wrong) as a:
+                    assert a.status == 400
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("body", "alone"),
+    [
+        ({"prompt": [1, 2]}, False), ({"prompt": "a"}, False), ({"prompt": ["a"]}, False),
+        ({"prompt": [[1, 2]]}, False),
+        ({"prompt": ["a", "b"]}, True), ({"prompt": [[1], [2]]}, True), ({"prompt": "a", "prompt_logprobs": 0}, True),
+        ({"prompt": "a", "echo": True}, False), ({"prompt": "a", "echo": True, "logprobs": 1}, True),
+        ({"prompt": "a", "use_beam_search": True}, True), ({"messages": []}, False),
+    ],
+)  # fmt: skip
+def test_a_prompt_that_is_no_single_room_is_computed_at_decode(tmp_path: Path, body: Any, alone: bool) -> None:
+    assert needs_no_prefill(body) is alone
+
+    async def play() -> None:
+        prefill, decode = StandIn("p"), StandIn("d")
+        async with (
+            fleet(tmp_path, [prefill], [decode]) as (session, _),
+            session.post("/v1/completions", json=body) as a,
+        ):
+            assert a.status == 200
+        assert bool(prefill.bodies) is not alone and ("kv_transfer_params" in decode.bodies[0]) is not alone
+
+    if isinstance(body.get("prompt"), list):
+        asyncio.run(play())
+
+
+def test_rooms_are_drawn_and_the_least_asked_instance_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = {params_for("c")[0]["room"] for _ in range(8)}
+    assert len(rooms) == 8 and all(0 <= room < 1 << 63 for room in rooms)
+    assert prefill_body({"max_completion_tokens": 4, "top_k": 1}, {}) == {
+        "top_k": 1, "max_tokens": 1, "stream": False, "kv_transfer_params": {},
+    }  # fmt: skip
+    monkeypatch.setattr(time, "monotonic", lambda: 10.0)
+    one, two, three = (Instance(f"http://{each}/") for each in "abc")
+    one.asked, two.asked, three.paused = 2, 1, 12.0
+    assert least([one, two, three]) is two and two.url == "http://b"
+    one.paused = two.paused = 13.0
+    assert least([one, two, three]) is three
+
+
+def test_each_prefill_instance_has_its_card(capsys: pytest.CaptureFixture[str]) -> None:
+    told = parse(["--prefill", "a", "--card", "x", "--prefill", "b", "--card", "y", "--decode", "c"])
+    assert (told.prefill, told.card, told.decode, told.port) == (["a", "b"], [Path("x"), Path("y")], ["c"], 8000)
+    with pytest.raises(SystemExit):
+        parse(["--prefill", "a", "--card", "x", "--prefill", "b", "--decode", "c"])
+    assert "2 prefill instances and 1 cards: give each --prefill its --card" in capsys.readouterr().err
