@@ -157,16 +157,12 @@ class EventLoop(LoopThread):
             if not events:
                 if not self.at_end:
                     return
-                effects = []
-                self._do_late()
+                effects, actions, self.at_end = [], self.at_end, []
+                for action in actions:
+                    self.attempt("what was put off", action)  # what it concerned ends by its timers
                 continue
             self.now = self.clock.again()
             effects = self.party.handle(events.popleft(), self.now)
-
-    def _do_late(self) -> None:
-        actions, self.at_end = self.at_end, []
-        for action in actions:
-            self.attempt("what was put off", action)  # what it concerned ends by its timers
 
     def attempt(self, what: str, action: Callable[[], Any]) -> Any:
         """Call it, and return what it does; None if it raises, which is a fault and ends nothing else."""

@@ -82,6 +82,8 @@ class Rank(Party):
     ROOM: ClassVar[Table[Any]]
     LINK: ClassVar[Table[Any]]
     ROUTES: ClassVar[Routes]
+    #: messages that show the room's secret to a side that compares it
+    SHOW_SECRET: ClassVar[frozenset[type[Message]]] = frozenset()
 
     rooms: dict[int, Any]
     tombs: dict[int, Any]
@@ -254,10 +256,15 @@ class Rank(Party):
         if room:
             group = self._groups.get(room) or self._group_of(room)
             # The link says who speaks: a frame's own fields could name any group.
-            return UNCLAIMED if group is None else PARTY if group == peer.group else OUTSIDER
+            fact = UNCLAIMED if group is None else PARTY if group == peer.group else OUTSIDER
+            return self._shown_fact(heard, fact) if type(body) in self.SHOW_SECRET else fact
         if type(body) is Hello:
             return PARTY if (body.group, body.rank) == (peer.group, peer.rank) else OUTSIDER
         return UNCLAIMED
+
+    def _shown_fact(self, heard: HeardMessage, fact: int) -> int:  # noqa: ARG002
+        """The fact about the sender of a message that shows the room's secret; `fact`: by its group alone."""
+        return fact
 
     def _forget(self, link: int) -> None:
         peer = self.peers.pop(link)

@@ -37,8 +37,6 @@ from kvproto.rank.base import LinkPeer, Rank, mask
 from kvproto.settings import Settings
 
 EARLY = PRoom.AWAIT_ENGINE
-#: what shows the room's secret
-SHOW_SECRET = frozenset({msg.Open, msg.Announce, msg.Abort})
 #: how many lengths and claims are kept for sharing
 KEPT = 16384
 #: how many estimates are kept, a link
@@ -52,6 +50,7 @@ class PrefillLinks(Rank):
     """A prefill rank without its sends."""
 
     ROOM, LINK, UP, ROUTES = prefill_room, prefill_link, PLink.UP, prefill_routes
+    SHOW_SECRET = frozenset({msg.Open, msg.Announce, msg.Abort})
 
     def __init__(
         self, layout: Layout, index: int, *, group: int, chunk_tokens: int, incarnation: int,
@@ -217,11 +216,8 @@ class PrefillLinks(Rank):
         """Return the claim of a room; rooms without a secret share one object."""
         return Claim(group, secret) if secret else self.shared(Claim(group))
 
-    def _sender_fact(self, heard: HeardMessage, peer: LinkPeer) -> int:
-        fact, body = super()._sender_fact(heard, peer), heard.body
-        if type(body) not in SHOW_SECRET:
-            return fact
-        value = self.value_of(heard.room)
+    def _shown_fact(self, heard: HeardMessage, fact: int) -> int:
+        body, value = heard.body, self.value_of(heard.room)
         if value is None or (refused(value) and fact == SenderIs.UNCLAIMED):
             return fact
         if fact != SenderIs.OUTSIDER and body.secret == value.facts.claim.secret:

@@ -94,8 +94,8 @@ class PrefillQueues(PrefillLinks):
         if link in self.credit_queues:
             self._credit(link)
         # Sets of idle links would pile up over many restarts of peers.
-        elif not unanswered:
-            self._tidy(link)
+        elif unanswered is not None and not unanswered:
+            del self.credits[link]
 
     def _credit(self, link: int) -> None:
         """Give a credit to the oldest queued send, if fewer requests than the bound are unanswered."""

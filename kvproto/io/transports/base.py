@@ -31,7 +31,6 @@ Units: addresses, offsets and lengths are bytes, times are seconds.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NewType, Protocol, TypeAlias
 
@@ -144,17 +143,16 @@ class WritePart(msgspec.Struct, frozen=True):
     descs: Descs
 
 
-class PreparedWrite:
+class PreparedWrite(msgspec.Struct, eq=False):
     """A write that is ready to be posted. `raw` is the backend's; the rest tells whether it still holds."""
 
-    __slots__ = ("link", "parts", "peer", "raw", "request", "tables", "tag")
-
-    def __init__(
-        self, peer: PeerId, parts: Sequence[WritePart], tag: bytes, link: Any, request: Any, tables: tuple[Any, int]
-    ) -> None:  # fmt: skip
-        self.peer, self.parts, self.tag = peer, parts, tag
-        self.link, self.request, self.tables = link, request, tables
-        self.raw: Any = None
+    peer: PeerId
+    parts: Sequence[WritePart]
+    tag: bytes
+    link: Any
+    request: Any
+    tables: tuple[Any, int]
+    raw: Any = None
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -292,20 +290,3 @@ class Transport(Protocol):
 
         After that all is quiescent except kernels that `run` launched. Nothing ends a kernel: its write fails in doubt,
         and `poll` sees its end. Repeatable."""
-
-
-class Owner:
-    """The one thread that may call a transport."""
-
-    def __init__(self) -> None:
-        self.ident = threading.get_ident()
-
-    def adopt(self) -> None:
-        self.ident = threading.get_ident()
-
-    def check(self) -> None:
-        if threading.get_ident() != self.ident:
-            raise WrongThread(
-                f"thread {threading.current_thread().name!r} is not the owner of this transport; "
-                "call adopt() on the thread that takes it over, or hand the call to the owner"
-            )

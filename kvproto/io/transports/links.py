@@ -25,7 +25,7 @@ class InFlightWrite:
         self.handle = handle
         self.peer = peer
         self.sources = request.sources
-        self.count = request.count
+        self.count = len(request.local)
         self.silent = False  # its outcome was reported, or is not wanted
 
 

@@ -5,13 +5,41 @@ A backend adds hooks that touch its library; who may call and what is valid is d
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from .base import Busy, Kind, MemoryRegion, Owner, PeerId, RemoteRegion, StaleEndpoint, TransportCaps, UsageError
+from .base import (
+    Busy,
+    Kind,
+    MemoryRegion,
+    PeerId,
+    RemoteRegion,
+    StaleEndpoint,
+    TransportCaps,
+    UsageError,
+    WrongThread,
+)
 from .endpoint import VERSION, InstanceDescription, decode, encode
 from .links import TransportLink, TransportLinks
 from .regions import RegionTable
+
+
+class Owner:
+    """The one thread that may call a transport."""
+
+    def __init__(self) -> None:
+        self.ident = threading.get_ident()
+
+    def adopt(self) -> None:
+        self.ident = threading.get_ident()
+
+    def check(self) -> None:
+        if threading.get_ident() != self.ident:
+            raise WrongThread(
+                f"thread {threading.current_thread().name!r} is not the owner of this transport; "
+                "call adopt() on the thread that takes it over, or hand the call to the owner"
+            )
 
 
 class PeersAndRegions(ABC):

@@ -135,14 +135,17 @@ def request(
         raise UsageError(f"tag of {len(tag)} bytes; {caps.backend} carries at most {caps.max_tag}")
     if not parts:
         raise UsageError("a write needs at least one part")
-    rows = [_rows(part, table, remotes) for part in parts]
-    first = parts[0]
-    if any((p.src.kind, p.dst.kind) != (first.src.kind, first.dst.kind) for p in parts[1:]):
-        raise UsageError("one write cannot mix memory kinds: split it by the kinds of source and target")
-    local, remote = rows[0] if len(rows) == 1 else (np.concatenate(side) for side in zip(*rows, strict=True))
+    first, *others = parts
+    local, remote = _rows(first, table, remotes)
+    sources: tuple[int, ...] = (first.src.index,)
+    if others:  # most writes have one part, and then nothing is put together
+        if any((p.src.kind, p.dst.kind) != (first.src.kind, first.dst.kind) for p in others):
+            raise UsageError("one write cannot mix memory kinds: split it by the kinds of source and target")
+        rows = [(local, remote), *(_rows(part, table, remotes) for part in others)]
+        local, remote = (np.concatenate(side) for side in zip(*rows, strict=True))
+        sources = tuple({part.src.index: None for part in parts})
     if len(local) > caps.max_descs:
         raise UsageError(f"{len(local)} descriptors; {caps.backend} takes at most {caps.max_descs} a write: split it")
-    sources = tuple({part.src.index: None for part in parts})
     return Request(local, remote, first.src.kind, first.dst.kind, sources)
 
 

@@ -57,7 +57,7 @@ NOT_IN_TABLES = (
         " two ranks fit, whose incarnation is the later one, which rooms a link concerns, which sends a chunk's KV,"
         " which chunk of its room a request is about.",
         ("rank/base.py:facts", "rank/base.py:_sender_fact", "rank/base.py:_rooms_of",
-         "rank/prefill_links.py:_sender_fact",
+         "rank/prefill_links.py:_shown_fact",
          "rank/base.py:misfit", "rank/decode.py:misfit_of", "rank/decode.py:is_later", "rank/decode.py:cut_of",
          "rank/decode.py:call", "rank/decode.py:_needed", "rank/prefill.py:_offer_kv", "rank/prefill.py:_withdraw_kv",
          "rank/prefill.py:unsent"),
