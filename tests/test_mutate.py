@@ -20,15 +20,14 @@ from support.night import NIGHT, by_night
 
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels import count
-from kvproto.verify.mutate import trial_log
 from kvproto.verify.mutate.changes import CHANGES
 from kvproto.verify.mutate.forks import Ending, Fork, send
-from kvproto.verify.mutate.gate import run, survivors, table
+from kvproto.verify.mutate.gate import KILLED, digest, run, table
 from kvproto.verify.mutate.nursery import plant
 from kvproto.verify.mutate.operators import CodeMutant, mutants_of, mutated
 from kvproto.verify.mutate.reach import Choice, Follower, Reached
 from kvproto.verify.mutate.targets import Targets, every, load, sample
-from kvproto.verify.mutate.trial import Trial
+from kvproto.verify.mutate.verdicts import Verdict, append, read, survivors
 
 ROOT = Path(__file__).parent.parent
 TEXT = '''
@@ -146,7 +145,7 @@ def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_pa
     targets = Targets({"limit.py": ["test_limit.py"]}, {})
     mutants = [each for each in every(tmp_path, targets) if each.operator == "operand"]
     found = run(tmp_path, targets, mutants, 9.0, 2, lambda _: None)
-    assert [bool(trial.witness) for trial in found] == [True, False]
+    assert [verdict.killed for verdict in found] == [True, False]
     (left,) = survivors(targets, found)
     assert left.mutant.variant == 1
     reason = Targets(targets.targets, {"limit.py: fits: operand (1)": "seven is more than three"})
@@ -197,7 +196,7 @@ def test_a_guard_that_its_table_s_step_contains_is_reached(tmp_path: Path) -> No
     targets = Targets({"poked.py": ["test_poked.py"]}, {})
     mutants = [each for each in every(tmp_path, targets) if each.where == "enough"]
     found = run(tmp_path, targets, mutants, 9.0, 1, lambda _: None)
-    assert {trial.witness for trial in found} == {"test_poked.py::test_pokes"} and len(found) > 1
+    assert {verdict.by for verdict in found} == {"test_poked.py::test_pokes"} and len(found) > 1
 
 
 def test_a_fork_is_heard_while_it_runs_and_blamed_on_the_test_that_ran_last() -> None:
@@ -262,17 +261,18 @@ def test_a_mutant_is_asked_of_those_that_reach_its_statement_likeliest_and_quick
 def test_a_log_has_each_trial_and_counts_as_long_as_its_file_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 3\n")
     (mutant, *more), log = every(tmp_path, Targets({"limit.py": []}, {})), tmp_path / "log"
-    killed, left = Trial(mutant, "test_fits", 0.5), Trial(more[0], "", 0.5)
-    for trial in (Trial(mutant, "", 0.1), killed, left):
-        trial_log.append(log, tmp_path, trial)
-    assert trial_log.read([log], tmp_path, [mutant, *more]) == {mutant: killed, more[0]: left}
-    assert trial_log.read([log], tmp_path, [mutant]) == {mutant: killed}
+    killed, left = Verdict(mutant, KILLED, "test_fits", 0.5), Verdict(more[0], "", "", 0.5)
+    same = digest(tmp_path, more)
+    for verdict in (Verdict(mutant, "", "", 0.1), killed, left):
+        append(log, verdict, same)
+    assert read([log], [mutant, *more], same) == {mutant: killed, more[0]: left}
+    assert read([log], [mutant], same) == {mutant: killed}
     (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 4\n")
-    assert not trial_log.read([log], tmp_path, [mutant, *more])
+    assert not read([log], [mutant, *more], digest(tmp_path, more))
     log.write_text("{}")
     for path in (log, tmp_path / "none"):
         with pytest.raises(ArgumentError):
-            trial_log.read([path], tmp_path, [mutant])
+            read([path], [mutant], same)
 
 
 @pytest.mark.timeout(600)  # a process for each test that is asked

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from support.night import NIGHT, by_night
 
+from kvproto.cli.ending import FOUND, WELL
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import machine_for
 from kvproto.fsm.routing import Routes
@@ -28,13 +29,15 @@ from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.protocol.timing import Timing
 from kvproto.rank import decode
 from kvproto.rank.base import Rank
+from kvproto.verify.cli import mutate_command
 from kvproto.verify.framework.table_patching import TablePatch
-from kvproto.verify.mutate import table_gate, verdict_log
+from kvproto.verify.mutate import table_gate
 from kvproto.verify.mutate.changed_functions import conditions, fields, negated, without_condition, without_field
 from kvproto.verify.mutate.commuting import PLACES, place_of, why_apart
-from kvproto.verify.mutate.table_judges import EQUAL, Effort, TableVerdict, judge
+from kvproto.verify.mutate.table_judges import Effort, judge
 from kvproto.verify.mutate.table_nursery import FiredTest, TableNursery, TableQuestions, lines_of_mutant
 from kvproto.verify.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, mutants, sample
+from kvproto.verify.mutate.verdicts import EQUAL, Verdict, append, read, shard, survivors
 from kvproto.verify.testing.simulation import FAULTS, Simulation
 
 ROOT = Path(__file__).parent.parent
@@ -168,29 +171,37 @@ def test_reasons_are_for_mutants_that_there_are_and_tests_are_files(tmp_path: Pa
         mutants(["none"])
 
 
-def test_a_log_is_taken_up_again_and_shards_are_read_together(tmp_path: Path) -> None:
+def test_a_log_is_taken_up_again_and_shards_are_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     asked = sample([each for each in EVERY if each.operator != "swap"], 9, 2)  # what commutes needs no verdict
-    first, second = verdict_log.shard(asked, 1, 2), verdict_log.shard(asked, 2, 2)
+    first, second, digest = shard(asked, 1, 2), shard(asked, 2, 2), table_gate.digest(ROOT, asked)
     assert sorted(first + second) == asked
     for each in first:
-        verdict_log.append(one, TableVerdict(each, "", "", 0.5))
-        verdict_log.append(one, TableVerdict(each, "world", "drop: L1", 1.0))
-        verdict_log.append(one, TableVerdict(each, "", "", 0.5))
-    none = table_gate.TableReasons([], {})
-    with pytest.raises(ArgumentError, match=f"nothing of {len(second)} of 9 mutants"):
-        table_gate.gathered(none, asked, verdict_log.read([one], asked))
+        append(one, Verdict(each, "", "", 0.5), digest)
+        append(one, Verdict(each, "world", "drop: L1", 1.0), digest)
+        append(one, Verdict(each, "", "", 0.5), digest)
+    ours = ["--tables", "--operator", "period", "--from"]
+    assert mutate_command.main([*ours, str(one)]) == FOUND, "a verdict that is missing is no good one"
+    assert "Not tried yet: " in capsys.readouterr().out
+    periods = mutants(operators=["period"])
+    for each in periods:
+        append(two, Verdict(each, "proof", "R", 0.5), digest)
+    assert mutate_command.main([*ours, str(two)]) == WELL
+    assert f"| all | {len(periods)} | 0 | {len(periods)} | " in capsys.readouterr().out
     for each in second:
-        verdict_log.append(two, TableVerdict(each, "", "", 0.5))
-    found = table_gate.gathered(none, asked, verdict_log.read([one, two], asked))
-    assert [each.mutant for each in found] == asked
-    assert sorted(each.mutant for each in found if each.killed) == first
+        append(two, Verdict(each, "", "", 0.5), digest)
+    found = read([one, two], asked, digest)
+    assert sorted(found) == asked
+    assert sorted(each.mutant for each in found.values() if each.killed) == first
     changed = tmp_path / "changed.jsonl"
-    changed.write_text(re.sub('"table":"[0-9a-f]+"', '"table":"00000000"', one.read_text()))
-    assert verdict_log.read([changed], asked) == {}
+    changed.write_text(re.sub('"digest":"[0-9a-f]+"', '"digest":"00000000"', one.read_text()))
+    assert read([changed], asked, digest) == {}
     one.write_text('{"name": "x"}\n')
     with pytest.raises(ArgumentError, match=r"one\.jsonl:1 is no verdict"):
-        verdict_log.read([one], asked)
+        read([one], asked, digest)
 
 
 #: rows that neither lint, proofs nor worlds miss, and the test that looks at the first one
@@ -214,10 +225,10 @@ def test_rows():
 """
 
 
-def told_by(root: Path, reasons: table_gate.TableReasons, names: list[str]) -> list[TableVerdict]:
+def told_by(root: Path, reasons: table_gate.TableReasons, names: list[str]) -> list[Verdict[TableMutant]]:
     """What is said of these mutants where these are the tests."""
-    told: list[TableVerdict] = []
-    found = table_gate.run(root, reasons, [named(name) for name in names], NOTHING, 1, told.append)
+    told: list[Verdict[TableMutant]] = []
+    found = table_gate.run(root, reasons, [named(name) for name in names], NOTHING.worlds_s, 1, told.append)
     assert sorted(told, key=lambda each: each.mutant) == found
     return found
 
@@ -261,7 +272,7 @@ def test_the_test_that_noticed_a_mutant_before_is_asked_alone(tmp_path: Path) ->
 
 def test_tests_are_asked_that_fire_the_row_and_the_one_that_noticed_it_first() -> None:
     mutant = named(SILENT)
-    ask = TableQuestions(lambda each: TableVerdict(each, "", "", 0.0), lambda _: False, {mutant.name: "known"})
+    ask = TableQuestions(lambda each: Verdict(each, "", "", 0.0), lambda _: False, {mutant.name: "known"})
     nursery = TableNursery([], ask, lambda _: None)
     line = ("prefill_send", mutant.place)
     assert lines_of_mutant(mutant) == frozenset({line})
@@ -282,9 +293,9 @@ def test_a_seeded_sample_leaves_no_survivor_without_a_reason(capfd: pytest.Captu
     known, seed = table_gate.load(ROOT), int(time.strftime("%Y%m%d")) if NIGHT else 153
     with capfd.disabled():
         print(f"\nmutants of the tables: {COUNT}, seed {seed}") if NIGHT else None
-    told: list[TableVerdict] = []
-    found = table_gate.run(ROOT, known, sample(EVERY, COUNT, seed), Effort(), 1, told.append)
-    assert [each.mutant.name for each in table_gate.survivors(known, found)] == []
+    told: list[Verdict[TableMutant]] = []
+    found = table_gate.run(ROOT, known, sample(EVERY, COUNT, seed), table_gate.EFFORT_S, 1, told.append)
+    assert [each.mutant.name for each in survivors(known, found)] == []
     assert sum(each.killed for each in found) > len(found) / 2
     assert len(told) <= len(found) == COUNT and f"| all | {COUNT} |" in table_gate.table(known, found)
 

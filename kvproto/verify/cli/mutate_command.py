@@ -16,18 +16,14 @@ from kvproto.arguments import only_with, output_file, positive, whole
 from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
-from kvproto.verify.mutate import gate, table_gate, table_operators, trial_log, verdict_log
+from kvproto.verify.mutate import gate, table_gate
 from kvproto.verify.mutate.changes import CHANGES
-from kvproto.verify.mutate.operators import CodeMutant
-from kvproto.verify.mutate.table_gate import TableReasons
-from kvproto.verify.mutate.table_judges import Effort, TableVerdict
-from kvproto.verify.mutate.table_operators import OPERATORS, TableMutant
-from kvproto.verify.mutate.targets import Targets, every, load, sample
-from kvproto.verify.mutate.trial import Trial
+from kvproto.verify.mutate.table_operators import OPERATORS
+from kvproto.verify.mutate.verdicts import Reasons, Verdict, append, read, shard, survivors
 
 EPILOG = f"""\
-Operators: {', '.join(CHANGES)}; of tables:
-{', '.join(OPERATORS)}.
+Operators: {", ".join(CHANGES)}; of tables:
+{", ".join(OPERATORS)}.
 Which tests are asked, and which mutants are equivalent and why, is in spec/code-mutants.toml and
 spec/table-mutants.toml; this works in kvproto's own tree.
 
@@ -43,7 +39,7 @@ examples:
   kvproto mutate --tables --from one.jsonl --from two.jsonl --table spec/table-kill-table.md
   kvproto mutate --tables --log all.jsonl --effort 60            once more what nobody noticed, in larger worlds
 
-Exit code 1: a mutant survives and nobody has said why.
+Exit code 1: a mutant survives and nobody has said why, or no log mentions it.
 """
 
 
@@ -63,36 +59,24 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", action="store_true", help="a line for each trial")
     made.add_argument("--table", type=output_file, metavar="PATH", help="write the kill table there")
     made.add_argument("--effort", type=positive, help="seconds of tests for a mutant (20), or of worlds (5)")
+    made.add_argument("--shard", type=_part, metavar="I/N", default=(1, 1), help="the I-th of N parts, for N machines")
     made.add_argument(
-        "--shard", type=_part, metavar="I/N", default=(1, 1), help="the I-th of N parts, for N machines"
-    )
-    made.add_argument(
-        "--log", type=output_file, metavar="PATH",
+        "--log",
+        type=output_file,
+        metavar="PATH",
         help="append each verdict there, and do not try again what is noticed there already",
     )
     made.add_argument(
-        "--from", dest="logs", action="append", default=[], type=Path, metavar="PATH",
+        "--from",
+        dest="logs",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="PATH",
         help="try none, take the verdicts of this log (repeatable)",
     )
     made.add_argument("--record", action="store_true", help="with --tables: remember who noticed, to ask him first")
     return made
-
-
-def _tell(count: int, name: Callable[[Any], str], *, as_json: bool) -> Any:
-    """`name`: of a survivor, what it is called; empty: it is none."""
-    tried = [0]
-
-    def tell(trial: Any) -> None:
-        tried[0] += 1
-        if as_json:
-            say(msgspec.json.encode(trial).decode())
-        elif called := name(trial):
-            note(f"survives: {called}")
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{tried[0]} of {count} ")
-            sys.stderr.flush()
-
-    return tell
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,50 +84,56 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = (made := parser()).parse_args(argv)
     if not asked.tables:
         only_with(made, asked, "--tables", "--record")
-    return _tables(asked, Path.cwd()) if asked.tables else _code(asked, Path.cwd())
-
-
-def _code(asked: Any, root: Path) -> int:
-    targets = load(root)
-    mutants = every(root, targets, asked.file, asked.operator)
+    # Two modules with the same functions: which mutants there are, who judges them, and what is known of them.
+    kind: Any = table_gate if asked.tables else gate
+    root = Path.cwd()
+    known = kind.load(root)
+    mutants = kind.every(root, known, asked.file, asked.operator)
     if asked.sample:
-        mutants = sample(mutants, asked.sample, asked.seed)
-    mutants = verdict_log.shard(mutants, *asked.shard)
+        mutants = kind.sample(mutants, asked.sample, asked.seed)
+    mutants = shard(mutants, *asked.shard)
     if asked.list:
-        return _list([f"{mutant.file}:{mutant.line} {mutant.name}" for mutant in mutants])
-    if asked.logs:
-        found = sorted(trial_log.read(asked.logs, root, mutants).values(), key=lambda trial: trial.mutant)
-    else:
-        found = _tried(asked, root, targets, mutants)
-    _told("# Mutants of the code", gate.table(targets, found) + _untried(mutants, found), len(found), asked)
-    return _left([_survivor(trial) for trial in gate.survivors(targets, found)], asked)
+        for mutant in mutants:
+            say(str(mutant))
+        return WELL
+    digest = kind.digest(root, mutants)
+    said = read(asked.logs, mutants, digest) if asked.logs else _tried(asked, root, kind, known, mutants, digest)
+    explained = {mutant: Verdict(mutant, "", "", 0.0) for mutant in mutants if known.reason(mutant)}
+    found = sorted((explained | said).values(), key=lambda verdict: verdict.mutant)
+    untried = [mutant for mutant in mutants if mutant not in said and mutant not in explained]
+    _told(asked, kind, known, found, untried)
+    if asked.record:
+        kind.record(root, known, found)
+    left = survivors(known, found)
+    for verdict in left if not asked.json else ():
+        say(f"SURVIVES  {verdict.mutant}")
+    return FOUND if left or untried else WELL
 
 
-def _tried(asked: Any, root: Path, targets: Targets, mutants: Sequence[CodeMutant]) -> list[Trial]:
-    """Try them, but for those that were killed as the log says."""
+def _tried(
+    asked: Any, root: Path, kind: Any, known: Reasons[Any], mutants: Sequence[Any], digest: Callable[[Any], str]
+) -> dict[Any, Verdict[Any]]:  # fmt: skip
+    """Try them, but for those that somebody noticed as the log says."""
     log = [asked.log] if asked.log and asked.log.exists() else []
-    killed = {mutant: each for mutant, each in trial_log.read(log, root, mutants).items() if each.witness}
-    left = [mutant for mutant in mutants if mutant not in killed]
-    tell = _tell(len(left), _survivor, as_json=asked.json)
+    said = {mutant: each for mutant, each in read(log, mutants, digest).items() if each.judge}
+    left = [mutant for mutant in mutants if mutant not in said]
+    tried = 0
 
-    def told(trial: Trial) -> None:
-        tell(trial)
+    def told(verdict: Verdict[Any]) -> None:
+        nonlocal tried
+        tried += 1
+        if asked.json:
+            say(msgspec.json.encode(verdict).decode())
+        elif survivors(known, [verdict]):
+            note(f"survives: {verdict.mutant}")
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{tried} of {len(left)} ")
+            sys.stderr.flush()
         if asked.log:
-            trial_log.append(asked.log, root, trial)
+            append(asked.log, verdict, digest)
 
-    found = gate.run(root, targets, left, float(asked.effort or 20), asked.jobs, told)
-    return sorted([*killed.values(), *found], key=lambda trial: trial.mutant)
-
-
-def _untried(mutants: Sequence[CodeMutant], found: Sequence[Trial]) -> str:
-    """Return the mutants that no log mentions, by file."""
-    left = Counter(mutant.file for mutant in set(mutants).difference(trial.mutant for trial in found))
-    told = ", ".join(f"{count} of {file}" for file, count in sorted(left.items()))
-    return f"\n\nNot tried yet: {sum(left.values())}; {told}." if left else ""
-
-
-def _survivor(trial: Trial) -> str:
-    return "" if trial.witness else f"{trial.mutant.file}:{trial.mutant.line}  {trial.mutant.name}"
+    found = kind.run(root, known, left, float(asked.effort or kind.EFFORT_S), asked.jobs, told)
+    return said | {verdict.mutant: verdict for verdict in found}
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -155,54 +145,18 @@ def _part(text: str) -> tuple[int, int]:
     return whole(1, parts)(part), parts
 
 
-def _tables(asked: Any, root: Path) -> int:
-    known = table_gate.load(root)
-    mutants = table_operators.mutants(asked.file, asked.operator)
-    if asked.sample:
-        mutants = table_operators.sample(mutants, asked.sample, asked.seed)
-    mutants = verdict_log.shard(mutants, *asked.shard)
-    if asked.list:
-        return _list([mutant.name for mutant in mutants])
-    if asked.logs:
-        found = table_gate.gathered(known, mutants, verdict_log.read(asked.logs, mutants))
-    else:
-        found = _judged(asked, root, known, mutants)
-    _told("# Mutants of the tables", table_gate.table(known, found), len(found), asked)
-    if asked.record:
-        table_gate.record(root, known, found)
-    return _left([verdict.mutant.name for verdict in table_gate.survivors(known, found)], asked)
-
-
-def _judged(asked: Any, root: Path, known: TableReasons, mutants: Sequence[TableMutant]) -> list[TableVerdict]:
-    """Try them, but for those that somebody noticed as the log says."""
-    log = [asked.log] if asked.log and asked.log.exists() else []
-    noticed = {name: each for name, each in verdict_log.read(log, mutants).items() if each.judge}
-    left = [mutant for mutant in mutants if mutant.name not in noticed]
-
-    def name(verdict: TableVerdict) -> str:
-        return "" if verdict.judge or known.reason(verdict.mutant) else verdict.mutant.name
-
-    tell = _tell(len(left), name, as_json=asked.json)
-
-    def told(verdict: TableVerdict) -> None:
-        tell(verdict)
-        if asked.log:
-            verdict_log.append(asked.log, verdict)
-
-    found = table_gate.run(root, known, left, Effort(worlds_s=float(asked.effort or 5)), asked.jobs, told)
-    return sorted([*noticed.values(), *found], key=lambda verdict: verdict.mutant)
-
-
-def _list(names: Sequence[str]) -> int:
-    for name in names:
-        say(name)
-    return WELL
-
-
-def _told(title: str, text: str, count: int, asked: Any) -> None:
+def _told(
+    asked: Any, kind: Any, known: Reasons[Any], found: Sequence[Verdict[Any]], untried: Sequence[Any]
+) -> None:  # fmt: skip
+    text = kind.table(known, found)
+    if untried:  # their file or table has changed since the logs, or a shard is missing
+        counts = Counter(getattr(mutant, kind.OWNER) for mutant in untried)
+        places = ", ".join(f"{count} of {place}" for place, count in sorted(counts.items()))
+        text += f"\n\nNot tried yet: {len(untried)}; {places}."
     if asked.table:
         how = " ".join(["kvproto mutate", *(["--tables"] if asked.tables else []), *_chosen(asked)])
-        Path(asked.table).write_text(f"{title}\n\nMade by `{how} --table FILE`: {count} mutants.\n\n{text}\n")
+        head = f"# {kind.TITLE}\n\nMade by `{how} --table FILE`: {len(found)} mutants."
+        Path(asked.table).write_text(f"{head}\n\n{text}\n")
     if not asked.json:
         say(text)
 
@@ -213,9 +167,3 @@ def _chosen(asked: Any) -> Iterator[str]:
         yield from (f"{name} {value}" for value in values)
     if asked.sample:
         yield f"--sample {asked.sample} --seed {asked.seed}"
-
-
-def _left(names: Sequence[str], asked: Any) -> int:
-    for name in names if not asked.json else ():
-        say(f"SURVIVES  {name}")
-    return FOUND if names else WELL

@@ -9,9 +9,10 @@ several times as long as its tests do unchanged is of a mutant that never ends, 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,9 +23,12 @@ from kvproto.errors import ArgumentError
 from kvproto.verify.mutate.forks import Fork, lines_of
 from kvproto.verify.mutate.nursery import ELSEWHERE, rear
 from kvproto.verify.mutate.operators import CodeMutant
-from kvproto.verify.mutate.targets import Targets
-from kvproto.verify.mutate.trial import Trial, begin, warm
+from kvproto.verify.mutate.targets import FILE, Targets, every, load, sample
+from kvproto.verify.mutate.trial import begin, warm
+from kvproto.verify.mutate.verdicts import Verdict, kill_table
 
+TITLE, OWNER, EFFORT_S = "Mutants of the code", "file", 20.0
+KILLED = "killed"
 #: mutants of a nursery, at most, and nurseries of a process
 BROOD, TURNS = 150, 3
 #: seconds between two looks at a trial in a process of its own, and the longest that it may take
@@ -42,14 +46,15 @@ class Told(msgspec.Struct):
 
 
 Brood = tuple[str, list[CodeMutant]]
+CodeVerdict = Verdict[CodeMutant]
 
 
 def run(
     root: Path, targets: Targets, mutants: Sequence[CodeMutant], effort_s: float, jobs: int,
-    tell: Callable[[Trial], None],
-) -> list[Trial]:  # fmt: skip
+    tell: Callable[[CodeVerdict], None],
+) -> list[CodeVerdict]:  # fmt: skip
     """Try all mutants. ArgumentError: tests fail without a change; all else has been reported."""
-    found: list[Trial] = []
+    found: list[CodeVerdict] = []
     broken: dict[str, str] = {}
     alone: list[Told] = []
 
@@ -60,7 +65,7 @@ def run(
         elif each.witness == ELSEWHERE:
             alone.append(each)
         else:
-            found.append(Trial(each.mutant, each.witness, round(each.seconds, 2)))
+            found.append(Verdict(each.mutant, KILLED if each.witness else "", each.witness, round(each.seconds, 2)))
             tell(found[-1])
 
     warm()
@@ -74,7 +79,7 @@ def run(
     _alone(root, deque(alone), jobs, told)
     if broken:
         raise ArgumentError("; ".join(f"the tests of {file}, as it is: {test}" for file, test in broken.items()))
-    return sorted(found, key=lambda trial: trial.mutant)
+    return sorted(found, key=lambda verdict: verdict.mutant)
 
 
 def _broods(mutants: Sequence[CodeMutant], jobs: int) -> list[Brood]:
@@ -116,24 +121,16 @@ def _alone(root: Path, mutants: deque[Told], jobs: int, told: Callable[[str, Tol
             fork.stop("")
 
 
-def survivors(targets: Targets, found: Sequence[Trial]) -> list[Trial]:
-    """Those that nobody killed and nobody has explained."""
-    return [trial for trial in found if not trial.witness and not targets.reason(trial.mutant.name)]
+def digest(root: Path, mutants: Sequence[CodeMutant]) -> Callable[[CodeMutant], str]:
+    """Return the digest of a mutant's file: of a file that has changed since no verdict counts."""
+    texts = {file: (root / file).read_bytes() for file in {each.file for each in mutants}}
+    digests = {file: hashlib.sha256(text).hexdigest()[:16] for file, text in texts.items()}
+    return lambda mutant: digests[mutant.file]
 
 
-def table(targets: Targets, found: Sequence[Trial]) -> str:
-    """Two tables in Markdown, by file and by operator: mutants, killed, explained, surviving."""
-    parts = []
-    for title in ("file", "operator"):
-        every: Counter[str] = Counter(getattr(trial.mutant, title) for trial in found)
-        killed = Counter(getattr(trial.mutant, title) for trial in found if trial.witness)
-        open_ = Counter(getattr(trial.mutant, title) for trial in survivors(targets, found))
-        lines = [f"| {title} | mutants | killed | explained | survive |", "|---|---|---|---|---|"]
-        lines += [
-            f"| {name} | {count} | {killed[name]} | {count - killed[name] - open_[name]} | {open_[name]} |"
-            for name, count in sorted(every.items())
-        ]
-        whole = len(found), sum(killed.values()), sum(open_.values())
-        lines.append(f"| all | {whole[0]} | {whole[1]} | {whole[0] - whole[1] - whole[2]} | {whole[2]} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+def table(targets: Targets, found: Sequence[CodeVerdict]) -> str:
+    """Return two tables in Markdown, by file and by operator: mutants, killed, explained, surviving."""
+    return kill_table(targets, found, (KILLED,), {"file": (), "operator": ()})
+
+
+__all__ = ["EFFORT_S", "FILE", "OWNER", "TITLE", "digest", "every", "load", "run", "sample", "table"]

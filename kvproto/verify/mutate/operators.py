@@ -31,6 +31,10 @@ class CodeMutant(msgspec.Struct, frozen=True, order=True):
     where: str
     text: str
 
+    def __str__(self) -> str:
+        """Its file, line and name."""
+        return f"{self.file}:{self.line}  {self.name}"
+
     @property
     def name(self) -> str:
         """Does not depend on the line: `file: function, operator, text`."""

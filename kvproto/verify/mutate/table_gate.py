@@ -11,8 +11,7 @@ Effects that are exchanged need no reason if they leave what they say in differe
 from __future__ import annotations
 
 import tomllib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -22,21 +21,24 @@ import msgspec
 from kvproto.errors import ArgumentError
 from kvproto.verify.check.configs import CONFIGS
 from kvproto.verify.check.parallel_search import LOST, LostProcessError
+from kvproto.verify.claims.protocol_digest import computed_digest
 from kvproto.verify.mutate.commuting import why_apart
 from kvproto.verify.mutate.forks import lines_of
-from kvproto.verify.mutate.table_judges import AGREED, EQUAL, Effort, TableVerdict, judge
+from kvproto.verify.mutate.table_judges import Effort, judge
 from kvproto.verify.mutate.table_nursery import TableQuestions, TableTold, rear_tables
-from kvproto.verify.mutate.table_operators import OPERATORS, TableMutant, mutants
+from kvproto.verify.mutate.table_operators import OPERATORS, TableMutant, mutants, sample
 from kvproto.verify.mutate.trial import warm
-from kvproto.verify.mutate.verdict_log import shard
+from kvproto.verify.mutate.verdicts import AGREED, EQUAL, Verdict, kill_table, shard
 from kvproto.verify.mutate.world_sizes import measure
 
+TITLE, OWNER, EFFORT_S = "Mutants of the tables", "table", 5.0
 FILE, KILLS = Path("spec/table-mutants.toml"), Path("spec/table-kills.toml")
 #: why nobody has to notice that a row is left out: each mutant by its name, under its reason
 LEFT_OUT_FILE = Path("kvproto/verify/mutate/left_out.toml")
 #: the operator whose mutants have no reasons: that an effect comes later costs a timer
 LEFT_OUT = "effect"
 JUDGES = ("lint", "proof", "world", "timed", "test")
+TableVerdict = Verdict[TableMutant]
 
 
 class TableReasons(msgspec.Struct, frozen=True):
@@ -82,18 +84,17 @@ def load(root: Path) -> TableReasons:
 
 
 def run(
-    root: Path, known: TableReasons, asked: Sequence[TableMutant], effort: Effort, jobs: int,
+    root: Path, known: TableReasons, asked: Sequence[TableMutant], effort_s: float, jobs: int,
     tell: Callable[[TableVerdict], None],
 ) -> list[TableVerdict]:  # fmt: skip
     """Try all mutants, the slowest first; mutants with a reason meet lint and proofs alone.
 
-    A row that leads elsewhere is seldom missed by the proofs, so it comes late.
+    A row that leads elsewhere is seldom missed by the proofs, so it comes late.  `effort_s`: of worlds, for one mutant.
 
     ArgumentError: a test fails with the tables as they are, and would be said to notice all mutants.
     """
     left = sorted(asked, key=lambda mutant: mutant.operator == "target")
-    measured = measure(jobs) if jobs > 1 and effort.worlds_s else ()
-    effort = msgspec.structs.replace(effort, sizes=measured)
+    effort = Effort(effort_s, measure(jobs) if jobs > 1 and effort_s else ())
     ask = TableQuestions(partial(_try, known=known, effort=effort), partial(_wants_tests, known), known.kills)
     herds = [shard(left, part, jobs) for part in range(1, min(jobs, len(left)) + 1)]
     works = [partial(rear_tables, root=root, tests=known.tests, mutants=each, ask=ask) for each in herds]
@@ -110,34 +111,18 @@ def run(
     return sorted(found, key=lambda verdict: verdict.mutant)
 
 
-def gathered(
-    known: TableReasons, asked: Sequence[TableMutant], said: Mapping[str, TableVerdict]
-) -> list[TableVerdict]:  # fmt: skip
-    """Return the verdicts of other runs, by name. ArgumentError: an unexplained one has no verdict."""
-    if untried := [mutant.name for mutant in asked if mutant.name not in said and not known.reason(mutant)]:
-        raise ArgumentError(f"the logs say nothing of {len(untried)} of {len(asked)} mutants, first {untried[0]!r}: "
-                            "their tables have changed, or a shard is missing; --log tries what is left")  # fmt: skip
-    found = [said.get(mutant.name) or TableVerdict(mutant, "", "", 0.0) for mutant in asked]
-    return sorted(found, key=lambda verdict: verdict.mutant)
-
-
 def _try(mutant: TableMutant, *, known: TableReasons, effort: Effort) -> TableVerdict:
     if known.reason(mutant):
         effort = Effort(worlds_s=0.0, compares=False)
     try:
         return judge(mutant, effort, known.kills.get(mutant.name, ""))
     except Exception as error:  # noqa: BLE001  one mutant that breaks its judge ends no run of hours: it survives
-        return TableVerdict(mutant, "", f"the judge: {type(error).__name__}: {error}"[:200], 0.0)
+        return Verdict(mutant, "", f"the judge: {type(error).__name__}: {error}"[:200], 0.0)
 
 
 def _wants_tests(known: TableReasons, verdict: TableVerdict) -> bool:
     """Nobody has noticed it, and there is no reason that spares the tests."""
     return verdict.judge in ("", AGREED) and not known.reason(verdict.mutant)
-
-
-def survivors(known: TableReasons, found: Iterable[TableVerdict]) -> list[TableVerdict]:
-    """Those that nobody noticed, that are not shown to be equal, and that nobody has explained."""
-    return [each for each in found if not each.judge and not known.reason(each.mutant)]
 
 
 def record(root: Path, known: TableReasons, found: Sequence[TableVerdict]) -> None:
@@ -156,21 +141,23 @@ def _hint(verdict: TableVerdict) -> str:
 
 
 def table(known: TableReasons, found: Sequence[TableVerdict]) -> str:
-    """Return two tables in Markdown, by operator and by table: counts, judges, equal, explained, open."""
-    open_ = {each.mutant.name for each in survivors(known, found)}
-    heads = ("mutants", *JUDGES, "equal", "agreed", "explained", "survive")
-    parts = []
-    for title in ("operator", "table"):
-        counts: dict[str, Counter[str]] = defaultdict(Counter)
-        for each in found:
-            left = "survive" if each.mutant.name in open_ else "explained"
-            for name in (getattr(each.mutant, title), "all"):
-                counts[name].update(["mutants", each.judge or left])
-        order = [name for name in OPERATORS if name in counts] if title == "operator" else sorted({*counts} - {"all"})
-        lines = [f"| {title} | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
-        lines += [f"| {name} | {' | '.join(str(counts[name][head]) for head in heads)} |" for name in (*order, "all")]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+    """Return two tables in Markdown, by operator and by table: counts by judge, explained, open."""
+    return kill_table(known, found, (*JUDGES, EQUAL, AGREED), {"operator": OPERATORS, "table": ()})
 
 
-__all__ = ["AGREED", "EQUAL", "TableReasons", "gathered", "load", "record", "run", "survivors", "table"]
+def digest(_root: Path, _mutants: Sequence[TableMutant]) -> Callable[[TableMutant], str]:
+    """Return the digest of a mutant's table: of a table that has changed since no verdict counts."""
+    parts = dict(part.split(":") for part in computed_digest().split())
+    return lambda mutant: parts.get(mutant.table) or parts["routes"]
+
+
+def every(
+    _root: Path, _known: TableReasons, tables: Sequence[str] = (), operators: Sequence[str] = ()
+) -> list[TableMutant]:  # fmt: skip
+    """Return the mutants of these tables (all) by these operators (all).  ArgumentError: no such name."""
+    return mutants(tables, operators)
+
+
+__all__ = [
+    "EFFORT_S", "FILE", "OWNER", "TITLE", "TableReasons", "digest", "every", "load", "record", "run", "sample", "table",
+]  # fmt: skip

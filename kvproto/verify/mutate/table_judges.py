@@ -30,6 +30,7 @@ from kvproto.verify.framework.lint import lint, lint_edge
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.mutate.equal_steps import Reach, StepPair, pair_of
 from kvproto.verify.mutate.table_operators import SUBJECTS, TableMutant
+from kvproto.verify.mutate.verdicts import AGREED, EQUAL, Verdict
 from kvproto.verify.mutate.world_sizes import LATER, WorldSize, sizes
 from kvproto.verify.prove import edge
 from kvproto.verify.prove.proof import TableProver
@@ -39,7 +40,6 @@ from kvproto.verify.prove.steps import Pair
 
 #: operators that only time can tell
 OF_TIME = ("again", "timer", "period")
-EQUAL, AGREED = "equal", "agreed"
 #: a world that has become so many times as large has no end: something is said, or counted, for ever
 MORE = 10
 #: a table's name, and one of its pairs
@@ -58,21 +58,7 @@ class Effort(msgspec.Struct, frozen=True):
     compares: bool = True
 
 
-class TableVerdict(msgspec.Struct, frozen=True):
-    """The judge that noticed (empty: none), the property, world or test, and the time."""
-
-    mutant: TableMutant
-    judge: str
-    by: str
-    seconds: float
-
-    @property
-    def killed(self) -> bool:
-        """Somebody noticed."""
-        return self.judge not in ("", EQUAL, AGREED)
-
-
-def judge(mutant: TableMutant, effort: Effort, hint: str = "") -> TableVerdict:
+def judge(mutant: TableMutant, effort: Effort, hint: str = "") -> Verdict[TableMutant]:
     """Plant the mutant, and ask all judges but the tests; `hint`: a world that noticed it once, asked
     first.
     """
@@ -92,7 +78,7 @@ def judge(mutant: TableMutant, effort: Effort, hint: str = "") -> TableVerdict:
         with TablePatch() as bench:
             mutant.plant(bench)
             who, by = _played(worlds, effort)
-    return TableVerdict(mutant, who, by, round(time.perf_counter() - begun, 2))
+    return Verdict(mutant, who, by, round(time.perf_counter() - begun, 2))
 
 
 def _looked_at(mutant: TableMutant, pairs: Sequence[TablePair], steps: Sequence[StepPair]) -> tuple[str, str]:

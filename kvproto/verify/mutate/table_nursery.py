@@ -28,9 +28,9 @@ from kvproto.verify.claims.kv import KV
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.framework.trace.coverage import Collector
 from kvproto.verify.mutate.nursery import FIRST_S, LEAST_S, TIMES, in_fork, in_turn
-from kvproto.verify.mutate.table_judges import TableVerdict
 from kvproto.verify.mutate.table_operators import SUBJECTS, TableMutant
 from kvproto.verify.mutate.trial import NOTHING_RUN, FirstFailure, calm, quiet
+from kvproto.verify.mutate.verdicts import Verdict
 
 #: a table or list of routes by name, and the place of one of its rows or routes
 Line = tuple[str, int]
@@ -48,15 +48,15 @@ class FiredTest(msgspec.Struct, frozen=True):
 class TableTold(msgspec.Struct):
     """A nursery's line: a verdict, or the test that fails with the tables as they are."""
 
-    verdict: TableVerdict | None = None
+    verdict: Verdict[TableMutant] | None = None
     broken: str = ""
 
 
 class TableQuestions(msgspec.Struct, frozen=True):
     """The judges before the tests, whether tests are asked then, and the test that noticed it once."""
 
-    judge: Callable[[TableMutant], TableVerdict]
-    wants_tests: Callable[[TableVerdict], bool]
+    judge: Callable[[TableMutant], Verdict[TableMutant]]
+    wants_tests: Callable[[Verdict[TableMutant]], bool]
     hints: Mapping[str, str]
 
 
@@ -84,7 +84,7 @@ class TableNursery:
         for mutant in self.mutants:
             began, known = time.monotonic(), items.get(self.ask.hints.get(mutant.name, ""))
             if known is not None and self._noticed_again(session, mutant, known):
-                self.tell(TableTold(TableVerdict(mutant, "test", known.nodeid, round(time.monotonic() - began, 2))))
+                self.tell(TableTold(Verdict(mutant, "test", known.nodeid, round(time.monotonic() - began, 2))))
                 continue
             verdict = self.ask.judge(mutant)
             if self.ask.wants_tests(verdict) and items:
@@ -131,8 +131,8 @@ class TableNursery:
         return broken
 
     def _tested(
-        self, session: pytest.Session, verdict: TableVerdict, items: Mapping[str, pytest.Item]
-    ) -> TableVerdict:  # fmt: skip
+        self, session: pytest.Session, verdict: Verdict[TableMutant], items: Mapping[str, pytest.Item]
+    ) -> Verdict[TableMutant]:  # fmt: skip
         mutant, began = verdict.mutant, time.monotonic()
         able = self._able(mutant)
         asked = [items[each.test] for each in able]
@@ -142,7 +142,7 @@ class TableNursery:
             return verdict
         for line in lines_of_mutant(mutant) or ():
             self._noticed[line][witness] += 1
-        return TableVerdict(mutant, "test", witness, round(verdict.seconds + time.monotonic() - began, 2))
+        return Verdict(mutant, "test", witness, round(verdict.seconds + time.monotonic() - began, 2))
 
     def _able(self, mutant: TableMutant) -> list[FiredTest]:
         """The tests that can notice it, the likeliest and quickest first."""

@@ -61,6 +61,10 @@ class TableMutant(msgspec.Struct, frozen=True, order=True):
     variant: int
     name: str
 
+    def __str__(self) -> str:
+        """Its name."""
+        return self.name
+
     def plant(self, bench: TablePatch) -> None:
         """Make the change."""
         subject = SUBJECTS[self.table]

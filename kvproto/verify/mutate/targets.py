@@ -40,9 +40,9 @@ class Targets(msgspec.Struct):
         """Those that are asked about this file, in their order."""
         return [test for named in self.targets[file] for test in self.judges.get(named, [named])]
 
-    def reason(self, name: str) -> str:
+    def reason(self, mutant: CodeMutant) -> str:
         """Why this survivor is no gap; empty: nobody has said."""
-        return next((why for key, why in self.equivalent.items() if name.startswith(key)), "")
+        return next((why for key, why in self.equivalent.items() if mutant.name.startswith(key)), "")
 
 
 def load(root: Path) -> Targets:

@@ -22,7 +22,6 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-import msgspec
 import pytest
 
 from kvproto.verify.mutate.forks import FAILS, Ending, Fork, send
@@ -30,14 +29,6 @@ from kvproto.verify.mutate.operators import CodeMutant, mutated
 
 NOTHING_RUN = "no test ran"
 LONGEST_TEST_S = 120
-
-
-class Trial(msgspec.Struct):
-    """The result of a mutant: `witness`, the test that failed first; empty: it survives."""
-
-    mutant: CodeMutant
-    witness: str
-    seconds: float
 
 
 class MutantLoader(importlib.machinery.SourceFileLoader):
@@ -159,4 +150,3 @@ def quiet(root: Path) -> None:
 def calm() -> list[str]:
     """Return pytest's options; the parent's watchdog is no thread of the child: faulthandler would wait."""
     return ["-q", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0", "-o", f"timeout={LONGEST_TEST_S}"]
-
