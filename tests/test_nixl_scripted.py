@@ -38,6 +38,7 @@ from kvproto.io.transports.base import (
 )
 from kvproto.io.transports.endpoint import decode, encode
 from kvproto.io.transports.nixl import MAX_TAG, NixlTransport
+from kvproto.io.transports.page_lists import PageLists, PagePiece
 from kvproto.io.transports.regions import bulk
 from kvproto.lab.torture.nixl_samples import metadata
 from kvproto.verify.testing.transport_contract import Ends, TransportContract
@@ -451,3 +452,80 @@ def test_an_agent_that_is_broken_reaches_nobody(world: World) -> None:
     world.library.refuses["getNotifs"] = "nixlBackendError"
     assert sorted(world.told()) == ["other", "r"]
     assert world.told() == []
+
+
+# -- pages by number
+
+
+def pages_of(world: World) -> PageLists:
+    piece = PagePiece(world.region, world.writer.remote(world.peer, 0), 0, 0, 64, 64, 64)
+    return world.writer.page_lists(world.peer, [piece])
+
+
+def test_lists_are_prepared_once_a_link_and_writes_are_made_of_indices(world: World) -> None:
+    lists, pages = pages_of(world), np.array([3, 1])
+    world.near[:] = np.arange(SIZE) // 64
+    for turn in range(3):
+        handle = world.writer.write_pages(lists, pages, pages + turn, b"")
+        assert world.told() == [Completed(handle)]
+    assert len(world.library.called("prepXferDlist")) == 2 and len(world.library.called("makeXferReq")) == 3
+    assert [int(world.far[64 * page]) for page in range(7)] == [0, 1, 1, 1, 3, 3, 0]
+    world.writer.disconnect(world.peer)
+    agent = world.library.agents["w"]
+    assert not agent.lists and not agent.transfers, "nothing of the link is left"
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_what_was_prepared_of_lists_that_are_refused_is_released(
+    world: World, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    agent, calls = world.library.agents["w"], list[str]()
+    prep = agent.prepXferDlist
+
+    def refuse(whose: str, *rest: Any) -> int:
+        calls.append(whose)
+        if len(calls) == call:
+            raise world.library.errors["nixlInvalidParamError"]("planted")
+        return prep(whose, *rest)
+
+    monkeypatch.setattr(agent, "prepXferDlist", refuse)
+    with pytest.raises(UsageError, match="refuses the pages"):
+        pages_of(world)
+    assert not agent.lists and not world.writer._links.known(world.peer).lists
+
+
+@pytest.mark.parametrize("error", ["nixlNotFoundError", "nixlRemoteDisconnectError", ""])
+def test_where_the_library_has_no_lists_the_rows_are_written(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    def refuse(*_: Any) -> int:
+        raise world.library.errors[error]("planted") if error else TypeError("no such call")
+
+    monkeypatch.setattr(world.library.agents["w"], "prepXferDlist", refuse)
+    if error == "nixlNotFoundError":
+        with pytest.raises(StaleEndpoint, match="refuses the pages"):
+            pages_of(world)
+        return
+    handle = world.writer.write_pages(pages_of(world), np.array([1]), np.array([2]), b"")
+    assert world.told() == [Completed(handle)] and not world.library.called("makeXferReq")
+    assert world.far[128:192].tolist() == [7] * 64
+
+
+def test_lists_of_more_entries_than_indices_have_bits_for_are_not_prepared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nixl, "MAX_INDEX", SIZE // 64 - 1)
+    assert pages_of(world).raw is None
+    monkeypatch.setattr(nixl, "MAX_INDEX", SIZE // 64)
+    assert pages_of(world).raw is not None
+
+
+def test_pages_to_a_lost_peer_fail_at_once_and_prepare_nothing(world: World) -> None:
+    lists = pages_of(world)
+    world.library.refuses["postXferReq"] = "nixlRemoteDisconnectError"
+    world.write()
+    world.told()
+    world.reader.register(np.zeros(64, np.uint8).ctypes.data, 64)
+    handle = world.writer.write_pages(lists, np.array([1]), np.array([2]), b"")
+    assert world.told() == [(handle, "peer_lost", True)]
+    assert len(world.library.called("prepXferDlist")) == 2

@@ -13,6 +13,7 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
+from kvproto.data.page_writes import PageWrites
 from kvproto.data.pool_memory import LINKS
 from kvproto.data.prefill_data import NoRouteError, PrefillData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
@@ -149,9 +150,12 @@ def test_pieces_go_in_batches_that_the_transport_takes_and_each_part_is_counted_
     effect = do.PreparePages(ROOM, 0, 0, Target(link, 7, Cut(0, CHUNK_TOKENS)), pages.astype("<u4").tobytes())
     (part,) = data.rank.peers[link].plan.duties(0)
     for most, inflight in ((3, 100), (100, 3)):
-        data.transport.caps = replace(data.transport.caps, max_descs=most, max_inflight_descs=inflight)
+        caps = replace(data.transport.caps, max_descs=most, max_inflight_descs=inflight)
+        transport: Any = SimpleNamespace(caps=caps, remote=data.transport.remote)
+        data.page_writes = PageWrites(transport, data.regions, data.memory.placement)
         batches = [sum(len(each.descs) for each in batch) for batch in data._batches(effect, peer, part)]
         assert len(batches) > 1 and max(batches) == 3
+    data.page_writes = PageWrites(data.transport, data.regions, data.memory.placement)
     assert data.stats["pages"] == 2 and data.stats["direct"] == 0
     for theirs, way in ((layout(2), {"pages": 2, "direct": 1}), (replace(layout(2), order="HND"), {"pages": 3})):
         plan = Plan(layout(2), theirs, CHUNK_TOKENS)
@@ -232,7 +236,7 @@ def test_a_part_over_pages_waits_for_the_forward_of_all_of_its_tokens_and_layers
     cut = cut_at(chunk, 2 * CHUNK_TOKENS, 0, CHUNK_TOKENS, groups)
     to = Target(link, 7, cut, data.rank.peers[link].plan.part(0, 0, cut))
     data.prepare_pages(do.PreparePages(ROOM, chunk, 0, to, b""))
-    assert asked == [((ROOM, chunk, 0), peer, deque(), waits)]
+    assert asked == [((ROOM, chunk, 0), peer, deque(), waits, (7, ROOM, StgNotify(chunk, 0)))]
     del data.entries[ROOM]
 
 

@@ -101,9 +101,9 @@ def test_each_link_of_a_lost_peer_is_told_and_no_other(wires: Wires) -> None:
 
 def test_what_is_known_of_a_link_goes_with_it(wires: Wires) -> None:
     data, (link,) = wires.data, list(wires.data.rank.peers)
-    data._page_runs[link] = {}
+    forgotten = list[int]()
+    data.page_writes.forget = forgotten.append  # type: ignore[method-assign]
     data.learn(link)
-    assert not data._page_runs
-    data._page_runs[link] = {}
-    wires.do(do.ForgetLink(link))
-    assert not (data._page_runs or wires.loop.connections.peer_of)
+    wires.do(do.AdoptWire(link, A), do.AdoptWire(link, B), do.Disconnect(link), do.ForgetLink(link))
+    assert forgotten == [link] * 4, "its rows may lie elsewhere, its connection is another one, or none, and it is gone"
+    assert not wires.loop.connections.peer_of

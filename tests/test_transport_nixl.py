@@ -14,7 +14,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
+from support.night import by_night
 from transport_peer import ProcessPeer, Rank, drain, failed, make, wait
 
 from kvproto.io.transports import (
@@ -29,12 +31,18 @@ from kvproto.io.transports import (
     UsageError,
     bulk,
 )
+from kvproto.io.transports.page_lists import PagePiece
 from kvproto.lab.torture.rank import ucx_over_tcp
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason="nixl is not installed")
 
 SMALL = 65536
 BIG = 1 << 24  # more than the kernel takes for a stopped reader
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(autouse=True)
@@ -251,6 +259,34 @@ def test_links_come_and_go_on_another_thread_under_traffic(rank: Rank, peer: Pro
             rank.transport.disconnect(rank.transport.connect(endpoint))
     assert done >= 10
     assert other.end() == 0
+
+
+def test_links_with_prepared_pages_that_come_and_go_leave_no_memory_behind(rank: Rank, peer: ProcessPeer) -> None:
+    """The library keeps some 2 KiB of every link, so links with lists are compared to links without."""
+    endpoint = peer.ask("endpoint")
+
+    def grown(by: int, *, lists: bool) -> int:
+        before = resident()
+        for _ in range(by):
+            name = rank.transport.connect(endpoint)
+            if lists:
+                here, there = rank.regions[0], rank.transport.remote(name, 0)
+                made = rank.transport.page_lists(name, [PagePiece(here, there, *at, 64) for at in places])
+                assert made.raw is not None and made.near == BIG // 4096
+            rank.transport.disconnect(name)
+        return resident() - before
+
+    places = [(64 * at, 64 * at, 4096, 4096) for at in range(64)]
+    for lists in (False, True):
+        grown(40, lists=lists)
+    links = by_night(1000, by_day=200)
+    assert grown(links, lists=True) - grown(links, lists=False) < links << 11, "lists that stay are 8 KiB a link"
+    pages = np.array([5, 2])
+    name = rank.transport.connect(endpoint)
+    piece = PagePiece(rank.regions[0], rank.transport.remote(name, 0), 0, 0, 4096, 4096, 4096)
+    handle = rank.transport.write_pages(rank.transport.page_lists(name, [piece]), pages, pages, b"")
+    wait(lambda: Completed(handle) in rank.poll(), "the write")
+    assert peer.ask("read", 0, 5 * 4096, 4096) == b"\7" * 4096
 
 
 def test_closing_with_writes_in_flight_ends_them_and_the_process_survives(rank: Rank, peer: ProcessPeer) -> None:

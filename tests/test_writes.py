@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from kvproto.data import writes
+from kvproto.data.page_writes import PagesBatch
 from kvproto.data.staged_writes import StagedWrite
 from kvproto.data.writes import BUDGET, HOLD_S, TOGETHER, KernelBatch, RankWrites
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.transports.base import Busy, Completed, Failed, Fault, Handle, PeerId
+from kvproto.io.transports.page_lists import PageLists
 from kvproto.observe.logs import Logs
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -478,7 +480,7 @@ def stored_by_a_kernel(world: World) -> Any:
     """A write that a kernel does, and is at: what is launched."""
     launch: Any = object()
     world.tell(ev.PagesBegun(*KEY, ev.Target(), b"", LEASE_S))
-    world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50, NOTE)]), None)
+    world.writes.offer(KEY, PEER, deque([KernelBatch(launch, (1, 2), 50)]), None, NOTE)
     world.submit([])
     assert not world.notes and not world.writes.told
     return launch
@@ -517,9 +519,45 @@ def test_each_of_two_that_kernels_store_is_told_when_it_ends_itself(world: World
     stored_by_a_kernel(world)
     other, launch = (9, OTHER[0], StgNotify(OTHER[1], 0)), object()
     world.tell(ev.PagesBegun(*OTHER, ev.Target(), b"", LEASE_S))
-    world.writes.offer(OTHER, PEER, deque([KernelBatch(launch, (1, 2), 50, other)]), None)  # type: ignore[arg-type]
+    world.writes.offer(OTHER, PEER, deque([KernelBatch(launch, (1, 2), 50)]), None, other)  # type: ignore[arg-type]
     world.submit([])
     world.end(1)
     assert world.writes.told == {(PEER, other)}
     world.end(0)
     assert world.writes.told == {(PEER, other), (PEER, NOTE)}
+
+
+def test_a_write_of_many_batches_is_told_once_when_the_last_of_them_has_ended(world: World) -> None:
+    part: Any = SimpleNamespace(descs=np.ones((1, 3), np.uint64))
+    world.tell(ev.PagesBegun(*KEY, ev.Target(), b"", LEASE_S))
+    world.writes.offer(KEY, PEER, deque([[part], [part], [part]]), None, NOTE)
+    world.submit([])
+    for at in (2, 0):
+        world.end(at)
+        assert not world.notes
+    world.end(1)
+    assert world.told == [DONE] and world.notes == [(PEER, make_tag(*WRITER, [NOTE]))] and not world.writes._notes
+
+
+def test_whole_pages_are_posted_by_their_numbers_and_counted(world: World) -> None:
+    lists, posted = PageLists(PEER, ()), list[Any]()
+    lists.nbytes = 100
+    near, far = np.array([1, 2, 5]), np.array([0, 1, 2])
+    world.writes.transport.write_pages = lambda *what: posted.append(what) or Handle(0)  # type: ignore[method-assign, func-returns-value]
+    world.tell(ev.PagesBegun(*KEY, ev.Target(), b"", LEASE_S))
+    world.writes.offer(KEY, PEER, deque([PagesBatch(lists, near, far, 2)]), None, NOTE)
+    world.submit([])
+    assert posted == [(lists, near, far, b"")] and (world.writes.pieces, world.writes.nbytes) == (2, 300)
+    world.end(0)
+    assert world.told == [DONE] and world.writes.written["pages"] == 300 and len(world.notes) == 1
+
+
+def test_one_that_cannot_be_posted_is_not_told(world: World) -> None:
+    def fails() -> bool:
+        raise OSError("planted")
+
+    part: Any = SimpleNamespace(descs=np.ones((1, 3), np.uint64))
+    world.tell(ev.PagesBegun(*KEY, ev.Target(), b"", LEASE_S))
+    world.writes.offer(KEY, PEER, deque([[part]]), SimpleNamespace(query=fails), NOTE)
+    world.submit([])
+    assert world.told == [LOST] and not world.notes and not world.writes._notes

@@ -13,24 +13,23 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.gathers import Gathers
 from kvproto.data.mapped_pages import MappedPages, MappedPart
+from kvproto.data.page_writes import PageBatch, PageWrites
 from kvproto.data.pool_memory import costs_profile, open_memory, steps_back
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import NOT_CONNECTED, PreparedWrites
 from kvproto.data.staging_buffers import Kind, Staging
-from kvproto.data.writes import KernelBatch, RankWrites
+from kvproto.data.writes import Batch, KernelBatch, RankWrites
 from kvproto.errors import KvprotoError, Step
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.kernels.digesting import DigestingKernels
-from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError, WritePart
-from kvproto.layout.byte_runs_numpy import PageRuns, batches
+from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError
 from kvproto.layout.placement import closed_between
 from kvproto.layout.plan import Share
 from kvproto.loop.rank_loop import Loop
@@ -72,8 +71,7 @@ class PrefillData:
             undo += steps_back(transport, self.memory.regions)
         self.regions, rank.placement = self.memory.regions, self.memory.told
         self.staging.lifted = transport.lifts(self.regions[0])
-        #: for links with page-to-page writes: the byte runs that are constant from cell to cell, by share
-        self._page_runs: dict[int, dict[Share, PageRuns]] = {}
+        self.page_writes = PageWrites(transport, self.regions, self.memory.placement)
         #: by link: the transport's name of the peer
         self.link_peer: dict[int, PeerId] = {}
         self.leaving: set[PeerId] = set()
@@ -176,13 +174,14 @@ class PrefillData:
             cut, part = effect.to.cut, effect.to.part.share
             after = self.entries[effect.room].after(cut.end, part.src_layer + part.layers)
             mapped = self.mapped.get(peer, part)
-            made = self._batches(effect, peer, part) if mapped is None else deque((self._store(effect, peer, mapped),))
+            made: deque[Batch] = deque()
+            made += self._batches(effect, peer, part) if mapped is None else (self._store(effect, peer, mapped),)
             if self._digests:
                 self.entries[effect.room].by_pages.append((cut.first, cut.tokens, part))
         except BaseException as error:  # noqa: BLE001  # as above
             self.writes.unmade(key, error)
             return
-        self.writes.offer(key, peer, made, after)
+        self.writes.offer(key, peer, made, after, (effect.to.epoch, effect.room, StgNotify(effect.chunk, 0)))
 
     def _mapped(self, effect: do.PreparePages) -> MappedPart | None:
         """Return the kernel's copy of this part into the peer's pages; None: it is not mapped."""
@@ -206,30 +205,19 @@ class PrefillData:
             self.streams.await_tables()
             return made.launch(self.streams.stores, None)
 
-        note = effect.to.epoch, effect.room, StgNotify(effect.chunk, 0)
-        return KernelBatch(launch, mapped.sources, made.nbytes, note)
+        return KernelBatch(launch, mapped.sources, made.nbytes)
 
-    def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[Any]:
-        caps, link, cut = self.transport.caps, effect.to.link, effect.to.cut
-        to = self.rank.peers[link]
+    def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[PageBatch]:
+        link, to = effect.to.link, self.rank.peers[effect.to.link]
         plan, target = to.plan, to.placement
         assert plan is not None
-        theirs = np.frombuffer(effect.pages, "<u4").astype(np.int64)
-        table = np.concatenate([np.zeros(cut.first // plan.decode.page_size, np.int64), theirs])
         if closed := closed_between(self.memory.placement, target):
             remedy = "give it a larger ring, more slots or a longer lease"
             raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
-        pages = self.entries[effect.room].pages
-        known = self._page_runs.setdefault(link, {})
-        runs = known.get(part)
-        if runs is None:
-            runs = known[part] = PageRuns(plan, part, self.memory.placement, target)
-        columns = runs.columns(pages, table, cut.first, cut.tokens)
+        pages, theirs = self.entries[effect.room].pages, np.frombuffer(effect.pages, "<u4").astype(np.int64)
+        made = self.page_writes.batches(link, peer, plan, part, target, pages, theirs, effect.to.cut)
         self._counts["direct" if plan.direct(part, self.memory.placement, target) else "pages"] += 1
-        return deque(
-            [WritePart(self.regions[ours], self.transport.remote(peer, theirs), descs) for ours, theirs, descs in batch]
-            for batch in batches(columns, min(caps.max_descs, caps.max_inflight_descs))
-        )
+        return made
 
     def transmit(self, effect: do.Transmit) -> None:
         """Put a message on its link, unless the transport has just sent the same one."""
@@ -240,7 +228,7 @@ class PrefillData:
     # --------------------------------------------------------------------------------------------- links
     def learn(self, link: int) -> None:
         """This decode rank has called anew: its rows may lie elsewhere."""
-        self._page_runs.pop(link, None)
+        self.page_writes.forget(link)
 
     def adopt_wire(self, effect: do.AdoptWire) -> None:
         """Take the transport's connection as the one of this link."""
@@ -271,8 +259,8 @@ class PrefillData:
 
     def forget_link(self, effect: do.ForgetLink) -> None:
         """Forget what was kept for the link."""
-        self._page_runs.pop(effect.link, None)
         self.loop.connections.forget(effect.link)
+        self.page_writes.forget(effect.link)
 
     def _lost(self, lost: PeerId) -> None:
         for link, peer in list(self.link_peer.items()):
@@ -283,6 +271,7 @@ class PrefillData:
         peer = self.link_peer.pop(link, None)
         if peer is not None:
             self._leave_unless_wanted(peer)
+            self.page_writes.forget(link)  # its lists are of this connection
 
     def _leave_unless_wanted(self, peer: PeerId) -> None:
         if peer not in self.link_peer.values():

@@ -28,9 +28,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvproto.data.gathers import Key
+from kvproto.data.page_writes import PageBatch, PagesBatch
 from kvproto.data.staged_writes import PreparedWrites, StagedWrite
 from kvproto.io.ticket import Ticket
-from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport, WritePart
+from kvproto.io.transports.base import Busy, Completed, Failed, Handle, PeerId, Transport
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.logs import named
 from kvproto.protocol import effects as do
@@ -41,15 +42,14 @@ from kvproto.protocol.states import Cause
 
 @dataclass(frozen=True, slots=True)
 class KernelBatch:
-    """A part that a kernel stores into the peer's pages: its source regions, bytes, and notification."""
+    """A part that a kernel stores into the peer's pages: its source regions and bytes."""
 
     launch: Callable[[], Ticket]
     sources: tuple[int, ...]
     nbytes: int
-    note: Note
 
 
-Batch = StagedWrite | KernelBatch | list[WritePart]
+Batch = StagedWrite | KernelBatch | PageBatch
 #: ways by which bytes reach a peer: its ring, its pages piece by piece, its pages by a kernel's stores
 ROUTES = ("staged", "pages", "mapped")
 #: pieces that one pass posts: some 50 ms
@@ -68,6 +68,15 @@ class UnpostedWrite:
     after: Any = None
 
 
+@dataclass(slots=True)
+class LateNote:
+    """The notification of a write into pages, and the number of its batches that have not ended."""
+
+    peer: PeerId
+    note: Note
+    left: int
+
+
 class RankWrites:
     """The writes of one rank."""
 
@@ -84,8 +93,8 @@ class RankWrites:
         self.arrived: Callable[[int], None] = lambda _room: None
         #: notifications of kernels' writes that the transport has sent since the last poll
         self.told: set[tuple[PeerId, Note]] = set()
-        #: for kernels' writes: peer and notification, sent when they have succeeded
-        self._notes: dict[Key, tuple[PeerId, Note]] = {}
+        #: for writes into pages: the notification, sent when all batches have succeeded
+        self._notes: dict[Key, LateNote] = {}
         #: by peer: staged writes that are posted together when no event is pending
         self._together: dict[PeerId, dict[Key, StagedWrite]] = {}
         #: failed writes whose bytes may still move
@@ -119,9 +128,14 @@ class RankWrites:
         else:
             self._put_together(key, write)
 
-    def offer(self, key: Key, peer: PeerId, batches: deque[Batch], after: Any) -> None:
-        """Have these batches posted, in their order, once the event `after` has passed (None: it has)."""
+    def offer(self, key: Key, peer: PeerId, batches: deque[Batch], after: Any, note: Note | None = None) -> None:
+        """Have these batches posted, in their order, once the event `after` has passed (None: it has).
+
+        `note` leaves by the transport as soon as all of them have succeeded.
+        """
         left = self.unposted[key] = UnpostedWrite(peer, batches, after)
+        if note is not None:
+            self._notes[key] = LateNote(peer, note, len(batches))
         self._offer(key, left)
 
     def poll(self) -> bool:
@@ -170,8 +184,11 @@ class RankWrites:
             del self.flying[event.handle]
             for key in keys:  # first: the notification below may raise
                 self.loop.raise_event(ev.BatchCompleted(*key))
-            if self._notes and (told := self._notes.pop(keys[0], None)) is not None:
-                self._tell(*told)
+            if self._notes and (late := self._notes.get(keys[0])) is not None:
+                late.left -= 1
+                if not late.left:
+                    del self._notes[keys[0]]
+                    self._tell(late.peer, late.note)
             for key in keys:
                 self.arrived(key[0])
             return
@@ -203,6 +220,7 @@ class RankWrites:
 
     def unmade(self, key: Key, error: BaseException) -> None:
         """Nothing of this write can be posted, for this reason."""
+        self._notes.pop(key, None)
         self.loop.hold(error)
         self.loop.logs.part("write", key, Cause.WRITE_FAILED, named(error))
         self.loop.raise_event(ev.BatchUnmade(*key))
@@ -218,7 +236,8 @@ class RankWrites:
         try:
             if isinstance(batch, KernelBatch):
                 handle = self.transport.run(left.peer, batch.launch, batch.sources)
-                self._notes[key] = left.peer, batch.note
+            elif isinstance(batch, PagesBatch):
+                handle = self.transport.write_pages(batch.lists, batch.near, batch.far, b"")
             else:
                 handle = self.transport.write_many(left.peer, batch, b"")
         except Busy:
@@ -325,8 +344,10 @@ class RankWrites:
         return True
 
 
-def _size(batch: KernelBatch | list[WritePart]) -> tuple[int, int]:
+def _size(batch: KernelBatch | PageBatch) -> tuple[int, int]:
     """Pieces and bytes."""
+    if isinstance(batch, PagesBatch):
+        return batch.pieces, batch.nbytes
     if isinstance(batch, KernelBatch):
         return 1, batch.nbytes
     nbytes = sum(int(part.descs[0, 2] if len(part.descs) == 1 else part.descs[:, 2].sum()) for part in batch)

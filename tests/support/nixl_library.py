@@ -104,6 +104,9 @@ class Agent:
         #: by peer: its regions, with those that it had before
         self.known: dict[str, list[Row]] = {}
         self.transfers: dict[int, Transfer] = {}
+        #: prepared lists: their entries, and whose memory it is (empty: this agent's)
+        self.lists: dict[int, Rows] = {}
+        self.listed: dict[int, str] = {}
         self.notes: dict[str, list[bytes]] = {}
         self._next = 1
 
@@ -168,6 +171,32 @@ class Agent:
         handle, self._next = self._next, self._next + 1
         self.transfers[handle] = Transfer(local, remote, peer, tag)
         return handle
+
+    def prepXferDlist(self, whose: str, kind: str, rows: Any, backends: list[int]) -> int:  # noqa: N802
+        self._ask("prepXferDlist", self.name, whose)
+        assert backends == [] and rows.dtype == np.uint64 and rows.shape[1] == 5
+        entries = [(at + i * step, nbytes, dev) for at, nbytes, dev, step, count in rows.tolist() for i in range(count)]
+        side = Rows(kind, np.array(entries, np.uint64))
+        if not _inside(side, self.known[whose] if whose else self.regions):
+            raise self._error("nixlNotFoundError")
+        handle, self._next = self._next, self._next + 1
+        self.lists[handle], self.listed[handle] = side, whose
+        return handle
+
+    def releasedDlistH(self, handle: int) -> None:  # noqa: N802
+        self._ask("releasedDlistH", self.name, handle)
+        del self.lists[handle]
+
+    def makeXferReq(  # noqa: N802
+        self, way: str, near: int, ours: Any, far: int, theirs: Any, tag: bytes, backends: list[int], skip: bool
+    ) -> int:  # fmt: skip
+        assert (ours.dtype, theirs.dtype, skip) == (np.int32, np.int32, False)
+        sides = [
+            Rows(self.lists[each].kind, np.array([self.lists[each].rows[at] for at in indices.tolist()], np.uint64))
+            for each, indices in ((near, ours), (far, theirs))
+        ]
+        self._ask("makeXferReq", self.name, near, far)
+        return self.createXferReq(way, *sides, self.listed[far], tag, backends)
 
     def postXferReq(self, handle: int, tag: bytes) -> None:  # noqa: N802
         assert tag == b"", "which would take the place of the transfer's own"

@@ -32,7 +32,7 @@ Units: addresses, offsets and lengths are bytes, times are seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NewType, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NewType, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -40,6 +40,9 @@ import numpy.typing as npt
 
 from kvproto.errors import KvprotoError
 from kvproto.io.ticket import Ticket
+
+if TYPE_CHECKING:
+    from .page_lists import PageLists, PageNumbers, PagePiece
 
 Kind = Literal["DRAM", "VRAM"]
 FaultKind = Literal["unavailable", "usage", "stale_endpoint", "peer_lost", "busy", "in_doubt", "backend"]
@@ -247,6 +250,19 @@ class Transport(Protocol):
 
     def drop(self, prepared: PreparedWrite) -> None:
         """Give up a prepared write that was not posted; drop those to a peer before it is disconnected."""
+
+    def page_lists(self, peer: PeerId, pieces: Sequence[PagePiece]) -> PageLists:
+        """Prepare writes of whole pages: the runs of every page of two pools, the same for all of them.
+
+        They are the peer's until it is disconnected, or `drop_lists`.  Raises UsageError, StaleEndpoint."""
+
+    def write_pages(self, lists: PageLists, near: PageNumbers, far: PageNumbers, tag: bytes) -> Handle:
+        """Post one write of whole pages: page `near[i]` of ours to page `far[i]` of the peer's.
+
+        If regions or peers have changed the lists are prepared again, and may be refused then."""
+
+    def drop_lists(self, lists: PageLists) -> None:
+        """Give up prepared lists; writes that were posted from them go on."""
 
     def maps(self, peer: PeerId) -> Mapping[int, int] | None:
         """Return the addresses of the peer's mapped regions in this process, by index; None: none is mapped.

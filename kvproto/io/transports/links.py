@@ -13,6 +13,7 @@ from kvproto.io.ticket import Ticket
 
 from .base import Busy, Fault, Handle, PeerId, StaleEndpoint, UsageError
 from .endpoint import InstanceDescription
+from .page_lists import PageLists, PagesRequest
 from .regions import Request, remote_table
 
 
@@ -21,11 +22,12 @@ class InFlightWrite:
 
     __slots__ = ("count", "handle", "peer", "silent", "sources")
 
-    def __init__(self, handle: Handle, peer: PeerId, request: Request) -> None:
+    def __init__(self, handle: Handle, peer: PeerId, request: Request | PagesRequest) -> None:
         self.handle = handle
         self.peer = peer
         self.sources = request.sources
-        self.count = len(request.local)
+        # a call fewer for a staged write than `Request.count`
+        self.count = request.count if isinstance(request, PagesRequest) else len(request.local)
         self.silent = False  # its outcome was reported, or is not wanted
 
 
@@ -42,7 +44,7 @@ class KernelWrite(InFlightWrite):
 class TransportLink:
     """A peer we can write to. Its table is replaced as a whole, so that a reader needs no lock."""
 
-    __slots__ = ("count", "endpoint", "lost", "peer", "regions", "strays", "writes")
+    __slots__ = ("count", "endpoint", "lists", "lost", "peer", "regions", "strays", "writes")
 
     def __init__(self, endpoint: InstanceDescription) -> None:
         self.peer = PeerId(endpoint.instance)
@@ -50,6 +52,7 @@ class TransportLink:
         self.count = 0  # descriptors in flight
         self.writes = 0  # the owner's
         self.strays = 0  # left behind by another thread, not yet taken over by the owner
+        self.lists: list[PageLists] = []  # those that the backend has prepared
         self.update(endpoint)
 
     def update(self, endpoint: InstanceDescription) -> None:

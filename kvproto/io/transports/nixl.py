@@ -30,7 +30,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,7 @@ from .endpoint import InstanceDescription
 from .links import InFlightWrite, TransportLink
 from .nixl_load import load
 from .nixl_metadata import check, readable
+from .page_lists import PageLists, PagesRequest
 from .regions import Request
 from .twin_writes import TwinWrite, TwinWrites
 from .ucx_address import FormError
@@ -70,6 +71,7 @@ _LOG = logging.getLogger("kvproto.security")
 MAX_TAG = 8192  # one eager fragment
 MAX_DESCS = 1 << 20
 MAX_INFLIGHT_DESCS = 1 << 17  # posting one takes some 3 us: half a second in which the loop does nothing else
+MAX_INDEX = (1 << 31) - 1  # NIXL counts the entries of a prepared list with 32 bits
 _WARM_TICK_S = 0.0002
 _MEMORY: tuple[Kind, ...] = ("DRAM", "VRAM")
 
@@ -91,7 +93,9 @@ _KINDS: dict[str, FaultKind] = {
 class _NixlWrite(InFlightWrite):
     __slots__ = ("error", "raw", "twin")
 
-    def __init__(self, handle: Handle, peer: PeerId, request: Request, raw: int, error: Fault | None = None) -> None:
+    def __init__(
+        self, handle: Handle, peer: PeerId, request: Request | PagesRequest, raw: int, error: Fault | None = None
+    ) -> None:  # fmt: skip
         super().__init__(handle, peer, request)
         self.raw = raw
         self.error = error  # what posting it raised
@@ -293,12 +297,43 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             return _NixlWrite(handle, prepared.peer, prepared.request, 0, made)
         return self._start(self._raw, _NixlWrite(handle, prepared.peer, prepared.request, made))
 
-    def _make(self, raw: Any, peer: PeerId, request: Request, tag: bytes) -> int:
+    def _prep(self, lists: PageLists) -> tuple[int, int] | None:
+        """NIXL's lists of both sides; None: this release has no lists with steps, or the peer is gone."""
+        if len(lists.pieces) * max(lists.near, lists.far) > MAX_INDEX:
+            return None
+        first, made = lists.pieces[0], list[int]()
+        errors: tuple[type[Exception], ...] = (TypeError, *self._errors)
+        try:
+            made.append(self._raw.prepXferDlist("", self._mems[first.src.kind], lists.rows("near"), []))
+            made.append(self._raw.prepXferDlist(lists.peer, self._mems[first.dst.kind], lists.rows("far"), []))
+        except errors as error:
+            self._unprep(made)
+            kind = self._fault(error).kind
+            if kind == "peer_lost" or isinstance(error, TypeError):
+                return None
+            raised = StaleEndpoint if kind == "stale_endpoint" else UsageError
+            raise raised(f"NIXL refuses the pages of {lists.peer}: {error!r}") from error
+        return made[0], made[1]
+
+    def _unprep(self, raw: Sequence[int]) -> None:
+        for each in raw:
+            with contextlib.suppress(*self._errors):  # what cannot be released is freed with the agent
+                self._raw.releasedDlistH(each)
+
+    def _make(self, raw: Any, peer: PeerId, request: Request | PagesRequest, tag: bytes) -> int:
         """Raises NIXL's error."""
+        made: int
+        if isinstance(request, PagesRequest):
+            near, far = request.lists.raw
+            # `False`: NIXL joins entries that follow one another on both sides
+            made = raw.makeXferReq(
+                self._nixl.NIXL_WRITE, near, request.indices("near"), far, request.indices("far"), tag, [], False
+            )  # fmt: skip
+            return made
         descs = self._nixl.nixlXferDList
         local = descs(self._mems[request.local_kind], request.local)
         remote = descs(self._mems[request.remote_kind], request.remote)
-        made: int = raw.createXferReq(self._nixl.NIXL_WRITE, local, remote, peer, tag, [])
+        made = raw.createXferReq(self._nixl.NIXL_WRITE, local, remote, peer, tag, [])
         return made
 
     def _start(self, raw: Any, write: _NixlWrite) -> _NixlWrite:

@@ -75,6 +75,7 @@ class PeersAndRegions(ABC):
             raise Busy(f"region {region.index} is read by a write in flight: wait until it is quiescent")
         # Out of the table first: a write that is posted meanwhile is refused instead of reading memory that goes.
         self._table.remove(region)
+        self._unlist(region)
         self._detach(region)
 
     def endpoint(self) -> bytes:
@@ -142,6 +143,10 @@ class PeersAndRegions(ABC):
     @abstractmethod
     def _reads(self, region: MemoryRegion) -> bool:
         """Whether a write that has not come to rest reads this region."""
+
+    @abstractmethod
+    def _unlist(self, region: MemoryRegion) -> None:
+        """Drop what is prepared from this region: its library's form of it goes."""
 
     @abstractmethod
     def _attach(self, region: MemoryRegion) -> None: ...

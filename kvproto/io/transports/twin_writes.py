@@ -16,6 +16,7 @@ from .base import MemoryRegion, PeerId
 from .copy_engine import CopyEngine, EngineCopy
 from .endpoint import InstanceDescription
 from .host_memory import HostMaps
+from .page_lists import PagesRequest
 from .regions import Request
 
 #: bytes of the end, at most, which go with the tag
@@ -58,7 +59,7 @@ class TwinWrites:
         """Whether what is written from this region is taken from the device."""
         return self._engine.lifts((region.index,))
 
-    def takes(self, request: Request) -> bool:
+    def takes(self, request: Request | PagesRequest) -> bool:
         """Whether this write does not go by the transport's agent as it is."""
         return self._engine.lifts(request.sources)
 

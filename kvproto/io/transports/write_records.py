@@ -42,6 +42,7 @@ from .base import (
     WritePart,
 )
 from .links import InFlightWrite, KernelWrite
+from .page_lists import PageLists, PageNumbers, PagePiece, PagesRequest
 from .peers_and_regions import PeersAndRegions
 from .regions import as_descs, request
 
@@ -93,6 +94,56 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         if prepared.raw is not None and not self.closed:
             self._unprepare(prepared.raw)
         prepared.raw = None
+
+    def page_lists(self, peer: PeerId, pieces: Sequence[PagePiece]) -> PageLists:
+        self._check_open()
+        lists = PageLists(peer, tuple(pieces))
+        self._lay(lists)
+        return lists
+
+    def write_pages(self, lists: PageLists, near: PageNumbers, far: PageNumbers, tag: bytes) -> Handle:
+        self._check_open()
+        link = self._links.known(lists.peer)
+        # Regions changed on either side since: the addresses that were checked may be another region's now.
+        if link.lost is None and (lists.link is not link or lists.tables != (link.regions, self._table.serial)):
+            self._lay(lists)
+        if len(tag) > self.caps.max_tag:
+            raise UsageError(f"tag of {len(tag)} bytes; {self.caps.backend} carries at most {self.caps.max_tag}")
+        pages = PagesRequest(lists, near, far, self.caps)
+        request = pages.laid() if lists.raw is None else pages
+        prepared = PreparedWrite(lists.peer, (), tag, link, request, lists.tables)
+        self._room(prepared)
+        return self._launch(prepared)
+
+    def drop_lists(self, lists: PageLists) -> None:
+        self._owner.check()
+        if lists.raw is not None and not self.closed:
+            self._unprep(lists.raw)
+        lists.raw = None
+        if lists.link is not None and lists in lists.link.lists:
+            lists.link.lists.remove(lists)
+        lists.link = None
+
+    def disconnect(self, peer: PeerId) -> None:
+        link = self._links.get(peer)
+        if link is not None and not (link.writes or link.strays):
+            for lists in tuple(link.lists):
+                self.drop_lists(lists)
+        super().disconnect(peer)
+
+    def _unlist(self, region: MemoryRegion) -> None:
+        for link in self._links.all():
+            for lists in [lists for lists in link.lists if region.index in lists.sources]:
+                self.drop_lists(lists)
+
+    def _lay(self, lists: PageLists) -> None:
+        """Check the pieces against the tables of now, and have the backend prepare them."""
+        link = self._links.known(lists.peer)
+        lists.fit(self._table, link.regions)
+        self.drop_lists(lists)
+        lists.raw = self._prep(lists)
+        lists.link, lists.tables = link, (link.regions, self._table.serial)
+        link.lists.append(lists)
 
     def _checked(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> PreparedWrite:
         self._check_open()
@@ -259,6 +310,13 @@ class WriteRecords(PeersAndRegions, Generic[F]):
 
     def _unprepare(self, raw: Any) -> None:
         """Free what `_prepare` made."""
+
+    def _prep(self, lists: PageLists) -> Any:  # noqa: ARG002
+        """Prepare the descriptors of all pages in the library; None: writes lay out their rows."""
+        return None
+
+    def _unprep(self, raw: Any) -> None:
+        """Free what `_prep` made."""
 
     @abstractmethod
     def _post(self, handle: Handle, prepared: PreparedWrite) -> F:

@@ -63,6 +63,7 @@ NOTHING: dict[str, Callable[[], object]] = {
     "transport.adopt": lambda: None, "transport.deregister": lambda: None, "transport.warm": lambda: False,
     "transport.disconnect": lambda: None, "transport.write": lambda: UNPOSTED,
     "transport.write_many": lambda: UNPOSTED, "transport.post": lambda: UNPOSTED, "transport.run": lambda: UNPOSTED,
+    "transport.write_pages": lambda: UNPOSTED, "transport.drop_lists": lambda: None,
     "transport.drop": lambda: None, "transport.maps": lambda: None, "transport.unmapped": lambda: "",
     "transport.lifts": lambda: False, "transport.tell": lambda: False, "transport.poll": list,
     "transport.busy": lambda: False, "transport.abandon": lambda: None, "transport.quiescent": lambda: False,
@@ -77,6 +78,7 @@ NOTHING: dict[str, Callable[[], object]] = {
 TRUSTED = {
     "transport.register": "a region", "transport.endpoint": "a description", "transport.connect": "a peer",
     "transport.remote": "a region", "transport.prepare": "a prepared write", "transport.close": "all is quiescent",
+    "transport.page_lists": "lists",
     "control.connect": "a peer", "control.close": "sockets are closed", "clock.now": "a time", "clock.again": "a time",
     "clock.real": "a time",
 }  # fmt: skip

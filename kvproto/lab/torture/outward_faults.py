@@ -43,8 +43,8 @@ from kvproto.verify.testing.access import inside
 
 #: calls that begin what never ends if they do nothing: memory that it may touch is never given back
 UNENDING = {
-    "transport.write", "transport.write_many", "transport.post", "transport.run", "kernels.gather",
-    "kernels.gather_parts", "kernels.scatter", "kernels.bind",
+    "transport.write", "transport.write_many", "transport.write_pages", "transport.post", "transport.run",
+    "kernels.gather", "kernels.gather_parts", "kernels.scatter", "kernels.bind",
 }  # fmt: skip
 
 

@@ -43,6 +43,7 @@ from kvproto.io.transports.base import (
     WritePart,
 )
 from kvproto.io.transports.endpoint import decode, encode
+from kvproto.io.transports.page_lists import PageLists, PagePiece
 from kvproto.io.transports.regions import bulk
 from kvproto.verify.testing.transport_ends import LocalPeer, ProcessPeer, Rank, wait
 
@@ -68,6 +69,12 @@ class Rig:
         peer = self.connect()
         target = self.transport.remote(peer, 0)
         return self.transport.write(peer, self.rank.regions[0], target, descs, tag)
+
+    def lists(self, *pieces: tuple[int, int, int, int, int], source: int = 0, region: int = 0) -> PageLists:
+        """Prepare pages of (source offset, target offset, source step, target step, bytes) to a region there."""
+        peer = self.connect()
+        here, there = self.rank.regions[source], self.transport.remote(peer, region)
+        return self.transport.page_lists(peer, [PagePiece(here, there, *piece) for piece in pieces])
 
     def poll(self) -> list[TransportEvent]:
         """All that was told so far."""
@@ -205,6 +212,99 @@ class TransportContract:
         with pytest.raises(StaleEndpoint, match="not connected"):
             rig.transport.post(last)
         rig.peer.ask("forget", 1)
+
+    def test_whole_pages_land_where_they_should_and_nowhere_else(self, rig: Rig) -> None:
+        pages, page = 40, 1024
+        lists = rig.lists(
+            (0, 0, page, page, 256), (page * pages, page * pages + 512, page, page, 512),
+            (2 * page * pages, 2 * page * pages, 64, 96, 64),
+        )  # fmt: skip
+        rng = np.random.default_rng(4)
+        near, far = (rng.permutation(pages)[:25] for _ in range(2))
+        near[5:9], far[5:9] = np.arange(4) + 36, np.arange(4) + 36  # in a row on both sides, and in no other place
+        handle = rig.transport.write_pages(lists, near, far, b"pages")
+        assert rig.finish(handle) == [Completed(handle)]
+        if rig.transport.caps.native_notify:
+            assert [tag for _, tag, _ in rig.arrived(1)] == [b"pages"]
+        expected = np.zeros(len(rig.source), dtype=np.uint8)
+        for piece in lists.pieces:
+            for ours, theirs in zip(near.tolist(), far.tolist(), strict=True):
+                src, dst = piece.src_off + ours * piece.src_step, piece.dst_off + theirs * piece.dst_step
+                expected[dst : dst + piece.nbytes] = rig.source[src : src + piece.nbytes]
+        assert rig.peer.ask("read", 0, 0, len(expected)) == expected.tobytes()
+
+    def test_pages_in_a_row_are_one_piece_and_all_their_bytes_arrive(self, rig: Rig) -> None:
+        lists = rig.lists((0, 4096, 512, 512, 512))
+        near, far = np.array([3, 4, 5, 9, 10, 1]), np.array([7, 8, 9, 10, 11, 2])
+        assert lists.starts(near, far).tolist() == [0, 3, 5]
+        handle = rig.transport.write_pages(lists, near, far, b"")
+        assert rig.finish(handle) == [Completed(handle)]
+        expected = bytearray(len(rig.source))
+        for ours, theirs in zip(near.tolist(), far.tolist(), strict=True):
+            page = rig.source[512 * ours : 512 * ours + 512].tobytes()
+            expected[4096 + 512 * theirs : 4608 + 512 * theirs] = page
+        assert rig.peer.ask("read", 0, 0, len(expected)) == bytes(expected)
+
+    def test_pages_and_pieces_outside_of_the_two_pools_are_refused(self, rig: Rig) -> None:
+        size = len(rig.source)
+        for bad in ((0, 0, 512, 512, 513), (0, 0, 512, 512, 0), (-1, 0, 8, 8, 8), (size - 7, 0, 8, 8, 8),
+                    (0, size - 7, 8, 8, 8)):  # fmt: skip
+            with pytest.raises(UsageError, match="a piece of"):
+                rig.lists(bad)
+        with pytest.raises(UsageError, match="at least one piece"):
+            rig.lists()
+        lists = rig.lists((0, size // 2, 512, 512, 512))
+        assert (lists.near, lists.far) == (size // 512, size // 1024)
+        one = np.array([0])
+        for near, far in ((one - 1, one), (one, one - 1), (one + lists.near, one), (one, one + lists.far),
+                          (one[:0], one[:0]), (one, np.array([0, 1])), (one, np.array([[0]])),
+                          (one, np.array([0.0]))):  # fmt: skip
+            with pytest.raises(UsageError, match="page"):
+                rig.transport.write_pages(lists, near, far, b"")
+        with pytest.raises(UsageError, match="tag"):
+            rig.transport.write_pages(lists, one, one, b"x" * (rig.transport.caps.max_tag + 1))
+        assert not rig.transport.busy()
+        handle = rig.transport.write_pages(lists, one + lists.near - 1, one + lists.far - 1, b"")
+        assert rig.finish(handle) == [Completed(handle)]
+        assert rig.peer.ask("read", 0, size - 512, 512) == rig.source[size - 512 :].tobytes()
+
+    def test_lists_are_made_anew_where_regions_or_peers_have_changed_and_refused_where_theirs_is_gone(
+        self, rig: Rig
+    ) -> None:
+        second, one = rig.peer.ask("add", 4096), np.array([1])
+        lists, other = rig.lists((0, 0, 64, 64, 64)), rig.lists((0, 0, 64, 64, 64), region=second)
+        for lost in (False, True):
+            if lost:
+                rig.transport.disconnect(lists.peer)
+                with pytest.raises(StaleEndpoint, match="not connected"):
+                    rig.transport.write_pages(lists, one, one, b"")
+            else:
+                rig.peer.ask("drop", 1)
+            rig.connect()
+            handle = rig.transport.write_pages(lists, one, one, b"")
+            assert rig.finish(handle) == [Completed(handle)]
+            with pytest.raises(StaleEndpoint, match="not in its current"):
+                rig.transport.write_pages(other, one, one, b"")
+        assert rig.peer.ask("read", 0, 64, 64) == rig.source[64:128].tobytes()
+        rig.transport.drop_lists(lists)
+        rig.transport.drop_lists(lists)
+        rig.transport.drop_lists(other)
+        rig.peer.ask("forget", 1)
+
+    def test_lists_that_are_dropped_while_their_write_is_in_flight_cost_it_nothing(self, rig: Rig) -> None:
+        index = rig.rank.add(1 << 20)
+        source = rig.rank.buffers[index - rig.rank.regions[0].index]
+        source[:] = rig.source[: 1 << 20]
+        lists = rig.lists((0, 0, 4096, 4096, 4096), source=-1)
+        pages = np.random.default_rng(5).permutation(lists.near)
+        handle = rig.transport.write_pages(lists, pages, pages, b"")
+        rig.transport.drop_lists(lists)
+        assert rig.finish(handle) == [Completed(handle)]
+        assert rig.peer.ask("read", 0, 0, 1 << 20) == source.tobytes()
+        kept = rig.lists((0, 0, 4096, 4096, 4096), source=-1)
+        rig.transport.deregister(rig.rank.regions[-1])
+        with pytest.raises(UsageError, match="not registered"):
+            rig.transport.write_pages(kept, pages, pages, b"")
 
     def test_many_writes_in_flight_end_once_each_and_arrive_once_each(self, rig: Rig) -> None:
         handles = [rig.write(bulk(64 * i, 64 * i, 64), b"%d" % i) for i in range(200)]

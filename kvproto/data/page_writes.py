@@ -1,0 +1,170 @@
+"""Page writes: the batches of a part that the transport writes into a peer's pages.
+
+Where pages have one size on both sides, the byte runs of a part are the same in every page, but for where the page
+lies.  They are computed once for a link and a part, and the transport prepares them (`Transport.page_lists`).  Then a
+chunk is two rows of page numbers: nothing is laid out again, and a pool whose pages hold all layers in one block is
+written a whole page at a time.  Only the pages that the chunk covers in part, its first and its last, have byte runs of
+their own; for each such cut of a page they are kept, too.
+
+Where page sizes differ, each chunk is laid out anew (`kvproto.layout.byte_runs_numpy`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, WritePart
+from kvproto.io.transports.page_lists import PageLists, PageNumbers, PagePiece
+from kvproto.layout.byte_runs import covered
+from kvproto.layout.byte_runs_numpy import BATCH, Columns, PageRuns, batches
+from kvproto.layout.cut import Cut
+from kvproto.layout.placement import Placement, dense
+from kvproto.layout.plan import Plan, Share
+
+#: cuts of a page whose byte runs are kept for a part
+CUTS = 256
+HostPages = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PagesBatch:
+    """Whole pages, by their numbers on both sides; `pieces` are those that the transport posts."""
+
+    lists: PageLists
+    near: PageNumbers
+    far: PageNumbers
+    pieces: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it moves."""
+        return len(self.near) * self.lists.nbytes
+
+
+#: one write of the transport
+PageBatch = PagesBatch | list[WritePart]
+
+
+@dataclass(slots=True)
+class PartForm:
+    """The constants of the writes of a part, from chunk to chunk."""
+
+    runs: PageRuns
+    #: the byte runs of a page, and the bytes from page to page on both sides; None: pages are not alike
+    lists: PageLists | None
+    steps: tuple[int, int]
+    #: by (first slot, end) of a page that is written in part
+    cuts: dict[tuple[int, int], Columns] = field(default_factory=dict)
+
+    def cut(self, first: int, end: int, near: int, far: int) -> Columns:
+        """Return the byte runs of these slots from our page `near` to their page `far`."""
+        known = self.cuts.get((first, end))
+        if known is None:
+            if len(self.cuts) >= CUTS:
+                self.cuts.clear()
+            known = self.cuts[first, end] = self.runs.columns([0], [0], first, end - first)
+        src_region, src_off, dst_region, dst_off, length = known
+        src_step, dst_step = self.steps
+        return src_region, src_off + np.uint64(near * src_step), dst_region, dst_off + np.uint64(far * dst_step), length
+
+
+class PageWrites:
+    """The page-to-page writes of one prefill rank."""
+
+    def __init__(self, transport: Transport, regions: Sequence[MemoryRegion], ours: Placement) -> None:
+        """`regions` and `ours`: the pool as the transport has it."""
+        self.transport, self.regions, self.ours = transport, regions, ours
+        self._forms: dict[int, dict[Share, PartForm]] = {}
+        caps = transport.caps
+        self.most = min(BATCH, caps.max_descs, caps.max_inflight_descs)
+
+    def batches(
+        self, link: int, peer: PeerId, plan: Plan, part: Share, theirs: Placement | None,
+        pages: HostPages, peer_pages: HostPages, cut: Cut,
+    ) -> deque[PageBatch]:  # fmt: skip
+        """Return the writes of a part's tokens.
+
+        Args:
+            link: the link.
+            peer: the transport's name of its peer.
+            plan: the plan between the two groups.
+            part: what this rank writes of a chunk.
+            theirs: where the peer's rows lie (None: as its layout says).
+            pages: the whole room's pages.
+            peer_pages: the peer's, from the page of the first token on.
+            cut: the tokens.
+
+        Raises:
+            LayoutError: a table ends before the tokens.
+            TransportError: the peer is not connected, or its regions are not those of its pages.
+
+        """
+        forms = self._forms.setdefault(link, {})
+        form = forms.get(part)
+        if form is None:
+            form = forms[part] = self._form(peer, plan, part, theirs)
+        size, begin = plan.decode.page_size, cut.first // plan.decode.page_size
+        if form.lists is None:
+            table = np.concatenate([np.zeros(begin, np.int64), peer_pages])
+            return self._laid_out(peer, form.runs.columns(pages, table, cut.first, cut.tokens))
+        covered(plan.prefill, pages, cut.first, cut.tokens)
+        covered(plan.decode, peer_pages, cut.first - begin * size, cut.tokens)
+        first, end = -(-cut.first // size), cut.end // size
+        made = self._whole(form.lists, pages[first:end], peer_pages[first - begin : end - begin])
+        for page, low, high in _edges(cut, size):
+            made += self._laid_out(peer, form.cut(low, high, int(pages[page]), int(peer_pages[page - begin])))
+        return made
+
+    def forget(self, link: int) -> None:
+        """Drop what is kept for the link: it is gone, or its peer's rows may lie elsewhere."""
+        for form in self._forms.pop(link, {}).values():
+            if form.lists is not None:
+                self.transport.drop_lists(form.lists)
+
+    def _form(self, peer: PeerId, plan: Plan, part: Share, theirs: Placement | None) -> PartForm:
+        theirs = theirs or dense(plan.decode, part.reader)
+        runs = PageRuns(plan, part, self.ours, theirs)
+        near, far = ({each.page for each in side.strides} for side in (self.ours, theirs))
+        if plan.prefill.page_size != plan.decode.page_size or len(near) > 1 or len(far) > 1:
+            return PartForm(runs, None, (0, 0))
+        (src_step,), (dst_step,) = near, far
+        columns = runs.columns([0], [0], 0, plan.prefill.page_size)
+        if len(columns[0]) > self.most or max(columns[4]) > min(src_step, dst_step):
+            return PartForm(runs, None, (0, 0))
+        pieces = [
+            PagePiece(self.regions[ours], self.transport.remote(peer, its), src, dst, src_step, dst_step, nbytes)
+            for ours, src, its, dst, nbytes in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+        return PartForm(runs, self.transport.page_lists(peer, pieces), (src_step, dst_step))
+
+    def _whole(self, lists: PageLists, near: HostPages, far: HostPages) -> deque[PageBatch]:
+        """Return the writes of whole pages, each of at most `most` pieces after pages in a row are joined."""
+        starts, each = lists.starts(near, far), len(lists.pieces)
+        per = self.most // each
+        made = deque[PageBatch]()
+        for at in range(0, len(starts), per):
+            begin, end = int(starts[at]), int(starts[at + per]) if at + per < len(starts) else len(near)
+            runs = min(per, len(starts) - at)
+            made.append(PagesBatch(lists, near[begin:end], far[begin:end], runs * each))
+        return made
+
+    def _laid_out(self, peer: PeerId, columns: Columns) -> deque[PageBatch]:
+        return deque(
+            [WritePart(self.regions[ours], self.transport.remote(peer, its), descs) for ours, its, descs in batch]
+            for batch in batches(columns, self.most)
+        )
+
+
+def _edges(cut: Cut, size: int) -> list[tuple[int, int, int]]:
+    """Return (page, first slot, end) of the pages that the tokens cover in part, two at most."""
+    found = list[tuple[int, int, int]]()
+    for page in dict.fromkeys((cut.first // size, (cut.end - 1) // size)):
+        low, high = max(cut.first - page * size, 0), min(cut.end - page * size, size)
+        if 0 < high - low < size:
+            found.append((page, low, high))
+    return found
