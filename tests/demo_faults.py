@@ -1,4 +1,4 @@
-"""Ranks of the demonstration with a fault built into their kernels: what the comparison must find, end to end."""
+"""Demonstration ranks with a fault built into their kernels, which the comparison must find."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def goes_too_far(self: TorchKernels, pool: Pool, table: Any, first: int, tokens:
 
 
 def has_a_hand_in_its_rooms(self: DecodeRank, event: Event, now: float, *then: Event) -> list[Effect]:
-    """Of a room that was opened, its value is another one by the next step; nothing comes of it."""
+    """The rank replaces the value of an opened room by the next step; nothing comes of it."""
     effects = Driver.handle(self, event, now, *then)
     if isinstance(event, RoomOpened) and event.room in self.rooms:
         self.rooms[event.room] = replace(self.rooms[event.room], due=now + 100.0)

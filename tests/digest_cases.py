@@ -1,4 +1,4 @@
-"""What the digests' tests share: a whole model's KV laid into every rank's pool, and a digest in plain integers.
+"""Cases of the digests' tests: a model's KV laid into every pool, and a digest in plain integers.
 
 The slow digest is the judge. It knows nothing of pools, shares, units or words as they are moved: only a head's bytes.
 """
@@ -27,7 +27,7 @@ def odd(number: int) -> int:
 
 
 def slow_digest(kinds: list[list[bytes]], first: int) -> int:
-    """Of one head of one layer: K's bytes of each token, then V's, if there are any."""
+    """The digest of one head of one layer: K's bytes of each token, then V's, if there are any."""
     total = 0
     for kind, tokens in enumerate(kinds):
         for token, row in enumerate(tokens, first):

@@ -1,4 +1,4 @@
-"""What the kernels' tests share: geometries, pools with random bytes, and a copy written one head at a time.
+"""Cases of the kernels' tests: geometries, pools of random bytes, and a copy one head at a time.
 
 The slow copy is the only judge. It uses none of the strides, units or words of the kernels: only plain indexing.
 
@@ -130,7 +130,7 @@ def pages_for(case: Case, side: int) -> int:
 
 
 def rows(pool: Pool, part_layers: range, heads: range, table: torch.Tensor, tokens: range) -> Iterator[torch.Tensor]:
-    """The bytes of each (K or V, layer, token, head), in staged order; views of the pool, so they can be written."""
+    """The bytes of each (K or V, layer, token, head) in staged order, as writable views of the pool."""
     for tensors in pool.kinds:
         for layer in part_layers:
             for token in tokens:
@@ -197,12 +197,12 @@ def untouched_around(whole: torch.Tensor, nbytes: int, shift: int = 0) -> bool:
 
 
 def synchronize(device: str) -> Callable[[], object]:
-    """What waits for the device; nothing to wait for on a CPU."""
+    """Return a call that waits for the device; a CPU has nothing to wait for."""
     return (lambda: torch.cuda.synchronize(device)) if device != "cpu" else object
 
 
 def unlike(layout: Layout, shares: Callable[[int], Sequence[Share]], *, ours: bool) -> list[int]:
-    """One rank for each way in which a rank's shares lie in its pool: where they begin, and how large all is."""
+    """One rank for each way in which a rank's shares lie in its pool: their beginning and total size."""
     first: dict[Any, int] = {}
     for rank in range(layout.ranks):
         begin = [(s.src_layer, s.src_head) if ours else (s.dst_layer, s.dst_head) for s in shares(rank)]
@@ -239,7 +239,7 @@ def check_gathers(kernels: Any, case: Case, device: str = "cpu", shift: int = 0)
 
 
 def check_scatters(kernels: Any, case: Case, device: str = "cpu", shift: int = 0) -> None:
-    """All writers of each reader at once, and one after the other, against the slow copy: whole pools compared."""
+    """Compare whole pools after scatters of all writers, together and one by one, with the slow copy."""
     plan, sync = case.plan, synchronize(device)
     for reader in unlike(plan.decode, plan.writers, ours=False):
         host = pool_of(plan.decode, reader, pages_for(case, 1), 2)
@@ -269,8 +269,7 @@ def check_scatters(kernels: Any, case: Case, device: str = "cpu", shift: int = 0
 
 
 def check_cells(kernels: Any, case: Case, device: str = "cpu", cells: int = 3) -> None:
-    """Cells of other tokens and pages, each of all writers' parts, in one launch: gathered and scattered, whole pools
-    compared with those of cells that went one by one."""
+    """Gather and scatter cells of other tokens and pages in one launch; compare with cells one by one."""
     plan, sync = case.plan, synchronize(device)
     shares = plan.writers(0)
     host = pool_of(plan.decode, 0, cells * pages_for(case, 1), 3)
@@ -335,7 +334,7 @@ def check_far_pages(kernels: Kernels, side: str) -> None:
 
 
 def check_late_tables(kernels: Kernels, device: str = "cpu") -> None:
-    """What is bound reads the page table when it is launched: its pages come, or are replaced, in between."""
+    """A bound launch reads the page table when it runs: its pages come, or are replaced, in between."""
     share = Share(writer=0, reader=0, src_head=0, dst_head=0, heads=1, src_layer=0, dst_layer=0, layers=1)
     near, far = (torch.zeros(9, 1, 1, 16, dtype=torch.uint8, device=device) for _ in range(2))
     near.random_(1, 255)

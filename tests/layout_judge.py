@@ -36,7 +36,7 @@ class Case:
 
 
 class Group:
-    """The pools and the page table of one group, filled at random, with the model's KV written where it belongs.
+    """The pools and page table of one group, filled at random, with the model's KV where it belongs.
 
     `pools`: of each rank, a view of each plane; `regions`: the memory that they are views of; `placements` say where.
     """
@@ -52,7 +52,7 @@ class Group:
                            for at in range(len(made))]  # fmt: skip
 
     def shape(self, rank: int, dim: int) -> list[int]:
-        """Of a page of a plane."""
+        """The shape of one page of a plane."""
         rows = [self.layout.page_size, len(self.heads[rank % self.layout.tp])]
         return [*rows[:: 1 if self.layout.order == "NHD" else -1], dim * self.layout.itemsize]
 
@@ -62,7 +62,7 @@ class Group:
         return [dim for dim in (self.layout.k_dim, self.layout.v_dim) for _ in range(layers) if dim]
 
     def fill(self, truth: list[Bytes], first: int, end: int) -> None:
-        """Write the model's tokens [first, end) into every pool; truth is K and V as [layer, token, head, bytes]."""
+        """Write the model's tokens [first, end) into every pool; truth: K, V as [layer, token, head, bytes]."""
         for rank, pool in enumerate(self.pools):
             layers, heads = self.layers[rank // self.layout.tp], self.heads[rank % self.layout.tp]
             planes = [plane[layer] for plane in truth if plane.shape[3] for layer in layers]
@@ -97,7 +97,7 @@ def packed(group: Group, pages: int, rank: int, random: np.random.Generator) -> 
 
 
 def in_rows(group: Group, pages: int, rank: int, random: np.random.Generator) -> tuple[list[Bytes], list[Bytes]]:
-    """K and V of a head and token side by side, and a byte of something else; a block a layer, heads outermost."""
+    """K and V of a head and token side by side, and one more byte; a block a layer, heads outermost."""
     dims, layers = group.dims(rank), len(group.layers[rank // group.layout.tp])
     widths = [dim * group.layout.itemsize for dim in dims[::layers]]
     heads, size = len(group.heads[rank % group.layout.tp]), group.layout.page_size
@@ -111,7 +111,7 @@ FORMS = {"dense": dense_planes, "packed": packed, "in rows": in_rows}
 
 
 def placed(regions: list[Bytes], planes: list[Bytes], held: Layout) -> Placement:
-    """Where views lie in the memory that they are of."""
+    """The placement of views within the memory that they belong to."""
     axes = (0, 1, 2) if held.order == "NHD" else (0, 2, 1)
     layers = len(planes) // (2 if held.v_dim else 1)
     strides = [Strides(*(plane.strides[axis] if plane.shape[axis] > 1 else plane.shape[3] for axis in axes))
@@ -132,7 +132,7 @@ def held_heads(held: Layout) -> SliceCopy:
 
 
 def held_layers(held: Layout) -> SliceCopy:
-    """As it is told; or near-equal, the larger stages last: the usual split (larger first), from the other end."""
+    """The stages as given, or near-equal with the larger ones last: the usual split from the other end."""
     if held.stages:
         return [part.tolist() for part in np.split(np.arange(held.layers), np.cumsum(held.stages)[:-1])]
     parts = np.array_split(np.arange(held.layers)[::-1], held.pp)
@@ -218,7 +218,7 @@ def target_rows(share: Share, cell: tuple[int, int], group: Group) -> Iterator[B
 def rows(
     group: Group, rank: int, heads: tuple[int, int], layers: tuple[int, int], cell: tuple[int, int]
 ) -> Iterator[Bytes]:
-    """The pool's rows of a share, in the order of a part: K then V, by layer, by token; each [heads, bytes], a view."""
+    """The pool's rows of a share in a part's order: K then V, by layer, by token; views of [heads, bytes]."""
     local = len(group.layers[rank // group.layout.tp])
     for plane in range(len(group.pools[rank]) // local):
         for layer in range(layers[0], sum(layers)):

@@ -1,4 +1,4 @@
-"""What adapters tell an endpoint, call by call: rows, partial blocks, and a withdrawal that waits."""
+"""Calls that adapters make on an endpoint: rows, partial blocks, and a withdrawal that waits."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_row_0_of_the_metadata_is_a_row(told: int | None, row: int) -> None:
 
 
 def test_the_first_row_of_the_metadata_is_carried() -> None:
-    """Of a request that has row 0 at both sides."""
+    """A request that has row 0 at both sides is carried."""
     with Stage(1, 1) as stage:
         for side in (stage.prefill, stage.decode):
             side.rows.sort(reverse=True)

@@ -1,4 +1,4 @@
-"""A request's four tables: linted, searched with a scripted engine; the bugs that adapters are known for are found."""
+"""A request's four tables are linted and searched with a scripted engine; known bugs are found."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_worlds_are_those_that_are_named() -> None:
 
 # ---------------------------------------------------------------------------------------------- by hand
 def said(effects: list[Effect]) -> list[object]:
-    """What leaves the scheduler: orders, and effects."""
+    """The orders and effects that leave the scheduler."""
     return [effect.body if isinstance(effect, Transmit) else effect for effect in effects]
 
 

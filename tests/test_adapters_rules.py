@@ -1,4 +1,4 @@
-"""The rules of both engines' configurations: complete for each release, and every refusal by its sentence.
+"""The rules of both engines' configurations: complete for each release, each refusal by its sentence.
 
 No engine is needed: configurations are stand-ins with the recorded fields.
 """
@@ -199,7 +199,7 @@ def section(name: str, **other: Any) -> Any:
 def config(
     role: str = "kv_producer", model: dict[str, Any] | None = None, later: int | None = None, **parts: dict[str, Any]
 ) -> Any:
-    """A configuration of vLLM that is carried, but for what is given; `later`: the value of a field without a rule."""
+    """A vLLM configuration that is carried, with changes; `later`: the value of a field without a rule."""
     transfer = section("transfer", kv_role=role, engine_id="one", kv_connector_extra_config={})
     transfer.is_kv_producer = role == "kv_producer"
     made = {

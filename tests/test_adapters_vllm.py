@@ -1,4 +1,4 @@
-"""vLLM's connector between two scripted instances of different tensor parallelism: real endpoints, a fabric for NIXL.
+"""vLLM's connector between two scripted instances of different tensor parallelism, over a fabric.
 
 The instances keep vLLM's side of the contract (`support.fake_vllm`), so that what would end a real engine fails here.
 """
@@ -40,7 +40,7 @@ NAMES = map(str, itertools.count())
 
 
 def row(name: str, layer: int, head: int, token: int) -> float:
-    """What the forward computes for a token, in a head of a layer."""
+    """The value that the forward computes for a token, in a head of a layer."""
     return float(hash((name.split("/", maxsplit=1)[0], layer, head, token)) % 8191)
 
 
@@ -124,7 +124,7 @@ class Instances:
                     cache[blocks[token // BLOCK], head, token % BLOCK] = row(name, layer, head, token)
 
     def places(self, tokens: int, blocks: list[int]) -> Iterator[tuple[torch.Tensor, tuple[int, int, int]]]:
-        """Of a prompt at the decode instance: each row of its cache, and (layer, head of the model, token)."""
+        """Each row of a prompt's cache at the decode instance, with (layer, head of the model, token)."""
         for rank, layer, head, token in itertools.product(range(2), range(2), range(2), range(tokens)):
             cache = self.caches["kv_consumer", rank][f"layers.{layer}"]
             yield cache[blocks[token // BLOCK], head, token % BLOCK], (layer, 2 * rank + head, token)
@@ -135,7 +135,7 @@ class Instances:
             part.fill_(row(name, *place) if place[2] < tokens else -1.0)
 
     def landed(self, name: str, blocks: list[int]) -> None:
-        """What has landed is what was computed."""
+        """The bytes that have landed are the computed ones."""
         for part, place in self.places(self.tokens[name.split("/", maxsplit=1)[0]], blocks):
             assert bool((part == row(name, *place)).all()), (name, place)
 
@@ -153,7 +153,7 @@ def instances() -> Iterator[Instances]:
 
 
 def carried(instances: Instances, name: str) -> None:
-    """The request comes to run at the decode instance, with the KV that the other one has computed (see `landed`)."""
+    """The request comes to run at the decode instance, with the KV that the other instance computed."""
     instances.until(lambda: f"{name}/D" in instances.decode.resumed)
     assert instances.decode.resumed[f"{name}/D"] is False
 

@@ -1,4 +1,4 @@
-"""An address passes from one prefill instance to another: the old link's calls disturb nobody, and free nothing.
+"""An address passes to another prefill instance: the old link's calls disturb and free nothing.
 
 The usual thing with fixed ports and addresses of pods.  The decode rank still has a link to the instance that left, and
 calls it; what answers there is another one, at which the same decode rank has, or will have, a link of its own.
@@ -130,7 +130,7 @@ def test_a_call_for_this_rank_is_heard() -> None:
 
 
 def test_a_refusal_frees_nothing_of_a_link_that_was_lost(at: OneAddress) -> None:
-    """Who refuses may be another one: only an agreement, or lease and write, tell that nothing can land any more."""
+    """A refusal may come from another rank: only agreement, or lease and write, show that no byte lands."""
     old = at.instance(OLD)
     at.decode.connect(at.held, [at.address], group=OLD)
     at.pump(lambda: at.decode.ready(OLD), old)

@@ -1,4 +1,4 @@
-"""What ranks and endpoints ask of a machine's value beside its rows: the few functions of tables that others use."""
+"""The few functions of the tables that ranks and endpoints call on a machine's value, beside its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A room whose aux row alone is missing ends by a time of its own, and both sides name who owes the row."""
+"""A room that lacks its aux row alone ends by its own timeout; both sides name the rank that owes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pair() -> Iterator[Pair]:
 
 
 def state(pair: Pair, room: Room) -> DRoom:
-    """Where the decode rank's room stands."""
+    """The state of the decode rank's room."""
     value = inside(pair.decodes[0]).rank.value_of(room.key)
     assert value is not None
     return DRoom(value.state)

@@ -1,4 +1,4 @@
-"""`kvproto bench`: what it offers is there, results merge and become tables, and small runs of it are right."""
+"""`kvproto bench`: its benchmarks exist, results merge into tables, and small runs are right."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_results_in_the_repository_become_tables(capsys: pytest.CaptureFixtu
 
 
 def test_a_pipeline_between_processes_is_right(tmp_path: Path) -> None:
-    """Both routes over NIXL in host memory: every byte compared, by processes that share no code with the transfer."""
+    """Both routes over NIXL in host memory, every byte compared by processes that share no transfer code."""
     for module in ("torch", "zmq", "nixl._api"):
         pytest.importorskip(module)
     out = tmp_path / "run.json"

@@ -1,4 +1,4 @@
-"""Rooms by hand, beside which the control benchmark shows its rooms: every byte is carried, and each room ends."""
+"""Rooms by hand, the control benchmark's comparison: every byte is carried, and each room ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SGLang's module for the benchmark: taken alone out of a wheel, or a sentence that says why there is none.
+"""SGLang's module for the benchmark: taken alone out of a wheel, or a sentence that says why not.
 
 The wheel here is made on the spot and has only what is asked of one; the real one is measured on a GPU.
 """

@@ -1,4 +1,4 @@
-"""The benchmark of the step: what it times is right, complete, and compared; how long it takes is not judged here."""
+"""The step benchmark times work that is right, complete and compared; speed is not judged here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kvproto.verify.framework.trace.coverage import Collector
 
 @pytest.fixture(autouse=True, scope="module")
 def _collections_see_only_what_is_new() -> Iterator[None]:
-    """What other tests have loaded is no business of the collections that are timed here."""
+    """The timed collections do not see what other tests have loaded."""
     gc.collect()
     gc.freeze()
     yield

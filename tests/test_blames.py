@@ -1,4 +1,4 @@
-"""A room's failure names the rank that it began on, in that rank's words, on every rank; and `reports` has it."""
+"""A room's failure names the rank on which it began, in that rank's words, on every rank."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pair() -> Iterator[Pair]:
 
 
 def told(pair: Pair, room: Room) -> dict[str, str]:
-    """What every engine was told of the room, once all are told."""
+    """The reason that every engine was given for the room, once all have one."""
     pair.pump(lambda: pair.over(room))
     return {f"{side}{rank}": outcome.reason for (side, rank, name), outcome in pair.outcomes.items() if name == room}
 

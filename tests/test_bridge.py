@@ -1,4 +1,4 @@
-"""Two machines, one table: `kvproto.fsm.machine` and the `transitions` library, driven by the same events."""
+"""One table in two machines, `kvproto.fsm.machine` and the `transitions` library, on the same events."""
 
 from __future__ import annotations
 

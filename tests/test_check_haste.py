@@ -1,4 +1,4 @@
-"""Hasty worlds: a part of what the whole world can do, and enough of it to notice what the mutants plant."""
+"""Hasty worlds are a part of the whole world, and enough of it to notice the planted mutants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def hasty(config: Config, slow: int) -> Config:
 
 
 def reached(config: Config) -> set[Any]:
-    """The states of a search by their values, whatever numbers it gave them; without what only haste knows."""
+    """The states of a search by value, whatever their numbers, without the parts that only haste has."""
     search = RankSearch("", config)
     assert search.run().ended == "exhausted"
     world, found = search.world, set()

@@ -1,4 +1,4 @@
-"""What only somebody who breaks the protocol would do, said to real ranks: it is refused, and harms nothing.
+"""Messages that only a breaker of the protocol sends are refused by real ranks, and harm nothing.
 
 The checker's worlds keep to the protocol. Here they do not: a chunk number that no plan has, a room that is opened
 twice, a word about another group's room (`test_foreign_groups` has them all), a part that nobody agreed to. Each test
@@ -92,7 +92,7 @@ def test_duplicate_room_planted() -> None:
 
 
 def outsider_acks() -> PrefillRank:
-    """A prefill rank whose send has been notified, and then hears a confirmation from another group's rank 0."""
+    """A prefill rank with a notified send hears a confirmation from another group's rank 0."""
     rank, links = at_work("writing")
     rank.handle(ev.BatchCompleted(KEY, 0, 0), 0.0)
     assert rank.sends[KEY][0].state is PSend.AWAIT_ACK
@@ -111,7 +111,7 @@ def test_foreign_room_planted() -> None:
 
 
 def outsider_aborts() -> PrefillRank:
-    """A prefill rank with a room at work, of which another group that uses the same id says that it gives it up."""
+    """A prefill rank with a room at work hears another group abort the same room id."""
     rank, links = at_work("granted")
     rank.receive(links[OTHER], rank.links[links[OTHER]].epoch, KEY, msg.Abort(Cause.DECODE_ABORTED), 0.0)
     return rank

@@ -1,4 +1,4 @@
-"""After the last fault a new room succeeds: from every state of rest with its links up, where time has no numbers."""
+"""After the last fault a new room succeeds from every state of rest with its links up, without time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINK = Config(ring=1, chunks=1, engine=AT_ONCE, swift=True, budget=Budget(link=1
 
 @cache
 def of(config: Config) -> dict[Rest, int]:
-    """What a new room can meet in this world."""
+    """The rests that a new room can meet in this world."""
     search = RankSearch("world", config)
     assert search.run().ended == "exhausted"
     return rests(search.world, search.order)

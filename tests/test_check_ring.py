@@ -1,4 +1,4 @@
-"""The ring alone, on 3 to 5 units: with the rule for an empty ring nothing gets stuck, without it something does."""
+"""The ring alone, on 3 to 5 units: nothing gets stuck with the rule for an empty ring, else it does."""
 
 from __future__ import annotations
 

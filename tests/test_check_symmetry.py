@@ -1,4 +1,4 @@
-"""Rooms are exchanged, and nothing is lost by it: states are counted with the exchange, and orbits without."""
+"""Exchanging rooms loses nothing: states are counted with the exchange, and orbits without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds in which time has numbers: nothing takes longer than its bound, and some things nearly as long."""
+"""Worlds in which time has numbers: nothing exceeds its bound, and some things nearly reach it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefill groups with chunk sizes of their own: a decode rank cuts each room as the group that sends it."""
+"""Prefill groups with their own chunk sizes: a decode rank cuts each room as the sending group does."""
 
 from __future__ import annotations
 

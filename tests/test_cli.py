@@ -1,4 +1,4 @@
-"""The command line: every command is there, loads only what it needs, and says what is wrong with what it is given."""
+"""The command line: every command exists, loads only what it needs, and names what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clocks: a steady one counts running and not stalls; a process that is stopped does not age by it."""
+"""The clocks: a steady one counts running time and not stalls; a stopped process does not age by it."""
 
 from __future__ import annotations
 

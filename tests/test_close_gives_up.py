@@ -47,7 +47,7 @@ def in_flight(pair: Pair) -> Room:
 
 
 def hear_of_it(pair: Pair, closed: Endpoint, other: Endpoint, name: tuple[str, int, Room]) -> Cause:
-    """Close one end while the other one has a thread of its own; how the room has ended there, pages and all."""
+    """Close one end while the other has a thread of its own; return how the room ended there."""
     other.start()
     closed.close()
     pair.prefills = [each for each in pair.prefills if each is not closed]

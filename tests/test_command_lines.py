@@ -1,4 +1,4 @@
-"""Command lines that are wrong: each ends with 2, without a traceback, and its last line says what is wrong.
+"""Wrong command lines end with 2, without a traceback, and their last line names the mistake.
 
 And how a command ends when it is not the command line's fault: interrupted, unread, or by a defect of ours.
 """
@@ -145,7 +145,7 @@ WRONG = [
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a trace, a file that is none of what a command wants, and a module that cannot be loaded."""
+    """A directory with a trace, a file of no command's kind, and a module that cannot be loaded."""
     (tmp_path / "t.jsonl").write_text("".join(line + "\n" for line in lines(SCENES[0].logs()[0])))
     (tmp_path / "bad.json").write_text('{"property": 3}')
     (tmp_path / "broken.py").write_text("1 / 0")
@@ -218,7 +218,7 @@ def test_each_error_has_its_end(
 
 
 def shell(line: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    """What a shell sees of `kvproto ...`."""
+    """The result that a shell sees of `kvproto ...`."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         ["bash", "-c", line.replace("kvproto", f"{sys.executable} -m kvproto")], capture_output=True, text=True,

@@ -21,7 +21,7 @@ def script() -> str:
 
 
 def offered(script: str, *words: str) -> set[str]:
-    """What bash offers for the last of these words."""
+    """The words that bash offers for the last of these."""
     line = " ".join(f"'{word}'" for word in words)
     ask = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_kvproto; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(["bash", "-c", f"{script}\ncompopt() {{ :; }}\n{ask}"], capture_output=True, text=True,

@@ -1,4 +1,4 @@
-"""Conformance: what runs is followed, and a trace that no rank could have made is told by what it breaks, and where."""
+"""Conformance: running ranks are followed, and an impossible trace is reported with its fault."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_value_in_which_somebody_had_a_hand_between_two_steps_is_told_by_the_j
 
 
 def forged(log: Log, kind: type, **changed: object) -> tuple[Log, StepEntry]:
-    """The log with other fields in the first event of this kind, and all that follows from it as the tables say."""
+    """The log with other fields in the first event of this kind, and all that follows from the tables."""
     place, step = next((i, e) for i, e in enumerate(log.entries) if isinstance(e, StepEntry) and type(e.event) is kind)
     assert isinstance(step, StepEntry)
     machine = TELLING.machines(log.head.timing)[step.machine]

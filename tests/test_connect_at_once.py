@@ -1,4 +1,4 @@
-"""`connect` returns at once: names are looked up, and kernels compiled, on a thread of neither engine nor loop."""
+"""`connect` returns at once: names and kernels are prepared on a thread of neither engine nor loop."""
 
 from __future__ import annotations
 

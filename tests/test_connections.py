@@ -1,4 +1,4 @@
-"""Which connection a link has, and what a rank's loop makes of frames and effects: by themselves, on a script."""
+"""The connection of a link, and what a rank's loop makes of frames and effects, on a script."""
 
 from __future__ import annotations
 

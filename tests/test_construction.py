@@ -30,7 +30,7 @@ SIDES = (DecodeEndpoint, PrefillEndpoint)
 
 
 def sharing(good: Pool) -> Pool:
-    """A pool two of whose planes share bytes: no endpoint takes it, and it is seen only once the ring is made."""
+    """A pool with two planes that share bytes: no endpoint takes it, which shows once the ring is made."""
     return Pool(good.k, [good.k[0], *good.v[1:]], good.order)
 
 

@@ -1,4 +1,4 @@
-"""Who meets whom, and who writes: what arithmetic says is what a look at every pair of ranks finds."""
+"""The meetings and writers of ranks by arithmetic equal those found by a look at every pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control path's cost as a number that does not depend on the machine: Python calls a room, and a chunk."""
+"""The control path's cost as a number independent of the machine: Python calls a room, and a chunk."""
 
 from __future__ import annotations
 

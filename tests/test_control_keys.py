@@ -1,4 +1,4 @@
-"""Who may connect: key files, addresses with keys, loopback and beyond, and the gate, between real sockets."""
+"""Admission of peers: key files, addresses with keys, loopback and beyond, and the gate, over sockets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def folder(place: Path, name: str, *peers: Path) -> Path:
 
 @pytest.fixture
 def three(tmp_path: Path) -> dict[str, Keys]:
-    """Of one who listens, one who is on its list, and one who is not, though both know the listener."""
+    """The keys of a listener, of a peer on its list, and of one that is not; both know the listener."""
     listener = folder(tmp_path, "listener").with_suffix(".key")
     friend, stranger = folder(tmp_path, "friend", listener), folder(tmp_path, "stranger", listener)
     (listener.parent / "friend.key").write_bytes(friend.with_suffix(".key").read_bytes())
@@ -302,7 +302,7 @@ def test_what_is_no_zeromq_is_hung_up_on(opened: Callable[..., Control], three: 
 def test_a_flood_of_connections_that_nobody_looks_at_holds_nothing_back(
     opened: Callable[..., Control], three: dict[str, Keys]
 ) -> None:  # fmt: skip
-    """What is told of each must find room: whoever tells is who carries all frames."""
+    """A report of each needs room: the rank that sends it is the one that carries all frames."""
     listener = opened(LOOPBACK, keys=three["listener"])
     host, _, port = str(listener.address).partition("#")[0].removeprefix("tcp://").partition(":")
     for _ in range(1100):

@@ -1,4 +1,4 @@
-"""Messages without end: their sender's connection is ended and counted; who sends much, but ends, keeps his.
+"""A sender of endless messages loses its connection, which is counted; a finite one keeps it.
 
 Peers are libzmq's own: its parts are one buffer that is sent again and again, which fills the receiver and not the
 sender.  No assertion measures speed.
@@ -36,7 +36,7 @@ ENDLESS_BYTES = 2 << 30
 
 @pytest.fixture
 def keys(tmp_path: Path) -> tuple[Keys, Keys]:
-    """Of two who know each other."""
+    """The keys of two peers that know each other."""
     files = [make_pair(tmp_path / name, name) for name in ("one", "two")]
     for (secret, _), (_, public) in zip(files, reversed(files), strict=True):
         (secret.parent / public.name).write_bytes(public.read_bytes())
@@ -60,7 +60,7 @@ def stranger(control: Control, keys: Keys | None) -> Iterator[zmq.Socket[bytes]]
 
 
 def polled(control: Control, friend: Control, done: Callable[[], bool]) -> list[bytes]:
-    """What it receives until it is done; both are polled as loops do."""
+    """The frames that it receives until `done`; both are polled as loops do."""
     frames, deadline = list[bytes](), time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < deadline, "it never happened"

@@ -1,4 +1,4 @@
-"""What a device's copy engine carries into memory that a peer shares, over a driver that does as it is told."""
+"""A device's copy engine carries bytes into memory that a peer shares, over a scripted driver."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ class Writer:
         return self.writer.write(self.peer, self.region, self.writer.remote(self.peer, 0), rows, b"tag")
 
     def over(self) -> list[TransportEvent]:
-        """What is told of a write when it is over."""
+        """The events of a write that is over."""
         events: list[TransportEvent] = []
 
         def told() -> bool:

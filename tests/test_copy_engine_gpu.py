@@ -1,4 +1,4 @@
-"""A GPU's copy engine carries from staging's twin into another mapping of a ring, asked by threads that know no GPU."""
+"""A GPU's copy engine carries from staging's twin into another mapping of a ring, on other threads."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_a_state_without_a_way_out_is_found(table: Table[Value]) -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_no_row_can_be_left_out_or_put_first_unnoticed(table: Table[Value]) -> None:
-    """Of every pair that comes from outside, the row that decides; and the same row once more before it."""
+    """Leave out the deciding row of every pair that comes from outside, and put the same row before it."""
     rows, outside = table.rows, SOURCES.outside(table)
     deciding = [row for row in rows if row.when is None and row.source in outside.get(row.event, ())]
     try:

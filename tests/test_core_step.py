@@ -69,7 +69,7 @@ def timely(machine: Machine[Any], new: Any, old: Any) -> None:
 
 
 def drive(driver: Driver, machine: Machine[Any], value: Any, event: Event, *, parts: bool) -> None:
-    """What a driver does with this is what the step says of it; effects, where no event of the same table follows."""
+    """A driver does what the step says; its effects too, where no event of the same table follows."""
     row, new, effects = machine.fire(value, event, NOW)
     store = driver.stores["machines"]
     key: Any = (0, 0) if parts else 0

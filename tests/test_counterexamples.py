@@ -1,4 +1,4 @@
-"""What once went wrong, walked again: none of it may go wrong any more.
+"""Counterexamples that once went wrong are walked again: none of them may go wrong any more.
 
 Each file of spec/counterexamples holds the world and the way to a broken property as it was found.  `STORIES` says what
 was wrong, and plants it again, so that a way that no longer breaks anything is known to have broken it once.

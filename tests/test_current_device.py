@@ -1,4 +1,4 @@
-"""Whoever works for a rank works on the rank's device, and leaves its caller's current device as it was.
+"""A rank's work runs on the rank's device, and leaves its caller's current device as it was.
 
 Without a GPU two things can be shown: that the endpoints enter and leave the boundary in every call and on every
 thread of theirs (over a current device that is only a number), and that the source asks for nothing outside of it.
@@ -109,8 +109,7 @@ class WatchedKernels(TorchKernels):
 
 
 class OnADevice(Pair):
-    """A pair whose pools say that they are on a GPU, as far as they are asked for its number; prefill is known by
-    its host's name, which is looked up on a thread."""
+    """A pair whose pools claim to be on a GPU; prefill is known by its host's name, looked up on a thread."""
 
     def transport(self) -> Transport:
         return Watched(self.fabric)
@@ -194,8 +193,7 @@ def test_one_kernels_object_keeps_streams_and_events_of_each_device_apart(
 
 
 class HalfLoaded:
-    """A kernel as Triton hands it out: shared, by device; the first that asks for `run` loads it, which takes a while
-    in which the second one finds it there, without its function."""
+    """A shared Triton kernel: the first request for `run` loads it, while the second finds it empty."""
 
     packed_metadata = "packed"
 
@@ -323,9 +321,7 @@ WORKING = [*DATA, *functions("adapters")]
 
 
 def test_no_cache_of_the_process_holds_what_belongs_to_a_device() -> None:
-    found = {
-        name for name, tree in DATA for each in tree.decorator_list if name_of(each) in ("cache", "lru_cache")
-    }
+    found = {name for name, tree in DATA for each in tree.decorator_list if name_of(each) in ("cache", "lru_cache")}
     assert found == set(PROCESS_CACHES)
 
 
@@ -360,7 +356,9 @@ def test_nobody_asks_for_the_stream_of_whatever_device_is_current() -> None:
 def test_a_helper_thread_of_an_endpoint_begins_with_its_device() -> None:
     pools = [
         call
-        for folder in OURS_RUN for _, tree in functions(folder)
-        for called, call, _ in calls_in(tree) if called == "ThreadPoolExecutor"
+        for folder in OURS_RUN
+        for _, tree in functions(folder)
+        for called, call, _ in calls_in(tree)
+        if called == "ThreadPoolExecutor"
     ]
     assert len(pools) == 2 and all({"initializer"} <= {each.arg for each in call.keywords} for call in pools)

@@ -20,7 +20,7 @@ from kvproto.lab.demo.run import Run, chunk_bytes
 
 
 def test_rooms_that_leave_layer_by_layer_are_continued_with_the_same_tokens() -> None:
-    """Each request says how it is cut; KV is compared by hashes, by which planted corruptions are found, too."""
+    """Each request says how it is cut; KV is compared by hashes, which also find planted corruptions."""
     rooms = by_layer.make_rooms(((40, 1), (150, 1)), (0, 1, 4), 3, warm=True)
     job = DemoJob(GroupShape(2), GroupShape(1, page_size=64), rooms, layers=4, chunk=64, hashed=True)
     how = by_layer.carried("cpu", "device") | {"cell": 64}

@@ -1,4 +1,4 @@
-"""Whole runs with model and KV on GPUs, where there is one; on two or more, every byte goes from one to another."""
+"""Whole runs with model and KV on GPUs, if any; with two or more, every byte goes from one to another."""
 
 from __future__ import annotations
 

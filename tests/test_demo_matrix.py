@@ -1,4 +1,4 @@
-"""The matrix: whole runs over NIXL between processes, every bit compared, every planted corruption found."""
+"""The matrix: whole runs over NIXL between processes, every bit compared, planted corruptions found."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_every_value_of_every_dimension_occurs() -> None:
 
 
 def test_timed_passes_leave_the_first_room_out() -> None:
-    """Both live passes, both with the KV ready; every room of them judged, the first one too, but not timed."""
+    """Both live passes judge every room with its KV ready; the first room of each is not timed."""
     rooms = make_rooms(4, 150, page=16, new=3, least=0.25)
     job = DemoJob(GroupShape(2), GroupShape(2, page_size=64), rooms, layers=2, chunk=64)
     run = Run(job, 6 * chunk_bytes(job), get_args(Route), warm=True)

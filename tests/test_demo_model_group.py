@@ -1,4 +1,4 @@
-"""Processes of the demonstration: they end well, fail together with the first cause, and never outlive the parent."""
+"""Processes of the demonstration end well, or fail together with the first cause and the parent."""
 
 from __future__ import annotations
 

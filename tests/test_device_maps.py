@@ -1,4 +1,4 @@
-"""What is mapped of a peer's device memory: what lies in the allocation, by its newest table, opened once."""
+"""Maps of a peer's device memory: what lies in the allocation, by its newest table, opened once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE, FAR = 1 << 20, 1 << 40
 
 
 class Driver(Contexts):
-    """The calls of the driver that maps need, over two allocations of a peer's: a handle is an allocation's name."""
+    """The driver calls of maps, over two allocations of a peer; a handle is an allocation's name."""
 
     def __init__(self) -> None:
         super().__init__()

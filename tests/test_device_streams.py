@@ -1,4 +1,4 @@
-"""A rank's streams as CUDA would have them: on which stream a table is copied, who waits for it, and who need not."""
+"""A rank's streams as CUDA has them: the stream that copies a table, and the waits for it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Event:
 
 
 class Cuda:
-    """What torch knows of this thread: its device, and of each device the stream that is current."""
+    """The part of torch's state that this thread has: its device, and each device's current stream."""
 
     def __init__(self) -> None:
         self.device = 0
@@ -215,7 +215,7 @@ def test_a_store_waits_for_tables_that_are_on_their_way(streams: DeviceStreams) 
 
 
 def test_a_table_that_is_said_to_be_sent_late_is_waited_for_all_the_same(streams: DeviceStreams) -> None:
-    """Of two threads the one that sent first says so last."""
+    """The first sender of two threads reports last."""
     events = []
     for room in (entry(3), entry(5)):
         place(streams, room)

@@ -1,5 +1,4 @@
-"""Ranks on any GPU, several of them in one process, polled by a thread whose current device is another, or by their
-own: every byte is right by every route, and no call changes its caller's device."""
+"""Several ranks of one process on any GPU: each byte is right, and no call changes the current device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digest sees every change of what two builds must have in common, names its part, and sees nothing else."""
+"""The digest sees every change of what two builds must share, names its part, and sees nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions as text: what is followed, what is left out, and what is refused because it could not be compared."""
+"""Functions as text: what is followed, what is left out, and what is refused as not comparable."""
 
 from __future__ import annotations
 
@@ -182,7 +182,9 @@ def test_types_are_said_with_their_bounds_and_in_no_order_that_means_nothing() -
 
 
 #: whatever a text may say of values, types and classes; and a table and routes
-KINDS = HEAD + """
+KINDS = (
+    HEAD
+    + """
 import heapq, struct
 from collections import OrderedDict
 from typing import Annotated, Any, Literal
@@ -249,11 +251,12 @@ ways = routing.Routes("ways", (Box, Unit), (SenderIs,))
 ways.drop(Box, SenderIs.STRANGE, why="strange")
 ways.route((Box, Unit), to=one)
 """
+)
 WRITTEN = Path(__file__).parent / "support" / "digest_texts.txt"
 
 
 def test_texts_are_written_as_they_always_were(make: Make) -> None:
-    """Builds of two versions that agree would refuse each other if only the writing of texts changed between them."""
+    """Builds that agree must not refuse each other because only the writing of texts has changed."""
     module, texts = make(KINDS), DigestTexts()
     parts = [texts.part("values", [module.root, module.Box, None]), texts.part("table", table_says(module.small)),
              texts.part("routes", routes_say(module.ways))]  # fmt: skip

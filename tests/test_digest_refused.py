@@ -1,4 +1,4 @@
-"""Two builds that do not agree refuse each other at the first word, and both say by name what it is about."""
+"""Two builds that do not agree refuse each other at the first message, and both name the difference."""
 
 from __future__ import annotations
 
@@ -108,4 +108,3 @@ def test_a_call_that_breaks_off_is_answered_if_its_beginning_is_another_build_s(
             assert isinstance(refusal, Refusal) and refusal.session == 77 and refusal.why.startswith(answer)
         assert any(answer in report for report in prefill.reports())
         assert not inside(prefill).rank.links, "no link comes about"
-

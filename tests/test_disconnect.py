@@ -1,4 +1,4 @@
-"""Links that nobody needs: an engine lets go of a group, peers leave for good, callers come to nothing.
+"""Links without use: an engine lets go of a group, peers leave for good, callers come to nothing.
 
 What they held is free for others, and nothing that might still be written is given back early.
 """
@@ -44,8 +44,8 @@ LAG = 30.0
 # ------------------------------------------------------------------------------ the prefill rank's callers
 def called(rank: PrefillRank, group: int, now: float, *, fits: bool = True) -> PLink | None:
     """A decode rank of this group calls; what its link is then (None: there is none)."""
-    said = hello(group) if fits else msg.Hello(
-        *(*[getattr(hello(group), f) for f in FIELDS], 2 * CHUNK_TOKENS, 1.0, b"")
+    said = (
+        hello(group) if fits else msg.Hello(*(*[getattr(hello(group), f) for f in FIELDS], 2 * CHUNK_TOKENS, 1.0, b""))
     )
     link, _ = rank.hello(said, now, group.to_bytes(8, "big"))
     return PLink(rank.links[link].state) if link else None

@@ -1,4 +1,4 @@
-"""What is generated is fresh, complete, and says what the tables say."""
+"""Generated pages are fresh, complete, and say what the tables say."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_link_within_the_page_leads_somewhere() -> None:
 
 
 def fits(document: Json, rule: Json, where: str = "$") -> list[str]:
-    """What of a document does not fit its schema: as much of JSON Schema as ours uses."""
+    """The parts of a document that do not fit its schema, by as much of JSON Schema as ours uses."""
     if "anyOf" in rule:
         return [] if any(not fits(document, each) for each in rule["anyOf"]) else [f"{where}: fits no alternative"]
     if "const" in rule and document != rule["const"]:

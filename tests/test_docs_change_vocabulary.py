@@ -1,4 +1,4 @@
-"""docs/change_vocabulary.md is true: its edits are made, in a copy, and its commands print what it shows."""
+"""docs/change_vocabulary.md is true: its edits are made in a copy, its commands print what it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/embedding.md is true: its commands print what it shows, its code runs, and what it names is there."""
+"""docs/embedding.md is true: its commands print what it shows, its code runs, its names exist."""
 
 from __future__ import annotations
 

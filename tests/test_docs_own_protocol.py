@@ -1,4 +1,4 @@
-"""docs/own_protocol.md is true: its files are written, its edits made, its commands run; they print what it shows."""
+"""docs/own_protocol.md is true: files are written, edits made, and commands print what it shows."""
 
 from __future__ import annotations
 

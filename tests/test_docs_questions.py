@@ -19,7 +19,7 @@ SECTIONS = {
 
 
 def rows_of(table: str, state: str, event: str, guard: str, target: str) -> list[Row]:
-    """The rows that a name means; without a guard, those that have none; without a target, those that stay."""
+    """The rows that a name means; without a guard, those without one; without a target, those that stay."""
     (machine,) = (each for each in TABLES if each.name == table)
     return [
         row for row in machine.rows

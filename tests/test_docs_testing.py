@@ -1,4 +1,4 @@
-"""What the page about tests shows runs as it stands, and a missing library is told with what installs it."""
+"""The tests page's examples run as they stand, and a missing library is named with its installation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODE: list[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def said(code: str) -> str:
-    """What a process of its own prints; it must succeed."""
+    """The output of a process of its own, which must succeed."""
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Files that were cut or doctored: each command ends as it says, in a line, and takes no memory by a number in them."""
+"""Cut or doctored files: each command ends with one line, and no number in them takes memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ thorough = settings(max_examples=by_night(400, by_day=40), deadline=None, suppre
 
 
 class Ended(NamedTuple):
-    """What became of a command."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -64,7 +64,7 @@ def ended(*words: str) -> Ended:
 
 
 def judged(*words: str) -> Ended:
-    """Run the command: it ends with 0, with 1 and what it has found, or with 2 and a line that names the file."""
+    """Run the command: it ends with 0, with 1 and its findings, or with 2 and a line that names the file."""
     end = ended(*words)
     assert end.code in {0, 1, 2}, end
     assert "Traceback" not in end.err and "not enough memory" not in end.err, end
@@ -132,7 +132,7 @@ def test_traces(content: bytes) -> None:
 @settings(thorough, max_examples=by_night(100, by_day=20))
 @given(data=st.data())
 def test_any_numbers_of_copies_are_told(data: st.DataObject) -> None:
-    """Whatever numbers a trace gives to its messages, there is a story: every message, and causes before effects."""
+    """Any numbers in a trace's messages give a story: every message, and causes before effects."""
     changed: list[Document] = json.loads(json.dumps(ABORT))
     for line in (line for document in changed for line in document if "number" in line):
         line["number"] = data.draw(st.sampled_from([line["number"], 0, 1, 2, 2**62]))
@@ -198,7 +198,7 @@ def test_golden_counts(kind: str, number: str, tail: str) -> None:
 
 # ------------------------------------------------------------------------- each place, by what is worst for its kind
 def test_no_place_of_a_trace_takes_everything() -> None:
-    """Of each kind of line, each place in turn; what is refused is told with its line."""
+    """Change each place of each kind of line in turn; a refusal names its line."""
     kinds: dict[tuple[Any, ...], Any] = {}
     for line in ABORT[0]:
         names = line.get("event") or line.get("effect") or line.get("message") or {}

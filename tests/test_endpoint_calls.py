@@ -50,7 +50,7 @@ def addresses(pair: Pair) -> list[str]:
 
 
 def sockets(endpoint: DecodeEndpoint) -> tuple[int, int, int]:
-    """Connections that were ever made, sockets that there are (each has one that watches it), and links with one."""
+    """Connections ever made, sockets that exist (each has one that watches it), and links with one."""
     control, known = inside(endpoint).loop.control, inside(endpoint).loop.connections
     assert len(known.peer_of) == len(known.link_at)
     return control._dialled, len(control._sockets), len(known.peer_of)
@@ -103,7 +103,7 @@ def test_a_link_that_is_lost_is_called_at_its_new_address(pair: Pair) -> None:
 
 
 def test_a_new_address_is_called_although_the_old_link_still_counts_as_up(pair: Pair) -> None:
-    """A prefill rank that was replaced has not been missed yet: what the engine says of its address counts."""
+    """A replaced prefill rank has not been missed yet: the engine's word about its address counts."""
     decode = pair.decodes[0]
     pair.prefills[1].close()
     pair.prefills[1] = pair.make_prefill(1)

@@ -1,4 +1,4 @@
-"""Digests as an engine sees them: asked of the ranks of both sides, after the outcome and before the release."""
+"""Digests as an engine sees them: asked of both sides' ranks, between outcome and release."""
 
 from __future__ import annotations
 

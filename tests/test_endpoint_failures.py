@@ -1,4 +1,4 @@
-"""One failure of something outside ends neither a rank nor a room that it was not for, and none is silent."""
+"""One failure outside ends neither a rank nor a room that it did not concern, and none is silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine may give to an endpoint, and what is refused: at the call, with a sentence that names it."""
+"""Input that an engine gives an endpoint is taken, or refused at the call by a sentence that names it."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_room_that_was_asked_for_again_waits_until_something_moves() -> None:
 
 # -------------------------------------------------------------------------------------------- pools and settings
 def pool(*sizes: int, kv: bool = False, key: slice = slice(None), value: slice | None = slice(None)) -> Pool:
-    """A pool of two layers: windows of what has these sizes, K and V in one tensor or not; `value` None: no V."""
+    """A pool of two layers: windows with these sizes, K and V in one tensor or not; `value` None: no V."""
     if kv:
         both = [torch.zeros(PAGES, 2, *sizes, dtype=torch.bfloat16) for _ in range(2)]
         return Pool([one[:, 0] for one in both], [one[:, 1] for one in both])

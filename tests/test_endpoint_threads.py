@@ -1,4 +1,4 @@
-"""What an engine does with an endpoint: from which thread, until when, what it hears and what it may look at."""
+"""An engine's calls of an endpoint: from which thread, until when, and with which answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pair() -> Iterator[Pair]:
 
 
 def elsewhere(action: Callable[[], T]) -> T:
-    """What it returns, or raises, on another thread."""
+    """The result or error of a call on another thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(action).result(LONG)
 
@@ -217,7 +217,7 @@ def test_news_that_come_as_somebody_begins_to_wait_are_not_slept_through(
     endpoint, awake = pair.decodes[0], list[bool]()
 
     class Late(deque[Any]):
-        """What another thread puts in just after it was found empty."""
+        """Another thread puts this in just after the queue was found empty."""
 
         def __bool__(self) -> bool:
             endpoint._tell()

@@ -1,5 +1,4 @@
-"""What an endpoint is made of, what it tells of a room from before it is open until it is long over, and what is said
-twice."""
+"""An endpoint's parts, and its reports of a room from before it is open until long after its end."""
 
 from __future__ import annotations
 

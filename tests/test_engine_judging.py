@@ -1,4 +1,4 @@
-"""The judge of runs in the real engine: what must not pass does not, and what a kill has cut off does it no harm."""
+"""The judge of runs in the real engine refuses what must not pass, and survives what a kill cuts off."""
 
 from __future__ import annotations
 

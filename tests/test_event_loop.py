@@ -1,4 +1,4 @@
-"""The loop by itself: what a pass takes, in which order, how much of it, and how long the loop sleeps after it.
+"""The loop by itself: the order and amount of work in a pass, and the sleep after it.
 
 Party, control plane and clock are scripts; the loop between them is the real one.
 """
@@ -44,7 +44,7 @@ class Happened(Event, frozen=True):
 
 
 class Script:
-    """Party, control plane, clock and a source in one: what they are asked is told, what they answer is set."""
+    """Party, control plane, clock and a source in one: requests are recorded, answers are set."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -154,7 +154,7 @@ def loop(script: Script) -> ToldLoop:
 
 
 def of(script: Script, kind: str) -> list[Any]:
-    """What was told of this kind."""
+    """The records of this kind."""
     return [each for each in script.told if each == kind or (isinstance(each, tuple) and each[0] == kind)]
 
 

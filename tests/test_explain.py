@@ -1,4 +1,4 @@
-"""What a rank says of a room and of a link, word for word: whom they wait for, for what, and since when.
+"""A rank's explanation of a room and of a link, word for word: the peer, the cause and the time.
 
 Ranks alone, with two groups of two ranks at their other end (`test_rank_links`).
 """
@@ -31,7 +31,7 @@ NOW = 9.0
 
 
 def of(rank: Rank, room: int, now: float = NOW) -> str:
-    """What is said of the room, without its name."""
+    """The explanation of the room, without its name."""
     return explain(rank, room, now).removeprefix(f"room {room} ")
 
 

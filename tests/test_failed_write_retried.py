@@ -1,4 +1,4 @@
-"""A staged write that has failed, and of which no byte can land any more, is retried over pages and saves its room.
+"""A failed staged write whose bytes can no longer land is retried over pages, and saves its room.
 
 If the write told of its part before it failed, the decode rank confirms that part, and nothing is written again.
 """

@@ -32,7 +32,7 @@ SLACK_S = 2.5  # for a machine that is shared
 
 
 class HoldingMember(Member):
-    """A member whose staging slots a test can take away; its sends wait for them, and keep the regions they have."""
+    """A member whose staging slots a test can take away: its sends wait, and keep their regions."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -73,7 +73,7 @@ _main = processes._main
 
 
 def main(*args: Any) -> None:
-    """What runs in a process of the fleet."""
+    """The program of a process of the fleet."""
     processes.Member = HoldingMember  # type: ignore[assignment, misc]
     _main(*args)
 
@@ -125,7 +125,7 @@ def bystanders(fleet: BenchProcesses, victim: str) -> list[int]:
 
 
 def granted(fleet: BenchProcesses, *rooms: int, tokens: int = 64, placed: int = 0) -> None:
-    """So many chunks of these rooms of one prefill rank are in place; what is computed next is granted, not written."""
+    """So many chunks of one prefill rank's rooms are in place; later ones are granted, not written."""
     until(lambda: all(fleet[fleet.rooms[room][1]].ask("placed", room) == placed for room in rooms), f"{placed} chunks")
     prefill = fleet[fleet.rooms[rooms[0]][0]]
     until(lambda: prefill.ask("take_slots"), "all slots")

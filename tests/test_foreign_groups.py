@@ -131,7 +131,7 @@ def test_a_decode_rank_hears_nothing_of_a_room_from_another_group(body: msg.Mess
 
 
 def test_a_second_group_that_opens_a_live_id_and_gives_it_up_leaves_the_first_one_s_room_alone() -> None:
-    """An honest collision: the second is refused, its engine gives up, and neither ends the first one's room."""
+    """An honest collision: the second is refused, its engine gives up, and neither ends the first's room."""
     rank, links = at_work("granted")
     for body in (SAID[msg.Open], SAID[msg.Abort], SAID[msg.Noted]):
         say(rank, links[OTHER], body)
@@ -176,7 +176,7 @@ def test_a_slot_that_is_given_when_its_send_is_stopped_is_nobody_s_for_no_moment
 
 
 def test_a_part_by_pages_that_nobody_agreed_to_is_no_part() -> None:
-    """While the region is awaited there is no grant, and 0 is no agreement: only who gave the region up may say it."""
+    """While the region is awaited there is no grant, and 0 agrees to nothing: only its holder may."""
     rank = DecodeRank(
         THEIRS, 0, group=MINE, chunk_tokens=CHUNK_TOKENS, incarnation=5, settings=Settings(ring_bytes=1 << 20)
     )

@@ -1,4 +1,4 @@
-"""Frames of any protocol: what is packed is read again, and all else is refused with what was wrong with it."""
+"""Frames of any protocol: a packed frame is read again, and all else is refused with its fault."""
 
 from __future__ import annotations
 

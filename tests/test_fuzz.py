@@ -1,4 +1,4 @@
-"""Damaged input: every decoder is there, what is damaged is, and an error that nobody documents is found again."""
+"""Damaged input: every decoder is listed, and an undocumented error is found again."""
 
 from __future__ import annotations
 

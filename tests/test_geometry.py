@@ -1,4 +1,4 @@
-"""An engine's tensors as a pool: what comes of them, what is refused by name, and where their planes lie in memory."""
+"""An engine's tensors as a pool: the result, refusals by name, and where their planes lie in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank that is closed in good order says goodbye: its peers' links and rooms end at once, and nobody's log warns.
+"""A rank that closes in good order says goodbye: peers' links and rooms end at once, without warnings.
 
 Without that the peers take it for a crash: they wait until its heartbeats are missed, five seconds, and warn.  All
 of this is the product's own: endpoints with threads, ZeroMQ sockets, bytes.
@@ -48,7 +48,7 @@ def within_soon(done: Callable[[], object]) -> None:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged above INFO."""
+    """The records above INFO."""
     return [each.getMessage() for each in caplog.records if each.levelno > logging.INFO]
 
 

@@ -1,4 +1,4 @@
-"""Hazards that no world of the checker shows, for worlds have no load and no periods: each is planted here.
+"""Hazards that no world of the checker shows, since worlds have no load and no periods, planted here.
 
 A behaviour is said once, as a function of the rank or the pair; a test asks it of the protocol as it is, and once more
 of one in which the defect is back.  A hazard without a name here, among the mutants, or with another test, is none.
@@ -54,7 +54,7 @@ def test_every_hazard_is_planted_by_name() -> None:
 
 # -------------------------------------------------------------------------------------- beats-behind-bulk
 def leaving() -> list[type[msg.Message]]:
-    """What leaves, in its order, when a beat is said behind many requests to a peer that took nothing for a while."""
+    """The messages that leave, in order, when a beat is sent behind many requests to a stalled peer."""
     open_, left, peer = [False], list[type[msg.Message]](), Peer(1, b"peer")
 
     def post(_: Peer, frames: Sequence[bytes]) -> Sent:
@@ -138,7 +138,7 @@ def test_who_waits_for_an_answer_asks_more_and_more_seldom() -> None:
 
 # ------------------------------------------------------------------------------------------ dear-fallback
 def queueing(*, rising: bool) -> list[object]:
-    """What a send says whose KV lies ready, while ten times its turn does not come."""
+    """The effects of a send whose KV is ready, while ten of its turns do not come."""
     rank, link = asking()
     say(rank, link, msg.StagingQueued(0, 0, 0))
     assert rank.sends[ROOM][0].state is PSend.AWAIT_TURN
@@ -182,7 +182,7 @@ def test_who_left_for_good_is_not_called_for_ever() -> None:
 
 # ------------------------------------------------------------------------------------------ old-link-wins
 def moved() -> tuple[DLink, list[str]]:
-    """A prefill rank starts anew elsewhere while its old link is up: what the link is, and where it is called.
+    """A prefill rank restarts elsewhere while its old link is up: the link's state, and called addresses.
 
     The old link is silent, and the later incarnation answers each call.
     """
@@ -209,9 +209,7 @@ def test_a_new_address_is_taken_when_a_later_incarnation_answers_there() -> None
 
 # ------------------------------------------------------------------------------------- dead-address-displaces
 def misled() -> tuple[DLink, int]:
-    """An engine is made to name an address where nobody answers, and the link's own peer lives: what the link is two
-    minutes later, and how often the address was called.
-    """
+    """An engine names a dead address while the link's peer lives: state and calls after two minutes."""
     rank, plan = decode()
     link, _ = rank.call(PREFILL, 0, plan, 0.0, "there")
     welcome = msg.Welcome(
@@ -240,7 +238,7 @@ def test_an_address_where_nobody_answers_costs_a_few_calls_and_no_link() -> None
 
 # ------------------------------------------------------------------------------------- doubt-without-cause
 def died_untold() -> bool:
-    """Whether a room's pages come back with its outcome when both prefill ranks die that were told nothing."""
+    """Whether a room's pages come back with its outcome when both untold prefill ranks die."""
     with Pair(layout(2), layout(1), chunk_tokens=8, settings=Settings(ring_bytes=1 << 20, slot_bytes=1 << 18)) as pair:
         room = pair.name(30)
         pair.open_decode(room)

@@ -1,4 +1,4 @@
-"""Small functions as expressions: each means what the call would, and whatever is not that simple stays a call."""
+"""Small functions as expressions: each means what the call would, and anything else stays a call."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_a_file_that_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 class Page(HTMLParser):
-    """What the browser made of it: classes and ids, and the text of what has the id or class that is asked for."""
+    """The browser's result: classes and ids, and the text of the elements that are asked for."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

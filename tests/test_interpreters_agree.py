@@ -1,4 +1,4 @@
-"""The loop and the simulated interpreter, side by side on the same traffic: all that leaves them is the same.
+"""The loop and the simulated interpreter, side by side on the same traffic, let the same things leave.
 
 Both groups run as engines hold them, on sockets, kernels and a transport whose every move is drawn from a seed; each
 endpoint has a shadow (`support.shadow`).  Beside the honest traffic, with messages lost, repeated and overtaking, there
@@ -80,7 +80,10 @@ class Traffic:
         self.random, self.calm = Random(seed), seed % 2 == 0
         pages = self.random.random() < 0.3
         settings = Settings(
-            timing=TIMING, ring_bytes=self.random.choice((1 << 11, 1 << 13)), slots=2, window=2,
+            timing=TIMING,
+            ring_bytes=self.random.choice((1 << 11, 1 << 13)),
+            slots=2,
+            window=2,
             route="pages" if pages else "cost",
         )
         self.stage = Shadowed(kind, settings=settings, tags=self.random.random() < 0.5)
@@ -120,7 +123,7 @@ class Traffic:
         )
 
     def epoch(self, group: int) -> int:
-        """Of the first prefill rank's link to this group, or any."""
+        """The epoch of the first prefill rank's link to this group, or any."""
         rank = inside(self.stage.prefills[0]).rank
         value = rank.links.get(rank.link_of.get((group, 0), 0))
         return value.epoch if value is not None and self.random.random() < 0.8 else self.random.randrange(1 << 18)
@@ -276,14 +279,14 @@ def test_every_effect_that_leaves_a_rank_is_carried_out_by_both() -> None:
 
 # --------------------------------------------------------------------------------------------- planted differences
 class AnswersNoStranger(Interpreter):
-    """What one interpreter did once: a stranger's heartbeat is dropped."""
+    """A former fault of one interpreter: a stranger's heartbeat is dropped."""
 
     def _say_reset(self, effect: do.SayReset) -> None:
         pass
 
 
 class KnowsEverybody(Interpreter):
-    """Whoever speaks is taken for the first link's peer."""
+    """Every sender is taken for the first link's peer."""
 
     def hear(
         self, place: bytes, epoch: int, room: int, body: msg.Message, now: float, number: int | None = None

@@ -1,4 +1,4 @@
-"""Cards that requests bring: what they must show, how many instances they introduce, and that none ends a live link."""
+"""Cards of requests: what they must show, how many instances they introduce; none ends a live link."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Instances:
         return Card(group, 5, self.ours.layout, 8, (prefill.endpoint.address,))
 
     def request(self, card: Card, *, opened: bool = True, seconds: float = 10.0) -> str:
-        """What becomes of a request with this card; `opened`: the prefill instance has it, too."""
+        """The result of a request with this card; `opened`: the prefill instance has it, too."""
         self.rooms += 1
         name = str(self.rooms)
         here, there = Ticket(self.rooms, TOKENS, card.encode()), Ticket(self.rooms, TOKENS, "decode")

@@ -16,7 +16,7 @@ EARLY, LATE = object(), object()
 
 
 class Launched(Ticket):
-    """What went: who, on which stream, after what."""
+    """The launches: kernel, stream and predecessor."""
 
     def __init__(self, *how: object) -> None:
         self.how = how

@@ -1,4 +1,4 @@
-"""Traces as files: those of rooms that failed, and one that is written anew: which name, which entries, how many."""
+"""Traces as files, of failed rooms and of one that is rewritten: their names, entries and number."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def rank() -> PrefillRank:
 
 
 def text_of(rank: PrefillRank) -> str:
-    """What the trace holds now, as a file."""
+    """The trace as it is now, as a file."""
     return "".join(line + "\n" for line in lines(log_of(rank, list(rank.trace))))
 
 

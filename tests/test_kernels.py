@@ -138,7 +138,7 @@ def test_a_pool_that_cannot_be(k: Any, v: Any, more: dict[str, Any], message: st
 
 
 def test_what_was_gathered_can_be_scattered() -> None:
-    """P's pages to D's pages through staging, across page sizes and orders: head for head, token for token."""
+    """P's pages go to D's through staging, across page sizes and orders: head by head, token by token."""
     case = replace(BASE, tp=(4, 2), heads=8, pages=(3, 4), orders=("NHD", "HND"), tokens=23)
     plan = case.plan
     whole = torch.randint(-(2**15), 2**15, (case.layers, 2, 24, case.heads, 8), dtype=torch.int16)

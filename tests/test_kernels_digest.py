@@ -1,4 +1,4 @@
-"""Digests: one number for a head whatever holds it, and another number for anything that happened to its bytes."""
+"""Digests: one number for a head whatever holds it, and another one after any change of its bytes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_happens_on_the_way_is_seen_where_it_happened(name: str) -> None:
 
 
 def test_a_stale_chunk_is_seen() -> None:
-    """What an earlier chunk, or another room, left in the ring; and the right bytes taken for another chunk's."""
+    """Leftovers of an earlier chunk or another room in the ring; and bytes taken for another chunk's."""
     other = whole_of(CASE, seed=6)
     left = laid(CASE, CASE.plan.prefill, 1, 0, other, "cpu")
     (share,) = CASE.plan.duties(1)

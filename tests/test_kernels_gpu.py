@@ -177,7 +177,7 @@ def test_pinned_host_memory_is_staging_too(gpu: str) -> None:
 
 
 def test_twins_carry_pieces_in_order_from_any_thread(gpu: str) -> None:
-    """A thread that has not used the device yet, then one that has; both ways; all pieces queued before any is over."""
+    """A thread that has not used the device, then one that has; all pieces queued before any is over."""
     streams = DeviceStreams(torch.device(gpu))
     with torch.cuda.device(gpu):  # as an endpoint's constructor does
         staging = Staging(1 << 22, streams, "pinned")
@@ -216,7 +216,7 @@ def replace_offsets(share: Share) -> Share:
 
 
 def test_beyond_four_gibibytes(gpu: str) -> None:
-    """Pool and staging offsets of one layer both exceed 32 bits; the last pages and the last tokens are right."""
+    """Pool and staging offsets of one layer both exceed 32 bits; the last pages and tokens are right."""
     if (free := torch.cuda.mem_get_info(gpu)[0]) < 40 << 30:
         pytest.skip(f"this needs 40 GiB of device memory, {free >> 30} are free")
     pages, heads = 90_000, 4

@@ -1,4 +1,4 @@
-"""The Triton kernels, run by Triton's interpreter on CPU tensors, against the same judge as the torch reference.
+"""The Triton kernels, run by Triton's interpreter on CPU tensors, against the torch reference's judge.
 
 The interpreter is chosen when Triton and the kernels are imported, by TRITON_INTERPRET in the environment, for the
 whole process. So that this neither depends on what other tests import, nor changes how they run, the tests here run

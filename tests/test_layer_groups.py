@@ -1,4 +1,4 @@
-"""Layer by layer: a cell cut into groups of layers, each a chunk, that leave while the forward goes on."""
+"""Layer by layer: a cell cut into groups of layers, each a chunk, that leave during the forward."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ Imports = dict[str, set[str]]
 
 
 def targets(source: str, package: tuple[str, ...]) -> Iterator[str]:
-    """The folder (in a wing: the wing's folder) that each import of a file names; `package`: where the file lies."""
+    """The folder (in a wing: the wing's folder) that each import of a file names; `package`: its place."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -79,7 +79,7 @@ def targets(source: str, package: tuple[str, ...]) -> Iterator[str]:
 
 
 def place_of(parts: Sequence[str]) -> str:
-    """The folder of the table in which a module lies, by the parts of its name; in a wing, the wing's folder."""
+    """The table's folder of a module, by the parts of its name; in a wing, the wing's folder."""
     inside = parts[0] in WINGS and len(parts) > 1 and not parts[1].startswith("__init__")
     return "/".join(parts[: 1 + inside]).removesuffix(".py")
 

@@ -1,4 +1,4 @@
-"""The plan against facts: known head slices and chunk sizes, every refusal by its name, and what a plan answers."""
+"""The plan against facts: known head slices and chunk sizes, every refusal by name, and its answers."""
 
 from __future__ import annotations
 
@@ -221,12 +221,14 @@ CALLS: dict[str, tuple[Reason, Any]] = {
     "negative cell": ("negative-tokens", lambda p: slices(p, p.shares[0], [0], [0], -1, 2)),
     "a cell of negative size": ("negative-tokens", lambda p: slices(p, p.shares[0], [0], [0], 2, -1)),
     "a cell of negative size, plainly": (
-        "negative-tokens", lambda p: list(descriptors(p, p.shares[0], [0], [0], 2, -1))
+        "negative-tokens",
+        lambda p: list(descriptors(p, p.shares[0], [0], [0], 2, -1)),
     ),
     "short table": ("table-too-short", lambda p: slices(p, p.shares[0], [0, 1], [0], 0, 65)),
     "short table, plainly": ("table-too-short", lambda p: list(descriptors(p, p.shares[0], [0], [0, 1], 0, 65))),
     "short table of the reader, plainly": (
-        "table-too-short", lambda p: list(descriptors(p, p.shares[0], [0, 1], [0], 0, 65))
+        "table-too-short",
+        lambda p: list(descriptors(p, p.shares[0], [0, 1], [0], 0, 65)),
     ),
     "negative page": ("negative-page", lambda p: slices(p, p.shares[0], [0, -1], [0, 1], 0, 65)),
     "a group too many": ("layer-groups", lambda p: layers_of(p.shares[0], 2, 2)),
@@ -276,7 +278,7 @@ def test_the_last_stages_hold_the_layers_that_do_not_divide() -> None:
 
 
 def test_stages_that_are_named_hold_what_they_are_told() -> None:
-    """Thirty layers on four stages, the middle ones larger, as an engine may have it; by itself the last ones are."""
+    """Thirty layers on four stages, the middle ones larger; by default the last ones are."""
     told, usual = layout(tp=2, layers=30, pp=4, stages=(7, 8, 8, 7)), layout(tp=2, layers=30, pp=4)
     assert [told.layers_of(rank) for rank in (0, 1, 2, 4, 7)] == [(0, 7), (0, 7), (7, 8), (15, 8), (23, 7)]
     assert [usual.layers_of(rank)[1] for rank in (0, 2, 4, 6)] == [7, 7, 8, 8]
@@ -359,7 +361,7 @@ def test_regions_count_k_of_every_layer_then_v() -> None:
 
 
 def test_a_walk_takes_in_one_piece_what_lies_together_on_both_sides() -> None:
-    """Rows of 2 bytes in pages of 8 tokens (`single`: of one); does a walk over 1 or 4 heads go head by head?."""
+    """Rows of 2 bytes in pages of 8 tokens (`single`: of 1): does a walk over heads go head by head?"""
     tokens, heads, single = Strides(64, 8, 2), Strides(64, 2, 16), Strides(8, 2, 2)
     for source, target, whole, by_head in (
         (tokens, tokens, True, (False, False)), (heads, heads, False, (True, True)),
@@ -386,7 +388,7 @@ def test_a_cell_of_no_tokens_has_no_runs() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 3, 0, 1)])
 def test_planes_of_one_block_join_in_whatever_order_they_lie(order: tuple[int, ...]) -> None:
-    """K and V of two layers in blocks of all four planes: a page is one run, and a row of pages is one, too."""
+    """K and V of two layers in blocks of all four planes: a page is one run, a row of pages is one, too."""
     side = layout(layers=2, heads=1, page_size=4)
     page = 4 * 16 * 2
     block = Placement((Strides(4 * page, 32, 32),) * 2, tuple((1, page * at) for at in order))
@@ -408,7 +410,7 @@ def test_planes_of_one_block_join_in_whatever_order_they_lie(order: tuple[int, .
     ids=["each alone", "two of them together", "in pairs"],
 )  # fmt: skip
 def test_planes_may_begin_anywhere_alone_or_together(places: tuple[tuple[int, int], ...]) -> None:
-    """K and V of different widths of two layers: the runs of a usual pool, each plane's moved to where it begins."""
+    """K and V of two layers and widths: a usual pool's runs, each plane's moved to its beginning."""
     side = layout(layers=2, heads=2, page_size=2, k_dim=4, v_dim=2)
     ours = Placement((Strides(10000, 16, 8), Strides(10000, 8, 4)), places)
     elsewhere = tuple((7 - region, 3 * at) for region, at in places)

@@ -1,4 +1,4 @@
-"""The layout hazards of the field, each planted: the judge accepts the case before, and must reject it after."""
+"""The field's layout hazards, each planted: the judge accepts the case before, and rejects it after."""
 
 from __future__ import annotations
 

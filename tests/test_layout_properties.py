@@ -1,4 +1,4 @@
-"""Plans of any shape: every head, layer and token of every reader once, equal, nothing else; both run makers agree."""
+"""Plans of any shape: every head, layer and token of every reader once; both run makers agree."""
 
 from __future__ import annotations
 
@@ -100,16 +100,14 @@ def test_pieces_of_neighbouring_pages_are_counted_as_they_are_written(case: Case
 @settings(max_examples=120, deadline=None)
 @given(cases())
 def test_where_pages_ascend_runs_of_dense_pools_are_as_few_as_their_bytes_allow(case: Case) -> None:
-    """Of a plane, sorted, whatever adjoins on both sides stands side by side; nobody else could join more."""
+    """A plane's sorted pieces stand side by side if they adjoin on both sides; no more can be joined."""
     random = np.random.default_rng(case.seed)
     source, target = (np.sort(Group(side, case.tokens, random).table).tolist() for side in (case.prefill, case.decode))
     plan = Plan(case.prefill, case.decode, case.chunk_tokens)
     for share in plan.shares:
         runs = list(descriptors(plan, share, source, target, case.prefix, case.tokens - case.prefix))
         apart = sorted(runs)
-        assert not any(
-            (a[0], a[1] + a[4], a[2], a[3] + a[4]) == (b[0], b[1], b[2], b[3]) for a, b in pairwise(apart)
-        )
+        assert not any((a[0], a[1] + a[4], a[2], a[3] + a[4]) == (b[0], b[1], b[2], b[3]) for a, b in pairwise(apart))
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,4 +1,4 @@
-"""Leases run from the request that was answered: each request says when it was made, and its answer repeats it.
+"""Leases run from the answered request: each request says when it was made, and its answer repeats it.
 
 That everything has then landed when a lost link counts as quiet is proved (`lost-link`, docs/prove.md); here ranks and
 the send's own machine are seen to do their part.

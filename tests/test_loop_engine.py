@@ -1,4 +1,4 @@
-"""What an engine sees: calls, outcomes, states in words; and that one room's trouble is its own."""
+"""An engine's view: calls, outcomes, states in words; one room's trouble stays its own."""
 
 from __future__ import annotations
 

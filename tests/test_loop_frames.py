@@ -57,7 +57,7 @@ def called(pair: Pair, session: int) -> bool:
 
 
 def about_others(body: msg.Message) -> bool:
-    """Not a word that ends a link, moves a watermark or opens another one: those are about every room of a link."""
+    """No message that ends a link, moves a watermark or opens another: those concern every room of a link."""
     return not isinstance(body, msg.Hello | msg.Welcome | msg.Refusal | msg.Reset | msg.Watermark)
 
 

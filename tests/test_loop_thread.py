@@ -81,7 +81,7 @@ BEGUN, OVER = [("begin", HERE), ("enter", "its own", True)], ("end", "its own")
 
 @pytest.fixture(autouse=True)
 def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
-    """What has ended threads."""
+    """The errors that have ended threads."""
     found = list[object]()
     monkeypatch.setattr(threading, "excepthook", lambda about: found.append(about.exc_value))
     yield found

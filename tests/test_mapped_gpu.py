@@ -1,4 +1,4 @@
-"""Pools on a GPU, in processes of their own: they are mapped, a kernel stores into them, and every byte is right."""
+"""Pools on a GPU in two processes: they are mapped, a kernel stores into them, every byte is right."""
 
 from __future__ import annotations
 

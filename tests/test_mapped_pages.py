@@ -1,4 +1,4 @@
-"""Pages of a peer that are mapped here: one copy a chunk stores what is owed, no ring and no piece, byte for byte."""
+"""A peer's mapped pages: one copy a chunk stores the owed bytes, without ring and pieces."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_page_counts_if_all_of_its_rows_are_inside() -> None:
 
 
 def test_a_part_is_stored_from_its_head_on_in_as_many_pages_as_its_last_plane_has() -> None:
-    """Two planes of K and two of V in one region of the peer's, which ends a byte too early for a page more."""
+    """Two planes of K and two of V in one region of the peer's, a byte too short for one page more."""
     plan = Plan(of(2), of(1), CHUNK_TOKENS)
     part, row = plan.duties(1)[0], 16
     assert (part.dst_head, part.heads, plan.prefill.k_dim * plan.prefill.itemsize) == (2, 2, row)

@@ -1,4 +1,4 @@
-"""What may come to a decode rank from a peer, a library or an engine that breaks the contract: nothing stops it.
+"""Input to a decode rank from a peer, library or engine that breaks the contract stops nothing.
 
 Between them these worlds fire every row of the decode rank's tables, and take every route to it: a row that nothing
 here fires, nothing can.
@@ -39,7 +39,7 @@ def lived(suspect: Suspect) -> list[Frozen]:
 
 
 def row_missing(suspect: Suspect) -> Iterator[Frozen]:
-    """The checker's states in which the aux row alone is missing, and a second link of the group is to come back."""
+    """The checker's states that lack the aux row alone, with a second link of the group still to return."""
     for rooms, tombs, (link, _), *rest in checked_values(suspect):
         if any(room.state is DRoom.AWAIT_AUX for _, room in rooms) and link and link.state is DLink.UP:
             yield rooms, tombs, (link, replace(link, state=DLink.AWAIT_RETURN)), *rest

@@ -1,4 +1,4 @@
-"""What may come to a prefill rank from a peer, a library or an engine that breaks the contract: nothing stops it.
+"""Input to a prefill rank from a peer, library or engine that breaks the contract stops nothing.
 
 Between them these worlds fire every row of the prefill rank's tables, and take every route to it: a row that nothing
 here fires, nothing can.

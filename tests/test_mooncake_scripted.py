@@ -1,4 +1,4 @@
-"""The Mooncake transport over an engine that does as it is told: the contract, its bounds, and every way to fail.
+"""The Mooncake transport over a scripted engine: the contract, its bounds, and every way to fail.
 
 What the engine itself does is asked of the real one, in `test_transport_contract` and `test_transport_mooncake`.
 """
@@ -78,7 +78,7 @@ class World:
         self.peers = [self.writer.connect(reader.endpoint()) for reader in self.readers]
 
     def write(self, pieces: int, to: int = 0) -> Handle:
-        """Of so many pieces that do not touch."""
+        """Write so many pieces that do not touch."""
         rows = [(2 * at, 2 * at, 1) for at in range(pieces)]
         peer = self.peers[to]
         return self.writer.write(peer, self.region, self.writer.remote(peer, 0), rows, b"")
@@ -88,14 +88,14 @@ class World:
         return Counter(address for address, *_ in self.library.submitted)[self.readers[to].address]
 
     def told(self) -> list[Any]:
-        """What a poll says, short."""
+        """The events of a poll, short."""
         return [
             (each.handle, each.error.kind, each.quiescent) if isinstance(each, Failed)
             else each.peer if isinstance(each, PeerLost) else each for each in self.writer.poll()
         ]  # fmt: skip
 
     def ended(self) -> list[Any]:
-        """What polls say until one says something: a probe has a thread of its own."""
+        """The events of polls until there is one: a probe has a thread of its own."""
         told: list[Any] = []
         wait(lambda: told or told.extend(self.told()), "an end")  # type: ignore[func-returns-value]
         return told

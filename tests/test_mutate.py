@@ -1,4 +1,4 @@
-"""Mutants of code: what the operators change, that the text is found again, and that a trial tells a killed one."""
+"""Mutants of code: operators change the text that they find again, and a trial reports a killed one."""
 
 from __future__ import annotations
 

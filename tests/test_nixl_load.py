@@ -15,7 +15,7 @@ from kvproto.io.transports.base import BackendUnavailable
 
 
 class Machine:
-    """What is installed, what is there, and the environment."""
+    """The installed distributions, the modules that exist, and the environment."""
 
     def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
         self.environ, self.installed, self.imported = dict[str, str](), {"nixl", "nixl_cu12"}, list[str]()

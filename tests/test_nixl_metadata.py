@@ -1,4 +1,4 @@
-"""What peers say of themselves to a transport: damaged, foreign or made up, it never gets as far as the library."""
+"""Peers' descriptions for a transport: damaged, foreign or made up ones never reach the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The NIXL transport over a library that does as it is told: the contract in no time, and every error there can be.
+"""The NIXL transport over a scripted library: the contract in no time, and every possible error.
 
 What the library itself does is asked of the real one, in `test_transport_contract` and `test_transport_nixl`.
 """
@@ -89,7 +89,7 @@ class World:
         return self.writer.write_many(self.peer, self.parts(nbytes), tag)
 
     def told(self) -> list[Any]:
-        """What a poll says, short."""
+        """The events of a poll, short."""
         return [
             (each.handle, each.error.kind, each.quiescent) if isinstance(each, Failed)
             else each.peer if isinstance(each, PeerLost) else each for each in self.writer.poll()
@@ -216,7 +216,7 @@ def _refusing(library: Library) -> Any:
 
 
 class Maps:
-    """What is mapped of peers, as it is told."""
+    """The peers' mapped memory as the script has it."""
 
     def __init__(self) -> None:
         self.opened: list[tuple[Any, ...]] = []

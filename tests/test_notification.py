@@ -1,4 +1,4 @@
-"""Notes that travel with writes, and what keeps them and the control plane from telling a rank two things at once."""
+"""Notes that travel with writes, and the rule that keeps the control plane from repeating them."""
 
 from __future__ import annotations
 

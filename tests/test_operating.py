@@ -1,4 +1,4 @@
-"""What an operator sees: the numbers are right, asking costs a loop nothing, and docs/operating.md can be followed."""
+"""An operator's view: the numbers are right and cost the loop nothing, and docs/operating.md works."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def pair() -> Iterator[Pair]:
 
 
 def numbers(*endpoints: Endpoint) -> list[ValueNumbers]:
-    """What is served of these endpoints, each its own; they are this thread's."""
+    """The served page of these endpoints, each its own; they are this thread's."""
     found = []
     for endpoint in endpoints:
         told: ValueNumbers = {}

@@ -1,4 +1,4 @@
-"""Other systems' protocols: every fault that is known of them is found by the search, and gone with its mend."""
+"""Other systems' protocols: the search finds every fault known of them, and none in their mends."""
 
 from __future__ import annotations
 

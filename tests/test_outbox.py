@@ -1,4 +1,4 @@
-"""What waits for a peer without room: order, bounds, bundles, when it is tried again, and what is counted."""
+"""Messages to a peer without room: order, bounds, bundles, retries, and counts."""
 
 from __future__ import annotations
 

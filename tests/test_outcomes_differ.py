@@ -1,4 +1,4 @@
-"""One room, two outcomes: how the two sides may differ, which way round, and what each may rely on all the same.
+"""One room, two outcomes: how the two sides may differ, and what each may rely on all the same.
 
 A confirmation says that a part has arrived.  So prefill may have success where decode fails later, and decode where
 prefill never hears of it; what PROTOCOL.md says of both (How a room ends) is played here, link, kernel and engine.

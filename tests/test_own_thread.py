@@ -1,4 +1,4 @@
-"""What a loop asks of its process: which cores it may name, and whose frozen heap is given back."""
+"""A loop's requests to its process: the cores that it may name, and whose frozen heap is given back."""
 
 from __future__ import annotations
 

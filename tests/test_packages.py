@@ -1,4 +1,4 @@
-"""What is handed out: a wheel with all that runs, an archive of sources with all that one needs to work on it."""
+"""The distributions: a wheel with all that runs, and an archive with all that work on it needs."""
 
 from __future__ import annotations
 

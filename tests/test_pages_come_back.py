@@ -1,4 +1,4 @@
-"""Pages of a decode rank whose prefill ranks have died come back at once, where nobody was told to write into them."""
+"""Pages of a decode rank with dead prefill ranks come back at once, if no writer was told of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 
 def dies(pair: Pair, *ranks: int) -> None:
-    """These prefill ranks are heard no more: the decode rank takes their links for lost, one after the other."""
+    """These prefill ranks fall silent: the decode rank loses their links, one after the other."""
     decode = pair.decodes[0]
     for index in ranks:
         pair.prefills[index].poll = lambda: False  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""A prefill engine that has no pages yet, or only some: the room is open, and pages come with the tokens."""
+"""A prefill engine without pages, or with some: the room is open, and pages come with the tokens."""
 
 from __future__ import annotations
 

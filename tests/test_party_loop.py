@@ -1,4 +1,4 @@
-"""A member of a protocol over sockets, by itself: who is dialled, what is sent, heard, counted and told."""
+"""A member of a protocol over sockets, alone: its dialling, messages, counts and reports."""
 
 from __future__ import annotations
 

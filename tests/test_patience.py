@@ -1,4 +1,4 @@
-"""A room whose KV is there never waits for another room's forward: between endpoints, over NIXL and in simulated time.
+"""A room whose KV is there never waits for another room's forward: endpoints, NIXL, simulated time.
 
 The ring has space for one chunk.  One room's forward is scheduled and takes as long as it likes; it holds nothing of
 the ring meanwhile, so the other room's chunk goes through the ring at once.  Whether that happens does not depend on
@@ -136,7 +136,7 @@ def test_a_prefetched_room_costs_a_ready_one_no_time_however_long_its_forward_is
 def test_a_room_in_unequal_layer_groups_goes_through_a_ring_for_one_cell(
     route: Route, writers: int, window: int
 ) -> None:
-    """A group of three layers and one of two: no chunk waits for a smaller one of its own room, so no clock moves."""
+    """A group of three layers and one of two: no chunk waits for a smaller one of its own room."""
 
     def layout(tp: int) -> Layout:
         return Layout(layers=5, heads=16, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=tp)

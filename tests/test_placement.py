@@ -1,4 +1,4 @@
-"""Where rows lie: placements against the addresses that they stand for, and what is said of those that do not fit."""
+"""Row placements against the addresses that they stand for, and the report of those that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decode rank that knows only what PROTOCOL.md says, with the real prefill endpoint: nothing has to be said twice."""
+"""A decode rank written from PROTOCOL.md alone, with the real prefill endpoint: nothing is said twice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REPEATED = ("OPEN", "OPENED", "STAGING_REQ", "STG_NOTIFY", "CHUNK_ACK", "AUX", "
 
 @contextmanager
 def two(*, notify: bool) -> Iterator[tuple[PrefillEndpoint, PlainDecodeRank, MemoryTransport, Pool]]:
-    """The real prefill rank, the plain decode rank, and the transport that writes into the plain one's ring."""
+    """The real prefill rank, the plain decode rank, and the transport that writes into the plain ring."""
     fabric = Fabric(auto=True, native_notify=notify)
     pool = noise(OURS, 0, CHUNKS, 1)
     bytes_each = TOKENS * OURS.layers * OURS.heads * (OURS.k_dim + OURS.v_dim) * OURS.itemsize
@@ -49,8 +49,12 @@ def two(*, notify: bool) -> Iterator[tuple[PrefillEndpoint, PlainDecodeRank, Mem
     transport.register(ring.data_ptr(), bytes_each, "DRAM", 0)
     endpoint = describe("memory", transport.instance, 1, [[0, ring.data_ptr(), bytes_each, "DRAM", 0]], b"")
     prefill = PrefillEndpoint(
-        OURS, 0, pool, MemoryTransport(fabric), chunk_tokens=CHUNK_TOKENS,
-        settings=Settings(window=CHUNKS, slots=CHUNKS)
+        OURS,
+        0,
+        pool,
+        MemoryTransport(fabric),
+        chunk_tokens=CHUNK_TOKENS,
+        settings=Settings(window=CHUNKS, slots=CHUNKS),
     )
     layout = msgspec.to_builtins(THEIRS)
     peer = PlainDecodeRank(

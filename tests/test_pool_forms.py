@@ -1,4 +1,4 @@
-"""Caches in every form that engines have, from every form to every other, through the endpoints, bit for bit.
+"""Caches in every form of engines, from each form to each, through the endpoints, bit for bit.
 
 A third of all pairs of forms, each with one pair of groups and one route: taken in turn, so that over the pairs of a
 form all of them occur.  Which bytes are right is said by the engines' tensors themselves (`support.engine_pools`).
@@ -174,9 +174,7 @@ def test_a_part_that_the_ring_cannot_take_fails_with_a_reason_that_can_be_read()
         (outcome,) = groups.move(29)
         assert outcome.cause is Cause.WRITE_FAILED
         (told,) = groups.prefills[0].finished()
-        assert (
-            "this part was not staged, and the pool of the decode rank is closed: Settings.route is " in told.reason
-        )
+        assert "this part was not staged, and the pool of the decode rank is closed: Settings.route is " in told.reason
         assert inside(groups.decodes[0]).rank.value_of(ROOM.key) is not None
 
 
@@ -227,13 +225,13 @@ def test_a_placement_of_other_planes_is_refused_by_name() -> None:
 
 
 def swap_heads(cache: Cache) -> None:
-    """Of one token in one layer."""
+    """Swap the heads of one token in one layer."""
     row = cache.rows(1, table(29, 4, 0)[2], 1)[0]
     row[[0, 3]] = row[[3, 0]]
 
 
 def swap_layers(cache: Cache) -> None:
-    """Of one token."""
+    """Swap the layers of one token."""
     one, other = (cache.rows(layer, table(29, 4, 0)[2], 1)[0] for layer in (0, 1))
     kept = one.clone()
     one.copy_(other)
@@ -259,7 +257,7 @@ def test_the_judge_notices_a_byte_that_nobody_should_have_written() -> None:
 
 
 def carry(prefill: PrefillEndpoint, decode: DecodeEndpoint, tokens: int, ours: list[int], theirs: list[int]) -> bool:
-    """Carry one room of one chunk, and close both; whether they have kept digests, which then are the same."""
+    """Carry one room of one chunk, and close both; return whether equal digests were kept."""
     decode.connect(prefill._rank.layout, [prefill.address], chunk_tokens=tokens)
     room, outcomes, deadline = Room(1), list[Any](), time.monotonic() + 30.0
     decode.open(room, tokens, theirs)

@@ -1,4 +1,4 @@
-"""Caches in engines' forms on a GPU, through the endpoints: kernels over strided pools, and page to page.
+"""Caches in engines' forms on a GPU, through the endpoints: kernels over strided pools, and pages.
 
 The fabric is in memory, in one process: of a transport that reaches host memory alone, which closes the pools, so that
 all is staged through pinned memory; or of one that copies between device addresses, as a transport of GPUs would.

@@ -1,5 +1,4 @@
-"""What an engine says to its prefill endpoint: of rooms that are over, at the bounds, and in what steps it is passed
-on; who waits for a room, and what is said to those who call."""
+"""An engine's calls of its prefill endpoint: ended rooms, bounds, steps, waiting callers and refusals."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def pair() -> Iterator[Pair]:
 
 
 def heard(prefill: PrefillEndpoint, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
-    """What its rank is told from now on."""
+    """The events that its rank takes from now on."""
     said, happen = list[Event](), prefill._happen
 
     def note(event: Event) -> None:

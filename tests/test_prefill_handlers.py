@@ -1,4 +1,4 @@
-"""A prefill rank's handlers by themselves: what is made ready while nothing moves, and when the rank looks again."""
+"""A prefill rank's handlers alone: what is prepared while nothing moves, and when it looks again."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ A, B = PeerId("a"), PeerId("b")
 
 
 class Wires:
-    """A rank's links and connections; what is taken down is written down, unless the transport is busy with it."""
+    """A rank's links and connections; a removal is recorded, unless the transport is busy with it."""
 
     def __init__(self, stage: HandlerStage) -> None:
         _, self.loop, _, self.data = inside(stage.prefills[0])

@@ -38,7 +38,7 @@ print(*sorted({name.split(".")[0] for name in sys.modules}))
 
 
 def run(*command: str, timeout: float = 120.0) -> str:
-    """What a command prints; it must succeed."""
+    """The output of a command, which must succeed."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

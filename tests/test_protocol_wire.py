@@ -1,4 +1,4 @@
-"""What PROTOCOL.md says of the wire in prose is what the codec, the digest, the sockets and the plan do."""
+"""PROTOCOL.md's prose about the wire is what the codec, the digest, the sockets and the plan do."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ def test_the_frame_in_bytes_is_what_the_codec_makes() -> None:
 
 def test_the_parts_of_the_example_are_those_of_the_plan() -> None:
     def held(tp: int) -> Layout:
-        return Layout(
-            layers=2, heads=8, k_dim=128, v_dim=128, itemsize=2, dtype="bfloat16", page_size=16, tp=tp
-        )
+        return Layout(layers=2, heads=8, k_dim=128, v_dim=128, itemsize=2, dtype="bfloat16", page_size=16, tp=tp)
 
     said, plan = section("Layout: who writes what, and where"), Plan(held(2), held(1), 256)
     first, second = plan.writers(0)

@@ -1,4 +1,4 @@
-"""The proofs: all of them hold, every pair was walked, and what is taken out of a table breaks by name."""
+"""The proofs: all hold, every pair is walked, and what is taken out of a table breaks one by name."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ NEVER = {
     # nothing is in doubt there
     "prefill_write": {f"{state} BatchSettled" for state in ("POSTING", "IN_FLIGHT", "ENDING")},
     # there is no link that could end, and the engine has not asked for the group, or has let go of it
-    "decode_group": {*(f"{state} LinkEnded" for state in ("NEW", "UNLINKED")),
-                     *(f"{state} DisconnectCalled" for state in ("NEW", "LEFT"))},
+    "decode_group": {
+        *(f"{state} LinkEnded" for state in ("NEW", "UNLINKED")),
+        *(f"{state} DisconnectCalled" for state in ("NEW", "LEFT")),
+    },
     "ends": {
         # nobody has asked yet; a send that is over is another
         *(f"send NEW {event}" for event in ("StagingGranted", "PagesGranted", "ChunkAcked")),
@@ -131,7 +133,7 @@ def test_a_guard_that_is_taken_out_breaks_a_proof_by_name(name: str, claim: str)
 
 # ------------------------------------------------------------------- what was wrong, and what the proofs said
 def test_a_batch_that_landed_after_the_last_post_is_not_forgotten() -> None:
-    """Posted are two batches; the first lands, the second finds no room; the lease ends: nothing has lapsed."""
+    """Of two posted batches one lands, and one finds no room; the lease ends: nothing has lapsed."""
     machine, at = Machine(prefill_write, Timing()), (7, 0, 0)
     value, said = machine.initial, []
     steps: list[tuple[Event, float]] = [
@@ -241,7 +243,7 @@ def test_the_time_after_a_loss_is_lease_and_write() -> None:
 
 
 def test_between_the_ends_it_is_missed_that_a_region_is_given_up() -> None:
-    """Who has asked for the pages may not be told a region as well: S1 of the two ends together."""
+    """A rank that asked for pages may not be told a region as well: S1 of the two ends together."""
     with TablePatch() as bench:
         row = bench.rows(prefill_send, PSend.AWAIT_PAGES, ev.PagesGranted)
         bench.change(prefill_send, row, target=PSend.AWAIT_GRANT)
@@ -277,7 +279,7 @@ def room_proof(side: str, state: Any, event: type[Event]) -> PairProof:
 
 
 def test_a_room_that_does_not_end_with_its_link_breaks_its_own_word_and_between_the_rooms_safety() -> None:
-    """A decode rank that loses a link takes its peer for quiet after a while; the room there has to end with it."""
+    """A decode rank that loses a link counts its peer as quiet after a while; the room ends with it."""
     with TablePatch() as bench:
         row = bench.rows(prefill_room, PRoom.OPEN, ev.LinkWentDown, "known")
         bench.change(prefill_room, row, when=lambda _value, _event, _now: False)

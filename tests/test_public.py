@@ -1,4 +1,4 @@
-"""The public surface: names that are fetched when they are used, one root of all errors, and what stays hidden."""
+"""The public surface: names loaded when used, one root of all errors, and what stays hidden."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOUND = {"Violation", "BrokenProperty", "SearchCut"}
 
 
 def said(code: str) -> str:
-    """What a process of its own prints; it must succeed."""
+    """The output of a process of its own, which must succeed."""
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What a rank keeps of others is bounded and its own: rooms that only decode ranks have opened, and links by name."""
+"""A rank's memory of others is bounded and its own: rooms that only decode ranks opened, and links."""
 
 from __future__ import annotations
 

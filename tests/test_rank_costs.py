@@ -1,4 +1,4 @@
-"""What each route would cost a prefill rank, and what it cannot take: by formula, from its plan, pools and settings."""
+"""The cost of each route for a prefill rank, and what it cannot take: by plan, pools and settings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def caller(
 def told(
     rank: PrefillRank, *, ring: bool = True, open_: bool = True, costs: Costs = COSTS, port: float = 1.0
 ) -> Estimate:
-    """What the room's estimate has to be: by formula, from its plan."""
+    """The room's estimate by formula, from its plan."""
     plan = rank.peers[1].plan
     assert plan is not None
     share = plan.share(0, 0)
@@ -211,7 +211,7 @@ def test_a_caller_whose_pool_nothing_leads_to_is_refused(
 
 
 def test_to_whom_nothing_is_owed_nobody_asks_for_a_way() -> None:
-    """Two prefill ranks hold the same head: one of them writes it, and the other has nothing to do with the pool."""
+    """Two prefill ranks hold the same head: one writes it, the other has nothing to do with the pool."""
     heads = replace(MODEL, heads=1, tp=2)
     for index in range(2):
         rank = PrefillRank(heads, index, group=OWN, chunk_tokens=8, incarnation=1, settings=Settings(route="pages"))

@@ -1,4 +1,4 @@
-"""What a decode rank says and asks for its grants: to whom, of which tokens, with which watermark, about which doubt.
+"""A decode rank's messages about its grants: receiver, tokens, watermark and doubt.
 
 Each effect is carried out by hand, on ranks with two rooms of each of two groups (`test_rank_queues`), so that another
 room, another peer and another group stand beside what is meant.
@@ -40,7 +40,7 @@ def with_room() -> DecodeRank:
 
 
 def made(rank: DecodeRank, *effects: Any) -> list[Any]:
-    """What is to be carried out elsewhere."""
+    """The effects that others carry out."""
     rank._out.clear()
     assert act(rank, *effects) == []
     return list(rank._out)

@@ -1,4 +1,4 @@
-"""What a rank makes of its links, call by call: whom it hears, whom it tells, what it keeps of a life that is over.
+"""A rank's links, call by call: whom it hears and tells, and what it keeps of a former incarnation.
 
 Each rank has two groups at its other end, of two ranks each, with the same indices.  So whatever is meant for one link,
 one rank, one group or one epoch has another beside it that must not have it.

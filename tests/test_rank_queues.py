@@ -1,4 +1,4 @@
-"""What a rank gives out, in turn: slots, credits, permits, watermarks, regions of the ring.
+"""The resources that a rank gives out in turn: slots, credits, permits, watermarks, ring regions.
 
 Each is asked for and given back here by hand, as the machines of sends and grants do, with another room, another peer
 and another group beside it.
@@ -50,7 +50,7 @@ Key = tuple[int, int, int]
 
 
 def prefill(**changed: Any) -> PrefillRank:
-    """One prefill rank with links 1 to 4 to (1, 0), (1, 1), (2, 0), (2, 1), rooms 11, 12 of group 1, 21, 22 of 2."""
+    """A prefill rank with links 1 to 4 to (1, 0) to (2, 1), rooms 11 and 12 of group 1, 21 and 22 of 2."""
     rank = PrefillRank(ONE, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=BORN, settings=Settings(**changed))
     for group in (FIRST, SECOND):
         for index in range(2):
@@ -71,7 +71,7 @@ def act(rank: Rank, *effects: Effect) -> list[Event]:
 
 # ------------------------------------------------------------------------------------------------- slots
 def test_the_last_slot_is_not_for_a_decode_rank_that_holds_all_others() -> None:
-    """Writes to one decode rank would keep all slots, if it stopped; another decode rank's room has one at once."""
+    """Writes to one decode rank would keep all slots if it stopped; another rank's room has one at once."""
     rank = prefill(slots=4)
     mine: list[Key] = [(room, chunk, 0) for chunk in range(3) for room in (11, 12)]
     assert len(act(rank, *[do.TakeSlot(*key) for key in mine])) == 3 and list(rank.slot_queue) == mine[3:]
@@ -88,7 +88,7 @@ def test_the_last_slot_is_not_for_a_decode_rank_that_holds_all_others() -> None:
 @pytest.mark.parametrize("slots", [1, 2])
 def test_the_only_decode_rank_has_all_slots_and_one_slot_is_anybody_s(slots: int) -> None:
     rank = prefill(slots=slots)
-    for link in ([2, 3, 4] if slots > 1 else []):
+    for link in [2, 3, 4] if slots > 1 else []:
         del rank.links[link]
     keys: list[Key] = [(11, chunk, 0) for chunk in range(slots)]
     assert len(act(rank, *[do.TakeSlot(*key) for key in keys])) == slots and not rank.slot_queue
@@ -233,8 +233,12 @@ SIZE = Plan(TWO, ONE, CHUNK_TOKENS).grant_bytes(0, CHUNK_TOKENS)
 def filled(regions: int, *rooms: tuple[int, int, int]) -> DecodeRank:
     """A decode rank with so many regions and no more, in which these rooms (room, group, tokens) are open."""
     rank = DecodeRank(
-        ONE, 0, group=OWN, chunk_tokens=CHUNK_TOKENS, incarnation=1,
-        settings=Settings(ring_bytes=regions * SIZE, ring_rounds_ahead=1)
+        ONE,
+        0,
+        group=OWN,
+        chunk_tokens=CHUNK_TOKENS,
+        incarnation=1,
+        settings=Settings(ring_bytes=regions * SIZE, ring_rounds_ahead=1),
     )
     for link, (group, index) in enumerate([(FIRST, 0), (FIRST, 1), (SECOND, 0), (SECOND, 1)], 1):
         rank.call(group, index, Plan(TWO, ONE, CHUNK_TOKENS), 0.0, "there")
@@ -257,7 +261,7 @@ def ask(rank: DecodeRank, room: int, *chunks: int) -> None:
 
 
 def given(rank: DecodeRank) -> list[tuple[int, int]]:
-    """Whose the regions are, in the order in which they were given."""
+    """The owners of the regions, in the order in which they were given."""
     return [rank.chunk_of[grant] for grant in sorted(rank.chunk_of)]
 
 
@@ -304,7 +308,7 @@ def test_a_chunk_that_is_larger_than_the_ring_is_denied_and_one_that_just_fits_i
 
 
 def small_and_large() -> DecodeRank:
-    """Twenty small rooms, each of which has asked, and a large one that has not; the ring holds two regions."""
+    """Twenty small rooms that have asked, and a large one that has not; the ring holds two regions."""
     rank = filled(2, (50, SECOND, 40 * CHUNK_TOKENS), *[(room, FIRST, CHUNK_TOKENS) for room in range(11, 31)])
     for room in range(11, 31):
         ask(rank, room, 0)
@@ -312,7 +316,7 @@ def small_and_large() -> DecodeRank:
 
 
 def served(rank: DecodeRank, times: int) -> list[int]:
-    """Whose regions are given while the oldest is given back so many times."""
+    """The rooms that get regions while the oldest region is given back so many times."""
     rooms, first = list[int](), rank.ring.next_grant
     for _ in range(times):
         oldest = min(rank.chunk_of)
@@ -410,8 +414,11 @@ def test_regions_that_are_freed_cost_the_same_however_many_rooms_wait() -> None:
 
 def test_what_becomes_usable_is_told_to_each_and_what_is_free_is_given_at_once() -> None:
     rank = filled(
-        4, (11, FIRST, 2 * CHUNK_TOKENS), (12, FIRST, 2 * CHUNK_TOKENS), (21, SECOND, 2 * CHUNK_TOKENS),
-        (22, SECOND, 2 * CHUNK_TOKENS)
+        4,
+        (11, FIRST, 2 * CHUNK_TOKENS),
+        (12, FIRST, 2 * CHUNK_TOKENS),
+        (21, SECOND, 2 * CHUNK_TOKENS),
+        (22, SECOND, 2 * CHUNK_TOKENS),
     )
     for room in (11, 12, 21, 22):
         ask(rank, room, 0, 1)

@@ -1,4 +1,4 @@
-"""What a message says is what a machine hears: every field in its place, with the sender's rank and what the rank adds.
+"""A message becomes a machine's event: every field in its place, with the sender's rank.
 
 No two numbers of a message are alike here, and the sender is the second rank of its group: so whatever is exchanged for
 something else shows.
@@ -77,8 +77,11 @@ def to_decode(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
     came = 8.0, LINK, rank.links[LINK].epoch, rank.cut_of(ROOM, 3)  # type: ignore[attr-defined]
     return [
         (fits, 0, [ev.WelcomeReceived(LINK, 77, 88, "")]),
-        (replace(fits, chunk_tokens=CHUNK_TOKENS + 1), 0,
-         [ev.WelcomeReceived(LINK, 77, 88, "chunks of 17 tokens against 16")]),
+        (
+            replace(fits, chunk_tokens=CHUNK_TOKENS + 1),
+            0,
+            [ev.WelcomeReceived(LINK, 77, 88, "chunks of 17 tokens against 16")],
+        ),
         (msg.Refusal(77, "no"), 0, [ev.RefusalReceived(LINK, 77, "no")]),
         (msg.WatermarkReq(), 0, [ev.WatermarkAsked(LINK)]),
         (msg.StagingReq(0, 8.0), ROOM, [ev.StagingRequested(ROOM, 0, PEER, terms.writes, 8.0)]),

@@ -1,4 +1,4 @@
-"""What a prefill rank makes of its rooms for their sends: which there are, whose KV is there, what a gather says.
+"""A prefill rank's sends of its rooms: which exist, whose KV is there, and what a gather reports.
 
 Each effect is carried out by hand, on ranks with two rooms of each of two groups (`test_rank_queues`), so that another
 room, another peer and another group stand beside what is meant.
@@ -46,7 +46,7 @@ def with_room(*, groups: int = GROUPS, work: PrefillWork | None = None, **change
 
 
 def made(rank: PrefillRank, *effects: Any) -> list[Any]:
-    """What is to be carried out elsewhere."""
+    """The effects that others carry out."""
     rank._out.clear()
     assert act(rank, *effects) == []
     return list(rank._out)
@@ -57,7 +57,7 @@ NO_CUT = Target().cut
 
 
 def target(rank: PrefillRank, link: int, peer: int, cut: Cut = NO_CUT) -> Target:
-    """Where a send to this rank goes, with its part of the chunk."""
+    """The target of a send to this rank, with its part of the chunk."""
     plan = rank.peers[link].plan
     assert plan is not None
     return Target(link, rank.links[link].epoch, cut, plan.part(0, peer, cut) if cut.tokens else NO_PART)
@@ -229,7 +229,7 @@ def test_an_aux_row_goes_by_the_link_that_its_send_was_opened_with() -> None:
 
 
 def test_a_peer_lacks_a_part_that_is_not_yet_on_its_way() -> None:
-    """Of the sends that are open for it, in this room; aux rows are sends, too."""
+    """The sends that are open for it in this room; aux rows are sends, too."""
     rank = with_room()
     on_its_way = (PSend.WRITING, PSend.WRITING_PAGES, PSend.AWAIT_ACK, PSend.AWAIT_AUX_ACK)
     assert not rank.unsent(ROOM, 0), "nothing is open"

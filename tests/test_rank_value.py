@@ -18,12 +18,36 @@ from kvproto.verify.testing.simulation import FAULTS, Simulation
 #: attributes of a rank that are no part of its value, by why
 BESIDE = {
     "it is given when the rank is made, or before its first link": {
-        "settings", "timing", "layout", "index", "group", "chunk_tokens", "incarnation", "digest", "lease", "placement",
-        "stands", "met", "native_notify", "costs", "endpoint", "_requests",
+        "settings",
+        "timing",
+        "layout",
+        "index",
+        "group",
+        "chunk_tokens",
+        "incarnation",
+        "digest",
+        "lease",
+        "placement",
+        "stands",
+        "met",
+        "native_notify",
+        "costs",
+        "endpoint",
+        "_requests",
     },
     "the tables and the handlers of their effects": {
-        "stores", "_timed", "_route", "inner", "routes", "_routes", "room_machine", "link_machine", "send_machine",
-        "write_machine", "grant_machine", "_up_state",
+        "stores",
+        "_timed",
+        "_route",
+        "inner",
+        "routes",
+        "_routes",
+        "room_machine",
+        "link_machine",
+        "send_machine",
+        "write_machine",
+        "grant_machine",
+        "_up_state",
     },
     "it follows from the value": {"link_of", "_groups"},
     "equal values are one object": {"_cuts", "_equals"},
@@ -49,7 +73,7 @@ def test_what_a_rank_keeps_is_its_value_or_is_named(kind: type[Rank]) -> None:
 
 
 def test_another_rank_takes_the_same_steps_from_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each event of a simulation with every fault is handled by a second rank, too, from the first one's value."""
+    """A second rank takes each event of a simulation with every fault from the first one's value."""
     handle, seconds, taken = Rank.handle, dict[int, Any](), 0
 
     def both(rank: Any, *args: Any) -> Any:

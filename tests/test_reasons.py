@@ -32,7 +32,7 @@ def pair() -> Iterator[Pair]:
 
 
 def reasons(pair: Pair, room: Room) -> dict[str, str]:
-    """What every engine was told of the room, once all are told."""
+    """The reason that every engine was given for the room, once all have one."""
     pair.pump(lambda: pair.over(room))
     return {f"{side}{rank}": outcome.reason for (side, rank, name), outcome in pair.outcomes.items() if name == room}
 

@@ -1,4 +1,4 @@
-"""A prefill engine says no to a room, at any moment: whoever asks for it hears so at once, and nobody waits."""
+"""A prefill engine refuses a room at any moment: every rank that asks for it hears so, and none waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long pages can stay away: the formulas against ranks whose peers die, or drain, at the worst moment.
+"""How long pages can stay away: the formulas against ranks whose peers die at the worst moment.
 
 The ranks are real, network and time are lists.  Time goes from timer to timer, so nothing is late because of the test.
 """
@@ -40,7 +40,7 @@ class Timed(SimulatedWorld):
         self.calm()
 
     def until(self, when: float) -> None:
-        """What can happen does; timers end one after the other, up to this moment."""
+        """Carry out what can happen; timers end one after the other, up to this moment."""
         self.calm()
         while (nearest := min(node.rank.next_deadline for node in self.nodes.values())) <= when:
             self.pass_time(max(nearest - self.now, TICK))

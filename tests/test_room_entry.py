@@ -1,4 +1,4 @@
-"""What is kept of a room beside its value: which event a part waits for; and the page tables that engines give."""
+"""A room's entry beside its value: the event that a part waits for, and the engines' page tables."""
 
 from __future__ import annotations
 

@@ -40,16 +40,26 @@ class Fleet:
             pool = noise(self.held, 0, PAGES, group)
             self.prefills[group] = ends.enter_context(
                 PrefillEndpoint(
-                    self.held, 0, pool, MemoryTransport(fabric), chunk_tokens=CHUNK_TOKENS, group=group,
-                    settings=SETTINGS
+                    self.held,
+                    0,
+                    pool,
+                    MemoryTransport(fabric),
+                    chunk_tokens=CHUNK_TOKENS,
+                    group=group,
+                    settings=SETTINGS,
                 )
             )
         for group in (11, 12):
             pool = noise(self.held, 0, PAGES, group)
             self.decodes[group] = ends.enter_context(
                 DecodeEndpoint(
-                    self.held, 0, pool, MemoryTransport(fabric), chunk_tokens=CHUNK_TOKENS, group=group,
-                    settings=SETTINGS
+                    self.held,
+                    0,
+                    pool,
+                    MemoryTransport(fabric),
+                    chunk_tokens=CHUNK_TOKENS,
+                    group=group,
+                    settings=SETTINGS,
                 )
             )
         self.outcomes: dict[int, list[Outcome]] = defaultdict(list)
@@ -146,7 +156,7 @@ def test_at_one_decode_instance_the_second_open_is_refused_and_the_first_room_go
 
 
 def test_a_crossed_pair_harms_neither(fleet: Fleet) -> None:
-    """Each prefill instance has the room for one decode instance, and each decode instance opens it at the other."""
+    """Each prefill instance has the room for one decode instance, and each of those opens it at the other."""
     for prefill, decode, asked in ((1, 11, 2), (2, 12, 1)):
         fleet.serve(prefill, decode)
         fleet.decodes[decode].open(ROOM, TOKENS, fleet.pages(4), group=asked)

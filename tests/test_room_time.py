@@ -1,4 +1,4 @@
-"""What an engine can see of a room before it has pages for it, and how long it lets it wait."""
+"""An engine's view of a room before it has pages for it, and how long it lets the room wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is where a larger room waits."""
+"""The turns of rooms while a larger room waits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Small rooms beside a huge one, counted in passes: what each takes, and what it would take without turns.  And the
-huge one beside so many small ones that there is always a queue of them.
+"""Small rooms beside a huge one, counted in passes, with and without turns; the huge one in a crowd.
 
 Nothing here is real time: frames, writes and copies move once in each turn, and a copy takes as long as a pass may
 launch.
@@ -53,7 +52,7 @@ def staged(slots: int, regions: int, window: int, pages: int) -> Iterator[Engine
 
 
 def turns(slots: int) -> tuple[float, float]:
-    """Turns of a small room beside a huge one for each that it takes alone; the huge one's pace for its own alone."""
+    """Turns of a small room beside a huge one, over those it takes alone; and the huge one's pace alike."""
     with staged(slots, REGIONS, window=32, pages=512) as stage:
         alone = [landed(stage) for _ in range(SMALLS)]
         huge = started(stage, HUGE)
@@ -72,7 +71,7 @@ def turns(slots: int) -> tuple[float, float]:
 
 
 def kept_in_crowd(slots: int) -> float:
-    """Chunks a turn that a huge room lands while a crowd of small ones waits, for each that it lands alone."""
+    """Chunks a turn that a huge room lands beside a crowd of small ones, over those that it lands alone."""
     with staged(slots, regions=4, window=4, pages=1024) as stage:
         huge, smalls = started(stage, HUGE), list[Room]()
         paces, first = list[float](), 0

@@ -1,4 +1,4 @@
-"""Which route a send takes: what it would cost by each, from both sides' tables, in numbers."""
+"""The route that a send takes, by the cost of each from both sides' tables, in numbers."""
 
 from __future__ import annotations
 
@@ -163,8 +163,13 @@ ALIKE = replace(LARGE, layers=2, heads=2, k_dim=16, v_dim=16, page_size=4)
 
 @pytest.mark.parametrize(
     ("costs", "pages", "staged"),
-    [(QUICK, range(30), 0), (QUICK, range(58, -2, -2), 4), (replace(QUICK, launch=1.0), range(58, -2, -2), 0),
-     (PROFILES["cuda_ipc"], range(58, -2, -2), 4), (PROFILES["rdma"], range(58, -2, -2), 0)],
+    [
+        (QUICK, range(30), 0),
+        (QUICK, range(58, -2, -2), 4),
+        (replace(QUICK, launch=1.0), range(58, -2, -2), 0),
+        (PROFILES["cuda_ipc"], range(58, -2, -2), 4),
+        (PROFILES["rdma"], range(58, -2, -2), 0),
+    ],
     ids=["in a row", "at random", "at random, dear kernels", "over NVLink", "over RDMA"],
 )
 def test_equal_groups_stage_what_would_be_many_pieces(costs: Costs, pages: range, staged: int) -> None:

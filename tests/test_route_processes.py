@@ -1,4 +1,4 @@
-"""Equal groups in processes of their own, over NIXL: by the ring, by pages, and by what costs less; byte for byte."""
+"""Equal groups in their own processes, over NIXL: by ring, pages, and the cheaper; byte for byte."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A decode rank's scatters: whose parts they read, from where, by which plan, and which are made ready; and when the
-rank has to look again.
-"""
+"""A decode rank's scatters: parts, sources and plans, which are prepared, and when it looks again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second protocol on the framework: every tool takes it, its planted bugs are found, and it runs over sockets."""
+"""The second protocol: every tool takes it, its planted bugs are found, and it runs over sockets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ BRIEF = settings(
 
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
-    """What a command prints; `code`: what it returns."""
+    """The output of a command; `code`: its exit code."""
     monkeypatch.chdir(ROOT)
 
     def call(*words: str, code: int = 0) -> str:

@@ -36,7 +36,7 @@ COUNTERS = {UNLISTED, STRANGE}
 
 
 class Two:
-    """A prefill and a decode rank that have each other's keys, and a stranger who has a pair and the address."""
+    """A prefill and a decode rank with each other's keys, and a stranger with a key pair and the address."""
 
     def __init__(self, place: Path) -> None:
         files = {name: make_pair(place / name, name) for name in ("P1", "D1", "stranger")}

@@ -1,4 +1,4 @@
-"""The parts of SGLang's backend, without SGLang: tables, signatures, pools, cards, options, the plug-in."""
+"""The parts of SGLang's backend, without SGLang: tables, signatures, pools, cards, options, plug-in."""
 
 from __future__ import annotations
 

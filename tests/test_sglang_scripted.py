@@ -1,4 +1,4 @@
-"""SGLang's backend against a script of SGLang's schedulers, over the fabric, with real endpoints and loops."""
+"""SGLang's backend against scripted schedulers, over the fabric, with real endpoints and loops."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_refused_at_prefill_before_decode_has_heard_of_it() -> None:
 
 
 def test_a_request_that_sglang_rejects_at_prefill_is_told_as_rejected() -> None:
-    """SGLang replaces the prompt of a request that it rejects with a stub of one token, and lets it run to its end."""
+    """SGLang replaces a rejected request's prompt with a stub of one token, and lets it run to its end."""
     with Stage(2, 1) as stage:
         stage.ask(1, 90, prefill=False)
         stage.ask(1, 1, decode=False)

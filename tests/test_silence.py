@@ -1,4 +1,4 @@
-"""A peer that misses beats while its process lives keeps its link: an engine compiles, imports, or holds Python's lock.
+"""A peer that misses beats while its process lives keeps its link: its engine compiles, for example.
 
 The kernel acknowledges for it meanwhile, so the connection stands.  A process that is killed loses it, and its link, as
 soon as ever (`test_faults_processes`); a loop that never runs again is given up after `Timing.silence`.

@@ -1,4 +1,4 @@
-"""What becomes of each effect in a simulated world, one at a time: who is told, and what the rank hears at once."""
+"""Each effect in a simulated world, one at a time: its receivers, and the rank's immediate input."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Play:
         self.interpreter = Interpreter(self.rank, self.around)
 
     def does(self, *effects: Effect) -> list[tuple[Any, ...]]:
-        """What the world is told when the rank wants this, at 5.0."""
+        """The world's calls for these effects of the rank, at 5.0."""
         self.interpreter.carry_out(list(effects), 5.0)
         told, self.around.told = self.around.told, []
         return told

@@ -1,4 +1,4 @@
-"""The simulated world by itself: what it carries, in which order time passes there, and that its judges do judge."""
+"""The simulated world by itself: its traffic, the order of its time, and judges that do judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site is built as `make docs` builds it, every public name is on it, and its links lead somewhere."""
+"""The site is built as `make docs` builds it; it has every public name, and its links lead somewhere."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_links_between_pages_hold(site: Path, pages: dict[Path, Page]) -> None:
 
 
 def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
-    """What a page loads, and what its styles and scripts name, lies beside it."""
+    """Everything that a page loads, and that its styles and scripts name, lies beside it."""
     assert all(page.loads for page in pages.values())
     for path, page in pages.items():
         for link in page.loads:

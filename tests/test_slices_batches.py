@@ -1,4 +1,4 @@
-"""Runs of the slice route as writes: none lost, none doubled, none too large, each part between one pair of regions."""
+"""Runs of the slice route as writes: none lost, doubled or too large, each part between two regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drivers of small machines against a reading of their rows: flat and in parts, with tombstones and timers.
+"""Drivers of small machines against a reading of their rows: flat and in parts, tombstones, timers.
 
 The tables are made here, with whatever a table can say in them.  `Reader` is what a driver is by definition: it looks
 for the machine, goes through its rows one by one, and keeps nothing but values.  Both take the same events and the same
@@ -137,7 +137,7 @@ def either(v: Job, e: Poke) -> Say | Mark:
 
 
 def jobs(tombstones: bool) -> Table[Job]:
-    """A table with each kind of row: of the initial state, of one that ends, of timers that back off or are its own."""
+    """A table with each kind of row: initial, ending, with timers that back off or have own periods."""
     table = Table(
         "job", Job, S, initial=S.NEW, events=(Begin, Poke, Stop, Ended), final=(S.OVER,), tombstones=tombstones,
         timers={S.NEW: "retry", S.WAIT: "wait", S.RETRY: "retry", S.OWN: "own"}, counted_states=(S.RETRY, S.OVER),
@@ -174,7 +174,7 @@ def jobs(tombstones: bool) -> Table[Job]:
 
 
 def echoes() -> Table[Any]:
-    """What hears of the other one; it has no timer, and no row for most."""
+    """A machine that hears of the other one; it has no timer, and no row for most."""
     table = Table("echo", Value, E, initial=E.NONE, events=(Told,), timers={}, final=(E.GONE,))
     table.opens(E.NONE, Told, E.HEARD)
     table.row(E.HEARD, Told, E.GONE, when=lambda v, e, now: e.n % 4 == 0, do=(lambda v, e: Say("gone", e.n),))

@@ -1,4 +1,4 @@
-"""The request's trace travels with its room: to the other side, into the outcome, and into OpenTelemetry's spans."""
+"""The request's trace travels with its room: to the other side, the outcome, and OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged writes by themselves: what each is, which of them are ready, and which prepared write goes when."""
+"""Staged writes alone: their parts, which are ready, and which prepared write goes when."""
 
 from __future__ import annotations
 

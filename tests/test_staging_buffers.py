@@ -1,4 +1,4 @@
-"""Staging memory: one buffer, or two and the copies between them, which a fake device orders with the kernels."""
+"""Staging memory: one buffer, or two and the copies between them, ordered by a fake device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ON_HOST = DeviceStreams(torch.device("cpu"))
 
 
 class Device(FakeDevice):
-    """A fake device with a copy engine; what host buffers there are, and how often somebody waited for its copies."""
+    """A fake device with a copy engine; it records host buffers, and how often its copies were awaited."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A decode rank that has stopped keeps the slots of writes to it, and takes no time from other decode ranks' rooms."""
+"""A stopped decode rank keeps the slots of writes to it, and takes no time from others' rooms."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def made(route: Route) -> Iterator[Trio]:
 
 
 def ends_beside_a_stopped_rank(trio: Trio) -> bool:
-    """Whether a room of the decode rank that works ends while writes to the other one hang, and no clock moves."""
+    """Whether the working decode rank's room ends while writes to the other hang and no clock moves."""
     trio.open(1, STOPS, CHUNKS)
     rank = inside(trio.prefill).rank
     trio.fabric.stall(inside(trio.decodes[STOPS]).data.transport.instance)

@@ -1,4 +1,4 @@
-"""Mutants of the tables: what the operators change, who judges, and a seeded sample of which each is noticed.
+"""Mutants of the tables: their operators and judges, and a seeded sample in which each is noticed.
 
 The whole takes hours (`make night`).  The sample is drawn anew by night, from the day, which is printed.
 """
@@ -226,7 +226,7 @@ def test_rows():
 
 
 def told_by(root: Path, reasons: table_gate.TableReasons, names: list[str]) -> list[Verdict[TableMutant]]:
-    """What is said of these mutants where these are the tests."""
+    """The verdicts of these mutants with these tests."""
     told: list[Verdict[TableMutant]] = []
     found = table_gate.run(root, reasons, [named(name) for name in names], NOTHING.worlds_s, 1, told.append)
     assert sorted(told, key=lambda each: each.mutant) == found
@@ -302,13 +302,13 @@ def test_a_seeded_sample_leaves_no_survivor_without_a_reason(capfd: pytest.Captu
 
 # ------------------------------------------------------------------------------------------ effects in another order
 def books(rank: Any) -> str:
-    """What the rank has lent, and who waits for what."""
+    """The rank's loans and queues."""
     names = ("free_slots", "slot_of", "slot_queue", "credits", "credit_queues", "permits", "permit_queue", "watch")
     return repr([getattr(rank, name, None) for name in (*names, "space_queue", "chunk_of")])
 
 
 def test_what_may_be_exchanged_is_what_a_rank_keeps_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each effect touches the one place that is said of it, in simulated worlds in which everything goes wrong."""
+    """Each effect touches its one declared place, in simulated worlds with every fault."""
     seen: dict[str, set[type]] = {name: set() for name in PLACES}
     made = Rank.__init__
 

@@ -1,4 +1,4 @@
-"""The simulated world with durations: how long a room takes there, who queues for whom, and that it is repeatable."""
+"""The simulated world with durations: how long a room takes, its queues, and that it is repeatable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def layout(tp: int) -> Layout:
 
 @dataclass
 class Heard:
-    """What engines heard, and when."""
+    """The news of engines, with their times."""
 
     outcomes: list[tuple[str, int, Cause, float]] = field(default_factory=list)
     released: list[tuple[str, int]] = field(default_factory=list)

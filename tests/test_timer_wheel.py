@@ -1,4 +1,4 @@
-"""The wheel: keys come up in the order of their slots, each as often as it was put in, and nothing is left behind."""
+"""The wheel: keys come in the order of their slots, each as often as it was put in; nothing is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A room that a decode engine gives up while a link is down, or not yet up, ends at the prefill rank with the link.
+"""A room that a decode engine aborts while a link is not up ends at the prefill rank with the link.
 
 Without that its prefill engine would hold the pages until `Timing.bootstrap` is over.  The clock stands still here, but
 for the call that brings a cut link back: a message ends the room, and no timer.
@@ -32,7 +32,7 @@ def give_up(pair: Pair, *, announced: bool) -> Room:
 
 
 def ends_without_a_timer(pair: Pair, room: Room) -> None:
-    """The prefill engine that opens the room afterwards hears at once how it has ended, and has its pages back."""
+    """The prefill engine that opens the room later hears its end at once, and has its pages back."""
     pair.pump(pair.decodes[0].ready)
     pair.open_prefill(room)
     pair.pump(lambda: pair.over(room))

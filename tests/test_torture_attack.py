@@ -1,4 +1,4 @@
-"""Strangers at the door of ranks with keys: a short attack changes nothing, and what it changed would be seen."""
+"""Strangers at the door of ranks with keys: a short attack changes nothing, and a change would show."""
 
 from __future__ import annotations
 

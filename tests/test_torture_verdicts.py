@@ -1,4 +1,4 @@
-"""What the torture's judge lets pass and what it does not: without processes."""
+"""The torture's judge by itself, without processes: what it lets pass, and what it does not."""
 
 from __future__ import annotations
 

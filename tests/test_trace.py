@@ -1,4 +1,4 @@
-"""Traces: what a rank did can be written, read, replayed, and told; what was doctored is caught where it was."""
+"""Traces can be written, read, replayed and told; a doctored one is caught at its place."""
 
 from __future__ import annotations
 

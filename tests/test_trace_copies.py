@@ -1,4 +1,4 @@
-"""Each copy of a message is told as what became of it: judged by a stage that carried every one of them."""
+"""Each copy of a message is told by its fate, judged by a stage that carried every one of them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ every_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.n
 
 
 def carried(stage: SceneStage) -> Told:
-    """What the stage knows: by copy, when it was heard."""
+    """The stage's knowledge: by copy, when it was heard."""
     return {(c.sender, c.receiver, c.epoch, bool(c.room), c.number): c.heard for c in stage.carried}
 
 
 def told(story: list[Moment]) -> Told:
-    """What a story says: the same."""
+    """The same of a story."""
     found: dict[int, tuple[tuple[str, str, int, bool, int], list[float]]] = {}
     for moment in story:
         if isinstance(moment.entry, SentEntry):
@@ -86,7 +86,7 @@ def test_what_is_lost_doubled_and_late_is_told_as_it_was(seed: int) -> None:
 
 
 def test_pairing_by_age_would_be_found_out() -> None:
-    """The judge judges: without numbers a copy that was lost is drawn as delivered, and the other way round."""
+    """The judge judges: without numbers a lost copy is drawn as delivered, and the other way round."""
     wrong = 0
     for seed in range(8):
         stage = harmed(seed)
@@ -112,7 +112,7 @@ def test_a_trace_that_begins_later_than_the_others_pairs_nothing_wrongly() -> No
 
 @every_scene
 def test_nothing_that_arrived_is_lost_where_the_receiver_s_trace_ends_before(scene: Scene) -> None:
-    """Each rank writes its trace when its own room fails, so the traces of one failure end at different moments."""
+    """Each rank writes its trace when its own room fails, so a failure's traces end at different moments."""
     stage = scene.play()
     logs, wanted = scene.traces(stage), carried(stage)
     ended = 0
@@ -130,7 +130,7 @@ def test_nothing_that_arrived_is_lost_where_the_receiver_s_trace_ends_before(sce
 
 
 def test_what_was_sent_before_a_long_silence_is_lost_though_nothing_came_after_it() -> None:
-    """A trace that goes on for longer than a message may be under way proves the loss without a later message."""
+    """A trace longer than a message may be under way proves the loss without a later message."""
     stage = next(scene for scene in SCENES if scene.name == "well").play()
     logs = logs_of(stage)
     place = next(i for i, log in enumerate(logs) if log.head.side == "prefill")
@@ -163,7 +163,7 @@ def _known(story: list[Moment]) -> Told:
 
 
 def test_a_way_whose_numbers_contradict_each_other_goes_by_age() -> None:
-    """A proxy has lost a frame in the middle of a connection: whoever counts by himself is one behind from there."""
+    """A proxy has lost a frame in the middle of a connection: a receiver that counts is one behind then."""
     stage = next(scene for scene in SCENES if scene.name == "well").play()
     logs = logs_of(stage)
     place = next(i for i, e in enumerate(logs[0].entries) if isinstance(e, HeardEntry) and e.header[1] and e.header[2])

@@ -1,4 +1,4 @@
-"""Request traces replayed in simulated time: every request has its end, faults cost what they must, figures add up."""
+"""Request traces replayed in simulated time: each request ends, faults cost their price."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_room_of_its_own_is_found_for_each_request_by_what_instances_have_to_d
 def test_kv_that_is_ready_waits_for_no_forward_of_another_request(
     prefill: int, speed: int, pace: float, closed: bool
 ) -> None:
-    """A ring of 1 GiB holds two or three large rooms, a step of a forward takes 0.5 s or 4 s, a transfer 0.03 s."""
+    """A ring of 1 GiB holds two or three large rooms; a forward step takes 0.5 or 4 s, a transfer 0.03 s."""
     engines, requests = EngineModel(speed=speed), excerpt(60, pace)
     fleet = replace(Fleet(), prefill=prefill, closed=closed, engines=engines)
     with_, without = (replayed(fleet.way(way), requests) for way in ("prefetch", "no prefetch"))

@@ -25,7 +25,7 @@ class Watched(MemoryTransport):
 
 
 def left_in_flight(fabric: Fabric) -> tuple[Watched, np.ndarray[Any, np.dtype[np.uint8]], object]:
-    """A transport with a write that another thread has left, the bytes where it goes, and what has to live as long."""
+    """A transport with a write that another thread left, its target's bytes, and what must live as long."""
     transport, other = Watched(fabric), MemoryTransport(fabric)
     bytes_, target = np.full(64, 7, np.uint8), np.zeros(64, np.uint8)
     source = transport.register(bytes_.ctypes.data, 64)

@@ -1,4 +1,4 @@
-"""What every backend promises, asked of each of them; the tests are `kvproto.verify.testing.transport_contract`'s.
+"""The contract asked of every backend; the tests are `kvproto.verify.testing.transport_contract`'s.
 
 The writer is this process; the target is another one, except on the in-memory fabric.
 """

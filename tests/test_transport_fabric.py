@@ -1,4 +1,4 @@
-"""What can be done on a fabric: one step of each kind at its time, and nothing that is not possible."""
+"""The steps of a fabric: one of each kind at its time, and nothing that is not possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds a peer, and what is in flight to it: nobody connects, warms or drops what another thread is busy with."""
+"""Holding a peer, and its writes in flight: no thread connects, warms or drops what another works on."""
 
 from __future__ import annotations
 

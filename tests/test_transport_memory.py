@@ -1,4 +1,4 @@
-"""The in-memory transport: every schedule keeps the contract, and every fault looks as it does in a real backend."""
+"""The in-memory transport: every schedule keeps the contract, every fault looks as in a real backend."""
 
 from __future__ import annotations
 
@@ -485,7 +485,7 @@ def test_an_instance_does_not_connect_to_itself_nor_write_to_strangers() -> None
 
 
 def _elsewhere(call: Callable[[], object]) -> BaseException | None:
-    """What `call` raises on another thread."""
+    """The error that `call` raises on another thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call).exception()
 

@@ -1,4 +1,4 @@
-"""Mooncake between processes that stop, die and change: bounded work a poll, and no more certainty than there is."""
+"""Mooncake between processes that stop, die and change: bounded polls, and no false certainty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NIXL between processes that stop, die, restart and leave: what the writer is told, and that nobody crashes."""
+"""NIXL between processes that stop, die, restart and leave: the writer's events, and no crash."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def resident() -> int:
 
 @pytest.fixture(autouse=True)
 def tcp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over cross-memory attach a write needs nothing of its target once the link is up; over TCP it needs a reader."""
+    """Use TCP: over cross-memory attach a write needs nothing of its target once the link is up."""
     monkeypatch.setenv("UCX_TLS", ucx_over_tcp())
 
 

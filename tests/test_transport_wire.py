@@ -1,4 +1,4 @@
-"""The transport's description: what is made and read by PROTOCOL.md alone is what the package reads and makes."""
+"""The transport's description by PROTOCOL.md alone is what the package reads and makes."""
 
 from __future__ import annotations
 

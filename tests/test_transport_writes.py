@@ -1,4 +1,4 @@
-"""The one outcome that each write is owed: what was lost, left by another thread, abandoned or still in flight."""
+"""The one outcome that each write is owed: lost, left by another thread, abandoned or in flight."""
 
 from __future__ import annotations
 

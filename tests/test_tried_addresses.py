@@ -1,4 +1,4 @@
-"""An address that is named for a link which is up: it is tried beside the link, and takes it over or is given up."""
+"""An address named for a link that is up is tried beside it, and takes it over or is given up."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_room_that_the_former_incarnation_has_confirmed_ends_with_it(pair: Pai
 
 @pytest.mark.parametrize("beats", [0, 3])
 def test_a_trial_ends_after_as_many_beats_as_a_peer_may_be_silent(beats: int) -> None:
-    """In simulated time: rooms go on meanwhile, and one address in the place of another begins its own trial."""
+    """In simulated time, while rooms go on, one address in the place of another begins its own trial."""
     held, timing = layout(1), Timing()
     world = SimulatedWorld(7, held, held, chunk_tokens=8)
     world.calm(3.0)

@@ -1,4 +1,4 @@
-"""Several live decode instances under one (group, rank): the first keeps its link, each other one is refused by name.
+"""Several live decode instances under one (group, rank): the first keeps its link, others are refused.
 
 The reproduction: three instances with one group name took the link from each other in turn, and half of the rooms
 never ended.  Everything here is the product's own: endpoints with threads, ZeroMQ sockets, bytes.
@@ -53,7 +53,7 @@ def instances() -> Iterator[tuple[PrefillEndpoint, list[DecodeEndpoint]]]:
 
 
 def fate(decode: DecodeEndpoint) -> str:
-    """"up" when the instance is connected, or the sentence of its refusal."""
+    """ "up" when the instance is connected, or the sentence of its refusal."""
     end = time.monotonic() + LIMIT
     while time.monotonic() < end:
         try:
@@ -120,7 +120,7 @@ def refused(effects: list[Effect]) -> list[int]:
 
 
 def late_watermark() -> tuple[list[int], PLink]:
-    """A watermark of a dead incarnation comes after the call of the later one: who is refused, and the link then."""
+    """A dead incarnation's watermark comes after the later one's call: the refused ones, and the link."""
     rank, link, _ = called_by_a_later_life()
     told = list(say(rank, link, msg.Watermark(0, 64)))
     for beat in range(1, 5):

@@ -1,4 +1,4 @@
-"""UCX's addresses and keys: every part that UCX reads is parsed first, and refused if UCX would not survive it."""
+"""UCX's addresses and keys: each part that UCX reads is parsed first, and refused if UCX would crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked at when an endpoint is made and a room is opened: what is taken, to the last that is, and what not."""
+"""Checks of an endpoint's construction and a room's opening: the last good value, and the first bad."""
 
 from __future__ import annotations
 

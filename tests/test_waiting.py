@@ -82,7 +82,7 @@ def test_a_sleep_is_as_long_as_asked_within_bounds_and_a_signal_may_end_it(monke
 
 
 def test_where_the_system_counts_in_milliseconds_a_sleep_is_no_shorter_than_asked(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = list[int]()
 
@@ -156,7 +156,7 @@ def test_a_set_that_is_closed_leaves_nothing_open() -> None:
 
 
 def test_a_call_in_the_middle_of_clear_does_not_silence_those_that_follow() -> None:
-    """Cleared before the bytes are read, the mark of that call would stay, and no later call would write a byte."""
+    """Cleared before the bytes are read, the mark of that call would stay, and later calls write no byte."""
     waker, waiter = Waker(), Waiter()
     reader = waker._reader
 

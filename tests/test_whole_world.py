@@ -1,4 +1,4 @@
-"""What is said of the world that is not searched as a whole: its lemmas exist, and so do the worlds of open ones."""
+"""Statements about the unsearched whole world: its lemmas exist, and so do the worlds of open ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_worlds_of_what_is_open_exist_and_have_numbers(lemma: Any) -> None:
 
 @pytest.mark.skipif(not NIGHT, reason="some seconds of a core (KVPROTO_NIGHT=1)")
 def test_rooms_that_have_ended_begin_anew_where_no_tombstone_meets_an_open_that_was_overtaken() -> None:
-    """What `ended_rooms_stay_ended` assumes is needed: an ABORT overtakes its OPEN, and finds no tombstone behind."""
+    """`ended_rooms_stay_ended` needs its assumption: an ABORT overtakes its OPEN and finds no tombstone."""
     world = replace(CONFIGS["deep-tombstone-abort"], net="unordered", swift=True, budget=Budget(abort=1))
     (found,) = check("unordered", world).violations
     assert found.property == "S4" and found.text.endswith("and P0 is at work on it")

@@ -1,4 +1,4 @@
-"""No number on the wire sizes anything: the largest that the codec lets through cost a rank next to nothing."""
+"""No number on the wire sizes anything: the largest one costs a rank next to nothing."""
 
 from __future__ import annotations
 

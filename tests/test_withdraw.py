@@ -35,7 +35,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 
 def moved(pair: Pair, room: Room, upto: int) -> list[int]:
-    """The KV behind `upto` tokens is computed once more, in other pages; the former ones are somebody else's now."""
+    """Compute the KV behind `upto` tokens once more in other pages; the former ones are free now."""
     table = pair.tables[room][0]
     old = table[-(-upto // pair.plan.prefill.page_size) :]
     new = [pair.free.pop() for _ in old]
@@ -94,7 +94,7 @@ def test_what_is_withdrawn_before_the_loop_has_heard_of_it_is_told_to_nobody(pai
 def test_nothing_is_withdrawn_before_all_sends_have_heard_of_all_of_it(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks is on another thread, so at any moment of the loop's."""
+    """The caller is on another thread, so it asks at any moment of the loop's."""
     room, prefill, said = pair.open(TOKENS), pair.prefills[0], list[bool]()
     rank, reads, happen = inside(prefill).rank, PSendValue(PSend.GATHERING, kv=True), prefill._happen
     pair.pump(lambda: prefill.opened_by_all(room))

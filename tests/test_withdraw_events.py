@@ -1,4 +1,4 @@
-"""KV that is computed after a withdrawal is read after its own event, in whatever pages, layers and order it comes.
+"""KV computed after a withdrawal is read after its own event, whatever its pages, layers and order.
 
 The pages hold poison until somebody waits for the forward's event, so a gather that is ordered after another event, or
 reads other pages, shows in the bytes.  Every pair of features is tried in some story.
@@ -43,7 +43,7 @@ Story = dict[str, Any]
 
 
 class StoryPair(Pair):
-    """A pair whose pools can be `mapped`: addressed by one another, and `packed`: a page holds all layers' K and V."""
+    """A pair whose pools can be `mapped` (addressed by one another) and `packed` (a page of all layers)."""
 
     def __init__(self, *args: Any, mapped: bool, packed: bool, **named: Any) -> None:
         self.mapped, self.packed = mapped, packed
@@ -108,7 +108,7 @@ class Engine:
         self.endpoint.produced(self.room, upto, event, pages=more, layers=layers or None)
 
     def take_back(self, upto: int, kept: int) -> None:
-        """What was withdrawn is free: others write there, and the room gets other pages."""
+        """The withdrawn pages are free: others write there, and the room gets other ones."""
         for event in self.queued:
             event.keep(kept)
         self.poison(kept)
@@ -161,7 +161,7 @@ def play(story: Story) -> None:
 
 
 def give_up(pair: Pair, engines: list[Engine], room: Room, story: Story) -> Room:
-    """Abort the room; a new one gets its decode pages when they are released, and others write to its prefill pages."""
+    """Abort the room; a new one gets its released decode pages, and others write to its prefill pages."""
     ours = story["end"] == "prefill aborts"
     (pair.prefills if ours else pair.decodes)[0].abort(room)
     pair.pump(lambda: pair.over(room))

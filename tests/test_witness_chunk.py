@@ -1,5 +1,4 @@
-"""One chunk, two writers, one reader: the ranks that run, a model written by hand from the prose (Murphi, Rumur), and
-one made from the tables (Promela, Spin) have the same states.
+"""One chunk, two writers, one reader: running ranks, a hand-written Murphi model and Promela agree.
 
 Each ring's world is searched once by our own search, whoever it is compared with.  A full ring in which everything
 fails has nine tenths of all states: that is for the night.  By day everything fails where the ring is empty or too
@@ -29,7 +28,7 @@ def world(ring: str, trouble: bool, tells: bool) -> ChunkSearchResult:
 
 
 def ranks(rings: tuple[str, ...], trouble: bool, tells: bool = False) -> ChunkSearchResult:
-    """What was found in these rings' worlds together."""
+    """The states found in these rings' worlds together."""
     whole = ChunkSearchResult({}, 0, 0, {}, 0, 0, {}, [])
     for found in (world(ring, trouble, tells) for ring in rings):
         whole.states |= found.states

@@ -1,4 +1,4 @@
-"""Promela made from the tables is fresh, and a change to a table is seen (`test_witness_chunk` compares states)."""
+"""Promela made from the tables is fresh, and changes with them (`test_witness_chunk` compares states)."""
 
 from __future__ import annotations
 

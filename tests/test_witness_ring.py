@@ -1,4 +1,4 @@
-"""The ring that runs, and the ring as the prose has it: explored by different programs, they are the same ring."""
+"""The ring that runs and the ring of the prose, explored by different programs, are the same ring."""
 
 from __future__ import annotations
 

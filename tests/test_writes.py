@@ -142,15 +142,13 @@ class World:
             key = 7, chunk, 1
             prepared: Any = f"prepared {chunk}" if prepared_writes else None
             write = StagedWrite(peer, (0, 64 * chunk, 64), (1, 7, StgNotify(chunk, 1)), prepared)
-            self.handlers[do.PostWrite] = lambda _, key=key, write=write: self.writes.post_staged(
-                key, write, hold=hold
-            )
+            self.handlers[do.PostWrite] = lambda _, key=key, write=write: self.writes.post_staged(key, write, hold=hold)
             self.queue.append(ev.WriteBegun(*key, ev.Target(), 0, 0, 1, LEASE_S))
             self.fire()
         self.submit([])
 
     def ends(self) -> list[tuple[str, int]]:
-        """What was told, and of which chunk."""
+        """The reports, and their chunks."""
         return [(type(event).__name__, event.chunk) for event in self.told]  # type: ignore[attr-defined]
 
     def tell(self, event: Event) -> None:

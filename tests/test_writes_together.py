@@ -1,4 +1,4 @@
-"""Parts that are ready at one moment are one write of the transport: over a real one, with rooms that stay apart."""
+"""Parts that are ready at one moment are one write of a real transport, with rooms that stay apart."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def gathered(pair: Pair) -> tuple[list[Room], list[int]]:
-    """Rooms whose gathers are all under way, and of each write that is posted from now on how many parts it brings."""
+    """Rooms with all gathers under way, and the number of parts of each write that is posted from now on."""
     parts, data = list[int](), cast("Any", inside(pair.prefills[0]).data)
     kept = data.writes._posted
 

@@ -1,4 +1,4 @@
-"""Ends of the project's own backends, by name; what they are made of is `kvproto.verify.testing.transport_ends`."""
+"""Ends of the project's own backends, by name, made of `kvproto.verify.testing.transport_ends`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make packages`: the wheel and the archive of sources, installed with each extra where nothing else is.
+"""`make packages`: the wheel and the source archive, installed with each extra where nothing else is.
 
 Each pair of an interpreter and an extra gets an environment of its own: the wheel with that extra, by the package index
 as anybody has it; then `kvproto --version`, the page that `kvproto` alone shows, and one command or import that needs
@@ -39,7 +39,7 @@ TRIALS: dict[str, list[str] | str] = {
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
-    """What the command says on its standard output.  RuntimeError: it ends otherwise."""
+    """The command's standard output.  RuntimeError: it ends otherwise."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     done = subprocess.run([*map(str, command)], cwd=cwd, env=plain, capture_output=True, text=True, check=False)
     if done.returncode != code:
