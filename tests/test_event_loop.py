@@ -15,6 +15,8 @@ import pytest
 from kvproto.errors import EndpointError
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.loop.event_loop import (
+    DEAF,
+    DEAF_S,
     EVERY,
     FAST,
     HELD_S,
@@ -264,6 +266,19 @@ def test_each_of_them_alone_is_something_that_happens(loop: ToldLoop, script: Sc
     else:
         loop.background.append(Bulky(script, 1))
     assert loop.poll() and loop._pace == FAST and sum(loop.passes.counts) == 1
+
+
+def test_an_idle_loop_that_can_receive_nothing_ends_soon(
+    loop: ToldLoop, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "receive", lambda _most: 1 // 0)
+    for _ in range(DEAF):
+        loop.poll()
+        assert loop.due <= DEAF_S, "no frame ends its sleep, and no timer is near"
+    with pytest.raises(ZeroDivisionError):
+        loop.poll()
+    monkeypatch.undo()
+    assert not loop.poll() and loop.due == NEVER
 
 
 def test_its_first_pass_is_told_and_then_one_a_second(loop: ToldLoop, script: Script) -> None:

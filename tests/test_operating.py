@@ -39,7 +39,7 @@ from kvproto.protocol.ring import Ring
 from kvproto.protocol.states import DGrant
 from kvproto.protocol.timing import Timing
 from kvproto.verify.testing import inside
-from kvproto.verify.testing.pair import SMALL, Pair
+from kvproto.verify.testing.pair import PATIENT, SMALL, Pair
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "operating.md").read_text()
@@ -162,9 +162,14 @@ def fallbacks(told: dict[Any, float]) -> dict[tuple[str, ...], float]:
 
 
 def test_a_fallback_is_told_with_its_reason() -> None:
-    settings = replace(SMALL, ring_bytes=1)
+    settings = replace(PATIENT, ring_bytes=1)
     with Pair(layout(2), layout(1), chunk_tokens=8, settings=settings) as pair:
-        pair.finish(pair.open(20))
+        room, first = pair.open(20), pair.prefills[0]
+        first.produced(room, 20)
+        # It has asked before the other writer has: its chunks are denied while they wait for that one.
+        sends = inside(first).rank.sends
+        pair.pump(lambda: [each.state.name for each in sends.get(room.key, {}).values()].count("AWAIT_WRITERS") == 3)
+        pair.finish(room)
         (told,) = numbers(pair.prefills[0])
     assert fallbacks(told) == {("AWAIT_WRITERS", "StagingDenied"): 3}
     assert "staging fallbacks AWAIT_WRITERS StagingDenied 3" in screen({("prefill", "1", "0"): told}, {}, 2.0)

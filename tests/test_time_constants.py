@@ -41,6 +41,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "loop.event_loop.HELD_S": (1e-4, 1e-3, "what is said waits for more: less than a round trip's worth"),
     "loop.event_loop.PERIOD": (0.5, 2.0, "what is called once a second is counted a second"),
     "loop.event_loop.LONGEST_WAIT": (0.2, 2.0, "a loop without timers looks at its sources now and then"),
+    "loop.event_loop.DEAF_S": (0.01, 0.1, "a lack of descriptors passes; an engine hears of a deaf loop in seconds"),
     "data.launches.LAUNCH_S": (1e-4, 2e-3, "one launch on a CPU takes longer, several on a device less"),
     "loop.own_thread.SWITCH_S": (5e-5, 1e-3, "the loop waits for the interpreter's lock: far under Python's 5 ms"),
     "endpoint.endpoint.LINGER_S": (0.02, 0.5, "peers confirm within round trips; an engine that ends waits so long"),

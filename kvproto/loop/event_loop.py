@@ -51,8 +51,8 @@ PASS_S = 0.01
 #: seconds that messages are held, to be bundled, in a long pass
 HELD_S = 3e-4
 LONGEST_WAIT = 1.0
-#: passes in a row in which nothing can be received before the loop ends by that
-DEAF = 64
+#: passes in a row in which nothing can be received before the loop ends by that, and the longest sleep between two
+DEAF, DEAF_S = 64, 1 / 32
 #: seconds from one `passed` to the next
 PERIOD = 1.0
 
@@ -258,6 +258,8 @@ class EventLoop(LoopThread):
         left = min(self.party.next_deadline - self.now, self.control.outboxes.due_in)
         if any(source.busy() for source in self.sources):
             left = min(left, self._pace)
+        if self._deaf:  # an idle loop would sleep between any two of the passes that end it
+            left = min(left, DEAF_S)
         return max(0.0, left)
 
     def _take_calls(self) -> bool:

@@ -13,8 +13,8 @@ PARTS = {
     "prefill_room": "20d65abe",
     "prefill_send": "676a7777",
     "prefill_write": "7f3fb60d",
-    "prefill_link": "2f9835d1",
+    "prefill_link": "ddf39ea0",
     "decode_room": "3536e873",
     "decode_grant": "6293ba92",
-    "decode_link": "a91c4e09",
+    "decode_link": "8a3d67e1",
 }

@@ -283,7 +283,7 @@ class SayReset(Effect, frozen=True):
 
 
 class RefuseCall(Effect, frozen=True):
-    """Refuse the call of who is at this place, for whom there is no link."""
+    """Refuse the call that came from this place; no link is bound to it."""
 
     place: bytes
     session: int

@@ -17,8 +17,11 @@ comes late from an incarnation that is dead, is none.  If
 nothing is heard for two beats, the link gives way to a later incarnation: that is a restart.  So two instances that
 were given one name by mistake never take the link from each other in turn.
 
-Two rules keep late writes harmless.  The prefill rank takes no new call while a write of the old link is in
-flight (`quiet`).  So when it agrees again, nothing of the lost link can land, and the decode rank may free what
+A later call of the link's own incarnation ends the link, whether or not the two still fit: the caller has left it.  So
+what no longer fits is refused by the next call, and not only when the old link's silence is long enough.
+
+Two rules keep late writes harmless.  The prefill rank agrees to no new call while a write of the old link is in
+flight (`quiet`); what does not fit is refused meanwhile.  So when it agrees again, nothing of the lost link can land, and the decode rank may free what
 it had quarantined; until then it waits (`AWAIT_RETURN`) for the return, or for the lease and the longest write
 to pass, which is what its tries there amount to.  A refusal proves nothing of that kind: it may come from whoever has
 the address now, so rooms end with it, and their memory waits on.
@@ -290,6 +293,11 @@ def unquiet(v: P, e: HelloReceived, now: float) -> bool:
     return not e.quiet
 
 
+def misfit_unquiet(v: P, e: HelloReceived, now: float) -> bool:
+    """The two cannot work together, and a write of the old link is in flight."""
+    return misfit(v, e, now) and unquiet(v, e, now)
+
+
 def busy(v: P, e: TimerFired, now: float) -> bool:
     """A write of the old link is in flight: forget nothing."""
     return e.busy
@@ -442,8 +450,8 @@ def take_call_back(v: D, e: CloseAsked, now: float) -> D:
 
 
 def agree(v: D, e: WelcomeReceived, now: float) -> D:
-    """The link has an epoch."""
-    return replace(v, epoch=e.epoch, silent=0)
+    """The link has an epoch; a refusal before it counts no more."""
+    return replace(v, epoch=e.epoch, silent=0, why="")
 
 
 def misfit_why(v: D, e: WelcomeReceived, now: float) -> D:
@@ -535,6 +543,11 @@ def say_welcome(v: P, e: HelloReceived | WiredUp) -> Output:
 def say_refusal(v: P, e: HelloReceived) -> Output:
     """Refuse, with the reason."""
     return do.SayRefusal(e.peer, v.session, v.why)
+
+
+def refuse_unbound(v: P, e: HelloReceived) -> Output:
+    """Refuse, with the reason, where the call came from; the link stays the lost one's."""
+    return do.RefuseCall(e.place, e.session, e.fault)
 
 
 def refuse_rival(v: P, e: WatermarkSeen) -> Output:
@@ -702,7 +715,6 @@ ignore(S.UP,          HelloReceived,     "the call was answered, and this is not
 row(S.UP,             HelloReceived,                      when=same_session, do=(say_welcome,))
 row(S.UP,             HelloReceived,                      when=other_life, let=suspect, do=(probe,))
 ignore(S.UP,          HelloReceived,     "a call that came late", when=earlier)
-ignore(S.UP,          HelloReceived,     "not this link's peer; if it is, its silence will tell", when=misfit)
 row(S.UP,             HelloReceived,     S.LOST,          do=(raise_down, announce_lost))
 ignore(S.UP,          HeartbeatReceived, "whatever comes of the epoch is a sign of life: the next beat looks", when=same_epoch)
 row(S.UP,             TimerFired,        S.LOST,          when=gives_way, do=(raise_down, announce_lost))
@@ -720,6 +732,7 @@ row(S.UP,             CloseAsked,        S.LOST,          do=(say_goodbye, raise
 row(S.AWAIT_WIRE_UP,  CallTakenBack,     S.LOST,          when=same_session, do=(announce_closed,))
 row(S.UP,             CallTakenBack,     S.LOST,          when=same_session, do=(raise_closed, announce_closed))
 ignore((S.AWAIT_WIRE_UP, S.UP, *AWAY), CallTakenBack, "an older call, or an epoch that is over")
+row(S.LOST,           HelloReceived,                      when=misfit_unquiet, do=(refuse_unbound,))
 ignore(S.LOST,        HelloReceived,     "a write of the old link is in flight: it will call again", when=unquiet)
 row(AWAY,             HelloReceived,     S.REFUSED,       when=misfit, let=refuse_call, do=(bind, say_refusal, announce_refused), again=True)
 row(AWAY,             HelloReceived,     S.AWAIT_WIRE_UP, let=adopt, do=(bind, connect))

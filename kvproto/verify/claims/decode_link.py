@@ -63,6 +63,12 @@ def counts_its_calls(v: V, g: Seen) -> bool:
     return g.old and v.silent <= g.calls and g.calls >= 0
 
 
+@holds(S.UP)
+def has_no_refusal(v: V, g: Seen) -> bool:
+    """A link that is up is not refused: the reason of an earlier call is gone."""
+    return v.why == ""
+
+
 @promises("S4", do.RaisePeerQuiet)
 def quiet_by_return_or_time(step: Step, effect: do.RaisePeerQuiet) -> bool:
     """A lost link is reported quiet when its peer answered this call, or after enough calls. Enough calls

@@ -125,16 +125,25 @@ def connects_to_who_fits(step: Step, effect: do.Connect) -> bool:
 
 @promises("S9")
 def is_not_taken_down_by_what_is_old(step: Step) -> bool:
-    """A message that is repeated, late, unfit or of another epoch takes down no link and no call."""
+    """A message that is repeated, late, another life's or of another epoch takes down no link and no call."""
     before, after, event = step.before, step.after, step.event
     if isinstance(event, ev.ResetReceived):
         return after.state is before.state or event.epoch == before.epoch
     if not isinstance(event, ev.HelloReceived) or before.state not in (S.UP, S.AWAIT_WIRE_UP):
         return True
     if before.state is S.UP:
-        anew = event.session > before.session and not another_life(before, event) and not event.fault
+        anew = event.session > before.session and not another_life(before, event)
         return after.state is S.UP or anew
     return after.session >= before.session
+
+
+@promises("L1", on=(ev.HelloReceived,))
+def refuses_at_once(step: Step) -> bool:
+    """A new call that does not fit is refused at once where the link is not up, whatever is in flight."""
+    before, e = step.before, step.event
+    if not e.fault or before.state is S.UP or (before.state is S.AWAIT_WIRE_UP and e.session <= before.session):
+        return True
+    return len(step.all_of(do.SayRefusal)) + len(step.all_of(do.RefuseCall)) == 1
 
 
 @promises("S4", do.Transmit)
@@ -227,9 +236,9 @@ def refuses_the_call(step: Step, effect: do.SayRefusal) -> bool:
 
 @promises("L1", on=(ev.HelloReceived,))
 def makes_way_for_a_new_call(step: Step) -> bool:
-    """A link that is up ends when its own incarnation calls anew and fits; the next such call is answered."""
+    """A link that is up ends when its own incarnation calls anew; the next such call is answered."""
     before, e = step.before, step.event
-    stays = e.fault or e.session <= before.session or another_life(before, e)
+    stays = e.session <= before.session or another_life(before, e)
     return before.state is not S.UP or step.after.state is (S.UP if stays else S.LOST)
 
 
