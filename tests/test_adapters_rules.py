@@ -322,9 +322,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
             name.capitalize(): msgspec.defstruct(name, [(each, Any, value) for each, value in defaults.items()])
         }
         bags[name] = SimpleNamespace(**defaults)
-    vars(bags["parallel"]).update(attn_tp_size=2, attn_tp_rank=1)
+    vars(bags["parallel"]).update(attn_tp_size=2, attn_tp_rank=1, attn_dp_rank=0)
     vars(bags["disagg"]).update(disaggregation_mode="decode", disaggregation_bootstrap_port=8998)
     for name, value in other.items():
+        if name == "forced":
+            continue
         part = next((bag for bag in bags.values() if hasattr(bag, name)), None)
         if part is None:
             monkeypatch.setenv(name, value)
@@ -339,6 +341,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
             "SGLANG_DISAGG_STAGING_BUFFER": other.get("SGLANG_DISAGG_STAGING_BUFFER") == "1",
             "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE": True, "SGLANG_AITER_KV_CACHE_LAYOUT": "nhd",
             "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": 300, "SGLANG_DISAGGREGATION_WAITING_TIMEOUT": 300,
+            "SGLANG_DISAGGREGATION_FORCE_QUERY_PREFILL_DP_RANK": other.get("forced", False),
         }.items()
     })  # fmt: skip
     more = {
@@ -368,7 +371,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
 @pytest.mark.parametrize(
     ("other", "what"),
     [
-        ({"attn_dp_size": 2}, "data-parallel attention, .* (parallel.attn_dp_size=2): serve with --attention-data"),
         ({"dp_size": 2}, "replicas behind one bootstrap server (parallel.dp_size=2)"),
         ({"pp_size": 2}, "pipeline stages (parallel.pp_size=2)"),
         ({"attn_cp_size": 2}, "context parallelism"),
@@ -407,6 +409,20 @@ def test_a_rank_finds_its_place_device_and_chunk_in_sglang(monkeypatch: pytest.M
         monkeypatch.setattr(facts, "get_serving", lambda serving=serving: serving)
         instance = facts.look(None, mla=False)
         assert (instance.device, instance.chunk, instance.bootstrap_server) == ("cuda:3", 0, server)
+
+
+@pytest.mark.parametrize(
+    ("method", "forced", "by_room"),
+    [("follow_bootstrap_room", False, True), ("follow_bootstrap_room", True, False), ("round_robin", False, False)],
+)
+def test_a_rank_of_data_parallel_attention_finds_its_group_in_sglang(
+    monkeypatch: pytest.MonkeyPatch, method: str, forced: bool, by_room: bool
+) -> None:
+    facts = stand_in(
+        monkeypatch, enable_dp_attention=True, attn_dp_size=2, attn_dp_rank=1, load_balance_method=method, forced=forced
+    )
+    instance = facts.look(None, mla=False)
+    assert (instance.foreign, instance.data_parallel, instance.dp_rank, instance.by_room) == ((), 2, 1, by_room)
 
 
 def test_every_state_of_sglang_is_refused_by_a_word_of_its_own() -> None:

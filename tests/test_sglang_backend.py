@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import torch
 
-from kvproto.adapters.card import Card, group_of
+from kvproto.adapters.card import Card, data_parallel_group, group_of
 from kvproto.adapters.sglang import install, manager, requests, tables
 from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, announce
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, TakenError
@@ -286,8 +286,8 @@ def test_a_manager_s_endpoint_has_the_options_and_sglang_s_times(monkeypatch: py
     monkeypatch.setattr(manager, "pool_of", lambda *_: None)
     monkeypatch.setattr(manager, "DecodeEndpoint", lambda *_, **choices: choices)
 
-    def made(**options: Any) -> Any:
-        mine = SimpleNamespace(name="decode here:1", bootstrap=5.0, waiting=6.0, rank=1)
+    def made(data_parallel: int = 1, **options: Any) -> Any:
+        mine = Instance("decode here:1", 2, 1, 4, bootstrap=5.0, waiting=6.0, data_parallel=data_parallel, dp_rank=1)
         of: Any = SimpleNamespace(
             instance=mine, options=Options(**options), layout=None, kv_args=None, prefill=False, make_transport=dict
         )
@@ -298,15 +298,19 @@ def test_a_manager_s_endpoint_has_the_options_and_sglang_s_times(monkeypatch: py
     assert told == [[group_of("decode here:1"), None, False, False, 9], [group_of("d"), "a file", True, True, 9]]
     times = plain["settings"].timing
     assert (times.engine.period, times.bootstrap.period, times.stall.period) == (5.0, 5.0, 6.0)
+    assert made(data_parallel=2)["group"] == data_parallel_group(group_of("decode here:1"), 1, 2)
 
 
-@pytest.mark.parametrize(("prefill", "file"), [(True, "P1.jsonl"), (False, "D1.jsonl")])
-def test_a_manager_keeps_them_under_its_side_and_rank(tmp_path: Path, prefill: bool, file: str) -> None:
+@pytest.mark.parametrize(
+    ("prefill", "dp_rank", "file"), [(True, 0, "P1.jsonl"), (False, 0, "D1.jsonl"), (False, 1, "D3.jsonl")]
+)
+def test_a_manager_keeps_them_under_its_side_and_rank(tmp_path: Path, prefill: bool, dp_rank: int, file: str) -> None:
     ended: list[Outcome] = []
     outcome = Outcome(Room(7), Cause.NONE)
     made: Any = SimpleNamespace(
         endpoint=SimpleNamespace(finished=lambda: [outcome], released=list, digests=lambda _: {(0, "k"): 1}),
-        options=Options(digests=str(tmp_path)), prefill=prefill, instance=SimpleNamespace(rank=1),
+        options=Options(digests=str(tmp_path)), prefill=prefill,
+        instance=Instance("one", tp=2, rank=1, heads=4, data_parallel=2, dp_rank=dp_rank),
         tasks={7: SimpleNamespace(end=ended.append)},
     )  # fmt: skip
     manager.Manager.advance(made)

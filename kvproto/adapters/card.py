@@ -11,6 +11,8 @@ must *agree* on; the card only avoids a call that cannot succeed, and says why.
     chunk_tokens  tokens a chunk: the prefill instance's choice, which the decode side takes over
     addresses     where its ranks listen, in their order
     protocol      (lowest, highest) version of the wire that it speaks
+    data_parallel instances behind the same server, each with a card of its own; `by_room`: a room is in the instance
+                  room % data_parallel, otherwise the server is asked which
     signature     what shows that it comes from who has the card secret (`card_trust`); empty: nothing
 
 A card claims; what it claims is not believed until a rank of that group answers at its addresses.
@@ -31,6 +33,8 @@ from kvproto.protocol.messages import VERSION
 PROTOCOL = VERSION, VERSION
 #: characters of an encoded card, of an address
 MAX_TEXT, MAX_ADDRESS = 1 << 18, 512
+#: data-parallel instances behind one server
+MAX_DATA_PARALLEL = 1 << 12
 U48, U64 = 1 << 48, 1 << 64
 
 
@@ -47,10 +51,17 @@ class Card(msgspec.Struct, frozen=True):
     chunk_tokens: int
     addresses: tuple[str, ...]
     protocol: tuple[int, int] = PROTOCOL
+    data_parallel: int = 1
+    by_room: bool = True
     signature: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
     def __post_init__(self) -> None:
-        for name, low, high in (("group", 0, U64), ("incarnation", 0, U48), ("chunk_tokens", 1, 1 << 32)):
+        for name, low, high in (
+            ("group", 0, U64),
+            ("incarnation", 0, U48),
+            ("chunk_tokens", 1, 1 << 32),
+            ("data_parallel", 1, MAX_DATA_PARALLEL + 1),
+        ):
             value = getattr(self, name)
             if not low <= value < high:
                 raise ArgumentError(f"card: {name} is {value}: it is a number from {low} to {high - 1}")
@@ -111,3 +122,8 @@ class Card(msgspec.Struct, frozen=True):
 def group_of(name: str) -> int:
     """Return the number of an instance by its name, the same in every process and at every start."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def data_parallel_group(group: int, dp_rank: int, data_parallel: int) -> int:
+    """Return the group of a data-parallel rank of this instance; a single one is the instance itself."""
+    return group if data_parallel == 1 else group_of(f"{group}_dp{dp_rank}")

@@ -8,7 +8,10 @@ byte, so what a decode rank has in its pages is compared with what should be the
 
 from __future__ import annotations
 
+import http.client
+import json
 import time
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -41,10 +44,10 @@ class Manager(manager.Manager):
 
 
 class Request:
-    """One on one instance; both instances have one of the same room."""
+    """One on one instance; both instances have one of the same room; `told`: its disagg_prefill_dp_rank."""
 
-    def __init__(self, room: int, tokens: int, prefix: int = 0) -> None:
-        self.room, self.tokens, self.prefix = room, tokens, prefix
+    def __init__(self, room: int, tokens: int, prefix: int = 0, told: int | None = None) -> None:
+        self.room, self.tokens, self.prefix, self.told = room, tokens, prefix, told
         self.parts: list[Any] = []
         self.pages: list[int] = []
         self.row, self.sent, self.at = -1, 0, "queued"
@@ -55,8 +58,9 @@ class SGLang:
     """One instance with `tp` ranks."""
 
     def __init__(
-        self, fabric: Fabric, side: str, tp: int, heads: int, page: int, server: str, *, mla: bool = False
-    ) -> None:
+        self, fabric: Fabric, side: str, tp: int, heads: int, page: int, server: str, *, mla: bool = False,
+        data_parallel: int = 1, dp_rank: int = 0, by_room: bool = True,
+    ) -> None:  # fmt: skip
         self.side, self.page, self.server, self.mla = side, page, server, mla
         self.free, self.rows = list(range(1, PAGES)), list(range(ROWS))[::-1]  # the first one has row 0
         self.live: list[Request] = []
@@ -72,7 +76,9 @@ class SGLang:
                 kv_item_lens=[p[0].nbytes for p in pools], aux_data_ptrs=[a.data_ptr() for a in aux], state_types=[],
                 aux_item_lens=list(AUX), kv_cache_dtype_str="bfloat16", num_draft_entries=0,
             )  # fmt: skip
-            instance = Instance(f"{side} {server}", tp, rank, heads, bootstrap_server=server, chunk=32)
+            instance = Instance(
+                f"{side} {server}", tp, rank, heads, data_parallel, dp_rank, by_room, bootstrap_server=server, chunk=32
+            )
             mode = SimpleNamespace(value=side)
             manager = cls(args, mode, SimpleNamespace(instance=instance), is_mla_backend=mla)
             self.ranks.append(SimpleNamespace(rank=rank, local=local, pools=pools, aux=aux, manager=manager))
@@ -110,7 +116,7 @@ class SGLang:
     # ---------------------------------------------------------------------------------------- scheduler
     def add(self, request: Request) -> None:
         kind = requests.Sender if self.side == "prefill" else requests.Receiver
-        request.parts = [kind(r.manager, self.server, request.room) for r in self.ranks]
+        request.parts = [kind(r.manager, self.server, request.room, request.told is not None) for r in self.ranks]
         self.live.append(request)
         if self.side == "decode" and all(self.server in rank.manager.prefill_info_table for rank in self.ranks):
             self.decode_queued(request)  # of an instance that it knows SGLang makes use in the same call
@@ -204,9 +210,31 @@ class SGLang:
     # ------------------------------------------------------------------------------------------- decode
     def decode_queued(self, request: Request) -> None:
         if all(rank.manager.try_ensure_parallel_info(self.server) for rank in self.ranks):
+            dp_rank = self.dp_rank_of(request)
+            if dp_rank is None:
+                return
             for part in request.parts:
-                part.init(0)
+                part.init(dp_rank)
             request.at = "reaching"
+
+    def dp_rank_of(self, request: Request) -> int | None:
+        """SGLang's order of rules; None: the bootstrap server does not know it yet."""
+        info = self.ranks[0].manager.prefill_info_table[self.server]
+        if request.told is not None or info.dp_size == 1:
+            return request.told or 0
+        if info.follow_bootstrap_room:
+            return request.room % int(info.dp_size)
+        return self.query(request.room)
+
+    def query(self, room: int) -> int | None:
+        """As SGLang's `query_prefill_dp_ranks`."""
+        line = http.client.HTTPConnection(self.server, timeout=5.0)
+        line.request("POST", "/query_dp_ranks", json.dumps({"bootstrap_rooms": [room]}).encode())
+        answer = line.getresponse()
+        assert answer.status == HTTPStatus.OK
+        found: int | None = json.loads(answer.read()).get(str(room))
+        line.close()
+        return found
 
     def decode_reaching(self, request: Request) -> None:
         poll = self.poll(request)

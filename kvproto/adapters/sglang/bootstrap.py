@@ -2,7 +2,9 @@
 
 SGLang's requests name a prefill instance by the address of its bootstrap server, which every backend provides.  Each
 prefill rank registers its address (`PUT /rank`); when all of them have, the server answers with the card (`GET /card`,
-503 until then).  Input and output are validated by name and bounded in size, and so are connections (`HttpServer`).
+503 until then; `?dp_rank=1`: the one of that data-parallel rank).  Input and output are validated by name and bounded
+in size, and so are connections (`HttpServer`).  Two routes of SGLang's own name tell at which data-parallel rank a room
+is (`RoomDirectory`): `POST /register_dp_rank` takes reports of prefill ranks, `POST /query_dp_ranks` questions.
 
 A rank that lives keeps its place (`Ranks`): the server answers its first registration with a nonce, later ones show it.
 With a card secret announcements are signed, so a stranger cannot take a place that is free either.  The identity of a
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -33,6 +36,7 @@ from kvproto.adapters.card_trust import CardTrust
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, Ranks, TakenError
 from kvproto.adapters.sglang.http_server import HttpServer
 from kvproto.adapters.sglang.options import Options
+from kvproto.adapters.sglang.room_directory import RoomDirectory
 from kvproto.errors import ArgumentError
 
 #: seconds: for an answer, between two tries, between two questions for the same card
@@ -41,8 +45,10 @@ ANSWER, AGAIN = 5.0, 1.0
 BEAT = LIVES / 3
 #: the header of a signed announcement
 SIGNATURE = "X-Kvproto-Signature"
-#: addresses of prefill instances that a decode rank remembers
+#: cards of prefill instances that a decode rank remembers
 KEPT = 4096
+#: of the number of a data-parallel rank
+DIGITS = 6
 
 
 class KVProtoBootstrapServer:
@@ -50,7 +56,7 @@ class KVProtoBootstrapServer:
 
     def __init__(self, host: str, port: int) -> None:
         """Listen there; OSError: the address cannot be had."""
-        self.ranks = Ranks(Options.read().trust())
+        self.ranks, self.rooms = Ranks(Options.read().trust()), RoomDirectory()
         self._server = HttpServer(host, port, self._respond, longest=MAX_TEXT)
         self.port = self._server.port
 
@@ -59,13 +65,29 @@ class KVProtoBootstrapServer:
         self._server.close()
 
     def _respond(self, method: str, path: str, headers: Message, body: bytes) -> tuple[HTTPStatus, str]:
+        signature = headers.get(SIGNATURE, "")
         if method == "PUT":
-            return self._register(path, body, headers.get(SIGNATURE, ""))
-        if method != "GET" or path not in ("/health", "/card"):
-            return HTTPStatus.NOT_FOUND, "GET /card: this prefill instance is carried by kvproto"
-        if path == "/health":
-            return HTTPStatus.OK, "kvproto"
-        card = self.ranks.card()
+            return self._register(path, body, signature)
+        what, _, query = path.partition("?")
+        try:
+            if (method, what) == ("GET", "/health"):
+                return HTTPStatus.OK, "kvproto"
+            if (method, what) == ("GET", "/card"):
+                return self._card(query)
+            if (method, what) == ("POST", "/query_dp_ranks"):
+                return HTTPStatus.OK, json.dumps(self.rooms.find(body))
+            if (method, what) == ("POST", "/register_dp_rank"):
+                self.ranks.need_signed(body, signature)
+                return HTTPStatus.OK, json.dumps(self.rooms.report(body))
+        except ArgumentError as error:
+            return HTTPStatus.BAD_REQUEST, str(error)
+        return HTTPStatus.NOT_FOUND, "GET /card: this prefill instance is carried by kvproto"
+
+    def _card(self, query: str) -> tuple[HTTPStatus, str]:
+        dp_rank = query.removeprefix("dp_rank=") or "0"
+        if not dp_rank.isdecimal() or len(dp_rank) > DIGITS:
+            return HTTPStatus.BAD_REQUEST, "GET /card?dp_rank=NUMBER"
+        card = self.ranks.card(int(dp_rank))
         if card is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, "some prefill rank has not announced itself"
         return HTTPStatus.OK, card.encode()
@@ -81,7 +103,7 @@ class KVProtoBootstrapServer:
             return HTTPStatus.BAD_REQUEST, str(error)
 
 
-def _ask(
+def ask(
     address: str, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, bytes]:  # fmt: skip
     """Status and body of an answer; OSError or HTTPException: there is none."""
@@ -92,6 +114,11 @@ def _ask(
         return answer.status, answer.read(MAX_TEXT)
     finally:
         line.close()
+
+
+def signature_of(body: bytes, trust: CardTrust) -> dict[str, str]:
+    """Return the headers that sign a message to a bootstrap server, if there is a card secret."""
+    return {SIGNATURE: trust.signature_of(body)} if trust.secret else {}
 
 
 class Announcer(threading.Thread):
@@ -126,9 +153,9 @@ class Announcer(threading.Thread):
     def _tell(self) -> tuple[int, str]:
         """Return the answer's status (0: none), and why the server does not know the rank (empty: it does)."""
         body = msgspec.json.encode(self.rank)
-        signature = {SIGNATURE: self.trust.signature_of(body)} if self.trust.secret else {}
+        signature = signature_of(body, self.trust)
         try:
-            status, text = _ask(self.address, "PUT", "/rank", body, signature)
+            status, text = ask(self.address, "PUT", "/rank", body, signature)
         except (OSError, http.client.HTTPException) as error:
             return 0, str(error) or type(error).__name__
         if status == HTTPStatus.OK:
@@ -153,47 +180,52 @@ def announce(
     return announcer
 
 
+#: the address of a bootstrap server, and a data-parallel rank of its instance
+Source = tuple[str, int]
+
+
 class Cards:
-    """The cards that a decode rank knows, by the address of the bootstrap server; asked for on a thread."""
+    """The cards that a decode rank knows, by bootstrap server and dp rank; asked for on a thread."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Card | str] = {}
-        self._asked: dict[str, tuple[float, Future[Card | str]]] = {}
+        self._known: dict[Source, Card | str] = {}
+        self._asked: dict[Source, tuple[float, Future[Card | str]]] = {}
         self._thread = ThreadPoolExecutor(1, "kvproto-cards")
 
-    def get(self, address: str, *, again: bool = False, wait: float = 0.0) -> Card | str | None:
+    def get(self, address: str, dp_rank: int = 0, *, again: bool = False, wait: float = 0.0) -> Card | str | None:
         """The card; a sentence that says why there is none; None: the answer is on its way.
 
         `again`: have it asked for anew, once a second at most; a card stays until there is another one.  `wait`:
         seconds, for an answer to the first question.
         """
-        asked = self._asked.get(address)
+        source = address, dp_rank
+        asked = self._asked.get(source)
         if asked is None:
-            asked = self._ask(address, wait)
+            asked = self._ask(source, wait)
         when, future = asked
         if future.done():
-            found, known = future.result(), self._known.get(address)
+            found, known = future.result(), self._known.get(source)
             if isinstance(found, Card) or not isinstance(known, Card):
-                self._known[address] = found
+                self._known[source] = found
             if time.monotonic() - when >= AGAIN and (again or isinstance(found, str)):
-                self._ask(address, 0.0)
-        return self._known.get(address)
+                self._ask(source, 0.0)
+        return self._known.get(source)
 
-    def _ask(self, address: str, wait: float) -> tuple[float, Future[Card | str]]:
+    def _ask(self, source: Source, wait: float) -> tuple[float, Future[Card | str]]:
         while len(self._asked) >= KEPT:
             gone = next(iter(self._asked))
             del self._asked[gone]
             self._known.pop(gone, None)
-        future = self._thread.submit(_fetch, address)
+        future = self._thread.submit(_fetch, *source)
         with contextlib.suppress(TimeoutError):
             future.result(wait)
-        self._asked[address] = time.monotonic(), future
-        return self._asked[address]
+        self._asked[source] = time.monotonic(), future
+        return self._asked[source]
 
 
-def _fetch(address: str) -> Card | str:
+def _fetch(address: str, dp_rank: int) -> Card | str:
     try:
-        status, body = _ask(address, "GET", "/card")
+        status, body = ask(address, "GET", f"/card?dp_rank={dp_rank}" if dp_rank else "/card")
         if status == HTTPStatus.OK:
             return Card.decode(body)
         return f"the bootstrap server at {address} answers {status}: {body[:200].decode(errors='replace')}"

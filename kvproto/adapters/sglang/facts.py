@@ -54,6 +54,12 @@ def environment() -> SimpleNamespace:
     return SimpleNamespace(**found, **{HELD: held if held < HOUR else "an hour or more"})
 
 
+def by_room(load_balance_method: str) -> bool:
+    """Whether a decode instance may compute a room's dp rank at this prefill instance, and need not ask."""
+    asks = envs.SGLANG_DISAGGREGATION_FORCE_QUERY_PREFILL_DP_RANK.get()
+    return load_balance_method == "follow_bootstrap_room" and not asks
+
+
 def look(server_args: Any, *, mla: bool) -> Instance:
     """This rank, and what it does that cannot be carried."""
     parallel, serving, disagg, host = get_parallel(), get_serving(), get_disagg(), get_local_ip_auto()
@@ -61,7 +67,8 @@ def look(server_args: Any, *, mla: bool) -> Instance:
     server = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(serving.host, serving.host)  # noqa: S104
     return Instance(
         name=f"{disagg.disaggregation_mode} {host}:{serving.port}", host=host,
-        tp=parallel.attn_tp_size, rank=parallel.attn_tp_rank,
+        tp=parallel.attn_tp_size, rank=parallel.attn_tp_rank, data_parallel=parallel.attn_dp_size,
+        dp_rank=parallel.attn_dp_rank, by_room=by_room(parallel.load_balance_method),
         heads=1 if mla else model_config_of(server_args).get_total_num_kv_heads(),
         bootstrap_server=f"{server}:{disagg.disaggregation_bootstrap_port}",
         device=device.device if device.device == "cpu" else f"{device.device}:{device.gpu_id}",

@@ -11,27 +11,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from kvproto.adapters.card import Card, group_of
+from kvproto.adapters.card import Card, data_parallel_group, group_of
 from kvproto.adapters.introductions import Introductions
 from kvproto.adapters.judging import judged
 from kvproto.adapters.sglang import tables as t
-from kvproto.adapters.sglang.bootstrap import Cards, announce
+from kvproto.adapters.sglang.bootstrap import Cards, Source, announce, ask, signature_of
 from kvproto.adapters.sglang.bootstrap_ranks import Rank
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
+from kvproto.adapters.sglang.room_reporter import RoomReporter
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.endpoint.validation import new_incarnation
-from kvproto.errors import LinkError, NotFoundError
+from kvproto.errors import ArgumentError, LinkError, NotFoundError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
 from kvproto.fsm.timing import Timer
 from kvproto.io.transports.base import Transport
 from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.timing import Timing
+from kvproto.room import Room
 
 if TYPE_CHECKING:
     from kvproto.adapters.sglang.requests import Request
@@ -39,12 +42,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("kvproto.sglang")
 #: seconds that a scheduler waits for a card that it asks for for the first time
 GLANCE = 0.02
+REMEDY = (
+    "have the router send routed_dp_rank to prefill and the same number as disagg_prefill_dp_rank to decode, or set "
+    "SGLANG_DISAGGREGATION_FORCE_QUERY_PREFILL_DP_RANK=1 on both sides"
+)
 
 
-class Prefill:
-    """A prefill instance, as SGLang's decode scheduler asks for it: it has one group of ranks."""
+class Prefill(NamedTuple):
+    """A prefill instance, as SGLang's decode scheduler asks for it."""
 
-    dp_size, follow_bootstrap_room = 1, True
+    dp_size: int
+    follow_bootstrap_room: bool
 
 
 class Manager:
@@ -63,9 +71,12 @@ class Manager:
         self.layout, self.aux = layout_of(args, self.instance, mla=mla), AuxRows(args, MAX_AUX)
         #: by room: the requests whose room is not released
         self.tasks: dict[int, Request] = {}
-        #: by the address of a bootstrap server: the instance for SGLang, and the card by which it was called
+        #: by the address of a bootstrap server: the instance for SGLang; by dp rank of it: the card that was called
         self.prefill_info_table: dict[str, Prefill] = {}
-        self.cards, self.called = Cards(), {}  # type: Cards, dict[str, Card]
+        self.cards = Cards()
+        self.called: dict[Source, Card] = {}
+        #: of the first rank of a prefill instance's data-parallel rank
+        self.reporter: RoomReporter | None = None
         self.endpoint: Any
         self.endpoint = made = self._make(new_incarnation())
         self.known = Introductions(made, self.options.trust()) if isinstance(made, DecodeEndpoint) else None
@@ -74,7 +85,8 @@ class Manager:
     def _make(self, incarnation: int) -> PrefillEndpoint | DecodeEndpoint:
         mine, layout, options = self.instance, self.layout, self.options
         waits = Timing(engine=Timer(mine.bootstrap), bootstrap=Timer(mine.bootstrap), stall=Timer(mine.waiting))
-        group = group_of(options.name or mine.name)
+        named = group_of(options.name or mine.name)
+        group = data_parallel_group(named, mine.dp_rank, mine.data_parallel)
         parts = layout, mine.rank, pool_of(self.kv_args, layout, mine), self.make_transport()
         choices: dict[str, Any] = {
             "group": group, "incarnation": incarnation, "settings": options.settings(waits),
@@ -85,9 +97,28 @@ class Manager:
         chunk_tokens = options.chunk_tokens_of(layout.page_size, mine.chunk)
         choices |= {"chunk_tokens": chunk_tokens, "bind": f"tcp://{mine.host}:*"}
         endpoint = judged(lambda: PrefillEndpoint(*parts, **choices), wanted=options.conformance)
-        rank = Rank(mine.rank, endpoint.address, group, incarnation, layout, chunk_tokens)
+        rank = Rank(mine.rank, endpoint.address, named, incarnation, layout, chunk_tokens, mine.dp_rank,
+                    mine.data_parallel, mine.by_room)  # fmt: skip
         announce(mine.bootstrap_server, rank, log, options.trust(), lambda: not endpoint.closed)
+        if mine.data_parallel > 1 and mine.rank == 0:
+            self.reporter = self._reporter(endpoint)
+            self.reporter.start()
         return endpoint
+
+    def _reporter(self, endpoint: PrefillEndpoint) -> RoomReporter:
+        """Return what tells the bootstrap server of rooms that wait, not started."""
+        mine, trust = self.instance, self.options.trust()
+
+        def refuse(room: int, dp_rank: int) -> None:
+            at = f"at data-parallel rank {dp_rank}, not at {mine.dp_rank}"
+            endpoint.refuse(Room(room), why=f"the prefill instance has the request {at}: {REMEDY}")
+
+        return RoomReporter(
+            mine.dp_rank,
+            lambda body: ask(mine.bootstrap_server, "POST", "/register_dp_rank", body, signature_of(body, trust)),
+            lambda: (room.id for room in endpoint.rooms().get("AWAIT_ENGINE", ())),
+            refuse, lambda: not endpoint.closed,
+        )  # fmt: skip
 
     def make_transport(self) -> Transport:
         """One of its own for this rank."""
@@ -105,7 +136,8 @@ class Manager:
     def advance(self) -> None:
         """Tell the requests what has become of their rooms.  EndpointError: the endpoint's loop has broken."""
         for outcome in self.endpoint.finished():
-            self.options.keep_digests(self.endpoint, outcome, f"{'PD'[not self.prefill]}{self.instance.rank}")
+            place = self.instance.dp_rank * self.instance.tp + self.instance.rank
+            self.options.keep_digests(self.endpoint, outcome, f"{'PD'[not self.prefill]}{place}")
             self.tasks[outcome.room.id].end(outcome)
         for room in self.endpoint.released():
             self.tasks.pop(room.id).hear(t.Released())
@@ -113,21 +145,26 @@ class Manager:
     # ------------------------------------------------------------------------------- what decode asks of it
     def try_ensure_parallel_info(self, bootstrap_addr: str) -> bool:
         """Whether the card of this prefill instance is here; else it is on its way."""
-        if isinstance(self.cards.get(bootstrap_addr, wait=GLANCE), Card):
-            self.prefill_info_table.setdefault(bootstrap_addr, Prefill())
+        if isinstance(card := self.cards.get(bootstrap_addr, wait=GLANCE), Card):
+            self.prefill_info_table[bootstrap_addr] = Prefill(card.data_parallel, card.by_room)
         return bootstrap_addr in self.prefill_info_table
 
-    def reached(self, address: str) -> Card | None:
+    def reached(self, address: str, dp_rank: int) -> Card | None:
         """This prefill instance, if all links to it are up; KvprotoError says why they never will be."""
-        card, called = self.cards.get(address, again=True), self.called.get(address)
+        source = address, dp_rank
+        self.try_ensure_parallel_info(address)  # an instance that starts anew may have other data-parallel ranks
+        if dp_rank >= (known := self.prefill_info_table[address].dp_size):
+            raise ArgumentError(f"the prefill instance at {address} has {known} data-parallel ranks, counted from 0: "
+                                f"there is no {dp_rank}; correct the request's disagg_prefill_dp_rank")  # fmt: skip
+        card, called = self.cards.get(address, dp_rank, again=True), self.called.get(source)
         try:
             if isinstance(card, Card) and (card != called or not self.endpoint.leads_to(card.addresses, card.group)):
                 assert self.known is not None
                 self.known.call(card)
-                called = self.called[address] = card
+                called = self.called[source] = card
             return called if called is not None and self.endpoint.ready(called.group, called.addresses) else None
         except (LinkError, NotFoundError):
-            self.called.pop(address, None)  # the next request calls anew
+            self.called.pop(source, None)  # the next request calls anew
             raise
 
     def is_abort_release_safe(self, room: int, _required_acks: int = 0) -> bool:
@@ -135,13 +172,20 @@ class Manager:
         self.advance()
         return room not in self.tasks
 
+    @cached_property
+    def _questions(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "kvproto-questions")
+
+    def _ensure_prefill_recompute_executor(self) -> ThreadPoolExecutor:
+        """SGLang asks a bootstrap server on it at which data-parallel rank a room is."""
+        return self._questions
+
     def clear_deferred_abort_state(self, room: int) -> None:
         """The room's release is all there is."""
 
     def should_verify_kv_checksum(self, bootstrap_addr: str) -> bool:
         """SGLang's own digest is one of a rank's bytes: of another cut it says nothing."""
-        called = self.called.get(bootstrap_addr)
-        return called is not None and called.layout == self.layout
+        return any(card.layout == self.layout for (at, _), card in self.called.items() if at == bootstrap_addr)
 
     def submit_prefill_recompute(self, receiver: Any, _payload: Any) -> None:
         """A room has one life."""

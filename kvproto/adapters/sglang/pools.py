@@ -33,6 +33,10 @@ class Instance(msgspec.Struct, frozen=True):
     tp: int
     rank: int
     heads: int
+    #: groups of ranks of data-parallel attention, this one's number, and whether a room is at room % data_parallel
+    data_parallel: int = 1
+    dp_rank: int = 0
+    by_room: bool = True
     host: str = "127.0.0.1"
     bootstrap_server: str = ""
     #: where its pools are

@@ -19,7 +19,7 @@ import torch
 
 from kvproto.adapters.card import Card
 from kvproto.adapters.sglang import tables as t
-from kvproto.adapters.sglang.manager import Manager, log
+from kvproto.adapters.sglang.manager import REMEDY, Manager, log
 from kvproto.errors import ArgumentError, KvprotoError
 from kvproto.fsm.table import Output
 from kvproto.fsm.vocabulary import Event, Report
@@ -119,9 +119,42 @@ class Sender(Request):
     _early_send_wait_event: Any = None
     caller: Caller | None = None
 
+    def __init__(
+        self, mgr: Manager, bootstrap_addr: str, bootstrap_room: int,
+        req_has_disagg_prefill_dp_rank: bool = False,  # noqa: FBT001, FBT002  # SGLang's signature
+    ) -> None:  # fmt: skip
+        """`req_has_disagg_prefill_dp_rank`: the decode instance is told which dp rank has the request."""
+        super().__init__(mgr, bootstrap_addr, bootstrap_room)
+        if mgr.instance.data_parallel > 1:
+            self._place(told=req_has_disagg_prefill_dp_rank)
+
+    def _place(self, *, told: bool) -> None:
+        """Report the room if a decode instance cannot know its place, and fail if one will await it elsewhere."""
+        mine, computed = self.kv_mgr.instance, self.bootstrap_room % self.kv_mgr.instance.data_parallel
+        strays = not told and mine.by_room and computed != mine.dp_rank
+        if self.kv_mgr.reporter is not None:
+            self.kv_mgr.reporter.add(self.bootstrap_room, at_once=not mine.by_room or strays)
+        if strays:
+            self._stray(computed)
+
+    def _stray(self, dp_rank: int) -> None:
+        mine = self.kv_mgr.instance.dp_rank
+        self.why = f"the decode instance awaits the room at data-parallel rank {dp_rank}, not at {mine}: {REMEDY}"
+        self.hear(t.Unmet())
+
+    def hear(self, event: Event) -> None:
+        """A step of the table; a room that is open, or over, is reported no more."""
+        super().hear(event)
+        if self.value.state not in t.EARLY and self.kv_mgr.reporter is not None:
+            self.kv_mgr.reporter.forget(self.bootstrap_room)
+
     def look_around(self) -> None:
-        """Whether a decode instance waits for the room, or does so no longer."""
+        """Whether a decode instance waits for the room, or does so no longer, or at another dp rank."""
         if self.value.state not in t.EARLY:
+            return
+        reporter = self.kv_mgr.reporter
+        if reporter is not None and (elsewhere := reporter.elsewhere(self.bootstrap_room)) is not None:
+            self._stray(elsewhere)
             return
         self.caller = self.endpoint.caller(self.room) or self.caller
         if self.caller is not None and self.caller.cause:
@@ -212,7 +245,8 @@ class Receiver(Request):
     #: SGLang counts its prefill ranks' acknowledgements; here one release is all
     bootstrap_infos = (None,)
     card: Card | None = None
-    known = False
+    #: where the prefill instance has the request; None: SGLang has not found out
+    dp_rank: int | None = None
 
     @property
     def abort_notified(self) -> bool:
@@ -225,17 +259,16 @@ class Receiver(Request):
         self.give_up("it has failed on another rank")
 
     def init(self, prefill_dp_rank: int) -> None:
-        """The prefill instance is known."""
-        del prefill_dp_rank
-        self.known = True
+        """The prefill instance is known, and at which of its data-parallel ranks the request is."""
+        self.dp_rank = prefill_dp_rank
         self.look_around()
 
     def look_around(self) -> None:
         """Whether the prefill instance is there."""
-        if not self.known or self.value.state is not t.R.AWAIT_LINKS:
+        if self.dp_rank is None or self.value.state is not t.R.AWAIT_LINKS:
             return
         try:
-            self.card = self.kv_mgr.reached(self.bootstrap_addr)
+            self.card = self.kv_mgr.reached(self.bootstrap_addr, self.dp_rank)
             if self.card is not None:
                 self.hear(t.Met())
         except KvprotoError as error:

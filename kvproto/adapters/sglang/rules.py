@@ -26,10 +26,6 @@ from kvproto.adapters.rules import (
     refused,
 )
 
-ATTENTION_DP = Lack(
-    "data-parallel attention, whose groups of ranks are behind one bootstrap server",
-    "serve with --attention-data-parallel-size 1 (without --enable-dp-attention), and start more instances",
-)
 REPLICAS = Lack("replicas behind one bootstrap server", "serve with --dp-size 1, and start more instances")
 SHARDED = Lack("KV that is sharded by pages or by layers", "serve without sharding of the KV cache")
 ORDER = Lack(
@@ -60,25 +56,25 @@ RULES: Rules = {
     **refused("parallel", PIPELINE, "pp_size", 1),
     **refused("parallel", CONTEXT, "attn_cp_size dcp_size", 1),
     **refused("parallel", CONTEXT, "enable_prefill_cp enable_cp_tp_group_sharing", False),
-    **refused("parallel", ATTENTION_DP, "attn_dp_size", 1),
     **refused("parallel", REPLICAS, "dp_size", 1),
     **refused("parallel", SHARDED, "enable_kv_cache_sharding enable_dsa_cache_layer_split", False),
     **refused("parallel", NODES, "nnodes", 1),
     **refused("parallel", ELASTIC, "ep_join_rank_offset", 0),
     **refused("parallel", ELASTIC, "max_ep_size elastic_ep_initial_size", None),
     **carried("parallel", "a rank of the attention's tensor parallelism is a rank of the protocol", "tp_size"),
-    **carried("parallel", "SGLang resolves it to attn_dp_size", "enable_dp_attention"),
+    **carried("parallel", "each group of ranks of data-parallel attention is an instance of the protocol",
+              "attn_dp_size enable_dp_attention load_balance_method"),
     **irrelevant("parallel", "where the engine's own processes meet, and how long they wait",
-                 "nccl_port dist_timeout dist_init_addr gated_launch_port node_rank enable_p2p_check"),
+                 "nccl_port dist_timeout dist_init_addr gated_launch_port node_rank enable_p2p_check "
+                 "enable_dp_attention_local_control_broadcast"),
     **irrelevant("parallel", "weights, experts and activations are no cache",
                  "moe_dp_size dwdp_size ep_size moe_dense_tp_size enable_attn_tp_input_scattered "
                  "enable_shared_experts_attn_tp shared_experts_tp_size enable_dense_mlp_attn_tp enable_layernorm_sp "
                  "enable_megamoe_for_layernorm_sp disable_attn_tp_gather enable_dp_lm_head "
                  "enable_tp_lm_head_all_to_all"),
     **irrelevant("parallel", "counts only with what is refused",
-                 "pp_max_micro_batch_size pp_async_batch_depth load_balance_method dcp_comm_backend "
-                 "dcp_replicate_q_proj cp_strategy enable_cp_decode_attn_tp "
-                 "enable_dp_attention_local_control_broadcast"),
+                 "pp_max_micro_batch_size pp_async_batch_depth dcp_comm_backend dcp_replicate_q_proj cp_strategy "
+                 "enable_cp_decode_attn_tp"),
     # --------------------------------------------------------------------------------------- disaggregation
     **refused("disagg", ORDER, "disaggregation_decode_allocation_policy", "early"),
     **refused("disagg", ORDER, "optimistic_prefill_attempts", 0),

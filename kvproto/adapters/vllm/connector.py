@@ -50,6 +50,7 @@ from kvproto.adapters.request_events import (
 )
 from kvproto.adapters.request_parties import ALL, everyone, scheduler
 from kvproto.adapters.request_words import Order, P, Received, Sent
+from kvproto.adapters.vllm.logs import show_logs
 from kvproto.adapters.vllm.params import answer_of, ticket_of
 from kvproto.adapters.vllm.ranks import RankCard, data_parallel_suffix, make_worker, trust_of
 from kvproto.adapters.vllm.rules import look_at, look_into
@@ -73,6 +74,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
     """Either half, by `role`."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        show_logs()
         check()
         look_at(vllm_config)
         if kv_cache_config is not None:

@@ -1,0 +1,86 @@
+"""RoomDirectory: at which data-parallel rank a room is, as a bootstrap server knows it.
+
+A decode instance that cannot compute the data-parallel rank from a room asks for it (`find`: a question of SGLang's
+scheduler).  A router may also send a request to one data-parallel rank, and have it awaited at another.  Then neither
+side would hear of the other until a timeout.  So each data-parallel rank reports the rooms that it has and nobody
+awaits, and those that are awaited and it has not (`report`); the answer says where the other half of a room is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import msgspec
+
+from kvproto.adapters.card import MAX_DATA_PARALLEL
+from kvproto.errors import ArgumentError
+
+#: seconds for which a report counts, rooms in one, and rooms that are known in all
+KEPT_S, MOST, ALL = 120.0, 4096, 1 << 16
+
+Rooms = Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(max_length=MOST)]
+
+
+class RoomReport(msgspec.Struct, frozen=True):
+    """The rooms that a dp rank has and nobody awaits there, and those awaited there that it has not."""
+
+    dp_rank: Annotated[int, msgspec.Meta(ge=0, lt=MAX_DATA_PARALLEL)]
+    rooms: Rooms = ()
+    awaited: Rooms = ()
+
+
+class RoomQuery(msgspec.Struct, frozen=True):
+    """The question of SGLang's decode scheduler."""
+
+    bootstrap_rooms: Rooms
+
+
+class RoomDirectory:
+    """The rooms of one prefill instance; any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        #: by room: its dp rank and when that was reported; the newest is last
+        self._at: OrderedDict[int, tuple[int, float]] = OrderedDict()
+        self._awaited: OrderedDict[int, tuple[int, float]] = OrderedDict()
+
+    def report(self, body: bytes) -> dict[str, int]:
+        """Take a report; return the dp rank of each of its rooms whose other half is elsewhere.
+
+        Raises: ArgumentError: the body is no report.
+        """
+        try:
+            told = msgspec.json.decode(body, type=RoomReport)
+        except msgspec.MsgspecError as error:
+            raise ArgumentError(f"this is no report of rooms: {error}") from error
+        with self._lock:
+            now = self._clock()
+            for known, rooms in ((self._at, told.rooms), (self._awaited, told.awaited)):
+                for room in rooms:
+                    known[room] = told.dp_rank, now
+                    known.move_to_end(room)
+                _forget(known, now)
+            halves = [*((room, self._awaited) for room in told.rooms), *((room, self._at) for room in told.awaited)]
+            return {str(room): known[room][0] for room, known in halves if room in known} if halves else {}
+
+    def find(self, body: bytes) -> dict[str, int]:
+        """Return the dp rank of each room of the query that has been reported.
+
+        Raises: ArgumentError: the body is no query.
+        """
+        try:
+            rooms: Sequence[int] = msgspec.json.decode(body, type=RoomQuery).bootstrap_rooms
+        except msgspec.MsgspecError as error:
+            raise ArgumentError(f"this is no query of rooms: {error}") from error
+        with self._lock:
+            return {str(room): self._at[room][0] for room in rooms if room in self._at}
+
+
+def _forget(known: OrderedDict[int, tuple[int, float]], now: float) -> None:
+    """Drop what is too old, or too much, from the oldest on."""
+    while known and (len(known) > ALL or now - next(iter(known.values()))[1] > KEPT_S):
+        known.popitem(last=False)
