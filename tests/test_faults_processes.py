@@ -20,7 +20,7 @@ from support import fleet as processes
 from support.fleet import CHUNK_TOKENS, QUICK, BenchProcesses, Member, until
 
 from kvproto.endpoint.endpoint import SILENCES
-from kvproto.io.transports import BackendUnavailable
+from kvproto.io.transports.base import BackendUnavailable
 from kvproto.protocol.events import SlotTaken
 from kvproto.verify.testing import inside
 

@@ -21,7 +21,7 @@ from support.fleet import CHUNK_TOKENS, LAYOUT, PAGE, QUICK, THEIRS, Process, un
 
 from kvproto.io.control.gate import STRANGE, UNLISTED
 from kvproto.io.control.keys import Keys, make_pair, split_key
-from kvproto.io.transports import BackendUnavailable
+from kvproto.io.transports.base import BackendUnavailable
 from kvproto.io.transports.endpoint import VERSION, InstanceDescription, RegionEntry, encode
 from kvproto.io.transports.endpoint import decode as decode_endpoint
 from kvproto.protocol import messages as msg

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvproto import cli
-from kvproto.io.transports import BackendUnavailable
+from kvproto.io.transports.base import BackendUnavailable
 from kvproto.lab.cli import torture_command
 from kvproto.lab.torture import conduct
 from kvproto.lab.torture.plan import SIZES, TortureSize, make_plan

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvproto.io.transports import (
+from kvproto.io.transports.base import (
     Arrived,
     Busy,
     Completed,
@@ -21,17 +21,17 @@ from kvproto.io.transports import (
     MemoryRegion,
     PeerId,
     PeerLost,
+    PreparedWrite,
     StaleEndpoint,
     UsageError,
     WritePart,
     WrongThread,
-    bulk,
 )
-from kvproto.io.transports.base import PreparedWrite
 from kvproto.io.transports.endpoint import RegionEntry
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.links import TransportLink
 from kvproto.io.transports.memory import MemoryTransport
+from kvproto.io.transports.regions import bulk
 from kvproto.verify.testing.handler_stage import CountedTransport
 
 SIZE = 4096

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from transport_peer import ProcessPeer, Rank, drain, failed, make, make_or_skip, wait
 
-from kvproto.io.transports import (
+from kvproto.io.transports.base import (
     BackendUnavailable,
     Busy,
     Completed,
@@ -22,9 +22,9 @@ from kvproto.io.transports import (
     PeerId,
     PeerLost,
     TransportEvent,
-    bulk,
 )
 from kvproto.io.transports.mooncake import SUBMITS_A_POLL
+from kvproto.io.transports.regions import bulk
 
 BIG = 1 << 24  # more than the kernel takes for a stopped reader
 

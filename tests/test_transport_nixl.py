@@ -19,7 +19,7 @@ import pytest
 from support.night import by_night
 from transport_peer import ProcessPeer, Rank, drain, failed, make, wait
 
-from kvproto.io.transports import (
+from kvproto.io.transports.base import (
     Busy,
     Completed,
     Handle,
@@ -29,9 +29,9 @@ from kvproto.io.transports import (
     StaleEndpoint,
     TransportEvent,
     UsageError,
-    bulk,
 )
 from kvproto.io.transports.page_lists import PagePiece
+from kvproto.io.transports.regions import bulk
 from kvproto.lab.torture.rank import ucx_over_tcp
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason="nixl is not installed")
@@ -323,7 +323,8 @@ def test_device_memory_is_refused_clearly_where_there_is_no_device(rank: Rank) -
 
 SCRIPT = """
 import numpy as np, os, sys, time
-from kvproto.io.transports import Arrived, bulk
+from kvproto.io.transports.base import Arrived
+from kvproto.io.transports.regions import bulk
 from kvproto.io.transports.nixl import NixlTransport
 p, d = NixlTransport(), NixlTransport()
 x, y = np.ones(4096, np.uint8), np.zeros(4096, np.uint8)

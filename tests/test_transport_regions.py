@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproto.io.transports import (
+from kvproto.io.transports import regions
+from kvproto.io.transports.base import (
     BadEndpoint,
     PeerId,
     RemoteRegion,
@@ -19,8 +20,6 @@ from kvproto.io.transports import (
     TransportCaps,
     UsageError,
     WritePart,
-    bulk,
-    regions,
 )
 from kvproto.io.transports.endpoint import (
     MAX_BYTES,
@@ -31,7 +30,7 @@ from kvproto.io.transports.endpoint import (
     decode,
     encode,
 )
-from kvproto.io.transports.regions import RegionTable, as_descs, joined, remote_table, request
+from kvproto.io.transports.regions import RegionTable, as_descs, bulk, joined, remote_table, request
 
 CAPS = TransportCaps("memory", ("DRAM", "VRAM"), 64, 100, 100, True, False)
 PEER = PeerId("peer")
@@ -63,7 +62,13 @@ def forged(count: int) -> bytes:
 @pytest.mark.parametrize(
     "descs",
     [
-        [], [[1, 2]], [[0, 0, 1.5]], [[0, -1, 4]], [[0, 0, 1], [0, 0]], "abc", [[0, 0, 1 << 70]],
+        [],
+        [[1, 2]],
+        [[0, 0, 1.5]],
+        [[0, -1, 4]],
+        [[0, 0, 1], [0, 0]],
+        "abc",
+        [[0, 0, 1 << 70]],
         np.empty((0, 3), np.int64),
     ],
     ids=["empty", "two columns", "float", "negative", "ragged", "text", "too large", "no row"],

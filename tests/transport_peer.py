@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from kvproto.io.transports import BackendUnavailable, Transport
+from kvproto.io.transports.base import BackendUnavailable, Transport
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.verify.testing import transport_ends

@@ -26,8 +26,7 @@ import numpy as np
 import torch
 
 from kvproto.io.kernels.base import Ticket
-from kvproto.io.transports import Completed
-from kvproto.io.transports.base import Arrived, PreparedWrite, WritePart
+from kvproto.io.transports.base import Arrived, Completed, PreparedWrite, WritePart
 from kvproto.layout.cut import chunks, cut_at
 from kvproto.layout.plan import Plan, Share
 from kvproto.verify.testing import inside

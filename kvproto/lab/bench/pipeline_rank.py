@@ -24,8 +24,9 @@ from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.base import Pool
 from kvproto.io.kernels.host_buffer import HostBuffer
-from kvproto.io.transports import Completed, bulk
+from kvproto.io.transports.base import Completed
 from kvproto.io.transports.nixl import NixlTransport
+from kvproto.io.transports.regions import bulk
 from kvproto.lab.bench.bare import DECODE, await_tags, receive, send, store
 from kvproto.lab.bench.pools import MARKER, empty_pool, mark, seeded_bytes
 from kvproto.layout.cut import Cut
@@ -93,8 +94,13 @@ class PipelineRank:
             transport.caps = msgspec.structs.replace(transport.caps, max_descs=form.max_descs)
         make: Callable[..., Any] = PrefillEndpoint if self.side == "P" else DecodeEndpoint
         self.endpoint = make(
-            layout, self.index, self.pool, transport, chunk_tokens=form.chunk_tokens, settings=form.settings,
-            staging=form.staging
+            layout,
+            self.index,
+            self.pool,
+            transport,
+            chunk_tokens=form.chunk_tokens,
+            settings=form.settings,
+            staging=form.staging,
         )
         _watch(self.endpoint, self.log)
         gc.collect()
@@ -232,9 +238,7 @@ class PipelineRank:
         """The room's page table."""
         return [int(page) for page in self.tables[room]]
 
-    def bare(
-        self, room: int, tokens: int, at: float, there: dict[int, list[int]] | None = None
-    ) -> tuple[float, float]:
+    def bare(self, room: int, tokens: int, at: float, there: dict[int, list[int]] | None = None) -> tuple[float, float]:
         """The room by hand, from the moment `at`: (begin, end); `there`: by decode rank its pages, if mapped."""
         table = self.tables[room].to(self.device)
         if there and self.side == "P":
