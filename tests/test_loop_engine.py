@@ -148,7 +148,8 @@ def test_the_first_and_the_last_name_are_names(pair: Pair, name: Room) -> None:
 # ------------------------------------------------------------------------------------- faults stay in a room
 @pytest.mark.parametrize(
     ("side", "where", "names"),
-    [("P", "kernels", ["gather_parts"]), ("D", "kernels", ["scatter"]), ("P", "transport", ["write_many", "post"])],
+    [("P", "kernels", ["gather_parts"]), ("D", "kernels", ["scatter"]),
+     ("P", "transport", ["write_many", "post", "write_pages"])],
 )  # fmt: skip
 def test_what_raises_ends_its_own_room(
     pair: Pair, side: str, where: str, names: list[str], monkeypatch: pytest.MonkeyPatch

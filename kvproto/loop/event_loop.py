@@ -159,7 +159,10 @@ class EventLoop(LoopThread):
                     return
                 effects, actions, self.at_end = [], self.at_end, []
                 for action in actions:
-                    self.attempt("what was put off", action)  # what it concerned ends by its timers
+                    try:
+                        action()
+                    except BaseException as error:  # noqa: BLE001  # what it concerned ends by its timers
+                        self._fault("what was put off", error)
                 continue
             self.now = self.clock.again()
             effects = self.party.handle(events.popleft(), self.now)
@@ -210,7 +213,10 @@ class EventLoop(LoopThread):
             self._flush()
         took = False
         for each in self.background:
-            took |= bool(self.attempt(type(each).__name__, each.run))
+            try:
+                took |= each.run()
+            except BaseException as error:  # noqa: BLE001  # as of a source
+                self._fault(type(each).__name__, error)
         if took:
             self._flush()
             moved = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from threading import get_ident
 
 from .base import (
     Busy,
@@ -25,23 +26,6 @@ from .links import TransportLink, TransportLinks
 from .regions import RegionTable
 
 
-class Owner:
-    """The one thread that may call a transport."""
-
-    def __init__(self) -> None:
-        self.ident = threading.get_ident()
-
-    def adopt(self) -> None:
-        self.ident = threading.get_ident()
-
-    def check(self) -> None:
-        if threading.get_ident() != self.ident:
-            raise WrongThread(
-                f"thread {threading.current_thread().name!r} is not the owner of this transport; "
-                "call adopt() on the thread that takes it over, or hand the call to the owner"
-            )
-
-
 class PeersAndRegions(ABC):
     """Regions and peers of one transport."""
 
@@ -49,7 +33,8 @@ class PeersAndRegions(ABC):
         self.caps = caps
         self.instance = instance
         self.closed = False
-        self._owner = Owner()
+        #: the one thread that may call this transport
+        self._owner = get_ident()
         self._table = RegionTable(caps.kinds)
         self._links = TransportLinks(instance)
         #: by region, what a peer on this host may map it with
@@ -58,7 +43,7 @@ class PeersAndRegions(ABC):
     # -- owner and regions
 
     def adopt(self) -> None:
-        self._owner.adopt()
+        self._owner = get_ident()
 
     def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> MemoryRegion:
         self._check_open()
@@ -133,8 +118,16 @@ class PeersAndRegions(ABC):
     def tell(self, peer: PeerId, tag: bytes) -> bool:  # noqa: ARG002
         return False
 
+    def _check_owner(self) -> None:
+        if get_ident() != self._owner:
+            raise WrongThread(
+                f"thread {threading.current_thread().name!r} is not the owner of this transport; "
+                "call adopt() on the thread that takes it over, or hand the call to the owner"
+            )
+
     def _check_open(self) -> None:
-        self._owner.check()
+        if get_ident() != self._owner:  # compared here first: this runs for each write
+            self._check_owner()
         if self.closed:
             raise UsageError("the transport is closed")
 

@@ -70,7 +70,6 @@ class WriteRecords(PeersAndRegions, Generic[F]):
 
     def write_many(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> Handle:
         prepared = self._checked(peer, parts, tag)
-        self._room(prepared)
         return self._launch(prepared)
 
     def prepare(self, peer: PeerId, parts: Sequence[WritePart], tag: bytes) -> PreparedWrite:
@@ -86,11 +85,10 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         if link is not prepared.link or prepared.tables != (link.regions, self._table.serial):
             self.drop(prepared)
             prepared = self._checked(prepared.peer, prepared.parts, prepared.tag)
-        self._room(prepared)
         return self._launch(prepared)
 
     def drop(self, prepared: PreparedWrite) -> None:
-        self._owner.check()
+        self._check_owner()
         if prepared.raw is not None and not self.closed:
             self._unprepare(prepared.raw)
         prepared.raw = None
@@ -112,11 +110,10 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         pages = PagesRequest(lists, near, far, self.caps)
         request = pages.laid() if lists.raw is None else pages
         prepared = PreparedWrite(lists.peer, (), tag, link, request, lists.tables)
-        self._room(prepared)
         return self._launch(prepared)
 
     def drop_lists(self, lists: PageLists) -> None:
-        self._owner.check()
+        self._check_owner()
         if lists.raw is not None and not self.closed:
             self._unprep(lists.raw)
         lists.raw = None
@@ -151,14 +148,11 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         checked = request(parts, tag, self._table, link.regions, self.caps)
         return PreparedWrite(peer, parts, tag, link, checked, (link.regions, self._table.serial))
 
-    def _room(self, prepared: PreparedWrite) -> None:
-        link, most = prepared.link, self.caps.max_inflight_descs
+    def _launch(self, prepared: PreparedWrite) -> Handle:
+        link, handle, most = prepared.link, Handle(self._next), self.caps.max_inflight_descs
         # An idle link takes a write of any size; one above the bound could otherwise never be posted.
         if link.writes and link.count + prepared.request.count > most:
             raise Busy(f"{link.count} pieces are in flight to peer {link.peer}: at most {most}")
-
-    def _launch(self, prepared: PreparedWrite) -> Handle:
-        link, handle = prepared.link, Handle(self._next)
         if link.lost is None:
             flight = self._post(handle, prepared)
             self._flights[handle] = flight
@@ -182,8 +176,8 @@ class WriteRecords(PeersAndRegions, Generic[F]):
 
     def poll(self) -> list[TransportEvent]:
         # Compared here first: this runs in every pass of the loop, and the call alone would cost more.
-        if get_ident() != self._owner.ident:
-            self._owner.check()
+        if get_ident() != self._owner:
+            self._check_owner()
         if not self.closed:
             if self._strays:
                 self._gather()
@@ -197,7 +191,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         return bool(self._flights or self._strays or self._kernels)
 
     def abandon(self, handle: Handle) -> None:
-        self._owner.check()
+        self._check_owner()
         flight = self._flights.get(handle) or self._kernels.get(handle)
         if flight is not None:
             flight.silent = True
@@ -210,7 +204,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         return handle not in self._flights and handle not in self._kernels
 
     def close(self, drain_s: float = 1.0) -> None:
-        self._owner.check()
+        self._check_owner()
         if self.closed:
             return
         steps: list[Step] = [
