@@ -25,7 +25,9 @@ from kvproto.loop.event_loop import (
     LOOK_S,
     PASS_S,
     PERIOD,
+    REST_S,
     SLOW,
+    STILL_S,
     EventLoop,
     Handlers,
 )
@@ -58,6 +60,9 @@ class Script:
         #: what each look at the running clock costs
         self.cost = 0.0
         self.moves, self.works = deque[bool](), False
+        #: what would wake the loop, and whether its sleep ends before its time
+        self.rests: list[int] | None = None
+        self.woken = False
 
     # the party
     def handle(self, event: Happened, now: float) -> list[Effect]:
@@ -80,8 +85,9 @@ class Script:
     def wake(self) -> None:
         self.told.append("wake")
 
-    def wait(self, seconds: float) -> None:
-        self.told.append(("wait", seconds))
+    def wait(self, seconds: float, *more: list[int]) -> bool:
+        self.told.append(("wait", seconds, *more))
+        return self.woken
 
     # the clock
     def now(self) -> float:
@@ -107,6 +113,10 @@ class Script:
 
     def busy(self) -> bool:
         return self.works
+
+    def alarms(self) -> list[int] | None:
+        self.told.append("alarms")
+        return self.rests
 
 
 class ToldLoop(EventLoop):
@@ -487,3 +497,64 @@ def test_what_calls_said_leaves_before_the_sources_are_looked_at_if_they_took_th
     loop.poll()
     told = script.told[: script.told.index("source")]
     assert told == ["call"] + ["flush"] * flushes
+
+
+def stand_still(loop: ToldLoop, script: Script) -> None:
+    """Pass until nothing has moved for so long that the sources are asked for alarms."""
+    script.works = True
+    for _ in range(10):
+        loop.poll()
+    script.reals += STILL_S * 1.1
+    loop.poll()
+    script.told.clear()
+
+
+@pytest.mark.parametrize(("rests", "sleep"), [(None, (SLOW,)), ([], (REST_S,)), ([5, 7], (REST_S, [5, 7]))])
+def test_a_loop_that_stands_still_sleeps_until_its_sources_wake_it(
+    loop: ToldLoop, script: Script, rests: list[int] | None, sleep: tuple[object, ...]
+) -> None:
+    loop.sources.append(cast("Any", script))
+    script.rests = rests
+    stand_still(loop, script)
+    loop.wait()
+    assert script.told == ["alarms", ("allow", sleep[0]), ("wait", *sleep)]
+
+
+def test_sources_are_not_asked_for_alarms_before_or_while_they_have_nothing_to_do(
+    loop: ToldLoop, script: Script
+) -> None:
+    loop.sources.append(cast("Any", script))
+    script.works, script.rests = True, []
+    script.moves.append(True)
+    for _ in range(10):
+        loop.poll()
+    script.told.clear()
+    loop.wait()
+    assert script.told == [("allow", SLOW), ("wait", SLOW)], "it has just moved"
+    script.works, script.reals = False, script.reals + 2 * STILL_S
+    loop.poll()
+    script.told.clear()
+    loop.wait()
+    assert script.told == [("allow", LONGEST_WAIT), ("wait", LONGEST_WAIT)]
+
+
+@pytest.mark.parametrize("woken", [False, True])
+def test_a_loop_that_was_woken_from_its_rest_looks_fast(loop: ToldLoop, script: Script, woken: bool) -> None:
+    loop.sources.append(cast("Any", script))
+    script.rests, script.woken = [5], woken
+    stand_still(loop, script)
+    loop.wait()
+    loop.poll()
+    script.told.clear()
+    loop.wait()
+    assert script.told[-1] == (("wait", pytest.approx(FAST * 1.5)) if woken else ("wait", REST_S, [5]))
+
+
+def test_one_source_that_has_to_be_polled_keeps_the_loop_from_its_rest(loop: ToldLoop, script: Script) -> None:
+    other = Script()
+    other.works = True
+    loop.sources += [cast("Any", script), cast("Any", other)]
+    script.rests = [5]
+    stand_still(loop, script)
+    loop.wait()
+    assert script.told[-1] == ("wait", SLOW)

@@ -13,18 +13,20 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
+from kvproto.data.decode_data import DecodeData
 from kvproto.data.page_writes import PageWrites
 from kvproto.data.pool_memory import LINKS
-from kvproto.data.prefill_data import NoRouteError, PrefillData
+from kvproto.data.prefill_data import NUDGE_S, NoRouteError, PrefillData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.transports.base import MemoryRegion
 from kvproto.layout.costs import PROFILES
 from kvproto.layout.cut import NO_PART, Cut, Part, cut_at
 from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
+from kvproto.loop.event_loop import STILL_S
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import Target
-from kvproto.protocol.messages import PagesRsp, StagingRsp, StgNotify
+from kvproto.protocol.messages import Heartbeat, PagesRsp, StagingRsp, StgNotify
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
@@ -276,3 +278,101 @@ def test_its_transport_follows_the_loop_s_thread_and_ends_with_it(data: Any) -> 
     data.close()
     assert called == ["adopt", "close"]
     transport.close = close
+
+
+class Waiting:
+    """Gathers or writes: how many there are, and the event that the oldest waits for."""
+
+    def __init__(self, count: int, event: object) -> None:
+        self.count, self.event = count, event
+
+    def __len__(self) -> int:
+        return self.count
+
+    def awaits(self) -> object:
+        return self.event
+
+
+@pytest.mark.parametrize(
+    ("gathers", "writes", "busy", "found"),
+    [
+        ((1, "first"), (0, None), False, [5]), ((0, None), (2, "second"), False, [6]),
+        ((3, "first"), (1, "second"), False, [5, 6]), ((1, "first"), (1, None), False, None),
+        ((1, None), (1, "second"), False, None), ((1, "passed"), (0, None), False, None),
+        ((1, "first"), (0, None), True, None), ((0, None), (0, None), False, None),
+    ],
+)  # fmt: skip
+def test_forwards_wake_the_loop_where_nothing_else_is_awaited(
+    gathers: tuple[int, Any], writes: tuple[int, Any], busy: bool, found: list[int] | None
+) -> None:
+    alarm = SimpleNamespace(set={"first": 5, "second": 6, "passed": None}.get)
+    some: Any = SimpleNamespace(
+        gathers=Waiting(*gathers), writes=Waiting(*writes), transport=SimpleNamespace(busy=lambda: busy),
+        gather_alarm=alarm, write_alarm=alarm,
+    )  # fmt: skip
+    assert PrefillData.alarms(some) == found
+    some.gather_alarm = some.write_alarm = None
+    assert PrefillData.alarms(some) is None, "without a device all is polled"
+
+
+def test_the_oldest_gather_tells_what_it_waits_for(data: Any) -> None:
+    pages = np.arange(4, dtype=np.int64)
+    entry = RoomEntry(CHUNK_TOKENS, torch.from_numpy(pages), pages, 4)
+    entry.mark(CHUNK_TOKENS, 2, "forward")
+    assert data.gathers.awaits() is None
+    made = SimpleNamespace(entry=entry, layers=2)
+    data.gathers._going += [("key", "ticket", GATHER, made), ("key", "ticket", GATHER, None)]
+    assert data.gathers.awaits() == "forward"
+    data.gathers.launches.ask(ROOM, lambda: None)
+    assert data.gathers.awaits() is None, "one that is to be launched waits for nothing"
+    data.gathers._going.clear()
+    data.gathers.launches._rooms.clear()
+
+
+def test_a_peer_is_woken_when_a_write_begins_or_ends_and_not_more_often_than_it_falls_asleep(data: Any) -> None:
+    sent, times = list[Any](), iter([10.0, 10.0 + NUDGE_S / 2, 10.0 + 2 * NUDGE_S, 11.0, 12.0])
+    ((link, peer),) = data.link_peer.items()
+    data.loop.connections.send = lambda *what: sent.append(what)
+    clock, data.loop.clock = data.loop.clock, SimpleNamespace(real=lambda: next(times))
+    epoch = data.rank.links[link].epoch
+    for count in (1, 1, 2):
+        data.nudge(peer)
+        assert sent == [(link, epoch, 0, Heartbeat())] * count
+    data.link_peer[link + 1] = peer  # of a link that is not known nothing is said
+    data.nudge(peer)
+    data.nudge("another")
+    assert len(sent) == 3
+    del data.link_peer[link + 1]
+    data.loop.clock = clock
+    assert NUDGE_S < STILL_S
+
+
+def test_a_nudge_that_cannot_leave_harms_no_write(data: Any) -> None:
+    def fails(*_: Any) -> None:
+        raise OSError("planted")
+
+    data.loop.connections.send, faults = fails, data.loop.counts["faults"]
+    data.nudge(next(iter(data.link_peer.values())))
+    assert data.loop.counts["faults"] == faults + 1
+
+
+def test_only_peers_whose_transport_waits_for_their_polls_are_woken(pair: Pair) -> None:
+    assert inside(pair.prefills[0]).data.writes.nudge(None) is None
+    transport = pair.transport()
+    transport.caps = replace(transport.caps, needs_target_progress=True)  # type: ignore[misc]
+    pair.transport = lambda: transport  # type: ignore[method-assign]
+    fresh = pair.make_prefill(0)
+    data = inside(fresh).data
+    assert data.writes.nudge == data.nudge
+    fresh.close()
+
+
+@pytest.mark.parametrize("what", ["", "scatters", "calling", "stirs", "transport", "caps"])
+def test_a_decode_rank_rests_until_a_writer_wakes_it_if_nothing_else_is_in_flight(what: str) -> None:
+    some: Any = SimpleNamespace(
+        scatters=what == "scatters", calling=what == "calling", stirs=what == "stirs",
+        transport=SimpleNamespace(
+            busy=lambda: what == "transport", caps=SimpleNamespace(needs_target_progress=what != "caps")
+        ),
+    )  # fmt: skip
+    assert DecodeData.alarms(some) == (None if what else [])

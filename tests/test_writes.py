@@ -559,3 +559,35 @@ def test_one_that_cannot_be_posted_is_not_told(world: World) -> None:
     world.writes.offer(KEY, PEER, deque([[part]]), SimpleNamespace(query=fails), NOTE)
     world.submit([])
     assert world.told == [LOST] and not world.notes and not world.writes._notes
+
+
+def test_writes_tell_the_event_that_the_oldest_waits_for_if_all_wait_for_one(world: World) -> None:
+    part: Any = SimpleNamespace(descs=np.ones((1, 3), np.uint64))
+    first, second = (SimpleNamespace(query=lambda: False) for _ in range(2))
+    assert world.writes.awaits() is None
+    for key, after in ((KEY, first), (OTHER, second)):
+        world.tell(ev.PagesBegun(*key, ev.Target(), b"", LEASE_S))
+        world.writes.offer(key, PEER, deque([[part]]), after)
+    world.submit([])
+    assert world.writes.awaits() is first
+    world.writes.unposted[OTHER].after = None
+    assert world.writes.awaits() is None
+    world.writes.unposted[OTHER].after = second
+    world.writes._held.append(KEY)
+    assert world.writes.awaits() is None, "what is held waits for others"
+    world.writes._held.clear()
+    world.writes.flying[Handle(0)] = (KEY,)
+    assert world.writes.awaits() is None, "what is in flight is polled"
+
+
+def test_peers_are_woken_by_writes_that_begin_and_that_end(world: World) -> None:
+    woken = list[PeerId]()
+    world.writes.nudge = woken.append
+    world.write(1)
+    assert woken == [PEER]
+    world.end(0)
+    assert woken == [PEER, PEER]
+    world.stage(3)
+    assert len(woken) == 3
+    world.fail(1, settled=True)
+    assert len(woken) == 3

@@ -34,6 +34,9 @@ from kvproto.protocol import messages as msg
 from kvproto.protocol.notification import read_tag
 from kvproto.rank.decode import DecodeRank
 
+#: seconds of a poll of the transport in which it moves bytes
+STIRS_S = 5e-5
+
 
 class DecodeData:
     """The ring and the scatters of one rank."""
@@ -68,6 +71,8 @@ class DecodeData:
         self.small = SMALL
         #: regions given when it was last looked what will be scattered, and what of it is not made ready yet
         self._granted, self._expected = self.rank.ring.next_grant, deque[do.LaunchScatter]()
+        #: the transport's last poll took time: bytes are coming
+        self.stirs = False
         #: links whose call has left, and is not answered; and whether kernels for a new group take their time
         self.calling: set[int] = set()
         self.compiles = torch.device(pool.device).type != "cpu"
@@ -89,9 +94,18 @@ class DecodeData:
         )
         return bool(self.scatters) or expecting or self.transport.busy()
 
+    def alarms(self) -> list[int] | None:
+        """Leave it to the writers to say when they write (`PrefillData.nudge`), if nothing else moves."""
+        quiet = self.transport.caps.needs_target_progress and not (self.stirs or self.scatters or self.calling)
+        return [] if quiet and not self.transport.busy() else None
+
     def poll(self) -> bool:
         """Take notifications and finished scatters; drive the transport's progress."""
+        real = self.loop.clock.real
+        began = real()
         news = self.transport.poll()
+        # A transport that takes in bytes in its poll, as one over TCP does, tells of them when all are here.
+        self.stirs = real() - began > STIRS_S
         for event in news:  # each by itself: one that raises costs no other part its notification
             if isinstance(event, Arrived):
                 self.loop.attempt("a notification", partial(self._arrived, event.tag))

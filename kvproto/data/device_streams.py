@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kvproto.data.device_alarm import DeviceAlarm
 from kvproto.data.room_entry import NO_TABLE, HostPages, RoomEntry
 from kvproto.io.kernels.current_device import use_device
 from kvproto.loop.rank_loop import Loop
@@ -78,6 +79,10 @@ class DeviceStreams:
             self.stream = new_stream(device, priority=urgent)
             self.stores = new_stream(device, priority=urgent)
             self._tables = new_stream(device)
+
+    def alarm(self) -> DeviceAlarm | None:
+        """Return an alarm with a stream of its own, for the loop's sleep; None: there is no device."""
+        return DeviceAlarm(new_stream(self.device), self.index) if self.device.type == "cuda" else None
 
     def place(self, pages: npt.NDArray[Any]) -> tuple[torch.Tensor, Any]:
         """A host table on the device, and the event after which it is there (None: now).  Any thread."""

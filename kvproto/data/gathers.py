@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -55,7 +56,7 @@ class Gathers:
         self.prepared = PreparedLaunches[do.LaunchGather, Part](self._bind)
         self.small, self.ahead = SMALL, AHEAD
         self.ends = KernelEnds(loop, "gather", ev.Gathered, ev.GatherFailed)
-        self._going: deque[tuple[Key, Ticket]] = deque()
+        self._going: deque[tuple[Key, Ticket, do.LaunchGather, ReadyLaunch]] = deque()
         self._later: deque[Callable[[], None]] = deque()
 
     def __len__(self) -> int:
@@ -78,6 +79,13 @@ class Gathers:
                 self._later.popleft()()
             return True
         return ended or fed
+
+    def awaits(self) -> Any:
+        """Return the event that the oldest gather waits for; None: only a look tells whether it has ended."""
+        if not self._going or self.launches:
+            return None
+        _, _, effect, made = self._going[0]
+        return made.entry.after(effect.to.cut.end, made.layers)
 
     def _hungry(self, large: bool) -> bool:  # noqa: FBT001
         return len(self._going) + len(self.together.aside) < (self.ahead if large else TOGETHER)
@@ -128,7 +136,7 @@ class Gathers:
                 return
         if not self._going and self.ends.over(key, ticket):
             return
-        self._going.append((key, ticket))
+        self._going.append((key, ticket, effect, made))
         large = made.end - made.first > self.small
         if large or (alone and len(self._going) == 1 and not self.launches):
             self.meanwhile(effect)
@@ -137,7 +145,7 @@ class Gathers:
 
     def _look(self) -> bool:
         moved = False
-        while self._going and self.ends.over(*self._going[0]):
+        while self._going and self.ends.over(*self._going[0][:2]):
             self._going.popleft()
             moved = True
         return moved

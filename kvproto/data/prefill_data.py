@@ -35,8 +35,11 @@ from kvproto.layout.plan import Share
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.messages import PagesRsp, StgNotify
+from kvproto.protocol.messages import Heartbeat, PagesRsp, StgNotify
 from kvproto.rank.prefill import PrefillRank
+
+#: seconds between two nudges of one peer: less than a loop waits before it rests (`event_loop.STILL_S`)
+NUDGE_S = 1e-3
 
 
 class NoRouteError(KvprotoError):
@@ -82,6 +85,12 @@ class PrefillData:
         self.prepared = self.gathers.prepared
         self.writes = RankWrites(loop, transport, self.prepared_writes)
         self.writes.others = lambda: bool(self.gathers)
+        if transport.caps.needs_target_progress:
+            self.writes.nudge = self.nudge
+        #: by peer: when it was last nudged (`Clock.real`)
+        self._nudged: dict[PeerId, float] = {}
+        #: what wakes the loop when the forward of the oldest gather, or of the oldest write into pages, has ended
+        self.gather_alarm, self.write_alarm = self.streams.alarm(), self.streams.alarm()
         self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement)
         self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind, self.prepared.kept)
         rank.native_notify = transport.caps.native_notify
@@ -105,6 +114,21 @@ class PrefillData:
         soon = self._expected or self._known != self.rank.windows + heard[PagesRsp]
         return bool(self.gathers or self.writes or soon) or self.transport.busy()
 
+    def alarms(self) -> list[int] | None:
+        """Have forwards wake the loop, where gathers and writes wait for nothing else."""
+        if self.transport.busy() or not (self.gathers or self.writes):  # what may be prepared is prepared at once
+            return None
+        found = list[int]()
+        waits = ((self.gathers, self.gather_alarm), (self.writes, self.write_alarm))
+        for source, alarm in waits:
+            if source:
+                event = source.awaits()
+                descriptor = alarm.set(event) if alarm is not None and event is not None else None
+                if descriptor is None:
+                    return None
+                found.append(descriptor)
+        return found
+
     def poll(self) -> bool:
         """Finished gathers, ended writes, writes that found no room before."""
         if self.writes.told:
@@ -124,6 +148,9 @@ class PrefillData:
 
     def close(self) -> None:
         """End the transport."""
+        for alarm in (self.gather_alarm, self.write_alarm):
+            if alarm is not None:
+                alarm.close()
         self.transport.close()
 
     def _prepare_next(self) -> bool:
@@ -225,6 +252,18 @@ class PrefillData:
         if not told or (self.link_peer.get(effect.link), (effect.epoch, effect.room, effect.body)) not in told:
             self.loop.connections.transmit(effect)
 
+    def nudge(self, peer: PeerId) -> None:
+        """Wake the peer's loop, which may rest until it hears of us, by a heartbeat that is not due."""
+        now = self.loop.clock.real()
+        if now - self._nudged.get(peer, 0.0) < NUDGE_S:
+            return
+        self._nudged[peer] = now
+        for link, wire in self.link_peer.items():
+            at = self.rank.links.get(link)
+            if wire == peer and at is not None:
+                # A failure costs the peer some milliseconds, and the write that has been posted nothing.
+                self.loop.attempt("a nudge", partial(self.loop.connections.send, link, at.epoch, 0, Heartbeat()))
+
     # --------------------------------------------------------------------------------------------- links
     def learn(self, link: int) -> None:
         """This decode rank has called anew: its rows may lie elsewhere."""
@@ -285,4 +324,5 @@ class PrefillData:
         except Busy:
             return
         self.leaving.discard(peer)
+        self._nudged.pop(peer, None)
         self.mapped.forget(peer)

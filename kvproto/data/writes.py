@@ -86,9 +86,11 @@ class RankWrites:
         self.unposted: dict[Key, UnpostedWrite] = {}
         #: by write of the transport, until it is quiescent: its parts
         self.flying: dict[Handle, tuple[Key, ...]] = {}
-        #: by write of the transport, until it is over: route and bytes; and the bytes written by each route
-        self._sizes: dict[Handle, tuple[str, int]] = {}
+        #: by write of the transport, until it is over: peer, route and bytes; and the bytes written by each route
+        self._sizes: dict[Handle, tuple[PeerId, str, int]] = {}
         self.written = dict.fromkeys(ROUTES, 0)
+        #: called with the peer of a write that begins, and of one that has ended
+        self.nudge: Callable[[PeerId], None] = lambda _peer: None
         #: called with the room of each written batch
         self.arrived: Callable[[int], None] = lambda _room: None
         #: notifications of kernels' writes that the transport has sent since the last poll
@@ -111,6 +113,13 @@ class RankWrites:
     def __bool__(self) -> bool:
         """Whether something is in flight, or waits for room."""
         return bool(self.flying or self._waiting or self._held)
+
+    def awaits(self) -> Any:
+        """Return the event that the oldest write waits for; None: some write waits for something else."""
+        if self.flying or self._held:
+            return None
+        waits = [left.after if (left := self.unposted.get(key)) is not None else None for key in self._waiting]
+        return None if None in waits else next(iter(waits), None)
 
     def post_staged(self, key: Key, write: StagedWrite, *, hold: bool) -> None:
         """Post a staged write in this pass, or defer it.
@@ -179,8 +188,6 @@ class RankWrites:
             return
         size = self._sizes.pop(event.handle, None)
         if isinstance(event, Completed):
-            if size is not None:
-                self.written[size[0]] += size[1]
             del self.flying[event.handle]
             for key in keys:  # first: the notification below may raise
                 self.loop.raise_event(ev.BatchCompleted(*key))
@@ -189,6 +196,8 @@ class RankWrites:
                 if not late.left:
                     del self._notes[keys[0]]
                     self._tell(late.peer, late.note)
+            if size is not None:
+                self._passed_on(*size)
             for key in keys:
                 self.arrived(key[0])
             return
@@ -199,6 +208,11 @@ class RankWrites:
         for key in keys:
             self.loop.logs.part("write", key, Cause.WRITE_FAILED, str(event.error))
             self.loop.raise_event(ev.BatchFailed(*key, settled=event.quiescent))
+
+    def _passed_on(self, peer: PeerId, route: str, nbytes: int) -> None:
+        """So many bytes are at the peer, whose loop may not have looked since they began."""
+        self.written[route] += nbytes
+        self.nudge(peer)
 
     def _tell(self, peer: PeerId, note: Note) -> None:
         """Say by the transport what the write's end will have its rank say: nothing lies between the two."""
@@ -246,7 +260,8 @@ class RankWrites:
         except BaseException as error:  # noqa: BLE001  # by the contract nothing was posted
             self.refuse(key, error)
             return
-        self._posted(handle, (key,), "mapped" if isinstance(batch, KernelBatch) else "pages", *_size(batch))
+        route = "mapped" if isinstance(batch, KernelBatch) else "pages"
+        self._posted(handle, (key,), left.peer, route, *_size(batch))
         left.batches.popleft()
         if left.batches:
             self._offer(key, left)
@@ -289,10 +304,13 @@ class RankWrites:
             return
         for key in keys:
             del self.unposted[key]
-        self._posted(handle, keys, "staged", len(parts), sum(part.piece[2] for part in parts))
+        self._posted(handle, keys, peer, "staged", len(parts), sum(part.piece[2] for part in parts))
 
-    def _posted(self, handle: Handle, keys: tuple[Key, ...], route: str, pieces: int, nbytes: int) -> None:
-        self.flying[handle], self._sizes[handle] = keys, (route, nbytes)
+    def _posted(
+        self, handle: Handle, keys: tuple[Key, ...], peer: PeerId, route: str, pieces: int, nbytes: int
+    ) -> None:  # fmt: skip
+        self.flying[handle], self._sizes[handle] = keys, (peer, route, nbytes)
+        self.nudge(peer)
         self._left -= pieces
         self.pieces += pieces
         self.nbytes += nbytes

@@ -23,7 +23,8 @@ the meaning of frames, and the consequences of a handler's fault.
 
 Between passes the loop sleeps.  Frames and calls wake it at once.  Other sources can only be polled, so the sleep is
 short while something is in flight, growing from `FAST` to `SLOW` while nothing happens.  With nothing in flight there
-is no tick at all.
+is no tick at all.  After `STILL_S` without progress the sources are asked for what else would wake the loop, such as a
+forward that ends (`Source.alarms`): if each has an answer, the loop sleeps until then, `REST_S` at most.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from kvproto.loop.loop_thread import LoopThread
 from kvproto.observe.durations import PASS_BOUNDS, Durations
 
 FAST, SLOW = 50e-6, 250e-6
+#: seconds without progress after which sources are asked for alarms, and the longest sleep where all have some
+STILL_S, REST_S = 2e-3, 10e-3
 LIMIT = 256
 EVERY = 4
 #: least seconds between two polls of the sources within a pass
@@ -91,7 +94,7 @@ class EventLoop(LoopThread):
         self._events: deque[Event] = deque()
         #: an error that ends the process, kept until the pass is over
         self._kept: BaseException | None = None
-        self._pace = FAST
+        self._pace, self._progress = FAST, 0.0
         self._deaf = 0
         #: work of several effects that is cheaper together, done once when no event is left
         self.at_end: list[Callable[[], None]] = []
@@ -227,21 +230,38 @@ class EventLoop(LoopThread):
         # Poll fast after progress, then back off: a transport that can only be polled would else spin a core.
         self._pace = FAST if moved else min(self._pace * 1.5, SLOW)
         if moved:
-            self.passes.note(self.clock.real() - self._began)
+            self._progress = self.clock.real()
+            self.passes.note(self._progress - self._began)
         return moved
 
     def wait(self, timeout: float = LONGEST_WAIT) -> None:
         """Sleep until there may be something to do, `timeout` seconds at most."""
         self.claim()
-        left = min(self.due, timeout)
+        alarms = self._alarms() if self._pace == SLOW and self._began - self._progress > STILL_S else None
+        left = min(self._due(self._pace if alarms is None else REST_S), timeout)
         if not left:
             return
         self.clock.allow(left)
         with held_signals(self.control.wake):
-            self.attempt("the control plane's wait", lambda: self.control.wait(left))
+            more = (alarms,) if alarms else ()
+            woken = self.attempt("the control plane's wait", lambda: self.control.wait(left, *more))
+        if alarms is not None and woken:
+            # What it waited for is here, or is about to be: a gather ends some time after its forward.
+            self._pace, self._progress = FAST, self.clock.real()
         if self._kept is not None:
             error, self._kept = self._kept, None
             raise error
+
+    def _alarms(self) -> list[int] | None:
+        """Return what wakes the loop when any source moves; None: one of them has to be polled."""
+        found = list[int]()
+        for source in self.sources:
+            if source.busy():
+                alarms = self.attempt(type(source).__name__, source.alarms)
+                if alarms is None:
+                    return None
+                found += alarms
+        return found
 
     def linger(self, goes_on: Callable[[], bool], seconds: float) -> None:
         """Poll while this goes on, for so many real seconds at most: the last passes before `close`."""
@@ -259,11 +279,14 @@ class EventLoop(LoopThread):
     @property
     def due(self) -> float:
         """Seconds from the last pass until the next one is due, if nothing arrives before; infinity: never."""
+        return self._due(self._pace)
+
+    def _due(self, pace: float) -> float:
         if self._inbox or self._arrived or any(self.background):
             return 0.0
         left = min(self.party.next_deadline - self.now, self.control.outboxes.due_in)
         if any(source.busy() for source in self.sources):
-            left = min(left, self._pace)
+            left = min(left, pace)
         if self._deaf:  # an idle loop would sleep between any two of the passes that end it
             left = min(left, DEAF_S)
         return max(0.0, left)

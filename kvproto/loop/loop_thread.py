@@ -31,6 +31,12 @@ class Source(Protocol):
     def busy(self) -> bool:
         """Whether something is in flight, so that the next poll may find something."""
 
+    def alarms(self) -> list[int] | None:
+        """Return descriptors that become readable when what is in flight moves; None: it has to be polled.
+
+        An empty list: a frame says when it moves.
+        """
+
     def close(self) -> None:
         """Let go of everything."""
 
