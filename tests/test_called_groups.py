@@ -6,6 +6,8 @@ import gc
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 from weakref import WeakSet
 
 import pytest
@@ -17,6 +19,7 @@ from support.stories import layout
 from kvproto.endpoint import group_table as gt
 from kvproto.endpoint.group_table import Destination, Group, decode_group
 from kvproto.endpoint.prefill_groups import STEPS, GroupParty
+from kvproto.errors import ArgumentError, EndpointError, LinkError
 from kvproto.fsm.timing import Timers
 from kvproto.fsm.vocabulary import Event
 from kvproto.verify.check.called_groups import CHECKER, GROUPS, SCENARIOS
@@ -33,7 +36,7 @@ from kvproto.verify.testing.pair import Pair as Endpoints
 #: how much there is of each world: a change of meaning is seen in review
 COUNTS = {
     "called": (1_562, 5_041), "called-again": (3_701, 10_464), "called-by-name": (19_874, 71_173),
-    "called-and-bound": (920, 2_625),
+    "called-and-bound": (920, 2_625), "called-and-closed": (4_494, 11_740),
 }  # fmt: skip
 
 
@@ -129,6 +132,56 @@ def test_an_engine_that_connects_and_disconnects_beside_the_loop_s_thread_leaves
         assert not inside(decode).rank.links and not decode._groups.links.links
         assert not [text for text in decode.reports() if re.search("decode_group|fault", text)]
         assert inside(decode).loop.counts["faults"] == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError("planted"), KeyboardInterrupt("planted")])
+def test_a_call_that_raises_costs_its_own_link_and_says_so(error: BaseException) -> None:
+    with Endpoints(layout(2), layout(1), chunk_tokens=8, ready=False) as pair:
+        decode, addresses = pair.decodes[0], [each.address for each in pair.prefills]
+        rank, call = inside(decode).rank, inside(decode).rank.call
+
+        def raising(group: int, index: int, *about: Any) -> Any:
+            if index == 0:
+                raise error
+            return call(group, index, *about)
+
+        rank.call = raising  # type: ignore[method-assign]
+        decode.connect(pair.plan.prefill, addresses)
+        with suppress(KeyboardInterrupt):  # it is raised when the pass is over
+            decode.poll()
+        with pytest.raises(LinkError, match=r"could not be called: .*planted"):
+            pair.pump(decode.ready)
+        assert [peer.rank for peer in rank.peers.values()] == [1], "the other rank was called"
+        rank.call = call  # type: ignore[method-assign]
+        decode.connect(pair.plan.prefill, addresses)
+        pair.pump(decode.ready)
+
+
+def test_each_rank_without_a_link_is_told_with_its_own_reason() -> None:
+    with Endpoints(layout(4), layout(1), chunk_tokens=8, ready=False) as pair:
+        decode, rank = pair.decodes[0], inside(pair.decodes[0]).rank
+
+        def refusing(group: int, index: int, *about: Any) -> Any:
+            raise ArgumentError("no more ranks" if index > 1 else f"rank {index} is unknown")
+
+        rank.call = refusing  # type: ignore[method-assign]
+        decode.poll()
+        with pytest.raises(LinkError) as found:
+            decode.ready()
+    assert str(found.value) == (
+        "prefill rank 0: refused: rank 0 is unknown; prefill rank 1: refused: rank 1 is unknown; "
+        "prefill ranks 2, 3: refused: no more ranks"
+    )
+
+
+def test_what_is_prepared_when_the_endpoint_is_closed_calls_nobody() -> None:
+    with Endpoints(layout(2), layout(1), chunk_tokens=8, ready=False) as pair:
+        decode, addresses = pair.decodes[0], [each.address for each in pair.prefills]
+        assert decode._groups._party.groups, "it has called, and the loop has yet to take what was prepared"
+        decode.close()
+        assert not inside(decode).rank.links and not decode._groups._party.groups
+        with pytest.raises(EndpointError, match="closed"):
+            decode.connect(pair.plan.prefill, addresses)
 
 
 def wait_until(over: Callable[[], bool], what: str) -> None:

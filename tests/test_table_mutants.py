@@ -132,6 +132,8 @@ def test_a_helper_touches_the_rows_of_all_that_ask_it_in_both_tables_of_its_file
         ("decode_link: AWAIT_RETURN TimerFired [tries_left] - not again", "lint"),
         ("decode_grant: FILLING PartArrived [last_staged] - negated", "proof"),
         ("decode_grant: FILLING RoomStopped - row", "lint"),
+        ("decode_group: PREPARING LinkEnded - tell_unlinked", "proof"),
+        ("decode_group: NEW GroupPrepared - row", "lint"),
         ("prefill_send: AWAIT_CREDIT CreditTaken - row", "lint"),
         ("prefill_room: OPEN AuxProvided [first_aux] - not again", "proof"),
         ("prefill_room: AWAIT_ENGINE EngineOpened - own without work", "proof"),
@@ -149,6 +151,11 @@ def test_a_helper_touches_the_rows_of_all_that_ask_it_in_both_tables_of_its_file
 def test_the_cheapest_judge_that_can_tell_is_named(name: str, who: str) -> None:
     verdict = judge(named(name), NOTHING)
     assert (verdict.judge, verdict.killed) == (who, who != EQUAL), verdict
+
+
+def test_a_mutant_of_called_groups_is_played_in_their_worlds() -> None:
+    verdict = judge(named("decode_group: CALLING RanksCalled [linked] - to PREPARING"), Effort())
+    assert (verdict.judge, verdict.by) == ("world", "called: kept"), verdict
 
 
 def test_a_world_is_asked_by_a_hint_first() -> None:

@@ -6,7 +6,7 @@ and the addresses of the engine's last `connect`, why a rank has no link, and wh
 Each `connect` has a number.  Kernels and look-ups take seconds, and the engine may call `connect` or `disconnect`
 meanwhile: the result of an earlier call changes nothing.  A group that the engine has let go of stays until its last
 link is forgotten, and may be called again until then.  A group without links that the engine wants stays, too, so that
-`ready` can say why.
+`ready` can say why.  When the endpoint is closed nothing is kept, so what a helper has prepared meanwhile calls nobody.
 
 The table is local to one side: no message depends on it, so it is no part of the digest.
 """
@@ -75,6 +75,12 @@ class ConnectCalled(Event, frozen=True):
 
 class DisconnectCalled(Event, frozen=True):
     """The engine has called `disconnect`, or too many groups have no link."""
+
+    group: int
+
+
+class CloseCalled(Event, frozen=True):
+    """The engine closes the endpoint: the rank takes leave of all links."""
 
     group: int
 
@@ -162,6 +168,7 @@ def follow(v: V, e: NameFound, now: float) -> V: return replace(v, to=e.to)
 def unlink(v: V, e: LinkEnded, now: float) -> V: return replace(v, links=v.links & ~(1 << e.rank))
 def blame(v: V, e: LinkEnded, now: float) -> V:
     return replace(v, links=v.links & ~(1 << e.rank), unlinked=v.unlinked | 1 << e.rank, why=e.why)
+def drop(v: V, e: CloseCalled, now: float) -> V: return GroupValue(v.state)
 def prepare(v: V, e: ConnectCalled) -> Output: return Prepare(e.group, v.call, v.to)
 def call_all(v: V, e: GroupPrepared) -> Output: return CallRanks(e.group, v.to, e.ranks)
 def call_again(v: V, e: NameFound) -> Output: return CallRanks(e.group, v.to, 1 << e.rank)
@@ -173,7 +180,7 @@ def keep(v: V, e: GroupPrepared | RanksCalled | LinkEnded) -> Output: return Kee
 
 decode_group = Table(
     "decode_group", GroupValue, Group, initial=Group.NEW, final=(Group.GONE,), timers={},
-    events=(ConnectCalled, DisconnectCalled, GroupPrepared, RanksCalled, NameFound, LinkEnded),
+    events=(ConnectCalled, DisconnectCalled, CloseCalled, GroupPrepared, RanksCalled, NameFound, LinkEnded),
     success_path=(Group.NEW, Group.PREPARING, Group.CALLING, Group.CALLED, Group.LEFT, Group.GONE),
     failure_states=(Group.UNLINKED,),
 )
@@ -200,6 +207,7 @@ row(G.CALLED,        LinkEnded,                     let=blame, do=(tell_unlinked
 row(PENDING,         DisconnectCalled, G.LEFT,      when=linked, do=(leave,))
 row(G.CALLED,        DisconnectCalled, G.LEFT,      do=(leave,))
 row((*PENDING, G.UNLINKED), DisconnectCalled, G.GONE)
+row((*PENDING, G.CALLED, G.UNLINKED, G.LEFT), CloseCalled, G.GONE, let=drop)
 row(G.LEFT,          LinkEnded,        G.GONE,      when=last, let=unlink, do=(tell_left,))
 row(G.LEFT,          LinkEnded,                     let=unlink, do=(tell_left,))
 
@@ -208,5 +216,7 @@ ignore((G.NEW, G.PREPARING, G.CALLED, G.UNLINKED, G.LEFT), RanksCalled, "an earl
 ignore(G.CALLED,     NameFound,        "it is where it was, was forgotten meanwhile, or must not be called")
 ignore((G.NEW, G.PREPARING, G.CALLING, G.UNLINKED, G.LEFT), NameFound, "nobody is called, or soon at other addresses")
 refuse((G.NEW, G.LEFT), DisconnectCalled, "the engine has let go of it, or never called it")
-refuse((G.NEW, G.UNLINKED), LinkEnded, "it has no link")
+ignore(G.NEW,        CloseCalled,      "nothing is kept of it")
+ignore(G.NEW,        LinkEnded,        "the endpoint is closed")
+refuse(G.UNLINKED,   LinkEnded,        "it has no link")
 # fmt: on

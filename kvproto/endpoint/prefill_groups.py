@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kvproto.endpoint import group_table as gt
 from kvproto.endpoint.group_table import PENDING, Destination, Group, GroupValue, decode_group
 from kvproto.endpoint.link_calls import LinkCall, LinkCalls
-from kvproto.errors import ArgumentError, LinkError, NotFoundError
+from kvproto.errors import ArgumentError, EndpointError, LinkError, NotFoundError
 from kvproto.fsm.party import Member
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.timing import Timers
@@ -69,10 +69,12 @@ class PrefillGroups:
     def __init__(self, loop: Loop, rank: DecodeRank, data: DecodeData, name: Callable[[int], str]) -> None:
         """`name` words a link for the log."""
         self._loop, self._rank, self._data = loop, rank, data
-        self._lock, self._calls = threading.Lock(), 0
+        self._lock, self._calls, self._closed = threading.Lock(), 0, False
         self._party = GroupParty(rank.settings.links)
+        #: by (group, rank): why the last link to a rank has ended, as long as the group is kept
+        self._reasons: dict[tuple[int, int], str] = {}
         self._preparation = CallPreparation(loop.call, partial(keep_device, data.pool.gpu))
-        loop.helpers.append(("preparing calls", self._preparation.close))
+        loop.helpers.append(("preparing calls", self._close))
         self.links = LinkCalls(loop, rank, data.calling, name, self._look_again)
         self._acts: dict[type[Effect], Callable[[Any], None]] = {
             gt.Prepare: self._prepare, gt.CallRanks: self._call, gt.LeaveRanks: self._leave,
@@ -93,6 +95,8 @@ class PrefillGroups:
         if not self._slow(plan, addresses):
             self._make_kernels(plan)  # here, because the lock is held when they are made for the loop
         with self._lock:
+            if self._closed:
+                raise EndpointError("this endpoint is closed: make a new one")
             self._calls += 1
             self._step(gt.ConnectCalled(group, self._calls, Destination(plan, addresses)))
 
@@ -101,6 +105,13 @@ class PrefillGroups:
         self.get(group)
         with self._lock:
             self._step(gt.DisconnectCalled(group))
+
+    def _close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for group in list(self._party.groups):
+                self._step(gt.CloseCalled(group))
+        self._preparation.close()
 
     def find(self, group: int) -> GroupValue | None:
         """Return the group's value, also of one that the engine has let go of.  Any thread."""
@@ -120,15 +131,22 @@ class PrefillGroups:
     def ready(self, group: int, addresses: Sequence[str] | None) -> bool:
         """Return whether all links are up, and none of the addresses is tried beside one.
 
-        LinkError: a rank has no link, and why.
+        LinkError: some ranks have no link, and why, each by name.
         """
-        value = self.get(group)
+        value, missing = self.get(group), dict[str, list[int]]()
         numbers, up = _numbers(value, addresses), value.state not in PENDING
         for rank in value.to.plan.linked_to(self._rank.index) if up else ():
             reached, why = self._rank.reached(group, rank)
-            if value.unlinked >> rank & 1 or why:
-                raise LinkError(value.why if value.unlinked >> rank & 1 else why)
+            if value.unlinked >> rank & 1:
+                why = self._reasons.get((group, rank), value.why)
+            if why:
+                missing.setdefault(why, []).append(rank)
             up &= reached and self._rank.tries(group, rank) not in numbers[rank : rank + 1]
+        if missing:
+            raise LinkError("; ".join(
+                f"prefill rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {why}"
+                for why, ranks in missing.items()
+            ))  # fmt: skip
         return up
 
     def any_up(self, group: int) -> bool:
@@ -161,7 +179,7 @@ class PrefillGroups:
             effects = self._party.handle(event, self._loop.now)
         # Outside the lock: actions raise events of the party, which would take it once more.
         for effect in effects:
-            self._acts[type(effect)](effect)
+            self._loop.attempt(type(effect).__name__, partial(self._acts[type(effect)], effect))
 
     def _step(self, event: Event) -> None:
         for effect in self._party.handle(event, self._loop.now):
@@ -169,16 +187,24 @@ class PrefillGroups:
 
     def _call(self, effect: gt.CallRanks) -> None:
         group, plan = effect.group, effect.to.plan
-        self._warn_of_small_ring(group, plan)
+        self._loop.attempt("a look at the ring's size", partial(self._warn_of_small_ring, group, plan))
         for rank in bits(effect.ranks):
-            try:
-                link, effects = self._rank.call(group, rank, plan, self._loop.now, effect.to.numbers[rank])
-            except ArgumentError as error:
-                self._hear(gt.LinkEnded(group, rank, f"refused: {error}"))
-            else:
-                self.links.add(link, group, rank)
-                self._loop.submit(effects)
+            if why := self._call_rank(group, rank, effect.to):
+                self._hear(gt.LinkEnded(group, rank, why))
         self._hear(gt.RanksCalled(group))
+
+    def _call_rank(self, group: int, rank: int, to: Destination) -> str:
+        """Call this prefill rank; return why it has no link (empty: it has one)."""
+        try:
+            link, effects = self._rank.call(group, rank, to.plan, self._loop.now, to.numbers[rank])
+        except ArgumentError as error:
+            return f"refused: {error}"
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the other ranks are called, and `ready` raises it
+            self._loop.hold(error)
+            return f"it could not be called: {named(error)}"
+        self.links.add(link, group, rank)
+        self._loop.attempt("the call of a prefill rank", partial(self._loop.submit, effects))
+        return ""
 
     def _warn_of_small_ring(self, group: int, plan: Plan) -> None:
         settings = self._rank.settings
@@ -196,6 +222,9 @@ class PrefillGroups:
         if effect.left:
             self._loop.logs.left(name)
         else:
+            kept = self._party.groups
+            self._reasons = {key: why for key, why in self._reasons.items() if key[0] in kept}
+            self._reasons[effect.group, effect.rank] = effect.why
             self._loop.logs.link(name, effect.why)
 
     # ------------------------------------------------------------------------------------------- preparation
@@ -220,8 +249,15 @@ class PrefillGroups:
             self._make_kernels(to.plan)
         except Exception as error:  # noqa: BLE001  # whatever it is, `ready` raises it
             why = f"its kernels cannot be made: {named(error)}"
-        about = effect.group, effect.call, replace(to, numbers=numbers), mask(linked), why
-        return partial(self._hear, gt.GroupPrepared(*about))
+        event = gt.GroupPrepared(effect.group, effect.call, replace(to, numbers=numbers), mask(linked), why)
+
+        def hear() -> None:
+            value = self.find(event.group)
+            if value is not None and value.call == event.call:  # earlier reasons count no more
+                self._reasons = {key: why for key, why in self._reasons.items() if key[0] != event.group}
+            self._hear(event)
+
+        return hear
 
     def _look_again(self, at: LinkCall) -> None:
         """Look up the name of an unanswered call again: its owner may have moved."""

@@ -1,9 +1,9 @@
 """Outward calls of an endpoint, one of which raises, asks to end, is late, or does nothing.
 
-An endpoint calls its transport, its kernels, its control plane, its clocks, the log and the engine's spans.  What can
-be called is read from the interfaces themselves (`calls_of`), so a method that is added is a call that nobody has
-injected yet: the coverage says so, and a test fails.  `Injected` stands before a part, counts its calls by name, and
-has the one that a `Strike` names go wrong, once.
+An endpoint calls its transport, its kernels, its control plane, its clocks, the log and the engine's spans, and has its
+rank call the ranks of a prefill group.  What can be called is read from the interfaces themselves (`calls_of`), so a
+method that is added is a call that nobody has injected yet: the coverage says so, and a test fails.  `Injected` stands
+before a part, counts its calls by name, and has the one that a `Strike` names go wrong, once.
 
 "Does nothing" needs an answer that is no lie: nothing has come, nothing is posted, a copy that never ends.  Calls that
 cannot be answered so (`TRUSTED`: a region, a peer, a closed socket) only raise or are late.
@@ -46,6 +46,16 @@ class LogHandler(logging.Handler):
         """Write nothing."""
 
 
+class Ranks:
+    """The decode rank's calls of prefill ranks, which its endpoint makes for a called group."""
+
+    def call(self, *_about: object) -> None:
+        """Call a prefill rank."""
+
+    def leave(self, *_about: object) -> None:
+        """Let go of a prefill group."""
+
+
 class _Unending:
     """The ticket of a copy that was never begun."""
 
@@ -57,6 +67,7 @@ class _Unending:
 #: what the interface is, by the part of an endpoint
 INTERFACES: dict[str, type] = {
     "transport": Transport, "kernels": Kernels, "control": Control, "clock": Clock, "spans": Spans, "log": LogHandler,
+    "ranks": Ranks,
 }  # fmt: skip
 #: what a call answers that does nothing
 NOTHING: dict[str, Callable[[], object]] = {
@@ -78,7 +89,7 @@ NOTHING: dict[str, Callable[[], object]] = {
 TRUSTED = {
     "transport.register": "a region", "transport.endpoint": "a description", "transport.connect": "a peer",
     "transport.remote": "a region", "transport.prepare": "a prepared write", "transport.close": "all is quiescent",
-    "transport.page_lists": "lists",
+    "transport.page_lists": "lists", "ranks.call": "a link", "ranks.leave": "links are let go of",
     "control.connect": "a peer", "control.close": "sockets are closed", "clock.now": "a time", "clock.again": "a time",
     "clock.real": "a time",
 }  # fmt: skip

@@ -4,6 +4,7 @@ A run is a pair of endpoints in one of several set-ups (`outward_pair`), over re
 up, then one more room, then `close`.  First it is run whole, and its calls are counted; then once for each call, for
 its first, second, a middle and its last occurrence, and for each kind of fault.  After each:
 
+called   ranks of a prefill group are called, or it is known why not
 bytes    a room that succeeded has its KV bit for bit
 reason   a room that fails names, on each rank, the call that has raised, and every room is over
 loop     no pass ends by what was injected, but by a clock's and in the first; the room that is opened afterwards
@@ -80,7 +81,7 @@ def _refused(error: BaseException) -> str:
 def _play(pair: InjectedPair) -> list[str]:
     """Connect, and have rooms moved until one was opened after the fault; what is wrong with them."""
     found = [pair.refused()] if pair.setup.refused else []
-    _connect(pair)
+    found += _connect(pair)
     rooms = [pair.name(20) for _ in range(3)]
     for room in rooms:
         _begin(pair, room)
@@ -90,12 +91,12 @@ def _play(pair: InjectedPair) -> list[str]:
         rooms.append(_cut(pair))
     if pair.setup.silent:
         pair.silence()
-        _connect(pair)
+        found += _connect(pair)
     if pair.setup.leaves:
         pair.ask(pair.decodes[0].disconnect)
         pair.until(lambda: not pair.decodes[0].links())
         pair.ask(pair.connect, 0)
-        _connect(pair)
+        found += _connect(pair)
     found += _scraped(pair)
     troubled = set(rooms[2:])
     while True:  # until one was opened after the fault
@@ -119,11 +120,14 @@ def _owned(pair: InjectedPair) -> bool:
     return call.startswith("clock.") or call == "transport.adopt"
 
 
-def _connect(pair: InjectedPair) -> None:
-    """Wait for the links; the decode engine calls once more if that fails."""
-    if not pair.until(lambda: pair.ask(pair.decodes[0].ready) or pair.broken("D") or pair.broken("P")):
-        pair.ask(pair.connect, 0)
-        pair.until(lambda: pair.ask(pair.decodes[0].ready))
+def _connect(pair: InjectedPair) -> list[str]:
+    """Wait for the links, and call once more if that fails; return what is wrong with the first call."""
+    if pair.until(lambda: pair.ask(pair.decodes[0].ready) or pair.broken("D") or pair.broken("P")):
+        return []
+    found = pair.pending()
+    pair.ask(pair.connect, 0)
+    pair.until(lambda: pair.ask(pair.decodes[0].ready))
+    return found
 
 
 def _begin(pair: InjectedPair, room: Room) -> None:

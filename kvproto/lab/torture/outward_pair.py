@@ -27,6 +27,7 @@ import torch
 from kvproto.data import decode_data, prefill_data
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.group_table import PENDING
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import KvprotoError
 from kvproto.fsm.timing import Timer
@@ -156,6 +157,8 @@ class InjectedPair(Pair):
         """A decode rank."""
         with self._streams(decode_data, "D"):
             made = DecodeEndpoint(MODEL, index, self.pool(MODEL, index, 2), **self.parts("decode"))
+        groups = made._groups  # noqa: SLF001
+        groups._rank = Injected(self.injector, "decode", "ranks", groups._rank)  # type: ignore[assignment] # noqa: SLF001
         return self._dress("decode", made)  # type: ignore[no-any-return]
 
     def refused(self) -> str:
@@ -232,6 +235,13 @@ class InjectedPair(Pair):
         while self.injector.time.now() < end:
             self.poll(self.decodes[0])
             self.injector.time.advance(STEP_S)
+
+    def pending(self) -> list[str]:
+        """Return the called groups whose ranks are still to be called, though nothing is under way."""
+        if self.broken("D"):
+            return []
+        groups = self.decodes[0]._groups._party.groups  # noqa: SLF001
+        return [f"group {group} stays {value.state.name}" for group, value in groups.items() if value.state in PENDING]
 
     def broken(self, side: str) -> bool:
         """Whether the loop of this side has ended, loudly."""

@@ -46,6 +46,10 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         Chances(must=("0 UNLINKED", "1 ready"), about="two groups, of which one is kept without a link"),
         groups=2, connects=1, bound=1,
     ),
+    "called-and-closed": lambda: Calling(
+        Chances(must=("0 ready", "closed"), about="a group of two ranks, called twice; the endpoint is closed"),
+        ranks=2, connects=2, closes=True,
+    ),
 }  # fmt: skip
 
 
@@ -82,6 +86,11 @@ def unbounded(bench: TablePatch) -> None:
     bench.without(decode_group, bench.rows(decode_group, Group.CALLED, gt.LinkEnded, "last"), "keep")
 
 
+def called_after_the_close(bench: TablePatch) -> None:
+    """A group that was closed while it was prepared is called."""
+    bench.drop(decode_group, bench.rows(decode_group, Group.PREPARING, gt.CloseCalled))
+
+
 class CalledGroups(WorldChecker):
     """Worlds of called groups, and bugs to find in them."""
 
@@ -95,11 +104,14 @@ class CalledGroups(WorldChecker):
             ("kept-for-ever", "called", "left", kept_for_ever),
             ("forgotten-in-silence", "called", "told", forgotten_in_silence),
             ("unbounded", "called-and-bound", "bound", unbounded),
+            ("called-after-the-close", "called-and-closed", "closed", called_after_the_close),
         )
     }
 
 
-ENGINE = gt.ConnectCalled, gt.DisconnectCalled, gt.GroupPrepared, gt.RanksCalled, gt.NameFound, gt.LinkEnded
+ENGINE = (
+    gt.ConnectCalled, gt.DisconnectCalled, gt.CloseCalled, gt.GroupPrepared, gt.RanksCalled, gt.NameFound, gt.LinkEnded,
+)  # fmt: skip
 GROUPS = Protocol(
     name="groups", tables=TABLES, timing=Timers(), digest=said,
     sources=Sources(TABLES, (), engine=ENGINE, answers={}, raised={}, states=()),

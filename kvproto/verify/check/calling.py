@@ -12,6 +12,7 @@ forgotten whenever it may be.  The loop calls the ranks one by one, and the engi
     left      when nothing is under way, the links of a group that was let go are left, and nothing is kept without one
     moved     a rank whose name leads to another address is called there
     bound     no more groups without a link are kept than there may be
+    closed    nothing is kept of any group, and nobody is called, when the endpoint has been closed
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class Around(msgspec.Struct, frozen=True):
     ended: tuple[int, int] | None = None
     moved: tuple[int, int] | None = None
     fault: tuple[str, str] | None = None
+    #: groups that are still to be closed; None: the engine has not closed the endpoint
+    closing: tuple[int, ...] | None = None
 
 
 class Calling(Scenario):
@@ -79,10 +82,14 @@ class Calling(Scenario):
 
     def __init__(
         self, chances: Chances, *, groups: int = 1, ranks: int = 1, connects: int = 3, bound: int = 9,
-        by_name: bool = False,
+        by_name: bool = False, closes: bool = False,
     ) -> None:  # fmt: skip
-        """`connects` of each group, prepared at once or slowly; with `by_name`, names are looked up again."""
+        """`connects` of each group, prepared at once or slowly; with `by_name`, names are looked up again.
+
+        `closes`: the engine may close the endpoint; what is under way then goes on for a while.
+        """
         self.groups, self.ranks, self.connects, self.bound, self.by_name = groups, ranks, connects, bound, by_name
+        self.closes = closes
         super().__init__(("decode",), chances)
 
     def around(self, number: int) -> Around:
@@ -101,8 +108,14 @@ class Calling(Scenario):
     def calls(self, number: int, around: Around) -> Iterable[ApplicationCall]:
         """Yield the next steps of the engine, the helper, the loop and the links."""
         del number
-        for group, at in enumerate(around.groups):
+        if around.closing:
+            group, *left = around.closing
+            yield ApplicationCall(f"closes {group}", replace(around, closing=tuple(left)), gt.CloseCalled(group))
+            return  # under the lock
+        for group, at in enumerate(around.groups if around.closing is None else ()):
             yield from self._engine(around, group, at)
+        if self.closes and around.closing is None:
+            yield self._closed(around)
         if around.helper:
             yield from self._helper(around)
         if around.doing is not None:
@@ -125,6 +138,12 @@ class Calling(Scenario):
         if at.wanted:
             after = _with(around, group, replace(at, wanted=0))
             yield ApplicationCall(f"disconnects {group}", after, gt.DisconnectCalled(group))
+
+    def _closed(self, around: Around) -> ApplicationCall:
+        """Close every group; what is under way goes on for a while."""
+        after = tuple(replace(at, wanted=0) for at in around.groups)
+        around = replace(around, groups=after, closing=tuple(range(self.groups)), moved=None)
+        return ApplicationCall("closes the endpoint", around, Silent())
 
     def _helper(self, around: Around) -> Iterator[ApplicationCall]:
         (what, *about), *left = around.helper
@@ -192,6 +211,8 @@ class Calling(Scenario):
             case gt.Prepare(group=group, call=call):
                 return replace(around, inbox=(*around.inbox, ("prepare", group, call, True))), None
             case gt.CallRanks(group=group, to=Destination(plan=(call, _), numbers=numbers), ranks=mask):
+                if around.closing is not None:
+                    return replace(around, fault=("closed", f"{effect} is asked for")), None
                 at, ranks = around.groups[group], tuple(rank for rank in range(self.ranks) if mask >> rank & 1)
                 if at.wanted != call or any(at.links[rank].number == numbers[rank] for rank in ranks):
                     return replace(around, fault=("stale", f"{effect} is asked for")), None
@@ -210,6 +231,8 @@ class Calling(Scenario):
         values = (views[0].values or {})["groups"]
         if around.fault is not None:
             return around.fault
+        if around.closing is not None:
+            return ("closed", f"{values} is kept") if values and not around.closing else None
         if around.ended is not None:
             return "told", f"nothing is logged of {around.ended}"
         if around.moved is not None:
@@ -252,6 +275,8 @@ class Calling(Scenario):
     def sights(self, views: list[View]) -> Iterable[str]:
         """The states of groups, and whether one is ready."""
         values = (views[0].values or {})["groups"]
+        if views[0].around.closing == ():
+            yield "closed"
         for group, at in enumerate(views[0].around.groups):
             value = values.get(group)
             yield f"{group} {value.state.name if value is not None else 'NEW'}"

@@ -33,6 +33,8 @@ def follow(step: Step) -> DecodeGroup:
         call, wanted = event.call, True
     if isinstance(event, gt.DisconnectCalled):
         wanted = False
+    if isinstance(event, gt.CloseCalled):
+        wanted, links = False, 0
     for effect in step.all_of(gt.CallRanks):
         links = links | effect.ranks
     if isinstance(event, gt.LinkEnded):
@@ -126,6 +128,12 @@ def knows_why(step: Step) -> bool:
 def keeps_nothing_without_a_link(step: Step) -> bool:
     """A group that was let go is not kept without a link."""
     return step.then.wanted or bool(step.after.links) or step.after.state in (S.NEW, S.GONE)
+
+
+@promises("G3", on=(gt.CloseCalled,))
+def keeps_nothing_of_a_closed_endpoint(step: Step) -> bool:
+    """Nothing is kept, called or let go of when the endpoint is closed: the rank takes leave of all links."""
+    return step.after.state in (S.GONE, S.NEW) and not (step.all_of(gt.CallRanks) or step.all_of(gt.LeaveRanks))
 
 
 @promises("G3", gt.KeepUnlinked)

@@ -26,15 +26,15 @@ import msgspec
 
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import TimerFired
-from kvproto.protocol import tables as package
 from kvproto.protocol.tables import TABLES
+from kvproto.verify.check import called_groups
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.mutate.operators import change, mutants_of
 
 #: where all of the code lies, and its package's name
 HOUSE = Path(__file__).parents[2]
-#: what the name of a module of tables begins with
-PREFIX = f"{package.__name__}."
+#: the protocol's tables, and that of the decode endpoint
+MUTATED: tuple[Table[Any], ...] = (*TABLES, *called_groups.TABLES)
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -52,15 +52,15 @@ def bodies(table: str) -> tuple[Body, ...]:
 
     A table that stands behind another one in its file has none that the other one uses.
     """
-    (mine,) = [each for each in TABLES if each.name == table]
-    beside = [each for each in TABLES if _module(each) == _module(mine)]
+    (mine,) = [each for each in MUTATED if each.name == table]
+    beside = [each for each in MUTATED if _module(each) == _module(mine)]
     return tuple(each for each in _of_module(_module(mine)) if _owner(each, beside) is mine)
 
 
 def plant(bench: TablePatch, body: Body) -> None:
     """Make the change."""
     new = _made(body)
-    for table in TABLES:
+    for table in MUTATED:
         for row in list(table.rows):
             fields = {"when": new.get(row.when), "let": new.get(row.let)}
             changed = {name: each for name, each in fields.items() if each is not None}
@@ -79,7 +79,7 @@ def plant(bench: TablePatch, body: Body) -> None:
 def touched(body: Body) -> tuple[tuple[str, Row], ...]:
     """The rows that it changes, each with its table's name."""
     old = set(_old(body))
-    return tuple((table.name, row) for table in TABLES for row in table.rows if old & _asks(table, row))
+    return tuple((table.name, row) for table in MUTATED for row in table.rows if old & _asks(table, row))
 
 
 def compares(body: Body) -> bool:
@@ -87,7 +87,7 @@ def compares(body: Body) -> bool:
     time.
     """
     old = set(_old(body))
-    of_time = {each for table in TABLES for each in (table.tries, *table.periods.values())}
+    of_time = {each for table in MUTATED for each in (table.tries, *table.periods.values())}
     return not old & of_time and not asked_elsewhere(body)
 
 
@@ -98,7 +98,7 @@ def asked_elsewhere(body: Body) -> bool:
 
 # ------------------------------------------------------------------------------------------------ what there is
 def _module(table: Table[Any]) -> str:
-    return Path(table.rows[0].file).stem
+    return ".".join(Path(table.rows[0].file).relative_to(HOUSE.parent).with_suffix("").parts)
 
 
 @cache
@@ -112,7 +112,7 @@ def _text(module: str) -> str:
 
 
 def _loaded(module: str) -> ModuleType:
-    return import_module(PREFIX + module)
+    return import_module(module)
 
 
 @cache
@@ -182,9 +182,9 @@ def _names_elsewhere(module: str) -> set[str]:
     found: set[str] = set()
     for file in HOUSE.rglob("*.py"):
         text = file.read_text()
-        if PREFIX + module in text:
+        if module in text:
             imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
-            found |= {each.name for node in imports if node.module == PREFIX + module for each in node.names}
+            found |= {each.name for node in imports if node.module == module for each in node.names}
     return found
 
 

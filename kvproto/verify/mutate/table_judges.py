@@ -7,6 +7,8 @@
     timed    the same, in worlds in which time has numbers; before the others for what only time can tell
     test     a test fails that runs on the changed tables, in a fork of its nursery (`table_nursery`)
 
+The table of called groups has worlds of its own (`called_groups`), which take seconds together: all of them are asked.
+
 A mutant whose step is the same wherever the proved invariant and its assumptions hold is not taken into worlds, since
 all in them keep to the protocol; the tests, some of which do not, are asked all the same.  If they do not notice, it is
 `agreed`: nobody who keeps to the protocol can.  What nobody noticed at all survives, and somebody has to say why.
@@ -23,6 +25,7 @@ from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import TimerFired
 from kvproto.protocol.timing import Timing
+from kvproto.verify.check.called_groups import CHECKER, GROUPS, SCENARIOS
 from kvproto.verify.check.configs import CONFIGS
 from kvproto.verify.check.search import check, label
 from kvproto.verify.claims.sources import SOURCES
@@ -40,6 +43,8 @@ from kvproto.verify.prove.steps import Pair
 
 #: operators that only time can tell
 OF_TIME = ("again", "timer", "period")
+#: tables of called groups, and MiB that a search of their worlds may take
+OF_GROUPS, MEMORY = {table.name for table in GROUPS.tables}, 4096
 #: a world that has become so many times as large has no end: something is said, or counted, for ever
 MORE = 10
 #: a table's name, and one of its pairs
@@ -71,7 +76,9 @@ def judge(mutant: TableMutant, effort: Effort, hint: str = "") -> Verdict[TableM
         who, by = _looked_at(mutant, pairs, steps)
         if not who and hint in CONFIGS:
             who, by = _played([hint], effort)
-    if not who and effort.worlds_s:
+        if not who and effort.worlds_s and mutant.table in OF_GROUPS:
+            who, by = _called()
+    if not who and effort.worlds_s and mutant.table not in OF_GROUPS:
         if not effort.sizes:
             effort = msgspec.structs.replace(effort, sizes=sizes())  # of the tables unchanged: not on the bench
         worlds = tuple(_worlds(mutant, effort))
@@ -103,6 +110,17 @@ def _played(worlds: Sequence[str], effort: Effort) -> tuple[str, str]:
     return "", ""
 
 
+def _called() -> tuple[str, str]:
+    """The first world of called groups in which a property fails."""
+    for world in SCENARIOS:
+        result = CHECKER.search(world, limit=None, memory=MEMORY, report=None)
+        if result.ended == "interrupted":
+            raise KeyboardInterrupt
+        if result.violations:
+            return "world", f"{world}: {result.violations[0].property}"
+    return "", ""
+
+
 def _broken(world: str, states: int | None) -> str | None:
     """The property that fails in a world, if any; that it has become so large is noticed, too.
 
@@ -119,8 +137,8 @@ def _broken(world: str, states: int | None) -> str | None:
 
 def _linted(mutant: TableMutant, pairs: Iterable[TablePair]) -> str:
     for name in dict.fromkeys((mutant.table, *(table for table, _ in pairs))):
-        subject = SUBJECTS[name]
-        found = lint_edge(SOURCES) if isinstance(subject, Routes) else lint(subject, Timing(), SOURCES)
+        subject, sources = SUBJECTS[name], GROUPS.sources if name in OF_GROUPS else SOURCES
+        found = lint_edge(SOURCES) if isinstance(subject, Routes) else lint(subject, Timing(), sources)
         if found:
             return found[0].kind
     return ""

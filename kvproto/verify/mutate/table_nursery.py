@@ -26,7 +26,8 @@ import pytest
 from kvproto.fsm.routing import Routes
 from kvproto.verify.claims.kv import KV
 from kvproto.verify.framework.table_patching import TablePatch
-from kvproto.verify.framework.trace.coverage import Collector
+from kvproto.verify.framework.trace.coverage import Collector, Counted
+from kvproto.verify.mutate.bodies import MUTATED
 from kvproto.verify.mutate.nursery import FIRST_S, LEAST_S, TIMES, in_fork, in_turn
 from kvproto.verify.mutate.table_operators import SUBJECTS, TableMutant
 from kvproto.verify.mutate.trial import NOTHING_RUN, FirstFailure, calm, quiet
@@ -114,7 +115,7 @@ class TableNursery:
         with tempfile.NamedTemporaryFile() as kept:
 
             def work(first: FirstFailure) -> None:
-                counts, found = Collector(KV.counted), list[FiredTest]()
+                counts, found = Collector(Counted(MUTATED, KV.counted.routes)), list[FiredTest]()
                 with counts.installed():
                     for item, following in in_turn(session.items):
                         counts.rows.clear()

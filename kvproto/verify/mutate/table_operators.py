@@ -44,7 +44,7 @@ OPERATORS = (*ROW_OPERATORS, "timer", "period", "close", "ask", "fact", "body")
 #: a route of more messages than that is one of any message, by its name
 MOST = 4
 SUBJECTS: dict[str, Table[Any] | Routes] = {
-    **{table.name: table for table in TABLES},
+    **{table.name: table for table in bodies.MUTATED},
     **{routes.name: routes for routes in SOURCES.routes},
 }
 
