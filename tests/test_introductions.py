@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,10 @@ class Instances:
         self.rooms = 0
         self.decode.start()
 
-    def make_prefill(self, group: int, bind: str = LOOPBACK) -> PrefillWorker:
+    def make_prefill(self, group: int, bind: str = LOOPBACK, chunk_tokens: int = 8) -> PrefillWorker:
         transport, held = MemoryTransport(self.fabric), self.ours
         made = PrefillEndpoint(
-            held.layout, 0, held.pool, transport, chunk_tokens=8, group=group, settings=SETTINGS, bind=bind
+            held.layout, 0, held.pool, transport, chunk_tokens=chunk_tokens, group=group, settings=SETTINGS, bind=bind
         )
         worker = PrefillWorker(made, held)
         worker.start()
@@ -129,6 +129,44 @@ def test_another_layout_is_refused_by_name_while_the_link_is_up(
     assert at.request(other, opened=False) == "failed"
     assert "is connected with another layout or chunk size than the card's" in caplog.text
     assert at.request(at.card) == "well"
+
+
+OTHER_LAYOUT: dict[str, dict[str, Any]] = {
+    "chunk size": {"chunk_tokens": 16, "addresses": NOWHERE}, "ranks": {"addresses": 2 * NOWHERE},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OTHER_LAYOUT)
+def test_another_layout_is_refused_by_name_while_an_instance_that_has_answered_is_down(
+    at: Instances, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert at.request(at.card) == "well"
+    at.prefill.close()
+    wait_until(lambda: not at.decode.endpoint.any_up(GROUP))
+    before = at.decode.endpoint.links()[0].split(",")[0]
+    held = replace(at.card.layout, tp=2) if kind == "ranks" else at.card.layout
+    for _ in range(3):
+        assert at.request(replace(at.card, layout=held, **OTHER_LAYOUT[kind]), opened=False) == "failed"
+    assert f"group {GROUP} has answered with another layout or chunk size than the card's" in caplog.text
+    assert at.decode.endpoint.links()[0].split(",")[0] == before, "it is called as before"
+    at.prefill = at.make_prefill(GROUP, at.card.addresses[0])
+    assert at.request(at.card) == "well"
+
+
+def test_an_instance_that_comes_back_with_another_chunk_size_is_believed_when_it_refuses(at: Instances) -> None:
+    assert at.request(at.card) == "well"
+    at.prefill.close()
+    at.prefill = at.make_prefill(GROUP, at.card.addresses[0], chunk_tokens=16)
+    end = time.monotonic() + 20.0
+    while at.request(replace(at.card, chunk_tokens=16), seconds=1.0) != "well":
+        assert time.monotonic() < end
+
+
+def wait_until(over: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10.0
+    while not over():
+        assert time.monotonic() < end
+        time.sleep(0.002)
 
 
 def test_an_instance_that_comes_back_elsewhere_is_found_by_its_card(at: Instances) -> None:

@@ -27,6 +27,7 @@ OTHERS = {"FAST", "SLOW", "PERIOD", "LONGEST_WAIT", "GLANCE", "QUANTUM", "ANSWER
 BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.prefill_worker.WITHDRAW_S": (2.0, 30.0, "longer than a write that is in flight; an engine's step stands"),
     "adapters.prefill_worker.PAUSE_S": (1e-5, 2e-4, "an engine's step waits: a fraction of a step, and no busy loop"),
+    "adapters.introductions.STANDS_S": (20.0, 120.0, "an instance restarts meanwhile; one with a new layout waits"),
     "adapters.sglang.http_server.REFUSED_S": (0.02, 0.5, "who is refused reads why; it holds a descriptor as long"),
     "adapters.sglang.manager.GLANCE": (0.005, 0.05, "an HTTP answer on a LAN; the scheduler stands meanwhile"),
     "adapters.sglang.bootstrap.ANSWER": (1.0, 15.0, "an HTTP answer of a busy process; less than a card"),

@@ -176,6 +176,11 @@ class DecodeEndpoint(Endpoint):
         return self._groups.any_up(group)
 
     @checked
+    def agreed(self, group: int = PREFILL_GROUP) -> bool:
+        """Whether a rank of the group agreed to the last `connect`, and was not refused or forgotten since."""
+        return self._groups.agreed(group)
+
+    @checked
     def leads_to(self, addresses: Sequence[str], group: int = PREFILL_GROUP) -> bool:
         """Whether the links to the group lead to these addresses of its ranks, or try them.
 
@@ -304,7 +309,7 @@ class DecodeEndpoint(Endpoint):
         return Status.WAITING if waits else stage
 
     def _link(self, effect: do.AnnounceLink) -> None:
-        self._groups.links.settle(effect.link)
+        self._groups.links.settle(effect.link, up=not effect.why)
         super()._link(effect)
 
     def _time_outcome(self, entry: RoomEntry, cause: Cause) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvproto.io.control.control import ControlError, Peer
+from kvproto.layout.plan import Plan
 from kvproto.loop.call_preparation import is_name
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
@@ -32,6 +33,8 @@ class LinkCall:
     #: session of the newest HELLO (0: the next one has to be encoded), and whether its name is being looked up
     session: int = 0
     looking: bool = False
+    #: the plan by which it was up last (None: it never was)
+    agreed: Plan | None = None
 
 
 class LinkCalls:
@@ -54,10 +57,12 @@ class LinkCalls:
         """Call this prefill rank by this link, with a new HELLO."""
         self.links.setdefault(link, LinkCall(group, rank)).session = 0
 
-    def settle(self, link: int) -> None:
+    def settle(self, link: int, *, up: bool = False) -> None:
         """The call was answered, or the link is lost: poll no more for it, and try no other address."""
         self._calling.discard(link)
         self._end_trial(link)
+        if up:
+            self.links[link].agreed = self._rank.peers[link].plan
 
     def forget(self, link: int) -> LinkCall:
         """Close the connections of the link."""

@@ -155,6 +155,17 @@ class PrefillGroups:
         linked = () if value is None else value.to.plan.linked_to(self._rank.index)
         return any(self._rank.reached(group, rank)[0] for rank in linked)
 
+    def agreed(self, group: int) -> bool:
+        """Return whether some link was up by the group's plan, and is neither refused nor forgotten."""
+        value = self.find(group)
+        return value is not None and any(
+            at.agreed is not None
+            and not _differ(at.agreed, value.to.plan)
+            and not self._rank.reached(group, at.rank)[1]
+            for at in list(self.links.links.values())
+            if at.group == group
+        )
+
     def leads_to(self, group: int, addresses: Sequence[str]) -> bool:
         """Return whether the links lead to these addresses, or try them, or are about to."""
         value = self.get(group)
@@ -289,5 +300,8 @@ def _numbers(value: GroupValue, addresses: Sequence[str] | None) -> Sequence[str
 
 def _contradict(known: GroupValue, plan: Plan, addresses: tuple[str, ...]) -> bool:
     """Return whether both calls name an address, with different layouts or chunk sizes."""
-    changed = (known.to.plan.prefill, known.to.plan.chunk_tokens) != (plan.prefill, plan.chunk_tokens)
-    return changed and not {*known.to.named}.isdisjoint(addresses)
+    return _differ(known.to.plan, plan) and not {*known.to.named}.isdisjoint(addresses)
+
+
+def _differ(one: Plan, other: Plan) -> bool:
+    return (one.prefill, one.chunk_tokens) != (other.prefill, other.chunk_tokens)
