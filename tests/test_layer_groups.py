@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from kvproto import Layout, Room
 from kvproto.data.room_entry import MARKS, RoomEntry
+from kvproto.endpoint.validation import why_unprepared
 from kvproto.errors import ArgumentError
 from kvproto.layout.costs import GROUP_LAUNCHES, PROFILES, layer_groups
 from kvproto.layout.cut import Cut, chunks, cut_at, layers_of
@@ -193,6 +195,34 @@ def test_who_opens_is_looked_at() -> None:
     rank.receive(link, rank.links[link].epoch, Room(3).key, msg.Open(TOKENS, 0, layer_groups=3), 0.0)
     assert rank.counts["rooms cut too finely"] == 1
     assert rank.value_of(Room(3).key) is None
+
+
+def test_a_room_in_groups_without_kernels_is_refused_at_the_call() -> None:
+    settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, layer_groups=2)
+    with Pair(model(2), model(1), chunk_tokens=CHUNK_TOKENS, settings=settings) as stage:
+        decode = stage.decodes[0]
+        decode._data.compiles = True  # as on a GPU, where the loop would compile them
+        for groups in (3, 4):
+            with pytest.raises(ArgumentError, match=rf"{groups} layer groups: kernels are compiled for 1, 2,"):
+                decode.open(Room(1), TOKENS, range(8), layer_groups=groups)
+        decode.open(Room(1), TOKENS, range(8), layer_groups=2)
+
+
+def test_a_room_in_groups_without_kernels_at_the_prefill_ranks_is_told_why_on_both_sides() -> None:
+    with Pair(model(2), model(1), chunk_tokens=CHUNK_TOKENS) as stage:
+        for prefill in stage.prefills:
+            inside(prefill).rank.unprepared = partial(why_unprepared, most=1)  # as on a GPU
+        opened, unopened = stage.name(TOKENS), stage.name(TOKENS)
+        stage.open_prefill(opened)
+        for room in (opened, unopened):
+            stage.decodes[0].open(room, TOKENS, stage.tables[room][1], layer_groups=2)
+        ends = [("D", 0, opened), ("D", 0, unopened), ("P", 0, opened), ("P", 1, opened)]
+        stage.pump(lambda: all(end in stage.outcomes and stage.releases[end] for end in ends))
+        for end in ends:
+            assert stage.outcomes[end].cause is Cause.REFUSED
+            assert re.search(r"said: 2 layer groups: kernels are compiled for 1,", stage.outcomes[end].reason)
+        rank = inside(stage.prefills[0]).rank
+        assert rank.counts["rooms cut too finely"] >= 2
 
 
 def test_decode_ranks_that_cut_a_room_in_two_ways_are_told() -> None:

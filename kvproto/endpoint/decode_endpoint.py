@@ -29,6 +29,7 @@ from kvproto.endpoint.validation import (
     need_layer_groups,
     need_room,
     need_secret,
+    why_unprepared,
 )
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.vocabulary import Report
@@ -212,7 +213,8 @@ class DecodeEndpoint(Endpoint):
             LayoutError: the prefix ends inside a page
             NotFoundError: the group was never connected
             ArgumentError: it was announced with another length or group, or is open; or pages are missing
-            ArgumentError: a share has fewer layers than `layer_groups`
+            ArgumentError: a share has fewer layers than `layer_groups`, or kernels have to be compiled and are not: for
+                those of `Settings.layer_groups` that are no power of two, or beyond it
 
         """
         plan, prefix = self._groups.get(group).to.plan, operator.index(prefix)
@@ -256,7 +258,10 @@ class DecodeEndpoint(Endpoint):
 
     def _layer_groups(self, plan: Plan, tokens: int, asked: int | None) -> int:
         if asked is not None:
-            return need_layer_groups(plan, asked)
+            asked = need_layer_groups(plan, asked)
+            if self._data.compiles and (why := why_unprepared(asked, self._rank.settings.layer_groups)):
+                raise ArgumentError(why)  # else they would be compiled by the loop, and rooms wait for it
+            return asked
         most, own = min(self._rank.settings.layer_groups, plan.fewest_layers), plan.decode
         if most == 1:
             return 1

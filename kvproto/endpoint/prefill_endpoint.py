@@ -32,6 +32,7 @@ from kvproto.endpoint.validation import (
     need_room,
     need_seconds,
     need_secret,
+    why_unprepared,
 )  # fmt: skip
 from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Report
@@ -113,6 +114,8 @@ class PrefillEndpoint(Endpoint):
             kernels = self._kernels(kernels, digests=digests)
             self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging, undo)
         rank.met, self._data.writes.arrived = self._met, self._arrived
+        if pool.gpu >= 0:  # only there kernels are compiled, and not by the loop
+            rank.unprepared = partial(why_unprepared, most=rank.settings.layer_groups)
         self._wire_up = WireUp(transport, self._wired, partial(keep_device, pool.gpu))
         self._loop.helpers.append(("wiring up", self._wire_up.close))
         self._loop.install(self._handlers(), do.PREFILL)

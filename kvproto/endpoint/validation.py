@@ -141,6 +141,14 @@ def need_layer_groups(plan: Plan, groups: int) -> int:
     return groups
 
 
+def why_unprepared(groups: int, most: int) -> str:
+    """Return why no kernels are compiled for so many layer groups; empty: they are."""
+    if groups <= most and groups.bit_count() == 1:
+        return ""
+    ready = ", ".join(str(1 << each) for each in range(most.bit_length()))
+    return f"{groups} layer groups: kernels are compiled for {ready}, powers of 2 up to Settings.layer_groups ({most})"
+
+
 def need_seconds(within: float | None) -> float:
     """0 for None; ArgumentError unless it is a time that a room can be given."""
     if within is None:

@@ -9,7 +9,7 @@ PARTS = {
     "messages": "6455291e",
     "notification": "7cb9ce9b",
     "vocabulary": "30902984",
-    "routes": "eeb0e687",
+    "routes": "d0d08c14",
     "prefill_room": "20d65abe",
     "prefill_send": "676a7777",
     "prefill_write": "7f3fb60d",

@@ -159,9 +159,12 @@ def aux_acked(h: HeardMessage) -> ev.ChunkAcked:
 
 
 def opened(h: HeardMessage) -> ev.PeerOpened | None:
-    """The decode rank's pages are there; None: too many rooms, or a cut finer than its shares."""
+    """The decode rank's pages are there; None: too many rooms, or a cut that is refused."""
     terms = h.rank.cut_for(h.link, h.body.layer_groups)
-    if terms is None or h.rank.full(h.room):
+    if terms is None:
+        h.rank.refuse_cut(h)
+        return None
+    if h.rank.full(h.room):
         return None
     tokens, prefix = h.rank.shared(h.body.tokens), h.rank.shared(h.body.prefix)
     claim = h.rank.claim(h.terms.group, h.body.secret)

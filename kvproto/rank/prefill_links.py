@@ -17,6 +17,7 @@ A room that a decode rank opens before this rank's engine does is kept as unclai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
@@ -30,7 +31,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import Claim, Terms
 from kvproto.protocol.routes import HeardMessage, SenderIs, prefill_routes
-from kvproto.protocol.states import PLink, PRoom
+from kvproto.protocol.states import Cause, PLink, PRoom
 from kvproto.protocol.tables.links import prefill_link
 from kvproto.protocol.tables.prefill_room import prefill_room, refused
 from kvproto.rank.base import LinkPeer, Rank, mask
@@ -65,6 +66,8 @@ class PrefillLinks(Rank):
         #: the call that is being heard, and the plan if the two fit
         self._call: tuple[Any, Plan | None] = (None, None)
         self.next_epoch = self.incarnation << 16
+        #: why no kernels are ready for rooms of so many layer groups (empty: they are), which the endpoint knows
+        self.unprepared: Callable[[int], str] = lambda _groups: ""
         #: what links cost: as the engine or the transport says, before the first link
         self.costs = self.settings.costs_of("free")
         self.take(ev.PeerOpened, self._peer_opened)
@@ -226,14 +229,25 @@ class PrefillLinks(Rank):
         return SenderIs.OUTSIDER if owned or refused(value) else SenderIs.RIVAL
 
     def cut_for(self, link: int, groups: int) -> Terms | None:
-        """The link's terms of rooms of so many layer groups; None: a share of its plan has not so many layers."""
-        peer = self.peers[link]
-        assert peer.plan is not None
-        assert peer.terms is not None
-        if groups > peer.plan.fewest_layers:
-            self.counts["rooms cut too finely"] += 1
-            return None
-        return self.cut(peer.terms, groups)
+        """The link's terms of rooms of so many layer groups; None: such rooms are refused."""
+        terms = self.peers[link].terms
+        assert terms is not None
+        return None if self._why_not_cut(link, groups) else self.cut(terms, groups)
+
+    def _why_not_cut(self, link: int, groups: int) -> str:
+        plan = self.peers[link].plan
+        assert plan is not None
+        if groups > plan.fewest_layers:
+            return f"{groups} layer groups: the smallest share has {plan.fewest_layers} layers"
+        return self.unprepared(groups) if groups > 1 else ""
+
+    def refuse_cut(self, heard: HeardMessage) -> None:
+        """Refuse a room that is cut too finely, and say why, unless this decode rank has opened it."""
+        self.counts["rooms cut too finely"] += 1
+        value = self.value_of(heard.room)
+        if value is None or not value.peers >> heard.peer & 1:  # nothing of it is in flight to that rank, nor will be
+            blame = msg.Blame(self.side, self.index, self._why_not_cut(heard.link, heard.body.layer_groups))
+            self.answer(heard, msg.Drained(Cause.REFUSED, blame))
 
     def _group_of(self, room: int) -> int | None:
         value = self.rooms.get(room) or self.tombs.get(room)
