@@ -19,6 +19,7 @@ import linecache
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -61,7 +62,7 @@ class SourceTexts:
             source = "".join(linecache.getlines(name))
             if not source:
                 raise DigestError(f"the source of {where} cannot be read: install its package with its sources")
-            self._files[name] = _File(source, name)
+            self._files[name] = _parsed(source, name)
         return self._files[name]
 
 
@@ -76,6 +77,10 @@ class _File:
             if isinstance(node, FUNCTIONS):
                 first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
                 self.functions[getattr(node, "name", "<lambda>"), first].append(node)
+
+
+#: by source and name, so that texts can be made again and again; nobody changes a tree
+_parsed = lru_cache(maxsize=128)(_File)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -94,7 +99,7 @@ class CodeWriter:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         closure = {name: cell.cell_contents for name, cell in cells if name != "__class__"}
         self._globals = vars(builtins) | function.__globals__ | closure
-        self._scopes: list[set[str]] = []
+        self._scopes: list[frozenset[str]] = []
 
     def text(self, node: Any) -> str:
         """The text of a tree, a list of trees, or a field's value."""
@@ -194,7 +199,8 @@ def _pieces(node: ast.JoinedStr) -> Iterator[ast.expr]:
         yield from _pieces(each) if isinstance(each, ast.JoinedStr) else [each]
 
 
-def _bound(scope: ast.AST) -> set[str]:
+@lru_cache(maxsize=4096)  # of a tree that is kept
+def _bound(scope: ast.AST) -> frozenset[str]:
     """The names that are local to this scope, not to those within it."""
     names: set[str] = set()
     elsewhere: set[str] = set()
@@ -214,4 +220,4 @@ def _bound(scope: ast.AST) -> set[str]:
             names |= {each.target.id for each in ast.walk(node) if isinstance(each, ast.NamedExpr)}
         elif not isinstance(node, FUNCTIONS):
             todo += ast.iter_child_nodes(node)
-    return names - elsewhere
+    return frozenset(names - elsewhere)
