@@ -1,4 +1,4 @@
-"""Demonstration ranks with a fault built into their kernels, which the comparison must find."""
+"""Demo faults, built into the kernels of demonstration ranks, which the comparison must find."""
 
 from __future__ import annotations
 

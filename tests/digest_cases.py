@@ -1,4 +1,4 @@
-"""Cases of the digests' tests: a model's KV laid into every pool, and a digest in plain integers.
+"""Digest cases: a model's KV laid into every pool, and a digest in plain integers.
 
 The slow digest is the judge. It knows nothing of pools, shares, units or words as they are moved: only a head's bytes.
 """

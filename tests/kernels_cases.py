@@ -1,4 +1,4 @@
-"""Cases of the kernels' tests: geometries, pools of random bytes, and a copy one head at a time.
+"""Kernels' cases: geometries, pools of random bytes, and a copy one head at a time.
 
 The slow copy is the only judge. It uses none of the strides, units or words of the kernels: only plain indexing.
 

@@ -1,4 +1,4 @@
-"""A judge of plans: executes one on real bytes and compares every byte of every decode pool.
+"""Layout judge: executes a plan on real bytes and compares every byte of every decode pool.
 
 It knows the model's KV cache as two arrays and who *should* hold what, by a rule of its own (split the heads, each
 repeated once a replica). Pools are dense tensors, or views of blocks that hold several planes (`FORMS`). It fills the

@@ -133,7 +133,7 @@ def test_a_guard_that_is_taken_out_breaks_a_proof_by_name(name: str, claim: str)
 
 # ------------------------------------------------------------------- what was wrong, and what the proofs said
 def test_a_batch_that_landed_after_the_last_post_is_not_forgotten() -> None:
-    """Of two posted batches one lands, and one finds no room; the lease ends: nothing has lapsed."""
+    """One of two posted batches lands, and one finds no room; the lease ends: nothing has lapsed."""
     machine, at = Machine(prefill_write, Timing()), (7, 0, 0)
     value, said = machine.initial, []
     steps: list[tuple[Event, float]] = [

@@ -1,4 +1,4 @@
-"""Ranks of the torture with a fault built in: what the bench must find, end to end."""
+"""Torture faults, built into ranks, which the bench must find end to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of the project's own backends, by name, made of `kvproto.verify.testing.transport_ends`."""
+"""Transport peer: ends of the backends, by name, made of `kvproto.verify.testing.transport_ends`."""
 
 from __future__ import annotations
 

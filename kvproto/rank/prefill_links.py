@@ -1,4 +1,4 @@
-"""The prefill rank's side of its links: who calls, what they say, what it means.
+"""Prefill links: the prefill rank's side of its links, their callers and messages.
 
 A decode rank calls with a HELLO, and the first one of a rank makes its link; from its layout come the plan (who writes
 what to whom) and the terms of every room of its group.

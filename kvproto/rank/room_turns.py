@@ -1,4 +1,4 @@
-"""Turns among rooms of several sizes: the small go first, and yet the large are carried.
+"""Room turns: small rooms go first, and yet the large ones are carried.
 
 A small room must not wait for what a large one has asked for before, and a large one must not wait until no small one
 comes any more.  So where rooms queue for a region of the ring or for a launch, a smaller room may go before a larger

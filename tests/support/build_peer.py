@@ -1,4 +1,4 @@
-"""A prefill rank of another build: prints its address and, when its input ends, the fate of calls."""
+"""Build peer: a prefill rank of another build prints its address and, at its end, the fate of calls."""
 
 from __future__ import annotations
 

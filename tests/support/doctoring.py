@@ -1,4 +1,4 @@
-"""Files as somebody might hand them in: cut, mixed up, with numbers that no run has written.
+"""Doctoring: files as somebody might hand them in, cut, mixed up, with numbers that no run wrote.
 
 `doctored` draws one change, or two, of a recorded file: of its JSON values by place, of its lines, or of its bytes.
 """

@@ -1,4 +1,4 @@
-"""Caches as engines make them, filled and judged by the names of their dimensions alone.
+"""Engine pools: caches as engines make them, filled and judged by their dimensions' names alone.
 
 A `Form` says what an engine allocates: a letter a dimension (see `kvproto.adapters.geometry`), a tensor a layer or one
 of all, K and V in one row, in one tensor, or apart.  What a token's row is, and where it is, is known here by indexing

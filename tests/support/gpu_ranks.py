@@ -1,4 +1,4 @@
-"""Ranks of one process on several GPUs, beside an engine that never says which device is current.
+"""GPU ranks of one process on several GPUs, beside an engine that never says which one is current.
 
 A process has one side. It is told what to make and what to do (`kvproto.lab.bench.members`), and looks after every call
 whether its thread's current device is still the first. What a decode pool has to hold is known without the library:

@@ -1,4 +1,4 @@
-"""The search for what somebody who breaks the contract can bring about (see `hostile`).
+"""Hostile search: for what somebody who breaks the contract can bring about (see `hostile`).
 
 States come from the checker's worlds, in which everybody keeps to the protocol.  Everything is tried in each, and what
 comes of it is gone on from, as long as two machines are together as no two have been before: a state of each, with what

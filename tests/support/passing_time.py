@@ -1,4 +1,4 @@
-"""A clock by hand beside real sockets: time goes on only when what was said has arrived."""
+"""Passing time: a clock by hand beside real sockets, which goes on only when messages have arrived."""
 
 from __future__ import annotations
 

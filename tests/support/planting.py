@@ -1,4 +1,4 @@
-"""Another text in a function's place: faults that somebody could write, planted in the code that runs."""
+"""Planting: another text in a function's place, as a fault that somebody could write."""
 
 from __future__ import annotations
 

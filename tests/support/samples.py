@@ -1,4 +1,4 @@
-"""Values and events for every pair of a table, and what the rows say about them, read row by row.
+"""Samples: values and events for every pair of a table, and what the rows say about them.
 
 `expected` is the meaning of a table without any compiling: the first row of the pair whose guard holds.  The compiled
 step is judged against it.

@@ -1,4 +1,4 @@
-"""SGLang as a script: what its two schedulers do with a backend, without SGLang.
+"""Scripted SGLang: what its two schedulers do with a backend, without SGLang.
 
 An instance has ranks that do the same in the same order: all poll, and the lowest answer counts for all.  Pages are
 taken when SGLang takes them and are free when it frees them; a free page is filled with noise, and noise it must still

@@ -1,4 +1,4 @@
-"""Whole transfers under random trouble: what the schedules of the scenario tests are made from."""
+"""Stories: whole transfers under random trouble, from which the scenario tests' schedules are made."""
 
 from __future__ import annotations
 

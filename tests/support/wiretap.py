@@ -1,4 +1,4 @@
-"""Frames by hand: what travels on the control plane is noted, repeated, and joined by strangers."""
+"""Wiretap: frames of the control plane are recorded, repeated, and joined by strangers' by hand."""
 
 from __future__ import annotations
 

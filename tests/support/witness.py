@@ -1,4 +1,4 @@
-"""Spin and Rumur as functions: a model's text goes in, what the model checker found comes out."""
+"""Witness programs Spin and Rumur as functions: a model's text goes in, the finding comes out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One chunk of one room, from two writers to one reader: what the two kinds of rank, and who looks at them, share.
+"""Chunk of one room, from two writers to one reader: what both kinds of rank and their readers share.
 
 The real prefill and decode ranks, as values.  Links are up, the room is open on both sides, its aux row has landed,
 its one chunk has been scheduled; from there on everything is the ranks' own doing.  A value and an *input* (a short
@@ -59,7 +59,7 @@ class Tables(NamedTuple):
 
 
 class RankOutput(NamedTuple):
-    """What leaves a rank: messages to the other side (by writer), and what is done."""
+    """The output of a rank: messages to the other side (by writer), and what is done."""
 
     sent: tuple[tuple[int, str], ...] = ()
     #: a writer posted this: "staged", "pages" or "astray" (to no region)
@@ -73,7 +73,7 @@ class RankOutput(NamedTuple):
 
 
 def settings(ring: str) -> Settings:
-    """What every rank is started with, for this kind of ring."""
+    """The settings of every rank, for this kind of ring."""
     size = GRANT - 1 if ring == "small" else GRANT
     return Settings(ring_bytes=size, ring_rounds_ahead=0 if ring == "full" else 2, slots=1, trace=64)
 

@@ -1,4 +1,4 @@
-"""The reader of the one chunk: the real decode rank, with its ring, as a value.
+"""Chunk reader: the real decode rank, with its ring, as a value.
 
 Where the ring is another chunk's, that one is real, too: a room that waits only for its scatter, so that it is freed
 the way the rank frees regions.
@@ -80,7 +80,7 @@ class Reader(Surroundings):
         return DRoomValue(DRoom.OPEN, INFINITY, self.terms, CHUNK_TOKENS, 0, BOTH, DecodeWork(live=live, aux=True))
 
     def inputs(self, v: RValue) -> list[str]:
-        """What can happen here besides messages."""
+        """The inputs that can come besides messages."""
         found = ["abort"] if self.trouble and v.room.state is DRoom.OPEN else []
         found += ["other freed"] if v.other else []
         scattering = v.grant is not None and v.grant.state is DGrant.SCATTERING

@@ -1,4 +1,4 @@
-"""The search of `chunkworld`: breadth first, over every ring that is asked for, with the counts to compare."""
+"""Chunk search: breadth first, over every ring that is asked for, with the counts to compare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from witness.chunkworld import BrokenProperty, ChunkWorld
 
 
 class ChunkSearchResult(msgspec.Struct):
-    """What an exploration has found, by ring where it says so; `moves`: transitions that change the state."""
+    """The findings of an exploration, some by ring; `moves`: transitions that change the state."""
 
     states: dict[str, int]
     transitions: int

@@ -1,4 +1,4 @@
-"""A writer of the one chunk: the real prefill rank as a value.
+"""Chunk writer: the real prefill rank as a value.
 
 Its write needs no place in the value: it is posted as soon as the send begins it, and from then on the send's state
 says what it is; whether it is in doubt says the memory, and the input that ends the doubt.
@@ -51,7 +51,7 @@ _REGION = (PSend.AWAIT_WATERMARK, PSend.AWAIT_SLOT, PSend.GATHERING, PSend.WRITI
 
 
 class WValue(NamedTuple):
-    """A prefill rank; `ready`: the chunk's KV is computed; `seen`: the other chunk's region is known to be free."""
+    """A prefill rank; `ready`: its KV is computed; `seen`: the other chunk's region is known to be free."""
 
     room: PRoomValue
     send: PSendValue | None
@@ -90,7 +90,7 @@ class Writer(Surroundings):
         return self._end()
 
     def inputs(self, v: WValue) -> list[str]:
-        """What can happen here besides messages and the ends of writes."""
+        """The inputs that can come besides messages and the ends of writes."""
         found = ["produce"] if v.room.state is PRoom.OPEN and not v.ready else []
         if v.send is not None and v.send.state in (self.rank.send_machine.timers if self.trouble else PATIENT):
             found += ["timer", "beat"]

@@ -1,4 +1,4 @@
-"""One chunk, two writers, one decode rank, explored to the end.
+"""Chunkworld: one chunk, two writers, one decode rank, explored to the end.
 
 A state is the two writers, the reader, the memory between them and the network.  The network is a *set*: a message
 that was ever sent may arrive at any time, any number of times, in any order, or never.  So loss, repetition and
@@ -68,8 +68,11 @@ class ChunkWorld:
     """One kind of ring, and the ranks built from these tables."""
 
     def __init__(self, ring: str, tables: Tables | None = None, *, trouble: bool = True, tells: bool = False) -> None:
-        """`trouble`: engines give up, kernels and writes fail, patience ends rooms; `tells`: a staged write carries its
-        notification."""
+        """Make the world.
+
+        `trouble`: engines give up, kernels and writes fail, patience ends rooms; `tells`: a staged write carries its
+        notification.
+        """
         tables = tables or Tables()
         self.ring, self.trouble, self.tells = ring, trouble, tells
         self.writers = [Writer(i, ring, tables, trouble=trouble, tells=tells) for i in WRITERS]
@@ -88,7 +91,7 @@ class ChunkWorld:
         return found
 
     def step(self, at: int, number: int, what: str, writer: int = 0) -> tuple[int, RankOutput]:
-        """What a rank makes of an input, remembered."""
+        """The output of a rank for an input, remembered."""
         key = at, number, what, writer
         found = self.memo.get(key)
         if found is None:

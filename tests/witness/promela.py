@@ -41,7 +41,7 @@ REPORTS = {
 
 
 class PromelaWorld(NamedTuple):
-    """What a file is about, as `ChunkWorld` has it."""
+    """The subject of a file, as `ChunkWorld` has it."""
 
     ring: str
     trouble: bool = True
@@ -137,7 +137,7 @@ class Tabulation:
         yield from ((report, 0) for report in reports)
 
     def rows(self, at: int) -> list[PromelaStep]:
-        """What changes something, in the order of the values."""
+        """The steps that change something, in the order of the values."""
         rows = []
         for (rank, number, what, writer), (new, out) in self.steps.items():
             if rank == at and not (out.refused and new == number):
@@ -206,7 +206,7 @@ class Tabulation:
 
 
 def bit(word: str) -> int:
-    """The message's bit among those of its writer: of both writers together there are more than an int has."""
+    """The message's bit among those of its writer: both writers together have more than an int."""
     return BITS[WRITERS[0], word]
 
 
@@ -234,7 +234,7 @@ def over(value: Any) -> bool:
 
 
 def flags(value: RValue) -> dict[str, int]:
-    """What the memory has to know of the decode rank."""
+    """The flags of the decode rank that the memory has to know."""
     writable = value.held and value.grant is not None and value.grant.state is not DGrant.SCATTERING and not value.other
     return {
         "open": int(writable), "failed": int(value.room.state not in (DRoom.OPEN, DRoom.DONE)),

@@ -1,4 +1,4 @@
-"""The ring alone, explored to the end: every sequence of grants, writes and frees, with watermarks that come late.
+"""Ringworld: the ring alone, explored to the end, with grants, writes, frees and late watermarks.
 
 One prefill rank writes into the ring.  It knows the ring only by the watermarks that have reached it: each that a free
 has moved is *told*, and arrives late, in any order, or never; the writer keeps the highest.  So what can happen next is
@@ -48,7 +48,7 @@ class RingState(NamedTuple):
 
 
 class RingSearchResult(msgspec.Struct):
-    """What an exploration has found; `faults` are sentences, the first a word of what fails."""
+    """The findings of an exploration; `faults` are sentences, the first a word of what fails."""
 
     states: int
     transitions: int
@@ -126,7 +126,7 @@ class RingWorld:
 
     # -------------------------------------------------------------------------------------- what comes next
     def next(self, state: RingState) -> list[RingState]:
-        """What can come next; what fails is counted in `faults`."""
+        """The states that can come next; faults are counted in `faults`."""
         alone = state[:3]
         found = []
         if len(state.held) < self.promises:
@@ -153,7 +153,7 @@ class RingWorld:
         return state._replace(held=(*state.held[:at], (round_, offset, end, WRITTEN), *state.held[at + 1 :]))
 
     def judge(self, state: RingState) -> None:
-        """What must hold in a state."""
+        """Judge the properties that must hold in a state."""
         self._judge("S7", state.seen <= self._mark(state[:3]), "the writer has seen more than the watermark")
         for at, (round_, offset, end, use) in enumerate(state.held):
             if use != FREED and usable(round_, end, state.seen):

@@ -1,4 +1,4 @@
-"""One sleep for everything: until a descriptor is readable, another thread calls, or a time is over.
+"""Poller: one sleep until a descriptor is readable, another thread calls, or a time is over.
 
 Why not what the standard library has: `poll` and `epoll` count in milliseconds, and a loop that watches a
 transport which can only be polled must sleep for tens of microseconds; `select` counts in microseconds and

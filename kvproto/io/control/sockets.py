@@ -1,4 +1,4 @@
-"""One ZeroMQ socket of the control plane, set up so that it cannot block, lie or be flooded.
+"""Sockets of the control plane (ZeroMQ), set up so that none can block, lie or be flooded.
 
 What libzmq does by default would break the promises of `control`; each option here answers one of those
 defaults.

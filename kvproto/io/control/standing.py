@@ -1,4 +1,4 @@
-"""Whether the connection that a socket has dialled stands, as libzmq's monitor of the socket says.
+"""Standing of a dialled connection, as libzmq's monitor of the socket reports it.
 
 The kernel at its other end acknowledges what is sent whatever the process does, and closes the connection when that
 process ends.  So a connection stands while the process is there, busy or not, and falls at once when it is killed; when

@@ -1,4 +1,4 @@
-"""Device memory of one process mapped into another of the same host, by the CUDA driver's own handles.
+"""Device maps: a process's device memory mapped into another of its host by the CUDA driver's handles.
 
 A region of device memory that was allocated plainly has a handle; another process that opens it has the same memory at
 an address of its own, and its kernels store there over the link, as UCX's own copies do.  The handle travels with the

@@ -1,4 +1,4 @@
-"""A network in one process whose every move is somebody's choice.
+"""Fabric: a network in one process whose every move is somebody's choice.
 
 Instances on a fabric write into each other's memory for real, byte for byte, but nothing moves by itself: a write is
 a bag of pieces, and each of these is one step, taken only when told:

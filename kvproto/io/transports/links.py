@@ -1,4 +1,4 @@
-"""The peers of a transport, and what is in flight to each.
+"""Links: the peers of a transport, and what is in flight to each.
 
 `connect` runs on any thread, everything else on the owner's, so this table alone has a lock. It is held for a few
 dictionary operations, never during a call of the backend: whoever connects or warms a peer first *holds* it, then

@@ -1,4 +1,4 @@
-"""Importing NIXL: the wheel that fits, and the environment it reads, set before it starts.
+"""NIXL load: the wheel that fits is imported, and the environment it reads is set before it starts.
 
 Where no InfiniBand device exists, UCX's ib module makes the process crash at interpreter exit, after everything went
 well. It is switched off then, unless `UCX_MODULES` is set.

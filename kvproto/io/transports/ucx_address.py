@@ -1,4 +1,4 @@
-"""UCX's worker addresses and remote keys, parsed completely before UCX parses them.
+"""UCX address: worker addresses and remote keys, parsed completely before UCX parses them.
 
 UCX reads a peer's worker address and memory keys without their length: a wrong count or length makes it read beyond the
 buffer, an unknown version ends the process by an assertion, and a wrong segment of shared memory is attached and read.

@@ -1,4 +1,4 @@
-"""The collectives inside one group: gloo between OS processes, over loopback, found through a file.
+"""Comm: the collectives inside one group, gloo between OS processes, found through a file.
 
 Three things cross ranks of a group: attention outputs (between the tensor-parallel ranks of a stage), hidden states
 (from a stage to the next), and the row of the token that the last stage chose (to everybody). All travel as bytes of

@@ -1,4 +1,4 @@
-"""The parent's part: it starts the processes, passes on what one has to know of another, and judges.
+"""Conduct of a run: the parent starts the processes, passes on what each has to know, and judges.
 
 It holds no KV and no connection but the pipes, and takes no rank's word for success: a run is good when
 

@@ -1,4 +1,4 @@
-"""A decode rank in a run: it opens rooms, and says the next token of those that have landed.
+"""Decoder: a decode rank that opens rooms, and computes the next token of those that have landed.
 
 The parent is the scheduler of this side: a forward goes through all ranks of the group, so all must do it for the
 same room at the same time. Each rank tells what has landed, the parent says which room is next.

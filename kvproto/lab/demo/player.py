@@ -1,4 +1,4 @@
-"""The engine's side of an endpoint, as far as prefill and decode ranks have it in common.
+"""Player: the engine's side of an endpoint, as far as prefill and decode ranks share it.
 
 The endpoint's loop runs on its own thread (`started`), because a rank is away for long in forwards and in collectives,
 and a rank that does not answer for some seconds is taken for lost. The main thread here is the engine: it calls, and

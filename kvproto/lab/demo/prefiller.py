@@ -1,4 +1,4 @@
-"""A prefill rank in a run: it computes rooms, says what is produced, and gives back what is released.
+"""Prefiller: a prefill rank that computes rooms, reports tokens, and takes back what is released.
 
 What has to be told at length, the bytes of the KV, is told when the clock has stopped: a room's KV is copied where it
 is before its pages may be reused, because pages that are released are noise at once.

@@ -1,4 +1,4 @@
-"""An engine rank: it remembers the KV of its own heads of its own layers, and only in pages.
+"""Shard: an engine rank that remembers the KV of its own heads of its own layers, in pages alone.
 
 The forward is the transformers model's own layers, one after the other. Two things are replaced: the cache, by
 `_Pages`, which keeps this rank's heads in this rank's pages and gives back what the pages hold; and where attention

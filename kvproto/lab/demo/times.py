@@ -1,4 +1,4 @@
-"""How long a room takes to its first continued token, and what of it is the transfer.
+"""Times: how long a room takes to its first continued token, and the transfer's part of it.
 
 The first token of an answer is chosen by P, with the prompt's forward; the second is the first that D says, from the
 pages that were carried: the *first continued token*. From the beginning of a room's forward to it there are

@@ -1,4 +1,4 @@
-"""Bit for bit: what P computed, what D holds and what the unsharded model says must be the same bytes.
+"""Verify bit for bit: P's computed bytes, D's and the unsharded model's must be the same.
 
 Every process reports, for a room, the bytes of each (layer, K or V, head) it holds, tokens in order, whatever its
 pages, its order in them and its share of heads and layers: a `Sheet`. Bytes are compared, not digests of them, so a

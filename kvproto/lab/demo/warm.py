@@ -1,4 +1,4 @@
-"""Imported once, by the fork server, for all ranks: torch and transformers take seconds to load.
+"""Warm imports: torch and transformers once, by the fork server, for all ranks.
 
 It must start no thread: a fork copies only one. (group.py caps the numeric libraries at one thread for that reason.)
 The server itself leaves without the interpreter's teardown, in which some of these libraries complain of leaks.

@@ -1,4 +1,4 @@
-"""The parent's part: it opens rooms, has faults strike, waits until all is healed, and judges.
+"""Conduct of a torture: the parent opens rooms, has faults strike, waits for healing, and judges.
 
 A run is good when
 

@@ -1,4 +1,4 @@
-"""A rank's pages: whose they are, what must be in them, and what must not have changed.
+"""Memory of a rank: its pages' owners, what must be in them, and what must not have changed.
 
 The pool is the demonstration's: full of noise, its pages handed out at random. Every page that no room has is a canary,
 and so is what lies behind a room's last token, and a decode rank's prefix: a copy of all of it is compared again and

@@ -1,4 +1,4 @@
-"""A pair of endpoints whose outward calls go through an injector, in one of several set-ups.
+"""Outward pair: endpoints whose outward calls go through an injector, in one of several set-ups.
 
     staged    rooms through the ring, after an endpoint that cannot be made; then the prefill engine does not poll
     pages     rooms page to page; the decode engine leaves the prefill group and comes back

@@ -1,4 +1,4 @@
-"""Rooms without end over one link that is never restarted, and the memory that it takes.
+"""Soak: rooms without end over one link that is never restarted, and the memory that it takes.
 
 Two processes, an endpoint each, KV of a page; rooms go as fast as the two loops take them, so many at a time, each with
 a new id. After every batch both say what they hold and how much memory they have. Flat means: the line through the

@@ -1,4 +1,4 @@
-"""The named configurations, and the suites that gather them.
+"""Configs: the named configurations, and the suites that gather them.
 
 Small worlds with one kind of trouble each find most; the larger ones show that nothing hides in the crowd.  A name says
 what is special.

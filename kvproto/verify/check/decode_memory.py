@@ -1,4 +1,4 @@
-"""A decode rank's memory: its ring and pages, and the writes that are on their way to them.
+"""Decode memory: a decode rank's ring and pages, and the writes in flight to them.
 
 A one-sided write asks nobody, so it is the memory's business when and how it lands: piece by piece, at any moment,
 until it completes, or fails with nothing more to land, or is in doubt for a while.  Every piece is judged as it lands
@@ -216,9 +216,7 @@ class DecodeMemory(Node):
             "a full prefix hit that succeeds": SUCCESS in v.outcome and not self.config.chunks,
             "success here": SUCCESS in v.outcome,
             "failure here": FAILURE in v.outcome,
-            "chunks of one room out of order": any(
-                _out_of_order(pages, self.bits) for pages in v.pages
-            ),
+            "chunks of one room out of order": any(_out_of_order(pages, self.bits) for pages in v.pages),
         }
         return {sight for sight, there in seen.items() if there}
 

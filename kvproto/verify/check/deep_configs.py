@@ -1,4 +1,4 @@
-"""Deeper worlds, by name, on demand: several faults at once, in the smallest world that can have them.
+"""Deep configs: several faults at once, by name, on demand, in the smallest world that can have them.
 
 Each is about what two small worlds together do not show: a second fault that comes while the first is being mended.
 `deep-two-…` is all of it for one room: every pair of the fourteen kinds of fault, and each twice.

@@ -1,4 +1,4 @@
-"""Hasty worlds: everything happens at once and in a fixed order, but for a few things that are slow.
+"""Delay-bounded worlds: everything happens at once and in a fixed order, but for a few slow things.
 
 The states of a world with four ranks, two rooms and two chunks cannot be counted to the end: most of them differ only
 in the order of what has nothing to do with each other.  A hasty world goes by a fixed order instead: what a kernel or a

@@ -1,4 +1,4 @@
-"""After the last fault a new room succeeds: asked of every state of rest in which all links are up.
+"""New rooms succeed after the last fault: from every state of rest in which all links are up.
 
 A search knows the states in which all rooms are over and nothing is under way.  Of each, all that a new room can meet
 is what the ranks have kept: links and what is known of their other ends, ring and watermark, slots, and lives.  The

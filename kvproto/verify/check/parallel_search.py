@@ -1,4 +1,4 @@
-"""Searches on several processes, and how they are stopped."""
+"""Parallel search: searches on several processes, and how they are stopped."""
 
 from __future__ import annotations
 

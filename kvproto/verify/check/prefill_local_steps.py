@@ -1,4 +1,4 @@
-"""A prefill node's value, what can happen there without a message, and when it is at rest."""
+"""Prefill local steps: a prefill node's value, its steps without a message, and its states of rest."""
 
 from __future__ import annotations
 

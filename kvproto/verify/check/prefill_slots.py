@@ -1,4 +1,4 @@
-"""A prefill rank's slots, gathers and writes, as the rank asks for them.
+"""Prefill slots: a prefill rank's slots, gathers and writes, as the rank asks for them.
 
 A slot's content is tracked from the end of a gather to the end of the write that reads it, so that a slot that is used
 twice, KV that is read before it is there, and pages that are given back too early are all seen here.  A write is seen

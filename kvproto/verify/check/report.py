@@ -1,4 +1,4 @@
-"""The mutants' results: who caught what, in how many steps; and the kill table that is made from them.
+"""Report on mutants: who caught what, in how many steps; and the kill table that is made from it.
 
 The catalogue of hazards has rows that no table of this protocol can bring back: they are about bytes on the wire, about
 who holds which heads, about sockets.  For those `ELSEWHERE` names the tests that plant the defect, or that would fail

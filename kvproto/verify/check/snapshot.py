@@ -1,4 +1,4 @@
-"""A rank as a value: `freeze` takes everything that can make a difference later, `thaw` puts it back.
+"""Snapshot of a rank: `freeze` takes all that can make a difference later, `thaw` puts it back.
 
 Two ranks with equal snapshots behave alike, so steps can be remembered by snapshot.  To make snapshots equal where
 nothing can tell them apart:

@@ -1,4 +1,4 @@
-"""Words for steps: who does what, for stories and diagrams."""
+"""Step wording: who does what, for stories and diagrams."""
 
 from __future__ import annotations
 

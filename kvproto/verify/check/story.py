@@ -1,4 +1,4 @@
-"""Counterexamples of ranks: their words, their properties, and how a recorded one is read."""
+"""Story of a rank's counterexample: its words, its properties, and how a recorded one is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exchanging rooms: what a value would be if two rooms of one life had each other's ids.
+"""Symmetry: what a value would be if two rooms of one life had each other's ids.
 
 The rooms of a configuration differ in nothing but their ids, and no row looks at an id.  So the exchange of two rooms
 takes behaviours to behaviours, and a search needs only one state of each pair.  What a queue orders stays in order, and

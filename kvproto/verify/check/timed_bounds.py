@@ -1,4 +1,4 @@
-"""How long things may take in a timed world: sums of timers, by what may go wrong in it.
+"""Timed bounds: how long things may take in a timed world, as sums of timers, by its faults.
 
 They rest on `release_times`; what is added is how long it takes to say something again, how long one side of a room
 waits for the other, and how long a peer that is gone is remembered.

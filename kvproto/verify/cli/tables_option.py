@@ -1,4 +1,4 @@
-"""`--tables MODULE:NAME`: which protocol a command is about."""
+"""Tables option: `--tables MODULE:NAME` names the protocol that a command is about."""
 
 from __future__ import annotations
 

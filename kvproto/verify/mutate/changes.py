@@ -1,4 +1,4 @@
-"""The operators of code mutants: where each fits, and what it does there.
+"""Changes: the operators of code mutants, where each fits, and what it does there.
 
     compare     a comparison is another one (`<` is `<=`, `==` is `!=`, `in` is `not in`)
     negate      the test of an `if`, a `while` or a choice is negated

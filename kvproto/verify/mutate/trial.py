@@ -1,4 +1,4 @@
-"""One trial: a mutant in memory, and its tests in a process of their own.
+"""Trial: a mutant in memory, and its tests in a process of their own.
 
 State is per process (compiled tables, caches, threads), so each mutant gets a fresh one.  To start Python, torch and
 pytest for each would take longer than the tests: the trial is a fork of a process that has loaded those and nothing of

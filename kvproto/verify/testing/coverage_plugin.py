@@ -1,4 +1,4 @@
-"""Coverage of rows and routes of a pytest run.
+"""Coverage plugin of pytest: the rows and routes that a run fires.
 
 Load it by `pytest -p kvproto.verify.testing.coverage_plugin`, or in the top conftest.py by
 `pytest_plugins = ["kvproto.verify.testing.coverage_plugin"]`.

@@ -1,4 +1,4 @@
-"""Kernels that are over when somebody says so.
+"""Deferred kernels: kernels that are over when somebody says so.
 
 A copy on the CPU is over when the call returns, which hides every fault of what happens meanwhile.  Here a call only
 notes what is to be done; the copy is made when it is `finish`ed, from the memory as it is then: a staging region that

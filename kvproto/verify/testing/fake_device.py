@@ -1,4 +1,4 @@
-"""A device whose streams run when somebody says so.
+"""Fake device: its streams run when somebody says so.
 
 On a CPU a copy is over when the call returns, and no event is ever waited for in earnest.  Here a stream is a queue: a
 launch, a table's copy and an engine's forward are put into it, an event is a mark in it, and a wait holds the stream up

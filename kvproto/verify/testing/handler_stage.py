@@ -1,4 +1,4 @@
-"""A stage for the handlers: what they wait for is a move, and what they hold is judged after each.
+"""Handler stage: what handlers wait for is a move, and what they hold is judged after each.
 
 An `EngineStage` with three parts changed.  The device is a fake one, whose streams run when they are told
 (`fake_device`): forwards, page tables, gathers and scatters end in any order that the waits between them allow.  The

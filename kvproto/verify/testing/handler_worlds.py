@@ -1,4 +1,4 @@
-"""Small worlds of the handlers, gone through in full: every order in which what they wait for can end.
+"""Handler worlds, small and searched in full: every order in which what handlers wait for can end.
 
 A move is a piece of work of one stream, a step of one write (a piece lands, its tag arrives, its writer is told), a
 pass of all loops, or one of the world's faults, each at most once.  From each situation every move is made; a situation

@@ -1,4 +1,4 @@
-"""The post: control frames under way, whose order and fate is somebody's choice.
+"""Simulated control plane: frames under way, whose order and fate is somebody's choice.
 
 Every connection has two ways, and what is on a way arrives in order, unless the schedule has it otherwise: a way can be
 held (sockets are not ordered against one another), and a frame on it lost, repeated, or moved to the front.

@@ -1,4 +1,4 @@
-"""Long simulations: thousands of rooms through a pair of groups, every move drawn from one seed.
+"""Simulation: thousands of rooms through a pair of groups, every move drawn from one seed.
 
 The same endpoints, books, kernels and judge as on any stage; the control frames do without sockets, so that nothing is
 left to the operating system: a seed is a run, and `digest` (over every move, every frame that a loop took and every

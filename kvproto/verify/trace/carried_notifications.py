@@ -1,4 +1,4 @@
-"""Notifications that nobody sends: what a write carries is heard, and its cause is the write."""
+"""Carried notifications: heard though nobody sends them, and caused by the write that carries them."""
 
 from __future__ import annotations
 
