@@ -196,7 +196,7 @@ class Agent:
             for each, indices in ((near, ours), (far, theirs))
         ]
         self._ask("makeXferReq", self.name, near, far)
-        return self.createXferReq(way, *sides, self.listed[far], tag, backends)
+        return self.createXferReq(way, sides[0], sides[1], self.listed[far], tag, backends)
 
     def postXferReq(self, handle: int, tag: bytes) -> None:  # noqa: N802
         assert tag == b"", "which would take the place of the transfer's own"

@@ -27,11 +27,17 @@ def random_bytes(*shape: int) -> torch.Tensor:
     return made
 
 
-def empty_pool(layout: Layout, index: int, pages: int, device: torch.device | str) -> Pool:
-    """A rank's pool, of whatever bytes."""
+def empty_pool(layout: Layout, index: int, pages: int, device: torch.device | str, *, packed: bool = False) -> Pool:
+    """A rank's pool, of whatever bytes; `packed`: all layers of a page, K and V, lie in one block."""
     heads, layers = layout.heads_of(index)[1], layout.layers_of(index)[1]
     inner = (layout.page_size, heads) if layout.order == "NHD" else (heads, layout.page_size)
     dtype = getattr(torch, layout.dtype)
+
+    if packed:
+        sides = 2 if layout.v_dim else 1
+        whole = torch.empty((pages, layers, sides, *inner, layout.k_dim), dtype=dtype, device=device)
+        k, v = ([whole[:, layer, side] for layer in range(layers)] if side < sides else [] for side in (0, 1))
+        return Pool(k, v, layout.order, layout.page_size)
 
     def tensors(dim: int) -> list[torch.Tensor]:
         return [torch.empty((pages, *inner, dim), dtype=dtype, device=device) for _ in range(layers if dim else 0)]
