@@ -14,6 +14,7 @@ import pytest
 from kvproto.layout import plan as plans
 from kvproto.layout.byte_runs import Form, descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
+from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.cut import Cut, Part, chunks, cut_at, layers_of
 from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan, Share
@@ -24,6 +25,11 @@ MODEL: dict[str, Any] = {"layers": 4, "heads": 8, "k_dim": 16, "v_dim": 16, "ite
 
 def layout(tp: int = 1, heads: int = 8, page_size: int = 64, **more: Any) -> Layout:
     return Layout(**(MODEL | {"tp": tp, "heads": heads, "page_size": page_size} | more))
+
+
+def named(*names: str) -> Layout:
+    caches = [Cache(name, (CachePart("row", 1, 16),)) for name in names]
+    return Layout.of_caches(caches, layers=4, page_size=64, tp=1)
 
 
 def plan(tp_p: int, tp_d: int, heads: int, pp_p: int = 1, pp_d: int = 1, **more: Any) -> Plan:
@@ -232,6 +238,8 @@ CALLS: dict[str, tuple[Reason, Any]] = {
     ),
     "negative page": ("negative-page", lambda p: slices(p, p.shares[0], [0, -1], [0, 1], 0, 65)),
     "a group too many": ("layer-groups", lambda p: layers_of(p.shares[0], 2, 2)),
+    "caches of another number": ("caches-differ", lambda p: Plan(named("a"), named("a", "b"), 64)),
+    "caches without a part": ("bad-caches", lambda p: Layout.of_caches([Cache("a", ())], layers=4, page_size=64, tp=1)),
     "negative page, plainly": ("negative-page", lambda p: list(descriptors(p, p.shares[0], [0], [-1], 0, 4))),
 }
 

@@ -17,6 +17,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import UnsetType
 
 from kvproto.fsm.errors import KvprotoError
 
@@ -83,8 +84,9 @@ class PlainJson:
         if isinstance(value, dict):
             return {str(key): self.plain(each) for key, each in value.items()}
         if isinstance(value, msgspec.Struct):
+            fields = {field: getattr(value, field) for field in value.__struct_fields__}
             said: dict[str, Plain] = {
-                field: self.plain(getattr(value, field), field) for field in value.__struct_fields__
+                field: self.plain(each, field) for field, each in fields.items() if each is not msgspec.UNSET
             }
             kind = self._type(value)
             return {"type": kind, **said} if kind else said
@@ -108,6 +110,8 @@ class PlainJson:
                 raise PlainError(f"{where}: there is no {cls.__name__.lower()} {_short(name)}")
             made = self.kinds[cls][name]
         wanted = hints(made)
+        # As on the wire, a field that may be unset is left out then.
+        wanted = {n: hint for n, hint in wanted.items() if n in data or UnsetType not in get_args(hint)}
         wrong = set(data) - {"type"} ^ set(wanted)
         if wrong:
             known = ", ".join(wanted) or "none"
@@ -124,10 +128,7 @@ class PlainJson:
         if get_origin(hint) is Annotated:
             hint = get_args(hint)[0]
         if get_origin(hint) in (UnionType, Union):
-            choices = [each for each in get_args(hint) if each is not type(None)]
-            if data is None and len(choices) < len(get_args(hint)):
-                return None
-            hint = choices[0] if len(choices) == 1 else self._base(choices, where)
+            return self._union(get_args(hint), data, name, where)
         if name in self.forms and hint in (int, bytes):
             return self.forms[name].read(data, where)
         if hint is Any and isinstance(data, dict) and self.kinds:
@@ -142,6 +143,12 @@ class PlainJson:
             key, value = get_args(hint)
             return {_key(key, each, where): self.value(value, data[each], "", f"{where}.{each}") for each in data}
         return self._simple(hint, data, name, where)
+
+    def _union(self, hints: tuple[Any, ...], data: object, name: str, where: str) -> object:
+        choices = [each for each in hints if each not in (type(None), UnsetType)]
+        if data is None and type(None) in hints:
+            return None
+        return self.value(choices[0] if len(choices) == 1 else self._base(choices, where), data, name, where)
 
     def _base(self, choices: list[Any], where: str) -> type:
         """Return the common base of these choices."""

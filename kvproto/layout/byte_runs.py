@@ -5,8 +5,10 @@ one tensor a layer for K and one for V, ``[page, token, head, dim]`` (NHD) or ``
 those, regions are numbered from 1: K of local layer i is ``1 + i``, V of it ``1 + layers + i``, with as many local
 layers as that rank holds; region 0 is the staging ring.  Offsets count bytes from the start of a region.
 
-The planes (a layer's K or V) of one kind are alike, so rows are walked and merged once for K and once for V, and the
-result is shifted to the beginning of each plane.  Two rows join if they adjoin on *both* sides.  The order of the walk
+The planes (a layer's K or V) of one kind are alike, so rows are walked and merged once for K and once for V, or for
+each kind of named caches, and the result is shifted to the beginning of each plane.
+
+Two rows join if they adjoin on *both* sides.  The order of the walk
 decides which rows can join: token by token as a rule; head by head, within the tokens that share a page on both sides,
 if both sides keep a head's tokens together.  In the tables' order of pages this walk misses no join of a dense pool,
 and a direct share becomes whole pages, or runs of them.  (If heads lie outside of pages, neighbouring pages are not
@@ -24,17 +26,18 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 
 import msgspec
 
-from kvproto.layout.placement import Placement, Strides, dense, rows
+from kvproto.layout.contacts import Piece
+from kvproto.layout.placement import Placement, Strides, dense, planes_of, rows
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
 
 Descriptor = tuple[int, int, int, int, int]  #: (source region, source offset, target region, target offset, bytes)
 Run = tuple[int, int, int]  #: (source offset, target offset, bytes)
-Plane = tuple[int, int, int]  #: where it begins in the source region and in the target region; 0: of K, 1: of V
+Plane = tuple[int, int, int]  #: where it begins in the source region and in the target region; its kind
 
 
 class Form(msgspec.Struct, frozen=True):
-    """How the rows of K, or of V, lie on both sides."""
+    """How the rows of one kind lie on both sides."""
 
     row: int
     source: Strides
@@ -63,8 +66,8 @@ def descriptors(
     covered(plan.prefill, src_table, first, tokens)
     covered(plan.decode, dst_table, first, tokens)
     ours, theirs = ours or dense(plan.prefill, share.writer), theirs or dense(plan.decode, share.reader)
-    runs = [list(_joined(_pieces(plan, share, form, src_table, dst_table, first, tokens)))
-            for form in forms(plan, ours, theirs)]  # fmt: skip
+    runs = [list(_joined(_pieces(plan, share.piece(kind), form, src_table, dst_table, first, tokens)))
+            for kind, form in enumerate(forms(plan, ours, theirs))]  # fmt: skip
     for (src_region, dst_region), places in planes(plan, share, ours, theirs).items():
         for source, target, size in _joined(_placed(places, [runs[kind] for _, _, kind in places])):
             yield src_region, source, dst_region, target, size
@@ -76,7 +79,8 @@ def pieces_of_pages(
     """Count the runs of neighbouring pages (of the side with smaller ones), as `descriptors` does."""
     table, tokens = range(pages), pages * min(plan.prefill.page_size, plan.decode.page_size)
     ours, theirs = ours or dense(plan.prefill, share.writer), theirs or dense(plan.decode, share.reader)
-    runs = [list(_joined(_pieces(plan, share, form, table, table, 0, tokens))) for form in forms(plan, ours, theirs)]
+    runs = [list(_joined(_pieces(plan, share.piece(kind), form, table, table, 0, tokens)))
+            for kind, form in enumerate(forms(plan, ours, theirs))]  # fmt: skip
     return sum(
         len(runs[places[0][2]]) if len(places) == 1
         else sum(1 for _ in _joined(_placed(places, [runs[kind] for _, _, kind in places])))
@@ -85,20 +89,23 @@ def pieces_of_pages(
 
 
 def forms(plan: Plan, ours: Placement, theirs: Placement) -> list[Form]:
-    """Return the form of K and, if there is any, of V."""
+    """Return the form of each kind: of K and, if there is any, of V."""
     sides = zip(rows(plan.prefill), ours.strides, theirs.strides, strict=True)
     return [Form(row, source, target) for row, source, target in sides]
 
 
 def planes(plan: Plan, share: Share, ours: Placement, theirs: Placement) -> dict[tuple[int, int], list[Plane]]:
     """Return the share's planes by (source region, target region): K of its layers, then V."""
-    source, target = plan.prefill.layers_of(share.writer)[1], plan.decode.layers_of(share.reader)[1]
     found: dict[tuple[int, int], list[Plane]] = {}
-    for kind in range(len(ours.strides)):
-        for layer in range(share.layers):
-            src_region, src = ours.planes[kind * source + share.src_layer + layer]
-            dst_region, dst = theirs.planes[kind * target + share.dst_layer + layer]
+    source = target = 0
+    counts = zip(planes_of(plan.prefill, share.writer), planes_of(plan.decode, share.reader), strict=True)
+    for kind, (src_count, dst_count) in enumerate(counts):
+        piece = share.piece(kind)
+        for layer in range(piece.layers):
+            src_region, src = ours.planes[source + piece.src_layer + layer]
+            dst_region, dst = theirs.planes[target + piece.dst_layer + layer]
             found.setdefault((src_region, dst_region), []).append((src, dst, kind))
+        source, target = source + src_count, target + dst_count
     for places in found.values():
         places.sort()
     return found
@@ -138,23 +145,23 @@ def _joined(pieces: Iterable[Run]) -> Iterator[Run]:
 
 
 def _pieces(
-    plan: Plan, share: Share, form: Form, src_table: Sequence[int], dst_table: Sequence[int], first: int, tokens: int
+    plan: Plan, piece: Piece, form: Form, src_table: Sequence[int], dst_table: Sequence[int], first: int, tokens: int
 ) -> Iterator[Run]:
     """Each row, in the order in which rows can join."""
-    for token, head in _walk(plan, share, form, first, tokens):
-        ours = _offset(plan.prefill, form.source, src_table, token, share.src_head + head)
-        theirs = _offset(plan.decode, form.target, dst_table, token, share.dst_head + head)
+    for token, head in _walk(plan, piece.units, form, first, tokens):
+        ours = _offset(plan.prefill, form.source, src_table, token, piece.src_unit + head)
+        theirs = _offset(plan.decode, form.target, dst_table, token, piece.dst_unit + head)
         yield ours, theirs, form.row
 
 
-def _walk(plan: Plan, share: Share, form: Form, first: int, tokens: int) -> Iterator[tuple[int, int]]:
+def _walk(plan: Plan, heads: int, form: Form, first: int, tokens: int) -> Iterator[tuple[int, int]]:
     """(token, head of the share) in that order."""
     token, end = first, first + tokens
     while token < end:
         stop = min(end, token + 1)
-        if form.by_head(share.heads):
+        if form.by_head(heads):
             stop = min(end, *(size - token % size + token for size in (plan.prefill.page_size, plan.decode.page_size)))
-        yield from ((each, head) for head in range(share.heads) for each in range(token, stop))
+        yield from ((each, head) for head in range(heads) for each in range(token, stop))
         token = stop
 
 

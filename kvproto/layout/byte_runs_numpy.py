@@ -4,9 +4,9 @@ The slice route writes a head slice straight into the reader's pages: at worst o
 so a cell may have a million runs.  The direct route needs at most one run a page.  Both get their runs from here, as
 five columns that a transport passes on without one Python object for each run.
 
-The work is done once for K and once for V (`kvproto.layout.byte_runs` explains the walk and the rows).  First come
-pieces that are contiguous by construction, then a merge of the pieces that adjoin on both sides, then a copy of the
-merged runs to the beginning of each plane.  Only planes that share a region are merged once more.
+The work is done once for each kind, so for K and for V (`kvproto.layout.byte_runs` explains the walk and the rows).
+First come pieces that are contiguous by construction, then a merge of the pieces that adjoin on both sides, then a copy
+of the merged runs to the beginning of each plane.  Only planes that share a region are merged once more.
 
 A million runs cost 5 ns each here, some 20 in batches, 50 in the transport's checks and 40 in NIXL's request.  Posting
 them costs 2,500 to 4,000, since each is a copy of its own.  So lists that NIXL keeps prepared would save less than 3 %,
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproto.layout.byte_runs import Form, Plane, covered, forms, planes
+from kvproto.layout.contacts import Piece
 from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
@@ -59,19 +60,21 @@ class PageRuns:
         ours, theirs = ours or dense(plan.prefill, share.writer), theirs or dense(plan.decode, share.reader)
         self.forms = forms(plan, ours, theirs)
         self.pairs = planes(plan, share, ours, theirs)
+        self._pieces = [share.piece(kind) for kind in range(len(self.forms))]
         #: K and V lie alike, so one walk serves both
-        self.alike = len(set(self.forms)) == 1
+        self.alike = len(set(self.forms)) == 1 and not share.pieces
         self.alone = all(len(places) == 1 for places in self.pairs.values())
         #: by walk, of planes that share no region: source region, target region, and where they begin there
         self._begins: list[Column] = []
         for kind in range(1 if self.alike else len(self.forms)):
             places = [(pair, found[0]) for pair, found in self.pairs.items() if self.alike or found[0][2] == kind]
-            self._begins.append(np.array([(*pair, src, dst) for pair, (src, dst, _) in places], np.uint64))
+            begins = np.array([(*pair, src, dst) for pair, (src, dst, _) in places], np.uint64)
+            self._begins.append(begins.reshape(-1, 4))
 
     def columns(self, src_table: Table, dst_table: Table, first: int, tokens: int) -> Columns:
         """As `slices`."""
-        walked = self.forms[:1] if self.alike else self.forms
-        runs = [_runs(self.plan, self.share, form, src_table, dst_table, first, tokens) for form in walked]
+        walked = zip(self._pieces, self.forms[:1] if self.alike else self.forms, strict=False)
+        runs = [_runs(self.plan, piece, form, src_table, dst_table, first, tokens) for piece, form in walked]
         if self.alone:
             return _stacked([_moved(*each) for each in zip(self._begins, runs, strict=True)])
         return _stacked([self._together(*each, runs) for each in self.pairs.items()])
@@ -120,30 +123,30 @@ def batches(columns: Columns, most: int) -> Iterator[list[tuple[int, int, Column
 
 
 def _runs(
-    plan: Plan, share: Share, form: Form, src_table: Table, dst_table: Table, first: int, tokens: int
+    plan: Plan, piece: Piece, form: Form, src_table: Table, dst_table: Table, first: int, tokens: int
 ) -> Columns3:
     """(source offset, target offset, bytes) of each maximal run along the walk, in a plane of this form."""
-    starts, lengths, heads, width = _pieces(plan, share, form, first, tokens)
-    source = _offsets(plan.prefill, form.source, src_table, first, tokens, starts, share.src_head + heads)
-    target = _offsets(plan.decode, form.target, dst_table, first, tokens, starts, share.dst_head + heads)
+    starts, lengths, heads, width = _walk(plan, piece.units, form, first, tokens)
+    source = _offsets(plan.prefill, form.source, src_table, first, tokens, starts, piece.src_unit + heads)
+    target = _offsets(plan.decode, form.target, dst_table, first, tokens, starts, piece.dst_unit + heads)
     sizes = np.broadcast_to(lengths * (width * form.row), source.shape)
     return _merged(source.ravel(), target.ravel(), sizes.ravel())
 
 
-def _pieces(plan: Plan, share: Share, form: Form, first: int, tokens: int) -> tuple[Rows, Rows, Rows, int]:
+def _walk(plan: Plan, units: int, form: Form, first: int, tokens: int) -> tuple[Rows, Rows, Rows, int]:
     """Return the pieces that are contiguous on both sides, whatever the tables say.
 
     Start tokens [n, 1], tokens a piece [n, 1], first heads of the pieces at each start [m], rows a token of a piece.
     """
     every = np.arange(first, first + tokens, dtype=np.int64)
-    heads = np.arange(share.heads, dtype=np.int64)
-    if form.by_head(share.heads):
+    heads = np.arange(units, dtype=np.int64)
+    if form.by_head(units):
         edge = (every % plan.prefill.page_size == 0) | (every % plan.decode.page_size == 0)
         edge[:1] = True
         starts = every[edge]
         return starts[:, None], np.diff(starts, append=first + tokens)[:, None], heads, 1
     ones = np.ones_like(every)[:, None]
-    return (every[:, None], ones, heads[:1], share.heads) if form.whole else (every[:, None], ones, heads, 1)
+    return (every[:, None], ones, heads[:1], units) if form.whole else (every[:, None], ones, heads, 1)
 
 
 def _offsets(

@@ -20,8 +20,26 @@ import msgspec
 from kvproto.layout.sharding import Interval, Layout
 
 
+class Piece(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """One kind's part of a share: units and layers, in each rank's own offsets; none where `units` is 0."""
+
+    src_unit: int = 0
+    dst_unit: int = 0
+    units: int = 0
+    #: counted among the kind's layers on that rank
+    src_layer: int = 0
+    dst_layer: int = 0
+    layers: int = 0
+    #: of named caches: these layers as a forward of the writer's stage counts them
+    depths: tuple[int, ...] = ()
+
+
 class Share(msgspec.Struct, frozen=True, cache_hash=True):
-    """The KV that one writer (a P rank) writes for one reader (a D rank), in each rank's own offsets."""
+    """The KV that one writer (a P rank) writes for one reader (a D rank), in each rank's own offsets.
+
+    Of named caches `pieces` has what is shared of each kind and `heads` is 0; `src_layer`, `dst_layer` and `layers`
+    are then the layers of the two ranks from the first to the last that has any of it.
+    """
 
     writer: int
     reader: int
@@ -31,6 +49,14 @@ class Share(msgspec.Struct, frozen=True, cache_hash=True):
     src_layer: int
     dst_layer: int
     layers: int
+    #: by kind, in the layout's order; empty: heads and layers are those of every kind
+    pieces: tuple[Piece, ...] = ()
+
+    def piece(self, kind: int) -> Piece:
+        """Return what the share has of the layout's kind of this number."""
+        if self.pieces:
+            return self.pieces[kind]
+        return Piece(self.src_head, self.dst_head, self.heads, self.src_layer, self.dst_layer, self.layers)
 
 
 class Rectangle(msgspec.Struct, frozen=True):
@@ -71,8 +97,11 @@ class Group:
         """The ranks that hold any of these heads in any of these layers."""
         each, copies = self.layout.local_heads, self.copies
         first, last = heads[0] // each, (sum(heads) - 1) // each
-        stages = range(bisect_right(self.ends, layers[0]), bisect_left(self.ends, sum(layers)) + 1)
-        return Rectangle(self.layout.tp, stages, range(first * copies, (last + 1) * copies))
+        return Rectangle(self.layout.tp, self.stages(layers), range(first * copies, (last + 1) * copies))
+
+    def stages(self, layers: Interval) -> range:
+        """The stages that hold any of these layers."""
+        return range(bisect_right(self.ends, layers[0]), bisect_left(self.ends, sum(layers)) + 1)
 
     def holding(self, rank: int) -> tuple[Interval, Interval]:
         """(heads, layers) that the rank holds."""
@@ -126,11 +155,11 @@ class Contacts:
     def meet(self, writer: int, reader: int) -> Share:
         """Return what the two have in common, as a share; an empty one if they do not meet."""
         ours, theirs = self.prefill.holding(writer), self.decode.holding(reader)
-        heads, layers = (_common(*pair) for pair in zip(ours, theirs, strict=True))
+        heads, layers = (common(*pair) for pair in zip(ours, theirs, strict=True))
         return Share(writer, reader, *heads, *layers)
 
 
-def _common(ours: Interval, theirs: Interval) -> tuple[int, int, int]:
+def common(ours: Interval, theirs: Interval) -> tuple[int, int, int]:
     """(source, target, count) of what two intervals have in common, offsets local to each."""
     first = max(ours[0], theirs[0])
     return first - ours[0], first - theirs[0], min(sum(ours), sum(theirs)) - first

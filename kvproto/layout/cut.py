@@ -8,7 +8,8 @@ calls a chunk is then one group of layers of one cell, numbered cell by cell: ch
 ``k // groups``.  Each share is cut by itself into the room's number of groups, so every writer of a grant has a part of
 every chunk, with pipeline stages or without.  If the layers of the model were cut, a stage without those layers would
 have no part of a chunk, and the fan-in of grants would change from chunk to chunk.  So a room has at most as many
-groups as the smallest share has layers.  The first groups are the larger ones, because only the last one is left when
+groups as the smallest share has layers.  Of named caches the layers that have any of a share are counted, each with all
+of its caches.  The first groups are the larger ones, because only the last one is left when
 the forward ends.
 
 A send derives its cut once, when it opens.  Rows, effects and handlers pass the cut on, and none of them computes
@@ -17,12 +18,13 @@ tokens, shares or offsets again.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
 
-from kvproto.layout.contacts import Share
+from kvproto.layout.contacts import Piece, Share
 from kvproto.layout.sharding import LayoutError
 
 
@@ -77,8 +79,24 @@ def cut_at(k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1)
 @lru_cache(maxsize=4096)
 def layers_of(share: Share, group: int, groups: int) -> Share:
     """The share in that group of its layers, of so many; all of it where there is one."""
-    first, end = (-(share.layers * at // -groups) for at in (group, group + 1))
+    held = sorted({depth for piece in share.pieces for depth in piece.depths})
+    layers = len(held) or share.layers
+    first, end = (-(layers * at // -groups) for at in (group, group + 1))
     if not 0 <= group < groups or first == end:
-        raise LayoutError("layer-groups", f"group {group} of {groups} of {share.layers} layers has none")
+        raise LayoutError("layer-groups", f"group {group} of {groups} of {layers} layers has none")
+    pieces = share.pieces
+    if pieces:  # layers without any of the share lie between those that are counted
+        mine = range(held[first], held[end - 1] + 1)
+        pieces = tuple(_within(piece, mine) for piece in pieces)
+        first, end = mine.start - share.src_layer, mine.stop - share.src_layer
     source, target = share.src_layer + first, share.dst_layer + first
-    return replace(share, src_layer=source, dst_layer=target, layers=end - first)
+    return replace(share, src_layer=source, dst_layer=target, layers=end - first, pieces=pieces)
+
+
+def _within(piece: Piece, layers: range) -> Piece:
+    """The piece in these layers of the writer's stage."""
+    first, end = (bisect_left(piece.depths, at) for at in (layers.start, layers.stop))
+    if first == end:
+        return Piece()
+    source, target = piece.src_layer + first, piece.dst_layer + first
+    return replace(piece, src_layer=source, dst_layer=target, layers=end - first, depths=piece.depths[first:end])

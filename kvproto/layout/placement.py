@@ -1,9 +1,10 @@
 """The placement of the rows of one rank's pool, for peers that write into it.
 
 A *row* is the ``dim`` elements of one head at one token, dense.  A *plane* is K, or V, of one local layer; planes
-count K of every layer first, then V.  Engines place rows as suits their kernels: K and V side by side in a page,
+count K of every layer first, then V.  Of named caches each kind (`kvproto.layout.caches`) has rows and planes of its
+own, in the layout's order of kinds.  Engines place rows as suits their kernels: K and V side by side in a page,
 blocks that hold all layers, heads outside of pages.  Such forms differ only in three strides (from page to page, token
-to token, head to head, in bytes; one set for K, one for V) and in the beginning of each plane.
+to token, head to head, in bytes; one set for K, one for V, or one for each kind) and in the beginning of each plane.
 
 The layout implies the usual form, one dense tensor for each plane in a region of its own: region ``1 + plane``, offset
 0 (`dense`).  A rank with that form sends no placement; any other sends its placement in HELLO, and the writer's byte
@@ -20,7 +21,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from kvproto.layout.sharding import Layout
+from kvproto.layout.caches import MAX_CACHE_PARTS
+from kvproto.layout.sharding import Layout, units_at
 
 #: planes of one rank at most, as much as layers there may be
 MAX_PLANES: Final = 1 << 17
@@ -41,42 +43,42 @@ class Strides(msgspec.Struct, frozen=True, array_like=True):
 class Placement(msgspec.Struct, frozen=True, array_like=True):
     """The places of the rows of one rank's pool."""
 
-    #: of K and, if there is any, of V
-    strides: Annotated[tuple[Strides, ...], msgspec.Meta(max_length=2)]
-    #: region, and byte in it, where each plane begins: K of each local layer, then V of each
+    #: of K and, if there is any, of V; or of each kind
+    strides: Annotated[tuple[Strides, ...], msgspec.Meta(max_length=MAX_CACHE_PARTS)]
+    #: region, and byte in it, where each plane begins: K of each local layer, then V of each; or by kind
     planes: Annotated[tuple[tuple[Region, Bytes], ...], msgspec.Meta(max_length=MAX_PLANES)]
     #: why nothing can be written into it, or read from it, by a transport; empty: it can
     closed: Annotated[str, msgspec.Meta(max_length=256)] = ""
 
 
 def rows(layout: Layout) -> tuple[int, ...]:
-    """Bytes of a row of K and, if there is any, of V."""
-    return tuple(dim * layout.itemsize for dim in (layout.k_dim, layout.v_dim) if dim)
+    """Bytes of a row of K and, if there is any, of V; or of each kind."""
+    return tuple(kind.row for kind in layout.kinds)
+
+
+def planes_of(layout: Layout, rank: int) -> tuple[int, ...]:
+    """How many planes the rank has of each kind: as many as layers."""
+    return tuple(layout.rows_of(kind, rank)[1] for kind in layout.kinds)
 
 
 def dense(layout: Layout, rank: int) -> Placement:
     """The usual form: a dense tensor a plane, each in a region of its own."""
-    size, heads, planes = layout.page_size, layout.local_heads, len(rows(layout)) * layout.layers_of(rank)[1]
-    by_token = layout.order == "NHD"
-    strides = tuple(
-        Strides(
-            size * heads * row,
-            (heads * row if by_token else row) if size > 1 else row,
-            (row if by_token else size * row) if heads > 1 else row,
-        )
-        for row in rows(layout)
-    )
-    return Placement(strides, tuple((1 + plane, 0) for plane in range(planes)))
+    size, by_token, strides = layout.page_size, layout.order == "NHD", list[Strides]()
+    for kind in layout.kinds:
+        row, units = kind.row, layout.units_of(kind, rank)[1]
+        token = units * row if by_token and size > 1 else row
+        strides.append(Strides(size * units * row, token, size * row if units > 1 and not by_token else row))
+    return Placement(tuple(strides), tuple((1 + plane, 0) for plane in range(sum(planes_of(layout, rank)))))
 
 
 def fault(placement: Placement, layout: Layout, rank: int) -> str:
     """Why this cannot be the placement of the layout's rank; empty: it can."""
-    kinds, layers = len(rows(layout)), layout.layers_of(rank)[1]
+    planes = planes_of(layout, rank)
     if placement.closed:
         return ""
-    if len(placement.strides) != kinds or len(placement.planes) != kinds * layers:
+    if len(placement.strides) != len(planes) or len(placement.planes) != sum(planes):
         told = f"{len(placement.strides)} strides and {len(placement.planes)} planes"
-        return f"a placement of {told} for a rank of {kinds * layers} planes, {kinds} a layer"
+        return f"a placement of {told} for a rank of {sum(planes)} planes, {len(planes)} a layer"
     return ""
 
 
@@ -89,12 +91,13 @@ def closed_between(ours: Placement | None, theirs: Placement | None) -> str:
 
 
 def page_runs(layout: Layout, placement: Placement | None) -> tuple[Run, ...]:
-    """Return for K and V the order in which a page's rows are one run of bytes; empty: they are not."""
-    size, heads = layout.page_size, layout.local_heads
+    """Return for each kind the order in which a page's rows are one run of bytes; empty: they are not."""
+    size, kinds = layout.page_size, layout.kinds
+    held = [units_at(kind.units, layout.tp, 0)[1] for kind in kinds]
     if placement is None:
-        usual: Run = "either" if size == 1 or heads == 1 else layout.order
-        return (usual,) * len(rows(layout))
-    return tuple(_run(at, row, size, heads) for at, row in zip(placement.strides, rows(layout), strict=True))
+        return tuple("either" if size == 1 or units == 1 else layout.order for units in held)
+    sides = zip(placement.strides, kinds, held, strict=True)
+    return tuple(_run(at, kind.row, size, units) for at, kind, units in sides)
 
 
 def _run(at: Strides, row: int, size: int, heads: int) -> Run:

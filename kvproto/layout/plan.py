@@ -8,6 +8,9 @@ Writers with the same heads and layers are replicas, and for each reader exactly
 over the replicas, in reader order, so duties differ by at most one. The other replicas remain *linked* to the reader:
 they share its rooms, its aborts and its outcome, but post nothing.
 
+Of named caches each part is cut by itself, so a share has a piece of each, and replicas share the layers of a part
+instead of taking turns (`kvproto.layout.shared_caches`).
+
 The aux row of a reader comes from its *lead*. The last prefill stage computes its content (the first token), so the
 lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may be linked
 only to early writers; the engine then passes the content to these leads.
@@ -21,28 +24,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from math import lcm
 from typing import Final, TypeVar
 
+from kvproto.layout.agreement import agree
 from kvproto.layout.contacts import Contacts, Share
 from kvproto.layout.cut import Cut, Part, chunks, layers_of
 from kvproto.layout.placement import Placement, closed_between, page_runs
-from kvproto.layout.sharding import Layout, LayoutError, Reason
+from kvproto.layout.sharding import Layout, LayoutError, units_at
+from kvproto.layout.shared_caches import SharedCaches
 
 __all__ = ["Plan", "Share", "Sizes", "plan_between"]
 
 PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
 PARTS: Final = 4096  #: parts of chunks that a plan keeps
-MAX_CHUNK_TOKENS: Final = (1 << 32) - 1  #: tokens a cell; no room has more
-_AGREED: Final[tuple[tuple[str, Reason], ...]] = (
-    ("layers", "layers-differ"),
-    ("heads", "heads-differ"),
-    ("k_dim", "k-dim-differs"),
-    ("v_dim", "v-dim-differs"),
-    ("itemsize", "itemsize-differs"),
-    ("dtype", "dtype-differs"),
-)
-
 T = TypeVar("T")
 Sizes = tuple[tuple[int, int], ...]  #: parts as (bytes a token, how many such parts)
 
@@ -54,13 +48,14 @@ class Plan:
     Raises `LayoutError` if the two layouts, or the chunk size (tokens a cell), do not go together.
     """
 
-    __slots__ = ("_alike", "_before", "_contacts", "_duties", "_linked_to", "_parts", "_share", "_sizes", "_writers",
-                 "chunk_tokens", "decode", "fewest_layers", "prefill")  # fmt: skip
+    __slots__ = ("_alike", "_before", "_contacts", "_duties", "_linked_to", "_parts", "_rows", "_share", "_sizes",
+                 "_writers", "chunk_tokens", "decode", "fewest_layers", "prefill")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
-        _agree(prefill, decode, chunk_tokens)
+        agree(prefill, decode, chunk_tokens)
         self.prefill, self.decode, self.chunk_tokens = prefill, decode, chunk_tokens
-        self._contacts = Contacts(prefill, decode)
+        self._contacts = SharedCaches(prefill, decode) if prefill.named else Contacts(prefill, decode)
+        self._rows = tuple(kind.row for kind in prefill.kinds)
         #: layers of the smallest share: a room has no more layer groups than that
         self.fewest_layers = self._contacts.fewest_layers()
         #: what was asked for: shares by writer, by reader and by both; by reader, layer group and how many there are,
@@ -150,8 +145,11 @@ class Plan:
         return known
 
     def part_bytes(self, share: Share, tokens: int) -> int:
-        """Return the bytes of a part: [K of each layer | V of each], each [token, head, dim]."""
-        return share.heads * share.layers * self.prefill.cell_bytes * _counted(tokens)
+        """Return the bytes of a part: by kind [each of its layers], each [token, head, bytes]; K, then V."""
+        if not share.pieces:
+            return share.heads * share.layers * self.prefill.cell_bytes * _counted(tokens)
+        pieces = zip(self._rows, share.pieces, strict=True)
+        return sum(row * piece.units * piece.layers for row, piece in pieces) * _counted(tokens)
 
     def part_offset(self, reader: int, writer: int, tokens: int, group: int = 0, groups: int = 1) -> int:
         """Return the offset of the writer's part in the reader's grant, for this group of layers."""
@@ -168,23 +166,33 @@ class Plan:
         It does if both sides have all of its heads, pages of the same bytes, and each page of a plane is one run.
         `ours` and `theirs`: the two ranks' placements (None: `dense`).
         """
-        if not share.heads == self.prefill.local_heads == self.decode.local_heads:
+        if self._fraction(share):
             return False
         if ours is None is theirs:
             return self._alike
         source, target = page_runs(self.prefill, ours), page_runs(self.decode, theirs)
         return self.prefill.page_size == self.decode.page_size and source == target and "" not in source
 
+    def _fraction(self, share: Share) -> str:
+        """Return the words for a part with some of a rank's heads only; empty: both ranks have just these."""
+        for number, kind in enumerate(self.prefill.kinds):
+            units = share.piece(number).units
+            for side, layout in (("prefill", self.prefill), ("decode", self.decode)):
+                held = units_at(kind.units, layout.tp, 0)[1]
+                if units and units != held:
+                    heads = f"units of {kind.name}" if share.pieces else "heads"
+                    return f"a part has {units} of the {side} rank's {held} {heads}, a fraction of every page"
+        return ""
+
     def why_staged(self, share: Share, ours: Placement | None, theirs: Placement | None) -> str:
         """Say why the share does not go page to page in whole pages; empty: it does."""
         closed = closed_between(ours, theirs)
         if closed or self.direct(share, ours, theirs):
             return closed
+        if fraction := self._fraction(share):
+            return fraction
         sides = (("prefill", self.prefill, ours), ("decode", self.decode, theirs))
         for side, layout, placement in sides:
-            if share.heads != layout.local_heads:
-                some = f"{share.heads} of the {side} rank's {layout.local_heads} heads"
-                return f"a part has {some}, a fraction of every page"
             if "" in page_runs(layout, placement):
                 return f"a page of the {side} rank's pool is not one run of bytes"
         if self.prefill.page_size != self.decode.page_size:
@@ -219,27 +227,6 @@ class Plan:
 def plan_between(prefill: Layout, decode: Layout, chunk_tokens: int) -> Plan:
     """The plan of these two layouts, made once: every rank of a group calls, and each asks for the same."""
     return Plan(prefill, decode, chunk_tokens)
-
-
-def _agree(prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
-    for side, layout in (("prefill", prefill), ("decode", decode)):
-        if not isinstance(layout, Layout):
-            raise LayoutError("bad-field", f"the {side} side's layout is {layout!r}; it must be a Layout")
-    if isinstance(chunk_tokens, bool) or not isinstance(chunk_tokens, int):
-        raise LayoutError("bad-field", f"chunk_tokens is {chunk_tokens!r}; it must be a whole number of tokens")
-    for name, reason in _AGREED:
-        ours, theirs = getattr(prefill, name), getattr(decode, name)
-        if ours != theirs:
-            raise LayoutError(reason, f"{name} is {ours} on the prefill side and {theirs} on the decode side")
-    if not 1 <= chunk_tokens <= MAX_CHUNK_TOKENS:
-        most = f"it must be whole pages of both sides, up to {MAX_CHUNK_TOKENS}"
-        raise LayoutError("chunk-tokens-not-positive", f"chunk_tokens is {chunk_tokens}; {most}")
-    if chunk_tokens % prefill.page_size or chunk_tokens % decode.page_size:
-        pages = f"pages of {prefill.page_size} (prefill) and {decode.page_size} (decode)"
-        remedy = f"take a multiple of {lcm(prefill.page_size, decode.page_size)}"
-        raise LayoutError(
-            "chunk-tokens-not-whole-pages", f"chunks of {chunk_tokens} tokens are not whole {pages}: {remedy}"
-        )
 
 
 def _aligned(sizes: Sizes, tokens: int) -> int:

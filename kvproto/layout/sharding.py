@@ -12,16 +12,24 @@ Tensor parallelism cuts the heads, pipeline stages cut the layers, rooms are cut
 
 A layout comes off the wire, so its constructor validates it, within bounds that make a hostile one cheap to refuse.
 Copies are bit copies: a dtype is a name to compare, an itemsize a number of bytes. Elements smaller than a byte are
-described by the bytes that they are packed into. """
+described by the bytes that they are packed into.
+
+A layout with named caches (`kvproto.layout.caches`, `Layout.of_caches`) has units and rows by part. Its heads and dims
+then say nothing, and its dtype is a name that no other layout has: a build that does not know caches refuses it. """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import lru_cache
 from math import lcm
 from typing import Annotated, Final, Literal, get_args
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kvproto.errors import KvprotoError
+from kvproto.layout.caches import MAX_CACHES, MAX_NAME, Cache, Kind, kinds_of, wrong_caches
 
 Order = Literal["NHD", "HND"]
 Reason = Literal[
@@ -37,6 +45,8 @@ Reason = Literal[
     "v-dim-differs",
     "itemsize-differs",
     "dtype-differs",
+    "bad-caches",
+    "caches-differ",
     "chunk-tokens-not-positive",
     "chunk-tokens-not-whole-pages",
     "no-such-rank",
@@ -51,7 +61,6 @@ Reason = Literal[
 ]
 
 DEFAULT_CHUNK_TOKENS: Final = 8192  #: tokens a cell aims at when the prefill side is not chunked
-MAX_NAME: Final = 64  #: characters of a dtype's name
 MAX_RANKS: Final = 512  #: ranks in a group; what a rank works out of a plan costs as many at most
 
 _BOUNDS: Final = (
@@ -67,6 +76,10 @@ _BOUNDS: Final = (
 
 Interval = tuple[int, int]  #: (first, count)
 Stages = Annotated[tuple[int, ...], msgspec.Meta(max_length=MAX_RANKS)]
+Caches = Annotated[tuple[Cache, ...], msgspec.Meta(max_length=MAX_CACHES)]
+#: the dtype of a layout whose caches are named; its heads, K dim, V dim and element bytes
+NAMED: Final = "named caches"
+UNUSED: Final = (1, 1, 0, 1)
 
 
 class LayoutError(KvprotoError, ValueError):
@@ -81,7 +94,7 @@ class LayoutError(KvprotoError, ValueError):
         return f"{self.reason}: {self.sentence}"
 
 
-class Layout(msgspec.Struct, frozen=True):
+class Layout(msgspec.Struct, frozen=True, cache_hash=True):
     """How one group of ranks holds its KV cache. Rank index: ``stage * tp + place``. Raises `LayoutError`."""
 
     layers: int  #: of the whole model
@@ -95,6 +108,15 @@ class Layout(msgspec.Struct, frozen=True):
     pp: int = 1
     order: Order = "NHD"  #: of a pool tensor; NHD: [page, token, head, dim], HND: [page, head, token, dim]
     stages: Stages = ()  #: layers of each stage, the first one's first; empty: near-equal, the last ones larger
+    caches: Caches | UnsetType = UNSET  #: named caches in one page table; left out: one cache of K and V
+
+    @classmethod
+    def of_caches(
+        cls, caches: Sequence[Cache], *, layers: int, page_size: int, tp: int, pp: int = 1, order: Order = "NHD",
+        stages: Stages = (),
+    ) -> Layout:  # fmt: skip
+        """Return the layout of a model with these caches; the other arguments are the fields of that name."""
+        return cls(layers, *UNUSED, NAMED, page_size, tp, pp, order, stages, tuple(caches))
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
@@ -107,16 +129,15 @@ class Layout(msgspec.Struct, frozen=True):
             raise LayoutError("bad-field", f"order is {self.order!r}; it must be 'NHD' or 'HND'")
         if self.ranks > MAX_RANKS:
             raise LayoutError("too-many-ranks", f"tp {self.tp} x pp {self.pp}; a group has at most {MAX_RANKS} ranks")
-        if self.layers < self.pp:
-            raise LayoutError("fewer-layers-than-stages", f"{self.layers} layers cannot fill {self.pp} stages")
-        if not isinstance(self.stages, tuple) or self.stages:
-            self._check_stages()
+        self._check_stages()
         if self.tp <= self.heads and self.heads % self.tp:
             raise LayoutError("heads-do-not-divide", f"{self.heads} heads on tp {self.tp}; tp must divide the heads")
         if self.tp > self.heads and self.tp % self.heads:
             raise LayoutError(
                 "replicas-do-not-divide", f"{self.heads} heads on tp {self.tp}; tp must be a multiple of the heads"
             )
+        if self.caches is not UNSET:
+            self._check_caches()
 
     @property
     def ranks(self) -> int:
@@ -135,10 +156,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     def heads_of(self, rank: int) -> Interval:
         """(first, count) of the heads that the rank holds."""
-        place = self._checked_rank(rank) % self.tp
-        if self.tp > self.heads:
-            return place * self.heads // self.tp, 1
-        return place * self.local_heads, self.local_heads
+        return units_at(self.heads, self.tp, self._checked_rank(rank) % self.tp)
 
     def layers_of(self, rank: int) -> Interval:
         """(first, count) of the layers that the rank holds."""
@@ -149,7 +167,51 @@ class Layout(msgspec.Struct, frozen=True):
         late = stage - (self.pp - more)  # how many of the larger stages come before this one, if any
         return stage * each + max(0, late), each + (late >= 0)
 
+    @property
+    def named(self) -> tuple[Cache, ...]:
+        """The named caches; none in a layout of K and V."""
+        return self.caches or ()
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The parts of all caches in the order of staged parts: K and V, or those of the named caches."""
+        return _kinds(self)
+
+    def units_of(self, kind: Kind, rank: int) -> Interval:
+        """(first, count) of the kind's units that the rank holds."""
+        return units_at(kind.units, self.tp, self._checked_rank(rank) % self.tp)
+
+    def rows_of(self, kind: Kind, rank: int) -> Interval:
+        """(first, count) of the kind's layers that the rank holds, counted among the kind's own."""
+        first, layers = self.layers_of(rank)
+        begin = bisect_left(kind.layers, first)
+        return begin, bisect_left(kind.layers, first + layers) - begin
+
+    def held_bytes(self, rank: int) -> int:
+        """Bytes of one token in all that the rank holds."""
+        held = ((kind.row, self.units_of(kind, rank)[1], self.rows_of(kind, rank)[1]) for kind in self.kinds)
+        return sum(row * units * layers for row, units, layers in held)
+
+    def _check_caches(self) -> None:
+        if why := wrong_caches(self.caches, self.layers):
+            raise LayoutError("bad-caches", why)
+        if (self.heads, self.k_dim, self.v_dim, self.itemsize, self.dtype) != (*UNUSED, NAMED):
+            raise LayoutError("bad-caches", "heads, dims, itemsize or dtype beside caches: use Layout.of_caches")
+        for kind in self.kinds:
+            if kind.units % self.tp and self.tp % kind.units:
+                raise LayoutError("heads-do-not-divide", f"{kind.units} units of {kind.name} on tp {self.tp}")
+        held = {layer for kind in self.kinds for layer in kind.layers}
+        for stage in range(self.pp):
+            first, layers = self.layers_of(stage * self.tp)
+            if held.isdisjoint(range(first, first + layers)):
+                last = first + layers - 1
+                raise LayoutError("bad-caches", f"no cache has a layer of stage {stage} ({first}..{last})")
+
     def _check_stages(self) -> None:
+        if self.layers < self.pp:
+            raise LayoutError("fewer-layers-than-stages", f"{self.layers} layers cannot fill {self.pp} stages")
+        if self.stages == ():
+            return
         whole = isinstance(self.stages, tuple) and all(type(held) is int and held > 0 for held in self.stages)
         if not whole:
             raise LayoutError("bad-field", f"stages is {self.stages!r}; it must be a tuple of layers a stage, each > 0")
@@ -164,6 +226,22 @@ class Layout(msgspec.Struct, frozen=True):
         if not 0 <= rank < self.ranks:
             raise LayoutError("no-such-rank", f"rank {rank!r} in a group of {self.ranks}; ranks count from 0")
         return rank
+
+
+@lru_cache(maxsize=64)
+def _kinds(layout: Layout) -> tuple[Kind, ...]:
+    if layout.named:
+        return kinds_of(layout.named, layout.layers)
+    dims = (("k", layout.k_dim), ("v", layout.v_dim))
+    every = range(layout.layers)
+    return tuple(Kind("kv", part, layout.heads, dim * layout.itemsize, every) for part, dim in dims if dim)
+
+
+def units_at(units: int, tp: int, place: int) -> Interval:
+    """(first, count) of the units at a place: a block of them, or one that `tp / units` places hold."""
+    if tp > units:
+        return place * units // tp, 1
+    return place * (units // tp), units // tp
 
 
 def align_chunk_tokens(chunked_prefill: int | None, page_p: int, page_d: int) -> int:

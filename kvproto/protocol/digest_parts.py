@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "ab2aa399",
+    "layout": "57377bb9",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "6455291e",
     "notification": "7cb9ce9b",
-    "vocabulary": "30902984",
+    "vocabulary": "7cb6f7c5",
     "routes": "d0d08c14",
     "prefill_room": "20d65abe",
-    "prefill_send": "676a7777",
+    "prefill_send": "ada6f008",
     "prefill_write": "7f3fb60d",
     "prefill_link": "ddf39ea0",
     "decode_room": "3536e873",

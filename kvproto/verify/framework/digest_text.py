@@ -66,6 +66,8 @@ class DigestTexts:
         """The text of a value that code of this package names ("": of any)."""
         if type(value) in PLAIN:
             return ascii(value)
+        if value is msgspec.UNSET:
+            return "unset"
         if isinstance(value, Enum):
             return f"{self._reference(type(value), package)}.{value.name}"
         if isinstance(value, tuple):

@@ -1,0 +1,147 @@
+"""Caches: several caches of a model in one page table, each with parts of its own form.
+
+A model may keep more than K and V of equal layers: a latent beside the key and the scale of a sparse-attention index,
+block scales beside values of four bits, the KV of a draft model, caches on some of its layers.  Each is a `Cache`: a
+name, the model's layers that have it, and its *parts*.  A part is what is cut by itself: so many units (heads, or 1 if
+every rank holds all of it), each a row of so many bytes at each token.  No part says what it means; both sides compare
+names and numbers.
+
+All caches of a layout have the same tokens, and the same page of the one page table holds a token's rows of every
+part.  So chunks, page tables and the protocol are as they are for K and V; only what a chunk's bytes are follows from
+the parts.  A layout without named caches has one cache with the parts K and V.
+
+A `Kind` is a part as plans, pools and kernels count it.  In a staged part rows of widely aligned kinds come first.  A
+kind's rows fill a multiple of its own alignment, so each kind begins aligned, whatever the tokens are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+from typing import Annotated, Final
+
+import msgspec
+
+#: caches of a layout, and parts of all of them together, at most: a kernel has a branch for each form of parts
+MAX_CACHES: Final = 16
+MAX_CACHE_PARTS: Final = 16
+#: characters of a name
+MAX_NAME: Final = 64
+#: units of a part, and bytes of a row
+MOST: Final = (1 << 16, 1 << 24)
+#: bytes: alignment beyond which no kernel moves faster
+WIDEST: Final = 16
+#: how a cache travels: every token, with its chunk
+ALL: Final = "all"
+
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+
+
+class CachePart(msgspec.Struct, frozen=True):
+    """Rows of one form in a cache: cut over the tensor-parallel ranks by units, or on all of them."""
+
+    name: Name
+    #: heads of the whole model; 1: one row a token, on every rank
+    units: int
+    #: bytes of one unit at one token
+    row_bytes: int
+
+
+class Cache(msgspec.Struct, frozen=True):
+    """One cache of the model: its parts, and the layers that have it."""
+
+    name: Name
+    parts: Annotated[tuple[CachePart, ...], msgspec.Meta(max_length=MAX_CACHE_PARTS)]
+    #: numbers in the model, ascending; empty: every layer
+    layers: Annotated[tuple[int, ...], msgspec.Meta(max_length=1 << 16)] = ()
+    #: a name, equal on both sides
+    dtype: Name = ""
+    #: which tokens are sent; "all" is the only way that this build knows
+    travels: Name = ALL
+
+
+class Kind(msgspec.Struct, frozen=True, cache_hash=True):
+    """A part as plans and kernels count it."""
+
+    cache: str
+    part: str
+    units: int
+    row: int
+    #: numbers in the model, ascending
+    layers: Sequence[int]
+
+    @property
+    def name(self) -> str:
+        """As messages name it: cache.part."""
+        return f"{self.cache}.{self.part}"
+
+
+def kinds_of(caches: Sequence[Cache], layers: int) -> tuple[Kind, ...]:
+    """Return the parts of all caches in the order of staged parts; that of declaration does not matter."""
+    found = [
+        Kind(cache.name, part.name, part.units, part.row_bytes, cache.layers or range(layers))
+        for cache in caches for part in cache.parts
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda kind: (-gcd(WIDEST, kind.row), kind.cache, kind.part)))
+
+
+def wrong_caches(caches: object, layers: int) -> str:
+    """Say why these cannot be the caches of a model with so many layers; empty: they can."""
+    if not isinstance(caches, tuple) or not all(isinstance(cache, Cache) for cache in caches):
+        return f"caches is {caches!r}; it must be a tuple of Cache"
+    if not 1 <= len(caches) <= MAX_CACHES:
+        return f"{len(caches)} caches; a layout names from 1 to {MAX_CACHES}"
+    if len({cache.name for cache in caches}) < len(caches):
+        return f"two caches have one name: {', '.join(cache.name for cache in caches)}"
+    parts = sum(len(cache.parts) for cache in caches)
+    if parts > MAX_CACHE_PARTS:
+        return f"{parts} parts in all caches; there may be {MAX_CACHE_PARTS}"
+    return next((f"cache {cache.name!r}: {why}" for cache in caches if (why := _wrong(cache, layers))), "")
+
+
+def _wrong(cache: Cache, layers: int) -> str:
+    held, names = cache.layers, [part.name for part in cache.parts]
+    if not names or len(set(names)) < len(names) or not all((cache.name, *names)):
+        return f"its parts are named {names}; it needs one part or more, each with a name of its own"
+    if cache.travels != ALL:
+        return f"it travels {cache.travels!r}; this build carries caches of which every token travels ('all')"
+    numbers = isinstance(held, tuple) and all(type(layer) is int for layer in held)
+    if not numbers or list(held) != sorted(set(held)) or (held and not 0 <= held[0] <= held[-1] < layers):
+        return f"its layers are {held!r}; they must be a tuple of ascending numbers below the model's {layers}"
+    for part in cache.parts:
+        sizes = part.units, part.row_bytes
+        if any(type(size) is not int or not 1 <= size <= most for size, most in zip(sizes, MOST, strict=True)):
+            return f"part {part.name!r} has {part.units!r} units of {part.row_bytes!r} bytes, out of bounds"
+    return ""
+
+
+def differing_caches(prefill: Sequence[Cache], decode: Sequence[Cache]) -> str:
+    """Say by name how the caches of the two sides differ; empty: they do not."""
+    if not prefill or not decode:
+        named = "prefill" if prefill else "decode"
+        return f"only the {named} side names its caches; name them on both" if prefill or decode else ""
+    sides = {cache.name: cache for cache in prefill}, {cache.name: cache for cache in decode}
+    for name in [*sides[0], *sides[1]]:
+        ours, theirs = sides[0].get(name), sides[1].get(name)
+        if ours is None or theirs is None:
+            return f"cache {name!r} is on the {'decode' if ours is None else 'prefill'} side only"
+        if why := _differing(ours, theirs):
+            return f"cache {name!r}: {why}"
+    return ""
+
+
+def _differing(ours: Cache, theirs: Cache) -> str:
+    for field in ("travels", "dtype", "layers"):
+        one, other = getattr(ours, field), getattr(theirs, field)
+        if one != other:
+            return f"{field} is {one or 'every one'} on the prefill side and {other or 'every one'} on the decode side"
+    sides = {part.name: part for part in ours.parts}, {part.name: part for part in theirs.parts}
+    for name in [*sides[0], *sides[1]]:
+        one, other = (_told(parts.get(name)) for parts in sides)
+        if one != other:
+            return f"part {name!r} is {one} on the prefill side and {other} on the decode side"
+    return ""
+
+
+def _told(part: CachePart | None) -> str:
+    return "missing" if part is None else f"{part.units} units of {part.row_bytes} bytes"

@@ -1,0 +1,230 @@
+"""Named caches in one page table: every byte once; both sides agree by name; replicas share."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from caches_judge import Case, Group, judge
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvproto.layout.byte_runs import descriptors
+from kvproto.layout.byte_runs_numpy import slices
+from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout, LayoutError, align_chunk_tokens
+from kvproto.observe.rank_traces import TELLING
+from kvproto.protocol.messages import Hello
+
+#: a latent with the key and the scale of an index beside it, and the KV of a draft model on the last layer
+LATENT = Cache("latent", (CachePart("latent", 1, 656),), dtype="fp8_ds_mla")
+INDEX = Cache("index", (CachePart("key", 1, 128), CachePart("scale", 1, 4)), tuple(range(0, 61, 2)), "uint8")
+DRAFT = Cache("draft", (CachePart("k", 8, 256), CachePart("v", 8, 192)), (60,), "bfloat16")
+
+
+def of(*caches: Cache, tp: int = 1, layers: int = 61, **more: Any) -> Layout:
+    return Layout.of_caches(caches, layers=layers, page_size=64, tp=tp, **more)
+
+
+@st.composite
+def caches(draw: st.DrawFn, layers: int) -> list[Cache]:
+    """Caches whose layers together are all of the model's, so that any stages will do."""
+    found, left = [], set(range(layers))
+    for number in range(draw(st.integers(1, 3))):
+        held = draw(st.sets(st.integers(0, layers - 1), min_size=1))
+        left -= held
+        parts = draw(st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 9)), min_size=1, max_size=3))
+        named = tuple(CachePart(f"part {at}", *form) for at, form in enumerate(parts))
+        found.append(Cache(f"cache {number}", named, tuple(sorted(held)), "bits"))
+    if left:
+        found.append(Cache("others", (CachePart("row", draw(st.sampled_from([1, 2])), 16),), tuple(sorted(left))))
+    return found
+
+
+@st.composite
+def layouts(draw: st.DrawFn, found: list[Cache], layers: int) -> Layout:
+    pp = draw(st.integers(1, min(layers, 3)))
+    cuts = sorted(draw(st.permutations(range(1, layers)))[: pp - 1])
+    return Layout.of_caches(
+        draw(st.permutations(found)), layers=layers, page_size=draw(st.sampled_from([1, 2, 4])),
+        tp=draw(st.sampled_from([1, 2, 4])), pp=pp, order=draw(st.sampled_from(["NHD", "HND"])),
+        stages=draw(st.sampled_from([(), tuple(b - a for a, b in pairwise([0, *cuts, layers]))])),
+    )  # fmt: skip
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    layers = draw(st.integers(1, 6))
+    found = draw(caches(layers))
+    prefill, decode = draw(layouts(found, layers)), draw(layouts(found, layers))
+    chunk_tokens = align_chunk_tokens(draw(st.integers(1, 8)), prefill.page_size, decode.page_size)
+    prefix = draw(st.integers(0, 2)) * decode.page_size
+    groups = draw(st.integers(1, Plan(prefill, decode, chunk_tokens).fewest_layers))
+    return Case(
+        prefill, decode, chunk_tokens, prefix + draw(st.integers(1, 9)), prefix, groups, draw(st.integers(0, 99)),
+        (draw(st.booleans()), draw(st.booleans())),
+    )  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases())
+def test_every_byte_of_every_reader_once_and_nothing_else(case: Case) -> None:
+    judge(case)
+
+
+@settings(max_examples=30, deadline=None)
+@given(cases())
+def test_numpy_and_plain_python_agree(case: Case) -> None:
+    random = np.random.default_rng(case.seed)
+    groups = [Group(side, case.tokens, random, packed=packed)
+              for side, packed in zip((case.prefill, case.decode), case.packed, strict=True)]  # fmt: skip
+    plan, tables = Plan(case.prefill, case.decode, case.chunk_tokens), [group.table for group in groups]
+    for share in plan.shares:
+        places = groups[0].placement(share.writer, plan), groups[1].placement(share.reader, plan)
+        found = list(descriptors(plan, share, *(t.tolist() for t in tables), 0, case.tokens, *places))
+        columns = slices(plan, share, *tables, 0, case.tokens, *places)
+        assert sorted(zip(*(column.tolist() for column in columns), strict=True)) == sorted(found)
+
+
+@settings(max_examples=30, deadline=None)
+@given(cases())
+def test_both_ends_find_the_same_shares_and_a_lead_on_the_last_stage(case: Case) -> None:
+    plan = Plan(case.prefill, case.decode, case.chunk_tokens)
+    by_writer = [share for writer in range(case.prefill.ranks) for share in plan.duties(writer)]
+    assert sorted(by_writer, key=lambda share: (share.reader, share.writer)) == list(plan.shares)
+    for reader in range(case.decode.ranks):
+        writers = [share.writer for share in plan.writers(reader)]
+        assert set(writers) <= set(plan.linked_to(reader))
+        lead = plan.lead(reader)
+        assert lead in writers and lead // case.prefill.tp == max(writers) // case.prefill.tp
+    for writer, reader in product(range(case.prefill.ranks), range(case.decode.ranks)):
+        assert (reader in plan.linked(writer)) == (writer in plan.linked_to(reader))
+
+
+def test_a_cache_of_k_and_v_is_cut_as_a_layout_without_names_is() -> None:
+    named = Cache("kv", (CachePart("k", 8, 256), CachePart("v", 8, 128)))
+    for ours, theirs, pp in ((1, 8, 1), (4, 2, 2), (2, 2, 3), (8, 4, 1)):
+        plain = [Layout(6, 8, 128, 64, 2, "bfloat16", 64, tp, stages) for tp, stages in ((ours, pp), (theirs, 1))]
+        caches = [of(named, tp=tp, layers=6, pp=stages) for tp, stages in ((ours, pp), (theirs, 1))]
+        one, other = Plan(*plain, 512), Plan(*caches, 512)
+        assert [(share.writer, share.reader) for share in one.shares] == [(s.writer, s.reader) for s in other.shares]
+        for share, twin in zip(one.shares, other.shares, strict=True):
+            assert [msgspec.structs.replace(piece, depths=()) for piece in twin.pieces] == [share.piece(0)] * 2
+            assert one.part_bytes(share, 100) == other.part_bytes(twin, 100)
+            begins = [plan.part_offset(share.reader, share.writer, 100) for plan in (one, other)]
+            assert begins[0] == begins[1]
+        assert [one.lead(reader) for reader in range(theirs)] == [other.lead(reader) for reader in range(theirs)]
+
+
+def test_a_layout_without_names_says_nothing_of_caches_on_the_wire() -> None:
+    plain = Layout(2, 4, 8, 8, 2, "bfloat16", 16, 1)
+    fields = ["layers", "heads", "k_dim", "v_dim", "itemsize", "dtype", "page_size", "tp", "pp", "order", "stages"]
+    assert list(msgspec.msgpack.decode(msgspec.msgpack.encode(plain))) == fields
+    caches = of(LATENT, INDEX, tp=4)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(caches), type=Layout) == caches
+
+
+@pytest.mark.parametrize("layout", [Layout(2, 4, 8, 8, 2, "bfloat16", 16, 1), of(LATENT, INDEX)])
+def test_a_trace_has_the_caches_of_a_call_and_reads_them_back(layout: Layout) -> None:
+    call = Hello(1, "digest", 2, 3, 0, layout, 64, 1.0, b"")
+    written = TELLING.json.plain(call)
+    assert isinstance(written, dict) and ("caches" in written["layout"]) is bool(layout.named)
+    assert TELLING.json.struct(Hello, written) == call
+
+
+def test_widely_aligned_rows_come_first_in_a_part_so_that_every_kind_begins_aligned() -> None:
+    one, other = of(LATENT, INDEX, DRAFT), of(DRAFT, INDEX, LATENT)
+    assert [kind.name for kind in one.kinds] == [kind.name for kind in other.kinds]
+    assert [kind.row % 16 for kind in one.kinds] == [0, 0, 0, 0, 4]
+
+
+#: MB that each of eight prefill ranks sends to one decode rank for 8,192 tokens
+def sent(layout: Layout, decode: Layout) -> list[float]:
+    plan = Plan(layout, decode, 512)
+    return [sum(plan.part_bytes(share, 8192) for share in plan.duties(writer)) / 1e6 for writer in range(layout.ranks)]
+
+
+def test_replicas_share_the_layers_of_a_cache() -> None:
+    everywhere = Cache("index", INDEX.parts, dtype="uint8")
+    loads = sent(of(LATENT, everywhere, tp=8), of(LATENT, everywhere))
+    assert sum(loads) == pytest.approx(61 * (656 + 132) * 8192 / 1e6)
+    assert min(loads) > 45
+    assert max(loads) < 52
+    assert max(loads) <= 1.1 * sum(loads) / 8
+    heads = Cache("kv", (CachePart("k", 2, 256), CachePart("v", 2, 256)), tuple(range(3, 60, 4)))
+    loads = sent(of(heads, tp=4, layers=60), of(heads, layers=60))
+    assert max(loads) <= 1.1 * sum(loads) / 4
+
+
+def test_the_larger_blocks_of_layers_move_on_with_the_reader() -> None:
+    plan = Plan(of(LATENT, tp=8), of(LATENT, tp=8), 512)
+    loads = [sum(share.layers for share in plan.duties(writer)) for writer in range(8)]
+    assert loads == [61] * 8
+
+
+REFUSED = [
+    ((), "0 caches; a layout names from 1 to 16"),
+    ((LATENT, LATENT), "two caches have one name"),
+    (tuple(Cache(f"{n}", (CachePart("a", 1, 1), CachePart("b", 1, 1))) for n in range(9)), "18 parts in all caches"),
+    ((Cache("x", ()),), "cache 'x': its parts are named []"),
+    ((Cache("", (CachePart("a", 1, 1),)),), "each with a name of its own"),
+    ((Cache("x", (CachePart("a", 1, 1), CachePart("a", 2, 1))),), "each with a name of its own"),
+    ((Cache("x", (CachePart("a", 1, 1),), travels="end"),), "it travels 'end'; this build carries caches of which"),
+    ((Cache("x", (CachePart("a", 1, 1),), (3, 3)),), "they must be a tuple of ascending numbers below the model's 61"),
+    ((Cache("x", (CachePart("a", 1, 1),), (60, 61)),), "must be a tuple of ascending numbers"),
+    ((Cache("x", (CachePart("a", 0, 1),)),), "part 'a' has 0 units of 1 bytes, out of bounds"),
+    ((Cache("x", (CachePart("a", True, 1),)),), "out of bounds"),
+    ((LATENT, "index"), "it must be a tuple of Cache"),
+    ((DRAFT,), "no cache has a layer of stage 0 (0..29)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "why"), REFUSED)
+def test_caches_refused_by_name(found: tuple[Any, ...], why: str) -> None:
+    with pytest.raises(LayoutError) as refused:
+        of(*found, pp=2)
+    assert refused.value.reason == "bad-caches" and why in refused.value.sentence
+
+
+def test_units_that_tp_does_not_divide_are_refused_by_the_part_s_name() -> None:
+    with pytest.raises(LayoutError, match=r"heads-do-not-divide: 8 units of draft.k on tp 3"):
+        of(LATENT, DRAFT, tp=3)
+
+
+def test_heads_beside_caches_are_refused() -> None:
+    with pytest.raises(LayoutError, match=r"use Layout\.of_caches"):
+        Layout(61, 8, 128, 128, 2, "bfloat16", 64, 1, caches=(LATENT,))
+
+
+DIFFER = [
+    ((LATENT, DRAFT), (LATENT,), "cache 'draft' is on the prefill side only"),
+    ((LATENT,), (LATENT, DRAFT), "cache 'draft' is on the decode side only"),
+    ((LATENT,), (msgspec.structs.replace(LATENT, dtype="bf16"),),
+     "cache 'latent': dtype is fp8_ds_mla on the prefill side and bf16 on the decode side"),
+    ((INDEX,), (msgspec.structs.replace(INDEX, layers=()),), "cache 'index': layers is (0, 2,"),
+    ((DRAFT,), (msgspec.structs.replace(DRAFT, parts=DRAFT.parts[:1]),),
+     "part 'v' is 8 units of 192 bytes on the prefill side and missing on the decode side"),
+    ((LATENT,), (Cache("latent", (CachePart("latent", 1, 576),), dtype="fp8_ds_mla"),),
+     "part 'latent' is 1 units of 656 bytes on the prefill side and 1 units of 576 bytes on the decode side"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ours", "theirs", "why"), DIFFER)
+def test_sides_whose_caches_differ_refuse_each_other_by_name(
+    ours: tuple[Cache, ...], theirs: tuple[Cache, ...], why: str
+) -> None:
+    with pytest.raises(LayoutError) as refused:
+        Plan(of(*ours), of(*theirs), 512)
+    assert refused.value.reason == "caches-differ" and why in refused.value.sentence
+
+
+def test_named_caches_and_a_layout_of_k_and_v_refuse_each_other() -> None:
+    plain = Layout(61, 1, 656, 0, 1, "fp8_ds_mla", 64, 1)
+    with pytest.raises(LayoutError, match="only the prefill side names its caches"):
+        Plan(of(LATENT), plain, 512)
+    with pytest.raises(LayoutError, match="only the decode side names its caches"):
+        Plan(plain, of(LATENT), 512)
