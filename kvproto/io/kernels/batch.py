@@ -176,8 +176,8 @@ class Batch:
 def _addresses(pool: Pool, slices: Sequence[Slice], layers: int) -> list[int]:
     """Return the pool's address of each (part, K or V, layer) and its first head; 0: no such layer."""
     return [
-        tensors[part.layer + layer].data_ptr() + part.head * grain.head if layer < part.layers else 0
+        tensors[mine.layer + layer].data_ptr() + mine.unit * grain.head if layer < mine.layers else 0
         for part in slices
-        for tensors, grain in zip(pool.kinds, pool.grains, strict=True)
+        for tensors, grain, mine in zip(pool.kinds, pool.grains, part.kinds, strict=True)
         for layer in range(layers)
     ]

@@ -6,6 +6,9 @@ dimension must be dense. The other strides are taken from the tensors, so an eng
 hands out a window of something larger, can pass its views as they are. All layers must look alike, because one
 launch serves all of them with one set of strides.
 
+A pool of named caches (`kvproto.io.kernels.cache_pool`) has tensors by kind instead of K and V: one for each layer of
+the kind that the rank holds, each kind with units, rows and strides of its own.
+
 A *cut* is what one or several shares select from a pool, resolved once and kept with the pool: byte offsets, byte
 widths, and the checks that need no page table. Nothing here knows a dtype: copies are bit copies, and an element is
 so many bytes.
@@ -22,7 +25,9 @@ import torch
 
 from kvproto.call_arguments import checked
 from kvproto.errors import KvprotoError
+from kvproto.layout.caches import WIDEST
 from kvproto.layout.plan import Share
+from kvproto.layout.sharding import Layout
 
 Side = Literal["gather", "scatter"]
 
@@ -39,7 +44,7 @@ def need(condition: object, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ByteGeometry:
-    """The byte geometry of the K tensors, or of the V tensors, of a pool."""
+    """The byte geometry of a pool's tensors of one kind: of K, or of V."""
 
     row: int
     """Bytes of one head of one token."""
@@ -51,7 +56,7 @@ class ByteGeometry:
     @property
     def align(self) -> int:
         """The largest power of two, up to 16, that divides every step and the row."""
-        return gcd(16, self.row, self.page, self.token, self.head)
+        return gcd(WIDEST, self.row, self.page, self.token, self.head)
 
 
 class Pool:
@@ -73,12 +78,11 @@ class Pool:
         need(len(k) > 0, "a pool needs the K tensor of at least one layer")
         need(len(v) in (0, len(k)), f"{len(k)} K tensors but {len(v)} V tensors: give one V a layer, or none")
         need(order in ("NHD", "HND"), f"order is 'NHD' or 'HND', not {order!r}")
-        self.k, self.v, self.order = [_plain(each) for each in k], [_plain(each) for each in v], order
+        self.k, self.v, self.order = [plain(each) for each in k], [plain(each) for each in v], order
         self.kinds: tuple[list[torch.Tensor], ...] = (self.k, self.v) if self.v else (self.k,)
         for name, tensors in zip("KV", self.kinds, strict=False):
-            _alike(name, tensors)
-        token_axis, head_axis = (1, 2) if order == "NHD" else (2, 1)
-        self.axes = (0, token_axis, head_axis, 3)
+            alike(name, tensors)
+        self.axes = AXES[order]
         first = self.k[0]
         self.device, self.itemsize, self.layers = first.device, first.element_size(), len(k)
         self.dtype = first.dtype
@@ -98,14 +102,21 @@ class Pool:
                 "torch.uint8 and name both in Layout.dtype",
             )
             need(other.device == self.device, f"K is on {self.device} but V on {other.device}")
-        self.grains = tuple(self._grain(tensors[0]) for tensors in self.kinds)
-        self._cuts: dict[tuple[Side, tuple[Share, ...]], SliceCopy] = {}
+        self.grains = tuple(grain_of(tensors[0], order) for tensors in self.kinds)
+        #: of each kind: units of the rank
+        self.units = (self.heads,) * len(self.kinds)
+        #: named caches whose pool this is, and of which rank; None: it is of K and V
+        self.of: tuple[Layout, int] | None = None
+        self.forget_cuts()
 
-    def _grain(self, tensor: torch.Tensor) -> ByteGeometry:
-        row = tensor.shape[3] * self.itemsize
-        # The stride of a dimension of one element says nothing; the row's size then keeps the alignment.
-        steps = [tensor.stride(axis) * self.itemsize if tensor.shape[axis] > 1 else row for axis in self.axes[:3]]
-        return ByteGeometry(row, *steps)
+    @property
+    def first(self) -> torch.Tensor:
+        """The first tensor of the pool, on the device of all."""
+        return next(tensor for tensors in self.kinds for tensor in tensors)
+
+    def forget_cuts(self) -> None:
+        """Drop the cached cuts."""
+        self._cuts: dict[tuple[Side, tuple[Share, ...]], SliceCopy] = {}
 
     def cut(self, side: Side, shares: tuple[Share, ...]) -> SliceCopy:
         """Return the checked cut of these shares, cached; of two threads' results the first stays."""
@@ -116,10 +127,24 @@ class Pool:
 
     def part_bytes(self, share: Share, tokens: int) -> int:
         """Bytes of the staged part of a share."""
-        return share.layers * share.heads * tokens * sum(grain.row for grain in self.grains)
+        pieces = ((share.piece(kind), grain.row) for kind, grain in enumerate(self.grains))
+        return tokens * sum(piece.layers * piece.units * row for piece, row in pieces)
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
+#: by order: the axes of page, token, head and row
+AXES: dict[str, tuple[int, int, int, int]] = {"NHD": (0, 1, 2, 3), "HND": (0, 2, 1, 3)}
+
+
+def grain_of(tensor: torch.Tensor, order: str) -> ByteGeometry:
+    """Return the byte geometry of a tensor whose axes are in this order."""
+    size = tensor.element_size()
+    row = tensor.shape[3] * size
+    # The stride of a dimension of one element says nothing; the row's size then keeps the alignment.
+    steps = [tensor.stride(axis) * size if tensor.shape[axis] > 1 else row for axis in AXES[order][:3]]
+    return ByteGeometry(row, *steps)
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
     """The same bytes, with a usual stride for each dimension of one element.
 
     Such a stride is never taken, yet torch refuses to view a tensor as wider elements if it is odd.
@@ -131,7 +156,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if strides == list(tensor.stride()) else tensor.as_strided(tensor.shape, strides)
 
 
-def _alike(name: str, tensors: Sequence[torch.Tensor]) -> None:
+def alike(name: str, tensors: Sequence[torch.Tensor]) -> None:
     """Check that the tensors of all layers can be served by one set of strides."""
     first = tensors[0]
     need(first.dim() == 4, f"{name} tensors have four dimensions, pages first; got {tuple(first.shape)}")
@@ -149,15 +174,36 @@ def _alike(name: str, tensors: Sequence[torch.Tensor]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """One share of a cut: its heads and layers in the pool, and the width of a token of one layer."""
+class KindSlice:
+    """One kind of a slice: units and layers in the pool, and a layer's staged bytes of a token."""
 
-    head: int
-    heads: int
+    unit: int
+    units: int
     layer: int
     layers: int
-    widths: tuple[int, ...]
-    """Staged bytes of one token of one layer: of K and, where there is any, of V."""
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One share of a cut: what it has of each kind of the pool."""
+
+    kinds: tuple[KindSlice, ...]
+
+    @property
+    def heads(self) -> int:
+        """Heads of K, which are those of V."""
+        return self.kinds[0].units
+
+    @property
+    def layers(self) -> int:
+        """Layers of K, which are those of V."""
+        return self.kinds[0].layers
+
+    @property
+    def token_bytes(self) -> int:
+        """Staged bytes of one token."""
+        return sum(kind.layers * kind.width for kind in self.kinds)
 
 
 class SliceCopy:
@@ -166,9 +212,9 @@ class SliceCopy:
     def __init__(self, pool: Pool, side: Side, shares: tuple[Share, ...]) -> None:
         need(len(shares) > 0, f"a {side} needs at least one part")
         self.slices = tuple(self._slice(pool, side, share) for share in shares)
-        self.token_bytes = tuple(part.layers * sum(part.widths) for part in self.slices)
+        self.token_bytes = tuple(part.token_bytes for part in self.slices)
         self.entries = sum(part.layers * part.heads for part in self.slices)
-        """Digests that a call makes."""
+        """Digests that a call makes, of K and V."""
         self.plans: dict[Any, Any] = {}
         """What kernels keep for this cut, each under a key of its own."""
         if side == "scatter":
@@ -176,19 +222,23 @@ class SliceCopy:
 
     @staticmethod
     def _slice(pool: Pool, side: Side, share: Share) -> Slice:
-        gather = side == "gather"
-        head = share.src_head if gather else share.dst_head
-        layer = share.src_layer if gather else share.dst_layer
-        fits = head >= 0 and share.heads > 0 and head + share.heads <= pool.heads
-        need(fits, f"share takes heads {head}..{head + share.heads - 1} of a pool of {pool.heads}")
-        fits = layer >= 0 and share.layers > 0 and layer + share.layers <= pool.layers
-        need(fits, f"share takes layers {layer}..{layer + share.layers - 1} of a pool of {pool.layers}")
-        widths = tuple(share.heads * grain.row for grain in pool.grains)
-        return Slice(head, share.heads, layer, share.layers, widths)
+        gather, found = side == "gather", list[KindSlice]()
+        for number, (tensors, grain, held) in enumerate(zip(pool.kinds, pool.grains, pool.units, strict=True)):
+            piece = share.piece(number)
+            head, units = piece.src_unit if gather else piece.dst_unit, piece.units
+            layer, layers = piece.src_layer if gather else piece.dst_layer, piece.layers
+            fits = head >= 0 and (units > 0 or share.pieces) and head + units <= held
+            need(fits, f"share takes heads {head}..{head + units - 1} of a pool of {held}")
+            fits = layer >= 0 and (layers > 0 or share.pieces) and layer + layers <= len(tensors)
+            need(fits, f"share takes layers {layer}..{layer + layers - 1} of a pool of {len(tensors)}")
+            found.append(KindSlice(head, units, layer, layers, units * grain.row))
+        part = Slice(tuple(found))
+        need(part.token_bytes > 0, "a share has nothing of any kind")
+        return part
 
     def _disjoint(self) -> None:
-        for i, a in enumerate(self.slices):
-            for b in self.slices[:i]:
-                heads = a.head < b.head + b.heads and b.head < a.head + a.heads
+        for i, one in enumerate(self.slices):
+            for a, b in (pair for other in self.slices[:i] for pair in zip(one.kinds, other.kinds, strict=True)):
+                heads = a.unit < b.unit + b.units and b.unit < a.unit + a.units
                 layers = a.layer < b.layer + b.layers and b.layer < a.layer + a.layers
                 need(not (heads and layers), "two parts of one scatter write the same head of the same layer")

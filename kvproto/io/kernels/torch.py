@@ -25,7 +25,7 @@ from kvproto.io.kernels.digest import digest_rows
 from kvproto.io.kernels.pool import KernelError, Slice
 from kvproto.layout.plan import Share
 
-#: the pool's heads as words, by (K or V, layer, bytes of a word)
+#: the pool's heads as words, by (kind, layer, bytes of a word)
 HeadViews = dict[tuple[int, int, int], torch.Tensor]
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -111,17 +111,17 @@ def _within(start: int, tokens: int, size: int) -> tuple[torch.Tensor, torch.Ten
 def _layers(
     pool: Pool, part: Slice, buffer: torch.Tensor, tokens: int, views: HeadViews
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
-    """Yield the pool's heads (cached in `views`) and the staged rows, as words: K of each layer, then V."""
+    """Yield the pool's heads (cached in `views`) and the staged rows, as words, by kind and layer."""
     at, offset = 0, buffer.storage_offset()
-    for kind, (tensors, grain, width) in enumerate(zip(pool.kinds, pool.grains, part.widths, strict=True)):
-        size, step = gcd(8, grain.align), tokens * width
-        for layer in range(part.layer, part.layer + part.layers):
+    for kind, (tensors, grain, mine) in enumerate(zip(pool.kinds, pool.grains, part.kinds, strict=True)):
+        size, step = gcd(8, grain.align), tokens * mine.width
+        for layer in range(mine.layer, mine.layer + mine.layers):
             tensor = tensors[layer]
             word = gcd(size, offset + at, tensor.storage_offset() * pool.itemsize)
             heads = views.get((kind, layer, word))
             if heads is None:
-                cut = tensor.permute(pool.axes)[:, :, part.head : part.head + part.heads]
+                cut = tensor.permute(pool.axes)[:, :, mine.unit : mine.unit + mine.units]
                 heads = views[kind, layer, word] = cut.view(WORDS[word])
-            staged = buffer[at : at + step].view(WORDS[word]).view(tokens, part.heads, grain.row // word)
+            staged = buffer[at : at + step].view(WORDS[word]).view(tokens, mine.units, grain.row // word)
             at += step
             yield heads, staged

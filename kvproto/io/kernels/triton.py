@@ -1,4 +1,4 @@
-"""Gather and scatter in Triton: one launch for all layers, K and V, all pages and up to eight parts.
+"""Gather and scatter in Triton: one launch for all layers, all kinds, all pages and up to eight parts.
 
 What a cut needs on the device is made once (`batch`): the table of pool addresses, with head offsets in it, and the
 compiled kernel. A call then checks its arguments and launches. No call waits for the device, allocates on it, or
@@ -34,6 +34,7 @@ from kvproto.io.kernels.batch import BEST, MAX_UNITS, Batch, Copy, KernelTuning
 from kvproto.io.kernels.compiled import INTERPRETED
 from kvproto.io.kernels.crossing import Crossing, PagesCopy
 from kvproto.io.kernels.current_device import use_device
+from kvproto.io.kernels.flat_batch import FlatBatch
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.plan import Share
 
@@ -120,24 +121,29 @@ class TritonKernels:
         copies = [PagesAcross(each, pool.device, self._across) for each in crossings]
         return DeviceCopy(partial(DeviceLaunch, self, pool.gpu), copies)
 
-    def _make(self, pool: Pool, side: Side, cut: SliceCopy, *, digests: bool) -> list[Batch]:
+    def _make(self, pool: Pool, side: Side, cut: SliceCopy, *, digests: bool) -> list[Batch | FlatBatch]:
         slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]
-        found = [Batch(pool, part, side, self._tuning, digests=digests) for part in slices]
+        found: list[Batch | FlatBatch]
+        if pool.of is None:
+            found = [Batch(pool, part, side, self._tuning, digests=digests) for part in slices]
+        else:
+            need(not digests, "digests are of K and V; named caches have none")
+            found = [FlatBatch(pool, part, side, self._tuning) for part in slices]
         return self._first(cut, found, digests=digests)
 
-    def _first(self, cut: SliceCopy, made: list[Batch], *, digests: bool) -> list[Batch]:
+    def _first(self, cut: SliceCopy, made: list[Batch | FlatBatch], *, digests: bool) -> list[Batch | FlatBatch]:
         """Store the batches of a cut, unless there are some already; return the stored ones."""
-        kept: list[Batch] = cut.plans.setdefault((self, digests), made)
+        kept: list[Batch | FlatBatch] = cut.plans.setdefault((self, digests), made)
         return kept
 
     def _batches(
         self, pool: Pool, side: Side, shares: tuple[Share, ...], cut: SliceCopy, *, digests: bool
-    ) -> list[Batch]:
+    ) -> list[Batch | FlatBatch]:
         """Return the batches of these shares, made at the first call unless each was prepared.
 
         So a scatter of some writers of many, of which there are too many kinds to prepare, compiles nothing.
         """
-        found: list[Batch] | None = cut.plans.get((self, digests))
+        found: list[Batch | FlatBatch] | None = cut.plans.get((self, digests))
         if found is None:
             alone = [pool.cut(side, (share,)).plans.get((self, digests, ALONE)) for share in shares]
             if not all(alone):
@@ -165,7 +171,7 @@ class TritonKernels:
         check_call(pool, cut, table, first, tokens, buffers, digest)
         batches = self._batches(pool, side, shares, cut, digests=digest is not None)
         pages, staged = table.data_ptr(), [buffer.data_ptr() for buffer in buffers]
-        digests, copies, at = 0 if digest is None else digest.data_ptr(), list[Copy](), 0
+        digests, copies, at = 0 if digest is None else digest.data_ptr(), list[Callable[[int], None]](), 0
         for batch in batches:
             if tokens > batch.max_tokens or first + tokens > MAX_UNITS:
                 last = first + tokens - 1

@@ -1,0 +1,104 @@
+"""CachePool: a rank's pool of named caches, with a claim on every cache tensor of its engine.
+
+An engine gives its tensors by the names that they have there, and for each part of the layout one view a layer: the
+tensor itself, or the part of a page that holds these rows (as the keys of an index before their scales).  Each tensor
+is claimed by the views that lie in it.  A tensor that no view lies in has to be left out by name, with a reason, so
+that no cache is forgotten: its tokens would be decoded from whatever the decode rank has there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from kvproto.call_arguments import checked
+from kvproto.io.kernels.pool import AXES, ByteGeometry, Pool, alike, grain_of, need, plain
+from kvproto.layout.caches import Kind
+from kvproto.layout.sharding import Layout
+
+Span = tuple[int, int]  #: addresses of the first byte, and behind the last one
+
+
+class CachePool(Pool):
+    """The pool of a rank whose layout names its caches.
+
+    Args:
+        layout: of the group, made by `Layout.of_caches`
+        rank: the rank in it
+        parts: by "cache.part", one tensor for each layer of that cache that the rank holds, by layer. Each is
+            `[page, token, unit, elements]` (NHD) or `[page, unit, token, elements]` (HND), its last dimension dense;
+            where the rank holds one unit, the unit's dimension may be missing
+        tensors: every cache tensor of the engine, by name
+        left_out: why a tensor is in none of the caches, by name
+
+    Raises:
+        KernelError: parts or tensors are missing, of another form than the layout says, or claimed by nothing
+
+    """
+
+    @checked
+    def __init__(
+        self, layout: Layout, rank: int, parts: Mapping[str, Sequence[torch.Tensor]],
+        tensors: Mapping[str, torch.Tensor], left_out: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        # Not Pool's own: there is no K or V whose one dim, dtype or number of heads could be asked for.
+        kinds = layout.kinds
+        need(layout.named, "a pool of caches needs a layout that names them: Layout.of_caches")
+        names = {kind.name for kind in kinds}
+        need(set(parts) == names, f"parts are {', '.join(sorted(parts))}; the layout has {', '.join(sorted(names))}")
+        views = [[_rows(layout, rank, kind, view) for view in parts[kind.name]] for kind in kinds]
+        for kind, found in zip(kinds, views, strict=True):
+            held = layout.rows_of(kind, rank)[1]
+            need(len(found) == held, f"{len(found)} tensors of {kind.name}; rank {rank} holds {held} layers of it")
+            if found:
+                alike(kind.name, found)
+        some = [view for found in views for view in found]
+        first = some[0]
+        need(len({view.device for view in some}) == 1, "all parts of a pool must be on one device")
+        pages = sorted({view.shape[0] for view in some})
+        need(len(pages) == 1, f"parts of {pages} pages: all caches have the pages of one table")
+        _need_claims([_span(view) for view in some], tensors, left_out or {})
+        self.k, self.v, self.kinds, self.of = [], [], tuple(views), (layout, rank)
+        self.order, self.axes = layout.order, AXES[layout.order]
+        self.device, self.gpu, self.dtype, self.itemsize = first.device, first.get_device(), torch.uint8, 1
+        self.pages, self.page_size, self.layers, self.heads = pages[0], layout.page_size, layout.layers_of(rank)[1], 0
+        self.units = tuple(layout.units_of(kind, rank)[1] for kind in kinds)
+        self.grains = tuple(
+            grain_of(found[0], layout.order) if found else ByteGeometry(*(kind.row,) * 4)
+            for kind, found in zip(kinds, views, strict=True)
+        )
+        self.forget_cuts()
+
+
+def _rows(layout: Layout, rank: int, kind: Kind, view: torch.Tensor) -> torch.Tensor:
+    """The view as bytes with four dimensions."""
+    units = layout.units_of(kind, rank)[1]
+    if view.dim() == 3 and units == 1:
+        view = view.unsqueeze(AXES[layout.order][2])
+    form, view = f"{kind.name} is {tuple(view.shape)} of {view.dtype}", plain(view)
+    need(view.dim() == 4 and view.stride(3) == 1, f"{form}: it needs four dimensions, the last one dense")
+    view = view.view(torch.uint8)
+    found, wanted = tuple(view.shape[axis] for axis in AXES[layout.order][1:]), (layout.page_size, units, kind.row)
+    need(found == wanted, f"{form}: rank {rank} needs (tokens, units, bytes) = {wanted} in a page, it has {found}")
+    return view
+
+
+def _need_claims(views: Sequence[Span], tensors: Mapping[str, torch.Tensor], left_out: Mapping[str, str]) -> None:
+    """Check that each tensor has a view in it or a reason, and that each view lies in a tensor."""
+    unknown = sorted(set(left_out) - set(tensors))
+    need(not unknown, f"left_out names {', '.join(unknown)}, which is none of the engine's tensors")
+    spans, claimed = {name: _span(tensor) for name, tensor in tensors.items()}, set[str]()
+    for first, end in views:
+        around = [name for name, (begin, stop) in spans.items() if begin <= first and end <= stop]
+        need(around, "a part lies in none of the engine's tensors: name every cache tensor in `tensors`")
+        claimed.update(around)
+    for name in tensors:
+        told, remedy = left_out.get(name), "give it a part, or leave it out by name with the reason (left_out)"
+        need(name in claimed or told, f"tensor {name!r} is in no cache: {remedy}")
+        need(name not in claimed or told is None, f"tensor {name!r} is left out, and a part lies in it")
+
+
+def _span(tensor: torch.Tensor) -> Span:
+    steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (steps + 1) * tensor.element_size()

@@ -1,0 +1,17 @@
+"""Named caches on a GPU, where there is one: the CPU's cases again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cache_case import CASES, CacheCase, check_case
+
+if not torch.cuda.is_available():
+    pytest.skip("torch sees no GPU here", allow_module_level=True)
+
+from kvproto.io.kernels.triton import TritonKernels
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_gpu_moves_what_a_copy_row_by_row_moves(case: CacheCase) -> None:
+    assert check_case(TritonKernels(), case, "cuda") > 0

@@ -1,0 +1,125 @@
+"""Gather and scatter of named caches against a copy row by row, and what a pool claims.
+
+Triton's interpreter is chosen by TRITON_INTERPRET for a whole process, so its tests run this file in one of their own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cache_case import CASES, ODD, SPARSE, CacheCase, check_case, pool_of
+
+from kvproto.io.kernels.cache_pool import CachePool
+from kvproto.io.kernels.pool import KernelError
+from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.sharding import Layout
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+SPARSE_RANK = Layout.of_caches(SPARSE, layers=3, page_size=4, tp=2)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="torch's own process")
+@pytest.mark.parametrize("case", CASES)
+def test_torch_moves_what_a_copy_row_by_row_moves(case: CacheCase) -> None:
+    assert check_case(TorchKernels(), case) > 0
+
+
+if not INTERPRETED and importlib.util.find_spec("triton") is not None:
+
+    @pytest.mark.timeout(600)
+    def test_under_the_interpreter() -> None:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(Path(__file__))]
+        environment = {**os.environ, "TRITON_INTERPRET": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert " passed" in done.stdout
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")
+@pytest.mark.parametrize("case", CASES)
+def test_triton_moves_what_a_copy_row_by_row_moves(case: CacheCase) -> None:
+    from kvproto.io.kernels.triton import TritonKernels
+
+    assert check_case(TritonKernels(), case) > 0
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")
+def test_one_launch_moves_all_kinds_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproto.io.kernels import flat_batch
+    from kvproto.io.kernels.triton import TritonKernels
+
+    launched: list[int] = []
+    queue = flat_batch._queue
+
+    def counted(launch: Any, programs: int, *rest: Any) -> None:
+        launched.append(programs)
+        queue(launch, programs, *rest)
+
+    monkeypatch.setattr(flat_batch, "_queue", counted)
+    check_case(TritonKernels(), CacheCase(SPARSE, tp=(2, 1)))
+    assert len(launched) == 3, "a gather for each of two writers, and one scatter"
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")
+def test_triton_says_that_named_caches_have_no_digests() -> None:
+    from kvproto.io.kernels.triton import TritonKernels
+
+    plan = CacheCase(ODD).plan
+    pool = pool_of(plan.prefill, 0, 4, 1, packed=False)
+    with pytest.raises(KernelError, match="named caches have none"):
+        TritonKernels().prepare(pool, "gather", plan.duties(0), digests=True)
+
+
+def parts(pages: int = 6) -> tuple[dict[str, list[torch.Tensor]], dict[str, torch.Tensor]]:
+    """An engine's tensors of one rank, and views of them; keys of a page come before its scales."""
+    latents = [torch.zeros((pages, 4, 1, 656), dtype=torch.uint8) for _ in range(3)]
+    indices = [torch.zeros((pages, 4 * (128 + 4)), dtype=torch.uint8) for _ in range(2)]
+    keys = [each[:, : 4 * 128].view(pages, 4, 128) for each in indices]
+    scales = [each[:, 4 * 128 :].view(pages, 4, 4) for each in indices]
+    tensors = {f"latent.{at}": each for at, each in enumerate(latents)}
+    tensors |= {f"index.{at}": each for at, each in enumerate(indices)}
+    return {"mla.latent": latents, "index.key": keys, "index.scale": scales}, tensors
+
+
+def test_every_tensor_of_the_engine_is_in_a_cache_or_left_out_by_name() -> None:
+    views, tensors = parts()
+    assert CachePool(SPARSE_RANK, 1, views, tensors).pages == 6
+    more = tensors | {"draft.k": torch.zeros(8)}
+    with pytest.raises(KernelError, match=r"tensor 'draft.k' is in no cache: give it a part, or leave it out by name"):
+        CachePool(SPARSE_RANK, 1, views, more)
+    assert CachePool(SPARSE_RANK, 1, views, more, {"draft.k": "the decode side drafts anew"}).pages == 6
+    with pytest.raises(KernelError, match=r"left_out names draft.v, which is none of the engine's tensors"):
+        CachePool(SPARSE_RANK, 1, views, tensors, {"draft.v": "why"})
+    with pytest.raises(KernelError, match=r"tensor 'latent.0' is left out, and a part lies in it"):
+        CachePool(SPARSE_RANK, 1, views, tensors, {"latent.0": "why"})
+    with pytest.raises(KernelError, match="a part lies in none of the engine's tensors"):
+        CachePool(SPARSE_RANK, 1, views, {name: t for name, t in tensors.items() if name != "index.1"})
+    with pytest.raises(KernelError, match=r"tensor 'draft.k' is in no cache"):
+        CachePool(SPARSE_RANK, 1, views, more, {"draft.k": ""})
+
+
+def changed(name: str, views: Any) -> dict[str, Any]:
+    return {**parts()[0], name: views}
+
+
+@pytest.mark.parametrize(("views", "why"), [
+    ({"mla.latent": []}, "parts are mla.latent; the layout has index.key, index.scale, mla.latent"),
+    (changed("index.key", parts()[0]["index.key"][:1]), "1 tensors of index.key; rank 0 holds 2 layers of it"),
+    (changed("index.key", parts()[0]["index.scale"]), "(tokens, units, bytes) = (4, 1, 128) in a page, it has"),
+    (changed("index.scale", parts(7)[0]["index.scale"]), "parts of [6, 7] pages: all caches have the pages of"),
+    (changed("index.scale", [torch.zeros((6, 4))] * 2), "it needs four dimensions, the last one dense"),
+    (changed("index.scale", [torch.zeros((6, 4, 1, 8), dtype=torch.uint8)[..., ::2]] * 2), "the last one dense"),
+    (changed("index.scale", [parts()[0]["index.scale"][0], torch.zeros((6, 4, 4), dtype=torch.uint8)]),
+     "index.scale of layer 1 differs from layer 0 in shape, strides"),
+])  # fmt: skip
+def test_a_pool_that_is_not_the_layout_s_is_refused_by_the_part_s_name(views: dict[str, Any], why: str) -> None:
+    with pytest.raises(KernelError) as refused:
+        CachePool(SPARSE_RANK, 0, views, {name: view for some in views.values() for name, view in enumerate(some)})
+    assert why in str(refused.value)
