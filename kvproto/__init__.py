@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     )
     from kvproto.fsm.timing import Timer
     from kvproto.io.control.keys import Keys
+    from kvproto.io.kernels.cache_pool import CachePool
     from kvproto.io.kernels.pool import Pool
     from kvproto.io.transports.base import TransportError
     from kvproto.io.transports.fabric import Fabric
     from kvproto.io.transports.memory import MemoryTransport
     from kvproto.io.transports.mooncake import MooncakeTransport
     from kvproto.io.transports.nixl import NixlTransport
+    from kvproto.layout.caches import Cache, CachePart
     from kvproto.layout.plan import Plan
     from kvproto.layout.sharding import Layout, LayoutError, align_chunk_tokens
     from kvproto.metrics.exporter import MetricsExporter
@@ -41,9 +43,10 @@ if TYPE_CHECKING:
     from kvproto.settings import Settings
 
 __all__ = [
-    "TABLES", "ArgumentError", "Cause", "DecodeEndpoint", "EndpointError", "Fabric", "Keys", "KvprotoError", "Layout",
-    "LayoutError", "LinkError", "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport",
-    "NixlTransport", "NotFoundError", "Outcome", "Plan", "Pool", "PrefillEndpoint", "Room", "RoomSpans", "Settings",
+    "TABLES", "ArgumentError", "Cache", "CachePart", "CachePool", "Cause", "DecodeEndpoint", "EndpointError", "Fabric",
+    "Keys", "KvprotoError", "Layout", "LayoutError", "LinkError", "MemoryTransport", "MetricsExporter",
+    "MissingExtraError", "MooncakeTransport", "NixlTransport", "NotFoundError", "Outcome", "Plan", "Pool",
+    "PrefillEndpoint", "Room", "RoomSpans", "Settings",
     "Status", "Timer", "Timing", "TransportError", "align_chunk_tokens",
 ]  # fmt: skip
 
@@ -57,13 +60,15 @@ _HOME = {
     "Timer": "fsm.timing", "Timing": "protocol.timing", "Settings": "settings", "Cause": "protocol.states",
     "TABLES": "protocol.tables", "Layout": "layout.sharding", "LayoutError": "layout.sharding",
     "Plan": "layout.plan", "align_chunk_tokens": "layout.sharding",
+    "Cache": "layout.caches", "CachePart": "layout.caches", "CachePool": "io.kernels.cache_pool",
     "Keys": "io.control.keys", "Pool": "io.kernels.pool", "Fabric": "io.transports.fabric",
     "MemoryTransport": "io.transports.memory",
     "MooncakeTransport": "io.transports.mooncake", "NixlTransport": "io.transports.nixl",
 }  # fmt: skip
 #: the extras that bring what a name needs, for those that need more than the core
 _EXTRAS = {
-    "DecodeEndpoint": "nixl,gpu", "PrefillEndpoint": "nixl,gpu", "Pool": "gpu", "Fabric": "nixl", "Keys": "nixl",
+    "DecodeEndpoint": "nixl,gpu", "PrefillEndpoint": "nixl,gpu", "Pool": "gpu", "CachePool": "gpu",
+    "Fabric": "nixl", "Keys": "nixl",
     "MemoryTransport": "nixl", "MetricsExporter": "metrics", "RoomSpans": "otel",
     "MooncakeTransport": "mooncake-cpu", "NixlTransport": "nixl", "TransportError": "nixl",
 }  # fmt: skip

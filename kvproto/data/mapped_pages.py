@@ -98,7 +98,7 @@ class MappedPages:
     def _make(
         self, peer: PeerId, plan: Plan, part: Share, theirs: Placement, maps: Mapping[int, int]
     ) -> MappedPart | None:
-        found: dict[tuple[int, Rows, Rows], list[tuple[int, int]]] = {}
+        found: dict[tuple[int, int, Rows, Rows], list[tuple[int, int]]] = {}
         kinds, pages, sources = forms(plan, self.ours, theirs), 1 << 32, dict[int, None]()
         for (src_region, dst_region), places in planes(plan, part, self.ours, theirs).items():
             remote = self.transport.remote(peer, dst_region)
@@ -107,12 +107,13 @@ class MappedPages:
                 return None
             sources[self.regions[src_region].index] = None
             for src, dst, kind in places:
-                form = kinds[kind]
+                form, piece = kinds[kind], part.piece(kind)
                 near, far = _rows(form.source, plan.prefill.page_size), _rows(form.target, plan.decode.page_size)
-                pages = min(pages, _pages(remote.nbytes - dst, far, part.dst_head + part.heads, form.row))
-                here = self.regions[src_region].addr + src + part.src_head * near.head
-                found.setdefault((form.row, near, far), []).append((here, base + dst + part.dst_head * far.head))
-        crossings = [Crossing(row, part.heads, near, far, tuple(at)) for (row, near, far), at in found.items()]
+                pages = min(pages, _pages(remote.nbytes - dst, far, piece.dst_unit + piece.units, form.row))
+                here = self.regions[src_region].addr + src + piece.src_unit * near.head
+                there = base + dst + piece.dst_unit * far.head
+                found.setdefault((form.row, piece.units, near, far), []).append((here, there))
+        crossings = [Crossing(row, units, near, far, tuple(at)) for (row, units, near, far), at in found.items()]
         copy = self.kernels.cross(self.pool, crossings)
         return None if copy is None else MappedPart(copy, tuple(sources), pages, plan.decode.page_size, maps)
 

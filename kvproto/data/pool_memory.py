@@ -50,14 +50,15 @@ def open_memory(
     """
     why = 'Settings.route is "staged"' if closed else ""
     usual, caps = dense(layout, rank), transport.caps
-    if _kind(pool.k[0]) not in caps.kinds:
+    first = pool.first
+    if _kind(first) not in caps.kinds:
         why = f"{caps.backend} reaches {' and '.join(caps.kinds)} here, and the pool is on {pool.device}"
     spans, placement = ([], Placement((), (), why)) if why else place(pool)
     regions: list[MemoryRegion] = []
     try:
         _register(transport, regions, staging.data_ptr(), staging.numel(), staging)
         for start, size in spans:
-            _register(transport, regions, start, size, pool.k[0])
+            _register(transport, regions, start, size, first)
     except BaseException as error:
         if failed := run_all(reversed(steps_back(transport, regions))):
             error.add_note(f"and memory stays registered: {failures(failed)}")
@@ -75,14 +76,14 @@ def costs_profile(caps: TransportCaps, pool: Pool) -> str:
 
     A GPU's memory is taken to be reached over NVLink: that the peers are on other hosts, only `Settings.costs` can say.
     """
-    if _kind(pool.k[0]) == "VRAM":
+    if _kind(pool.first) == "VRAM":
         return "cuda_ipc"
     return LINKS.get(caps.backend, "free")
 
 
 def place(pool: Pool) -> tuple[list[tuple[int, int]], Placement]:
     """Return (address, bytes) of each region of the pool, from region 1 on, and its placement."""
-    tensors = [*pool.k, *pool.v]
+    tensors = [tensor for tensors in pool.kinds for tensor in tensors]
     starts = [tensor.data_ptr() for tensor in tensors]
     shapes = [_shape(tensor) for tensor in tensors]
     spans: list[tuple[int, int, list[int]]] = []
@@ -137,7 +138,8 @@ def _apart(planes: list[tuple[int, Shape]]) -> None:
         if _meet(b - a, one, other):
             raise ArgumentError(
                 "two tensors of the pool share bytes (or lie so that it cannot be told): give each K and V once, and "
-                "where V is a part of K's rows, as in latent attention, give K alone"
+                "where V is a part of K's rows, as in latent attention, give K alone; of named caches no part may lie "
+                "in another's rows"
             )
 
 

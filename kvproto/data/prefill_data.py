@@ -63,9 +63,7 @@ class PrefillData:
         self.streams.failed = partial(table_failed, loop)
         if self.streams.stream is not None:
             loop.background.append(self.streams)
-        _, heads = rank.layout.heads_of(rank.index)
-        _, layers = rank.layout.layers_of(rank.index)
-        self.slot_bytes = rank.settings.slot_bytes or rank.chunk_tokens * layers * heads * rank.layout.cell_bytes
+        self.slot_bytes = rank.settings.slot_bytes or rank.chunk_tokens * rank.layout.held_bytes(rank.index)
         self.staging = Staging(rank.settings.slots * self.slot_bytes, self.streams, staging)
         self.memory = open_memory(
             transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"

@@ -266,8 +266,8 @@ class DecodeEndpoint(Endpoint):
         if most == 1:
             return 1
         # of an average rank: all of them come to the same number
-        layer = own.local_heads * own.cell_bytes * min(tokens, plan.chunk_tokens)
-        return groups_that_pay(self._data.costs, layer * own.layers // own.pp, most)
+        token = sum(own.held_bytes(stage * own.tp) for stage in range(own.pp)) // own.pp
+        return groups_that_pay(self._data.costs, token * min(tokens, plan.chunk_tokens), most)
 
     @explained
     def announce(

@@ -387,6 +387,8 @@ class Endpoint:
         """Those that were given, or the pool's own; with digests if they are wanted."""
         kernels = kernels or pick_kernels(self.pool)
         if digests:
+            if self.pool.of is not None:
+                raise ArgumentError("digests=True: digests are of K and V, and this pool has named caches")
             kernels = self._digesting = DigestingKernels(kernels, self._rank.layout, self._rank.index)
         return kernels
 

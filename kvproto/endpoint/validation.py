@@ -64,6 +64,10 @@ def pick_kernels(pool: Pool) -> Kernels:
 
 def check_pool(layout: Layout, index: int, pool: Pool, chunk_tokens: int | None) -> None:
     """Raise ArgumentError unless the pool is this rank's share and chunk_tokens is whole pages."""
+    if layout.named or pool.of is not None:
+        need_caches(layout, index, pool)
+        need_chunk_tokens(layout, chunk_tokens)
+        return
     _, heads = layout.heads_of(index)
     _, layers = layout.layers_of(index)
     told = (layers, heads, layout.k_dim, layout.v_dim, layout.page_size, layout.itemsize, layout.order)
@@ -78,8 +82,21 @@ def check_pool(layout: Layout, index: int, pool: Pool, chunk_tokens: int | None)
             f"the layout's elements are {layout.dtype}, the pool's {pool.dtype}: both sides compare that name, so it "
             "must be the pool's own (raw bytes, torch.uint8, may have any)"
         )
+    need_chunk_tokens(layout, chunk_tokens)
+
+
+def need_caches(layout: Layout, index: int, pool: Pool) -> None:
+    """ArgumentError unless the pool was made for this rank of this layout of named caches."""
+    if pool.of is None:
+        raise ArgumentError("the layout names its caches, and the pool is one of K and V: make a CachePool")
+    if pool.of != (layout, index):
+        raise ArgumentError(f"the pool is of rank {pool.of[1]} of {pool.of[0]}: make it for rank {index} of the layout")
+
+
+def need_chunk_tokens(layout: Layout, chunk_tokens: int | None) -> None:
+    """LayoutError unless chunks of so many tokens are whole pages; None: not known yet."""
     if chunk_tokens is not None:
-        Plan(layout, layout, chunk_tokens)  # refuses a chunk size by name
+        Plan(layout, layout, chunk_tokens)
 
 
 def need_room(

@@ -68,7 +68,7 @@ class Pair:
         self.releases: Counter[tuple[str, int, Room]] = Counter()
         self._next = 1
         self.prefills = [self.make_prefill(index) for index in range(prefill.ranks)]
-        self.before = [noise(decode, index, pages, 2) for index in range(decode.ranks)]
+        self.before = [self.pool(decode, index, 2) for index in range(decode.ranks)]
         self.decodes = [self.make_decode(index) for index in range(decode.ranks)]
         for index in range(decode.ranks):
             self.connect(index)
