@@ -35,7 +35,7 @@ project, author, release = "kvproto", "kvproto", __version__
 copyright = "Apache-2.0"  # noqa: A001  # Sphinx's name for the line at the foot
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme, html_title = "furo", f"kvproto {__version__}"
-exclude_patterns = ["prometheus.rules.yml"]
+exclude_patterns = ["prometheus.rules.yml", "design"]
 
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
