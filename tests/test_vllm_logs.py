@@ -25,12 +25,14 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
     ours, vllm, handler = logging.getLogger("kvproto"), logging.getLogger("vllm"), Kept()
     monkeypatch.setattr(ours, "handlers", [logging.NullHandler()])
     monkeypatch.setattr(vllm, "handlers", [handler])
+    rooms = logging.getLogger("kvproto.rooms")
     levels = ours.level, vllm.level
     ours.setLevel(logging.NOTSET)
     vllm.setLevel(logging.INFO)
     yield handler
     ours.setLevel(levels[0])
     vllm.setLevel(levels[1])
+    rooms.setLevel(logging.NOTSET)
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def test_kvproto_s_records_appear_once_where_vllm_s_do_from_its_level_on(
     theirs: Kept, no_root: Callable[[], None]
 ) -> None:
     no_root()
-    log = logging.getLogger("kvproto.rooms")
+    log = logging.getLogger("kvproto.links")
     log.warning("lost")
     show_logs()
     show_logs()
@@ -51,6 +53,19 @@ def test_kvproto_s_records_appear_once_where_vllm_s_do_from_its_level_on(
     log.info("told, too")
     log.debug("too fine")
     assert theirs.said == ["told", "told, too"]
+
+
+@pytest.mark.parametrize(("level", "said"), [(logging.INFO, ["failed"]), (logging.DEBUG, ["done", "failed"])])
+def test_a_line_for_each_request_that_went_well_appears_at_vllm_s_finest_level_alone(
+    theirs: Kept, no_root: Callable[[], None], level: int, said: list[str]
+) -> None:
+    no_root()
+    logging.getLogger("vllm").setLevel(level)
+    show_logs()
+    log = logging.getLogger("kvproto.rooms")
+    log.info("done")
+    log.warning("failed")
+    assert theirs.said == said
 
 
 @pytest.mark.parametrize("whose", ["kvproto", ""])

@@ -5,7 +5,8 @@
 Read from what `examples.vllm.run` and `examples.sglang.run` keep of each row.  A row of the table is a scenario of one
 pair: what kvproto did with digests, and the times without them and of the engine's own connector (vLLM's NixlConnector,
 SGLang's staging), which had the same prompts.  SGLang's digests and whether its caches can be emptied are found out
-once a run, and stand in each of its rows. What is refused at start stands on the same page (`refusals`).
+once a run, and stand in each of its rows. What clients were answered over HTTP (`guide`) and what is refused at start
+(`refusals`) stand on the same page.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ TOP = Path(__file__).parents[2]
 RESULTS, PAGE = TOP / "examples" / "results", TOP / "docs" / "engines.md"
 BEGIN, END = "<!-- runs -->", "<!-- end of runs -->"
 OURS, PLAIN, OWN = "kvproto", "plain", "own"
+ENGINES = "vLLM", "SGLang"
 #: SGLang's rows that are about a whole run, and stand in the others
 WHOLE = ("idle", "counts", "digests")
 #: by engine: the scenario of which the time of one hand-over is told, and of many
@@ -126,11 +128,7 @@ def rows_of(cells: list[Cell]) -> list[tuple[Cell, Cell | None, Cell | None]]:
     def like(cell: Cell, carrier: str) -> Cell | None:
         return at.get((cell.engine, cell.pair, carrier, cell.scenario))
 
-    return [
-        (cell, like(cell, PLAIN), like(cell, OWN))
-        for cell in cells
-        if cell.carrier == OURS
-    ]
+    return [(cell, like(cell, PLAIN), like(cell, OWN)) for cell in cells if cell.carrier == OURS]
 
 
 def _ms(*cells: Cell | None) -> str:
@@ -187,11 +185,28 @@ def each(cells: list[Cell]) -> str:
     return _table(EACH, rows)
 
 
+def over_http(results: Path = RESULTS) -> str:
+    """The rows of `examples.engine_runs.guide`; empty: there are none."""
+    files = {engine: results / f"{engine.lower()}_http.json" for engine in ENGINES}
+    made = {engine: json.loads(file.read_text()) for engine, file in files.items() if file.exists()}
+    if not made:
+        return ""
+    by = {engine: {row["name"]: row for row in rows} for engine, rows in made.items()}
+    names = dict.fromkeys(name for rows in by.values() for name in rows)
+    rows = [(name, *(_answered(found.get(name)) for found in by.values())) for name in names]
+    return f"\n\n## Over HTTP, by the guides' own commands\n\n{_table(('request', *by), rows)}"
+
+
+def _answered(row: dict[str, Any] | None) -> str:
+    return "-" if row is None else "yes" if row["good"] else f"**no**: {row['note'][:90].replace('|', '/')}"
+
+
 def told(cells: list[Cell]) -> str:
     """What stands between the marks."""
     builds = Counter(cell.build or "an earlier one" for cell in cells)
     said = ", ".join(f"{count} of {name}" for name, count in builds.most_common())
-    return f"{summary(cells)}\n\nRows by the build of kvproto that ran: {said}.\n\n## Every row\n\n{each(cells)}"
+    ran = f"Rows by the build of kvproto that ran: {said}."
+    return f"{summary(cells)}\n\n{ran}\n\n## Every row\n\n{each(cells)}{over_http()}"
 
 
 def placed(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:

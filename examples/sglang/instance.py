@@ -42,6 +42,8 @@ class Start(msgspec.Struct):
     page_size: int = 16
     environment: dict[str, str] = {}
     digests: bool = False
+    #: ranks of data-parallel attention, each of `tp` ranks
+    data_parallel: int = 1
 
 
 class Request(msgspec.Struct):
@@ -52,6 +54,8 @@ class Request(msgspec.Struct):
     tokens: int
     room: int
     bootstrap: int
+    #: the data-parallel rank of the prefill instance, as a router tells it to the decode instance
+    told: int | None = None
 
 
 class Answer(msgspec.Struct):
@@ -69,7 +73,8 @@ def serve(start: Start, line: Connection) -> None:
     import sglang
 
     options = OPTIONS | {
-        "model_path": start.model, "tp_size": start.tp, "port": start.port, "page_size": start.page_size,
+        "model_path": start.model, "tp_size": start.tp * start.data_parallel, "port": start.port,
+        "page_size": start.page_size, "attn_dp_size": start.data_parallel,
         "disaggregation_mode": start.side, "disaggregation_transfer_backend": start.backend,
         "disaggregation_bootstrap_port": start.bootstrap, "disaggregation_decode_retraction_backup": "none",
         "log_level": os.environ.get("LEVEL", "warning"),
@@ -102,7 +107,7 @@ async def _generate(engine: Any, asked: Request, line: Connection) -> None:
     try:
         said = await engine.async_generate(
             input_ids=asked.prompt, rid=asked.rid, bootstrap_host="127.0.0.1", bootstrap_port=asked.bootstrap,
-            bootstrap_room=asked.room,
+            bootstrap_room=asked.room, disagg_prefill_dp_rank=asked.told,
             sampling_params={"max_new_tokens": asked.tokens, "temperature": 0, "ignore_eos": True},
         )  # fmt: skip
         answer.tokens, reason = list(said["output_ids"]), said["meta_info"].get("finish_reason") or {}
@@ -199,6 +204,6 @@ def _environment(start: Start) -> dict[str, str]:
             {"digests": str(folder) if start.digests else "", "ring_bytes": 1 << 26}
         ).decode(),
     }  # fmt: skip
-    if start.tp > 1:
-        own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(start.tp))
+    if (ranks := start.tp * start.data_parallel) > 1:
+        own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(ranks))
     return own | start.environment

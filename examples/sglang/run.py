@@ -3,6 +3,7 @@
     python -m examples.sglang.run --table examples/results/sglang.json          # all: make engines-sglang
     python -m examples.sglang.run --pairs 2:1 --backends plain staging          # these rows anew, the others stay
     python -m examples.sglang.run --pairs 1:2 --scenarios seq killed
+    python -m examples.sglang.run --pairs 2:1x2       # decode: two data-parallel ranks of one attention rank each
 
 Every scenario (`examples.sglang.scenarios`) compares tokens with those of the whole model, and what both sides moved by
 digests; after the last one each instance's cache has to be empty.  `kvproto` keeps digests and goes through all;
@@ -24,15 +25,16 @@ from pathlib import Path
 from typing import Any
 
 from examples.sglang import model
-from examples.sglang.scenarios import BACKENDS, SCENARIOS, TIMED, Run
+from examples.sglang.scenarios import BACKENDS, SCENARIOS, TIMED, Run, kind_of
 
 Row = dict[str, Any]
 INTRO = """\
 # SGLang carried by kvproto: what came of it
 
 Written by `python -m examples.sglang.run` (`make engines-sglang`) beside its JSON: real instances of SGLang 0.5.23 on a
-CPU, prefill ranks : decode ranks, on one machine; a random Llama of 4 layers and 4 KV heads in float32, 16 greedy
-tokens a prompt, pages of 16, prefill in chunks of 64 tokens. Carried by `kvproto` (with digests of all that is moved),
+CPU, prefill ranks : decode ranks (1x2: two data-parallel ranks of one attention rank each), on one machine; a random
+Llama (data-parallel attention: Qwen3) of 4 layers and 4 KV heads in float32, 16 greedy tokens a prompt, pages of 16,
+prefill in chunks of 64 tokens. Carried by `kvproto` (with digests of all that is moved),
 by kvproto without them (`plain`) and by SGLang's own staging over Mooncake (`staging`), with the same prompts. What
 each scenario does stands in [examples/sglang/scenarios.py](../sglang/scenarios.py). Times are those of two cores that
 do other things, too: they tell orders of magnitude.
@@ -42,6 +44,7 @@ HEAD = (
     "| pair | carried by | scenario | tokens of the whole model "
     "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
 )
+PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2"]
 #: what has a column of its own, and how much is shown of a sentence
 COLUMNS, SAID = ("pair", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
 
@@ -84,7 +87,7 @@ def _short(value: Any) -> str:
 def main() -> int:
     """The runs that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", nargs="+", default=["1:2", "2:1"], help="prefill TP:decode TP")
+    parser.add_argument("--pairs", nargs="+", default=PAIRS, help="prefill:decode; each TP, or TPxDP")
     parser.add_argument("--backends", nargs="+", default=["kvproto", "plain", "staging"], choices=list(BACKENDS))
     parser.add_argument("--pages", nargs=2, type=int, default=[16, 16], help="tokens a page at prefill, at decode")
     parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=SCENARIOS)
@@ -94,8 +97,8 @@ def main() -> int:
     table, good = Table(asked.table), True
     with tempfile.TemporaryDirectory() as temporary:
         top = asked.keep or Path(temporary)
-        model.make(top / "model")
         for pair in asked.pairs:
+            model.make(top / kind_of(pair), kind_of(pair))
             for backend in asked.backends:
                 folder = top / f"{pair.replace(':', '-')}-{backend}-{time.time_ns()}"
                 folder.mkdir(parents=True)

@@ -7,6 +7,7 @@
     middle   of 8 at once, 4 aborted at decode while they are under way: the others are not touched
     stages   aborted at decode, then at prefill, at 8 moments each of a prompt's computation and transfer: both answer
     control  two heads of one layer are swapped at decode: the comparison has to notice
+    astray   with data-parallel attention at prefill: decode awaits a request at another rank; both are told soon
     killed   prefill is killed while decode waits for it, and another one takes its place; decode goes on
     idle     both caches can be emptied: no page is held
 
@@ -23,6 +24,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from examples.engine_runs.build import build
 from examples.sglang import model
@@ -43,7 +46,7 @@ BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
     "kvproto": ("kvproto", True, {}), "plain": ("kvproto", False, {}),
     "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}),
 }  # fmt: skip
-SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "killed", "idle")
+SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "astray", "killed", "idle")
 #: what is compared without digests
 TIMED = ("seq", "many", "alone", "refused", "idle")
 
@@ -54,7 +57,10 @@ class Run:
     def __init__(
         self, pair: str, backend: str, folder: Path, pages: tuple[int, int], keep: Callable[[dict[str, Any]], None]
     ) -> None:  # fmt: skip
-        """`pages`: tokens a page at prefill, at decode; `keep` is called with each row that is made."""
+        """`pages`: tokens a page at prefill, at decode; `keep` is called with each row that is made.
+
+        A side of a pair is its TP ranks, or "1x2": two data-parallel ranks of one TP rank each.
+        """
         self.label = pair if pages[0] == pages[1] else f"{pair} pages {pages[0]}-{pages[1]}"
         self.pair, self.backend, self.folder, self.keep = pair, backend, folder, keep
         self.rows: list[dict[str, Any]] = []
@@ -64,19 +70,19 @@ class Run:
         self.given_up: set[int] = set()
         name, digests, environment = BACKENDS[backend]
         port = 20_000 + self.room % 9_000
-        tps = [int(each) for each in pair.split(":")]
-        sides = zip(("prefill", "decode"), tps, pages, (port, port + 100), strict=True)
-        self.bootstrap = port + 50
-        places = str(folder.parent / "model"), str(folder)
-        self.p, self.d = (
-            Instance(Start(side, tp, at, name, self.bootstrap, *places, page, environment, digests))
-            for side, tp, page, at in sides
-        )
+        ranks = [[int(each) for each in side.split("x")] + [1] for side in pair.split(":")]
+        sides = zip(("prefill", "decode"), ranks, pages, (port, port + 100), strict=True)
+        self.bootstrap, self.model = port + 50, folder.parent / kind_of(pair)
+        self.starts = [
+            Start(side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp)
+            for side, (tp, dp, *_), page, at in sides
+        ]
+        self.p, self.d = map(Instance, self.starts)
 
     def prompts(self, lengths: Any) -> list[list[int]]:
         """New ones, and what the whole model says to them."""
         made = [[self.noise.randrange(3, model.VOCABULARY) for _ in range(length)] for length in lengths]
-        for prompt, said in zip(made, model.continued(self.folder.parent / "model", made, TOKENS), strict=True):
+        for prompt, said in zip(made, model.continued(self.model, made, TOKENS), strict=True):
             self.truth[tuple(prompt)] = said
         return made
 
@@ -184,6 +190,17 @@ class Run:
         good = ended == right == len(prompts)
         self.row("stages", good=good, aborted=len(prompts), both_answered=ended, none_wrong=right)
 
+    def astray(self) -> None:
+        ranks = self.starts[0].data_parallel
+        if ranks == 1:
+            return
+        request = self.request(self.prompts([100])[0])
+        self.p.ask(request)
+        self.d.ask(msgspec.structs.replace(request, told=(request.room + 1) % ranks))
+        begin = time.monotonic()
+        (at_decode,), (at_prefill,) = (side.wait(request.rid, seconds=SOON) for side in (self.d, self.p))
+        self._told("astray", at_prefill, time.monotonic() - begin, at_decode, time.monotonic() - begin)
+
     def killed(self) -> None:
         waits, *after = (self.request(prompt) for prompt in self.prompts((100, 37, 333)))
         self.d.ask(waits)
@@ -248,6 +265,11 @@ class Run:
         self.row("counts", good=True, counts={name: n for name, n in sorted(total.items()) if n}, rooms_seen=len(lags))
         if self.backend == "kvproto":
             self.row("digests", **digests(self.folder, self.given_up))
+
+
+def kind_of(pair: str) -> str:
+    """Return the model that this pair serves."""
+    return "qwen3" if "x" in pair else "llama"
 
 
 def digests(folder: Path, given_up: set[int]) -> dict[str, Any]:

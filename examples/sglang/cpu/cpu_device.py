@@ -2,12 +2,13 @@
 
 Its CPU build serves models, but the disaggregation of prefill and decode was written for GPUs: it pins memory, records
 events and makes streams without asking for which device.  On a CPU a kernel is over when its call returns, so an event
-is passed as soon as it is recorded and a stream orders nothing.  Four kinds of stand-ins:
+is passed as soon as it is recorded and a stream orders nothing.  Five kinds of stand-ins:
 
 * `torch.cuda` streams and events that have nothing to wait for; memory is not pinned;
 * `torchvision`, which some processors of images import, and which no text model uses: a package of names that stand for
   nothing (the one from PyPI is built against another torch, and breaks the import of transformers);
 * the module of rotary embeddings is told that it is on a CPU: it would look for another engine's kernel;
+* data-parallel attention has stand-ins of its own (`dp_attention`);
 * where SGLang's own staging is measured: its two modules are compiled without their assertions (they say that a device
   is one with an index, which a CPU has not), and "cpu" is added to the devices that they know.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -28,6 +30,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Self
 
+#: both files lie in a folder of PYTHONPATH, and are no package
+PATCHES: dict[str, Any] = importlib.import_module("dp_attention").PATCHES
 STAGING = "sglang.srt.disaggregation.common.staging_buffer", "sglang.srt.disaggregation.common.staging_handler"
 #: by module: names that mean something else here
 KNOWN: dict[str, dict[str, Any]] = {
@@ -128,7 +132,9 @@ class OnCpu(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        vars(module).update(KNOWN[module.__name__])
+        vars(module).update(KNOWN.get(module.__name__, {}))
+        if module.__name__ in PATCHES:
+            PATCHES[module.__name__](module)
 
 
 class FindsOnCpu(importlib.abc.MetaPathFinder):
@@ -136,7 +142,7 @@ class FindsOnCpu(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         del target
-        if name not in KNOWN or path is None:
+        if name not in KNOWN | PATCHES or path is None:
             return None
         file = str(Path(next(iter(path))) / f"{name.rpartition('.')[2]}.py")
         return importlib.util.spec_from_file_location(name, file, loader=OnCpu(name, file))

@@ -12,5 +12,9 @@ def show_logs() -> None:
         return
     for handler in theirs.handlers:
         ours.addHandler(handler)
-    if ours.level == logging.NOTSET:
-        ours.setLevel(theirs.level)
+    if ours.level != logging.NOTSET:
+        return
+    ours.setLevel(theirs.level)
+    rooms = logging.getLogger("kvproto.rooms")
+    if rooms.level == logging.NOTSET and theirs.level >= logging.INFO:
+        rooms.setLevel(logging.WARNING)  # a line for each request and rank that went well would be most of the log

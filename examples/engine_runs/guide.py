@@ -1,0 +1,178 @@
+"""Guide: the commands of an engine's page, with clients in front of them.
+
+    python -m examples.engine_runs.guide vllm        # in the engine's environment: make engines
+    python -m examples.engine_runs.guide sglang
+
+The commands are those of the page, to the letter, but for `MODEL` (or `M`) and the options that a small model on a CPU
+needs (`CPU`), which are put at the end of an instance's.  A row is a case of `clients`; the table is kept as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+
+from examples.engine_runs import tokenizer
+from examples.engine_runs.build import build
+from examples.engine_runs.clients import Clients, Row, cases, whole_model
+from examples.sglang import model
+
+TOP = Path(__file__).parents[2]
+#: seconds until every process serves
+START_S = 1500.0
+
+
+class Guide(NamedTuple):
+    """A page with the commands of servers and router; `cpu`: the options, and the environment, of a CPU."""
+
+    page: str
+    model: str
+    server: str
+    url: str
+    cpu: str
+    environment: dict[str, str]
+
+
+OURS = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+GUIDES = {
+    "vllm": Guide(
+        "docs/embedding.md", "MODEL", "vllm serve", "http://127.0.0.1:8000",
+        "--enforce-eager --dtype float32 --max-model-len 1024",
+        {
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_HOST_IP": "127.0.0.1",
+        },
+    ),
+    "sglang": Guide(
+        "docs/sglang.md", "M", "python -m sglang.launch_server", "http://127.0.0.1:8000",
+        "--device cpu --attention-backend torch_native --sampling-backend pytorch --disable-cuda-graph "
+        "--disable-overlap-schedule --disable-custom-all-reduce --dtype float32 --mem-fraction-static 0.3 "
+        "--max-total-tokens 8192 --context-length 1024 --max-running-requests 16 --skip-server-warmup "
+        "--chunked-prefill-size 64 --page-size 16 --disaggregation-decode-retraction-backup none",
+        {
+            "PYTHONPATH": str(TOP / "examples" / "sglang" / "cpu"), "MC_LOG_LEVEL": "ERROR",
+            "SGLANG_HOST_IP": "127.0.0.1", "SGLANG_LOCAL_IP_NIC": "lo", "MOONCAKE_PROTOCOL": "tcp",
+        },
+    ),
+}  # fmt: skip
+
+
+def commands(guide: Guide, folder: Path) -> list[str]:
+    """Return the servers' and the router's commands of the page, for this model."""
+    text = (TOP / guide.page).read_text()
+    blocks = re.findall(r"^```(?:sh)?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (block,) = (block for block in blocks if guide.server in block)
+    found, quoted = [""], False
+    for line in block.replace("\\\n", " ").splitlines():
+        found[-1] += line
+        quoted ^= line.count("'") % 2 == 1
+        found += [] if quoted else [""]
+    made = []
+    for command in found:
+        if command.startswith((guide.server, "python -m ")):
+            given = re.sub(rf"\b{guide.model}\b", shlex.quote(str(folder)), command)
+            made.append(f"{given} {guide.cpu}" if command.startswith(guide.server) else given)
+    return made
+
+
+@contextlib.contextmanager
+def running(guide: Guide, asked: list[str], out: Path) -> Iterator[list[Path]]:
+    """Run them, each with a log of its own, until the end; what they have started ends, too."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, **OURS, **guide.environment, "PATH": path}
+    logs = [out / f"{index}.log" for index in range(len(asked))]
+    made = []
+    try:
+        for command, log in zip(asked, logs, strict=True):
+            with log.open("w") as file:
+                made.append(subprocess.Popen(  # noqa: S602  # the page's own command, as a reader types it
+                    command, shell=True, env=environment | bound(command), stdout=file, stderr=file, cwd=TOP,
+                    start_new_session=True,
+                ))  # fmt: skip
+        yield logs
+    finally:
+        for process in made:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in made:
+            try:
+                process.wait(30.0)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def bound(command: str) -> dict[str, str]:
+    """Return where SGLang puts the ranks of an instance on a machine that has fewer cores than it wants."""
+    ranks = int(found[1]) if (found := re.search(r"--tp (\d+)", command)) else 1
+    cores = os.cpu_count() or 1
+    return {"SGLANG_CPU_OMP_THREADS_BIND": "|".join(str(at % cores) for at in range(ranks))} if ranks > 1 else {}
+
+
+async def serves(clients: Clients) -> bool:
+    """Whether a request is answered."""
+    if (await clients.get("/health"))[0] != HTTPStatus.OK:
+        return False
+    body = {"prompt": [5, 6, 7], "max_tokens": 2, "temperature": 0}
+    return (await clients.ask("/v1/completions", body))[0] == HTTPStatus.OK
+
+
+async def play(guide: Guide, folder: Path, logs: list[Path]) -> list[Row]:
+    """Wait until they serve, then all cases."""
+    begun, (tokens, whole) = time.monotonic(), whole_model(folder)
+    async with aiohttp.ClientSession() as session:
+        clients = Clients(guide.url, str(folder), session, whole)
+        while not await serves(clients):
+            if time.monotonic() - begun > START_S:
+                said = "; ".join(f"{log.name}: {log.read_text()[-300:]!r}" for log in logs)
+                return [Row("start", good=False, seconds=START_S, note=said)]
+            await asyncio.sleep(2.0)
+        rows = [Row("start", good=True, seconds=round(time.monotonic() - begun, 1))]
+        for case in cases(tokens, "first"):
+            rows.append(await clients.play(case))
+            print(rows[-1], flush=True)
+        others = [case for case in cases(tokens, "second") if case.prompts]
+        rows += [await clients.at_once(others), await clients.leave(cases(tokens, "third")[0])]
+        status, listed = await clients.get("/v1/models")
+        rows.append(Row("models", status == HTTPStatus.OK and json.loads(listed)["data"] != [], 0.0))
+    return rows
+
+
+def main() -> int:
+    """Run one engine's; the exit code."""
+    parser = argparse.ArgumentParser(description="the guide's own commands, with clients in front of them")
+    parser.add_argument("engine", choices=GUIDES)
+    parser.add_argument("--out", type=Path, default=Path(".engines/http"), help="where the model and the logs go")
+    parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
+    args = parser.parse_args()
+    guide, folder = GUIDES[args.engine], args.out / "llama"
+    args.out.mkdir(parents=True, exist_ok=True)
+    model.make(folder)
+    tokenizer.save(folder, model.VOCABULARY)
+    with running(guide, commands(guide, folder.resolve()), args.out) as logs:
+        rows = asyncio.run(play(guide, folder.resolve(), logs))
+    for row in rows:
+        print(row)
+    if args.table:
+        told: list[dict[str, Any]] = [{**msgspec.to_builtins(row), "build": build()} for row in rows]
+        args.table.write_text("[\n " + ",\n ".join(map(json.dumps, told)) + "\n]\n")
+    return 0 if all(row.good for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The runs over HTTP, without an engine: the guides' commands and the clients' judgement."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="the clients need aiohttp, which the engines bring")
+from test_vllm_router import serve
+
+from examples.engine_runs.clients import TOKENS, Case, Clients, cases, texts
+from examples.engine_runs.guide import GUIDES, bound, commands, running
+from examples.engine_runs.table import over_http
+from examples.vllm import named
+
+
+@pytest.mark.parametrize("engine", GUIDES)
+def test_a_guide_has_the_commands_of_two_servers_and_a_router(engine: str) -> None:
+    guide = GUIDES[engine]
+    prefill, decode, router = commands(guide, Path("/a model"))
+    for server in (prefill, decode):
+        assert server.startswith(guide.server) and server.endswith(guide.cpu) and "'/a model'" in server
+    assert router.startswith("python -m ") and "router" in router and guide.cpu not in router
+
+
+def test_ranks_are_bound_to_cores_where_there_are_several() -> None:
+    assert bound("serve --tp 1") == bound("serve") == {}
+    assert len(bound("serve --tp 3")["SGLANG_CPU_OMP_THREADS_BIND"].split("|")) == 3
+
+
+def test_what_the_commands_start_ends_with_them(tmp_path: Path) -> None:
+    with running(GUIDES["vllm"], ["echo begun; sleep 60 & wait"], tmp_path) as (log,):
+        for _ in range(500):
+            if log.read_text():
+                break
+            asyncio.run(asyncio.sleep(0.01))
+    assert log.read_text() == "begun\n"
+
+
+PLAIN = json.dumps({"choices": [{"index": 1, "text": "b"}, {"index": 0, "text": "a"}]})
+STREAM = "".join(
+    f"data: {json.dumps(each)}\n\n"
+    for each in (
+        {"choices": [{"index": 0, "text": "a"}]}, {"choices": [{"index": 1, "delta": {"content": "b"}}]},
+        {"choices": [{"index": 0, "text": "c"}]}, {"choices": [], "usage": {}},
+        {"choices": [{"index": 1, "delta": {}}]} | {"choices": [{"index": 1, "delta": {"content": None}}]},
+    )
+)  # fmt: skip
+
+
+def test_texts_are_read_by_choice_of_an_answer_and_of_a_stream() -> None:
+    assert texts(PLAIN) == ["a", "b"]
+    assert texts(STREAM + "data: [DONE]\n\n") == ["ac", "b"]
+    assert texts(json.dumps({"choices": [{"index": 0, "message": {"content": "hello"}}]})) == ["hello"]
+
+
+class Tokenizer:
+    """One token a character."""
+
+    def apply_chat_template(self, words: Any, **_: Any) -> list[int]:
+        return [len(each["content"]) for each in words]
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": [ord(each) for each in text]}
+
+
+def test_cases_of_another_seed_ask_other_prompts_and_two_are_to_be_refused() -> None:
+    one, other = cases(Tokenizer(), "one"), cases(Tokenizer(), "other")
+    assert [case.name for case in one if not case.prompts] == ["too long", "a wrong request"]
+    assert all(a.body != b.body for a, b in zip(one, other, strict=True))
+    assert {case.body["max_tokens"] for case in one} == {1, TOKENS}
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "prompts", "good"),
+    [
+        (200, PLAIN, [[1], [2]], True), (200, PLAIN, [[1], [3]], False), (200, PLAIN, [[1]], False),
+        (500, "", [[1]], False), (400, "", [], True), (200, PLAIN, [], False), (502, "", [], False),
+    ],
+)  # fmt: skip
+def test_an_answer_is_judged_by_the_whole_model_s(status: int, answer: str, prompts: Any, good: bool) -> None:
+    from aiohttp import ClientSession, web
+
+    def whole(prompts: list[list[int]], tokens: int) -> list[str]:
+        assert tokens == TOKENS
+        return [{1: "a", 2: "b", 3: "c"}[prompt[0]] for prompt in prompts]
+
+    async def said(request: web.Request) -> web.Response:
+        assert (await request.json())["model"] == "m"
+        return web.Response(status=status, text=answer)
+
+    async def play() -> None:
+        app = web.Application()
+        app.router.add_post("/v1/completions", said)
+        runner, url = await serve(app)
+        async with ClientSession() as session:
+            clients, case = Clients(url, "m", session, whole), Case("one", "/v1/completions", {}, prompts)
+            row, together = await clients.play(case), await clients.at_once([case, case])
+            assert (row.good, together.good) == (good, good)
+            assert (await clients.get("/nothing"))[0] == 404
+        await runner.cleanup()
+        async with ClientSession() as session:
+            gone = Clients("http://127.0.0.1:9", "m", session, whole)
+            assert not (await gone.play(case)).good and await gone.get("/health") == (0, "")
+
+    asyncio.run(play())
+
+
+def test_the_page_has_the_requests_of_both_engines_beside_each_other(tmp_path: Path) -> None:
+    assert over_http(tmp_path) == ""
+    rows = [{"name": "chat", "good": True, "note": ""}, {"name": "n = 2", "good": False, "note": "status 500: a|b"}]
+    (tmp_path / "vllm_http.json").write_text(json.dumps(rows))
+    (tmp_path / "sglang_http.json").write_text(json.dumps(rows[:1]))
+    assert over_http(tmp_path).splitlines()[-4:] == [
+        "| request | vLLM | SGLang |", "| --- | --- | --- |", "| chat | yes | yes |",
+        "| n = 2 | **no**: status 500: a/b | - |",
+    ]  # fmt: skip
+
+
+def test_the_cpu_build_has_the_name_that_vllm_s_command_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named.sysconfig, "get_path", lambda _: str(tmp_path))
+    monkeypatch.setattr(named.metadata, "version", lambda _: "0.32.0")
+    named.main()
+    named.main()
+    text = (tmp_path / "vllm-0.32.0+cpu.dist-info" / "METADATA").read_text()
+    assert "Name: vllm\nVersion: 0.32.0+cpu\n" in text
