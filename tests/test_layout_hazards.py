@@ -77,7 +77,7 @@ def test_global_rank_offset_beyond_the_pool(monkeypatch: pytest.MonkeyPatch) -> 
         first = max(ours[0], theirs[0])
         return first, first, min(sum(ours), sum(theirs)) - first
 
-    rejects(case_of(2, 4), lambda: monkeypatch.setattr(contacts, "_common", common))
+    rejects(case_of(2, 4), lambda: monkeypatch.setattr(contacts, "common", common))
 
 
 @pytest.mark.parametrize("v_dim", [0, 2, 5])
@@ -94,12 +94,13 @@ def test_kv_asymmetric_heads_in_runs(monkeypatch: pytest.MonkeyPatch, v_dim: int
     def dense_of(side: Layout, rank: int) -> Placement:
         return dense(msgspec.structs.replace(side, v_dim=side.k_dim), rank)
 
-    def forms(cut: Plan, ours: Placement, theirs: Placement) -> list[byte_runs.Form]:
+    def symmetric(cut: Plan) -> Plan:
         prefill, decode = (msgspec.structs.replace(side, v_dim=side.k_dim) for side in (cut.prefill, cut.decode))
-        return byte_runs.forms(Plan(prefill, decode, cut.chunk_tokens), ours, theirs)
+        return Plan(prefill, decode, cut.chunk_tokens)
 
     def plant() -> None:
-        monkeypatch.setattr(slicing, "forms", forms)
+        monkeypatch.setattr(slicing, "forms", lambda cut, *rest: byte_runs.forms(symmetric(cut), *rest))
+        monkeypatch.setattr(slicing, "planes", lambda cut, *rest: byte_runs.planes(symmetric(cut), *rest))
         monkeypatch.setattr(slicing, "dense", dense_of)
 
     rejects(case_of(2, 1, v_dim=v_dim), plant)
