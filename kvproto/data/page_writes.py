@@ -55,22 +55,23 @@ class PartForm:
     """The constants of the writes of a part, from chunk to chunk."""
 
     runs: PageRuns
-    #: the byte runs of a page, and the bytes from page to page on both sides; None: pages are not alike
+    #: the byte runs of a page; None: pages are not alike
     lists: PageLists | None
-    steps: tuple[int, int]
-    #: by (first slot, end) of a page that is written in part
-    cuts: dict[tuple[int, int], Columns] = field(default_factory=dict)
+    #: by (first slot, end) of a page that is written in part: its byte runs in page 0, and the steps to the next page
+    cuts: dict[tuple[int, int], tuple[Columns, Columns] | None] = field(default_factory=dict)
 
     def cut(self, first: int, end: int, near: int, far: int) -> Columns:
         """Return the byte runs of these slots from our page `near` to their page `far`."""
-        known = self.cuts.get((first, end))
-        if known is None:
+        if (first, end) not in self.cuts:
             if len(self.cuts) >= CUTS:
                 self.cuts.clear()
-            known = self.cuts[first, end] = self.runs.columns([0], [0], first, end - first)
-        src_region, src_off, dst_region, dst_off, length = known
-        src_step, dst_step = self.steps
-        return src_region, src_off + np.uint64(near * src_step), dst_region, dst_off + np.uint64(far * dst_step), length
+            self.cuts[first, end] = template(self.runs, first, end)
+        known = self.cuts[first, end]
+        if known is None:
+            return self.runs.columns([near], [far], first, end - first)
+        (src_region, src_off, dst_region, dst_off, length), (_, src_step, _, dst_step, _) = known
+        near_off, far_off = src_off + src_step * np.uint64(near), dst_off + dst_step * np.uint64(far)
+        return src_region, near_off, dst_region, far_off, length
 
 
 class PageWrites:
@@ -128,19 +129,20 @@ class PageWrites:
 
     def _form(self, peer: PeerId, plan: Plan, part: Share, theirs: Placement | None) -> PartForm:
         theirs = theirs or dense(plan.decode, part.reader)
-        runs = PageRuns(plan, part, self.ours, theirs)
-        near, far = ({each.page for each in side.strides} for side in (self.ours, theirs))
-        if plan.prefill.page_size != plan.decode.page_size or len(near) > 1 or len(far) > 1:
-            return PartForm(runs, None, (0, 0))
-        (src_step,), (dst_step,) = near, far
-        columns = runs.columns([0], [0], 0, plan.prefill.page_size)
-        if len(columns[0]) > self.most or max(columns[4]) > min(src_step, dst_step):
-            return PartForm(runs, None, (0, 0))
+        runs, size = PageRuns(plan, part, self.ours, theirs), plan.prefill.page_size
+        found = template(runs, 0, size) if size == plan.decode.page_size else None
+        if found is None:
+            return PartForm(runs, None)
+        columns, (_, src_steps, _, dst_steps, _) = found
+        length = columns[4]
+        if len(length) > self.most or bool((length > np.minimum(src_steps, dst_steps)).any()):
+            return PartForm(runs, None)
+        rows = zip(*(column.tolist() for column in (*columns, src_steps, dst_steps)), strict=True)
         pieces = [
             PagePiece(self.regions[ours], self.transport.remote(peer, its), src, dst, src_step, dst_step, nbytes)
-            for ours, src, its, dst, nbytes in zip(*(column.tolist() for column in columns), strict=True)
+            for ours, src, its, dst, nbytes, src_step, dst_step in rows
         ]
-        return PartForm(runs, self.transport.page_lists(peer, pieces), (src_step, dst_step))
+        return PartForm(runs, self.transport.page_lists(peer, pieces))
 
     def _whole(self, lists: PageLists, near: HostPages, far: HostPages) -> deque[PageBatch]:
         """Return the writes of whole pages, each of at most `most` pieces after pages in a row are joined."""
@@ -158,6 +160,18 @@ class PageWrites:
             [WritePart(self.regions[ours], self.transport.remote(peer, its), descs) for ours, its, descs in batch]
             for batch in batches(columns, self.most)
         )
+
+
+def template(runs: PageRuns, first: int, end: int) -> tuple[Columns, Columns] | None:
+    """Return the byte runs of these slots of page 0, and the steps to page 1; None: there are none.
+
+    Where K and V have steps of their own, runs of both may adjoin in page 0 and in no other.
+    """
+    here, there = (runs.columns([page], [page], first, end - first) for page in (0, 1))
+    if len(here[0]) != len(there[0]) or bool((here[4] != there[4]).any()):
+        return None
+    steps = there[0], there[1] - here[1], there[2], there[3] - here[3], there[4]
+    return here, steps
 
 
 def _edges(cut: Cut, size: int) -> list[tuple[int, int, int]]:

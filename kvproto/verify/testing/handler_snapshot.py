@@ -93,7 +93,7 @@ def _prefill(stage: HandlerStage, rank: Any, data: Any) -> object:
     return (
         [(stage.number(room), len(asked)) for room, asked in gathers.launches._rooms.items()],  # noqa: SLF001
         gathers.launches.turns.passed,
-        [(_key(stage, key), len(gathers._later)) for key, _ in gathers._going],  # noqa: SLF001
+        [(_key(stage, key), len(gathers._later)) for key, *_ in gathers._going],  # noqa: SLF001
         sorted((slot, stage.number(mark[0]), mark[1])
                for slot, (mark, _) in data.prepared_writes._kept.items()),  # noqa: SLF001
         [(_key(stage, key), len(left.batches)) for key, left in writes.unposted.items()],
