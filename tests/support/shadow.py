@@ -191,10 +191,10 @@ class Shadow(Surroundings):
             writes = self.data.writes
             offer, post_staged = writes.offer, writes.post_staged
 
-            def at_once(key: WriteKey, peer: Any, batches: Any, after: Any) -> None:
+            def at_once(key: WriteKey, peer: Any, batches: Any, after: Any, note: Any = None) -> None:
                 if after is not None:
                     after.wait()  # the simulated world computes at once
-                offer(key, peer, batches, None)
+                offer(key, peer, batches, None, note)
 
             writes.offer = at_once
             writes.post_staged = lambda key, write, hold: post_staged(key, write, hold=False)
