@@ -286,8 +286,10 @@ def forgotten_while_it_writes() -> SimulatedWorld:
     to_draining(at)
     at.raise_event("P", 0, ev.TransportLost(1))
     at.mail.clear()
-    at.now += QUICK.forget.period + 1.0
     prefill = at.prefill(0)
+    effects = prefill.hello(replace(at.decode(0).hello(1 << 40), version=99), at.now, b"its place")[1]
+    assert [each.why for each in effects if isinstance(each, do.RefuseCall)] == ["wire version 99 against 2"]
+    at.now += QUICK.forget.period + 1.0
     for _ in range(4):
         prefill.tick(at.now)
     assert prefill.links[1].state is PLink.LOST and prefill.writes
