@@ -193,7 +193,7 @@ def test_a_pool_of_two_pages_is_open_to_its_end() -> None:
 
 def test_a_device_s_memory_is_reached_as_a_device_s_whatever_the_transport_is() -> None:
     caps = cast("Any", SimpleNamespace(backend="mooncake"))
-    pools = [cast("Any", SimpleNamespace(k=[torch.zeros(1, device=device)])) for device in ("meta", "cpu")]
+    pools = [cast("Any", SimpleNamespace(first=torch.zeros(1, device=device))) for device in ("meta", "cpu")]
     assert [costs_profile(caps, pool) for pool in pools] == ["cuda_ipc", "tcp"]
 
 
