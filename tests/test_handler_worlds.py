@@ -61,7 +61,7 @@ FAULTS: dict[str, Planted] = {
         DecodeData, "_scatter", "self.streams.await_table(entry)", "pass", "two-slots",
         "a scatter .* reads a page table"),
     "a write over pages does not wait for the forward": Planted(
-        PrefillData, "prepare_pages", "peer, made, after)", "peer, made, None)", "over-pages", "wrong bytes"),
+        PrefillData, "prepare_pages", "peer, made, after, (", "peer, made, None, (", "over-pages", "wrong bytes"),
     "a store does not wait for the tables of pages": Planted(
         PrefillData, "_store", "self.streams.await_tables()", "pass", "mapped", "reads a page table|wrong bytes"),
     "a gather is told over while it runs": Planted(
