@@ -97,8 +97,6 @@ print(triton.__version__)
 """, "pip install triton (Linux); the torch kernels work without"),
     Trial("library", "hypothesis", "import hypothesis; print(hypothesis.__version__)",
           "pip install 'kvproto[testing]'"),
-    Trial("library", "transitions", "import transitions; print(transitions.__version__)",
-          "pip install transitions (for kvproto.verify.framework.draw.transitions_bridge)"),
     Trial("library", "transformers", "import transformers; print(transformers.__version__)",
           "pip install 'kvproto[demo]'"),
 )  # fmt: skip
