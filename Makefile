@@ -33,7 +33,7 @@ help:
 	@echo "make docs   the site, in build/site"
 	@echo "make packages   wheel and archive of sources, installed with each extra (minutes, gigabytes)"
 	@echo "make lint   ruff and mypy alone;  make check   the tables' own lint;  make clean   remove what make made"
-	@echo "make digest   the constants by which two builds know each other, after a change of a table or a message"
+	@echo "make digest   the constants that tell which tables a build runs, after a change of a table or a message"
 
 demo: $(VENV)/.demo
 	$(BIN)/kvproto demo $(ARGS)
@@ -64,7 +64,7 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/python tests/support/house_style.py
 
-# The constants by which two builds know each other (kvproto/protocol/digest_parts.py), of the tables as they are.
+# The constants that tell which tables a build runs (kvproto/protocol/digest_parts.py), of the tables as they are.
 digest: $(VENV)/.test
 	$(BIN)/python -m kvproto.verify.cli.digest_command
 

@@ -15,8 +15,9 @@ from kvproto import __version__, cli
 from kvproto.cli import doctor
 from kvproto.fsm.table import Table
 from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.messages import VERSION
+from kvproto.protocol.messages import OLDEST, VERSION
 from kvproto.protocol.tables import TABLES
+from kvproto.protocol.versions import AGREEMENTS, CAPABILITIES
 from kvproto.verify.claims import kv
 from kvproto.verify.cli import lint_command
 
@@ -45,7 +46,8 @@ def test_what_this_build_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.startswith(f"kvproto {__version__}, wire version {VERSION}\n") and tables_digest() in said
     assert cli.main(["--version", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["version"] == __version__ and told["wire"] == VERSION
+    assert told["version"] == __version__ and (told["oldest"], told["wire"]) == (OLDEST, VERSION)
+    assert told["agreements"] == AGREEMENTS and told["capabilities"] == list(CAPABILITIES)
     assert " ".join(f"{part}:{digits}" for part, digits in told["digest"].items()) == tables_digest()
 
 

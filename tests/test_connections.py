@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from kvproto.fsm.codec import WireError
@@ -21,6 +22,7 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import ForeignCallError, RawHello, decode, encode
 from kvproto.protocol.states import Cause
+from kvproto.protocol.versions import Build
 
 A, B = Peer.at(b"a"), Peer.at(b"b")
 BEAT, OPEN = msg.Heartbeat(), msg.Open(8, 0)
@@ -61,8 +63,8 @@ class Script:
         self.counts["messages of strangers"] += self.strangers
         return []
 
-    def other_build(self, version: int, digest: str) -> str:
-        self.told.append(("other build", version, digest))
+    def unlike(self, theirs: Build) -> str:
+        self.told.append(("other build", theirs.oldest, theirs.newest))
         return self.differs
 
     # the clock
@@ -161,6 +163,17 @@ def test_what_is_no_message_is_counted_and_no_call_is_refused(loop: Loop, script
     assert loop.counts == {"malformed frames": 1} and not script.told and len(loop.reports) == 1
 
 
+def test_a_message_of_a_newer_build_is_counted_apart_and_the_next_one_is_heard(loop: Loop, script: Script) -> None:
+    loop.connections.bind(3, A)
+    for body in (["HINT"], ["HINT", 1, {"a": [2]}, b"x" * 4096]):
+        loop.hear(A, msgspec.msgpack.encode([5, 7, 0, body]))
+    loop.hear(A, msgspec.msgpack.encode([5, 7, 0, ["H" * 65]]))
+    loop.hear(A, encode(5, 7, OPEN))
+    assert loop.counts == {"messages of newer builds": 2, "malformed frames": 1}
+    assert script.told == [("receive", 3, 5, 7, OPEN, 2.0, b"")]
+    assert "this build knows no message HINT" in loop.reports[0]
+
+
 @pytest.mark.parametrize(("side", "why", "refused"), [("prefill", "x" * 2000, True), ("prefill", "", False),
                                                       ("decode", "other", False)])  # fmt: skip
 def test_a_call_of_another_build_is_refused_by_a_prefill_rank(
@@ -174,7 +187,7 @@ def test_a_call_of_another_build_is_refused_by_a_prefill_rank(
     loop.hear(A, b"")
     said = [("send", A, 0, 0, msg.Refusal(4, why[:1024]), False, False)] if refused else []
     assert [each for each in script.told if each[0] == "send"] == said
-    assert [each for each in script.told if each[0] != "send"] == [("other build", 9, "d")] * (side == "prefill")
+    assert [each for each in script.told if each[0] != "send"] == [("other build", 9, 9)] * (side == "prefill")
     assert loop.counts["malformed frames"] == 1 and loop.counts["calls of other builds"] == refused
     assert issubclass(ForeignCallError, WireError)
 

@@ -514,10 +514,11 @@ def misfit_calls() -> SimulatedWorld:
 
     def call(session: int, *, fits: bool) -> object:
         said = rank.hello(session)
-        effects = prefill.hello(said if fits else replace(said, version=99), at.now)[1]
+        effects = prefill.hello(said if fits else replace(said, version=99, oldest=99), at.now)[1]
         if not fits:
             said_no = [effect.why for effect in effects if isinstance(effect, do.SayRefusal)]
-            assert said_no == ["wire version 99 against 2"]
+            spoken = f"the decode rank speaks 99, the prefill rank {msg.VERSION}"
+            assert said_no == [f"no common wire version: {spoken}: upgrade the prefill rank"]
         return prefill.links[1].state
 
     assert call(1, fits=False) is PLink.REFUSED
@@ -567,7 +568,7 @@ def wires_that_come_late() -> SimulatedWorld:
 
     def call(session: int, *, fits: bool = True) -> None:
         said = at.decode(0).hello(session)
-        node.interpreter.hear(b"D0", 0, 0, said if fits else replace(said, version=99), at.now)
+        node.interpreter.hear(b"D0", 0, 0, said if fits else replace(said, version=99, oldest=99), at.now)
 
     def wired(session: int) -> PLink:
         at.raise_event("P", 0, ev.WiredUp(1, session, f"wire {session}"))

@@ -61,7 +61,7 @@ def test_messages_about_a_link_name_no_room(kind: Any) -> None:
         "version": 1, "digest": "", "session": 1, "group": 1, "rank": 0, "layout": LAYOUT, "chunk_tokens": 8,
         "lease": 1.0,
         "endpoint": b"", "placement": None, "to_group": 5, "to_rank": 1, "epoch": 1, "why": "", "round": 0, "tail": 0,
-        "nonce": 3, "quiet": True,
+        "nonce": 3, "quiet": True, "oldest": 1, "agreements": "ring:1", "capabilities": "announce",
     }  # fmt: skip
     body = kind(**{name: samples[name] for name in kind.__struct_fields__})
     assert decode(encode(1, 0, body)) == (1, 0, body)

@@ -29,7 +29,7 @@ BESIDE = {
     "staging-on-one-side", "room-id-reuse", "misaligned-chunk", "slot-overtaken",
     "epoch-unread", "heard-while-down", "former-life-waits", "others-writes-count", "others-rooms-end",
     "others-group-is-left", "rank-is-enough", "anybody-is-party", "lease-unread", "quiet-told-once", "watermark-to-one",
-    "usable-untold", "share-starves-oldest",
+    "usable-untold", "share-starves-oldest", "refused-by-digest", "no-common-version",
 }  # fmt: skip
 BEAT = "row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))\n"
 SILENT = (
@@ -61,7 +61,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "Size = Annotated[int, Meta(ge=0, lt=2**48)]", "Size = Annotated[int, Meta(ge=0, lt=2**47)]", "messages",
     ),
     "a message's name": ('tag="CHUNK_ACK"', 'tag="CHUNK_OK"', "messages"),
-    "the wire version": ("code speaks\nVERSION = 2", "code speaks\nVERSION = 3", "messages"),
+    "the wire version": ("code speaks\nVERSION = 3", "code speaks\nVERSION = 4", "messages"),
     "a cause's number": ("    FORGOTTEN = 12\n", "    FORGOTTEN = 99\n", "messages"),
     "what a cause means": (
         "return self in asked", "return self is Cause.DECODE_ABORTED", "messages",

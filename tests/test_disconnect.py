@@ -157,7 +157,7 @@ def decode_with_link(state: DLink) -> tuple[DecodeRank, msg.Welcome]:
     """A decode rank whose one link, to rank 0 of group 1, is in this state."""
     rank, plan = decode()
     rank.call(1, 0, plan, 0.0, "somewhere")
-    said = msg.Welcome(msg.VERSION, rank.digest, rank.links[1].session, 5, 1, 0, OURS, CHUNK_TOKENS, rank.lease)
+    said = msg.Welcome(msg.VERSION, rank.build.digest, rank.links[1].session, 5, 1, 0, OURS, CHUNK_TOKENS, rank.lease)
     if state is not DLink.AWAIT_WELCOME:
         rank.receive(1, 0, 0, said, 0.0, b"there")
     if state is DLink.AWAIT_RETURN:
@@ -246,7 +246,10 @@ def test_what_a_link_that_is_being_left_waits_for_is_told(pair: Pair) -> None:
     while "DISCONNECTED" not in decode.explain(room):
         decode.poll()
     waits = f"the engine has let go of it, and 1 of its rooms have yet to end (room {room.id})"
-    assert all(text.endswith(f"after it was last heard; {waits}.") for text in decode.links())
+    assert all(
+        text.endswith(f"after it was last heard; it works at wire version {msg.VERSION}; {waits}.")
+        for text in decode.links()
+    )
     assert waits in decode.explain(room) and "link 2 to prefill rank 1 of group 1 is up" in decode.explain(room)
     pair.pump(lambda: pair.over(room))
     while not inside(decode).rank.tombs:

@@ -184,7 +184,8 @@ def test_a_room_names_those_of_its_links_that_are_not_up() -> None:
     lose(rank, 2)
     assert of(rank, 11).endswith(f"; {down}.") and "link" not in of(rank, 21)
     assert explain_link(rank, 2) == f"{down}." and explain_link(rank, 9) == ""
-    assert explain_link(rank, 1) == "link 1 to decode rank 0 of group 1 is up, 0 of our beats after it was last heard."
+    whose = "link 1 to decode rank 0 of group 1 is up, 0 of our beats after it was last heard"
+    assert explain_link(rank, 1) == f"{whose}; it works at wire version {msg.VERSION}."
     assert [unlinked(rank, room) for room in (11, 21, 99)] == ["decode rank 1", "", ""]
     rank.handle(ev.EngineOpened(41, TOKENS, Claim(FIRST)), 0.0)
     lose(rank, 1)
@@ -210,7 +211,8 @@ def test_a_link_that_is_being_left_names_the_rooms_that_keep_it() -> None:
     plan = rank.peers[1].plan
     assert plan is not None
     rank.leave(FIRST, 0.0)
-    whose = "link 1 to prefill rank 0 of group 1 is up, 0 of our beats after it was last heard"
+    heard = "link 1 to prefill rank 0 of group 1 is up, 0 of our beats after it was last heard"
+    whose = f"{heard}; it works at wire version {msg.VERSION}"
     up = f"{whose}; the engine has let go of it, and "
     assert explain_link(rank, 1) == f"{up}2 of its rooms have yet to end (room 11, room 12)."
     assert f"; {up}2 of its rooms" in of(rank, 11) and "link" not in of(rank, 21)

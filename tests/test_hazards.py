@@ -189,7 +189,7 @@ def moved() -> tuple[DLink, list[str]]:
     rank, plan = decode()
     link, _ = rank.call(PREFILL, 0, plan, 0.0, "there")
     welcome = msg.Welcome(
-        msg.VERSION, rank.digest, rank.links[link].session, 1 << 16, PREFILL, 0, OURS, CHUNK_TOKENS, LEASE
+        msg.VERSION, rank.build.digest, rank.links[link].session, 1 << 16, PREFILL, 0, OURS, CHUNK_TOKENS, LEASE
     )
     rank.receive(link, 0, 0, welcome, 0.0)
     called = list(rank.call(PREFILL, 0, plan, 0.0, "elsewhere")[1])
@@ -213,7 +213,7 @@ def misled() -> tuple[DLink, int]:
     rank, plan = decode()
     link, _ = rank.call(PREFILL, 0, plan, 0.0, "there")
     welcome = msg.Welcome(
-        msg.VERSION, rank.digest, rank.links[link].session, 1 << 16, PREFILL, 0, OURS, CHUNK_TOKENS, LEASE
+        msg.VERSION, rank.build.digest, rank.links[link].session, 1 << 16, PREFILL, 0, OURS, CHUNK_TOKENS, LEASE
     )
     rank.receive(link, 0, 0, welcome, 0.0)
     called = list(rank.call(PREFILL, 0, plan, 0.0, "nowhere")[1])

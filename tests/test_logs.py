@@ -43,7 +43,8 @@ def test_links_and_rooms_that_do_well_are_told_once_each(said: pytest.LogCapture
     with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         room = pair.open(30)
         pair.finish(room)
-        ups = [("INFO", f"{side}: link 1 to rank 0 of group {group} is up") for side, group in
+        up = f"is up; it works at wire version {msg.VERSION}"
+        ups = [("INFO", f"{side}: link 1 to rank 0 of group {group} {up}") for side, group in
                (("prefill rank 0", 2), ("decode rank 0", 1))]  # fmt: skip
         assert lines(said, "links") == ups
         assert sorted(lines(said, "rooms")) == [

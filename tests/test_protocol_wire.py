@@ -14,8 +14,9 @@ from kvproto.fsm.plain_json import hints
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
-from kvproto.protocol.codec import MAX_FRAME, decode, encode
+from kvproto.protocol.codec import MAX_FRAME, UnknownMessageError, decode, encode
 from kvproto.protocol.events import room_key
+from kvproto.protocol.versions import AGREEMENTS, CAPABILITIES
 from kvproto.verify.claims.protocol_digest import protocol_texts
 from kvproto.verify.draw.generated_docs import ROOT
 from kvproto.verify.draw.message_exchanges import TALK
@@ -83,8 +84,10 @@ def test_the_digest_is_made_as_the_page_says() -> None:
     texts = protocol_texts()
     said = " ".join(f"{name}:{hashlib.sha256(text.encode()).hexdigest()[:8]}" for name, text in texts.items())
     assert document["protocol"] == {"name": "kvproto", "wire_version": msg.VERSION, "digest": said}
-    about = section("Version and digest")
-    assert f"wire version ({msg.VERSION};" in about and "first 8 hex digits of the SHA-256" in about
+    about = section("Versions")
+    assert f"`version` ({msg.VERSION} is the newest and the oldest one;" in about and msg.OLDEST == msg.VERSION
+    assert "first 8 hex digits of the SHA-256" in about
+    assert all(f"`{name}`" in about for name in (*AGREEMENTS, *CAPABILITIES)) and set(AGREEMENTS.values()) == {1}
 
 
 def test_a_frame_is_what_the_page_says() -> None:
@@ -97,6 +100,12 @@ def test_fields_at_the_end_that_have_a_default_may_be_left_out() -> None:
     assert decode(packed(3, 7, 0, "OPEN", 100, 16))[2] == msg.Open(100, 16, b"", b"")
     with pytest.raises(WireError):
         decode(packed(3, 7, 0, "OPEN", 100))
+
+
+def test_fields_behind_the_known_ones_are_passed_over_and_unknown_messages_are_told_apart() -> None:
+    assert decode(packed(3, 7, 0, "CHUNK_ACK", 4, "more", {"of": "it"}))[2] == msg.ChunkAck(4)
+    with pytest.raises(UnknownMessageError):
+        decode(packed(3, 7, 0, "NO_SUCH_THING", 4))
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def decode() -> DecodeRank:
     """A decode rank with one link that is up."""
     rank = DecodeRank(OURS, 0, group=2, chunk_tokens=CHUNK_TOKENS, incarnation=3)
     rank.call(1, 0, PLAN, 0.0, "somewhere")
-    said = msg.Welcome(msg.VERSION, rank.digest, rank.links[1].session, 5, 1, 0, OURS, CHUNK_TOKENS, rank.lease)
+    said = msg.Welcome(msg.VERSION, rank.build.digest, rank.links[1].session, 5, 1, 0, OURS, CHUNK_TOKENS, rank.lease)
     rank.receive(1, 0, 0, said, 0.0, b"there")
     assert rank.links[1].state is DLink.UP
     return rank

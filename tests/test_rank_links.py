@@ -163,8 +163,12 @@ def test_a_call_that_means_another_rank_is_refused_and_makes_no_link(to_group: i
 
 
 MISFITS = [
-    ({"version": msg.VERSION + 1}, f"wire version {msg.VERSION + 1} against {msg.VERSION}"),
-    ({"digest": "layout:0"}, "the builds differ in layout (0 against "),
+    ({"version": msg.OLDEST - 1}, f"rank speaks {msg.OLDEST - 1}, the "),
+    ({"version": msg.VERSION + 1, "oldest": msg.VERSION + 1}, "no common wire version: the "),
+    ({"version": msg.VERSION, "oldest": msg.VERSION + 1}, "are no range"),
+    ({"agreements": "ring:2"}, "the agreement ring has version 2 on the "),
+    ({"agreements": "skew:2"}, "the agreement skew has version 2 on the "),
+    ({"agreements": "ring"}, "that is no version"),
     ({"chunk_tokens": CHUNK_TOKENS + 1}, f"chunks of {CHUNK_TOKENS + 1} tokens against {CHUNK_TOKENS}"),
     ({"lease": 29.0}, "lease of 29.0 s against 30.0 s"),
     ({"rank": 2}, "rank 2 of 2"),

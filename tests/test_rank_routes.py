@@ -75,12 +75,13 @@ def to_decode(rank: Rank) -> list[tuple[msg.Message, int, Sequence[Event]]]:
     assert terms is not None
     fits = welcome(rank, LINK, FIRST, PEER, session=77, epoch=88)  # type: ignore[arg-type]
     came = 8.0, LINK, rank.links[LINK].epoch, rank.cut_of(ROOM, 3)  # type: ignore[attr-defined]
+    build = ev.PeerBuild(msg.VERSION, fits.digest)
     return [
-        (fits, 0, [ev.WelcomeReceived(LINK, 77, 88, "")]),
+        (fits, 0, [ev.WelcomeReceived(LINK, 77, 88, "", build)]),
         (
             replace(fits, chunk_tokens=CHUNK_TOKENS + 1),
             0,
-            [ev.WelcomeReceived(LINK, 77, 88, "chunks of 17 tokens against 16")],
+            [ev.WelcomeReceived(LINK, 77, 88, "chunks of 17 tokens against 16", build)],
         ),
         (msg.Refusal(77, "no"), 0, [ev.RefusalReceived(LINK, 77, "no")]),
         (msg.WatermarkReq(), 0, [ev.WatermarkAsked(LINK)]),

@@ -25,7 +25,7 @@ BESIDE = {
         "group",
         "chunk_tokens",
         "incarnation",
-        "digest",
+        "build",
         "lease",
         "placement",
         "stands",

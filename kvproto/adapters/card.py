@@ -27,10 +27,10 @@ import msgspec
 
 from kvproto.errors import ArgumentError, KvprotoError
 from kvproto.layout.sharding import Layout, LayoutError
-from kvproto.protocol.messages import VERSION
+from kvproto.protocol.messages import OLDEST, VERSION
 
 #: what this build speaks
-PROTOCOL = VERSION, VERSION
+PROTOCOL = OLDEST, VERSION
 #: characters of an encoded card, of an address
 MAX_TEXT, MAX_ADDRESS = 1 << 18, 512
 #: data-parallel instances behind one server

@@ -53,17 +53,21 @@ def usage() -> str:
 
 
 def _version(*, as_json: bool) -> int:
-    """This package, the wire version, and the digest of each part that two builds must have in common."""
-    from kvproto.protocol.digest import tables_digest
-    from kvproto.protocol.messages import VERSION
+    """This package, what it tells a peer of its build, and the digest of its tables."""
+    from kvproto.protocol.versions import AGREEMENTS, Build
     from kvproto.version import __version__
 
-    digest = tables_digest()
+    own = Build()
     if as_json:
-        parts = dict(part.split(":") for part in digest.split())
-        say(json.dumps({"version": __version__, "wire": VERSION, "digest": parts}))
+        parts = dict(part.split(":") for part in own.digest.split())
+        say(json.dumps({
+            "version": __version__, "wire": own.newest, "oldest": own.oldest, "agreements": AGREEMENTS,
+            "capabilities": own.capabilities.split(), "digest": parts,
+        }))  # fmt: skip
     else:
-        say(f"kvproto {__version__}, wire version {VERSION}\n{digest}")
+        wire = f"wire version {own.newest}" + (f" (and {own.oldest} on)" if own.oldest < own.newest else "")
+        words = f"agreements {own.agreements}\ncapabilities {own.capabilities}\ntables {own.digest}"
+        say(f"kvproto {__version__}, {wire}\n{words}")
     return WELL
 
 

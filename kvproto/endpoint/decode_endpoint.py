@@ -2,7 +2,7 @@
 
 `connect` names a prefill group once, with its layout and its ranks' addresses; `disconnect` ends that.  For a room,
 call `open` when its pages are allocated; `finished` and `released` then report its end, and `aux` returns the aux row
-of a successful one. """
+of a successful one."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ from kvproto.observe.grant_ages import GrantAges
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.states import Cause
+from kvproto.protocol.versions import ANNOUNCE
 from kvproto.rank.decode import DecodeRank
 from kvproto.room import Room, Status
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
@@ -277,7 +278,13 @@ class DecodeEndpoint(Endpoint):
 
         Call `open` when there are pages.  A refusal or failure of the prefill engine arrives at once, as for any room.
         The room ends by `Timing.stall` if this engine neither opens nor renews it.  The arguments are those of `open`.
+
+        Raises:
+        ArgumentError: a prefill rank of the group is of a build that keeps no announced rooms.
+
         """
+        if lacking := self._rank.lacking(group, ANNOUNCE):
+            raise ArgumentError(f"announce: {lacking}, or open the room when it has pages")
         plan, terms = self._groups.get(group).to.plan, self._rank.terms
         entry = need_room(self._rank.layout, tokens, (), self.pool, self._data.streams, whole=False)
         entry.announced = group

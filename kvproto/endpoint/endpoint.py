@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kvproto.call_arguments import checked, explained
 from kvproto.data.room_entry import RoomEntry
-from kvproto.endpoint.explain import explain, explain_link
+from kvproto.endpoint.explain import explain, explain_link, spoken
 from kvproto.endpoint.news import News
 from kvproto.endpoint.reasons import reason
 from kvproto.endpoint.validation import pick_kernels
@@ -452,7 +452,9 @@ class Endpoint:
             self._loop.connections.clear(effect.link)
         if effect.why == do.SILENT:
             self._loop.counts[SILENCES] += 1
-        self._loop.logs.link(self._peer_name(effect.link), effect.why)
+        value = self._rank.links.get(effect.link)
+        build = spoken(self._rank, value) if not effect.why and value is not None else ""
+        self._loop.logs.link(self._peer_name(effect.link), effect.why, build)
 
     def _peer_name(self, link: int) -> str:
         """The other end of a link, for a reader."""

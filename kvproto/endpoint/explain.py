@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from kvproto.fsm.digest import differing
 from kvproto.fsm.driver import steps
+from kvproto.observe.logs import short
 from kvproto.protocol.events import TimerFired, room_name
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.rank.base import Rank, bits
@@ -65,10 +67,18 @@ def explain_link(rank: Rank, link: int) -> str:
     if peer is None or value is None:
         return ""
     why = value.why if value.state is not rank.UP else f"; {value.why}" if _claimed_twice(value) else _tried(value)
+    why += spoken(rank, value) if value.state is rank.UP else ""
     text = LINKS[value.state.name].format(silent=value.silent, why=why)
     whose = f"link {link} to {rank.other_side} rank {peer.rank} of group {peer.group}"
     beside = _tried(value) if value.state is not rank.UP else ""
     return f"{whose} {text}{beside}{_leaving(rank, peer.group, value)}."
+
+
+def spoken(rank: Rank, value: Any) -> str:
+    """The wire version at which a link works, and the parts in which the peer's tables differ."""
+    said = value.build
+    other = differing(said.digest, rank.build.digest) if said.digest else "the peer tells no digest"
+    return f"; it works at wire version {said.version}{f', and {short(other)}' if other else ''}"
 
 
 def _tried(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The digest by which two builds recognise each other: a hash of each part, and a comparison."""
+"""The digest of a build: a hash of each part, and the comparison of two."""
 
 from __future__ import annotations
 

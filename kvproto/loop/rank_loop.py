@@ -20,9 +20,10 @@ from kvproto.loop.event_loop import EventLoop
 from kvproto.observe.logs import Logs, named
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.codec import ForeignCallError, RawHello, decode, encode
+from kvproto.protocol.codec import ForeignCallError, RawHello, UnknownMessageError, decode, encode
 from kvproto.protocol.messages import Hello, Message, Refusal, Reset
 from kvproto.protocol.states import Cause
+from kvproto.protocol.versions import Build
 from kvproto.rank.base import Rank
 
 #: calls accepted from one connection in a second: a rank retransmits its call twice a second at most
@@ -60,7 +61,8 @@ class Loop(EventLoop):
         try:
             epoch, room, body = decode(frame)
         except WireError as error:
-            self.counts["malformed frames"] += 1
+            newer = isinstance(error, UnknownMessageError)
+            self.counts["messages of newer builds" if newer else "malformed frames"] += 1
             self.logs.frame(f"frame from {peer}", str(error))
             if isinstance(error, ForeignCallError) and self.rank.side == "prefill":
                 self._refuse(peer, error.call)
@@ -85,7 +87,7 @@ class Loop(EventLoop):
 
     def _refuse(self, peer: Peer, call: RawHello) -> None:
         """Answer a call of another build, which is no message of this one: no table sees it."""
-        why = self.rank.other_build(call.version, call.digest)
+        why = self.rank.unlike(Build(call.version, call.version))
         if why:
             self.counts["calls of other builds"] += 1
             self.logs.frame(f"call from {peer} refused", why)

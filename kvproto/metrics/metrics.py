@@ -77,6 +77,9 @@ METRICS: dict[str, Metric] = {
     "kvproto_oldest_grant_seconds": Metric("gauge", (), "Decode: age of the oldest region, to a second."),
     "kvproto_space_queue": Metric("gauge", (), "Decode: chunks that wait for a region of the ring."),
     "kvproto_links": Metric("gauge", ("state",), "Links, by state."),
+    "kvproto_links_by_build": Metric("gauge", ("wire_version", "tables"), "Links that are up, by the wire version at"
+                                     " which they work, and whether the peer's tables and code are this build's (same)"
+                                     " or another's (other)."),
     "kvproto_link_missed_heartbeats": Metric("gauge", ("peer_group", "peer_rank"), "Own heartbeats, or calls, since a"
                                              " message of the peer arrived: of the 64 most silent links."),
     "kvproto_messages_sent": Metric("counter", ("message",), "Messages of the protocol that were sent."),
@@ -92,8 +95,10 @@ METRICS: dict[str, Metric] = {
 # fmt: on
 #: name -> its name before 0.1, which the exporter serves beside it until the next release
 FORMER_NAMES = {
-    "kvproto_open_rooms": "kvproto_entries", "kvproto_staging_fallbacks": "kvproto_fallbacks",
-    "kvproto_link_missed_heartbeats": "kvproto_link_silent_beats", "kvproto_anomalies": "kvproto_counts",
+    "kvproto_open_rooms": "kvproto_entries",
+    "kvproto_staging_fallbacks": "kvproto_fallbacks",
+    "kvproto_link_missed_heartbeats": "kvproto_link_silent_beats",
+    "kvproto_anomalies": "kvproto_counts",
 }  # fmt: skip
 
 LONGEST_SILENCES = MOST_PEERS = 64
@@ -108,6 +113,7 @@ def measure(endpoint: Endpoint) -> Iterator[Measured]:
     for phase, durations in endpoint._phases.items():  # noqa: SLF001
         yield Measured("kvproto_room_seconds", (phase,), durations.copy())
     yield Measured("kvproto_open_rooms", (), len(endpoint._entries))  # noqa: SLF001
+    yield from _counted("kvproto_links_by_build", _by_build(rank))
     silent = sorted(rank.links, key=lambda link: -rank.links[link].silent)[:LONGEST_SILENCES]
     for link in silent:
         labels = str(rank.peers[link].group), str(rank.peers[link].rank)
@@ -116,6 +122,11 @@ def measure(endpoint: Endpoint) -> Iterator[Measured]:
     yield from _counted("kvproto_timer_ends", rank.timer_ends)
     yield from _counted("kvproto_anomalies", {**rank.counts, **loop.counts, **loop.control.counts.away})
     yield from _prefill(rank, endpoint._data) if rank.side == "prefill" else _decode(rank, endpoint)  # type: ignore[arg-type] # noqa: SLF001
+
+
+def _by_build(rank: Any) -> Counter[tuple[str, str]]:
+    builds = [value.build for value in list(rank.links.values()) if value.state is rank.UP]
+    return Counter((str(each.version), "same" if each.digest == rank.build.digest else "other") for each in builds)
 
 
 def _loop(loop: Any) -> Iterator[Measured]:

@@ -138,12 +138,12 @@ class Logs:
         """Log a dropped message from an address to which no link is bound."""
         self.frames.say(logging.WARNING, "%s: a message from %s, to which no link is bound", self.name, place)
 
-    def link(self, what: str, why: str) -> None:
-        """Log the state of a link: up (`why` is empty), closed, silent, lost, refused, or forgotten."""
+    def link(self, what: str, why: str, build: str = "") -> None:
+        """Log the state of a link: up (`why` is empty; `build` says with whom), closed, silent, or over."""
         level = logging.INFO if why in ("", CLOSED, SILENT) else logging.WARNING
         if level == logging.WARNING:
             self.reports.append(f"{what} is {short(why)}")
-        self.links.say(level, "%s: %s is %s", self.name, what, why or "up")
+        self.links.say(level, "%s: %s is %s%s", self.name, what, why or "up", build)
 
     def untaken(self, what: str, address: str, why: str) -> None:
         """Log that a second address of a link that is up did not connect; the link stays as it is."""

@@ -8,13 +8,16 @@ in a call.  A frame that does not pass is a `WireError` that says what was wrong
 goes on.  No size in a frame sizes anything here: page lists and aux rows are bounded bytes, indices are bounded
 integers.
 
+Frames of newer builds pass as far as they can: fields behind those that are known are passed over, and a message of an
+unknown name is an `UnknownMessageError`, which is counted apart and ends nothing.
+
 One frame that does not pass deserves an answer: the HELLO of another build, whose fields are not ours.  Its beginning
 is the same in every build (`RawHello`), and so is REFUSAL; without the two, a caller would call until it gives up.
 """
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Annotated, get_args
 
 import msgspec
 
@@ -24,10 +27,10 @@ from kvproto.protocol.messages import (
     MAX_ENDPOINT,
     MAX_PAGES,
     Abort,
-    Digest,
     LinkBody,
     Message,
     Open,
+    Words,
 )
 
 #: the longest frame that is sent or accepted, in bytes
@@ -45,11 +48,18 @@ class RawHello(msgspec.Struct, tag="HELLO", array_like=True, frozen=True):
     """How the HELLO of every build begins; whatever follows is passed over."""
 
     version: U32
-    digest: Digest
+    digest: Words
     session: U64
 
 
-_calls = reader(HEADER, RawHello)
+class NamedBody(msgspec.Struct, array_like=True, frozen=True):
+    """How every message begins: with its name; whatever follows is passed over."""
+
+    name: Annotated[str, msgspec.Meta(max_length=64)]
+
+
+_calls, _named = reader(HEADER, RawHello), reader(HEADER, NamedBody)
+NAMES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Message))
 
 
 class ForeignCallError(WireError):
@@ -58,6 +68,10 @@ class ForeignCallError(WireError):
     def __init__(self, call: RawHello, sentence: str) -> None:
         super().__init__(sentence)
         self.call = call
+
+
+class UnknownMessageError(WireError):
+    """A frame whose message has a name that this build does not know: a newer peer's."""
 
 
 def encode(epoch: int, room: int, body: Message) -> bytes:
@@ -70,6 +84,7 @@ def decode(frame: bytes) -> Frame:
 
     Raises:
         ForeignCallError: the frame is a call of another version
+        UnknownMessageError: the frame's message is one of a newer version
         WireError: the frame is anything else
 
     """
@@ -93,6 +108,9 @@ def decode(frame: bytes) -> Frame:
 
 def _unread(frame: bytes, error: str) -> WireError:
     try:
+        name = unpack(frame, _named, MAX_FRAME)[3].name
+        if name not in NAMES:
+            return UnknownMessageError(f"this build knows no message {name}")
         return ForeignCallError(unpack(frame, _calls, MAX_FRAME)[3], error)
     except WireError:
         return WireError(error)

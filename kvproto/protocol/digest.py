@@ -1,13 +1,10 @@
-"""The digest: what two builds must have in common to work together, part by part.
+"""The digest: a hash of each part of the protocol, by which a reader sees in what two builds differ.
 
-Two ranks send their digests when they meet, and refuse each other at once where these differ, by the names of the
-parts.  `kvproto.verify.claims.protocol_digest` computes the hashes from the tables and the source, and says what they
-cover; here they are constants, so that a process starts without parsing source.  After a change of a table, a message
-or the code behind them, `make digest` brings the constants up to date.
-
-What lets two builds refuse each other must be the same in all builds: the frame, REFUSAL, and the beginning of HELLO,
-up to the session (`codec.Call`).  The rest of HELLO, and every other message, may change: a call that cannot be read to
-its end is refused by what its beginning says.
+Two ranks tell each other their digests when they meet.  A difference refuses nobody (`versions` says what does): it is
+logged, shown by `explain` and counted by a metric, and a trace that other tables made is not replayed.
+`kvproto.verify.claims.protocol_digest` computes the hashes from the tables and the source, and says what they cover;
+here they are constants, so that a process starts without parsing source.  After a change of a table, a message or the
+code behind them, `make digest` brings the constants up to date.
 """
 
 from __future__ import annotations

@@ -79,6 +79,20 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
         return self.secret == caller.secret and self.group in (0, caller.group)
 
 
+class PeerBuild(msgspec.Struct, frozen=True, gc=False):
+    """The build at the other end of a link that was agreed on."""
+
+    #: the wire version at which the two work together; 0: none was agreed on
+    version: int = 0
+    #: `part:hash` of each part of its tables and code
+    digest: str = ""
+    #: the names of what it can do, with blanks between them
+    capabilities: str = ""
+
+
+#: of a link that was not agreed on
+NO_BUILD = PeerBuild()
+
 #: of a room whose engines say nothing else
 DEFAULT = Claim()
 #: of a room that the prefill engine has refused before anybody had opened it: whoever asks is told so
@@ -631,7 +645,7 @@ class LinkEvent(Event, frozen=True):
 class HelloReceived(LinkEvent, frozen=True):
     """A decode rank called.  `fault`: why the two cannot work together; `quiet`: no write is in flight.
 
-    `place`: where the call came from, in the control plane; `life`: the incarnation that calls.
+    `place`: where the call came from, in the control plane; `life`: the incarnation that calls; `build`: its build.
     """
 
     session: int
@@ -640,6 +654,7 @@ class HelloReceived(LinkEvent, frozen=True):
     quiet: bool
     place: bytes
     life: int = 0
+    build: PeerBuild = NO_BUILD
 
 
 class WiredUp(LinkEvent, frozen=True):
@@ -703,11 +718,12 @@ class QuietAsked(LinkEvent, frozen=True):
 
 
 class WelcomeReceived(LinkEvent, frozen=True):
-    """The prefill rank answered the call of this session."""
+    """The prefill rank answered the call of this session; `build`: with which build it did."""
 
     session: int
     epoch: int
     fault: str
+    build: PeerBuild = NO_BUILD
 
 
 class RefusalReceived(LinkEvent, frozen=True):

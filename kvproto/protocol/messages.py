@@ -53,15 +53,17 @@ Why = Annotated[str, Meta(max_length=1024)]
 #: characters of a sentence about a failure
 MAX_REASON = 300
 Reason = Annotated[str, Meta(max_length=MAX_REASON)]
-#: `part:hash` of each part that two builds must have in common
-Digest = Annotated[str, Meta(max_length=1024)]
+#: words with blanks between them; digests and agreements have `name:value` for a word
+Words = Annotated[str, Meta(max_length=1024)]
 
 #: `chunk` of the aux row: none of the plan's
 AUX_CHUNK = -1
 #: layer groups of a room, at most: a model has fewer layers
 MAX_LAYER_GROUPS = 1 << 10
-#: the wire version that this code speaks
-VERSION = 2
+#: the newest wire version that this code speaks
+VERSION = 3
+#: the oldest one that it speaks: a peer that speaks none as new is refused
+OLDEST = 3
 #: bounds of what a message may carry, in bytes
 MAX_AUX = 256 * 1024
 MAX_PAGES = 4 * 1024 * 1024
@@ -71,10 +73,10 @@ MAX_ENDPOINT = 1024 * 1024
 class Hello(Body, tag="HELLO", frozen=True):
     """Decode calls: who I am, what I hold, where it may be written."""
 
-    #: wire version of the sender; another one is refused
+    #: the newest wire version that the sender speaks; the pair works at the highest one that both speak
     version: U32
-    #: what the sender's build takes the protocol to be, `part:hash` each; where it differs, the two refuse each other
-    digest: Digest
+    #: `part:hash` of each part of the tables and the code behind them; logged where it differs, and refuses nobody
+    digest: Words
     #: the call: the decode rank counts it up for each call after a loss, and the answer repeats it, so that an answer
     #: to an older call is known as one
     session: U64
@@ -97,13 +99,19 @@ class Hello(Body, tag="HELLO", frozen=True):
     to_group: U64 = 0
     #: and which rank of that group
     to_rank: U32 = 0
+    #: the oldest wire version that the sender speaks; 0: it speaks one alone
+    oldest: U32 = 0
+    #: `name:version` of what both must mean alike; any difference is refused; one that is not named stands at 1
+    agreements: Words = ""
+    #: what the sender can do beyond what its version demands, by name; unknown names are ignored
+    capabilities: Words = ""
 
 
 class Welcome(Body, tag="WELCOME", frozen=True):
     """Prefill agrees: the link has this epoch from now on."""
 
     version: U32
-    digest: Digest
+    digest: Words
     session: U64
     #: the link's name from now on, in every header; never used before by this prefill rank
     epoch: U64
@@ -112,6 +120,9 @@ class Welcome(Body, tag="WELCOME", frozen=True):
     layout: Layout
     chunk_tokens: U32
     lease: float
+    oldest: U32 = 0
+    agreements: Words = ""
+    capabilities: Words = ""
 
 
 class Refusal(Body, tag="REFUSAL", frozen=True):

@@ -130,7 +130,7 @@ def granted(h: HeardMessage) -> ev.StagingGranted:
     return ev.StagingGranted(
         h.room, body.chunk, h.peer, body.grant, body.offset, body.round, body.end, ready, h.rank.lease,
         body.asked, body.queued,
-    )
+    )  # fmt: skip
 
 
 def queued(h: HeardMessage) -> ev.StagingDeferred:
@@ -204,7 +204,8 @@ def taken(_: HeardMessage) -> msg.Drained:
 # ---------------------------------------------------------------------------------------- decode side
 def welcome(h: HeardMessage) -> ev.WelcomeReceived:
     """The rank looks whether it is the one that was called, and fits."""
-    return ev.WelcomeReceived(h.link, h.body.session, h.body.epoch, h.rank.misfit_of(h.link, h.body))
+    why = h.rank.misfit_of(h.link, h.body)
+    return ev.WelcomeReceived(h.link, h.body.session, h.body.epoch, why, h.rank.spoken_with(h.body))
 
 
 def refusal(h: HeardMessage) -> ev.RefusalReceived:

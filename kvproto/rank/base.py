@@ -27,7 +27,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.copies import CopyNumbers
-from kvproto.fsm.digest import differing
 from kvproto.fsm.party import Party
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.table import Table
@@ -38,10 +37,10 @@ from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.events import ROOM_CHUNK, Terms, TimerFired
-from kvproto.protocol.messages import VERSION, Hello, Message, Welcome
+from kvproto.protocol.events import ROOM_CHUNK, PeerBuild, Terms, TimerFired
+from kvproto.protocol.messages import Hello, Message, Welcome
 from kvproto.protocol.routes import HeardMessage, LinkIs, SenderIs
+from kvproto.protocol.versions import Build, build_of, common, fault
 from kvproto.rank.value import RankValue
 from kvproto.settings import Settings
 
@@ -114,7 +113,8 @@ class Rank(Party):
         )  # fmt: skip
         self.layout, self.index, self.group, self.chunk_tokens = layout, index, group, chunk_tokens
         self.incarnation = incarnation
-        self.digest = tables_digest()
+        #: the versions, agreements and capabilities that this rank tells its peers
+        self.build = Build()
         #: where the rows of this rank's pool lie; None: as the layout says
         self.placement: Placement | None = None
         self.peers: dict[int, LinkPeer] = {}
@@ -338,13 +338,18 @@ class Rank(Party):
             for room in self._rooms_of(effect.link, self.rooms)
         ]
 
-    def other_build(self, version: int, digest: str) -> str:
-        """In what a build that says this differs from this rank's; empty: in nothing."""
-        return f"wire version {version} against {VERSION}" if version != VERSION else differing(digest, self.digest)
+    def unlike(self, theirs: Build) -> str:
+        """Why this rank cannot work with that build of the other side; empty: it can."""
+        return fault(self.build, theirs, self.side, self.other_side)
+
+    def spoken_with(self, said: Hello | Welcome) -> PeerBuild:
+        """The peer's build: the wire version at which the two work, and what is known of it."""
+        theirs = build_of(said)
+        return PeerBuild(common(self.build, theirs), theirs.digest, theirs.capabilities)
 
     def misfit(self, said: Hello | Welcome, chunk_tokens: int) -> tuple[str, Plan | None]:
         """Return why this rank cannot work with that peer (empty: it can) at this chunk size, and the plan."""
-        other = self.other_build(said.version, said.digest)
+        other = self.unlike(build_of(said))
         if other:
             return other, None
         if said.chunk_tokens != chunk_tokens:

@@ -129,6 +129,17 @@ class DecodeRank(Rank):
         """The address that the link to this prefill rank leads to; empty: there is none.  Any thread."""
         return self._value(group, rank).address
 
+    def lacking(self, group: int, capability: str) -> str:
+        """Name a prefill rank of this group, by a link that is up, without this capability.  Any thread."""
+        for link, value in list(self.links.items()):
+            peer = self.peers.get(link)
+            if peer is None or peer.group != group or value.state is not DLink.UP:
+                continue
+            if capability not in value.build.capabilities.split():
+                at = f"works at wire version {value.build.version} and cannot {capability}"
+                return f"prefill rank {peer.rank} of group {group} {at}: upgrade it"
+        return ""
+
     def tries(self, group: int, rank: int) -> str:
         """The address that is tried beside the link to this prefill rank; empty: none.  Any thread."""
         return self._value(group, rank).beside
@@ -161,11 +172,12 @@ class DecodeRank(Rank):
     def hello(self, session: int, link: int = 0) -> msg.Hello:
         """Build the HELLO for this link, with the chunk size of the group at its other end."""
         chunk_tokens, lease = self._chunk_tokens_of(link), self.settings.timing.lease.period
-        own, to = (self.endpoint, self.placement), self.peers.get(link)
+        own, to, build = (self.endpoint, self.placement), self.peers.get(link), self.build
         meant = (to.group, to.rank) if to is not None else (0, 0)
         return msg.Hello(
-            msg.VERSION, self.digest, session, self.group, self.index, self.layout, chunk_tokens, lease, *own, *meant
-        )
+            build.newest, build.digest, session, self.group, self.index, self.layout, chunk_tokens, lease, *own, *meant,
+            build.oldest, build.agreements, build.capabilities,
+        )  # fmt: skip
 
     def _chunk_tokens_of(self, link: int) -> int:
         peer = self.peers.get(link)

@@ -106,7 +106,8 @@ class PrefillLinks(Rank):
         self._call, self._heard.link = (said, plan), link
         # The caller may reuse memory of lost rooms at once if no write of the link's former life can land.
         quiet = not self._writes_to(link)
-        return ev.HelloReceived(link, said.session, self.next_epoch, why, quiet, place, said.session >> 16)
+        life, build = said.session >> 16, self.spoken_with(said)
+        return ev.HelloReceived(link, said.session, self.next_epoch, why, quiet, place, life, build)
 
     def _not_meant(self, said: msg.Hello) -> str:
         """Explain that the caller means another rank: this address has passed on."""
@@ -202,10 +203,11 @@ class PrefillLinks(Rank):
 
     def welcome(self, session: int, epoch: int) -> msg.Welcome:
         """Build the WELCOME of a link."""
-        lease = self.settings.timing.lease.period
+        lease, build = self.settings.timing.lease.period, self.build
         return msg.Welcome(
-            msg.VERSION, self.digest, session, epoch, self.group, self.index, self.layout, self.chunk_tokens, lease
-        )
+            build.newest, build.digest, session, epoch, self.group, self.index, self.layout, self.chunk_tokens, lease,
+            build.oldest, build.agreements, build.capabilities,
+        )  # fmt: skip
 
     def shared(self, value: Shared) -> Shared:
         """The same number, or claim, one object for all rooms that have it."""

@@ -1,4 +1,4 @@
-"""Build peer: a prefill rank of another build prints its address and, at its end, the fate of calls."""
+"""Build peer: a prefill rank of another build prints its address and, at its end, its links."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ LAYOUT = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16
 
 def main() -> None:
     with PrefillEndpoint(
-        LAYOUT, 0, noise(LAYOUT, 0, 8, 1), MemoryTransport(Fabric(auto=True)), chunk_tokens=8
+        LAYOUT, 0, noise(LAYOUT, 0, 8, 1), MemoryTransport(Fabric(auto=True), "other"), chunk_tokens=8
     ) as endpoint:
         endpoint.start()
         print(endpoint.address, flush=True)
         sys.stdin.read()
-        print(json.dumps([*(value.why for value in inside(endpoint).rank.links.values()), *endpoint.reports()]))
+        refused = [value.why for value in inside(endpoint).rank.links.values()]
+        print(json.dumps({"refused": refused, "links": endpoint.links()}))
 
 
 if __name__ == "__main__":

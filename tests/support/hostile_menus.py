@@ -20,9 +20,8 @@ from kvproto.fsm.codec import WireError
 from kvproto.fsm.vocabulary import Event
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import decode, encode
-from kvproto.protocol.digest import tables_digest
-from kvproto.protocol.events import Claim, EngineOpened, RoomOpened
-from kvproto.protocol.messages import AUX_CHUNK, VERSION, Hello, LinkBody, Message, Welcome
+from kvproto.protocol.events import NO_BUILD, Claim, EngineOpened, RoomOpened
+from kvproto.protocol.messages import AUX_CHUNK, OLDEST, VERSION, Hello, LinkBody, Message, Welcome
 from kvproto.protocol.states import Cause
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.verify.check.config import CHUNK_TOKENS, Config
@@ -54,7 +53,8 @@ def menu(config: Config, *, decode: bool) -> Menu:
         "offset": (0,), "round": (0, 1), "end": (256,), "mark_round": (0,), "mark_tail": (0,), "tail": (0, 1, 256),
         "pages": (b"\0\0\0\0",), "data": (b"row",), "settled": (False, True), "last": (False, True),
         "runs": (0,), "layer_groups": (1, 2), "again": (False, True), "ahead": (0, tokens), "layers": (0, 1),
-        "version": (VERSION,), "digest": (tables_digest(), "other:build"), "epoch": (7,),
+        "version": (VERSION, VERSION + 1), "digest": ("other:build",), "epoch": (7,), "oldest": (OLDEST, VERSION + 1),
+        "agreements": ("", "ring:2"), "capabilities": ("unknown",), "build": (NO_BUILD,),
         "chunk_tokens": (CHUNK_TOKENS,),
         "session": (session(0), session(1), session(-1)), "endpoint": (b"",), "placement": (None,),
         "within": (0.0, 5.0), "anew": (False, True), "why": ("no",), "wire": ("wire",),

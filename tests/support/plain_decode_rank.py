@@ -5,8 +5,7 @@ hears of parts by the notification that a write carries or by message, copies ea
 there, confirms, tells the watermark, takes the aux row.  It knows no timers but its beat and no failures: it is here to
 show that the pages say enough, and that nothing has to be said twice between two ends that keep to them.
 
-The digest, which both ends compare and no document can give in words, is read from `spec/kvproto.json`, and so is the
-order of each message's fields: what is said and heard here goes by their names.
+The order of each message's fields is read from `spec/kvproto.json`: what is said and heard here goes by their names.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class PlainDecodeRank:
         self.filling: dict[int, tuple[int, int, int, set[int]]] = {}
         self.room, self.tokens = 0, 0
         self.beat = time.monotonic()
-        me = {"version": SPEC["wire_version"], "digest": SPEC["digest"], "session": self.session, "group": 2, "rank": 0}
+        me = {"version": SPEC["wire_version"], "digest": "plain", "session": self.session, "group": 2, "rank": 0}
         self.say(0, "HELLO", **me, layout=layout, chunk_tokens=chunk_tokens, lease=lease, endpoint=endpoint)
 
     def say(self, room: int, name: str, **fields: Any) -> None:

@@ -15,7 +15,7 @@ from kvproto.fsm.table import Output, Row, Table, Value
 from kvproto.fsm.vocabulary import Event, Report, State
 from kvproto.layout.cut import NO_CUT, Cut
 from kvproto.layout.sharding import LayoutError
-from kvproto.protocol.events import Claim, Target, Terms
+from kvproto.protocol.events import NO_BUILD, Claim, PeerBuild, Target, Terms
 from kvproto.protocol.states import Cause, PRoom
 from kvproto.protocol.tables.decode_room import DecodeWork as DWork
 from kvproto.protocol.tables.prefill_room import PrefillWork as PWork
@@ -52,6 +52,7 @@ POOL: dict[str, tuple[Any, ...]] = {
     "to": (Target(), Target(1, 11, Cut(0, 8)), Target(2, 12, Cut(8, 8, 1, 2))),
     "unsent": (False, True), "early": (False, True), "over": (False, True),
     "life": (0, 1, 2), "rival": (0, 1, 2, 3), "rival_place": (b"", b"there"), "doubted": (False, True),
+    "build": (NO_BUILD, PeerBuild(3, "layout:1", "announce")),
     "runs": (0, 1), "facts": (*[RequestFacts()] * 4, *map(RequestFacts, (Claim(2, b"word"), Claim(3)), (b"", b"00-1"))),
 }  # fmt: skip
 NOW = 100.0

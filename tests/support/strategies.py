@@ -53,6 +53,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "to_group": U64, "to_rank": U32, "nonce": U64,
     "secret": st.binary(max_size=msg.MAX_SECRET), "traceparent": st.binary(max_size=msg.MAX_TRACEPARENT),
     "tokens": U32, "prefix": U32, "runs": U32, "digest": st.text(max_size=64), "why": st.text(max_size=200),
+    "oldest": U32, "agreements": st.text(max_size=64), "capabilities": st.text(max_size=64),
     "layer_groups": st.integers(1, msg.MAX_LAYER_GROUPS),
     "asked": st.floats(0.0, 2.0**47), "queued": st.booleans(), "early": st.booleans(),
     "again": st.booleans(), "quiet": st.booleans(),

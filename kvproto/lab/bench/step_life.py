@@ -28,7 +28,6 @@ from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import decode, encode
-from kvproto.protocol.digest import tables_digest
 from kvproto.rank.base import Rank
 from kvproto.rank.prefill import PrefillRank
 from kvproto.settings import Settings
@@ -49,7 +48,7 @@ def make_rank(*, tombstones: int = Settings().tombstones) -> PrefillRank:
     rank.prepare()  # as an endpoint's: code is the process's, and no room's
     for index in range(PEERS):
         lease = settings.timing.lease.period
-        said = msg.Hello(msg.VERSION, tables_digest(), 5, 2, index, DECODE, CHUNK_TOKENS, lease, b"")
+        said = msg.Hello(msg.VERSION, "", 5, 2, index, DECODE, CHUNK_TOKENS, lease, b"")
         link, _ = rank.hello(said, 0.0)
         rank.handle(ev.WiredUp(link, 5, "wire"), 0.0)
     return rank

@@ -36,7 +36,6 @@ from kvproto.lab.torture.soak import LAYOUT, TOKENS, SoakRank
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
-from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import room_key
 from kvproto.protocol.states import Cause
 
@@ -226,4 +225,4 @@ def frames(dice: random.Random) -> list[bytes]:
 
 
 def _call(layout: Layout, group: int, endpoint: bytes) -> msg.Hello:
-    return msg.Hello(msg.VERSION, tables_digest(), 1 << 40, group, 0, layout, TOKENS, 30.0, endpoint)
+    return msg.Hello(msg.VERSION, "", 1 << 40, group, 0, layout, TOKENS, 30.0, endpoint)

@@ -159,8 +159,10 @@ def decoders() -> Iterator[Decoder]:
 def bodies() -> list[Any]:
     """One message of every kind, with numbers that are all different."""
     hello = (msg.VERSION, "layout:1 ring:2", 3, 4, 0, LAYOUT, 32, 30.0)
+    build = msg.OLDEST, "ring:1 timers:2", "announce"
     return [
-        msg.Hello(*hello, b"endpoint"), msg.Welcome(msg.VERSION, "layout:1 ring:2", 3, 5, 4, 0, LAYOUT, 32, 30.0),
+        msg.Hello(*hello, b"endpoint", None, 1, 2, *build),
+        msg.Welcome(msg.VERSION, "layout:1 ring:2", 3, 5, 4, 0, LAYOUT, 32, 30.0, *build),
         msg.Refusal(3, "no"), msg.Reset(), msg.Heartbeat(), msg.Open(200, 64, b"secret", b"00-1"), msg.Opened(),
         msg.Announce(200, b"secret"),
         msg.StagingReq(1), msg.StagingRsp(1, 2, 256, 3, 512, 4, 128), msg.StagingRefused(1), msg.PagesReq(2),

@@ -55,6 +55,7 @@ from msgspec.structs import replace
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
+    NO_BUILD,
     AddressAnswered,
     CallAsked,
     CallTakenBack,
@@ -67,6 +68,7 @@ from kvproto.protocol.events import (
     LinkEvent,
     LinkWentDown,
     OpenAsked,
+    PeerBuild,
     PeerQuiet,
     QueueOverflowed,
     QuietAsked,
@@ -105,6 +107,8 @@ class PLinkValue(Value, frozen=True, gc=False):
     rival_place: bytes = b""
     #: since that call no sign of life came from this link's incarnation
     doubted: bool = False
+    #: the build at the other end, and the wire version at which the two work
+    build: PeerBuild = NO_BUILD
 
 
 class DLinkValue(Value, frozen=True, gc=False):
@@ -123,6 +127,8 @@ class DLinkValue(Value, frozen=True, gc=False):
     beside: str = ""
     trial: int = 0
     answered: bool = False
+    #: as on a prefill rank
+    build: PeerBuild = NO_BUILD
 
 
 P = PLinkValue
@@ -341,7 +347,7 @@ def higher(v: P, e: WatermarkSeen, now: float) -> bool:
 # --------------------------------------------------------------------------------------------- lets
 def adopt(v: P, e: HelloReceived, now: float) -> P:
     """The call's session, and a new epoch for it."""
-    return PLinkValue(v.state, session=e.session, life=e.life, epoch=e.epoch, place=e.place)
+    return PLinkValue(v.state, session=e.session, life=e.life, epoch=e.epoch, place=e.place, build=e.build)
 
 
 def refuse_call(v: P, e: HelloReceived, now: float) -> P:
@@ -450,8 +456,8 @@ def take_call_back(v: D, e: CloseAsked, now: float) -> D:
 
 
 def agree(v: D, e: WelcomeReceived, now: float) -> D:
-    """The link has an epoch; a refusal before it counts no more."""
-    return replace(v, epoch=e.epoch, silent=0, why="")
+    """The link has an epoch, and a wire version at which the two work; a refusal before it counts no more."""
+    return replace(v, epoch=e.epoch, silent=0, why="", build=e.build)
 
 
 def misfit_why(v: D, e: WelcomeReceived, now: float) -> D:

@@ -136,10 +136,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hasty: bool = False
     #: links are up when it begins; else the handshake is part of it
     wired: bool = True
-    #: what does not fit: the first life of the first decode group runs other tables, or has other leases; or the
+    #: the first life of the first decode group is a newer build: it speaks one wire version more, tells of other
+    #: tables, and names agreements and capabilities that are not known here
+    newer: bool = False
+    #: what does not fit: the first life of the first decode group speaks no common version, or has other leases; or the
     #: engines name other lengths, or secrets; or all rooms have one id, and the prefill engine means the first one;
     #: or all decode groups have one name; or all ask for the same room, and the prefill engine means any of them
-    misfit: Literal["", "tables", "lease", "length", "secret", "claim", "name", "anyone"] = ""
+    misfit: Literal["", "version", "lease", "length", "secret", "claim", "name", "anyone"] = ""
     #: what crashed comes back
     restart: bool = True
     #: rooms that are over and remembered, a rank

@@ -44,7 +44,7 @@ _JUDGES = (
     "smoke", "two-slots", "wait", "patient", "prefix", "odd-sizes", "no-ring", "early", "duplicate", "drop", "abort",
     "pages", "aborts", "writes", "kernel", "timeout", "handshake", "death", "reuse", "unordered", "abort-timeout",
     "late-answer", "slow-engine", "late-engine", "eager-engine", "aux-first", "wait-early", "wait-abort", "abort-link",
-    "window", "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-tables", "other-length",
+    "window", "kernel-duplicate", "kernel-timeout", "slow-duplicate", "other-version", "newer-build", "other-length",
     "other-secret",
     "death-abort", "smoke-tells", "drop-tells", "abort-tells", "writes-tells", "timeout-tells", "prepare",
     "prepare-pages", "batches", "batches-doubt", "leave", "leave-link", "fan-in-leave",

@@ -6,6 +6,7 @@ S6).  What happens to bytes is `decode_memory`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from kvproto.fsm.vocabulary import Event
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import ROOM_CHUNK, TimerFired
-from kvproto.protocol.messages import Goodbye, Hello, Message, StagingRsp, StgNotify
+from kvproto.protocol.messages import OLDEST, VERSION, Goodbye, Hello, Message, StagingRsp, StgNotify
 from kvproto.protocol.states import Cause, DLink, DRoom
 from kvproto.rank.base import LinkPeer
 from kvproto.rank.decode import DecodeRank
@@ -45,6 +46,16 @@ ANNOUNCED = 2
 LIVES = 16
 #: an address where no rank is
 NOWHERE = "nowhere"
+#: by what does not fit: what a first life says otherwise in its call
+OTHERS: dict[str, Callable[[Hello], dict[str, Any]]] = {
+    "version": lambda _said: {"version": OLDEST - 1, "oldest": 0},
+    "lease": lambda said: {"lease": said.lease + 1},
+}
+#: what a first life of a newer build says in its call
+NEWER = {
+    "version": VERSION + 1, "oldest": OLDEST, "digest": "layout:0 sooner:1", "agreements": "later:1",
+    "capabilities": "announce later",
+}  # fmt: skip
 
 
 class DecodeNode(DecodeMemory):
@@ -275,23 +286,26 @@ class DecodeNode(DecodeMemory):
 
     # ----------------------------------------------------------------------------- what the rank asks for
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
-        """As every node; all grants of a chunk have one name, and a first life may run other tables."""
+        """As every node; all grants of a chunk have one name, and a first life may be of another build."""
         if place == NOWHERE.encode():
             return
         if isinstance(body, StagingRsp):
             body = replace(body, grant=1)
         elif isinstance(body, Goodbye) and body.session:
             self.seen.add("a call that is taken back")
-        elif isinstance(body, Hello) and self.odd:
-            other = {"digest": "0" * len(body.digest)} if self.config.misfit == "tables" else {"lease": body.lease + 1}
-            body = replace(body, **other)
+        elif isinstance(body, Hello) and self.first_life:
+            body = replace(body, **OTHERS[self.config.misfit](body) if self.odd else NEWER if self.config.newer else {})
         super().deliver(place, epoch, room, body)
+
+    @property
+    def first_life(self) -> bool:
+        """Whether this is the first life of a rank of the first decode group."""
+        return self.index < self.own.ranks and not self.current.life
 
     @property
     def odd(self) -> bool:
         """Whether this life of the rank is one that does not fit."""
-        first = self.index < self.own.ranks
-        return first and not self.current.life and self.config.misfit in ("tables", "lease")
+        return self.first_life and self.config.misfit in OTHERS
 
     def unfit(self, k: int) -> bool:
         """And in a life that does not fit it may have no success."""

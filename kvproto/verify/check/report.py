@@ -45,7 +45,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "beats-behind-bulk": ("one queue for all frames; beats alone are signs of life", "tests/test_hazards.py"),
     "repeats-without-backoff": ("a send's timer has the same period each time", "tests/test_hazards.py"),
     "dear-fallback": ("who waits is late although the watermark rises", "tests/test_hazards.py"),
-    "digest-blind": ("a digest without the messages' fields", "tests/test_digest.py"),
+    "meaning-unversioned": ("code behind an agreement changes, and its version stays", "tests/test_agreements.py"),
     "stranger-to-library": (
         "what a peer says of its memory goes to the library as it came",
         "tests/test_nixl_metadata.py",

@@ -102,9 +102,13 @@ SMALL: dict[str, Config] = {
         must=("a room that is over before its link is up",),
         about="an engine gives a room up before the link is up, and the other one opens it afterwards",
     ),
-    "other-tables": Config(
-        ring=1, chunks=1, wired=False, engine=AT_ONCE, misfit="tables", budget=Budget(crash=1, drop=1),
-        about="a rank that runs other tables is refused, and comes back with ours",
+    "other-version": Config(
+        ring=1, chunks=1, wired=False, engine=AT_ONCE, misfit="version", budget=Budget(crash=1, drop=1),
+        about="a rank that speaks no common wire version is refused, and comes back with one",
+    ),
+    "newer-build": Config(
+        ring=1, chunks=1, wired=False, engine=AT_ONCE, newer=True, budget=Budget(crash=1, drop=1),
+        about="a rank of a newer build works with ours, and comes back as ours",
     ),
     "other-length": Config(
         ring=1, chunks=1, engine=AT_ONCE, misfit="length", budget=Budget(drop=1), about="the engines name other lengths"

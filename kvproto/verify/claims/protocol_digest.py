@@ -1,14 +1,14 @@
-"""Protocol digest: the texts of this build's tables and source whose hashes two builds compare.
+"""Protocol digest: the texts of this build's tables and source, whose hashes a peer is told.
 
-They give what two builds must have in common, part by part: how heads, layers and tokens are cut and where parts and
+They give what can differ between two builds, part by part: how heads, layers and tokens are cut and where parts and
 rows lie (`layout`); the ring and its watermark (`ring`); what timers mean, not how long they are (`timing`); frames,
 messages with their fields, bounds and enums, and what is judged of them (`messages`); what a write carries
 (`notification`); events and effects (`vocabulary`); which event a message becomes, and whom nobody hears (`routes`);
 each table with its rows, timers, guards, changes, effects and their helpers.
 
 They do not cover what no text of these parts reaches: what a rank does beside its tables and routes, what a step means
-(`fsm.machine`), how transports and kernels do their work, the order of bytes inside a part that kernels gather.
-`VERSION` counts up when one of those changes its meaning.
+(`fsm.machine`), how transports and kernels do their work, the order of bytes inside a part that kernels gather.  What
+both ends must mean alike has a version of its own: `agreements`.
 
 Ranks do not compute the digest: the hashes are a generated file, `kvproto/protocol/digest_parts.py`, which `make digest`
 writes and a test compares with the texts.  To lay two builds side by side, compare their `protocol_texts`.
@@ -54,7 +54,11 @@ def protocol_texts() -> dict[str, str]:
         "layout": (Layout, Plan, cut_at, chunks, descriptors),
         "ring": (usable, Ring),
         "timing": (
-            Timing.__struct_fields__, Timing.return_, Timing.welcome_, Timing.idle_, Timing.named,
+            Timing.__struct_fields__,
+            Timing.return_,
+            Timing.welcome_,
+            Timing.idle_,
+            Timing.named,
         ),
         "messages": (VERSION, AUX_CHUNK, encode, decode),
         "notification": (make_tag, read_tag),

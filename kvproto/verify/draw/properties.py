@@ -329,10 +329,10 @@ _ROWS = (
         "while the watermark rises nobody is late (`moves`); `AWAIT_PERMIT` bounds those that write page to page",
     ),
     (
-        "digest-blind",
-        "two builds agree by a digest that leaves out what their messages look like",
+        "meaning-unversioned",
+        "two builds of one wire version mean different things by what no message says",
         "S10 L1",
-        "the digest has a part for all that two builds must share, down to fields, bounds and code",
+        "each such agreement has a version that both ends compare; kept results show when the code behind it changes",
     ),
     (
         "early-answer-kept-aside",

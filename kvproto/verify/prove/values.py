@@ -20,6 +20,7 @@ import z3
 from kvproto.endpoint.group_table import Destination
 from kvproto.fsm.vocabulary import State
 from kvproto.layout.cut import Cut, Part
+from kvproto.protocol.events import PeerBuild
 from kvproto.verify.prove.terms import SET, Bits, Choice, Facts, Number, Opaque, Term, Truth
 
 #: fields that are sets, where the code has a mask
@@ -30,7 +31,7 @@ MASKS = frozenset(
 #: numbers that may be negative: a rank that nobody is, a slot that is none, the aux row's chunk
 SIGNED = frozenset({("RoomFailed", "peer"), ("PSendValue", "slot")})
 #: what rows pass on and never look into
-OPAQUE = frozenset({str, bytes, Cut, Part, Destination})
+OPAQUE = frozenset({str, bytes, Cut, Part, Destination, PeerBuild})
 #: enumerations of which every member is looked at by itself
 EACH = frozenset({"SendRoute"})
 

@@ -139,6 +139,24 @@ def lease_unread(b: TablePatch) -> None:
     b.patch(Rank, "misfit", any_lease)
 
 
+@mutation("refused-by-digest", "newer-build", "L1", "S9")
+def refused_by_digest(b: TablePatch) -> None:
+    """A rank refuses a peer whose tables are not its own (beside the catalogue)."""
+    misfit = Rank.misfit
+
+    def same_tables(rank: Any, said: Any, chunk_tokens: int) -> Any:
+        other = said.digest != rank.build.digest
+        return ("the builds differ", None) if other else misfit(rank, said, chunk_tokens)
+
+    b.patch(Rank, "misfit", same_tables)
+
+
+@mutation("no-common-version", "other-version", "S12")
+def no_common_version(b: TablePatch) -> None:
+    """Ranks that speak no common wire version agree all the same (beside the catalogue)."""
+    b.patch(Rank, "unlike", lambda _rank, _theirs: "")
+
+
 @mutation("pages-asked-staged", "permit-late", "L3")
 def pages_asked_staged(b: TablePatch) -> None:
     """Who asks for the pages of a chunk gets a region (beside the catalogue)."""
