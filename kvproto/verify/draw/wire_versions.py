@@ -81,8 +81,14 @@ def _fields(cls: type) -> list[Json]:
     said: list[Json] = [
         {"name": name, "type": kind_of(hint), "required": own[name].required} for name, hint in hints(cls).items()
     ]
-    return [each if each["required"] else {**each, "default": TELLING.json.plain(own[each["name"]].default)}
-            for each in said]  # fmt: skip
+    return [{**each, **_default(own[each["name"]])} for each in said]
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Json:
+    """What a message means that leaves the field out; nothing for a required one, and for one that is left out itself."""
+    if field.required or field.default is msgspec.UNSET:
+        return {}
+    return {"default": TELLING.json.plain(field.default)}
 
 
 def _examples(body: type[Body]) -> list[Json]:
