@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 OURS = ("lint", "draw", "export", "trace", "replay", "inspect", "doctor")
 
 
-def test_no_command_and_an_unknown_one_get_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_command_gets_the_first_minute_and_help_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
     first = capsys.readouterr().out
     for line in first.splitlines():
@@ -33,11 +33,8 @@ def test_no_command_and_an_unknown_one_get_help(capsys: pytest.CaptureFixture[st
             assert line.split()[1] in cli.COMMANDS
     assert "Your first minute" in first and len(first.splitlines()) < 24, "what to type first fits on one screen"
     assert cli.main(["--help"]) == 0
-    assert "kvproto COMMAND" in capsys.readouterr().out
-    assert cli.main(["fly"]) == 2
-    said = capsys.readouterr().err
-    assert "no command 'fly'" in said
-    assert all(name in said for name in cli.COMMANDS)
+    said = capsys.readouterr().out
+    assert "kvproto COMMAND" in said and all(name in said for name in cli.COMMANDS)
 
 
 def test_what_this_build_is(capsys: pytest.CaptureFixture[str]) -> None:
