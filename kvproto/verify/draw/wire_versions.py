@@ -85,7 +85,7 @@ def _fields(cls: type) -> list[Json]:
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Json:
-    """What a message means that leaves the field out; nothing for a required one, and for one that is left out itself."""
+    """Return the value of a message that leaves the field out; nothing if that value is no value."""
     if field.required or field.default is msgspec.UNSET:
         return {}
     return {"default": TELLING.json.plain(field.default)}
