@@ -131,11 +131,11 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         return rows + [Case("one", size, size, repeats=repeats) for size in (4, 16, 64, 256)]
     if what == "pages":
         alike = (16, True), (64, True), (128, True), (128, False)
-        sizes = (64, 64), (1024, 256), (1024, 1024)
+        rooms = (64, 64), (1024, 256), (1024, 1024)
         row = Case("one", 64, 64, route="pages", by_index=True, beside=True, repeats=repeats)
         return [
             replace(row, size=size, chunk=chunk, page=page, packed=packed)
-            for page, packed in alike for size, chunk in sizes
+            for page, packed in alike for size, chunk in rooms
         ]  # fmt: skip
     if what == "pieces":
         pairs = [(size, size >> cut) for size in (64, 256, 1024) for cut in range(7) if size >> cut >= 4]
