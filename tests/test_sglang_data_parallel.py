@@ -19,7 +19,7 @@ from kvproto.adapters.card_trust import CardTrust
 from kvproto.adapters.sglang import room_reporter
 from kvproto.adapters.sglang.bootstrap import KVProtoBootstrapServer, signature_of
 from kvproto.adapters.sglang.bootstrap_ranks import Rank, Ranks, TakenError
-from kvproto.adapters.sglang.room_directory import ALL, KEPT_S, MOST, RoomDirectory, RoomReport
+from kvproto.adapters.sglang.room_directory import ALL, AWAITED_S, KEPT_S, MOST, RoomDirectory, RoomReport
 from kvproto.adapters.sglang.room_reporter import RoomReporter
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
@@ -219,6 +219,15 @@ def test_both_halves_of_a_room_are_told_where_the_other_is() -> None:
     assert directory.report(msgspec.json.encode(RoomReport(1, (), (5,)))) == {"5": 0}
     assert directory.report(msgspec.json.encode(RoomReport(0, (5, 6)))) == {"5": 1}
     assert directory.find(b'{"bootstrap_rooms": [5, 6, 7]}') == {"5": 0, "6": 0}
+
+
+def test_a_room_that_is_sent_again_is_not_held_to_where_it_was_awaited_before() -> None:
+    clock = ManualClock()
+    directory = RoomDirectory(clock.now)
+    directory.report(msgspec.json.encode(RoomReport(1, (), (5,))))
+    assert directory.report(msgspec.json.encode(RoomReport(0, (5,)))) == {"5": 1}
+    clock.advance(AWAITED_S + 0.1)
+    assert directory.report(msgspec.json.encode(RoomReport(0, (5,)))) == {}
 
 
 def test_the_directory_forgets_what_is_old_and_what_is_too_much() -> None:

@@ -19,8 +19,10 @@ import msgspec
 from kvproto.adapters.card import MAX_DATA_PARALLEL
 from kvproto.errors import ArgumentError
 
-#: seconds for which a report counts, rooms in one, and rooms that are known in all
-KEPT_S, MOST, ALL = 120.0, 4096, 1 << 16
+#: seconds for which a room is known at its rank, and for which it counts as awaited (it may be sent again elsewhere)
+KEPT_S, AWAITED_S = 120.0, 10.0
+#: rooms in a report, and rooms that are known in all
+MOST, ALL = 4096, 1 << 16
 
 Rooms = Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(max_length=MOST)]
 
@@ -59,13 +61,13 @@ class RoomDirectory:
             raise ArgumentError(f"this is no report of rooms: {error}") from error
         with self._lock:
             now = self._clock()
-            for known, rooms in ((self._at, told.rooms), (self._awaited, told.awaited)):
+            for known, rooms, kept in ((self._at, told.rooms, KEPT_S), (self._awaited, told.awaited, AWAITED_S)):
                 for room in rooms:
                     known[room] = told.dp_rank, now
                     known.move_to_end(room)
-                _forget(known, now)
+                _forget(known, now - kept)
             halves = [*((room, self._awaited) for room in told.rooms), *((room, self._at) for room in told.awaited)]
-            return {str(room): known[room][0] for room, known in halves if room in known} if halves else {}
+            return {str(room): known[room][0] for room, known in halves if room in known}
 
     def find(self, body: bytes) -> dict[str, int]:
         """Return the dp rank of each room of the query that has been reported.
@@ -80,7 +82,7 @@ class RoomDirectory:
             return {str(room): self._at[room][0] for room in rooms if room in self._at}
 
 
-def _forget(known: OrderedDict[int, tuple[int, float]], now: float) -> None:
-    """Drop what is too old, or too much, from the oldest on."""
-    while known and (len(known) > ALL or now - next(iter(known.values()))[1] > KEPT_S):
+def _forget(known: OrderedDict[int, tuple[int, float]], before: float) -> None:
+    """Drop what was reported before that, or is too much, from the oldest on."""
+    while known and (len(known) > ALL or next(iter(known.values()))[1] < before):
         known.popitem(last=False)
