@@ -76,6 +76,16 @@ def test_every_byte_of_every_reader_once_and_nothing_else(case: Case) -> None:
     judge(case)
 
 
+@pytest.mark.parametrize(("groups", "tp", "pp"), [(2, (1, 1), (1, 1)), (3, (2, 4), (1, 1)), (2, (4, 1), (2, 1))])
+def test_every_byte_once_in_groups_of_layers(groups: int, tp: tuple[int, int], pp: tuple[int, int]) -> None:
+    every, some = Cache("every", (CachePart("k", 2, 6), CachePart("v", 2, 4))), (0, 1, 3, 4, 5, 7, 8)
+    found = every, Cache("some", (CachePart("row", 1, 5),), some), Cache("draft", (CachePart("k", 4, 2),), (8,))
+    sides = [Layout.of_caches(found, layers=9, page_size=2, tp=each, pp=stages)
+             for each, stages in zip(tp, pp, strict=True)]  # fmt: skip
+    assert Plan(sides[0], sides[1], 4).fewest_layers >= groups
+    judge(Case(sides[0], sides[1], 4, 7, 2, groups))
+
+
 @settings(max_examples=30, deadline=None)
 @given(cases())
 def test_numpy_and_plain_python_agree(case: Case) -> None:
