@@ -41,7 +41,8 @@ def told_once(b: TablePatch) -> None:
 
 @mutation("success-forgotten", "deep-tombstone-drop", "L1")
 def success_forgotten(b: TablePatch) -> None:
-    """Who notifies of a room that is forgotten is told so, and not that its part is in place (beside the catalogue)."""
+    """A writer that notifies of a forgotten room is told so, not that its part is in place (beside the
+    catalogue)."""
     for event in (ev.ChunkNotified, ev.AuxLanded):
         b.change(DROOMS, b.rows(DROOMS, DRoom.UNKNOWN, event), do=(dr.say_gone,))
 
@@ -137,5 +138,6 @@ def goodbye_in_haste(b: TablePatch) -> None:
 
 @mutation("doubt-forgotten", "link", "S4", "S1")
 def doubt_forgotten(b: TablePatch) -> None:
-    """Of a lost prefill rank that was told where to write, nothing is taken to be on its way (beside the catalogue)."""
+    """A lost prefill rank that was told where to write is taken to have no write in flight (beside the
+    catalogue)."""
     b.change(DLINKS, b.rows(DLINKS, DLink.AWAIT_RETURN, ev.QuietAsked, "untold"), when=None)

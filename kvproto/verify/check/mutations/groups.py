@@ -1,4 +1,4 @@
-"""Mutants: what belongs to one link, epoch or group is taken for another's (most of them beside the catalogue)."""
+"""Mutants that take one link's, epoch's or group's things for another's (most beside the catalogue)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kvproto.verify.framework.table_patching import TablePatch
 
 
 def _hear(b: TablePatch, *, any_epoch: bool = False, any_state: bool = False) -> None:
-    """A prefill rank takes what comes by a link for current, although it is of another epoch, or the link is down."""
+    """A prefill rank takes messages of another epoch, or of a link that is down, for current."""
     facts = Rank.facts
 
     def lenient(rank: Any, heard: HeardMessage) -> Any:
@@ -64,7 +64,7 @@ def old_session(b: TablePatch) -> None:
 
 @mutation("former-life-waits", "groups-in-link", "S8")
 def former_life_waits(b: TablePatch) -> None:
-    """A link that comes back keeps the sends that waited for the watermark of the old one (beside the catalogue)."""
+    """A link that comes back keeps sends that waited for the old one's watermark (beside the catalogue)."""
 
     def connect(rank: Any, effect: do.Connect) -> None:
         rank.watch.setdefault(effect.link, [])
@@ -75,7 +75,7 @@ def former_life_waits(b: TablePatch) -> None:
 
 @mutation("others-writes-count", "groups-out-link", "L1")
 def others_writes_count(b: TablePatch) -> None:
-    """A call is put off while something is written to another group's rank of the same index (beside the catalogue)."""
+    """A call is put off by writes to another group's rank of the same index (beside the catalogue)."""
 
     def writes_to(rank: Any, link: int) -> bool:
         return any(key & 0xFFFF == rank.peers[link].rank for _, key in rank.writes)
@@ -118,7 +118,7 @@ def rank_is_enough(b: TablePatch) -> None:
 
 @mutation("anybody-is-party", "groups-out-claim", "S1", "S6", "S9", "S10", "S12", "L1", "L3")
 def anybody_is_party(b: TablePatch) -> None:
-    """Whoever speaks of a room is taken for the group that has it (beside the catalogue)."""
+    """Every rank that speaks of a room is taken for the group that has it (beside the catalogue)."""
     fact = PrefillLinks._sender_fact  # noqa: SLF001
 
     def party(rank: Any, heard: HeardMessage, peer: Any) -> int:
@@ -159,7 +159,7 @@ def no_common_version(b: TablePatch) -> None:
 
 @mutation("pages-asked-staged", "permit-late", "L3")
 def pages_asked_staged(b: TablePatch) -> None:
-    """Who asks for the pages of a chunk gets a region (beside the catalogue)."""
+    """A rank that asks for the pages of a chunk gets a region (beside the catalogue)."""
     granted = b.routes(decode_routes, PagesReq, ChunkIs.GRANTED)
     first = [route for route in b.routes(decode_routes, PagesReq) if route.to and route not in granted]
     b.reroute(decode_routes, first, to=(first_asked,))
@@ -167,7 +167,7 @@ def pages_asked_staged(b: TablePatch) -> None:
 
 @mutation("quiet-told-once", "death-two", "L1", "L2")
 def quiet_told_once(b: TablePatch) -> None:
-    """Of the rooms that a dead rank wrote to one is told that nothing can land any more (beside the catalogue)."""
+    """Only one of a dead rank's rooms is told that nothing can land any more (beside the catalogue)."""
 
     def raise_quiet(rank: Any, effect: do.RaisePeerQuiet) -> None:
         peer = rank.peers[effect.link].rank
@@ -178,7 +178,7 @@ def quiet_told_once(b: TablePatch) -> None:
 
 @mutation("watermark-to-one", "heads-of-line", "L3")
 def watermark_to_one(b: TablePatch) -> None:
-    """Of the writers that wait for the watermark one is told (beside the catalogue)."""
+    """Only one of the writers that wait for the watermark is told (beside the catalogue)."""
 
     def send(rank: Any, effect: do.SendWatermark) -> None:
         for peer in bits(effect.peers)[:1]:
@@ -201,7 +201,7 @@ def usable_untold(b: TablePatch) -> None:
 
 @mutation("dead-address-displaces", "address", "S9")
 def dead_address_displaces(b: TablePatch) -> None:
-    """A link that is up is dropped for an address that the engine names, before anybody has answered there."""
+    """A link that is up is dropped for an address that the engine names, before a rank answers there."""
     b.drop(links.decode_link, b.rows(links.decode_link, DLink.UP, ev.CallAsked, None))
     b.change(links.decode_link, b.rows(links.decode_link, DLink.UP, ev.CallAsked, "anew"), when=None)
 
@@ -216,7 +216,7 @@ def dead_address_moves_call(b: TablePatch) -> None:
 
 @mutation("second-life-wins", "timed-one-name", "S9")
 def second_life_wins(b: TablePatch) -> None:
-    """Of two live instances of one name the last that calls has the link: they take it from each other in turn."""
+    """The last caller of two live instances of one name has the link: they take it in turns."""
     b.drop(links.prefill_link, b.rows(links.prefill_link, PLink.UP, ev.HelloReceived, "other_life"))
 
 

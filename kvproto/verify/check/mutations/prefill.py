@@ -52,7 +52,7 @@ def prefetch_with_partial_peers(b: TablePatch) -> None:
 
 @mutation("late-gone-believed", "deep-overtaken", "S9")
 def late_gone_believed(b: TablePatch) -> None:
-    """Who has forgotten a room fails it, though it may have had all of it, and succeeded (beside the catalogue)."""
+    """A rank that has forgotten a room fails it, though it may have succeeded (beside the catalogue)."""
     b.change(PROOMS, b.rows(PROOMS, PRoom.OPEN, ev.PeerForgot, "unsent"), when=None)
 
 

@@ -1,4 +1,4 @@
-"""Mutants: small changes to the tables, each of which brings one hazard back, and the property that must then fail.
+"""Mutants: small changes to the tables; each brings one hazard back, and one property must then fail.
 
 Each mutation is a function of the bench, with the hazard's name and the change in its first line.  None of them touches
 the checker.  `MUTANTS` says in which configuration each is sought, and which properties count as having caught it.
@@ -34,7 +34,7 @@ def mutation(
     """Enter a mutant."""
 
     def enter(apply: Callable[[TablePatch], None]) -> Callable[[TablePatch], None]:
-        about = (apply.__doc__ or "").strip()
+        about = " ".join((apply.__doc__ or "").split())  # a row of the kill table is one line
         MUTANTS[name] = Mutation(name, about, expect, config, apply)
         return apply
 

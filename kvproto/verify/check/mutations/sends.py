@@ -53,7 +53,7 @@ def closed_gives_up(b: TablePatch) -> None:
 
 @mutation("costlier-route", "dear-pages", "sometimes")
 def dearer_route(b: TablePatch) -> None:
-    """Of two routes the more expensive one is chosen (beside the catalogue)."""
+    """The more expensive one of two routes is chosen (beside the catalogue)."""
 
     def costlier(v: Any, e: ev.SendOpened, now: float) -> bool:
         del v, now
@@ -64,7 +64,7 @@ def dearer_route(b: TablePatch) -> None:
 
 @mutation("ring-left-at-any-price", "dear-pages", "sometimes")
 def ring_left_at_any_price(b: TablePatch) -> None:
-    """Who has used up his tries leaves the ring, whatever pages cost (beside the catalogue)."""
+    """A send that has used up its tries leaves the ring, whatever pages cost (beside the catalogue)."""
 
     def patient(v: Any, e: TimerFired, now: float) -> bool:
         del now
@@ -171,7 +171,7 @@ def error_kills_worker(b: TablePatch) -> None:
 
 @mutation("retry-of-an-unsettled-write", "doubt", "S1", "S4")
 def retry_of_an_unsettled_write(b: TablePatch) -> None:
-    """A staged write that fails is retried over pages while bytes of it may still land (beside the catalogue)."""
+    """A failed staged write is retried over pages while its bytes may still land (beside the catalogue)."""
     b.change(SENDS, b.rows(SENDS, PSend.WRITING, ev.WriteFailed, "retries"), when=always)
 
 
@@ -213,7 +213,7 @@ def slot_reuse(b: TablePatch) -> None:
 
 @mutation("slot-overtaken", "credit-abort", "S8", "S10")
 def slot_overtaken(b: TablePatch) -> None:
-    """What a send is given (a credit, a slot, a permit) it hears behind all that waits, its own end perhaps."""
+    """A send hears of its credit, slot or permit after all queued events, perhaps after its own end."""
 
     def give(rank: PrefillRank, *events: Event) -> None:
         rank._queue.extend(events)  # noqa: SLF001

@@ -47,7 +47,7 @@ def prefetch_starves_ready(b: TablePatch) -> None:
 
 @mutation("lost-call-costs-minutes", "timed-hello", "L1")
 def lost_call_costs_minutes(b: TablePatch) -> None:
-    """A call is repeated by another timer, so that one which is lost costs five minutes (beside the catalogue)."""
+    """A call is repeated by another timer, so a lost one costs five minutes (beside the catalogue)."""
     b.patch(D_LINKS, "timers", D_LINKS.timers | {DLink.AWAIT_WELCOME: "stall"})
 
 
@@ -59,7 +59,7 @@ def stale_reset(b: TablePatch) -> None:
 
 @mutation("silence-uncounted", "timed-death", "L1")
 def silence_uncounted(b: TablePatch) -> None:
-    """A decode rank does not count its beats, so a dead peer's rooms are never released (beside the catalogue)."""
+    """A decode rank counts no beats, so a dead peer's rooms are never released (beside the catalogue)."""
     b.change(D_LINKS, b.rows(D_LINKS, DLink.UP, TimerFired, "heard"), let=None)
 
 
@@ -85,7 +85,7 @@ def silence_without_end(b: TablePatch) -> None:
 
 @mutation("beats-unheard", "timed-idle", "S9")
 def beats_unheard(b: TablePatch) -> None:
-    """What is heard counts for nothing, so every healthy link is lost every few seconds (beside the catalogue)."""
+    """Messages count for nothing, so every healthy link is lost every few seconds (beside the catalogue)."""
 
     def silent(v: Any, e: TimerFired, now: float) -> Any:
         del e, now
@@ -100,22 +100,22 @@ def beats_unheard(b: TablePatch) -> None:
 
 @mutation("answer-awaited-too-long", "timed-drop", "L1")
 def answer_awaited_too_long(b: TablePatch) -> None:
-    """Two timers are exchanged: a write is given as long as an answer, an answer as long as a write (beside the
-    catalogue)."""
+    """Two timers are exchanged: that of a write and that of an answer (beside the catalogue)."""
     timers = SENDS.timers | {PSend.AWAIT_ACK: "write", PSend.AWAIT_AUX_ACK: "write", PSend.WRITING: "resend"}
     b.patch(SENDS, "timers", timers)
 
 
 @mutation("engine-awaited-too-long", "timed-alone", "S8")
 def engine_awaited_too_long(b: TablePatch) -> None:
-    """Two timers are exchanged: a room that waits for its engine lasts as long as one that works (beside the
+    """Two timers are exchanged: of a room that awaits its engine and of one that works (beside the
     catalogue)."""
     b.patch(P_ROOMS, "timers", P_ROOMS.timers | {PRoom.AWAIT_ENGINE: "stall", PRoom.OPEN: "engine"})
 
 
 @mutation("open-asked-too-late", "timed-drop", "L1")
 def open_asked_too_late(b: TablePatch) -> None:
-    """Two timers are exchanged: a room is opened as seldom as one at work is asked after (beside the catalogue)."""
+    """Two timers are exchanged: a room is opened as seldom as a working one is asked after (beside the
+    catalogue)."""
     b.patch(D_ROOMS, "timers", D_ROOMS.timers | {DRoom.AWAIT_PEERS: "idle", DRoom.OPEN: "call"})
 
 
@@ -127,6 +127,6 @@ def beat_not_again(b: TablePatch) -> None:
 
 @mutation("work-is-no-sign", "timed-pace", "S9")
 def work_is_no_sign(b: TablePatch) -> None:
-    """Neither what an engine computes nor what is written starts a room's patience again (beside the catalogue)."""
+    """Neither computed tokens nor writes start a room's patience again (beside the catalogue)."""
     for event in (ev.TokensProduced, ev.AuxProvided, ev.SendFinished):
         b.change(P_ROOMS, b.rows(P_ROOMS, PRoom.OPEN, event), again=False)
