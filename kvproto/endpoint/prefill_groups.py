@@ -95,8 +95,7 @@ class PrefillGroups:
         if not self._slow(plan, addresses):
             self._make_kernels(plan)  # here, because the lock is held when they are made for the loop
         with self._lock:
-            if self._closed:
-                raise EndpointError("this endpoint is closed: make a new one")
+            self._check_open()
             self._calls += 1
             self._step(gt.ConnectCalled(group, self._calls, Destination(plan, addresses)))
 
@@ -113,6 +112,10 @@ class PrefillGroups:
                 self._step(gt.CloseCalled(group))
         self._preparation.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EndpointError("this endpoint is closed: make a new one")
+
     def find(self, group: int) -> GroupValue | None:
         """Return the group's value, also of one that the engine has let go of.  Any thread."""
         return self._party.groups.get(group)
@@ -121,6 +124,7 @@ class PrefillGroups:
         """Return the group's value.  NotFoundError: it is not connected.  Any thread."""
         value = self._wanted(group)
         if value is None:
+            self._check_open()
             raise NotFoundError(f"prefill group {group} is not connected: call connect first")
         return value
 
