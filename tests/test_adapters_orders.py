@@ -7,15 +7,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.scripted_sglang import Stage
+from msgspec.structs import replace
+from support.scripted_sglang import Stage, TransferError
 
 from kvproto.adapters import prefill_worker
 from kvproto.adapters.geometry import Geometry
 from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.request_words import GiveBlocks, GiveUp, OpenRoom, Ticket, Withdraw
+from kvproto.adapters.sglang import tables
 from kvproto.adapters.sglang.requests import Receiver, Sender
+from kvproto.fsm.machine import Machine
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
+from kvproto.room import Caller, Outcome, Room
 
 LAYOUT = Layout(layers=1, heads=1, k_dim=4, v_dim=4, itemsize=2, dtype="float16", page_size=1, tp=1)
 TICKET = Ticket(7, 100)
@@ -103,3 +107,72 @@ def test_the_first_row_of_the_metadata_is_carried() -> None:
         stage.ask(1, 50)
         stage.run()
         assert stage.decode.ended == stage.prefill.ended == {1: "well"}
+
+
+class WaitingEndpoint(ToldEndpoint):
+    """A prefill endpoint for whose room a decode instance waits: it has 16 of 48 tokens, in pages of 16."""
+
+    pool = SimpleNamespace(device=SimpleNamespace(type="cpu"))
+    waits = Caller(group=3, tokens=48, prefix=16, page_size=16)
+
+    def caller(self, _room: object) -> Caller:
+        return self.waits
+
+
+def sender_of(endpoint: ToldEndpoint) -> Sender:
+    """A sender whose decode instance is there, in pages of 8 tokens."""
+    kind = type("Rank", (SimpleNamespace,), {"failure": TransferError, "metric": SimpleNamespace})
+    rank = kind(
+        machine=Machine(tables.sender, tables.Timing()), endpoint=endpoint, tasks={}, advance=lambda: None,
+        layout=SimpleNamespace(page_size=8), aux=SimpleNamespace(read=lambda row: f"row {row}"),
+        kv_args=SimpleNamespace(kv_item_lens=[10, 6]), instance=SimpleNamespace(data_parallel=1), reporter=None,
+    )  # fmt: skip
+    made = Sender(cast("Any", rank), "an address", 7)
+    assert made.poll() == tables.WAITING
+    return made
+
+
+def test_each_forward_asks_for_grants_and_its_pages_wait_for_their_own_event() -> None:
+    """An event of an early send is spent by it: the next pages are computed later."""
+    endpoint = WaitingEndpoint()
+    sender = sender_of(endpoint)
+    sender.init(3, 2)
+    sender.scheduled()
+    sender._early_send_wait_event = "early"
+    sender.send([4])
+    sender.scheduled()
+    sender.send([5, 6])
+    assert [call[0] for call in endpoint.calls] == ["open", "prefetch", "produced", "prefetch", "produced", "aux"]
+    assert endpoint.of("open") == [(48, [0, 0], ("group", 3))]
+    assert endpoint.of("produced") == [(24, "early", ("pages", [4])), (48, None, ("pages", [5, 6, 0]))]
+    assert endpoint.of("aux") == [("row 2",)]
+
+
+def test_what_was_handed_over_is_counted_in_bytes_of_all_tensors() -> None:
+    sender = sender_of(WaitingEndpoint())
+    sender.init(3, 2)
+    sender.send([4])
+    assert sender.get_transfer_metric() == SimpleNamespace(transfer_total_bytes=16)
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_failure_is_told_with_the_first_reason_and_whether_it_is_another_rank_s(*, aborted: bool) -> None:
+    endpoint = WaitingEndpoint()
+    sender = sender_of(endpoint)
+    sender.init(3, 2)
+    if aborted:
+        sender.abort()
+        sender.end(Outcome(Room(7), Cause.PREFILL_ABORTED, reason="given up"))
+    with pytest.raises(TransferError) as told:
+        sender.failure_exception()
+    assert (told.value.why, told.value.elsewhere) == (
+        ("aborted by SGLang", False) if aborted else ("it has failed on another rank", True)
+    )
+    assert len(endpoint.of("abort")) == 1, "the room is given up here, too"
+
+
+def test_a_decode_instance_that_gives_up_before_the_sender_is_started_is_noticed() -> None:
+    endpoint = WaitingEndpoint()
+    sender = sender_of(endpoint)
+    endpoint.waits = replace(endpoint.waits, cause=Cause.DECODE_ABORTED)
+    assert sender.poll() == tables.FAILED and "given it up: DECODE_ABORTED" in sender.why

@@ -9,8 +9,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from http import HTTPStatus
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -20,7 +22,7 @@ from kvproto import Layout
 from kvproto.adapters.card import Card
 from kvproto.adapters.card_trust import SECRET_FILE, CardTrust
 from kvproto.adapters.sglang import bootstrap, http_server
-from kvproto.adapters.sglang.bootstrap import SIGNATURE, Announcer, KVProtoBootstrapServer, announce
+from kvproto.adapters.sglang.bootstrap import SIGNATURE, Announcer, Cards, KVProtoBootstrapServer, announce
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank
 from kvproto.adapters.sglang.http_server import HttpServer
 from kvproto.io.clock import ManualClock
@@ -193,6 +195,53 @@ def test_a_second_instance_is_told_at_once_and_has_the_server_when_the_first_has
     assert len(caplog.records) == len(TWO), "the same refusal is logged once"
     at.clock.advance(LIVES + 0.1)
     until(lambda: (card := at.card()) is not None and card.group == 2)
+
+
+def test_a_rank_shows_the_nonce_that_it_was_given(at: Server) -> None:
+    announcer = Announcer(at.where, ONE[0], LOG)
+    assert [announcer._tell(), announcer._tell()] == [(HTTPStatus.OK, "")] * 2
+
+
+def test_what_failed_is_announced_again_soon_and_what_lives_as_long_as_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers, waits = [(0, "nobody there"), (HTTPStatus.OK, ""), (HTTPStatus.OK, "")], list[float]()
+    announcer = Announcer("here", ONE[0], LOG, lives=lambda: bool(answers))
+    monkeypatch.setattr(announcer, "_tell", lambda: answers.pop(0))
+    monkeypatch.setattr(announcer._over, "wait", waits.append)
+    announcer.run()
+    assert waits == [bootstrap.AGAIN, bootstrap.BEAT, bootstrap.BEAT] and bootstrap.AGAIN < bootstrap.BEAT
+
+
+def test_a_card_is_asked_for_once_a_second_and_stays_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    card, now, asked = Card(1, 100, HELD, 8, ("tcp://a:1", "tcp://a:2")), [100.0], list[str]()
+    answers: list[Card | str] = [card, "it does not answer", replace(card, incarnation=101)]
+
+    def submit(_fetch: object, address: str, _dp_rank: int) -> Future[Card | str]:
+        asked.append(address)
+        answer = Future[Card | str]()
+        answer.set_result(answers[len(asked) - 1])
+        return answer
+
+    monkeypatch.setattr(bootstrap, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    cards, found = Cards(), list[object]()
+    monkeypatch.setattr(cards, "_thread", SimpleNamespace(submit=submit))
+    assert cards.get("here") == card
+    for count in (2, 3):
+        now[0] += bootstrap.AGAIN
+        cards.get("here", again=True)
+        found.append(cards.get("here", again=True))
+        assert len(asked) == count
+    assert found == [card, replace(card, incarnation=101)], "what fails displaces no card, and another card does"
+
+
+def test_of_addresses_without_number_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "KEPT", 2)
+    cards = Cards()
+    monkeypatch.setattr(cards, "_thread", SimpleNamespace(submit=lambda *_: Future[Card | str]()))
+    for address in ("a", "b", "c"):
+        cards.get(address)
+    assert [address for address, _ in cards._asked] == ["b", "c"]
 
 
 def test_announcing_ends_when_it_is_told_to(at: Server) -> None:

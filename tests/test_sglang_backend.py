@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from msgspec.structs import replace
 
 from kvproto.adapters.card import Card, data_parallel_group, group_of
 from kvproto.adapters.sglang import install, manager, requests, tables
@@ -24,7 +25,7 @@ from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, ann
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, TakenError
 from kvproto.adapters.sglang.options import NAME, Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
-from kvproto.errors import ArgumentError
+from kvproto.errors import ArgumentError, LinkError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
 from kvproto.io.clock import ManualClock
@@ -130,10 +131,10 @@ def args_of(pools: list[torch.Tensor], **other: Any) -> Any:
 
 
 def test_a_pool_is_a_view_of_sglangs_memory() -> None:
-    pools = [torch.zeros((5, 4, 2, 6), dtype=torch.bfloat16) for _ in range(4)]
+    pools = [torch.zeros((5, 4, 2, dim), dtype=torch.bfloat16) for dim in (6, 6, 4, 4)]
     args, instance = args_of(pools), Instance("one", tp=2, rank=1, heads=4)
     layout = layout_of(args, instance, mla=False)
-    assert (layout.layers, layout.heads, layout.k_dim, layout.v_dim, layout.tp) == (2, 4, 12, 12, 2)
+    assert (layout.layers, layout.heads, layout.k_dim, layout.v_dim, layout.tp) == (2, 4, 12, 8, 2)
     pool = pool_of(args, layout, instance)
     pool.v[1][3, 2, 1, :2] = torch.tensor([0x80, 0x3F], dtype=torch.uint8)
     assert pools[3][3, 2, 1, 0] == 1.0
@@ -299,6 +300,72 @@ def test_a_manager_s_endpoint_has_the_options_and_sglang_s_times(monkeypatch: py
     times = plain["settings"].timing
     assert (times.engine.period, times.bootstrap.period, times.stall.period) == (5.0, 5.0, 6.0)
     assert made(data_parallel=2)["group"] == data_parallel_group(group_of("decode here:1"), 1, 2)
+
+
+class ReachedInstance:
+    """A decode rank's manager whose links do as they are told, and the cards that it has called."""
+
+    def __init__(self, card: Card) -> None:
+        self.cards, self.card, self.up = self, card, list[Any]()
+        self.called, self.calls = dict[Any, Card](), list[Card]()
+        self.known, self.endpoint = SimpleNamespace(call=self.calls.append), self
+        self.prefill_info_table = {"here:9": manager.Prefill(1, follow_bootstrap_room=True)}
+
+    def try_ensure_parallel_info(self, _address: str) -> bool:
+        return True
+
+    def get(self, _address: str, dp_rank: int, *, again: bool) -> Card:
+        assert dp_rank == 0
+        assert again, "an instance that restarts listens elsewhere"
+        return self.card
+
+    def leads_to(self, addresses: Any, _group: int) -> bool:
+        return bool(self.calls) and addresses == self.calls[-1].addresses
+
+    def ready(self, _group: int, _addresses: Any) -> bool:
+        if isinstance(told := self.up.pop(0), Exception):
+            raise told
+        return bool(told)
+
+    def reached(self) -> Card | None:
+        return manager.Manager.reached(self, "here:9", 0)  # type: ignore[arg-type]
+
+
+def test_an_instance_is_called_once_for_each_card_and_anew_after_its_link_was_refused() -> None:
+    first = Card(77, 1, LAYOUT, 64, ("tcp://here:1", "tcp://here:2"))
+    of = ReachedInstance(first)
+    of.up = [False, True, True, LinkError("refused"), True]
+    assert (of.reached(), of.reached()) == (None, first) and of.calls == [first]
+    of.card = second = replace(first, incarnation=2)
+    assert of.reached() == second and of.calls == [first, second], "it listens where it did, and has started anew"
+    with pytest.raises(LinkError):
+        of.reached()
+    assert of.reached() == second and of.calls == [first, second, second]
+
+
+def test_a_prefill_rank_is_announced_for_as_long_as_its_endpoint_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, endpoint = list[Any](), SimpleNamespace(address="tcp://here:1", closed=False)
+    monkeypatch.setattr(manager, "pool_of", lambda *_: None)
+    monkeypatch.setattr(manager, "PrefillEndpoint", lambda *_, **__: endpoint)
+    monkeypatch.setattr(manager, "announce", lambda *asked: told.append(asked))
+    mine = Instance("prefill here", 2, 1, 4, host="here", bootstrap_server="here:9", chunk=32)
+    of: Any = SimpleNamespace(
+        instance=mine, options=Options(), layout=LAYOUT, kv_args=None, prefill=True, make_transport=dict
+    )
+    manager.Manager._make(of, 9)
+    server, rank, *_, lives = told[0]
+    assert (server, rank) == ("here:9", Rank(1, "tcp://here:1", group_of("prefill here"), 9, LAYOUT, 32))
+    assert lives()
+    endpoint.closed = True
+    assert not lives()
+
+
+@pytest.mark.parametrize(("prefill", "seconds"), [(True, 5.0), (False, 6.0)])
+def test_a_request_waits_for_the_other_side_as_long_as_sglang_says(prefill: bool, seconds: float) -> None:
+    of: Any = SimpleNamespace(prefill=prefill, instance=SimpleNamespace(bootstrap=5.0, waiting=6.0))
+    machine = manager.Manager.machine.func(of)
+    due = machine.step(machine.initial, tables.Made(), 100.0)[0].due
+    assert due == pytest.approx(100.0 + seconds, abs=0.1)
 
 
 @pytest.mark.parametrize(

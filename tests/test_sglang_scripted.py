@@ -50,9 +50,10 @@ def test_more_ranks_than_heads() -> None:
         assert stage.decode.ended == {1: "well"}
 
 
-@pytest.mark.parametrize("prefix", [8, 32, 64])
-def test_what_decode_has_already_is_not_sent(prefix: int) -> None:
-    with Stage(1, 2) as stage:
+@pytest.mark.parametrize(("prefix", "pages"), [(8, (8, 8)), (32, (8, 8)), (64, (8, 8)), (24, (16, 8))])
+def test_what_decode_has_already_is_not_sent(prefix: int, pages: tuple[int, int]) -> None:
+    """A prefix that ends inside a page of the other side counts up to that page."""
+    with Stage(1, 2, pages=pages) as stage:
         stage.ask(1, 64, prefix)
         stage.run()
         assert stage.decode.ended == {1: "well"}
