@@ -13,6 +13,8 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,10 +25,15 @@ from support import fake_vllm
 from support.fake_vllm import BLOCK, FakeEngine, Role
 
 from kvproto.adapters import request_parties
+from kvproto.adapters.card import Card
 from kvproto.adapters.request_events import Timing
+from kvproto.adapters.request_words import GiveBlocks
 from kvproto.fsm.timing import Timer
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.sharding import Layout
+from kvproto.protocol.states import Cause
+from kvproto.room import Outcome, Room
 
 PLACE = [0]
 fake_vllm.install(lambda _: (0, PLACE[0]))
@@ -347,3 +354,69 @@ def test_no_vllm_at_all_is_told_with_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("importlib.metadata.version", missing)
     with pytest.raises(VersionError, match="not installed: pip install"):
         versions.check.__wrapped__()
+
+
+# --------------------------------------------------------------------------------------------- a scheduler's half alone
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., connector.KVProtoConnector]:
+    """Makes the scheduler's half of a prefill instance."""
+    monkeypatch.setattr(connector, "check", lambda: None)
+
+    def make(**extra: Any) -> connector.KVProtoConnector:
+        config = fake_vllm.config("kv_producer", 1, extra, "abc_dp1")
+        config.parallel_config.data_parallel_index = 1
+        return connector.KVProtoConnector(config, Role.SCHEDULER, None)
+
+    return make
+
+
+def test_a_card_has_ranks_by_stage_and_place_and_the_latest_incarnation(alone: Any, tmp_path: Path) -> None:
+    """The dictionary has no order, and each data-parallel rank has a file of its own."""
+    made = alone(card=str(tmp_path / "card"))
+    layout = Layout(layers=2, heads=4, k_dim=4, v_dim=4, itemsize=2, dtype="float16", page_size=BLOCK, tp=2, pp=2)
+    places = {(1, 0): 3, (0, 1): 9, (1, 1): 5, (0, 0): 4}
+    told = {place: ranks.RankCard(layout, BLOCK, at, f"tcp://here:{at}") for place, at in places.items()}
+    made.set_xfer_handshake_metadata_pp_aware(told)
+    card = Card.decode((tmp_path / "card_dp1").read_text())
+    assert card.addresses == tuple(f"tcp://here:{at}" for at in (4, 9, 3, 5)) and card.incarnation == 9
+    assert card.encode() == made.card
+
+
+def test_a_step_gives_each_request_its_own_tokens_and_an_abort_no_answer(alone: Any) -> None:
+    made, names = alone(), ("new", "begun")
+    for name in names:
+        made.on_new_request(fake_vllm.Request(name, 6 * BLOCK, {"do_remote_decode": True}))
+
+    def step(computed: dict[str, int], counts: dict[str, int]) -> list[Any]:
+        cached = SimpleNamespace(req_ids=[*computed], num_computed_tokens=[*computed.values()])
+        new = [SimpleNamespace(req_id=name, num_computed_tokens=0) for name in counts if name not in computed]
+        state = SimpleNamespace(get_block_ids=lambda _: ([1, 2, 3, 4],))
+        return made.build_connector_meta(SimpleNamespace(
+            scheduled_new_reqs=new, scheduled_cached_reqs=cached, num_scheduled_tokens=counts,
+            preempted_req_ids=None, kv_connector_block_state=state,
+        )).orders  # fmt: skip
+
+    step({}, {"begun": 2 * BLOCK})
+    given = [order for order in step({"begun": 2 * BLOCK}, {"begun": BLOCK, "new": 2 * BLOCK})
+             if isinstance(order, GiveBlocks)]  # fmt: skip
+    assert {order.request: order.upto for order in given} == {"begun": 3 * BLOCK, "new": 2 * BLOCK}
+    aborted = fake_vllm.Request("begun", 6 * BLOCK, None, fake_vllm.Status.FINISHED_ABORTED)
+    assert made.request_finished(aborted, [1, 2, 3, 4]) == (True, None), "its blocks are still read"
+    step({"new": 2 * BLOCK}, {"new": 4 * BLOCK})
+    ended = fake_vllm.Request("new", 6 * BLOCK, None, fake_vllm.Status.FINISHED_STOPPED)
+    stays, answer = made.request_finished(ended, [1, 2, 3, 4])
+    assert stays and answer is not None and answer["do_remote_prefill"] is True
+
+
+def test_stats_are_of_an_interval_by_how_rooms_ended_and_of_the_engine_that_is_asked_for() -> None:
+    counts = stats.Counts()
+    for cause in (Cause.NONE, Cause.NONE, Cause.DECODE_ABORTED, Cause.LINK_LOST):
+        counts.outcome(Outcome(Room(1), cause), "sent")
+    first, second = counts.take({"bytes": 9, "writes": 2, "mapped": 1}), counts.take({"bytes": 9, "writes": 4})
+    assert first is not None and first.data == {"sent": 2, "aborted": 1, "failed": 1, "bytes": 9, "posts": 3}
+    assert second is not None and second.data == {"posts": 1}
+    told = list[tuple[int, int]]()
+    shown: Any = stats.TransferPromMetrics.__new__(stats.TransferPromMetrics)
+    shown._counters = {"sent": [SimpleNamespace(inc=lambda n, at=at: told.append((at, n))) for at in range(2)]}
+    shown.observe({"sent": 3}, engine_idx=1)
+    assert told == [(1, 3)]
