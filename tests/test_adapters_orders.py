@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from support.scripted_sglang import Stage, TransferError
 
 from kvproto.adapters import prefill_worker
+from kvproto.adapters.card import Card
+from kvproto.adapters.decode_worker import DecodeWorker
 from kvproto.adapters.geometry import Geometry
 from kvproto.adapters.prefill_worker import PrefillWorker
-from kvproto.adapters.request_words import GiveBlocks, GiveUp, OpenRoom, Ticket, Withdraw
+from kvproto.adapters.request_words import Announce, GiveBlocks, GiveUp, Load, OpenRoom, Ticket, Withdraw
 from kvproto.adapters.sglang import tables
 from kvproto.adapters.sglang.requests import Receiver, Sender
 from kvproto.fsm.machine import Machine
@@ -56,6 +58,28 @@ def test_a_block_that_is_not_full_counts_only_at_the_end_of_the_prompt(upto: int
     assert endpoint.of("open")[0][0] == 7, "blocks of the whole prompt, the last of which is not full"
     assert endpoint.of("produced")[0][0] == units
     assert len(endpoint.of("aux")) == (upto >= TICKET.tokens)
+
+
+def test_blocks_wait_for_the_event_of_their_own_step() -> None:
+    endpoint = ToldEndpoint()
+    made = worker(endpoint)
+    for upto, event in ((40, "first"), (100, "second")):
+        made.before([OpenRoom("a", TICKET)] if upto == 40 else [])
+        made.after([GiveBlocks("a", (1,), upto)], event)
+    assert [call[:2] for call in endpoint.of("produced")] == [(40, "first"), (100, "second")]
+
+
+@pytest.mark.parametrize(("prefix", "units"), [(0, 0), (16, 1), (31, 1), (100, 7)])
+def test_a_prefix_that_ends_inside_a_block_does_not_count_it(prefix: int, units: int) -> None:
+    endpoint: Any = ToldEndpoint()
+    endpoint.pool = SimpleNamespace(page_size=1)
+    made = DecodeWorker(endpoint, Geometry(cast("Any", None), LAYOUT, 16))
+    card = Card(9, 1, LAYOUT, 4, ("tcp://here:1",)).encode()
+    made.known = cast("Any", SimpleNamespace(call=lambda _: None))
+    made.carry[Announce](Announce("a", replace(TICKET, peer=card)))
+    made.carry[Load](Load("a", (1, 2, 3, 4, 5, 6, 7), prefix))
+    assert endpoint.of("announce") == [(7, ("group", 9), ("secret", b""))]
+    assert endpoint.of("open") == [(7, (1, 2, 3, 4, 5, 6, 7), ("prefix", units), ("group", 9), ("secret", b""))]
 
 
 def test_a_withdrawal_returns_only_when_nothing_reads_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from support.fake_vllm import BLOCK, FakeEngine, Role
 
 from kvproto.adapters import request_parties
 from kvproto.adapters.card import Card
+from kvproto.adapters.geometry import Shards
 from kvproto.adapters.request_events import Timing
 from kvproto.adapters.request_words import GiveBlocks
 from kvproto.fsm.timing import Timer
@@ -400,6 +401,7 @@ def test_a_step_gives_each_request_its_own_tokens_and_an_abort_no_answer(alone: 
     given = [order for order in step({"begun": 2 * BLOCK}, {"begun": BLOCK, "new": 2 * BLOCK})
              if isinstance(order, GiveBlocks)]  # fmt: skip
     assert {order.request: order.upto for order in given} == {"begun": 3 * BLOCK, "new": 2 * BLOCK}
+    step({"begun": 3 * BLOCK}, {"begun": 3 * BLOCK})
     aborted = fake_vllm.Request("begun", 6 * BLOCK, None, fake_vllm.Status.FINISHED_ABORTED)
     assert made.request_finished(aborted, [1, 2, 3, 4]) == (True, None), "its blocks are still read"
     step({"new": 2 * BLOCK}, {"new": 4 * BLOCK})
@@ -420,3 +422,21 @@ def test_stats_are_of_an_interval_by_how_rooms_ended_and_of_the_engine_that_is_a
     shown._counters = {"sent": [SimpleNamespace(inc=lambda n, at=at: told.append((at, n))) for at in range(2)]}
     shown.observe({"sent": 3}, engine_idx=1)
     assert told == [(1, 3)]
+
+
+def test_a_worker_has_its_place_among_stages_and_its_layers_in_the_model_s_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second of two places in the second of two stages, whose layers begin at 4."""
+    monkeypatch.setattr(ranks, "get_pp_group", lambda: SimpleNamespace(rank_in_group=1))
+    monkeypatch.setattr(ranks, "get_tp_group", lambda: SimpleNamespace(rank_in_group=1))
+    monkeypatch.setattr(ranks, "get_pp_indices", lambda layers, stage, _stages: ((0, 4), (4, layers))[stage])
+    config = fake_vllm.config("kv_producer", 2, {}, "one")
+    config.parallel_config.pipeline_parallel_size = 2
+    config.parallel_config.data_parallel_index = 5
+    config.model_config.get_total_num_hidden_layers = lambda: 12
+    caches = {f"layers.{layer}": torch.zeros(BLOCKS, 2, BLOCK, 16) for layer in (10, 11, *range(4, 10))}
+    shards = ranks._shards(config, len(caches))
+    assert shards == Shards(4, 12, 2, 2, (4, 8), 3)
+    held = ranks._geometry(caches, shards).pool.k
+    assert [each.data_ptr() for each in held] == [caches[f"layers.{layer}"].data_ptr() for layer in range(4, 12)]

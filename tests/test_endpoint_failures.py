@@ -260,6 +260,19 @@ def test_a_signal_ends_the_sleep_of_a_loop_at_once(pair: Pair, monkeypatch: pyte
     assert slept == [True], "it was woken, and did not sleep until its end"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_each_signal_that_ends_a_process_waits_for_the_end_of_a_pass(number: signal.Signals) -> None:
+    told, woken = list[int](), list[bool]()
+    before = signal.signal(number, lambda number, _: told.append(number))
+    try:
+        with held_signals(lambda: woken.append(True)):
+            signal.raise_signal(number)
+            assert (told, woken) == ([], [True])
+        assert told == [number]
+    finally:
+        signal.signal(number, before)
+
+
 def test_a_held_handler_that_somebody_has_put_back_later_does_what_the_former_did() -> None:
     told = list[int]()
     before = signal.signal(signal.SIGINT, lambda number, _: told.append(number))

@@ -301,6 +301,13 @@ def test_addresses_have_to_be_in_a_network_that_is_listed(card: Card, address: s
             trust.check(named)
 
 
+def test_one_address_in_a_network_does_not_vouch_for_the_others(card: Card) -> None:
+    known, strange = "tcp://10.1.2.3:1", "tcp://10.2.2.3:1"
+    two = replace(card, layout=replace(card.layout, tp=2), addresses=(known, strange))
+    with pytest.raises(CardError, match=f"names '{strange}'"):
+        CardTrust.read(networks=["10.1.0.0/16"]).check(two)
+
+
 @pytest.mark.parametrize("network", ["10.0.0.1/8", "everywhere", ""])
 def test_what_is_no_network_is_named(network: str) -> None:
     with pytest.raises(ArgumentError, match=r"card_networks: .*write each as"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -150,12 +151,15 @@ def test_the_first_that_claims_it_has_it_and_another_one_adopts_it() -> None:
 def test_a_loop_that_is_closed_lets_go_of_all_once_and_does_nothing_more() -> None:
     loop = ToldThread()
     loop.sources.append(cast("Any", Source(loop.told)))
+    loop.helpers.append(("a helper", lambda: loop.told.append("helper")))
+    loop.farewells += [(name, partial(loop.told.append, name)) for name in ("rooms", "links")]
     thread = loop.start()
     del loop.told[:]
     for _ in range(2):
         loop.close()
     assert not thread.is_alive() and loop.told == [
-        "wake", OVER, "adopt", "adopt", ("ended", True, None), "source is closed", ("close", 0.1),
+        "helper", "wake", OVER, "adopt", "adopt", "rooms", "links", ("ended", True, None), "source is closed",
+        ("close", 0.1),
     ]  # fmt: skip
     for call in (loop.check, loop.start):
         with pytest.raises(EndpointError, match="closed"):
@@ -163,4 +167,4 @@ def test_a_loop_that_is_closed_lets_go_of_all_once_and_does_nothing_more() -> No
     loop._owner = None
     with pytest.raises(EndpointError, match="closed"):
         loop.claim()
-    assert len(loop.told) == 7
+    assert len(loop.told) == 10
