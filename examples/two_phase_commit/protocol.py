@@ -11,15 +11,20 @@ promised and what became of it.  (That a log can be cut when all have confirmed 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec.structs import replace
 
 from kvproto.fsm import vocabulary
 from kvproto.fsm.codec import U64, Body
+from kvproto.fsm.kinds import Mask
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.timing import Timer, Timers
 from kvproto.fsm.vocabulary import Broadcast, Effect, Event, State, Transmit
 
 COORDINATOR = 0
+#: participants, by their numbers
+Members = Annotated[int, Mask(64)]
 
 
 # ------------------------------------------------------------------------------------------- messages
@@ -84,7 +89,7 @@ class Begun(Event, frozen=True):
     """The application wants these participants (a mask) to commit together."""
 
     txn: int
-    members: int
+    members: Members
 
 
 class VoteReceived(Event, frozen=True):
@@ -157,8 +162,8 @@ class Timing(Timers, frozen=True):
 class CValue(Value, frozen=True, gc=False):
     """Who takes part and who has promised (masks), and how often it was asked."""
 
-    members: int = 0
-    promised: int = 0
+    members: Members = 0
+    promised: Members = 0
     tries: int = 0
 
 

@@ -6,7 +6,7 @@ machines get the scheduler's orders, each as an event of its own, and the endpoi
 
 from __future__ import annotations
 
-from kvproto.adapters.request_words import GiveUp, Order, Ticket
+from kvproto.adapters.request_words import GiveUp, Order, Ranks, Ticket
 from kvproto.fsm import vocabulary
 from kvproto.fsm.timing import Timer, Timers
 from kvproto.fsm.vocabulary import Effect, Event
@@ -18,7 +18,7 @@ class Arrived(Event, frozen=True):
 
     request: str
     ticket: Ticket
-    ranks: int
+    ranks: Ranks
 
 
 class Scheduled(Event, frozen=True):

@@ -33,6 +33,7 @@ from kvproto.adapters.request_words import (
     OpenRoom,
     P,
     Promise,
+    Ranks,
     Skip,
     Ticket,
     Withdraw,
@@ -48,7 +49,7 @@ class Request(Value, frozen=True, gc=False):
     """Its ticket, the ranks that have yet to report (a mask), and whether one has reported a failure."""
 
     ticket: Ticket = NOTHING
-    ranks: int = 0
+    ranks: Ranks = 0
     failed: bool = False
 
 

@@ -16,11 +16,16 @@ Invariants for an engine:
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from kvproto.fsm.codec import Body
+from kvproto.fsm.kinds import Mask
 from kvproto.fsm.vocabulary import State
 
+#: ranks of an engine, which are no more than those of its group
+Ranks = Annotated[int, Mask(512)]
 #: the scheduler's number among the parties; ranks count from 1
 SCHEDULER = 0
 

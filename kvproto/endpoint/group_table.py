@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.vocabulary import Effect, Event, Internal, State
+from kvproto.protocol.kinds import Rank, RankMask
 
 
 class Group(State):
@@ -56,8 +57,8 @@ class GroupValue(Value, frozen=True):
     call: int = 0
     to: Destination = Destination()
     #: prefill ranks with a link, those that must do without one (masks), and why the last of these must
-    links: int = 0
-    unlinked: int = 0
+    links: RankMask = 0
+    unlinked: RankMask = 0
     why: str = ""
 
 
@@ -91,7 +92,7 @@ class GroupPrepared(Event, frozen=True):
     group: int
     call: int
     to: Destination
-    ranks: int
+    ranks: RankMask
     why: str
 
 
@@ -107,7 +108,7 @@ class NameFound(Event, frozen=True):
     group: int
     call: int
     to: Destination
-    rank: int
+    rank: Rank
     moved: bool
 
 
@@ -115,7 +116,7 @@ class LinkEnded(Event, frozen=True):
     """The link to this prefill rank was forgotten, or could not be made."""
 
     group: int
-    rank: int
+    rank: Rank
     why: str
 
 
@@ -133,7 +134,7 @@ class CallRanks(Effect, frozen=True):
 
     group: int
     to: Destination
-    ranks: int
+    ranks: RankMask
 
 
 class LeaveRanks(Effect, frozen=True):
@@ -146,7 +147,7 @@ class TellUnlinked(Effect, frozen=True):
     """Log that a rank that the engine wants has no link, or (`left`) one that it has let go of."""
 
     group: int
-    rank: int
+    rank: Rank
     why: str
     left: bool
 

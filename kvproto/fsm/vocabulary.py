@@ -8,9 +8,11 @@ one out itself, in the same pass and without any I/O; all others leave it.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
+
+from kvproto.fsm.kinds import Mask
 
 
 class State(IntEnum):
@@ -50,7 +52,7 @@ class Transmit(Effect, frozen=True):
 class Broadcast(Internal, frozen=True):
     """Say this to these peers: a mask, with the bit of each one's number."""
 
-    peers: int
+    peers: Annotated[int, Mask()]
     body: Any
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from kvproto.fsm.vocabulary import Effect, Internal, Report
 from kvproto.layout.cut import Cut
 from kvproto.protocol.events import Target
+from kvproto.protocol.kinds import ChunkNumber, ChunkOrAux, Rank, RankMask, RankOrNone, RoomKey
 from kvproto.protocol.messages import Message
 from kvproto.protocol.states import Cause
 
@@ -19,23 +20,23 @@ from kvproto.protocol.states import Cause
 class Send(Internal, frozen=True):
     """Say this to these peers (a mask) of the room's other group."""
 
-    room: int
-    peers: int
+    room: RoomKey
+    peers: RankMask
     body: Message
 
 
 class Reply(Internal, frozen=True):
     """Say this to whoever sent the message that is being handled."""
 
-    room: int
+    room: RoomKey
     body: Message
 
 
 class SendWatermark(Internal, frozen=True):
     """Tell the ring's watermark to these peers (a mask) of the room."""
 
-    room: int
-    peers: int
+    room: RoomKey
+    peers: RankMask
 
 
 class ReplyWatermark(Internal, frozen=True):
@@ -47,9 +48,9 @@ class ReplyWatermark(Internal, frozen=True):
 class SendGrant(Internal, frozen=True):
     """Send these peers the chunk's region and the watermark; `asked`, `queued`: as in the message."""
 
-    room: int
-    peers: int
-    chunk: int
+    room: RoomKey
+    peers: RankMask
+    chunk: ChunkNumber
     grant: int
     offset: int
     round: int
@@ -61,9 +62,9 @@ class SendGrant(Internal, frozen=True):
 class SendQueued(Internal, frozen=True):
     """Send these peers the watermark: the chunk queues for the ring, or waits for its other writers."""
 
-    room: int
-    peers: int
-    chunk: int
+    room: RoomKey
+    peers: RankMask
+    chunk: ChunkNumber
     early: bool = False
 
 
@@ -72,7 +73,7 @@ class Transmit(Effect, frozen=True):
 
     link: int
     epoch: int
-    room: int
+    room: RoomKey
     body: Message
 
 
@@ -81,8 +82,8 @@ class TransmitPages(Effect, frozen=True):
 
     link: int
     epoch: int
-    room: int
-    chunk: int
+    room: RoomKey
+    chunk: ChunkNumber
     cut: Cut
     asked: float = 0.0
 
@@ -92,7 +93,7 @@ class TransmitAux(Effect, frozen=True):
 
     link: int
     epoch: int
-    room: int
+    room: RoomKey
 
 
 # ------------------------------------------------------------------------------------------- engines
@@ -102,22 +103,22 @@ class AnnounceOutcome(Effect, frozen=True):
     `peer`: the rank of the other side that it was about (-1: none); `told`: that rank said so, the cause is its own.
     """
 
-    room: int
+    room: RoomKey
     cause: Cause
-    peer: int = -1
+    peer: RankOrNone = -1
     told: bool = False
 
 
 class AnnounceReleased(Effect, frozen=True):
     """Tell the engine that the room's pages may be used for something else."""
 
-    room: int
+    room: RoomKey
 
 
 class DeliverAux(Effect, frozen=True):
     """Hand the aux row to the engine."""
 
-    room: int
+    room: RoomKey
     data: bytes
 
 
@@ -139,9 +140,9 @@ class LaunchGather(Effect, frozen=True):
     `offset` and `grant` say where the write will go, so that it can be prepared meanwhile.
     """
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
     to: Target
     slot: int
     offset: int
@@ -155,9 +156,9 @@ class PostWrite(Effect, frozen=True):
     `grant`.
     """
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
     to: Target
     slot: int
     offset: int
@@ -167,9 +168,9 @@ class PostWrite(Effect, frozen=True):
 class PreparePages(Effect, frozen=True):
     """Prepare the writes of the send's part into the peer's pages; answered by BatchReady or BatchUnmade."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
     to: Target
     pages: bytes
 
@@ -177,17 +178,17 @@ class PreparePages(Effect, frozen=True):
 class PostBatch(Effect, frozen=True):
     """Post the batch that is ready; answered by its end, or by BatchDeferred or BatchRefused."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class DropBatches(Effect, frozen=True):
     """Give up the batches of the write that are not posted yet."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class LaunchScatter(Effect, frozen=True):
@@ -196,9 +197,9 @@ class LaunchScatter(Effect, frozen=True):
     Answered by Scattered or ScatterFailed.
     """
 
-    room: int
-    chunk: int
-    writers: int
+    room: RoomKey
+    chunk: ChunkNumber
+    writers: RankMask
     offset: int
     end: int
     cut: Cut
@@ -326,7 +327,7 @@ class SayRefusal(Effect, frozen=True):
 class OpenWindow(Internal, frozen=True):
     """Open the sends of the chunks `first` .. `last - 1` (and those of the aux row)."""
 
-    room: int
+    room: RoomKey
     first: int
     last: int
     aux: bool
@@ -335,96 +336,96 @@ class OpenWindow(Internal, frozen=True):
 class OfferKv(Internal, frozen=True):
     """Tell the room's sends how far the KV is computed."""
 
-    room: int
+    room: RoomKey
 
 
 class WithdrawKv(Internal, frozen=True):
     """Tell the room's sends whose KV is not computed any more."""
 
-    room: int
+    room: RoomKey
 
 
 class OfferAux(Internal, frozen=True):
     """Tell the room's aux sends that the row is there."""
 
-    room: int
+    room: RoomKey
 
 
 class ConfirmTold(Internal, frozen=True):
     """Confirm the parts for this peer whose staged write has failed, and may have told of its part."""
 
-    room: int
-    peer: int
+    room: RoomKey
+    peer: Rank
 
 
 class StopSends(Internal, frozen=True):
     """Tell every send of the room to stop."""
 
-    room: int
+    room: RoomKey
 
 
 class TakeSlot(Internal, frozen=True):
     """Take a local staging slot, or queue for one."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class TakeCredit(Internal, frozen=True):
     """Be let ask the decode rank, or queue for it."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class FreeCredit(Internal, frozen=True):
     """This send's request is answered, or nobody waits for the answer any more."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class TakePermit(Internal, frozen=True):
     """Be let write page to page, or queue for it."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class FreePermit(Internal, frozen=True):
     """This send writes page to page no more, if it did: the oldest in the queue may."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class LeaveQueue(Internal, frozen=True):
     """Do not queue for a slot, or to be let ask or write, any more."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class FreeSlot(Internal, frozen=True):
     """Give back the slot that this send holds, if any: the queue serves rooms in turn."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class WatchWatermark(Internal, frozen=True):
     """Tell this send when the watermark passes its region."""
 
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
     round: int
     end: int
 
@@ -438,8 +439,8 @@ class ReleaseWaiting(Internal, frozen=True):
 class AskWatermark(Internal, frozen=True):
     """Ask the room's peer for its watermark."""
 
-    room: int
-    peer: int
+    room: RoomKey
+    peer: Rank
 
 
 # ------------------------------------------------------------------------------- internal, decode side
@@ -448,13 +449,13 @@ class AskWatermark(Internal, frozen=True):
 class StopGrants(Internal, frozen=True):
     """Tell every grant of the room that the room has failed, and the room who might have been writing."""
 
-    room: int
+    room: RoomKey
 
 
 class DrainGrants(Internal, frozen=True):
     """Tell every grant of the room that nobody writes for it any more."""
 
-    room: int
+    room: RoomKey
 
 
 class AskLinks(Internal, frozen=True):
@@ -463,25 +464,25 @@ class AskLinks(Internal, frozen=True):
     `in_doubt`: those of them (mask) that might have been writing when the room failed.
     """
 
-    room: int
-    peers: int
+    room: RoomKey
+    peers: RankMask
     quiet: bool
-    in_doubt: int = 0
+    in_doubt: RankMask = 0
 
 
 class ReserveSpace(Internal, frozen=True):
     """Take a region of the ring for the chunk, or queue for one."""
 
-    room: int
-    chunk: int
+    room: RoomKey
+    chunk: ChunkNumber
     cut: Cut
 
 
 class CancelSpace(Internal, frozen=True):
     """Do not queue for a region any more."""
 
-    room: int
-    chunk: int
+    room: RoomKey
+    chunk: ChunkNumber
 
 
 class FreeSpace(Internal, frozen=True):

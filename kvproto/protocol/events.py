@@ -18,6 +18,17 @@ import msgspec
 from kvproto.fsm import vocabulary
 from kvproto.fsm.vocabulary import Event
 from kvproto.layout.cut import NO_CUT, NO_PART, Cut, Part
+from kvproto.protocol.kinds import (
+    ChunkNumber,
+    ChunkOrAux,
+    LayerGroups,
+    Mark,
+    Rank,
+    RankMask,
+    RankOrNone,
+    RoomKey,
+    Tokens,
+)
 from kvproto.protocol.states import Cause
 
 Machine = Literal["room", "send", "write", "grant", "link", ""]
@@ -47,17 +58,17 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
 
     group: int
     #: ranks that share at least one (head, layer) with this one
-    everyone: int
+    everyone: RankMask
     #: prefill: ranks that this one writes to; decode: ranks that write to this one
-    writes: int
+    writes: RankMask
     #: prefill: ranks that this one sends the aux row to; decode: the rank that sends it here
-    aux: int
+    aux: RankMask
     #: tokens a chunk
-    chunk_tokens: int
+    chunk_tokens: Tokens
     #: prefill: chunks of a room that are asked for at a time
     window: int = 0
     #: groups of layers, each a chunk of its own, that each cell of the room is cut into; between groups: 1
-    layer_groups: int = 1
+    layer_groups: LayerGroups = 1
 
 
 #: the decode group's number, where there is one
@@ -125,14 +136,14 @@ class TimerFired(vocabulary.TimerFired, frozen=True):
     many sends as may are writing page to page; `pages_extra_s`: seconds that pages would take longer than the ring.
     """
 
-    room: int
-    chunk: int
+    room: RoomKey
+    chunk: ChunkOrAux
     peer: int
     tries: int
     busy: bool = False
     heard: bool = False
     longest: int = 0
-    mark: int = 0
+    mark: Mark = 0
     full: bool = False
     pages_extra_s: float = 0.0
 
@@ -142,7 +153,7 @@ class RoomEvent(Event, frozen=True):
     """About a room as a whole."""
 
     machine: ClassVar[Machine] = "room"
-    room: int
+    room: RoomKey
 
 
 class EngineOpened(RoomEvent, frozen=True):
@@ -151,34 +162,34 @@ class EngineOpened(RoomEvent, frozen=True):
     `within`: seconds that it may wait for its decode ranks, or stand still; 0: as the timers say.
     """
 
-    tokens: int
+    tokens: Tokens
     claim: Claim = DEFAULT
     #: the engine's trace of the request
     traceparent: bytes = b""
     within: float = 0.0
     #: runs of consecutive pages that its table makes (0: not counted, or pages are yet to come)
-    runs: int = 0
+    runs: Tokens = 0
 
 
 class RoomOpened(RoomEvent, frozen=True):
     """The decode engine allocated pages: `tokens` in all, the first `prefix` of them are there already."""
 
     terms: Terms
-    tokens: int
-    prefix: int
+    tokens: Tokens
+    prefix: Tokens
     #: what the prefill engine asks of whoever claims the room
     secret: bytes = b""
     #: the engine's trace of the request
     traceparent: bytes = b""
     #: runs of consecutive pages that those behind the prefix make (0: not counted)
-    runs: int = 0
+    runs: Tokens = 0
 
 
 class RoomAnnounced(RoomEvent, frozen=True):
     """The decode engine will open the room, of `tokens` tokens, when it has pages for it."""
 
     terms: Terms
-    tokens: int
+    tokens: Tokens
     secret: bytes = b""
     traceparent: bytes = b""
 
@@ -197,15 +208,15 @@ class TokensProduced(RoomEvent, frozen=True):
     That of the first `ahead` tokens is in this rank's first `layers` layers (in stream order).
     """
 
-    tokens: int
-    ahead: int = 0
+    tokens: Tokens
+    ahead: Tokens = 0
     layers: int = 0
 
 
 class TokensWithdrawn(RoomEvent, frozen=True):
     """The prefill engine takes back the KV beyond the first `tokens` tokens and computes it again."""
 
-    tokens: int
+    tokens: Tokens
 
 
 class AuxProvided(RoomEvent, frozen=True):
@@ -228,41 +239,41 @@ class RoomFailed(RoomEvent, frozen=True):
     """An operation of the room failed here; `peer`: it was for this rank of the other side (-1: none)."""
 
     cause: Cause
-    peer: int = -1
+    peer: RankOrNone = -1
 
 
 class PeerOpened(RoomEvent, frozen=True):
     """A decode rank opened the room."""
 
-    peer: int
+    peer: Rank
     terms: Terms
-    tokens: int
-    prefix: int
+    tokens: Tokens
+    prefix: Tokens
     claim: Claim = DEFAULT
     traceparent: bytes = b""
-    runs: int = 0
+    runs: Tokens = 0
     again: bool = False
 
 
 class PeerAnnounced(RoomEvent, frozen=True):
     """A decode rank will open the room, of so many tokens, when it has pages for it."""
 
-    peer: int
+    peer: Rank
     terms: Terms
-    tokens: int
+    tokens: Tokens
     claim: Claim = DEFAULT
 
 
 class PeerReady(RoomEvent, frozen=True):
     """A prefill rank knows the room."""
 
-    peer: int
+    peer: Rank
 
 
 class AbortAsked(RoomEvent, frozen=True):
     """A decode rank wants no more writes."""
 
-    peer: int
+    peer: Rank
     terms: Terms
     cause: Cause
     claim: Claim = DEFAULT
@@ -271,39 +282,39 @@ class AbortAsked(RoomEvent, frozen=True):
 class PeerDrained(RoomEvent, frozen=True):
     """A prefill rank has nothing in flight and will post nothing more."""
 
-    peer: int
+    peer: Rank
     cause: Cause
 
 
 class PeerNoted(RoomEvent, frozen=True):
     """A decode rank knows that this one has drained."""
 
-    peer: int
+    peer: Rank
 
 
 class PeerForgot(RoomEvent, frozen=True):
     """A decode rank does not know the room; `unsent`: a part for it was not written yet."""
 
-    peer: int
+    peer: Rank
     unsent: bool
 
 
 class PeerQuiet(RoomEvent, frozen=True):
     """A write of this prefill rank's lost link can no longer land."""
 
-    peer: int
+    peer: Rank
 
 
 class LinkCameUp(RoomEvent, frozen=True):
     """The link to a peer of the room is up."""
 
-    peer: int
+    peer: Rank
 
 
 class LinkWentDown(RoomEvent, frozen=True):
     """A link of the room is lost or refused; `replaced`: a later incarnation of the peer takes it over."""
 
-    peer: int
+    peer: Rank
     cause: Cause
     replaced: bool = False
 
@@ -311,8 +322,8 @@ class LinkWentDown(RoomEvent, frozen=True):
 class SendFinished(RoomEvent, frozen=True):
     """A send of the room ended, confirmed or stopped."""
 
-    chunk: int
-    peer: int
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class SendsStopped(RoomEvent, frozen=True):
@@ -325,8 +336,8 @@ class ChunkRequested(RoomEvent, frozen=True):
     `link`, `epoch`: by which the request came; `cut`: the chunk, if the room has it.
     """
 
-    chunk: int
-    peer: int
+    chunk: ChunkNumber
+    peer: Rank
     pages: bool
     asked: float = 0.0
     link: int = 0
@@ -337,20 +348,20 @@ class ChunkRequested(RoomEvent, frozen=True):
 class ChunkNotified(RoomEvent, frozen=True):
     """A writer says that its part is in place; the chunk has no grant."""
 
-    chunk: int
-    peer: int
+    chunk: ChunkNumber
+    peer: Rank
 
 
 class ChunkLanded(RoomEvent, frozen=True):
     """The chunk is in its pages."""
 
-    chunk: int
+    chunk: ChunkNumber
 
 
 class GrantClosed(RoomEvent, frozen=True):
     """A grant ended without its chunk being placed."""
 
-    chunk: int
+    chunk: ChunkNumber
 
 
 class GrantsStopped(RoomEvent, frozen=True):
@@ -359,13 +370,13 @@ class GrantsStopped(RoomEvent, frozen=True):
     `in_doubt`: the prefill ranks (mask) that might have been writing: told where to, their part not in place.
     """
 
-    in_doubt: int
+    in_doubt: RankMask
 
 
 class AuxLanded(RoomEvent, frozen=True):
     """The aux row arrived."""
 
-    peer: int
+    peer: Rank
     data: bytes
     traceparent: bytes = b""
 
@@ -375,9 +386,9 @@ class SendEvent(Event, frozen=True):
     """About one send of a prefill rank."""
 
     machine: ClassVar[Machine] = "send"
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class SendOpened(SendEvent, frozen=True):
@@ -496,9 +507,9 @@ class WriteEvent(Event, frozen=True):
     """About the writes of one send; a *batch* is what the transport takes in one call."""
 
     machine: ClassVar[Machine] = "write"
-    room: int
-    chunk: int
-    peer: int
+    room: RoomKey
+    chunk: ChunkOrAux
+    peer: Rank
 
 
 class WriteBegun(WriteEvent, frozen=True):
@@ -560,8 +571,8 @@ class GrantEvent(Event, frozen=True):
     """About one chunk of a decode rank."""
 
     machine: ClassVar[Machine] = "grant"
-    room: int
-    chunk: int
+    room: RoomKey
+    chunk: ChunkNumber
 
 
 class StagingRequested(GrantEvent, frozen=True):
@@ -570,8 +581,8 @@ class StagingRequested(GrantEvent, frozen=True):
     `cut`: the chunk, where the request opens the grant.
     """
 
-    peer: int
-    writers: int
+    peer: Rank
+    writers: RankMask
     asked: float = 0.0
     cut: Cut = NO_CUT
 
@@ -582,8 +593,8 @@ class PagesRequested(GrantEvent, frozen=True):
     `link`, `epoch`: by which it did; `cut`: as of `StagingRequested`.
     """
 
-    peer: int
-    writers: int
+    peer: Rank
+    writers: RankMask
     asked: float = 0.0
     link: int = 0
     epoch: int = 0
@@ -614,7 +625,7 @@ class SpaceUsable(GrantEvent, frozen=True):
 class PartArrived(GrantEvent, frozen=True):
     """A writer's part is in place."""
 
-    peer: int
+    peer: Rank
     grant: int
 
 
@@ -702,8 +713,8 @@ class DialFailed(LinkEvent, frozen=True):
 class OpenAsked(LinkEvent, frozen=True):
     """A room wants to be opened at the link's other end, the prefill rank `rank`."""
 
-    room: int
-    rank: int
+    room: RoomKey
+    rank: Rank
 
 
 class QuietAsked(LinkEvent, frozen=True):
@@ -712,8 +723,8 @@ class QuietAsked(LinkEvent, frozen=True):
     `in_doubt`: it was told where to write, and its part was not in place when the room failed.
     """
 
-    room: int
-    rank: int
+    room: RoomKey
+    rank: Rank
     in_doubt: bool = True
 
 

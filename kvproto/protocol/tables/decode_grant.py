@@ -49,6 +49,7 @@ from kvproto.protocol.events import (
     SpaceUsable,
     StagingRequested,
 )
+from kvproto.protocol.kinds import RankMask
 from kvproto.protocol.messages import ChunkAck, StagingRefused
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DGrant as S
@@ -60,13 +61,13 @@ class DGrantValue(Value, frozen=True, gc=False):
     #: the tokens and the layer group of the chunk
     cut: Cut = NO_CUT
     #: all that contribute
-    writers: int = 0
+    writers: RankMask = 0
     #: those that asked for the region, or for the pages
-    asked: int = 0
+    asked: RankMask = 0
     #: those whose part is in place
-    arrived: int = 0
+    arrived: RankMask = 0
     #: those that write into the pages instead
-    by_pages: int = 0
+    by_pages: RankMask = 0
     grant: int = 0
     offset: int = 0
     round: int = 0

@@ -61,6 +61,7 @@ from kvproto.protocol.events import (
     Terms,
     TimerFired,
 )
+from kvproto.protocol.kinds import ChunkSet, RankMask, Tokens
 from kvproto.protocol.messages import Abort, Announce, AuxAck, ChunkAck, Gone, Noted, Open
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DRoom as S
@@ -70,7 +71,7 @@ class DecodeWork(msgspec.Struct, frozen=True, gc=False):
     """The state of a room that has moved KV, has asked again, or has failed."""
 
     #: chunks (mask) that are in their pages
-    done: int = 0
+    done: ChunkSet = 0
     #: grants that have not ended
     live: int = 0
     #: the aux row has landed
@@ -80,26 +81,26 @@ class DecodeWork(msgspec.Struct, frozen=True, gc=False):
     #: how often the prefill ranks were told, or asked since something last moved
     tries: int = 0
     #: of a room that has failed: prefill ranks (mask) that might have been writing when it did
-    in_doubt: int = 0
+    in_doubt: RankMask = 0
     #: of a room that has failed: prefill ranks (mask) that have never said that they drained, so may not know of the end
-    untold: int = 0
+    untold: RankMask = 0
 
 
 class DRoomValue(Value, frozen=True, gc=False):
     """A room; tokens are counts from the start of the prompt."""
 
     terms: Terms | None = None
-    tokens: int = 0
-    prefix: int = 0
+    tokens: Tokens = 0
+    prefix: Tokens = 0
     #: prefill ranks (mask) that have confirmed the room; when it has failed: that can still write
-    peers: int = 0
+    peers: RankMask = 0
     work: DecodeWork | None = None
     #: what the prefill engine asks of whoever claims the room
     secret: bytes = b""
     #: the trace of the request: this engine's, or else what a prefill rank says
     traceparent: bytes = b""
     #: runs of consecutive pages that are to be written (0: not counted)
-    runs: int = 0
+    runs: Tokens = 0
 
 
 V = DRoomValue

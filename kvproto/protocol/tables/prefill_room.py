@@ -60,6 +60,7 @@ from kvproto.protocol.events import (
     TokensProduced,
     TokensWithdrawn,
 )
+from kvproto.protocol.kinds import RankMask, Tokens
 from kvproto.protocol.messages import Drained, Opened
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import PRoom as S
@@ -73,8 +74,8 @@ class PrefillWork(msgspec.Struct, frozen=True, gc=False):
     #: sends that have not ended
     live: int = 0
     #: tokens whose KV is computed; and tokens whose KV is computed in the first `layers` layers of this rank
-    produced: int = 0
-    ahead: int = 0
+    produced: Tokens = 0
+    ahead: Tokens = 0
     layers: int = 0
     #: the engine gave the aux row
     aux: bool = False
@@ -96,8 +97,8 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     #: seconds that the engine gives the room where it waits for its decode ranks, or stands still (0: as the timers say)
     within: float = 0.0
     #: runs of consecutive pages, of this rank's table and of a decode rank's (the most of any; 0: not counted)
-    runs: int = 0
-    their_runs: int = 0
+    runs: Tokens = 0
+    their_runs: Tokens = 0
 
 
 NOTHING_SAID = RequestFacts()
@@ -107,10 +108,10 @@ class PRoomValue(Value, frozen=True, gc=False):
     """A room; tokens are counts from the start of the prompt."""
 
     terms: Terms | None = None
-    tokens: int = 0
-    prefix: int = 0
+    tokens: Tokens = 0
+    prefix: Tokens = 0
     #: decode ranks (mask) that have opened the room; when it has failed: that are still to be told
-    peers: int = 0
+    peers: RankMask = 0
     work: PrefillWork | None = None
     facts: RequestFacts = NOTHING_SAID
 

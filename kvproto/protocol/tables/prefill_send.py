@@ -98,6 +98,7 @@ from kvproto.protocol.events import (
     WriteLapsed,
     WriteStopped,
 )
+from kvproto.protocol.kinds import Mark, SlotOrNone
 from kvproto.protocol.messages import PagesReq, StagingReq, StgNotify
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import PSend as S
@@ -113,7 +114,7 @@ class PSendValue(Value, frozen=True, gc=False):
     #: how often the state's timer has ended while it counted
     tries: int = 0
     #: the link's watermark when it last did
-    mark: int = 0
+    mark: Mark = 0
     #: when the grant or the pages were asked for, as requests say; one that is repeated unanswered says the same
     asked: float = 0.0
     #: when the grant was first asked for
@@ -124,7 +125,7 @@ class PSendValue(Value, frozen=True, gc=False):
     offset: int = 0
     round: int = 0
     end: int = 0
-    slot: int = -1
+    slot: SlotOrNone = -1
     #: the chunk's pages while the KV, or a permit, is awaited, u32 little-endian each
     pages: bytes = b""
     #: the staged write carries its own notification

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kvproto.fsm.vocabulary import Report
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.kinds import RankMask
 from kvproto.protocol.messages import ChunkAck, StagingRefused
 from kvproto.protocol.states import DGrant as S
 from kvproto.protocol.tables.decode_grant import DGrantValue, decode_grant
@@ -23,7 +24,7 @@ class Seen(Ghost, frozen=True):
     `stopped`: the room has failed.
     """
 
-    agreed: int = 0
+    agreed: RankMask = 0
     region: int = 0
     queues: bool = False
     stopped: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kvproto.endpoint import group_table as gt
 from kvproto.endpoint.group_table import Group as S
 from kvproto.endpoint.group_table import GroupValue, decode_group
+from kvproto.protocol.kinds import RankMask
 from kvproto.verify.framework.claims import Claims, Ghost, Step, among, within
 
 
@@ -17,7 +18,7 @@ class DecodeGroup(Ghost, frozen=True):
 
     call: int = 0
     wanted: bool = False
-    links: int = 0
+    links: RankMask = 0
 
 
 group_claims: Claims[GroupValue] = Claims(decode_group, DecodeGroup)

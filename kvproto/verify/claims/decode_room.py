@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kvproto.layout.cut import chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.kinds import ChunkSet, RankMask
 from kvproto.protocol.messages import Abort, Announce, AuxAck, ChunkAck, Gone, Noted, Open
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DRoom as S
@@ -31,12 +32,12 @@ class Seen(Ghost, frozen=True):
     how many are granted.
     """
 
-    ever: int = 0
-    granted: int = 0
-    landed: int = 0
+    ever: ChunkSet = 0
+    granted: ChunkSet = 0
+    landed: ChunkSet = 0
     live: int = 0
     row: bool = False
-    may_write: int = 0
+    may_write: RankMask = 0
     over: bool = False
 
 

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol.events import Claim
+from kvproto.protocol.kinds import ChunkSet, RankMask
 from kvproto.protocol.messages import AuxAck, ChunkAck, Drained, Open
 from kvproto.protocol.states import DRoom, PRoom
 from kvproto.protocol.tables.decode_room import DRoomValue
@@ -59,7 +60,7 @@ class PEnd(msgspec.Struct, frozen=True, gc=False):
     """A prefill rank's room as the other end's steps see it; a claim is read as `facts.claim`."""
 
     state: PRoom
-    peers: int
+    peers: RankMask
     facts: PFacts
 
 
@@ -73,14 +74,14 @@ class DEnd(msgspec.Struct, frozen=True, gc=False):
     """A decode rank's room as the other end's steps see it; its prefill ranks are `terms.everyone`."""
 
     state: DRoom
-    peers: int
+    peers: RankMask
     terms: DTerms
 
 
 class DTerms(msgspec.Struct, frozen=True, gc=False):
     """As `Terms`."""
 
-    everyone: int
+    everyone: RankMask
 
 
 class Rooms(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +94,7 @@ class Rooms(msgspec.Struct, frozen=True, gc=False):
 
     p: Any
     d: Any
-    landed: int
+    landed: ChunkSet
     link: Link
     peer: int
     reader: int

@@ -138,7 +138,7 @@ class EndsProver:
             "sent": lambda: one(maker, send_claims.ghost, "sent"),
             "grant": lambda: self._some(maker, grant_claims, "grant"),
             "held": lambda: one(maker, grant_claims.ghost, "held"),
-            "peer": lambda: maker.scalar(Ends, "peer", int, "peer"),
+            "peer": lambda: maker.scalar(int, "peer"),
             "net": lambda: one(maker, Net, "net"),
         }  # fmt: skip
         return Ends(**{name: known[name] if name in known else make() for name, make in made.items()})

@@ -8,36 +8,35 @@ another kind is a fault of the step, like anything that it raises.
 
 from __future__ import annotations
 
-import types
-import typing
 from enum import IntEnum
 from typing import Any
 
 import msgspec
 import z3
 
+from kvproto.fsm.kinds import Mask, bare, field_hints, kind_of, options
 from kvproto.verify.prove.terms import Bits, Choice, Number, Opaque, Truth
-from kvproto.verify.prove.values import MASKS, OPAQUE, hints
+from kvproto.verify.prove.values import OPAQUE
 
 
 def misfit(made: msgspec.Struct) -> str:
     """The first field that holds something of another kind, in words; "": none does."""
-    kinds = hints(type(made))
+    kinds = field_hints(type(made))
     for field in made.__struct_fields__:
-        value, kind = getattr(made, field), kinds[field]
-        options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-        if not any(_fits(value, field, option) for option in options):
+        value = getattr(made, field)
+        if not any(_fits(value, option) for option in options(kinds[field])):
             return f"{type(made).__name__}.{field} is {value!r}"
         if isinstance(value, msgspec.Struct) and (inside := misfit(value)):
             return inside
     return ""
 
 
-def _fits(value: Any, field: str, kind: Any) -> bool:
+def _fits(value: Any, told: Any) -> bool:
+    kind = bare(told)
     if kind is bool:
         return isinstance(value, bool | Truth)
     if kind is int:
-        return type(value) is int or (isinstance(value, Bits) if field in MASKS else _whole(value))
+        return type(value) is int or (isinstance(value, Bits) if isinstance(kind_of(told), Mask) else _whole(value))
     if kind is float:
         return type(value) is int or isinstance(value, float) or (type(value) is Number and not _whole(value))
     if kind in OPAQUE:

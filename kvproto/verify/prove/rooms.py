@@ -19,6 +19,7 @@ from typing import Any
 import z3
 from msgspec.structs import replace
 
+from kvproto.fsm.kinds import field_hints
 from kvproto.protocol.events import Claim
 from kvproto.protocol.states import PRoom
 from kvproto.protocol.timing import Timing
@@ -193,7 +194,7 @@ def _rooms(maker: Maker, **known: Any) -> Rooms:
     made: dict[str, Callable[[], Any]] = {
         "p": lambda: one(maker, PEnd, "p"), "d": lambda: one(maker, DEnd, "d"),
         "link": lambda: one(maker, Link, "link"), "claim": lambda: one(maker, Claim, "claim"),
-    } | {name: lambda name=name: maker.scalar(Rooms, name, int, name)
+    } | {name: lambda name=name: maker.scalar(field_hints(Rooms)[name], name)
          for name in ("landed", "peer", "reader", "chunk")}  # fmt: skip
     return Rooms(**{name: known[name] if name in known else make() for name, make in made.items()})
 

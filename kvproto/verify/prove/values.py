@@ -1,35 +1,29 @@
 """Values and events of which nothing is known: a struct's fields, each a term of what it holds.
 
-What a field holds is read from its annotation: an `int` is a number, or a set where its name is one of the protocol's
-masks; a `float` is a time; an enumeration is one of its members; a struct is made in its turn, and one that may be
+What a field holds is read from its annotation: an `int` is a number or a set, as its kind says (`kvproto.fsm.kinds`); a
+`float` is a time; an enumeration is one of its members; a struct is made in its turn, and one that may be
 absent is made twice, with and without.  `SendRoute` is taken member by member, because guards ask for it with `is`.
 """
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Iterator
 from enum import IntEnum
 from itertools import product
+from types import NoneType
 from typing import Any
 
 import msgspec
 import z3
 
 from kvproto.endpoint.group_table import Destination
+from kvproto.fsm.kinds import Kind, Mask, bare, field_hints, kind_of, options
 from kvproto.fsm.vocabulary import State
 from kvproto.layout.cut import Cut, Part
 from kvproto.protocol.events import PeerBuild
 from kvproto.verify.prove.terms import SET, Bits, Choice, Facts, Number, Opaque, Term, Truth
 
-#: fields that are sets, where the code has a mask
-MASKS = frozenset(
-    {"writers", "asked", "arrived", "by_pages", "peers", "done", "in_doubt", "untold", "everyone", "writes", "aux",
-     "agreed", "ever", "granted", "landed", "may_write", "told", "ranks", "links", "unlinked"}
-)  # fmt: skip
-#: numbers that may be negative: a rank that nobody is, a slot that is none, the aux row's chunk
-SIGNED = frozenset({("RoomFailed", "peer"), ("PSendValue", "slot")})
 #: what rows pass on and never look into
 OPAQUE = frozenset({str, bytes, Cut, Part, Destination, PeerBuild})
 #: enumerations of which every member is looked at by itself
@@ -45,48 +39,51 @@ class Maker:
 
     def variants(self, kind: type[Any], name: str, **fixed: Any) -> Iterator[Any]:
         """The structs of this kind, one for each choice of what is absent; `fixed`: fields that are known."""
-        known = hints(kind)
-        fields = kind.__struct_fields__
+        known = field_hints(kind)
         choices = [
-            [fixed[field]] if field in fixed else list(self._field(kind, field, known[field], f"{name}.{field}"))
-            for field in fields
+            [fixed[field]] if field in fixed else list(self._field(hint, f"{name}.{field}"))
+            for field, hint in known.items()
         ]
         for chosen in product(*choices):
-            yield kind(**dict(zip(fields, chosen, strict=True)))
+            yield kind(**dict(zip(known, chosen, strict=True)))
 
-    def _field(self, owner: type[Any], field: str, hint: Any, name: str) -> Iterator[Any]:
-        options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        for option in options:
-            if option is types.NoneType:
+    def _field(self, hint: Any, name: str) -> Iterator[Any]:
+        for option in options(hint):
+            if option is NoneType:
                 yield None
             elif isinstance(option, type) and issubclass(option, msgspec.Struct) and option not in OPAQUE:
                 yield from self.variants(option, name)
             elif isinstance(option, type) and option.__name__ in EACH:
                 yield from typing.cast("type[IntEnum]", option)
             else:
-                yield self.scalar(owner, field, option, name)
+                yield self.scalar(option, name)
 
-    def scalar(self, owner: type[Any], field: str, hint: Any, name: str) -> Any:
-        """The term of one field."""
+    def scalar(self, told: Any, name: str) -> Any:
+        """The term of a field with this annotation."""
         made: Any
+        hint = bare(told)
         if hint is bool:
             made = Truth(z3.Bool(name))
         elif isinstance(hint, type) and issubclass(hint, IntEnum):
             made = Choice(z3.Int(name), hint)
             self.facts.append(z3.And(made.term >= 0, made.term < len(hint)))
-        elif hint is int and field in MASKS:
-            made = Bits(z3.Const(name, SET))
         elif hint is int:
-            made = Number(z3.Int(name))
-            if (owner.__name__, field) not in SIGNED:
-                self.facts.append(made.term >= 0)
+            made = self._whole(kind_of(told), name)
         elif hint is float:
             made = Number(z3.Real(name))
         elif hint in OPAQUE:
             made = Opaque(z3.Int(name))
         else:
-            raise TypeError(f"{owner.__name__}.{field}: nothing stands for a {hint!r} yet")
+            raise TypeError(f"{name}: nothing stands for a {hint!r} yet")
         self.named[name] = made
+        return made
+
+    def _whole(self, kind: Kind, name: str) -> Bits | Number:
+        if isinstance(kind, Mask):
+            return Bits(z3.Const(name, SET))
+        made = Number(z3.Int(name))
+        if not kind.signed:
+            self.facts.append(made.term >= 0)
         return made
 
     def state(self, kind: type[State], name: str) -> Choice:
@@ -95,17 +92,6 @@ class Maker:
         self.facts.append(z3.And(made.term >= 0, made.term < len(kind)))
         self.named[name] = made
         return made
-
-
-_kept: dict[type[Any], dict[str, Any]] = {}
-
-
-def hints(kind: type[Any]) -> dict[str, Any]:
-    """Return the annotations of a struct's fields."""
-    found = _kept.get(kind)
-    if found is None:
-        found = _kept[kind] = typing.get_type_hints(kind)
-    return found
 
 
 def parts(value: Any) -> Iterator[Any]:
