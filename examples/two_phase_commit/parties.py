@@ -141,5 +141,5 @@ SOURCES = Sources(TABLES, (to_coordinator, to_participant), engine=(Begun, Recov
 PROTOCOL = Protocol(
     name="two-phase commit", tables=TABLES, timing=Timing(), digest=said, sources=SOURCES,
     telling="examples.two_phase_commit.parties:WORDS", scenes="examples.two_phase_commit.worlds:SCENES",
-    checker="examples.two_phase_commit.worlds:CHECKER",
+    checker="examples.two_phase_commit.worlds:CHECKER", printable=True,
 )  # fmt: skip

@@ -46,6 +46,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     scenes: str = ""
     checker: str = ""
     exchanges: str = ""
+    #: its rows are printed as C, too: the lint refuses what C cannot say
+    printable: bool = False
 
     @property
     def counted(self) -> Counted:
@@ -65,9 +67,12 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     def lint(self, names: list[str]) -> list[Finding]:
         """List the errors of these tables (none: of all tables, the routes and the vocabulary)."""
         from kvproto.verify.framework.lint import lint, lint_edge
+        from kvproto.verify.framework.lint_printable import lint_printable
         from kvproto.verify.framework.lint_vocabulary import lint_vocabulary
 
-        found = [finding for table in self.chosen(names) for finding in lint(table, self.timing, self.sources)]
+        tables = self.chosen(names)
+        found = [finding for table in tables for finding in lint(table, self.timing, self.sources)]
+        found += [finding for table in tables if self.printable for finding in lint_printable(table)]
         if self.sources is None or names:
             return found
         telling = self.told()

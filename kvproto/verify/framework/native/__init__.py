@@ -1,0 +1,1 @@
+"""Native: prints tables as C, compiles them, and fires their rows beside the Python ones."""
