@@ -32,6 +32,11 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.sglang.manager.GLANCE": (0.005, 0.05, "an HTTP answer on a LAN; the scheduler stands meanwhile"),
     "adapters.sglang.bootstrap.ANSWER": (1.0, 15.0, "an HTTP answer of a busy process; less than a card"),
     "adapters.sglang.bootstrap.AGAIN": (0.2, 5.0, "an instance that starts is found soon, and asked no hundred times"),
+    "adapters.sglang.room_directory.KEPT_S": (61.0, 600.0, "longer than SGLang's own wait for a room's first message"),
+    "adapters.sglang.room_directory.AWAITED_S": (2.0, 30.0, "reports are renewed meanwhile; a room that is sent again waits"),
+    "adapters.sglang.room_reporter.LOOK_S": (0.05, 1.0, "a stray room is told within a second; reports are bundled"),
+    "adapters.vllm.router.PAUSE_S": (1.0, 30.0, "an instance restarts; its requests go elsewhere meanwhile"),
+    "adapters.vllm.router.HEALTH_S": (1.0, 15.0, "a busy instance answers within it; a load balancer waits no longer"),
     "fsm.timer_wheel.QUANTUM": (0.004, 0.05, "timers end so much late, and as many slots a second are in the heap"),
     "loop.connector.WARM_S": (0.5, 10.0, "a wire-up of UCX; less than the wire's own timer"),
     "endpoint.decode_endpoint.STALL_S": (0.5, 3.0, "no pass takes so long: the process stood"),
@@ -42,6 +47,10 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "loop.event_loop.HELD_S": (1e-4, 1e-3, "what is said waits for more: less than a round trip's worth"),
     "loop.event_loop.PERIOD": (0.5, 2.0, "what is called once a second is counted a second"),
     "loop.event_loop.LONGEST_WAIT": (0.2, 2.0, "a loop without timers looks at its sources now and then"),
+    "loop.event_loop.STILL_S": (1e-3, 1e-2, "longer than a round trip; a wait that ends sooner is polled"),
+    "loop.event_loop.REST_S": (2e-3, 5e-2, "a wake-up that is lost costs so much; a hundred passes a second at rest"),
+    "data.decode_data.STIRS_S": (1e-5, 1e-3, "an idle transport's poll takes less, one that copies a piece more"),
+    "data.prefill_data.NUDGE_S": (2e-4, 2e-3, "less than a loop waits before it rests, and not a frame a write"),
     "loop.event_loop.DEAF_S": (0.01, 0.1, "a lack of descriptors passes; an engine hears of a deaf loop in seconds"),
     "data.launches.LAUNCH_S": (1e-4, 2e-3, "one launch on a CPU takes longer, several on a device less"),
     "loop.own_thread.SWITCH_S": (5e-5, 1e-3, "the loop waits for the interpreter's lock: far under Python's 5 ms"),
@@ -88,13 +97,16 @@ def test_a_time_lies_within_its_bounds(name: str) -> None:
 
 def test_times_that_depend_on_each_other_keep_their_order() -> None:
     from kvproto.adapters import prefill_worker
-    from kvproto.data import launches
+    from kvproto.adapters.sglang import room_directory, room_reporter
+    from kvproto.data import launches, prefill_data
     from kvproto.endpoint import decode_endpoint
     from kvproto.io.control import gate, outbox, unread
     from kvproto.loop import connector, event_loop
 
     timing = Timing()
     assert event_loop.FAST < event_loop.SLOW < event_loop.PASS_S < event_loop.LONGEST_WAIT
+    assert prefill_data.NUDGE_S < event_loop.STILL_S < event_loop.REST_S < event_loop.LONGEST_WAIT
+    assert room_reporter.LOOK_S < room_directory.AWAITED_S < room_directory.KEPT_S
     assert event_loop.LOOK_S <= event_loop.HELD_S < event_loop.PASS_S and launches.LAUNCH_S < event_loop.PASS_S
     assert outbox.SOONEST_S < outbox.SLOWEST_S < timing.heartbeat.period
     assert unread.SOON_S < unread.LOOK_S < gate.HANDSHAKE_S

@@ -31,6 +31,7 @@ from aiohttp import web
 
 from kvproto.adapters.vllm.router_metrics import RouterMetrics
 from kvproto.adapters.vllm.router_requests import Params, needs_no_prefill, params_for, prefill_body
+from kvproto.errors import KvprotoError
 
 #: bytes of an answer that streams, and of a request (images travel in it)
 PIECE, LONGEST = 1 << 16, 1 << 28
@@ -40,7 +41,7 @@ PAUSE_S, HEALTH_S = 5.0, 5.0
 PASSED = ("Authorization", "X-Request-Id", "traceparent", "tracestate")
 
 
-class AwayError(Exception):
+class AwayError(KvprotoError):
     """An instance cannot be asked, and is passed over for a while; the request may go to another one."""
 
     def __init__(self, instance: Instance, why: str) -> None:
@@ -49,7 +50,7 @@ class AwayError(Exception):
         instance.paused = time.monotonic() + PAUSE_S
 
 
-class RefusedError(Exception):
+class RefusedError(KvprotoError):
     """The prefill instance's answer to a request that it does not take."""
 
     def __init__(self, answer: web.Response) -> None:

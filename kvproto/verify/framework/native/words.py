@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kvproto.errors import KvprotoError
 from kvproto.fsm.kinds import Number
 from kvproto.verify.framework.native.c_types import (
     MASK_BITS,
@@ -44,7 +45,7 @@ _double = struct.Struct("<d")
 _pair = struct.Struct("<QQ")
 
 
-class MisfitError(ValueError):
+class MisfitError(KvprotoError, ValueError):
     """A value that its field cannot hold."""
 
 
