@@ -105,8 +105,8 @@ class Group:
             order = (0, 1, 2, 3) if self.layout.order == "NHD" else (0, 2, 1, 3)
             shapes[name] = [*inner[:: 1 if self.layout.order == "NHD" else -1], self.parts[name][1]]
         sizes = [int(np.prod(shapes[name])) for name, _ in wanted]
+        block = random.integers(0, 256, [self.pages, sum(sizes) + 3], np.uint8)
         if self.packed:
-            block = random.integers(0, 256, [self.pages, sum(sizes) + 3], np.uint8)
             pool.regions = [block]
         for at, (name, layer) in enumerate(wanted):
             if self.packed:
@@ -210,7 +210,7 @@ def by_runs(
         assert ours.flags.c_contiguous and theirs.flags.c_contiguous
         assert src + size <= ours.size and dst + size <= theirs.size, "a run beyond its region"
         theirs.reshape(-1)[dst : dst + size] = ours.reshape(-1)[src : src + size]
-    moved = sum(columns[4].tolist())
+    moved = int(columns[4].sum())
     assert moved == nbytes
     return moved
 

@@ -392,10 +392,11 @@ def test_a_step_gives_each_request_its_own_tokens_and_an_abort_no_answer(alone: 
         cached = SimpleNamespace(req_ids=[*computed], num_computed_tokens=[*computed.values()])
         new = [SimpleNamespace(req_id=name, num_computed_tokens=0) for name in counts if name not in computed]
         state = SimpleNamespace(get_block_ids=lambda _: ([1, 2, 3, 4],))
-        return made.build_connector_meta(SimpleNamespace(
+        told: list[Any] = made.build_connector_meta(SimpleNamespace(
             scheduled_new_reqs=new, scheduled_cached_reqs=cached, num_scheduled_tokens=counts,
             preempted_req_ids=None, kv_connector_block_state=state,
         )).orders  # fmt: skip
+        return told
 
     step({}, {"begun": 2 * BLOCK})
     given = [order for order in step({"begun": 2 * BLOCK}, {"begun": BLOCK, "new": 2 * BLOCK})

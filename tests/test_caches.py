@@ -92,11 +92,11 @@ def test_numpy_and_plain_python_agree(case: Case) -> None:
     random = np.random.default_rng(case.seed)
     groups = [Group(side, case.tokens, random, packed=packed)
               for side, packed in zip((case.prefill, case.decode), case.packed, strict=True)]  # fmt: skip
-    plan, tables = Plan(case.prefill, case.decode, case.chunk_tokens), [group.table for group in groups]
+    plan, (ours, theirs) = Plan(case.prefill, case.decode, case.chunk_tokens), [group.table for group in groups]
     for share in plan.shares:
         places = groups[0].placement(share.writer, plan), groups[1].placement(share.reader, plan)
-        found = list(descriptors(plan, share, *(t.tolist() for t in tables), 0, case.tokens, *places))
-        columns = slices(plan, share, *tables, 0, case.tokens, *places)
+        found = list(descriptors(plan, share, ours.tolist(), theirs.tolist(), 0, case.tokens, *places))
+        columns = slices(plan, share, ours, theirs, 0, case.tokens, *places)
         assert sorted(zip(*(column.tolist() for column in columns), strict=True)) == sorted(found)
 
 
@@ -118,9 +118,10 @@ def test_both_ends_find_the_same_shares_and_a_lead_on_the_last_stage(case: Case)
 def test_a_cache_of_k_and_v_is_cut_as_a_layout_without_names_is() -> None:
     named = Cache("kv", (CachePart("k", 8, 256), CachePart("v", 8, 128)))
     for ours, theirs, pp in ((1, 8, 1), (4, 2, 2), (2, 2, 3), (8, 4, 1)):
-        plain = [Layout(6, 8, 128, 64, 2, "bfloat16", 64, tp, stages) for tp, stages in ((ours, pp), (theirs, 1))]
-        caches = [of(named, tp=tp, layers=6, pp=stages) for tp, stages in ((ours, pp), (theirs, 1))]
-        one, other = Plan(*plain, 512), Plan(*caches, 512)
+        sides = (ours, pp), (theirs, 1)
+        plain = [Layout(6, 8, 128, 64, 2, "bfloat16", 64, tp, stages) for tp, stages in sides]
+        caches = [of(named, tp=tp, layers=6, pp=stages) for tp, stages in sides]
+        one, other = (Plan(pair[0], pair[1], 512) for pair in (plain, caches))
         assert [(share.writer, share.reader) for share in one.shares] == [(s.writer, s.reader) for s in other.shares]
         for share, twin in zip(one.shares, other.shares, strict=True):
             assert [msgspec.structs.replace(piece, depths=()) for piece in twin.pieces] == [share.piece(0)] * 2
@@ -142,7 +143,8 @@ def test_a_layout_without_names_says_nothing_of_caches_on_the_wire() -> None:
 def test_a_trace_has_the_caches_of_a_call_and_reads_them_back(layout: Layout) -> None:
     call = Hello(1, "digest", 2, 3, 0, layout, 64, 1.0, b"")
     written = TELLING.json.plain(call)
-    assert isinstance(written, dict) and ("caches" in written["layout"]) is bool(layout.named)
+    assert isinstance(written, dict) and isinstance(told := written["layout"], dict)
+    assert ("caches" in told) is bool(layout.named)
     assert TELLING.json.struct(Hello, written) == call
 
 

@@ -145,7 +145,7 @@ def test_a_call_that_raises_costs_its_own_link_and_says_so(error: BaseException)
                 raise error
             return call(group, index, *about)
 
-        rank.call = raising  # type: ignore[method-assign]
+        rank.call = raising  # type: ignore[method-assign, assignment]
         decode.connect(pair.plan.prefill, addresses)
         with suppress(KeyboardInterrupt):  # it is raised when the pass is over
             decode.poll()
@@ -164,7 +164,7 @@ def test_each_rank_without_a_link_is_told_with_its_own_reason() -> None:
         def refusing(group: int, index: int, *about: Any) -> Any:
             raise ArgumentError("no more ranks" if index > 1 else f"rank {index} is unknown")
 
-        rank.call = refusing  # type: ignore[method-assign]
+        rank.call = refusing  # type: ignore[method-assign, assignment]
         decode.poll()
         with pytest.raises(LinkError) as found:
             decode.ready()

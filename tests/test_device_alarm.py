@@ -40,7 +40,7 @@ class Stream:
         assert stream is self
         if self.willing:
             self.closes.append(descriptor)
-        return self.willing
+        return bool(self.willing)
 
     def run(self) -> None:
         """Get behind the next event."""

@@ -36,7 +36,7 @@ def test_replicas_send_what_the_page_says() -> None:
     plan = Plan(prefill, decode, 512)
     sent = [sum(plan.part_bytes(share, 8192) for share in plan.duties(writer)) / 1e6 for writer in range(8)]
     assert "each of the eight sends 45 to\n52 MB" in PAGE and (int(min(sent)), round(max(sent))) == (45, 52)
-    plain = [Layout(61, 1, 656 + 132, 0, 1, "bits", 64, tp) for tp in (8, 1)]
-    alone = Plan(*plain, 512)
+    prefill, decode = (Layout(61, 1, 656 + 132, 0, 1, "bits", 64, tp) for tp in (8, 1))
+    alone = Plan(prefill, decode, 512)
     (share,) = [share for writer in range(8) for share in alone.duties(writer)]
     assert "one of them sends all 394" in PAGE and round(alone.part_bytes(share, 8192) / 1e6) == 394

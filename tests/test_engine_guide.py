@@ -42,14 +42,12 @@ def test_what_the_commands_start_ends_with_them(tmp_path: Path) -> None:
 
 
 PLAIN = json.dumps({"choices": [{"index": 1, "text": "b"}, {"index": 0, "text": "a"}]})
-STREAM = "".join(
-    f"data: {json.dumps(each)}\n\n"
-    for each in (
-        {"choices": [{"index": 0, "text": "a"}]}, {"choices": [{"index": 1, "delta": {"content": "b"}}]},
-        {"choices": [{"index": 0, "text": "c"}]}, {"choices": [], "usage": {}},
-        {"choices": [{"index": 1, "delta": {}}]} | {"choices": [{"index": 1, "delta": {"content": None}}]},
-    )
+ANSWERS: tuple[dict[str, Any], ...] = (
+    {"choices": [{"index": 0, "text": "a"}]}, {"choices": [{"index": 1, "delta": {"content": "b"}}]},
+    {"choices": [{"index": 0, "text": "c"}]}, {"choices": [], "usage": {}},
+    {"choices": [{"index": 1, "delta": {}}]}, {"choices": [{"index": 1, "delta": {"content": None}}]},
 )  # fmt: skip
+STREAM = "".join(f"data: {json.dumps(each)}\n\n" for each in ANSWERS)
 
 
 def test_texts_are_read_by_choice_of_an_answer_and_of_a_stream() -> None:
@@ -124,8 +122,8 @@ def test_the_page_has_the_requests_of_both_engines_beside_each_other(tmp_path: P
 def test_the_cpu_build_has_the_name_that_vllm_s_command_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(named.sysconfig, "get_path", lambda _: str(tmp_path))
-    monkeypatch.setattr(named.metadata, "version", lambda _: "0.32.0")
+    monkeypatch.setattr("examples.vllm.named.sysconfig.get_path", lambda _: str(tmp_path))
+    monkeypatch.setattr("examples.vllm.named.metadata.version", lambda _: "0.32.0")
     named.main()
     named.main()
     text = (tmp_path / "vllm-0.32.0+cpu.dist-info" / "METADATA").read_text()

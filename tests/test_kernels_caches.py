@@ -121,5 +121,5 @@ def changed(name: str, views: Any) -> dict[str, Any]:
 ])  # fmt: skip
 def test_a_pool_that_is_not_the_layout_s_is_refused_by_the_part_s_name(views: dict[str, Any], why: str) -> None:
     with pytest.raises(KernelError) as refused:
-        CachePool(SPARSE_RANK, 0, views, {name: view for some in views.values() for name, view in enumerate(some)})
+        CachePool(SPARSE_RANK, 0, views, {str(at): view for some in views.values() for at, view in enumerate(some)})
     assert why in str(refused.value)

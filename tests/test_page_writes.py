@@ -124,11 +124,11 @@ def test_every_cut_writes_the_bytes_of_the_definition(name: str) -> None:
     sizes = world.plan.prefill.page_size, world.plan.decode.page_size
     for turn in range(40):
         first, tokens = (0, 16) if not turn else (rng.randrange(12), rng.randrange(1, 20))
-        tables = [rng.sample(range(PAGES), -(-(first + tokens) // size)) for size in sizes]
+        ours, theirs = (rng.sample(range(PAGES), -(-(first + tokens) // size)) for size in sizes)
         if turn % 3 == 1:
-            tables = [list(range(4, 4 + len(table))) for table in tables]
+            ours, theirs = (list(range(4, 4 + len(table))) for table in (ours, theirs))
         cut = Cut(first, tokens)
-        assert world.write(*tables, cut) == world.wanted(*tables, cut), cut
+        assert world.write(ours, theirs, cut) == world.wanted(ours, theirs, cut), cut
     by_number = sizes[0] == sizes[1] and name != "adjoining in page 0"
     assert len(world.made) == by_number, "the lists are made once, where pages are alike"
 

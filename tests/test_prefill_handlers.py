@@ -357,7 +357,8 @@ def test_a_nudge_that_cannot_leave_harms_no_write(data: Any) -> None:
 
 
 def test_only_peers_whose_transport_waits_for_their_polls_are_woken(pair: Pair) -> None:
-    assert inside(pair.prefills[0]).data.writes.nudge(None) is None
+    nobody: Any = None
+    assert inside(pair.prefills[0]).data.writes.nudge(nobody) is None
     transport = pair.transport()
     transport.caps = replace(transport.caps, needs_target_progress=True)  # type: ignore[misc]
     pair.transport = lambda: transport  # type: ignore[method-assign]

@@ -102,7 +102,7 @@ def test_each_link_of_a_lost_peer_is_told_and_no_other(wires: Wires) -> None:
 def test_what_is_known_of_a_link_goes_with_it(wires: Wires) -> None:
     data, (link,) = wires.data, list(wires.data.rank.peers)
     forgotten = list[int]()
-    data.page_writes.forget = forgotten.append  # type: ignore[method-assign]
+    data.page_writes.forget = forgotten.append  # type: ignore[method-assign, assignment]
     data.learn(link)
     wires.do(do.AdoptWire(link, A), do.AdoptWire(link, B), do.Disconnect(link), do.ForgetLink(link))
     assert forgotten == [link] * 4, "its rows may lie elsewhere, its connection is another one, or none, and it is gone"

@@ -363,7 +363,8 @@ def test_a_prefill_rank_is_announced_for_as_long_as_its_endpoint_is_open(monkeyp
 @pytest.mark.parametrize(("prefill", "seconds"), [(True, 5.0), (False, 6.0)])
 def test_a_request_waits_for_the_other_side_as_long_as_sglang_says(prefill: bool, seconds: float) -> None:
     of: Any = SimpleNamespace(prefill=prefill, instance=SimpleNamespace(bootstrap=5.0, waiting=6.0))
-    machine = manager.Manager.machine.func(of)
+    made: Any = manager.Manager.machine
+    machine = made.func(of)
     due = machine.step(machine.initial, tables.Made(), 100.0)[0].due
     assert due == pytest.approx(100.0 + seconds, abs=0.1)
 

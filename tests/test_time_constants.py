@@ -33,7 +33,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.sglang.bootstrap.ANSWER": (1.0, 15.0, "an HTTP answer of a busy process; less than a card"),
     "adapters.sglang.bootstrap.AGAIN": (0.2, 5.0, "an instance that starts is found soon, and asked no hundred times"),
     "adapters.sglang.room_directory.KEPT_S": (61.0, 600.0, "longer than SGLang's own wait for a room's first message"),
-    "adapters.sglang.room_directory.AWAITED_S": (2.0, 30.0, "reports are renewed meanwhile; a room that is sent again waits"),
+    "adapters.sglang.room_directory.AWAITED_S": (2.0, 30.0, "reports are renewed meanwhile; a room sent again waits"),
     "adapters.sglang.room_reporter.LOOK_S": (0.05, 1.0, "a stray room is told within a second; reports are bundled"),
     "adapters.vllm.router.PAUSE_S": (1.0, 30.0, "an instance restarts; its requests go elsewhere meanwhile"),
     "adapters.vllm.router.HEALTH_S": (1.0, 15.0, "a busy instance answers within it; a load balancer waits no longer"),
