@@ -70,7 +70,7 @@ def proofs() -> list[Proof]:
     return prove(())
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)  # the fixture of all proofs: 200 s of a slow core, and two other processes beside it
 def test_all_is_proved(proofs: list[Proof]) -> None:
     assert [failure for proof in proofs for failure in proof.failures] == []
     assert [proof.name for proof in proofs] == list(everything())
