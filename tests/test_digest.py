@@ -72,8 +72,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     ),
     "the numbers before a note": ('struct.Struct("<QI")', 'struct.Struct("<QQ")', "notification"),
     "the cut of heads": (
-        "return place * self.local_heads, self.local_heads",
-        "return rank * self.local_heads, self.local_heads", "layout",
+        "return place * (units // tp), units // tp", "return place * (units // tp) + 1, units // tp", "layout",
     ),
     "the cut of layers": ("stage - (self.pp - more)", "stage - (self.pp + more)", "layout"),
     "the cut of tokens": (
@@ -146,7 +145,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
 SAME: dict[str, tuple[Edit, ...]] = {
     "comments and docstrings": (
         ('"""Every prefill rank takes part, and everything is in place already."""\n', '"""All."""\n    # so\n'),
-        ("    #: tokens a chunk\n    chunk_tokens: int\n", "    chunk_tokens: int  # a number\n"),
+        ("    #: tokens a chunk\n    chunk_tokens: Tokens\n", "    chunk_tokens: Tokens  # a number\n"),
     ),
     "annotations": (
         ("def _waiting(v: V) -> int:\n", "def _waiting(v):\n"),
