@@ -287,8 +287,9 @@ def forgotten_while_it_writes() -> SimulatedWorld:
     at.raise_event("P", 0, ev.TransportLost(1))
     at.mail.clear()
     prefill = at.prefill(0)
-    effects = prefill.hello(replace(at.decode(0).hello(1 << 40), version=99), at.now, b"its place")[1]
-    assert [each.why for each in effects if isinstance(each, do.RefuseCall)] == ["wire version 99 against 2"]
+    effects = prefill.hello(replace(at.decode(0).hello(1 << 40), oldest=99, version=99), at.now, b"its place")[1]
+    (refusal,) = [each for each in effects if isinstance(each, do.RefuseCall)]
+    assert "99" in refusal.why and "upgrade" in refusal.why
     at.now += QUICK.forget.period + 1.0
     for _ in range(4):
         prefill.tick(at.now)

@@ -29,6 +29,7 @@ BESIDE = {
         "lease",
         "placement",
         "stands",
+        "unprepared",
         "met",
         "native_notify",
         "costs",

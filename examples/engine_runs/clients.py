@@ -98,7 +98,8 @@ def texts(body: str) -> list[str]:
 
 
 def _text(choice: Any) -> str:
-    said: str | None = choice["text"] if "text" in choice else choice.get("message", choice.get("delta"))["content"]
+    # the last piece of a stream may be without content, or with none
+    said: str | None = choice["text"] if "text" in choice else choice.get("message", choice.get("delta")).get("content")
     return said or ""
 
 
