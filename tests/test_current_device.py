@@ -269,11 +269,13 @@ def test_a_launch_gives_the_kernel_its_grid_stream_and_numbers(
 # ---------------------------------------------------------------------------------------------------- the source
 #: caches of a whole process, in what works on devices; none may hold what belongs to one device
 PROCESS_CACHES = {
+    "device_alarm._close_function": "a function of the C library",
     "host_copies._driver": "a library", "device_maps.cuda_driver": "a library", "device_maps.this_host": "a name",
     "torch._within": "tensors of the host",
 }  # fmt: skip
 #: the driver's calls that are made without `on_device` or `use_device` around them in the same function
 OUTSIDE = {
+    "device_alarm.close_behind": "called by `set`, within",
     "copy_engine.EngineCopy.done": "an event is asked for and freed on any thread",
     "copy_engine.CopyEngine._queued": "called by `start`, within",
     "device_maps.DeviceMaps._open": "called by `open`, within",
@@ -281,7 +283,7 @@ OUTSIDE = {
     "host_buffer.HostBuffer.__init__": "locks for the device that is current, and remembers it",
 }  # fmt: skip
 #: where a raw stream is taken to be launched on
-RAW_STREAMS = {"triton.TritonKernels.launch", "host_copies.copy_bytes"}
+RAW_STREAMS = {"device_alarm.close_behind", "triton.TritonKernels.launch", "host_copies.copy_bytes"}
 
 
 def functions(folder: str) -> Iterator[tuple[str, ast.FunctionDef]]:

@@ -137,10 +137,11 @@ def test_a_call_of_an_earlier_life_does_not_end_the_link(session: int) -> None:
         unharmed(pair, room)
 
 
-def test_a_call_that_does_not_fit_does_not_end_the_link() -> None:
+def test_another_incarnations_call_that_does_not_fit_does_not_end_the_link() -> None:
+    """A call of the link's own incarnation does: its caller has left the link."""
     with tapped() as (pair, _, stranger):
         rank = inside(pair.decodes[0]).rank
-        hello = rank.hello(rank.links[1].session + 5)
+        hello = rank.hello(rank.links[1].session + (1 << 16))
         wrong = replace(hello, version=msg.OLDEST - 1, oldest=0)
         room = pair.open(20)
         stranger.say(encode(0, 0, wrong))

@@ -214,8 +214,7 @@ class DecodeEndpoint(Endpoint):
             LayoutError: the prefix ends inside a page
             NotFoundError: the group was never connected
             ArgumentError: it was announced with another length or group, or is open; or pages are missing
-            ArgumentError: a share has fewer layers than `layer_groups`, or kernels have to be compiled and are not: for
-                those of `Settings.layer_groups` that are no power of two, or beyond it
+            ArgumentError: a share has fewer layers than `layer_groups`, or no kernel is compiled for so many groups
 
         """
         plan, prefix = self._groups.get(group).to.plan, operator.index(prefix)

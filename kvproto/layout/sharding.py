@@ -210,7 +210,7 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
     def _check_stages(self) -> None:
         if self.layers < self.pp:
             raise LayoutError("fewer-layers-than-stages", f"{self.layers} layers cannot fill {self.pp} stages")
-        if self.stages == ():
+        if isinstance(self.stages, tuple) and not self.stages:
             return
         whole = isinstance(self.stages, tuple) and all(type(held) is int and held > 0 for held in self.stages)
         if not whole:

@@ -23,12 +23,13 @@ Span = tuple[int, int]  #: addresses of the first byte, and behind the last one
 class CachePool(Pool):
     """The pool of a rank whose layout names its caches.
 
+    A part's tensor of one layer is `[page, token, unit, elements]` (NHD) or `[page, unit, token, elements]` (HND), its
+    last dimension dense.  Where the rank holds one unit, the unit's dimension may be missing.
+
     Args:
         layout: of the group, made by `Layout.of_caches`
         rank: the rank in it
-        parts: by "cache.part", one tensor for each layer of that cache that the rank holds, by layer. Each is
-            `[page, token, unit, elements]` (NHD) or `[page, unit, token, elements]` (HND), its last dimension dense;
-            where the rank holds one unit, the unit's dimension may be missing
+        parts: by "cache.part", one tensor for each layer of that cache that the rank holds, by layer
         tensors: every cache tensor of the engine, by name
         left_out: why a tensor is in none of the caches, by name
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kvproto.errors import KvprotoError
+from kvproto.fsm.errors import KvprotoError
 from kvproto.fsm.kinds import Number
 from kvproto.verify.framework.native.c_types import (
     MASK_BITS,
