@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "57377bb9",
+    "layout": "fc1b686c",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "fdc0db8a",
