@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 
 import shtab
 
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
 from kvproto.cli.wings import commands_below
+from kvproto.command_line import CommandLine
 from kvproto.errors import KvprotoError
 
 EPILOG = """\

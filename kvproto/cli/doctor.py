@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.command_line import CommandLine
 
 PATIENCE = 60.0
 END = "\nimport os, sys; sys.stdout.flush(); os._exit(0)\n"

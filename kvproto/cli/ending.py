@@ -14,7 +14,7 @@ never confused with something that could not be checked:
 | 141 | `UNREAD` | the reader of the output has exited (`kvproto ... | head`), as any program ends in a pipe |
 
 A user can cause a `KvprotoError`, an OSError or a lack of memory; all other exceptions are defects.  `CommandLine`
-(kvproto/cli/command_line.py) reports a wrong command line itself, and ends with 2.
+(kvproto/command_line.py) reports a wrong command line itself, and ends with 2.
 """
 
 from __future__ import annotations

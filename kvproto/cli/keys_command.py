@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
+from kvproto.command_line import CommandLine
 
 
 def main(argv: list[str]) -> int:

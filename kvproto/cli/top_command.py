@@ -18,9 +18,9 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from kvproto.arguments import real
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
+from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 
 WHO = ("side", "group", "rank")

@@ -16,11 +16,11 @@ it is.  `/health` is answered here, `/metrics` has the router's own counts, any 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
 import time
+from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -31,6 +31,7 @@ from aiohttp import web
 
 from kvproto.adapters.vllm.router_metrics import RouterMetrics
 from kvproto.adapters.vllm.router_requests import Params, needs_no_prefill, params_for, prefill_body
+from kvproto.command_line import CommandLine
 from kvproto.errors import KvprotoError
 
 #: bytes of an answer that streams, and of a request (images travel in it)
@@ -234,9 +235,9 @@ def problem(status: HTTPStatus, why: str) -> web.Response:
     return web.Response(status=status, text=json.dumps({"error": error}), content_type="application/json")
 
 
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+def parse(argv: Sequence[str] | None = None) -> Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="a router that asks a prefill and a decode instance at once")
+    parser = CommandLine(description="a router that asks a prefill and a decode instance at once")
     parser.add_argument("--prefill", required=True, action="append", help="a prefill instance, http://HOST:PORT")
     parser.add_argument("--card", required=True, action="append", type=Path, help="the file with its card")
     parser.add_argument("--decode", required=True, action="append", help="a decode instance")

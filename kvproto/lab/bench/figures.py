@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from kvproto.cli.command_line import CommandLine
+from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.fsm.bounded_files import FileError, decoded, document, text_of
 from kvproto.lab.bench.flat import Figure, MeasuredRun, checked_results, flat

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kvproto.arguments import positive
-from kvproto.cli.command_line import CommandLine
+from kvproto.command_line import CommandLine
 from kvproto.lab.bench.flat import MeasuredRun, flat
 from kvproto.lab.bench.pivot import tables
 

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from kvproto.arguments import only_with, output_folder, pages, positive, real, whole
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.ending import FOUND, WELL, ended
+from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
 from kvproto.lab.demo import by_layer

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from kvproto.arguments import positive, whole
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.command_line import CommandLine
 from kvproto.lab.torture.outward_faults import campaign, coverage, setups, table
 
 EPILOG = """\

@@ -11,9 +11,9 @@ from functools import partial
 import msgspec
 
 from kvproto.arguments import positive, whole
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.lab.torture.fuzz import FuzzResult, decoders, fuzz
 

@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.arguments import one_question, positive, real, whole
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.command_line import CommandLine
 from kvproto.lab.process_group import RankError
 from kvproto.lab.torture.conduct import torture
 from kvproto.lab.torture.fleet import CARRIERS

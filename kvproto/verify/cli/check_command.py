@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kvproto.arguments import one_question, only_with, output_file, output_folder, positive
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, UNFINISHED, WELL
+from kvproto.command_line import CommandLine
 from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.check import report
 from kvproto.verify.check.parallel_search import spread

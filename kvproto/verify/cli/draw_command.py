@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.arguments import one_question, only_with, output_folder
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.command_line import CommandLine
 from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.table import Table
 from kvproto.verify.cli.tables_option import add_tables

@@ -15,9 +15,9 @@ import sys
 import msgspec
 import torch
 
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL, ended
+from kvproto.command_line import CommandLine
 from kvproto.verify.testing.handler_worlds import LARGE, WORLDS, Exploration, Explored
 
 TOLD_EVERY = 100

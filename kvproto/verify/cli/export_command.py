@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kvproto.arguments import output_file
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import deliver
 from kvproto.cli.ending import WELL
+from kvproto.command_line import CommandLine
 from kvproto.verify.draw.export import schema, spec, text
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from time import sleep
 
 from kvproto.arguments import output_file
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import WELL
+from kvproto.command_line import CommandLine
 from kvproto.fsm.records import TraceError, load
 from kvproto.verify.cli.tables_option import add_tables
 from kvproto.verify.framework.inspect.page import page

@@ -7,9 +7,9 @@ import json
 
 import msgspec
 
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.command_line import CommandLine
 from kvproto.verify.cli.tables_option import add_tables
 
 EPILOG = """\

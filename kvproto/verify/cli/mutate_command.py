@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from kvproto.arguments import only_with, output_file, positive, whole
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.command_line import CommandLine
 from kvproto.verify.mutate import gate, table_gate
 from kvproto.verify.mutate.changes import CHANGES
 from kvproto.verify.mutate.table_operators import OPERATORS

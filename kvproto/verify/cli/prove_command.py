@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from kvproto.arguments import output_file, positive
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.command_line import CommandLine
 from kvproto.verify.prove.page import page
 from kvproto.verify.prove.proof import Failure
 from kvproto.verify.prove.runs import INVARIANT, Proof, everything, prove

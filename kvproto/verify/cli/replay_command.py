@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.command_line import CommandLine
 from kvproto.fsm.records import StepEntry, load
 from kvproto.verify.cli.tables_option import add_tables
 from kvproto.verify.framework.checker import ReplayedWay

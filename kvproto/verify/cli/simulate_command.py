@@ -16,9 +16,9 @@ from collections.abc import Callable
 import msgspec
 
 from kvproto.arguments import positive, whole
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL, ended
+from kvproto.command_line import CommandLine
 from kvproto.verify.testing.simulation import FAULTS, Simulation
 
 

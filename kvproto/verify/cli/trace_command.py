@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 from kvproto.arguments import only_with, output_file
-from kvproto.cli.command_line import CommandLine
 from kvproto.cli.console import deliver
 from kvproto.cli.ending import WELL
+from kvproto.command_line import CommandLine
 from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.records import load
 from kvproto.fsm.telling import Moment, Subject, Telling
