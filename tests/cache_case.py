@@ -13,6 +13,7 @@ import torch
 from kvproto.io.kernels.base import Kernels
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 
@@ -119,13 +120,13 @@ def check_case(kernels: Kernels, case: CacheCase, device: str = "cpu") -> int:
         for group in range(case.groups):
             shares = next(cut for at, cut in enumerate(plan.cuts(plan.writers(reader), case.groups))
                           if at == case.groups - 1 + group)  # fmt: skip
-            whole = torch.full((plan.grant_bytes(reader, case.tokens, group, case.groups) + 32,), POISON,
+            whole = torch.full((plan.grant_bytes(reader, Cut(0, case.tokens, group, case.groups)) + 32,), POISON,
                                dtype=torch.uint8, device=device)  # fmt: skip
             parts, filled = [], torch.zeros(whole.numel(), dtype=torch.bool)
             for share in shares:
                 theirs = pool_of(plan.prefill, share.writer, sizes[0], 1, packed=case.packed, device=device)
-                begin = plan.part_offset(reader, share.writer, case.tokens, group, case.groups)
-                size = plan.part_bytes(share, case.tokens)
+                begin = plan.part_offset(reader, share.writer, Cut(0, case.tokens, group, case.groups))
+                size = plan.part_bytes(share, Cut(0, case.tokens))
                 out = whole[begin : begin + size]
                 kernels.gather(theirs, tables[0], case.first, case.tokens, share, out)
                 expected = torch.cat(list(rows(theirs, case, share, tables[0], gather=True)))

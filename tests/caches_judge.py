@@ -194,7 +194,7 @@ def parts_apart(plan: Plan, reader: int, cut: Cut) -> list[Part]:
     ends = [part.offset + part.nbytes for part in parts]
     assert all(part.nbytes > 0 and part.offset % 256 == 0 for part in parts)
     assert all(end <= part.offset for end, part in zip(ends, parts[1:], strict=False))
-    assert ends[-1] <= plan.grant_bytes(reader, cut.tokens, cut.group, cut.groups)
+    assert ends[-1] <= plan.grant_bytes(reader, cut)
     return parts
 
 

@@ -12,6 +12,7 @@ from kernels_cases import Case, pages_for, pool_of, rows, slow_gather, table_of,
 
 from kvproto.io.kernels.base import Pool, StagedPart
 from kvproto.io.kernels.digest import FACTOR_1, FACTOR_2, KIND_STEP, WORD_DOMAIN, new_table, read_table
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
 
@@ -94,7 +95,7 @@ def check_digests(kernels: Any, case: Case, device: str = "cpu") -> None:
                 staged[writer, share.reader] = slow_gather(pool, table, case, share)
                 continue
             digest = new_table([share], pool.device)
-            out = torch.empty(plan.part_bytes(share, case.tokens), dtype=torch.uint8, device=device)
+            out = torch.empty(plan.part_bytes(share, Cut(0, case.tokens)), dtype=torch.uint8, device=device)
             kernels.gather(pool, table, case.first, case.tokens, share, out, digest=digest)
             staged[writer, share.reader] = out
             found = named(plan.prefill, writer, share, 0, read_table(digest))

@@ -17,6 +17,7 @@ import torch
 
 from kvproto.io.kernels.base import Kernels, Pool, StagedPart
 from kvproto.io.kernels.crossing import Crossing, Rows
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 
@@ -247,7 +248,7 @@ def check_scatters(kernels: Any, case: Case, device: str = "cpu", shift: int = 0
         generator = torch.Generator().manual_seed(reader)
         parts: list[StagedPart] = []
         for share in plan.writers(reader):
-            _, view = staging(plan.part_bytes(share, case.tokens), shift)
+            _, view = staging(plan.part_bytes(share, Cut(0, case.tokens)), shift)
             view.copy_(torch.randint(0, 256, view.shape, dtype=torch.uint8, generator=generator))
             parts.append((share, view))
         want = copy_of(host)
@@ -282,7 +283,7 @@ def check_cells(kernels: Any, case: Case, device: str = "cpu", cells: int = 3) -
         parts: list[StagedPart] = []
         for share in shares:
             generator = torch.Generator().manual_seed(cell)
-            moved = staging(plan.part_bytes(share, tokens), 0, device)[1]
+            moved = staging(plan.part_bytes(share, Cut(0, tokens)), 0, device)[1]
             moved.copy_(torch.randint(0, 256, moved.shape, dtype=torch.uint8, generator=generator))
             parts.append((share, moved))
         kernels.scatter(one_by_one, pages.to(device), first, tokens, parts)
@@ -300,7 +301,7 @@ def check_cells(kernels: Any, case: Case, device: str = "cpu", cells: int = 3) -
     for cell in range(cells):
         tokens = max(1, case.tokens - 2 * cell)
         pages = (torch.arange(pages_for(writer, 0)) * cells + cell).to(device)
-        (_, alone), (whole, out) = (staging(writer.plan.part_bytes(share, tokens), 0, device) for _ in range(2))
+        (_, alone), (whole, out) = (staging(writer.plan.part_bytes(share, Cut(0, tokens)), 0, device) for _ in range(2))
         kernels.gather(source, pages, case.first + cell, tokens, share, alone)
         cut = kernels.bind("gather", source, pages, case.first + cell, tokens, [(share, out)])
         again.append((alone, whole, out, cut))

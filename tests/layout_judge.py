@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from kvproto.layout import byte_runs_numpy as slicing
 from kvproto.layout import cut
+from kvproto.layout.cut import Cut
 from kvproto.layout.placement import Placement, Strides
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
@@ -192,7 +193,7 @@ def by_staging(plan: Plan, cell: tuple[int, int], prefill: Group, decode: Group)
     """Gather every part into its reader's grant, then scatter the grants; returns the bytes of the parts."""
     moved = 0
     for reader in range(plan.decode.ranks):
-        grant = np.zeros(plan.grant_bytes(reader, cell[1]), np.uint8)
+        grant = np.zeros(plan.grant_bytes(reader, Cut(0, cell[1])), np.uint8)
         for share in plan.writers(reader):
             moved += len(part(plan, share, cell, grant))
             copy_part(part(plan, share, cell, grant), source_rows(share, cell, prefill), gather=True)
@@ -202,7 +203,7 @@ def by_staging(plan: Plan, cell: tuple[int, int], prefill: Group, decode: Group)
 
 
 def part(plan: Plan, share: Share, cell: tuple[int, int], grant: Bytes) -> Bytes:
-    begin, size = plan.part_offset(share.reader, share.writer, cell[1]), plan.part_bytes(share, cell[1])
+    begin, size = plan.part_offset(share.reader, share.writer, Cut(0, cell[1])), plan.part_bytes(share, Cut(0, cell[1]))
     assert begin + size <= len(grant), "a part beyond its grant"
     return grant[begin : begin + size]
 

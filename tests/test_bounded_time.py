@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from support.night import NIGHT, by_night
 
 from kvproto.layout.costs import Costs, page_form
-from kvproto.layout.cut import layers_of
+from kvproto.layout.cut import Cut, layers_of
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
@@ -126,7 +126,7 @@ class Decode(Engine):
 
 def ring_bytes(plan: Plan, case: Case) -> int:
     regions = [
-        [plan.grant_bytes(rank, CHUNK_TOKENS, group, case.groups) for group in range(case.groups)]
+        [plan.grant_bytes(rank, Cut(0, CHUNK_TOKENS, group, case.groups)) for group in range(case.groups)]
         for rank in range(plan.decode.ranks)
     ]
     return case.ring * max(map(sum, regions)) or max(map(max, regions))
@@ -139,7 +139,8 @@ def one_after_the_other(plan: Plan, groups: int) -> float:
         for share in plan.duties(writer):
             for group in range(groups):
                 cut = layers_of(share, group, groups)
-                nbytes, pieces = plan.part_bytes(cut, CHUNK_TOKENS), page_form(plan, cut).pieces(CHUNK_TOKENS, 0)
+                nbytes = plan.part_bytes(cut, Cut(0, CHUNK_TOKENS))
+                pieces = page_form(plan, cut).pieces(CHUNK_TOKENS, 0)
                 write = max(queues.write_seconds(nbytes, 1), queues.write_seconds(nbytes, pieces))
                 kernel = COSTS.launch + nbytes / COSTS.copy
                 seconds += CHUNKS * (ROUND * LATENCY + 2 * kernel + write)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kvproto.layout.byte_runs import descriptors
 from kvproto.layout.byte_runs_numpy import slices
 from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, LayoutError, align_chunk_tokens
 from kvproto.observe.rank_traces import TELLING
@@ -125,8 +126,8 @@ def test_a_cache_of_k_and_v_is_cut_as_a_layout_without_names_is() -> None:
         assert [(share.writer, share.reader) for share in one.shares] == [(s.writer, s.reader) for s in other.shares]
         for share, twin in zip(one.shares, other.shares, strict=True):
             assert [msgspec.structs.replace(piece, depths=()) for piece in twin.pieces] == [share.piece(0)] * 2
-            assert one.part_bytes(share, 100) == other.part_bytes(twin, 100)
-            begins = [plan.part_offset(share.reader, share.writer, 100) for plan in (one, other)]
+            assert one.part_bytes(share, Cut(0, 100)) == other.part_bytes(twin, Cut(0, 100))
+            begins = [plan.part_offset(share.reader, share.writer, Cut(0, 100)) for plan in (one, other)]
             assert begins[0] == begins[1]
         assert [one.lead(reader) for reader in range(theirs)] == [other.lead(reader) for reader in range(theirs)]
 
@@ -157,7 +158,8 @@ def test_widely_aligned_rows_come_first_in_a_part_so_that_every_kind_begins_alig
 #: MB that each of eight prefill ranks sends to one decode rank for 8,192 tokens
 def sent(layout: Layout, decode: Layout) -> list[float]:
     plan = Plan(layout, decode, 512)
-    return [sum(plan.part_bytes(share, 8192) for share in plan.duties(writer)) / 1e6 for writer in range(layout.ranks)]
+    room = Cut(0, 8192)
+    return [sum(plan.part_bytes(share, room) for share in plan.duties(writer)) / 1e6 for writer in range(layout.ranks)]
 
 
 def test_replicas_share_the_layers_of_a_cache() -> None:

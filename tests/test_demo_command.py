@@ -25,6 +25,7 @@ from kvproto.lab.demo.run import Run, chunk_bytes, make_rooms
 from kvproto.lab.demo.times import sharded, spread, unsharded
 from kvproto.lab.demo.verify import Verdict
 from kvproto.lab.process_group import RankError
+from kvproto.layout.cut import Cut
 from kvproto.protocol.events import SpaceReserved, StagingDenied, StagingGranted, TimerFired
 from kvproto.protocol.states import DGrant, PSend
 from kvproto.protocol.tables.decode_grant import DGrantValue
@@ -58,10 +59,10 @@ def test_on_gpus_the_model_has_real_proportions_and_one_room_goes_ahead() -> Non
     assert set(run.passes) == {"live", "live_pages", "staged", "pages"}
     lengths = [room.tokens for room in run.timed]
     assert min(lengths) < max(lengths) / 4
-    part = max(run.plan.part_bytes(share, run.chunk_tokens) for share in run.plan.shares)
+    part = max(run.plan.part_bytes(share, Cut(0, run.chunk_tokens)) for share in run.plan.shares)
     assert 32 << 20 <= part <= 128 << 20 and run.ring >= 8 * chunk_bytes(run.job)
     assert run_of("--device cuda --layers 2 --hidden 0 --no-warm").job.layers == 2
-    moved = run.timed_bytes + sum(run.plan.part_bytes(share, run.first[0].tokens) for share in run.plan.shares)
+    moved = run.timed_bytes + sum(run.plan.part_bytes(share, Cut(0, run.first[0].tokens)) for share in run.plan.shares)
     assert moved == 4 * 32 * 8 * 128 * sum(room.tokens for room in run.job.rooms)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 
@@ -34,9 +35,9 @@ def test_replicas_send_what_the_page_says() -> None:
     caches = Cache("mla", (CachePart("latent", 1, 656),)), Cache("index", (CachePart("row", 1, 132),))
     prefill, decode = (Layout.of_caches(caches, layers=61, page_size=64, tp=tp) for tp in (8, 1))
     plan = Plan(prefill, decode, 512)
-    sent = [sum(plan.part_bytes(share, 8192) for share in plan.duties(writer)) / 1e6 for writer in range(8)]
+    sent = [sum(plan.part_bytes(share, Cut(0, 8192)) for share in plan.duties(writer)) / 1e6 for writer in range(8)]
     assert "each of the eight sends 45 to\n52 MB" in PAGE and (int(min(sent)), round(max(sent))) == (45, 52)
     prefill, decode = (Layout(61, 1, 656 + 132, 0, 1, "bits", 64, tp) for tp in (8, 1))
     alone = Plan(prefill, decode, 512)
     (share,) = [share for writer in range(8) for share in alone.duties(writer)]
-    assert "one of them sends all 394" in PAGE and round(alone.part_bytes(share, 8192) / 1e6) == 394
+    assert "one of them sends all 394" in PAGE and round(alone.part_bytes(share, Cut(0, 8192)) / 1e6) == 394

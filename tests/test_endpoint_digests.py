@@ -19,6 +19,7 @@ from kvproto.io.kernels.digesting import DigestingKernels, Place, differing
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.room import Room, Status
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
@@ -217,7 +218,7 @@ def test_only_so_many_rooms_are_kept() -> None:
     plan, pool = Plan(layout(2), layout(1), CHUNK_TOKENS), noise(layout(2), 0, 8, 1)
     (share,) = plan.duties(0)
     kernels = DigestingKernels(TorchKernels(), layout(2), 0, rooms=2)
-    out = torch.empty(plan.part_bytes(share, 4), dtype=torch.uint8)
+    out = torch.empty(plan.part_bytes(share, Cut(0, 4)), dtype=torch.uint8)
     tables = [torch.tensor([page]) for page in range(3)]
     for table in tables:
         kernels.gather(pool, table, 0, 4, share, out)

@@ -23,6 +23,7 @@ from kernels_cases import (
 
 from kvproto.io.kernels.base import EventTicket, KernelError, Pool
 from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Share
 
 TORCH = TorchKernels()
@@ -155,7 +156,7 @@ def test_what_was_gathered_can_be_scattered() -> None:
     for reader in range(2):
         parts = []
         for share in plan.writers(reader):
-            out = torch.empty(plan.part_bytes(share, 23), dtype=torch.uint8)
+            out = torch.empty(plan.part_bytes(share, Cut(0, 23)), dtype=torch.uint8)
             TORCH.gather(sources[share.writer], tables[0], 0, 23, share, out)
             parts.append((share, out))
         target = pool_of(plan.decode, reader, 20, 6)

@@ -15,6 +15,7 @@ from kvproto.io.kernels.base import KernelError
 from kvproto.io.kernels.differing import differing
 from kvproto.io.kernels.digest import SPREAD, digest_rows, entries, new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.cut import Cut
 
 TORCH = TorchKernels()
 
@@ -83,7 +84,7 @@ def flow(kernels: Any, damage: Damage, first: int = 0) -> set[tuple[int, int]]:
     plan = CASE.plan
     pool, table = laid(CASE, plan.prefill, 1, 0, whole_of(CASE), "cpu")
     (share,) = plan.duties(1)
-    out = torch.empty(plan.part_bytes(share, CASE.tokens), dtype=torch.uint8)
+    out = torch.empty(plan.part_bytes(share, Cut(0, CASE.tokens)), dtype=torch.uint8)
     sent, came = new_table([share], pool.device), new_table([share], pool.device)
     kernels.gather(pool, table, 0, CASE.tokens, share, out, digest=sent)
     staged = damage(out.view(2, 3, 8, 2, 16).clone()).reshape(-1)
@@ -104,7 +105,7 @@ def test_a_stale_chunk_is_seen() -> None:
     other = whole_of(CASE, seed=6)
     left = laid(CASE, CASE.plan.prefill, 1, 0, other, "cpu")
     (share,) = CASE.plan.duties(1)
-    stale = torch.empty(CASE.plan.part_bytes(share, CASE.tokens), dtype=torch.uint8)
+    stale = torch.empty(CASE.plan.part_bytes(share, Cut(0, CASE.tokens)), dtype=torch.uint8)
     TORCH.gather(*left, 0, CASE.tokens, share, stale)
     assert flow(TORCH, stale.view_as) == EVERYWHERE
     half: Damage = lambda staged: torch.cat([staged[:, :, :4], stale.view_as(staged)[:, :, 4:]], 2)  # noqa: E731
@@ -116,7 +117,7 @@ def test_calls_add_to_the_table_and_several_parts_have_their_columns() -> None:
     plan = replace(BASE, tp=(1, 2)).plan
     pool, table = pool_of(plan.prefill, 0, 8, 1), table_of(8, 4, 11, 1)
     shares = plan.duties(0)
-    parts = [(share, torch.empty(plan.part_bytes(share, 11), dtype=torch.uint8)) for share in shares]
+    parts = [(share, torch.empty(plan.part_bytes(share, Cut(0, 11)), dtype=torch.uint8)) for share in shares]
     together, alone = new_table(shares, pool.device), []
     TORCH.gather_parts(pool, table, 0, 11, parts, digest=together)
     for share, out in parts:
@@ -139,7 +140,7 @@ def test_a_table_that_cannot_be(table: torch.Tensor) -> None:
     plan = replace(BASE, tp=(2, 1), heads=8).plan
     (share,) = plan.duties(0)
     assert entries([share]) == 8
-    pool, out = pool_of(plan.prefill, 0, 8, 1), torch.empty(plan.part_bytes(share, 8), dtype=torch.uint8)
+    pool, out = pool_of(plan.prefill, 0, 8, 1), torch.empty(plan.part_bytes(share, Cut(0, 8)), dtype=torch.uint8)
     with pytest.raises(KernelError, match="digests need a dense int64 table"):
         TORCH.gather(pool, table_of(8, 4, 11, 1), 0, 8, share, out, digest=table)
 

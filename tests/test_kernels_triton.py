@@ -65,6 +65,7 @@ else:
     from kvproto.io.kernels.digest import new_table, read_table
     from kvproto.io.kernels.torch import TorchKernels
     from kvproto.io.kernels.triton import KernelTuning, TritonKernels
+    from kvproto.layout.cut import Cut
 
     BIND = Batch.bind
 
@@ -151,7 +152,7 @@ else:
     def test_single_calls_do_not_keep_a_joint_one_from_its_own_kernel() -> None:
         plan, made = replace(BASE, heads=8, tp=(1, 4)).plan, kernels()
         pool, shares, table = pool_of(plan.prefill, 0, 8, 1), plan.duties(0), table_of(8, 4, 11, 1)
-        parts = [(share, staging(plan.part_bytes(share, 11))[1]) for share in shares]
+        parts = [(share, staging(plan.part_bytes(share, Cut(0, 11)))[1]) for share in shares]
         for share, out in parts:
             made.gather(pool, table, 0, 11, share, out)
         before = batches(pool)
@@ -166,7 +167,7 @@ else:
         shares, table = plan.writers(0), table_of(8, 4, 11, 1)
         for digests in (False, True):
             made.prepare(pools[0], "scatter", shares, digests=digests)
-        parts = [(share, torch.arange(plan.part_bytes(share, 11)).to(torch.uint8)) for share in shares]
+        parts = [(share, torch.arange(plan.part_bytes(share, Cut(0, 11))).to(torch.uint8)) for share in shares]
         before = batches(pools[0])
         found = [new_table(shares[1:3], table.device) for _ in range(2)]
         made.scatter(pools[0], table, 0, 11, parts[1:3])

@@ -59,10 +59,10 @@ def test_chunks_of_a_cell_cover_each_layer_once(shape: str, groups: int) -> None
         for group in range(groups):
             ends = [0]
             for share in plan.writers(reader):
-                start = plan.part_offset(reader, share.writer, 7, group, groups)
+                start = plan.part_offset(reader, share.writer, Cut(0, 7, group, groups))
                 assert start >= ends[-1] > start - 256
-                ends.append(start + plan.part_bytes(layers_of(share, group, groups), 7))
-            assert plan.grant_bytes(reader, 7, group, groups) == -(ends[-1] // -256) * 256
+                ends.append(start + plan.part_bytes(layers_of(share, group, groups), Cut(0, 7)))
+            assert plan.grant_bytes(reader, Cut(0, 7, group, groups)) == -(ends[-1] // -256) * 256
 
 
 def test_chunks_are_numbered_cell_by_cell() -> None:

@@ -117,9 +117,9 @@ def test_a_part_is_its_layers_and_its_place_and_chunks_of_one_size_share_it(monk
     subject = plan(2, 1, 8, layers=3)
     for cut in (Cut(0, 64), Cut(64, 7, 1, 2), Cut(0, 7, 0, 2)):
         share = layers_of(subject.share(1, 0), cut.group, cut.groups)
-        offset = subject.part_offset(0, 1, cut.tokens, cut.group, cut.groups)
+        offset = subject.part_offset(0, 1, cut)
         part = subject.part(1, 0, cut)
-        assert part == Part(share, offset, subject.part_bytes(share, cut.tokens)) and offset > 0
+        assert part == Part(share, offset, subject.part_bytes(share, cut)) and offset > 0
         assert subject.part(1, 0, msgspec.structs.replace(cut, first=128)) is part
     kept = subject.part(1, 0, Cut(0, 64))
     monkeypatch.setattr(plans, "PARTS", 3)
@@ -221,9 +221,9 @@ CALLS: dict[str, tuple[Reason, Any]] = {
     "lead of no reader": ("no-such-rank", lambda p: p.lead(2)),
     "rank of a layout": ("no-such-rank", lambda p: p.prefill.heads_of(4)),
     "share of no pair": ("no-duty", lambda p: p.share(3, 0)),
-    "offset of no pair": ("no-duty", lambda p: p.part_offset(0, 3, 64)),
-    "negative part": ("negative-tokens", lambda p: p.part_bytes(p.shares[0], -1)),
-    "negative grant": ("negative-tokens", lambda p: p.grant_bytes(0, -1)),
+    "offset of no pair": ("no-duty", lambda p: p.part_offset(0, 3, Cut(0, 64))),
+    "negative part": ("negative-tokens", lambda p: p.part_bytes(p.shares[0], Cut(0, -1))),
+    "negative grant": ("negative-tokens", lambda p: p.grant_bytes(0, Cut(0, -1))),
     "negative cell": ("negative-tokens", lambda p: slices(p, p.shares[0], [0], [0], -1, 2)),
     "a cell of negative size": ("negative-tokens", lambda p: slices(p, p.shares[0], [0], [0], 2, -1)),
     "a cell of negative size, plainly": (
@@ -321,11 +321,11 @@ def test_parts_are_aligned_and_fill_the_grant() -> None:
     for reader in range(4):
         end = 0
         for share in subject.writers(reader):
-            start = subject.part_offset(reader, share.writer, 7)
+            start = subject.part_offset(reader, share.writer, Cut(0, 7))
             assert start == -(-end // 256) * 256
-            end = start + subject.part_bytes(share, 7)
-            assert subject.part_bytes(share, 7) == share.heads * share.layers * 7 * 5
-        assert subject.grant_bytes(reader, 7) == -(-end // 256) * 256
+            end = start + subject.part_bytes(share, Cut(0, 7))
+            assert subject.part_bytes(share, Cut(0, 7)) == share.heads * share.layers * 7 * 5
+        assert subject.grant_bytes(reader, Cut(0, 7)) == -(-end // 256) * 256
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from layout_judge import FORMS, Case, Group, judge
 
 from kvproto.layout.byte_runs import descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
-from kvproto.layout.cut import chunks, cut_at
+from kvproto.layout.cut import Cut, chunks, cut_at
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, align_chunk_tokens
 
@@ -78,7 +78,7 @@ def test_numpy_and_plain_python_agree_and_no_join_is_missed(case: Case) -> None:
             columns = slices(plan, share, source, target, *cell, *places)
             assert all(column.dtype == np.uint64 and column.flags.c_contiguous for column in columns)
             assert list(zip(*(column.tolist() for column in columns), strict=True)) == runs
-            assert sum(run[4] for run in runs) == plan.part_bytes(share, cell[1])
+            assert sum(run[4] for run in runs) == plan.part_bytes(share, Cut(0, cell[1]))
             assert not any(
                 (a[0], a[1] + a[4], a[2], a[3] + a[4]) == (b[0], b[1], b[2], b[3]) for a, b in pairwise(runs)
             )

@@ -19,6 +19,7 @@ from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transpor
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.costs import PROFILES, Costs
+from kvproto.layout.cut import Cut
 from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
@@ -74,7 +75,7 @@ def test_a_room_goes_by_one_copy_a_chunk_and_every_byte_is_right(prefill: Layout
         for each in stats(pair):
             assert each["mapped"] == each["pieces"] > 0
             assert each["writes"] == each["pages"] == each["direct"] == 0
-        moved = sum(pair.plan.part_bytes(share, TOKENS + CHUNK_TOKENS + 3) for share in pair.plan.shares)
+        moved = sum(pair.plan.part_bytes(share, Cut(0, TOKENS + CHUNK_TOKENS + 3)) for share in pair.plan.shares)
         assert sum(each["bytes"] for each in stats(pair)) == moved
         assert not any(told(pair))
         routes = {each.labels[2] for each in measure(pair.prefills[0]) if each.name == "kvproto_route_seconds"}

@@ -11,6 +11,7 @@ import pytest
 
 from kvproto.fsm.codec import WireError
 from kvproto.fsm.plain_json import hints
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
@@ -67,9 +68,9 @@ def test_the_parts_of_the_example_are_those_of_the_plan() -> None:
 
     said, plan = section("Layout: who writes what, and where"), Plan(held(2), held(1), 256)
     first, second = plan.writers(0)
-    size, region = plan.part_bytes(first, 256), plan.grant_bytes(0, 256)
+    size, region = plan.part_bytes(first, Cut(0, 256)), plan.grant_bytes(0, Cut(0, 256))
     assert f"{size:,}" == "1,048,576" and f" = {size:,} bytes" in said and f"the region has {region:,}" in said
-    assert plan.part_bytes(second, 256) == size and plan.grant_bytes(0, 100) < region
+    assert plan.part_bytes(second, Cut(0, 256)) == size and plan.grant_bytes(0, Cut(0, 100)) < region
 
 
 def test_terms_are_explained_before_they_are_used() -> None:

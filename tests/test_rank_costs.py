@@ -10,6 +10,7 @@ from test_rank_links import DIGEST, FIRST, LEASE, OWN, say
 from test_rank_queues import act
 
 from kvproto.layout.costs import NO_ROUTE, PROFILES, Costs, Estimate, at_the_port, estimate, page_form
+from kvproto.layout.cut import Cut
 from kvproto.layout.placement import Placement, dense
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
@@ -54,11 +55,11 @@ def told(
     assert plan is not None
     share = plan.share(0, 0)
     pieces = page_form(plan, share, rank.placement, rank.peers[1].placement).pieces(17, 4) if open_ else 0
-    return estimate(costs, plan.part_bytes(share, 17), pieces, 3, ring=ring, open_=open_, port=port)
+    return estimate(costs, plan.part_bytes(share, Cut(0, 17)), pieces, 3, ring=ring, open_=open_, port=port)
 
 
 def test_a_room_s_estimate_is_of_its_tokens_runs_parts_and_pools() -> None:
-    part = Plan(MODEL, MODEL, 8).part_bytes(Plan(MODEL, MODEL, 8).share(0, 0), 8)
+    part = Plan(MODEL, MODEL, 8).part_bytes(Plan(MODEL, MODEL, 8).share(0, 0), Cut(0, 8))
     apart = replace(dense(MODEL, 0), planes=tuple((1, 4096 * at) for at in range(8)))
     strided = replace(apart, strides=tuple(replace(each, token=each.token * 2) for each in apart.strides))
     spaced = replace(apart, strides=tuple(replace(each, page=each.page * 2) for each in apart.strides))
@@ -88,7 +89,7 @@ def test_a_room_s_estimate_is_of_its_tokens_runs_parts_and_pools() -> None:
     assert plan is not None
     share = plan.share(0, 0)
     pieces = page_form(plan, share).pieces(17, 4)
-    assert rank.estimate(5, 0) == estimate(COSTS, plan.part_bytes(share, 17), pieces, 12)
+    assert rank.estimate(5, 0) == estimate(COSTS, plan.part_bytes(share, Cut(0, 17)), pieces, 12)
     quarter = caller(slot_bytes=part // 4)
     assert quarter.estimate(5, 0).staged == NO_ROUTE
     quarter.rooms[5] = replace(quarter.rooms[5], terms=replace(quarter.rooms[5].terms, layer_groups=4))
@@ -132,7 +133,7 @@ def test_small_rooms_are_stored_and_large_ones_go_by_the_ring_however_many_ranks
     tokens, chunk_tokens = mib * 8, 1024
     plan = Plan(replace(model, tp=prefill), replace(model, tp=decode), chunk_tokens)
     for share in plan.shares:
-        nbytes, chunks = plan.part_bytes(share, tokens), -(-tokens // chunk_tokens)
+        nbytes, chunks = plan.part_bytes(share, Cut(0, tokens)), -(-tokens // chunk_tokens)
         port = at_the_port(plan, share)
         found = estimate(PROFILES["mapped"], nbytes, 0, chunks, mapped=True, port=port)
         assert (found.way if found.pages < found.staged else "staged") == way, str(found)

@@ -82,7 +82,7 @@ def test_a_chunk_s_region_is_as_large_as_what_its_layer_group_has() -> None:
             rank.space_queue.leave(waiting)
         rank.ring.ahead = -1  # nothing may be promised
         assert act(rank, do.ReserveSpace(ROOM, chunk, rank.cut_of(ROOM, chunk))) == [ev.SpaceQueued(ROOM, chunk)]
-        assert dict(rank.space_queue) == {(ROOM, chunk): plan.grant_bytes(0, tokens, chunk % GROUPS, GROUPS)}
+        assert dict(rank.space_queue) == {(ROOM, chunk): plan.grant_bytes(0, Cut(0, tokens, chunk % GROUPS, GROUPS))}
     rank.ring.size = rank.space_queue[ROOM, 5] - 1
     assert act(rank, do.ReserveSpace(ROOM, 5, rank.cut_of(ROOM, 5))) == [ev.SpaceDenied(ROOM, 5)]
 

@@ -227,7 +227,7 @@ def test_a_watermark_lets_those_go_whose_regions_it_has_passed_in_the_ring_s_ord
 
 
 # ------------------------------------------------------------------------------------------------ the ring
-SIZE = Plan(TWO, ONE, CHUNK_TOKENS).grant_bytes(0, CHUNK_TOKENS)
+SIZE = Plan(TWO, ONE, CHUNK_TOKENS).grant_bytes(0, Cut(0, CHUNK_TOKENS))
 
 
 def filled(regions: int, *rooms: tuple[int, int, int]) -> DecodeRank:

@@ -16,6 +16,7 @@ import pytest
 from support.stories import layout
 
 from kvproto.data.launches import LAUNCH_S, Launches
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.rank.fair_queue import FairQueue, SendKey
 from kvproto.rank.prefill_queues import PrefillQueues
@@ -28,7 +29,7 @@ from kvproto.verify.testing.stage import TIMING, EngineStage
 CHUNK_TOKENS, REGIONS, HUGE, SMALLS = 16, 16, 120, 4
 #: turns in which the huge room is alone: as many to begin as to be measured
 LONG = 20
-CHUNK = Plan(layout(2), layout(1), CHUNK_TOKENS).grant_bytes(0, CHUNK_TOKENS)
+CHUNK = Plan(layout(2), layout(1), CHUNK_TOKENS).grant_bytes(0, Cut(0, CHUNK_TOKENS))
 #: turns that a small room may take beside the huge one, for each that it takes alone
 MOST = 2.0
 #: and chunks a turn that the huge room has landed beside them, for each that it has landed alone

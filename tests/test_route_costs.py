@@ -22,6 +22,7 @@ from kvproto.layout.costs import (
     page_form,
     runs_between,
 )
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import events as ev
@@ -45,7 +46,7 @@ def chosen(profile: str, ours: Layout, theirs: Layout, tokens: int, runs: int) -
     plan = Plan(ours, theirs, 512)
     share = plan.duties(0)[0]
     pieces = page_form(plan, share).pieces(tokens, runs)
-    told = estimate(PROFILES[profile], plan.part_bytes(share, tokens), pieces, -(-tokens // 512))
+    told = estimate(PROFILES[profile], plan.part_bytes(share, Cut(0, tokens)), pieces, -(-tokens // 512))
     return "staged" if told.staged <= told.pages else "pages"
 
 

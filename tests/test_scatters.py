@@ -55,7 +55,7 @@ class Asked:
         return self.parts.pop()
 
     def end(self, cut: Cut) -> int:
-        return REGION + self.plan.grant_bytes(0, cut.tokens, cut.group, cut.groups)
+        return REGION + self.plan.grant_bytes(0, cut)
 
     def launch(self, writers: int = 0b11, chunk: int = 0, groups: int = 1) -> do.LaunchScatter:
         cut = Cut(CHUNK_TOKENS, CHUNK_TOKENS, chunk % groups, groups)
@@ -85,20 +85,20 @@ def test_it_reads_the_parts_of_its_writers_each_at_its_place(
     expected = []
     for share in plan.writers(0):
         part = layers_of(share, group, groups)
-        start = REGION + plan.part_offset(0, share.writer, CHUNK_TOKENS, group, groups)
+        start = REGION + plan.part_offset(0, share.writer, Cut(0, CHUNK_TOKENS, group, groups))
         if writers >> share.writer & 1:
-            expected.append((part, (start, plan.part_bytes(part, CHUNK_TOKENS))))
+            expected.append((part, (start, plan.part_bytes(part, Cut(0, CHUNK_TOKENS)))))
     made = asked.scatter(writers, chunk, groups)
     assert [(part, asked.where(staged)) for part, staged in made] == expected
-    assert asked.brought == [(REGION, REGION + plan.grant_bytes(0, CHUNK_TOKENS, group, groups))]
+    assert asked.brought == [(REGION, REGION + plan.grant_bytes(0, Cut(0, CHUNK_TOKENS, group, groups)))]
     assert asked.data.stats == {"scatters": 1}
 
 
 def test_what_is_bound_says_what_it_was_made_from_and_which_bytes_it_reads(asked: Asked) -> None:
     entry, plan, made = asked.bound()
     assert (made.entry, made.by, made.first, made.layers) == (entry, plan, REGION, 0)
-    assert made.end == REGION + plan.grant_bytes(0, CHUNK_TOKENS)
-    assert made.nbytes == sum(plan.part_bytes(share, CHUNK_TOKENS) for share in plan.writers(0))
+    assert made.end == REGION + plan.grant_bytes(0, Cut(0, CHUNK_TOKENS))
+    assert made.nbytes == sum(plan.part_bytes(share, Cut(0, CHUNK_TOKENS)) for share in plan.writers(0))
 
 
 def test_a_table_that_was_put_off_is_placed_before_it_is_bound(asked: Asked) -> None:
@@ -136,13 +136,13 @@ def test_one_that_was_made_ready_waits_for_its_table_and_its_bytes_as_well(asked
     asked.parts.clear()
     asked.data._scatter(asked.launch())
     assert not asked.parts, "it was ready"
-    assert waited == [entry] and asked.brought == [(REGION, REGION + plan.grant_bytes(0, CHUNK_TOKENS))]
+    assert waited == [entry] and asked.brought == [(REGION, REGION + plan.grant_bytes(0, Cut(0, CHUNK_TOKENS)))]
 
 
 def test_a_small_region_is_read_with_the_others_of_its_moment_and_a_large_one_at_once(asked: Asked) -> None:
     data = asked.data
     data.together = JointLaunches[Any](data.kernels, "a stream", data._went)
-    data.small = asked.plan.grant_bytes(0, CHUNK_TOKENS)
+    data.small = asked.plan.grant_bytes(0, Cut(0, CHUNK_TOKENS))
     asked.scatter(0b11)
     assert data.stats["scatters"] == 0
     data.together.go()
@@ -164,7 +164,7 @@ def test_large_regions_that_were_granted_are_made_ready_one_a_look(asked: Asked)
     data, rank, since = asked.data, cast("Any", asked.data.rank), list[int]()
     large, small, strange = asked.launch(), asked.launch(chunk=1), replace(asked.launch(chunk=2), room=99)
     assert data.small == SMALL and not data._prepare_next()
-    data.small = asked.plan.grant_bytes(0, CHUNK_TOKENS) - 1
+    data.small = asked.plan.grant_bytes(0, Cut(0, CHUNK_TOKENS)) - 1
 
     def expected_scatters(first: int) -> list[do.LaunchScatter]:
         since.append(first)

@@ -66,8 +66,8 @@ def world() -> World:
 def test_a_write_is_its_part_of_its_region_from_its_slot(world: World, chunk: int, groups: int) -> None:
     share, group = PLAN.share(1, 0), chunk % groups
     part = layers_of(share, group, groups)
-    start = PLAN.part_offset(share.reader, share.writer, CHUNK_TOKENS, group, groups)
-    nbytes = PLAN.part_bytes(part, CHUNK_TOKENS)
+    start = PLAN.part_offset(share.reader, share.writer, Cut(0, CHUNK_TOKENS, group, groups))
+    nbytes = PLAN.part_bytes(part, Cut(0, CHUNK_TOKENS))
     about = gather(chunk, groups=groups)
     assert about.to.part == Part(part, start, nbytes) and start > 0
     made = world.writes.take(write(chunk, groups=groups))

@@ -13,6 +13,7 @@ from kvproto.lab.torture.fleet import CHUNK_TOKENS, make_fleet
 from kvproto.lab.torture.kernels import TroubledKernels
 from kvproto.lab.torture.memory import RankMemory, room_bytes
 from kvproto.lab.torture.plan import SIZES, TortureRoom, Trouble, make_plan
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.room import Room
@@ -93,7 +94,7 @@ def gathered(memory: RankMemory, mine: TortureRoom) -> tuple[TroubledKernels, ob
     plan = Plan(FLEET.layout(2), FLEET.layout(12), CHUNK_TOKENS)
     kernels = TroubledKernels(lambda page: {memory.owner(page): mine}[mine.number])
     share = plan.duties(0)[0]
-    out = torch.zeros(plan.part_bytes(share, 16), dtype=torch.uint8)
+    out = torch.zeros(plan.part_bytes(share, Cut(0, 16)), dtype=torch.uint8)
     pool: Pool = memory.pool
     table = torch.tensor(memory.held[mine.number].table)
     return kernels, kernels.gather(pool, table, 0, 16, share, out), out

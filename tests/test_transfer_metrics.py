@@ -12,6 +12,7 @@ from support.stories import layout
 
 from kvproto import Timer, Timing
 from kvproto.io.clock import ManualClock
+from kvproto.layout.cut import Cut
 from kvproto.metrics.metrics import measure
 from kvproto.verify.testing.pair import SMALL, Pair
 
@@ -101,7 +102,7 @@ def test_bytes_are_counted_by_route_on_both_sides(route: str, name: str) -> None
         pair.finish(done)
         pair.pump(lambda: pair.over(aborted))
         share = pair.plan.writers(0)[0]
-        nbytes = pair.plan.part_bytes(share, TOKENS)
+        nbytes = pair.plan.part_bytes(share, Cut(0, TOKENS))
         for endpoint in pair.endpoints:
             counts = moved(endpoint)
             assert counts.pop(name) == nbytes
@@ -113,7 +114,7 @@ def test_bytes_of_rooms_with_prefixes_and_of_two_writers_add_up() -> None:
         rooms = [pair.open(TOKENS), pair.open(TOKENS - 3, prefix=pair.plan.decode.page_size)]
         pair.finish(*rooms)
         whole = sum(
-            pair.plan.part_bytes(share, tokens)
+            pair.plan.part_bytes(share, Cut(0, tokens))
             for share in pair.plan.writers(0) for tokens in (TOKENS, TOKENS - 3 - pair.plan.decode.page_size)
         )  # fmt: skip
         assert sum(sum(moved(each).values()) for each in pair.prefills) == whole == sum(moved(pair.decodes[0]).values())

@@ -26,6 +26,7 @@ from kvproto.errors import Step
 from kvproto.fsm.codec import WireError
 from kvproto.io.kernels.base import Kernels, Pool, StagedPart, Ticket
 from kvproto.io.transports.base import Arrived, Transport
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
@@ -189,7 +190,7 @@ class DecodeData:
         """Count the bytes of a successful room that were written page to page."""
         assert entry.carried is not None
         plan, prefix = entry.carried
-        whole = sum(plan.part_bytes(share, entry.tokens - prefix) for share in plan.writers(self.rank.index))
+        whole = sum(plan.part_bytes(share, Cut(0, entry.tokens - prefix)) for share in plan.writers(self.rank.index))
         self.moved["pages"] += whole - entry.staged
 
     def send_pages(self, effect: do.TransmitPages) -> None:

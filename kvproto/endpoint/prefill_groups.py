@@ -23,6 +23,7 @@ from kvproto.fsm.routing import Routes
 from kvproto.fsm.timing import Timers
 from kvproto.fsm.vocabulary import Effect, Event, Report
 from kvproto.io.kernels.current_device import keep_device
+from kvproto.layout.cut import Cut
 from kvproto.layout.placement import closed_between
 from kvproto.layout.plan import Plan
 from kvproto.loop.call_preparation import CallPreparation, is_name, numbered
@@ -223,7 +224,7 @@ class PrefillGroups:
 
     def _warn_of_small_ring(self, group: int, plan: Plan) -> None:
         settings = self._rank.settings
-        chunk, ring = plan.grant_bytes(self._rank.index, plan.chunk_tokens), settings.ring_bytes
+        chunk, ring = plan.grant_bytes(self._rank.index, Cut(0, plan.chunk_tokens)), settings.ring_bytes
         if chunk > ring and settings.route != "pages":
             closed = closed_between(None, self._data.memory.placement)
             self._loop.logs.small_ring(f"prefill group {group}", chunk, ring, closed)

@@ -48,6 +48,7 @@ import msgspec
 
 from kvproto.errors import ArgumentError
 from kvproto.layout.byte_runs import pieces_of_pages
+from kvproto.layout.cut import Cut
 from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan, Share
 
@@ -121,8 +122,8 @@ def page_form(plan: Plan, share: Share, ours: Placement | None = None, theirs: P
 def at_the_port(plan: Plan, share: Share) -> float:
     """A room's bytes at the busier of the share's two ranks, as a multiple of the share's own."""
     ends = plan.writers(share.reader), plan.duties(share.writer)
-    busier = max(sum(plan.part_bytes(each, plan.chunk_tokens) for each in end) for end in ends)
-    return busier / plan.part_bytes(share, plan.chunk_tokens)
+    busier = max(sum(plan.part_bytes(each, Cut(0, plan.chunk_tokens)) for each in end) for end in ends)
+    return busier / plan.part_bytes(share, Cut(0, plan.chunk_tokens))
 
 
 def runs_between(ours: int, theirs: int) -> int:

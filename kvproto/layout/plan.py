@@ -138,27 +138,30 @@ class Plan:
         known = self._parts.get(key)
         if known is None:
             share = layers_of(self.share(writer, reader), cut.group, cut.groups)
-            offset = self.part_offset(reader, writer, cut.tokens, cut.group, cut.groups)
+            offset = self.part_offset(reader, writer, cut)
             if len(self._parts) >= PARTS:
                 self._parts.clear()
-            known = self._parts[key] = Part(share, offset, self.part_bytes(share, cut.tokens))
+            known = self._parts[key] = Part(share, offset, self.part_bytes(share, cut))
         return known
 
-    def part_bytes(self, share: Share, tokens: int) -> int:
-        """Return the bytes of a part: by kind [each of its layers], each [token, head, bytes]; K, then V."""
+    def part_bytes(self, share: Share, cut: Cut) -> int:
+        """Return the bytes of a share in the cut: by kind [each of its layers], each [token, head, bytes]."""
+        return self._token_bytes(share) * _counted(cut)
+
+    def part_offset(self, reader: int, writer: int, cut: Cut) -> int:
+        """Return the offset of the writer's part in the reader's grant of this cut."""
+        self._lay_out(reader, cut.group, cut.groups)
+        return _aligned(_owed(self._before, writer, reader, cut.group, cut.groups), cut)
+
+    def grant_bytes(self, reader: int, cut: Cut) -> int:
+        """Return the bytes of the reader's grant of this cut, all parts aligned."""
+        return _aligned(self._lay_out(reader, cut.group, cut.groups), cut)
+
+    def _token_bytes(self, share: Share) -> int:
         if not share.pieces:
-            return share.heads * share.layers * self.prefill.cell_bytes * _counted(tokens)
+            return share.heads * share.layers * self.prefill.cell_bytes
         pieces = zip(self._rows, share.pieces, strict=True)
-        return sum(row * piece.units * piece.layers for row, piece in pieces) * _counted(tokens)
-
-    def part_offset(self, reader: int, writer: int, tokens: int, group: int = 0, groups: int = 1) -> int:
-        """Return the offset of the writer's part in the reader's grant, for this group of layers."""
-        self._lay_out(reader, group, groups)
-        return _aligned(_owed(self._before, writer, reader, group, groups), tokens)
-
-    def grant_bytes(self, reader: int, tokens: int, group: int = 0, groups: int = 1) -> int:
-        """Bytes of the reader's grant for so many tokens in that group of layers, all parts aligned."""
-        return _aligned(self._lay_out(reader, group, groups), tokens)
+        return sum(row * piece.units * piece.layers for row, piece in pieces)
 
     def direct(self, share: Share, ours: Placement | None = None, theirs: Placement | None = None) -> bool:
         """Whether the share goes page to page in whole pages.
@@ -218,7 +221,7 @@ class Plan:
             sizes: Counter[int] = Counter()
             for share in self.writers(reader):
                 self._before[share.writer, reader, group, groups] = tuple(sizes.items())
-                sizes[self.part_bytes(layers_of(share, group, groups), 1)] += 1
+                sizes[self._token_bytes(layers_of(share, group, groups))] += 1
             known = self._sizes[reader, group, groups] = tuple(sizes.items())
         return known
 
@@ -229,18 +232,17 @@ def plan_between(prefill: Layout, decode: Layout, chunk_tokens: int) -> Plan:
     return Plan(prefill, decode, chunk_tokens)
 
 
-def _aligned(sizes: Sizes, tokens: int) -> int:
-    _counted(tokens)
-    total = 0
+def _aligned(sizes: Sizes, cut: Cut) -> int:
+    tokens, total = _counted(cut), 0
     for size, parts in sizes:
         total += -(size * tokens // -PART_ALIGNMENT) * PART_ALIGNMENT * parts
     return total
 
 
-def _counted(tokens: int) -> int:
-    if tokens < 0:
-        raise LayoutError("negative-tokens", f"{tokens} tokens; take the count from a cut")
-    return tokens
+def _counted(cut: Cut) -> int:
+    if cut.tokens < 0:
+        raise LayoutError("negative-tokens", f"{cut.tokens} tokens; take the count from a cut")
+    return cut.tokens
 
 
 def _known(side: Layout, rank: int, name: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "fc1b686c",
+    "layout": "70c6c6aa",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "fdc0db8a",

@@ -239,7 +239,7 @@ class DecodeRank(Rank):
     def _reserve(self, effect: do.ReserveSpace) -> None:
         key = effect.room, effect.chunk
         cut, value = effect.cut, self.value_of(effect.room)
-        size = self.plan_of(effect.room).grant_bytes(self.index, cut.tokens, cut.group, cut.groups)
+        size = self.plan_of(effect.room).grant_bytes(self.index, cut)
         # It would queue for ever: its writers go over pages at once.
         if size > self.ring.size:
             self.give(ev.SpaceDenied(*key))

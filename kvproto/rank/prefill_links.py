@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.costs import NO_ROUTE, PROFILES, Estimate, PageForm, at_the_port, estimate, page_form, runs_between
-from kvproto.layout.cut import chunks, layers_of
+from kvproto.layout.cut import Cut, chunks, layers_of
 from kvproto.layout.placement import closed_between, fault
 from kvproto.layout.plan import Plan, Share, plan_between
 from kvproto.layout.sharding import Layout
@@ -147,7 +147,7 @@ class PrefillLinks(Rank):
         owed = [share for share in plan.duties(self.index) if share.reader == said.rank] if closed else []
         if wrong or not owed:
             return wrong
-        size, slot = plan.part_bytes(owed[0], self.chunk_tokens), self.settings.slot_bytes
+        size, slot = plan.part_bytes(owed[0], Cut(0, self.chunk_tokens)), self.settings.slot_bytes
         if self.settings.route == "pages":
             return f"nothing is staged here (Settings.route), and over pages there is no way: {closed}"
         if 0 < slot < size:
@@ -175,9 +175,9 @@ class PrefillLinks(Rank):
         if owed is None:
             owed = to.owed[groups] = self._owed(to, plan, groups)
         share, part, form = owed
-        fits = not slot or plan.part_bytes(part, min(tokens, self.chunk_tokens)) <= slot
+        fits = not slot or plan.part_bytes(part, Cut(0, min(tokens, self.chunk_tokens))) <= slot
         pieces = form.pieces(tokens, runs) if form is not None else 0
-        nbytes, parts = plan.part_bytes(share, tokens), chunks(tokens, 0, self.chunk_tokens, groups)
+        nbytes, parts = plan.part_bytes(share, Cut(0, tokens)), chunks(tokens, 0, self.chunk_tokens, groups)
         return estimate(
             to.costs or self.costs, nbytes, pieces, parts, ring=fits and route != "pages", open_=form is not None,
             mapped=to.mapped, port=at_the_port(plan, share) if to.mapped else 1.0,

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvproto.fsm.table import Table, Value
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import messages as msg
@@ -36,7 +37,7 @@ CAUSE = Cause.DECODE_ABORTED
 PREFILL = Layout(layers=1, heads=2, k_dim=64, v_dim=0, itemsize=2, dtype="bfloat16", page_size=1, tp=2)
 DECODE = Layout(layers=1, heads=2, k_dim=64, v_dim=0, itemsize=2, dtype="bfloat16", page_size=CHUNK_TOKENS, tp=1)
 PLAN = Plan(PREFILL, DECODE, CHUNK_TOKENS)
-GRANT = PLAN.grant_bytes(0, CHUNK_TOKENS)
+GRANT = PLAN.grant_bytes(0, Cut(0, CHUNK_TOKENS))
 
 #: how the ring is when the chunk comes: empty; all of it is another chunk's, and it promises nothing ahead; too small;
 #: another chunk's, and it promises one round ahead

@@ -27,7 +27,7 @@ import torch
 
 from kvproto.io.kernels.base import Ticket
 from kvproto.io.transports.base import Arrived, Completed, PreparedWrite, WritePart
-from kvproto.layout.cut import chunks, cut_at
+from kvproto.layout.cut import Cut, chunks, cut_at
 from kvproto.layout.plan import Plan, Share
 from kvproto.verify.testing import inside
 
@@ -132,7 +132,7 @@ def _parts(inner: Any, plan: Plan, tokens: int) -> list[Part]:
         for share in plan.duties(inner.rank.index):
             slot, peer = len(parts) % slots, data.link_peer[inner.rank.link_of[DECODE, share.reader]]
             part = plan.part(share.writer, share.reader, cut)
-            start = chunk * plan.grant_bytes(share.reader, plan.chunk_tokens) + part.offset
+            start = chunk * plan.grant_bytes(share.reader, Cut(0, plan.chunk_tokens)) + part.offset
             descs = np.array([[slot * data.slot_bytes, start, part.nbytes]], np.uint64)
             piece = WritePart(data.regions[0], data.transport.remote(peer, 0), descs)
             parts.append((chunk, share, slot, data.transport.prepare(peer, [piece], b"%d" % chunk)))
@@ -142,7 +142,7 @@ def _parts(inner: Any, plan: Plan, tokens: int) -> list[Part]:
 def _gather(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int, share: Share, slot: int) -> Ticket:
     data, cut = inner.data, cut_at(chunk, tokens, 0, plan.chunk_tokens)
     start = slot * data.slot_bytes
-    end = start + plan.part_bytes(share, cut.tokens)
+    end = start + plan.part_bytes(share, cut)
     pool, streams = data.gathers.pool, data.streams
     ticket: Ticket = data.kernels.gather(
         pool, table, cut.first, cut.tokens, share, data.staging.near[start:end], stream=streams.stream
@@ -153,12 +153,12 @@ def _gather(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int
 
 def _scatter(inner: Any, plan: Plan, table: torch.Tensor, tokens: int, chunk: int, index: int) -> Ticket:
     data, cut = inner.data, cut_at(chunk, tokens, 0, plan.chunk_tokens)
-    whole = chunk * plan.grant_bytes(index, plan.chunk_tokens)
+    whole = chunk * plan.grant_bytes(index, Cut(0, plan.chunk_tokens))
     parts = []
     for share in plan.writers(index):
         part = plan.part(share.writer, index, cut)
         start = whole + part.offset
         parts.append((share, data.ring.near[start : start + part.nbytes]))
-    data.ring.bring(whole, whole + plan.grant_bytes(index, cut.tokens))
+    data.ring.bring(whole, whole + plan.grant_bytes(index, cut))
     ticket: Ticket = data.kernels.scatter(data.pool, table, cut.first, cut.tokens, parts, stream=data.streams.stream)
     return ticket

@@ -28,6 +28,7 @@ from kvproto.lab.bench.kernel_work import SPARE, device_times
 from kvproto.lab.bench.pools import random_bytes
 from kvproto.lab.bench.results import Course, command_line
 from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 
@@ -81,7 +82,7 @@ class CacheCall:
         used = -(-tokens // model.page)
         self.pool = random_caches(layout, int(used * SPARE) + 1)
         self.table = torch.randperm(self.pool.pages, device="cuda")[:used]
-        self.nbytes = plan.part_bytes(self.share, tokens)
+        self.nbytes = plan.part_bytes(self.share, Cut(0, tokens))
         self.staged = random_bytes(-(-self.nbytes // 8) * 8)[: self.nbytes]
         self.apart, at = list[tuple[Pool, Share, torch.Tensor]](), 0
         for number, (kind, tensors) in enumerate(zip(layout.kinds, self.pool.kinds, strict=True)):

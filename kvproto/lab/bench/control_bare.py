@@ -153,7 +153,7 @@ class BareDecode(Bare):
         super().__init__(endpoint, tables, tokens)
         (peer,), index = self.rank.peers.values(), self.rank.index
         self.part = peer.plan.part(peer.rank, index, Cut(0, tokens))
-        self.grant = peer.plan.grant_bytes(index, tokens)
+        self.grant = peer.plan.grant_bytes(index, Cut(0, tokens))
         self.regions = self.rank.settings.ring_bytes // self.grant
         assert self.regions >= at_work, "regions are taken in turn"
         self.rooms, self.at_work = rooms, at_work

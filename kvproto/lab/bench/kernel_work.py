@@ -15,6 +15,7 @@ from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart
 from kvproto.io.kernels.digest import new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.lab.bench.pools import MARKER, marked_twin, random_bytes, random_pool, same
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 
@@ -97,11 +98,11 @@ def make_work(shape: KernelShape, side: Side, every: bool, nbytes: int) -> Kerne
     layout = plan.prefill if side == "gather" else plan.decode
     shares = plan.duties(0) if side == "gather" else plan.writers(0)
     shares = shares if every else shares[:1]
-    tokens = nbytes // sum(plan.part_bytes(share, 1) for share in shares)
+    tokens = nbytes // sum(plan.part_bytes(share, Cut(0, 1)) for share in shares)
     used = -(-tokens // shape.page)
     pool = random_pool(layout, int(used * SPARE))
     table = torch.randperm(pool.pages, device="cuda")[:used]
-    parts = [(share, random_bytes(plan.part_bytes(share, tokens))) for share in shares]
+    parts = [(share, random_bytes(plan.part_bytes(share, Cut(0, tokens)))) for share in shares]
     return KernelCall(side, pool, table, tokens, parts)
 
 

@@ -43,6 +43,7 @@ from kvproto.lab.bench.kernel_work import (
 )
 from kvproto.lab.bench.pools import random_bytes
 from kvproto.lab.bench.results import Course, command_line
+from kvproto.layout.cut import Cut
 
 
 def measure(shape: KernelShape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def host_times(kernels: Kernels, calls: int) -> list[dict[str, Any]]:
         plan = shape.plan()
         shares = plan.duties(0) if side == "gather" else plan.writers(0)
         shares = shares if every else shares[:1]
-        work = make_work(shape, side, every, 512 * sum(plan.part_bytes(share, 1) for share in shares))
+        work = make_work(shape, side, every, 512 * sum(plan.part_bytes(share, Cut(0, 1)) for share in shares))
         spent = []
         for turn in range(calls + 50):
             begin = time.perf_counter()

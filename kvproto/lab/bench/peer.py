@@ -36,6 +36,7 @@ from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.lab.bench.kernel_work import KernelCall, KernelShape, check, device_times, make_work
 from kvproto.lab.bench.pools import MARKER, marked_twin, random_bytes, same
+from kvproto.layout.cut import Cut
 
 MODULE = "sglang.srt.disaggregation.common.staging_buffer"
 NEEDED = (MODULE, "sglang.srt.environ", "sglang.kernels.ops.memory.ptr_table")
@@ -172,7 +173,7 @@ def calls(peer: SglangKernels, shape: KernelShape, side: Side, kernels: Kernels,
     """Host time of a call of 512 tokens, ours and theirs: medians in microseconds."""
     plan = shape.plan()
     shares = plan.duties(0)[:1] if side == "gather" else plan.writers(0)
-    work = make_work(shape, side, side == "scatter", 512 * sum(plan.part_bytes(share, 1) for share in shares))
+    work = make_work(shape, side, side == "scatter", 512 * sum(plan.part_bytes(share, Cut(0, 1)) for share in shares))
     other, _ = peer.ready(work, shape)
     found: dict[str, Any] = {"what": side, "pair": shape.name, "parts": len(shares), "tokens": work.tokens}
     both: dict[str, Callable[[], Any]] = {"ours": lambda: work.run(kernels).done(), "peer": other}

@@ -33,7 +33,7 @@ from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases, mapped
 from kvproto.lab.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
 from kvproto.lab.bench.results import Course, command_line
-from kvproto.layout.cut import chunks
+from kvproto.layout.cut import Cut, chunks
 from kvproto.settings import Settings
 
 LEAD_S = 0.001
@@ -133,7 +133,7 @@ class BenchProcesses:
         """Tokens of the bulk write beside each transfer; 0: none."""
         tokens = case.rooms * case.size * MIB // self.shape.token_bytes
         if case.beside:
-            whole = max(form.plan.grant_bytes(rank, tokens) for rank in range(form.decode.ranks))
+            whole = max(form.plan.grant_bytes(rank, Cut(0, tokens)) for rank in range(form.decode.ranks))
             held = form.settings.ring_bytes
             return tokens if whole <= held else tokens * held // whole // GRAIN * GRAIN
         return tokens if case.what == "one" and not case.ring else 0
@@ -146,12 +146,12 @@ class BenchProcesses:
         form = EndpointForm(
             prefill, decode, chunk_tokens, Settings(), case.rooms * tokens * 5 // 64 + 64, "device", case.max_descs
         )
-        need = max(form.plan.grant_bytes(rank, chunk_tokens) for rank in range(decode.ranks))
+        need = max(form.plan.grant_bytes(rank, Cut(0, chunk_tokens)) for rank in range(decode.ranks))
         ring = case.ring * MIB or need * (case.rooms * chunks(tokens, 0, chunk_tokens) + SPARE)
         settings = Settings(
             window=case.window, slots=case.slots, ring_bytes=ring, trace=256,
             route="pages" if case.what == "slice" else case.route,
-            slot_bytes=max(form.plan.part_bytes(share, chunk_tokens) for share in form.plan.shares),
+            slot_bytes=max(form.plan.part_bytes(share, Cut(0, chunk_tokens)) for share in form.plan.shares),
         )  # fmt: skip
         return EndpointForm(
             prefill, decode, chunk_tokens, settings, form.pages,

@@ -24,7 +24,7 @@ from kvproto.lab.bench.pipeline import BenchProcesses
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape
 from kvproto.lab.bench.results import Course, command_line
 from kvproto.layout.costs import PROFILES, Costs, Estimate, estimate, page_form
-from kvproto.layout.cut import chunks
+from kvproto.layout.cut import Cut, chunks
 from kvproto.layout.plan import Plan
 from kvproto.settings import Route
 
@@ -46,7 +46,7 @@ def estimate_of(shape: PipelineShape, size: int, chunk: int, costs: Costs, *, fr
     plan = Plan(prefill, decode, chunk_tokens)
     share = plan.duties(0)[0]
     pieces = page_form(plan, share).pieces(tokens, 1 if fresh else 0)
-    return estimate(costs, plan.part_bytes(share, tokens), pieces, chunks(tokens, 0, chunk_tokens))
+    return estimate(costs, plan.part_bytes(share, Cut(0, tokens)), pieces, chunks(tokens, 0, chunk_tokens))
 
 
 def simulated(names: Sequence[str], sizes: Sequence[int], profile: str) -> Iterator[dict[str, Any]]:

@@ -31,7 +31,7 @@ from typing import Literal, get_args
 from kvproto.fsm.timing import Timer
 from kvproto.lab.demo.job import DemoJob, RoomSpec
 from kvproto.layout.costs import Costs
-from kvproto.layout.cut import chunks
+from kvproto.layout.cut import Cut, chunks
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import align_chunk_tokens
 from kvproto.protocol.timing import Timing
@@ -137,12 +137,12 @@ class Run:
     def timed_bytes(self) -> int:
         """Return the bytes that are carried while the clock runs."""
         plan = self.plan
-        return sum(plan.part_bytes(share, r.tokens - r.prefix) for r in self.timed for share in plan.shares)
+        return sum(plan.part_bytes(share, Cut(0, r.tokens - r.prefix)) for r in self.timed for share in plan.shares)
 
     def settings(self, route: Route) -> Settings:
         """Return the settings of every rank in this pass."""
         plan, chunk_tokens = self.plan_of(route), self.chunk_tokens_of(route)
-        slot = max(plan.part_bytes(share, chunk_tokens) for share in plan.shares)
+        slot = max(plan.part_bytes(share, Cut(0, chunk_tokens)) for share in plan.shares)
         wait = self.grant_wait if route.startswith("live") else LONG_WAIT_S
         return Settings(
             timing=Timing(grant_retry=Timer(wait / GRANT_TRIES, GRANT_TRIES)), window=self.window,
@@ -156,7 +156,7 @@ def chunk_bytes(job: DemoJob) -> int:
     """Ring bytes of one whole chunk on a D rank."""
     chunk_tokens = align_chunk_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
     plan = Plan(job.layout("prefill"), job.layout("decode"), chunk_tokens)
-    return max(plan.grant_bytes(reader, chunk_tokens) for reader in range(job.decode.ranks))
+    return max(plan.grant_bytes(reader, Cut(0, chunk_tokens)) for reader in range(job.decode.ranks))
 
 
 def make_rooms(

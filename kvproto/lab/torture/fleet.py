@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from kvproto.fsm.timing import Timer
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.timing import Timing
@@ -89,7 +90,7 @@ class TortureFleet(msgspec.Struct, frozen=True):
         ring = 1 << 20
         if group in DECODE:
             plans = [Plan(self.layout(p), self.layout(group), CHUNK_TOKENS) for p in PREFILL]
-            ring = self.ring * max(plan.grant_bytes(index, CHUNK_TOKENS) for plan in plans)
+            ring = self.ring * max(plan.grant_bytes(index, Cut(0, CHUNK_TOKENS)) for plan in plans)
         return Settings(timing=TIMING, ring_bytes=ring, slots=self.slots, window=self.window, trace=TRACE, costs="free")
 
 

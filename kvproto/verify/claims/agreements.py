@@ -17,7 +17,7 @@ from typing import Any
 from kvproto.fsm.timing import Timer
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.byte_runs import descriptors
-from kvproto.layout.cut import chunks, cut_at
+from kvproto.layout.cut import Cut, chunks, cut_at
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
@@ -65,11 +65,12 @@ def layout_lines() -> Iterator[str]:
         for reader in range(plan.decode.ranks):
             for s in plan.writers(reader):
                 heads = s.src_head, s.dst_head, s.heads, s.src_layer, s.dst_layer, s.layers
-                region = [(plan.part_offset(reader, s.writer, tokens, group, groups),
-                           plan.grant_bytes(reader, tokens, group, groups))
+                region = [(plan.part_offset(reader, s.writer, Cut(0, tokens, group, groups)),
+                           plan.grant_bytes(reader, Cut(0, tokens, group, groups)))
                           for tokens, (group, groups) in product((16, 5), ((0, 1), (0, 2), (1, 2)))
                           if groups <= plan.fewest_layers]  # fmt: skip
-                yield f"{name}: {s.writer} to {reader}: {heads}, {plan.part_bytes(s, 16)} bytes, region {region}"
+                nbytes = plan.part_bytes(s, Cut(0, 16))
+                yield f"{name}: {s.writer} to {reader}: {heads}, {nbytes} bytes, region {region}"
         first = plan.writers(0)[0]
         runs = list(descriptors(plan, first, table, table[::-1], PREFIX, 9))
         yield f"{name}: {len(runs)} runs, from {runs[:6]} to {runs[-1]}"

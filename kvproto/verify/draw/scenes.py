@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -42,7 +43,7 @@ def _begin(cast: SceneRanks, arrivals: Arrivals = in_time) -> SceneStage:
 
 def _with_ring(chunks: float) -> SceneRanks:
     plan = Plan(SceneRanks().layout("P"), SceneRanks().layout("D"), CHUNK_TOKENS)
-    return SceneRanks(settings=Settings(ring_bytes=int(plan.grant_bytes(0, CHUNK_TOKENS) * chunks)))
+    return SceneRanks(settings=Settings(ring_bytes=int(plan.grant_bytes(0, Cut(0, CHUNK_TOKENS)) * chunks)))
 
 
 def well() -> SceneStage:

@@ -60,7 +60,7 @@ def staging_on_one_side(b: TablePatch) -> None:
     def reserve(rank: DecodeRank, effect: do.ReserveSpace) -> None:
         value = rank.value_of(effect.room)
         plan = next(peer.plan for peer in rank.peers.values() if peer.plan is not None)
-        size = plan.grant_bytes(rank.index, effect.cut.tokens)
+        size = plan.grant_bytes(rank.index, effect.cut)
         rank.space_queue.put((effect.room, effect.chunk), size, value.tokens)
         rank._serve()  # noqa: SLF001
 
