@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import select
 import subprocess
 import sys
@@ -264,6 +265,24 @@ def test_asyncio_is_woken_by_the_descriptor_for_every_outcome_and_release(
     assert select.select([decode], [], [], 0)[0] == []
     decode.close()
     assert select.select([decode], [], [], 0)[0] == [decode], "nothing more will come"
+
+
+def test_news_that_come_while_a_waiter_clears_the_descriptor_do_not_silence_it(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode, read = pair.decodes[0], os.eventfd_read
+    decode.fileno()
+
+    def late(descriptor: int) -> int:
+        decode._tell()  # from the loop's thread, between the two steps
+        return read(descriptor)
+
+    decode._tell()
+    monkeypatch.setattr(os, "eventfd_read", late)
+    decode.wait_news(0)
+    monkeypatch.undo()
+    decode._tell()
+    assert select.select([decode], [], [], 0)[0] == [decode]
 
 
 def test_metrics_are_what_was_counted_and_what_is_held() -> None:

@@ -31,10 +31,11 @@ class News(threading.Event):
 
     def clear(self) -> None:
         """Forget the news so far; a caller that looks for them after this call misses none."""
-        super().clear()
         if self._fd >= 0:
             with suppress(BlockingIOError):  # nothing was written
                 os.eventfd_read(self._fd)
+        # Last: news that are set between the two steps would else be read away, and count as told for ever.
+        super().clear()
 
     def __del__(self) -> None:
         if self._fd >= 0:
