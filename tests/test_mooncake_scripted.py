@@ -32,6 +32,7 @@ from kvproto.io.transports.base import (
     PeerLost,
     StaleEndpoint,
     TransportCaps,
+    TransportError,
     UsageError,
 )
 from kvproto.io.transports.endpoint import decode
@@ -134,7 +135,10 @@ def test_there_is_one_engine_a_process_and_one_that_does_not_start_is_none(libra
     library.status = -3
     with pytest.raises(BackendUnavailable, match="with tcp: status -3"):
         MooncakeTransport("host")
-    library.status = 0
+    library.status, library.portless = 0, True
+    with pytest.raises(RuntimeError, match="listens nowhere"):
+        MooncakeTransport("host")
+    library.portless = False
     second = MooncakeTransport("host")
     assert second.instance != first.instance
     second.close()
@@ -159,7 +163,12 @@ def test_memory_that_the_engine_refuses_is_no_region(library: Library) -> None:
     region = transport.register(memory.ctypes.data, 64)
     (engine,) = library.engines.values()
     assert engine.memory == {memory.ctypes.data: 64}
-    transport.deregister(region)
+    library.status = -4
+    with pytest.raises(TransportError, match="status=-4"):
+        transport.deregister(region)
+    library.status = 0
+    again = transport.register(memory.ctypes.data, 64)
+    transport.deregister(again)
     assert not engine.memory
 
 

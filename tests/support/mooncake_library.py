@@ -21,8 +21,10 @@ class Library:
 
     def __init__(self, *, cuda: bool = False) -> None:
         self.engines: dict[str, Engine] = {}
-        #: what starting an engine and registering memory answer
+        #: what starting an engine, registering memory and the end of that answer
         self.status = 0
+        #: an engine that has started has no port
+        self.portless = False
         #: tasks stay pending; those to these addresses fail; addresses that answer no probe
         self.stands, self.fails, self.silent = False, set[str](), set[str]()
         #: tasks that the engine takes, in all
@@ -49,6 +51,8 @@ class Engine:
         return self.library.status
 
     def get_rpc_port(self) -> int:
+        if self.library.portless:
+            raise RuntimeError("it listens nowhere")
         return self.port
 
     def register_memory(self, addr: int, nbytes: int) -> int:
@@ -56,8 +60,10 @@ class Engine:
             self.memory[addr] = nbytes
         return self.library.status
 
-    def unregister_memory(self, addr: int) -> None:
-        del self.memory[addr]
+    def unregister_memory(self, addr: int) -> int:
+        if not self.library.status:
+            del self.memory[addr]
+        return self.library.status
 
     def send_probe(self, address: str) -> int:
         return int(address not in self.library.engines or address in self.library.silent)

@@ -39,6 +39,7 @@ from .base import (
     PeerId,
     PreparedWrite,
     TransportCaps,
+    TransportError,
     UsageError,
 )
 from .endpoint import InstanceDescription
@@ -107,13 +108,13 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
         try:
             self._engine: Any = library.TransferEngine()
             status = self._engine.initialize(host, "P2PHANDSHAKE", protocol, device)
+            self.address = f"{host}:{self._engine.get_rpc_port()}" if status == 0 else ""
         except BaseException:
             _running.release()  # the next one may be tried
             raise
         if status != 0:
             _running.release()
             raise BackendUnavailable(f"Mooncake does not start on {host} with {protocol}: status {status}")
-        self.address = f"{host}:{self._engine.get_rpc_port()}"
         self._tasks: dict[PeerId, int] = {}
 
     def _attach(self, region: MemoryRegion) -> None:
@@ -122,7 +123,9 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
             raise UsageError(f"Mooncake cannot register {region}: status {status}")
 
     def _detach(self, region: MemoryRegion) -> None:
-        self._engine.unregister_memory(region.addr)
+        status = self._engine.unregister_memory(region.addr)
+        if status:
+            raise TransportError(f"Mooncake does not let go of {region}, and peers can still write there: {status=}")
 
     def _blob(self) -> bytes:
         return self.address.encode()
