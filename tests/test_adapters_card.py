@@ -69,7 +69,9 @@ def test_an_older_peer_is_named() -> None:
         msgspec.structs.replace(CARD, protocol=(PROTOCOL[0] - 1, PROTOCOL[0] - 1)).check()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"group": 1}', b"\xff", "x" * (MAX_TEXT + 1)])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"group": 1}', b"\xff", "x" * (MAX_TEXT + 1), "[" * 100_000, '{"more": ' + "[" * 100_000]
+)
 def test_what_is_no_card_is_an_error_of_ours(text: str | bytes) -> None:
     with pytest.raises(CardError) as raised:
         Card.decode(text)
@@ -124,6 +126,7 @@ def test_a_prefill_instance_draws_a_room_or_takes_the_router_s() -> None:
         ({"room": 1 << 64, "card": CARD.encode()}, "64 bits|u64"),
         ({"room": 7, "card": CARD.encode(), "secret": 5}, "secret: "),
         ({"room": 7, "card": FOREIGN.encode()}, "10.9.0.1"),
+        ({"room": 7, "card": "[" * 100_000}, "this is no card"),
     ],
 )  # fmt: skip
 def test_parameters_that_name_no_transfer_are_refused_with_the_reason(params: dict[str, Any], said: str) -> None:

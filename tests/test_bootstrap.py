@@ -225,7 +225,7 @@ def test_a_card_is_asked_for_once_a_second_and_stays_where_there_is_no_other(mon
 
     monkeypatch.setattr(bootstrap, "time", SimpleNamespace(monotonic=lambda: now[0]))
     cards, found = Cards(), list[object]()
-    monkeypatch.setattr(cards, "_thread", SimpleNamespace(submit=submit))
+    monkeypatch.setattr(cards, "_threads", SimpleNamespace(submit=submit))
     assert cards.get("here") == card
     for count in (2, 3):
         now[0] += bootstrap.AGAIN
@@ -238,10 +238,39 @@ def test_a_card_is_asked_for_once_a_second_and_stays_where_there_is_no_other(mon
 def test_of_addresses_without_number_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "KEPT", 2)
     cards = Cards()
-    monkeypatch.setattr(cards, "_thread", SimpleNamespace(submit=lambda *_: Future[Card | str]()))
+    monkeypatch.setattr(cards, "_threads", SimpleNamespace(submit=lambda *_: Future[Card | str]()))
     for address in ("a", "b", "c"):
         cards.get(address)
     assert [address for address, _ in cards._asked] == ["b", "c"]
+
+
+def test_servers_that_do_not_answer_hold_up_no_other(at: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "ANSWER", 1.0)
+    at.register(*ONE)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the system takes its connections, and nobody reads them
+        cards, where = Cards(), f"127.0.0.1:{silent.getsockname()[1]}"
+        for dp_rank in range(bootstrap.ASKERS - 1):
+            assert cards.get(where, dp_rank) is None
+        assert isinstance(cards.get(at.where, wait=0.9 * bootstrap.ANSWER), Card)
+        until(lambda: "timed out" in str(cards.get(where)))
+
+
+def test_an_answer_that_trickles_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "ANSWER", 0.2)
+    over = threading.Event()
+
+    def trickle(listener: socket.socket) -> None:
+        line, _ = listener.accept()
+        with line, contextlib.suppress(OSError):
+            line.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while not over.wait(0.02):
+                line.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=trickle, args=(listener,), daemon=True).start()
+        cards, where = Cards(), f"127.0.0.1:{listener.getsockname()[1]}"
+        until(lambda: "timed out" in str(cards.get(where)))
+        over.set()
 
 
 def test_announcing_ends_when_it_is_told_to(at: Server) -> None:

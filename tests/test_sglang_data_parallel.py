@@ -182,6 +182,8 @@ def test_an_instance_of_one_rank_keeps_the_group_of_its_name() -> None:
         ("POST", "/query_dp_ranks", b'{"bootstrap_rooms": [-1]}', "400 this is no query of rooms"),
         ("POST", "/register_dp_rank", b'{"dp_rank": 0, "awaited": [3]}', '200 {"3": 1}'),
         ("POST", "/register_dp_rank", b'{"dp_rank": -1}', "400 this is no report of rooms"),
+        ("POST", "/register_dp_rank", b'{"more": ' + b"[" * 100_000, "400 this is no report of rooms"),
+        ("POST", "/query_dp_ranks", b'{"more": ' + b"[" * 100_000, "400 this is no query of rooms"),
         ("POST", "/elsewhere", b"{}", "404 GET /card"),
     ],
 )

@@ -8,8 +8,9 @@ from itertools import count
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.scripted_sglang import Stage
+from support.scripted_sglang import FAILED, WAITING, Stage
 
+from kvproto.adapters.sglang import requests
 from kvproto.endpoint import endpoint
 
 ROOMS = count(1000)
@@ -116,6 +117,63 @@ def test_a_room_twice_at_a_time_does_not_touch_the_first() -> None:
         stage.idle()
 
 
+@pytest.mark.parametrize("way", ["aborted", "rejected"])
+def test_a_second_sender_of_a_room_does_not_touch_the_first(way: str) -> None:
+    with Stage(1, 1) as stage:
+        stage.ask(1, 90)
+        stage.run(until=lambda: any(r.at == "computing" for r in stage.prefill.live))
+        other = requests.Sender(stage.prefill.ranks[0].manager, stage.prefill.server, 1)
+        assert other.poll() == WAITING
+        if way == "aborted":
+            other.abort()
+        else:  # a stub of the prompt
+            other.init(1, None)
+        stage.run()
+        assert stage.prefill.ended == stage.decode.ended == {1: "well"}
+        assert other.poll() == FAILED
+        stage.idle()
+
+
+def test_a_second_receiver_of_a_room_is_given_up_before_it_has_pages() -> None:
+    with Stage(1, 1) as stage:
+        stage.ask(1, 90, prefill=False)
+        stage.run(until=lambda: any(r.at == "transfer" for r in stage.decode.live))
+        other = requests.Receiver(stage.decode.ranks[0].manager, stage.decode.server, 1)
+        other.init(0)
+        assert other.poll() == WAITING
+        other.abort()
+        stage.ask(1, 90, decode=False)
+        stage.run()
+        assert stage.prefill.ended == stage.decode.ended == {1: "well"}
+        assert other.poll() == FAILED
+        stage.idle()
+
+
+def test_a_receiver_is_given_up_after_its_prefill_instance_was_let_go_of() -> None:
+    with Stage(1, 1) as stage:
+        stage.ask(1, 20)
+        stage.run()
+        manager = stage.decode.ranks[0].manager
+        other = requests.Receiver(manager, stage.decode.server, 2)
+        other.init(0)
+        assert other.poll() == WAITING
+        manager.endpoint.disconnect(other.card.group)  # as for cards of too many other instances
+        other.abort()
+        assert other.poll() == FAILED
+        stage.idle()
+
+
+@pytest.mark.parametrize("room", [-1, 1 << 64])
+def test_a_number_that_no_room_has_fails_its_request_alone(room: int) -> None:
+    with Stage(1, 1) as stage:
+        stage.ask(room, 20)
+        stage.ask(1, 20)
+        stage.run()
+        assert stage.decode.ended.pop(1) == stage.prefill.ended.pop(1) == "well"
+        assert "64 bits" in stage.decode.ended[room] and "64 bits" in stage.prefill.ended[room]
+        stage.idle()
+
+
 def test_an_instance_that_starts_anew_is_found_under_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that was under way fails; the first one that comes afterwards is carried."""
     monkeypatch.setattr(endpoint, "LINGER_S", 20.0)  # a busy machine: the close waits until it has been heard
@@ -124,7 +182,7 @@ def test_an_instance_that_starts_anew_is_found_under_its_address(monkeypatch: py
         stage.run()
         old = stage.prefill
         stage.ask(2, 40, prefill=False)
-        stage.run(until=lambda: any(r.at == "transfer" for r in stage.decode.live))
+        stage.run(until=lambda: old.ranks[0].manager.endpoint.rooms().get("AWAIT_ENGINE"))  # it has heard of it
         old.close()
         stage.run(until=lambda: 2 in stage.decode.ended)
         assert "gave the room up" in stage.decode.ended[2], "the instance is closed in good order"

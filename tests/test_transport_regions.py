@@ -289,6 +289,7 @@ def test_an_endpoint_round_trips() -> None:
     [
         (b"", "not an endpoint"),
         (b"\x93\x01\x02", "not an endpoint"),
+        (b"\x81\xa4more" + b"\x91" * 100_000, "not an endpoint"),
         (b"\x00" * (MAX_BYTES + 1), "at most"),
         (encode(endpoint())[:-3], "endpoint"),
         (encode(endpoint(blob=b"whole")).replace(b"whole", b"whale"), "damaged"),

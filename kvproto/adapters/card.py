@@ -26,6 +26,7 @@ from typing import Annotated, Any, Self
 import msgspec
 
 from kvproto.errors import ArgumentError, KvprotoError
+from kvproto.fsm.codec import UNREADABLE
 from kvproto.layout.sharding import Layout, LayoutError
 from kvproto.protocol.messages import OLDEST, VERSION
 
@@ -104,7 +105,7 @@ class Card(msgspec.Struct, frozen=True):
             raise CardError(f"this is no card: {len(text)} characters, more than {MAX_TEXT}")
         try:
             plain = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeError) as error:
+        except UNREADABLE as error:
             raise CardError(f"this is no card: {error}") from error
         return cls.from_dict(plain)
 

@@ -11,7 +11,7 @@ With a card secret announcements are signed, so a stranger cannot take a place t
 rank is proved by the keys of its links, not here.
 
 A prefill rank announces itself every two seconds on a thread of its own (`Announcer`).  A decode rank fetches cards on
-a thread, too (`Cards`): its scheduler asks in every pass and must not block.  A card is fetched again while a link to
+threads, too (`Cards`): its scheduler asks in every pass and must not block.  A card is fetched again while a link to
 its instance is not up, because an instance that restarts listens elsewhere.
 """
 
@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from email.message import Message
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -34,19 +36,23 @@ from msgspec.structs import replace
 from kvproto.adapters.card import MAX_TEXT, Card, CardError
 from kvproto.adapters.card_trust import CardTrust
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, Ranks, TakenError
-from kvproto.adapters.sglang.http_server import HttpServer
+from kvproto.adapters.sglang.http_server import HEAD, HttpServer
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.room_directory import RoomDirectory
 from kvproto.errors import ArgumentError
 
 #: seconds: for an answer, between two tries, between two questions for the same card
 ANSWER, AGAIN = 5.0, 1.0
+#: seconds that a read waits at least; none would be a socket that does not wait at all
+SHORTEST = 1e-3
 #: seconds between two announcements of a rank, of which a few may be lost before its place is free
 BEAT = LIVES / 3
 #: the header of a signed announcement
 SIGNATURE = "X-Kvproto-Signature"
 #: cards of prefill instances that a decode rank remembers
 KEPT = 4096
+#: bootstrap servers that are asked at a time: those that do not answer take `ANSWER` seconds each
+ASKERS = 16
 #: of the number of a data-parallel rank
 DIGITS = 6
 
@@ -106,14 +112,39 @@ class KVProtoBootstrapServer:
 def ask(
     address: str, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, bytes]:  # fmt: skip
-    """Status and body of an answer; OSError or HTTPException: there is none."""
+    """Status and body of an answer that is whole in `ANSWER` seconds; OSError or HTTPException: there is none."""
     line = http.client.HTTPConnection(address, timeout=ANSWER)
     try:
-        line.request(method, path, body, dict(headers or {}))
-        answer = line.getresponse()
+        line.request(method, path, body, {**(headers or {}), "Connection": "close"})
+        answer = http.client.HTTPResponse(_Said(_read(line.sock)))  # type: ignore[arg-type]  # all that it needs
+        answer.begin()
         return answer.status, answer.read(MAX_TEXT)
+    except UnicodeError as error:  # of a host that cannot be a name
+        raise OSError(f"it names no host: {error}") from error
     finally:
         line.close()
+
+
+def _read(connection: socket.socket) -> bytes:
+    """Read to the end, for `ANSWER` seconds in all: a socket's own timeout begins anew with each byte."""
+    said, end = bytearray(), time.monotonic() + ANSWER
+    while len(said) < MAX_TEXT + HEAD:
+        connection.settimeout(max(end - time.monotonic(), SHORTEST))
+        if not (piece := connection.recv(HEAD)):
+            break
+        said += piece
+        if time.monotonic() > end:
+            raise TimeoutError("timed out")  # as the socket says it
+    return bytes(said)
+
+
+class _Said(NamedTuple):
+    """A connection over which all has been said."""
+
+    data: bytes
+
+    def makefile(self, *_: object) -> io.BytesIO:
+        return io.BytesIO(self.data)
 
 
 def signature_of(body: bytes, trust: CardTrust) -> dict[str, str]:
@@ -185,12 +216,12 @@ Source = tuple[str, int]
 
 
 class Cards:
-    """The cards that a decode rank knows, by bootstrap server and dp rank; asked for on a thread."""
+    """The cards that a decode rank knows, by bootstrap server and dp rank; asked for on threads."""
 
     def __init__(self) -> None:
         self._known: dict[Source, Card | str] = {}
         self._asked: dict[Source, tuple[float, Future[Card | str]]] = {}
-        self._thread = ThreadPoolExecutor(1, "kvproto-cards")
+        self._threads = ThreadPoolExecutor(ASKERS, "kvproto-cards")
 
     def get(self, address: str, dp_rank: int = 0, *, again: bool = False, wait: float = 0.0) -> Card | str | None:
         """The card; a sentence that says why there is none; None: the answer is on its way.
@@ -214,9 +245,9 @@ class Cards:
     def _ask(self, source: Source, wait: float) -> tuple[float, Future[Card | str]]:
         while len(self._asked) >= KEPT:
             gone = next(iter(self._asked))
-            del self._asked[gone]
+            self._asked.pop(gone)[1].cancel()  # where it still waits for a thread
             self._known.pop(gone, None)
-        future = self._thread.submit(_fetch, *source)
+        future = self._threads.submit(_fetch, *source)
         with contextlib.suppress(TimeoutError):
             future.result(wait)
         self._asked[source] = time.monotonic(), future

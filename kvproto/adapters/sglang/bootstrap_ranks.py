@@ -22,7 +22,8 @@ from msgspec.structs import replace
 from kvproto.adapters.card import MAX_DATA_PARALLEL, Card, data_parallel_group
 from kvproto.adapters.card_trust import CardTrust
 from kvproto.errors import ArgumentError
-from kvproto.layout.sharding import Layout, LayoutError
+from kvproto.fsm.codec import UNREADABLE
+from kvproto.layout.sharding import Layout
 
 #: seconds for which a rank keeps its place after it was heard
 LIVES = 6.0
@@ -81,7 +82,7 @@ class Ranks:
         self.need_signed(body, signature)
         try:
             rank = msgspec.json.decode(body, type=Rank)
-        except (msgspec.MsgspecError, LayoutError) as error:
+        except UNREADABLE as error:  # a ValueError: the layout's own
             raise ArgumentError(f"this is no prefill rank: {error}") from error
         if not 0 <= rank.rank < rank.layout.ranks:
             raise ArgumentError(f"rank {rank.rank} of {rank.layout.ranks}")

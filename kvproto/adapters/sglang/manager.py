@@ -153,7 +153,7 @@ class Manager:
         """This prefill instance, if all links to it are up; KvprotoError says why they never will be."""
         source = address, dp_rank
         self.try_ensure_parallel_info(address)  # an instance that starts anew may have other data-parallel ranks
-        if dp_rank >= (known := self.prefill_info_table[address].dp_size):
+        if not 0 <= dp_rank < (known := self.prefill_info_table[address].dp_size):
             raise ArgumentError(f"the prefill instance at {address} has {known} data-parallel ranks, counted from 0: "
                                 f"there is no {dp_rank}; correct the request's disagg_prefill_dp_rank")  # fmt: skip
         card, called = self.cards.get(address, dp_rank, again=True), self.called.get(source)

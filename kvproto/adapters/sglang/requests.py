@@ -39,10 +39,20 @@ class Request:
 
     def __init__(self, mgr: Manager, bootstrap_addr: str, bootstrap_room: int, *_: Any, **__: Any) -> None:
         self.kv_mgr, self.bootstrap_addr, self.bootstrap_room = mgr, bootstrap_addr, bootstrap_room
-        self.room, self.endpoint, self.value = Room(bootstrap_room or 0), mgr.endpoint, mgr.machine.initial
+        self.room, self.endpoint, self.value = Room(0), mgr.endpoint, mgr.machine.initial
         #: why it has failed; the row of its metadata; tokens that decode had before, and of the whole room
         self.why, self.aux_index, self.prefix, self.tokens = "", -1, 0, 0
         self.hear(t.Made())
+        try:
+            self.room = Room(bootstrap_room or 0)
+        except ArgumentError as error:  # the number is a client's
+            self.why = f"bootstrap_room: {error}"
+            self.hear(t.Unmet())
+
+    @property
+    def taken(self) -> bool:
+        """Whether the room is open for another request with the same number, whose matter it is."""
+        return self.kv_mgr.tasks.get(self.bootstrap_room, self) is not self
 
     def hear(self, event: Event) -> None:
         """A step of the table, and what comes of it; what the endpoint refuses fails the request."""
@@ -125,7 +135,7 @@ class Sender(Request):
     ) -> None:  # fmt: skip
         """`req_has_disagg_prefill_dp_rank`: the decode instance is told which dp rank has the request."""
         super().__init__(mgr, bootstrap_addr, bootstrap_room)
-        if mgr.instance.data_parallel > 1:
+        if mgr.instance.data_parallel > 1 and self.value.state in t.EARLY:
             self._place(told=req_has_disagg_prefill_dp_rank)
 
     def _place(self, *, told: bool) -> None:
@@ -199,7 +209,7 @@ class Sender(Request):
             assert self.caller is not None
             self.prefix = self.caller.prefix
             self.tokens = padded(self.prefix + self.value.total * page, page, self.caller.page_size)
-            if self.tokens < self.caller.tokens:
+            if self.tokens < self.caller.tokens and not self.taken:
                 self._reject(self.caller.tokens)
             else:
                 self.open(self.tokens, [0] * (self.prefix // page), group=self.caller.group)
@@ -213,7 +223,8 @@ class Sender(Request):
             if effect.last:
                 mine.aux(self.room, self.kv_mgr.aux.read(self.aux_index))
         elif isinstance(effect, t.Refuse):
-            mine.refuse(self.room)
+            if not self.taken:
+                mine.refuse(self.room)
         else:
             super().carry_out(effect)
 
@@ -289,7 +300,8 @@ class Receiver(Request):
             self._open(list(effect.pages), self.prefix)
         elif isinstance(effect, t.Decline):
             self._open([0], 0)
-            self.endpoint.abort(self.room)
+            if self.kv_mgr.tasks.get(self.bootstrap_room) is self:
+                self.endpoint.abort(self.room)
         else:
             super().carry_out(effect)
 

@@ -18,6 +18,7 @@ import msgspec
 
 from kvproto.adapters.card import MAX_DATA_PARALLEL
 from kvproto.errors import ArgumentError
+from kvproto.fsm.codec import UNREADABLE
 
 #: seconds for which a room is known at its rank, and for which it counts as awaited (it may be sent again elsewhere)
 KEPT_S, AWAITED_S = 120.0, 10.0
@@ -57,7 +58,7 @@ class RoomDirectory:
         """
         try:
             told = msgspec.json.decode(body, type=RoomReport)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise ArgumentError(f"this is no report of rooms: {error}") from error
         with self._lock:
             now = self._clock()
@@ -76,7 +77,7 @@ class RoomDirectory:
         """
         try:
             rooms: Sequence[int] = msgspec.json.decode(body, type=RoomQuery).bootstrap_rooms
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise ArgumentError(f"this is no query of rooms: {error}") from error
         with self._lock:
             return {str(room): self._at[room][0] for room in rooms if room in self._at}

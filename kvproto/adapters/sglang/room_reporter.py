@@ -15,6 +15,7 @@ from http import HTTPStatus
 import msgspec
 
 from kvproto.adapters.sglang.room_directory import MOST, RoomReport
+from kvproto.fsm.codec import UNREADABLE
 
 #: seconds between two looks at what waits
 LOOK_S = 0.25
@@ -91,7 +92,7 @@ class RoomReporter(threading.Thread):
         try:
             status, body = self._send(msgspec.json.encode(told))
             found = msgspec.json.decode(body, type=dict[int, int]) if status == HTTPStatus.OK else {}
-        except (OSError, http.client.HTTPException, msgspec.MsgspecError):
+        except (OSError, http.client.HTTPException, *UNREADABLE):
             return  # the announcer logs a server that does not answer; the next look tries again
         for room, place in found.items():
             if place == self._dp_rank:

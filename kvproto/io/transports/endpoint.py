@@ -86,7 +86,7 @@ def decode(data: bytes, backend: str) -> InstanceDescription:
     data, told = data[:-SUM], data[-SUM:]
     try:
         header = _header.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadEndpoint(f"not an endpoint ({len(data)} bytes): {error}") from error
     if header.backend != backend:
         raise BadEndpoint(f"the peer speaks {header.backend!r}, this side {backend!r}: use one backend on both")
@@ -96,7 +96,7 @@ def decode(data: bytes, backend: str) -> InstanceDescription:
         raise BadEndpoint(f"damaged endpoint ({len(data)} bytes): its sum is another")
     try:
         endpoint = _endpoint.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadEndpoint(f"malformed endpoint ({len(data)} bytes): {error}") from error
     _check_table(endpoint.regions)
     return endpoint
