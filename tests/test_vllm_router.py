@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -220,6 +221,130 @@ def test_an_answer_streams_as_it_comes(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("status", [503, 422])
+def test_a_stream_without_a_piece_yet_is_no_answer(tmp_path: Path, status: int) -> None:
+    """vLLM sends the head of a stream at once; its first piece comes when the prompt's KV is there."""
+    asked = asyncio.Event()
+
+    async def fail_late(request: web.Request) -> web.Response:
+        await asked.wait()
+        return await refusing(status)(request)
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        if not asked.is_set():
+            asked.set()
+            await asyncio.sleep(60.0)
+        await answer.write(b"data: 1\n\n")
+        return answer
+
+    async def play() -> None:
+        bad, good = StandIn("bad", fail_late), StandIn("good")
+        async with (
+            fleet(tmp_path, [bad, good], [StandIn("d", stream)]) as (session, _),
+            asyncio.timeout(20.0),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            said = a.status, await a.text()
+        assert said == ((200, "data: 1\n\n") if status == 503 else (422, '{"error": 422}'))
+
+    asyncio.run(play())
+
+
+def test_an_answer_that_breaks_off_does_so_for_the_client_and_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stream(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"data: 1\n\n")
+        assert request.transport is not None
+        request.transport.abort()
+        return answer
+
+    async def play() -> None:
+        async with fleet(tmp_path, [StandIn("p")], [StandIn("d", stream)]) as (session, _):
+            async with session.post("/v1/completions", json=BODY) as a:
+                with pytest.raises(aiohttp.ClientError):
+                    await a.read()
+            async with session.get("/metrics") as a:
+                assert 'requests_total{status="broken"} 1' in await a.text()
+
+    asyncio.run(play())
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["an answer broke off"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_client_names_no_card(tmp_path: Path, alone: bool) -> None:
+    async def play() -> None:
+        decode, prompt = StandIn("d"), ["a", "b"] if alone else "a"
+        body = {"prompt": prompt, "kv_transfer_params": {"do_remote_prefill": True, "room": 1, "card": "forged"}}
+        async with (
+            fleet(tmp_path, [StandIn("p")], [decode]) as (session, _),
+            session.post("/v1/completions", json=body) as a,
+        ):
+            assert a.status == 200
+        assert decode.bodies[0].get("kv_transfer_params", {}).get("card") == (None if alone else "card of p")
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("data", "headers", "status"),
+    [
+        (b"[" * 100_000, {}, 400), (b'{"a":' * 50_000, {}, 400), (b"\xff", {}, 400), (b"", {}, 400),
+        (b"9" * 5000, {}, 400),
+        (b'{"prompt": "a"}', {"Content-Encoding": "gzip"}, 400),
+        (b'{"prompt": "a"}', {"Content-Type": "application/json; charset=none"}, 200),
+        ('{"prompt": "\u00e9"}'.encode("utf-16"), {}, 200),
+    ],
+)  # fmt: skip
+def test_whatever_a_client_sends_is_an_answer_to_it_alone(
+    tmp_path: Path, data: bytes, headers: dict[str, str], status: int
+) -> None:
+    async def play() -> None:
+        async with (
+            fleet(tmp_path, [StandIn("p")], [StandIn("d")]) as (session, _),
+            session.post("/v1/completions", data=data, headers=headers) as a,
+        ):
+            assert a.status == status
+
+    asyncio.run(play())
+
+
+def test_a_host_that_takes_no_connection_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproto.adapters.vllm.router.CONNECT_S", 0.3)
+
+    async def play() -> None:
+        with socket.socket() as full:  # with one connection that nobody takes the system ignores further ones
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            waiting = [socket.socket() for _ in range(4)]
+            for each in waiting:
+                each.setblocking(False)
+                each.connect_ex(full.getsockname())
+            async with fleet(tmp_path, [StandIn("p")], [StandIn("gone"), StandIn("d")]) as (session, router):
+                router.decodes[0].url = f"http://127.0.0.1:{full.getsockname()[1]}"
+                async with asyncio.timeout(20.0), session.post("/v1/completions", json=BODY) as a:
+                    assert await a.json() == {"by": "d"}
+            for each in waiting:
+                each.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("card", [b"", b"\xff\xfe"])
+def test_a_card_that_is_no_text_is_none(tmp_path: Path, card: bytes) -> None:
+    async def play() -> None:
+        async with fleet(tmp_path, [StandIn("p")], [StandIn("d", slow)]) as (session, _):
+            (tmp_path / "p").write_bytes(card)
+            async with session.post("/v1/completions", json=BODY) as a:
+                assert a.status == 502 and "it has left no card" in await a.text()
+
+    asyncio.run(play())
+
+
 def test_other_questions_go_to_a_decode_instance_and_health_is_that_of_both_sides(tmp_path: Path) -> None:
     async def play() -> None:
         prefill, away, decode = StandIn("p"), StandIn("away"), StandIn("d")
@@ -250,6 +375,7 @@ def test_other_questions_go_to_a_decode_instance_and_health_is_that_of_both_side
         ({"prompt": ["a", "b"]}, True), ({"prompt": [[1], [2]]}, True), ({"prompt": "a", "prompt_logprobs": 0}, True),
         ({"prompt": "a", "echo": True}, False), ({"prompt": "a", "echo": True, "logprobs": 1}, True),
         ({"prompt": "a", "use_beam_search": True}, True), ({"messages": []}, False),
+        ({"prompt": "a", "prompt_embeds": "AAAA"}, True),
     ],
 )  # fmt: skip
 def test_a_prompt_that_is_no_single_room_is_computed_at_decode(tmp_path: Path, body: Any, alone: bool) -> None:

@@ -112,7 +112,7 @@ class KVProtoBootstrapServer:
 def ask(
     address: str, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, bytes]:  # fmt: skip
-    """Status and body of an answer that is whole in `ANSWER` seconds; OSError or HTTPException: there is none."""
+    """Return status and body of an answer.  OSError or HTTPException: there is none in `ANSWER` seconds."""
     line = http.client.HTTPConnection(address, timeout=ANSWER)
     try:
         line.request(method, path, body, {**(headers or {}), "Connection": "close"})

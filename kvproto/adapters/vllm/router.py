@@ -10,8 +10,10 @@ request: a prefill instance that was replaced has another one.
 
 There may be several of each (`--prefill` and `--card` in the same order).  Each request takes the instances with the
 fewest requests.  One that cannot be reached, or fails (5xx), is passed over for `PAUSE_S`, and the request goes to
-another one as long as the client has got nothing of an answer.  What either instance refuses (4xx) is passed on as
-it is.  `/health` is answered here, `/metrics` has the router's own counts, any other GET goes to a decode instance.
+another one as long as the client has got nothing of an answer: of one that streams, as long as no piece of it has come.
+What either instance refuses (4xx) is passed on as it is.  An answer that breaks off does so for the client, too, and
+`kv_transfer_params` of a client are dropped.  `/health` is answered here, `/metrics` has the router's own counts, any
+other GET goes to a decode instance.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
@@ -34,10 +37,13 @@ from kvproto.adapters.vllm.router_requests import Params, needs_no_prefill, para
 from kvproto.command_line import CommandLine
 from kvproto.errors import KvprotoError
 
+LOG = logging.getLogger("kvproto.router")
 #: bytes of an answer that streams, and of a request (images travel in it)
 PIECE, LONGEST = 1 << 16, 1 << 28
 #: seconds for which an instance that failed is passed over, and in which one must answer a question for its health
 PAUSE_S, HEALTH_S = 5.0, 5.0
+#: seconds in which an instance must take a connection: a host that is gone does not even refuse it
+CONNECT_S = 5.0
 #: of a client's request, those that an instance needs
 PASSED = ("Authorization", "X-Request-Id", "traceparent", "tracestate")
 
@@ -89,22 +95,34 @@ class Router:
     async def _with_session(self, _: web.Application) -> AsyncIterator[None]:
         # a bound on connections would be a bound on requests; an answer takes as long as it takes
         connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(None), connector=connector) as self.session:
+        timeout = aiohttp.ClientTimeout(None, sock_connect=CONNECT_S)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as self.session:
             yield
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Ask a prefill and a decode instance; another pair if one of them is away."""
         try:
-            body = await request.json()
-        except ValueError as error:
+            # Without its charset: JSON says itself how it is encoded, and the name of a charset may be anything.
+            body = json.loads(await request.read())
+        except (ValueError, RecursionError, web.RequestPayloadError) as error:
             return problem(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}")
         if not isinstance(body, dict):
             return problem(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
+        body.pop("kv_transfer_params", None)  # its card would have a decode instance call any address
         with self.metrics.request() as told:
-            told.answer = answer = await self._answered(request, body)
+            try:
+                answer = await self._answered(request, body)
+            except AwayError as error:
+                LOG.warning("an answer broke off: %s", error)
+                told.status, answer = "broken", web.Response()
+                if request.transport is not None:
+                    request.transport.abort()  # an end in good order would make the answer look whole
+            else:
+                told.status = str(answer.status)
         return answer
 
     async def _answered(self, request: web.Request, body: Params) -> web.StreamResponse:
+        """Return an instance's answer; AwayError: it broke off when the client had some of it."""
         why = "no instance"
         for _ in range(max(len(self.prefills), len(self.decodes)) + 1):
             prefill, decode, answer = least(self.prefills), least(self.decodes), web.StreamResponse()
@@ -128,9 +146,12 @@ class Router:
             return await self._decode(request, decode, body, answer)
         assert prefill.card is not None
         try:
-            for_prefill, for_decode = params_for(prefill.card.read_text())
-        except OSError as error:
+            card = prefill.card.read_text()
+        except (OSError, UnicodeError) as error:
             raise AwayError(prefill, f"it has left no card: {error}") from error
+        if not card:
+            raise AwayError(prefill, "it has left no card: the file is empty")
+        for_prefill, for_decode = params_for(card)
         ahead = asyncio.create_task(self._prefill(request, prefill, prefill_body(body, for_prefill)))
         told = asyncio.create_task(self._decode(request, decode, {**body, "kv_transfer_params": for_decode}, answer))
         try:
@@ -163,11 +184,15 @@ class Router:
                     raise AwayError(decode, f"it answers {said.status}")
                 answer.set_status(said.status)
                 answer.headers.update(kind_of(said))
-                await answer.prepare(request)
+                # Not before there is a piece: vLLM sends the head of a stream before it has the prompt's KV.
                 async for piece in said.content.iter_chunked(PIECE):
+                    if not answer.prepared:
+                        await answer.prepare(request)
                     await answer.write(piece)
         except aiohttp.ClientError as error:
             raise AwayError(decode, str(error) or type(error).__name__) from error
+        if not answer.prepared:
+            await answer.prepare(request)
         await answer.write_eof()
         return answer
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 HELP = {
-    "requests_total": ("counter", "requests that were answered, by status (left: the client has)"),
+    "requests_total": ("counter", "requests by status (left: the client has; broken: an instance has, in its answer)"),
     "retries_total": ("counter", "requests that went to another instance, by the one that was away"),
     "in_flight": ("gauge", "requests that are being answered"),
     "seconds_total": ("counter", "seconds that answered requests took"),
@@ -26,15 +26,14 @@ class RouterMetrics:
 
     @contextmanager
     def request(self) -> Iterator[Any]:
-        """Count a request, whose answer is put into what this yields."""
-        begun, told, counts = time.monotonic(), SimpleNamespace(answer=None), self._counts
+        """Count a request, whose status is put into what this yields."""
+        begun, told, counts = time.monotonic(), SimpleNamespace(status="left"), self._counts
         counts["in_flight"][""] += 1
         try:
             yield told
         finally:
-            status = told.answer.status if told.answer is not None else "left"
             counts["in_flight"][""] -= 1
-            counts["requests_total"][f'{{status="{status}"}}'] += 1
+            counts["requests_total"][f'{{status="{told.status}"}}'] += 1
             counts["seconds_total"][""] += time.monotonic() - begun
 
     def retried(self, instance: str) -> None:

@@ -38,9 +38,10 @@ def prefill_body(body: Params, params: Params) -> Params:
 def needs_no_prefill(body: Params) -> bool:
     """Whether the decode instance is asked alone: several prompts, a beam search, scores of a prompt.
 
-    Several prompts would be several rooms, and a request names one.  What is told of a prompt is computed with it.
+    Several prompts would be several rooms, and a request names one; embeddings are prompts beside `prompt`.  What is
+    told of a prompt is computed with it.
     """
     prompt = body.get("prompt")
     several = isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(token, int) for token in prompt)
     told = body.get("prompt_logprobs") is not None or bool(body.get("echo") and body.get("logprobs") is not None)
-    return several or told or bool(body.get("use_beam_search"))
+    return several or told or body.get("prompt_embeds") is not None or bool(body.get("use_beam_search"))
