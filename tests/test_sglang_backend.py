@@ -233,7 +233,9 @@ def test_an_instance_with_other_options_replaces_the_one_before(server: KVProtoB
     assert card is not None and card.chunk_tokens == 128
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'{"rank": 1}', b'{"more": ' + b"[" * 100_000, msgspec.json.encode(rank(2))])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b'{"rank": 1}', b'{"more": ' + b"[" * 100_000, msgspec.json.encode(rank(2))]
+)
 def test_what_is_no_rank_is_refused(server: KVProtoBootstrapServer, body: bytes) -> None:
     line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5.0)
     line.request("PUT", "/rank", body)
