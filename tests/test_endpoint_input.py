@@ -21,7 +21,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.states import Cause, DRoom
 from kvproto.room import Room, Status
-from kvproto.settings import PREFILL_GROUP, Settings
+from kvproto.settings import PREFILL_GROUP, Route, Settings
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 from kvproto.verify.trace.stories import lines, log_of
@@ -190,10 +190,11 @@ def pool(*sizes: int, kv: bool = False, key: slice = slice(None), value: slice |
     return Pool([one[..., key] for one in k], [one[..., value] for one in v] if value is not None else [])
 
 
-def make(kind: type[PrefillEndpoint | DecodeEndpoint], of: Layout, pool: Pool, chunk_tokens: int = 8) -> None:
-    kind(
-        of, 0, pool, MemoryTransport(Fabric()), chunk_tokens=chunk_tokens, settings=Settings(ring_bytes=1 << 16)
-    ).close()
+def make(
+    kind: type[PrefillEndpoint | DecodeEndpoint], of: Layout, pool: Pool, chunk_tokens: int = 8, route: Route = "cost"
+) -> None:
+    settings = Settings(ring_bytes=1 << 16, route=route)
+    kind(of, 0, pool, MemoryTransport(Fabric()), chunk_tokens=chunk_tokens, settings=settings).close()
 
 
 both_sides = pytest.mark.parametrize("kind", [PrefillEndpoint, DecodeEndpoint])
@@ -211,10 +212,13 @@ POOLS: list[tuple[Pool, int, str]] = [
 
 
 @both_sides
+@pytest.mark.parametrize("route", ["cost", "staged"])
 @pytest.mark.parametrize(("given", "v_dim", "why"), POOLS)
-def test_a_pool_that_is_not_the_layouts_is_refused(kind: Any, given: Pool, v_dim: int, why: str) -> None:
+def test_a_pool_that_is_not_the_layouts_is_refused(
+    kind: Any, given: Pool, v_dim: int, why: str, route: Route
+) -> None:  # fmt: skip
     with pytest.raises(ValueError, match=why):
-        make(kind, msgspec.structs.replace(layout(1), v_dim=v_dim), given)
+        make(kind, msgspec.structs.replace(layout(1), v_dim=v_dim), given, route=route)
 
 
 @both_sides

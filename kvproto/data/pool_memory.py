@@ -53,7 +53,9 @@ def open_memory(
     first = pool.first
     if _kind(first) not in caps.kinds:
         why = f"{caps.backend} reaches {' and '.join(caps.kinds)} here, and the pool is on {pool.device}"
-    spans, placement = ([], Placement((), (), why)) if why else place(pool)
+    spans, placement = place(pool)  # of a closed pool, too: scatters would overwrite one another in shared bytes
+    if why:
+        spans, placement = [], Placement((), (), why)
     regions: list[MemoryRegion] = []
     try:
         _register(transport, regions, staging.data_ptr(), staging.numel(), staging)
