@@ -13,6 +13,7 @@ from support.nixl_library import Library
 from kvproto.io.transports import copy_engine, device_maps, nixl, twin_writes
 from kvproto.io.transports.base import (
     Arrived,
+    BadEndpoint,
     Completed,
     Failed,
     Handle,
@@ -22,10 +23,11 @@ from kvproto.io.transports.base import (
     WritePart,
 )
 from kvproto.io.transports.copy_engine import CopyEngine, EngineCopy
-from kvproto.io.transports.endpoint import RegionEntry
+from kvproto.io.transports.endpoint import RegionEntry, decode, encode
 from kvproto.io.transports.host_memory import HostMaps, Part, SharedMemory, Twin, share
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.regions import bulk
+from kvproto.lab.torture.nixl_samples import metadata
 from kvproto.verify.testing.transport_ends import wait
 
 PEER, NBYTES, DEVICE = PeerId("peer"), 8192, 3
@@ -287,6 +289,19 @@ def test_the_device_s_bytes_go_straight_to_the_peer_but_for_the_end_which_goes_w
     assert writer.landed(*rows[:-1], (source, to, most)) and writer.reader.poll() == []
     assert writer.writer.poll() == [Completed(handle)] and writer.posted() == ["w"]
     assert writer.landed(*rows) and writer.reader.poll() == [Arrived(PeerId("w"), b"tag")]
+
+
+def test_an_endpoint_with_the_metadata_of_another_agent_maps_nothing(library: Library, driver: Copies) -> None:
+    """Else the next write to the peer would go into the memory that a forged endpoint names."""
+    library.form = lambda *about: b"a new form: " + metadata(*about)
+    writer, other, elsewhere = Writer(library), NixlTransport("other"), SharedMemory(NBYTES)
+    told, theirs = (decode(each.endpoint(), "nixl") for each in (writer.reader, other))
+    named = replace(told.regions[0], share=share(MemoryRegion(0, elsewhere.addr, NBYTES, "DRAM", 0)))
+    with pytest.raises(BadEndpoint, match="of agent 'other'"):
+        writer.writer.connect(encode(replace(told, serial=told.serial + 1, blob=theirs.blob, regions=(named,))))
+    writer.write((5, 7, 100))
+    driver.run()
+    assert not any(elsewhere.view[:]) and not writer.landed()
 
 
 @pytest.mark.parametrize("rows", [[(5, 7, 100)], [(5, 7, 47)], [(5, 500, 30), (900, 7, 100)]], ids=str)

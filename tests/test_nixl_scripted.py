@@ -188,6 +188,10 @@ def test_what_the_metadata_of_another_release_says_is_asked_of_the_library(libra
         world.writer.connect(encode(replace(told, blob=theirs.blob)))
     assert library.agents["w"].known == {}
     assert world.writer.connect(encode(told)) == "r"
+    assert world.writer.connect(encode(theirs)) == "other"
+    with pytest.raises(BadEndpoint, match="of agent 'other'"):
+        world.writer.connect(encode(replace(told, serial=told.serial + 1, blob=theirs.blob)))
+    assert set(library.agents["w"].known) == {"r", "other"}, "a forged endpoint ends no other peer's link"
 
 
 def test_the_name_of_an_agent_is_text_or_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

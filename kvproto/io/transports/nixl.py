@@ -189,9 +189,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             except FormError as error:
                 raise BadEndpoint(f"the metadata of {new.instance} is not NIXL's: {error}") from error
         try:
-            name = self._agent.add_remote_agent(new.blob)
-            if self._twins is not None:
-                self._twins.link(new)
+            name = _text(self._agent.add_remote_agent(new.blob))
         except self._errors as error:
             kind = self._fault(error).kind
             if kind == "peer_lost":
@@ -200,9 +198,13 @@ class NixlTransport(WriteRecords[_NixlWrite]):
                 raise StaleEndpoint(f"NIXL knows {new.instance} by another connection: disconnect it first") from error
             raise BadEndpoint(f"NIXL cannot read the metadata of {new.instance}: {error!r}") from error
         # A peer that presents the metadata of another agent would receive that agent's writes.
-        if _text(name) != new.instance:
-            self._agent.remove_remote_agent(name)
-            raise BadEndpoint(f"the metadata is of agent {_text(name)!r}, the endpoint of {new.instance!r}")
+        if name != new.instance:
+            if self._links.get(PeerId(name)) is None:  # else it is a peer, and stays one
+                self._agent.remove_remote_agent(name)
+            raise BadEndpoint(f"the metadata is of agent {name!r}, the endpoint of {new.instance!r}")
+        # Behind that check: what is mapped for a peer receives its writes as well.
+        if self._twins is not None:
+            self._twins.link(new)
         devices = [region.dev for region in self._table.regions() if region.kind == "VRAM"]
         if self._maps is not None and devices:
             self._maps.open(PeerId(new.instance), new.regions, devices[0])
