@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import recurrence
 import torch
 from cache_case import CASES, CacheCase, check_case
 
@@ -15,3 +16,9 @@ from kvproto.io.kernels.triton import TritonKernels
 @pytest.mark.parametrize("case", CASES)
 def test_a_gpu_moves_what_a_copy_row_by_row_moves(case: CacheCase) -> None:
     assert check_case(TritonKernels(), case, "cuda") > 0
+
+
+@pytest.mark.parametrize("model", [recurrence.MAMBA, recurrence.DELTA], ids=["x B C", "q k v"])
+@pytest.mark.parametrize("tp", [(4, 1), (1, 4), (2, 4), (2, 2)])
+def test_a_gpu_moves_a_slot_of_state_between_engines_tensors(model: recurrence.Recurrence, tp: tuple[int, int]) -> None:
+    assert recurrence.move(TritonKernels(), model, tp, 1, "cuda") > 0

@@ -6,9 +6,14 @@ name, the model's layers that have it, and its *parts*.  A part is what is cut b
 every rank holds all of it), each a row of so many bytes at each token.  No part says what it means; both sides compare
 names and numbers.
 
-All caches of a layout have the same tokens, and the same page of the one page table holds a token's rows of every
-part.  So chunks, page tables and the protocol are as they are for K and V; only what a chunk's bytes are follows from
-the parts.  A layout without named caches has one cache with the parts K and V.
+Caches of which every token travels have the same tokens, and the same page of the one page table holds a token's rows
+of every part.  So chunks, page tables and the protocol are as they are for K and V; only what a chunk's bytes are
+follows from the parts.  A layout without named caches has one cache with the parts K and V.
+
+One cache may be *state*, which travels at the end: recurrent state of linear attention, with one slot a request instead
+of pages.  Each segment that is cut by itself is a part (q, k and v, or x, B and C of a convolution, and the heads of
+the recurrence), with all bytes that a unit has in a layer for a row.  A slot is a page of one token in a layout of its
+own (`Layout.state`), so nothing else about state differs.
 
 A `Kind` is a part as plans, pools and kernels count it.  In a staged part rows of widely aligned kinds come first.  A
 kind's rows fill a multiple of its own alignment, so each kind begins aligned, whatever the tokens are.
@@ -31,8 +36,9 @@ MAX_NAME: Final = 64
 MOST: Final = (1 << 16, 1 << 24)
 #: bytes: alignment beyond which no kernel moves faster
 WIDEST: Final = 16
-#: how a cache travels: every token, with its chunk
+#: how a cache travels: every token, with its chunk; or the state after the last one
 ALL: Final = "all"
+END: Final = "end"
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
 
@@ -56,7 +62,7 @@ class Cache(msgspec.Struct, frozen=True):
     layers: Annotated[tuple[int, ...], msgspec.Meta(max_length=1 << 16)] = ()
     #: a name, equal on both sides
     dtype: Name = ""
-    #: which tokens are sent; "all" is the only way that this build knows
+    #: what is sent: "all" tokens, or the state at the "end"
     travels: Name = ALL
 
 
@@ -69,6 +75,8 @@ class Kind(msgspec.Struct, frozen=True, cache_hash=True):
     row: int
     #: numbers in the model, ascending
     layers: Sequence[int]
+    #: it is of state: a row is of a slot, not of a token
+    at_end: bool = False
 
     @property
     def name(self) -> str:
@@ -79,7 +87,7 @@ class Kind(msgspec.Struct, frozen=True, cache_hash=True):
 def kinds_of(caches: Sequence[Cache], layers: int) -> tuple[Kind, ...]:
     """Return the parts of all caches in the order of staged parts; that of declaration does not matter."""
     found = [
-        Kind(cache.name, part.name, part.units, part.row_bytes, cache.layers or range(layers))
+        Kind(cache.name, part.name, part.units, part.row_bytes, cache.layers or range(layers), cache.travels == END)
         for cache in caches for part in cache.parts
     ]  # fmt: skip
     return tuple(sorted(found, key=lambda kind: (-gcd(WIDEST, kind.row), kind.cache, kind.part)))
@@ -93,6 +101,9 @@ def wrong_caches(caches: object, layers: int) -> str:
         return f"{len(caches)} caches; a layout names from 1 to {MAX_CACHES}"
     if len({cache.name for cache in caches}) < len(caches):
         return f"two caches have one name: {', '.join(cache.name for cache in caches)}"
+    state = [cache.name for cache in caches if cache.travels == END]
+    if len(state) > 1:
+        return f"{', '.join(state)} travel at the end: give the segments of a model's state as parts of one cache"
     parts = sum(len(cache.parts) for cache in caches)
     if parts > MAX_CACHE_PARTS:
         return f"{parts} parts in all caches; there may be {MAX_CACHE_PARTS}"
@@ -103,8 +114,8 @@ def _wrong(cache: Cache, layers: int) -> str:
     held, names = cache.layers, [part.name for part in cache.parts]
     if not names or len(set(names)) < len(names) or not all((cache.name, *names)):
         return f"its parts are named {names}; it needs one part or more, each with a name of its own"
-    if cache.travels != ALL:
-        return f"it travels {cache.travels!r}; this build carries caches of which every token travels ('all')"
+    if cache.travels not in (ALL, END):
+        return f"it travels {cache.travels!r}; every token of a cache travels ('all'), or the state at the 'end'"
     numbers = isinstance(held, tuple) and all(type(layer) is int for layer in held)
     if not numbers or list(held) != sorted(set(held)) or (held and not 0 <= held[0] <= held[-1] < layers):
         return f"its layers are {held!r}; they must be a tuple of ascending numbers below the model's {layers}"

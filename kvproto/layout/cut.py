@@ -12,6 +12,10 @@ groups as the smallest share has layers.  Of named caches the layers that have a
 of its caches.  The first groups are the larger ones, because only the last one is left when
 the forward ends.
 
+State travels at the end, in chunks of its own behind the tokens': its layers in so many groups, each without tokens of
+the room.  So a prompt of which the decode side has every token still sends its state.  A state chunk begins where the
+room ends, so it may leave when all of the room's tokens are computed.
+
 A send derives its cut once, when it opens.  Rows, effects and handlers pass the cut on, and none of them computes
 tokens, shares or offsets again.
 """
@@ -29,17 +33,24 @@ from kvproto.layout.sharding import LayoutError
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """One chunk of a room: `tokens` tokens from `first` on, in layer group `group` of so many."""
+    """One chunk of a room: `tokens` tokens from `first` on, or state, in group `group` of layers."""
 
     first: int
     tokens: int
     group: int = 0
     groups: int = 1
+    #: it has the state after the room's last token, which is `first`, and no tokens
+    state: bool = False
 
     @property
     def end(self) -> int:
         """The first token behind it."""
         return self.first + self.tokens
+
+    @property
+    def slot(self) -> Cut:
+        """A state chunk as the state's plan and kernels count it: the one slot of a table."""
+        return Cut(0, 1, self.group, self.groups)
 
 
 class Part(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -56,7 +67,7 @@ NO_CUT = Cut(0, 0)
 NO_PART = Part(Share(0, 0, 0, 0, 0, 0, 0, 0), 0, 0)
 
 
-def chunks(tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> int:
+def chunks(tokens: int, prefix: int, chunk_tokens: int, groups: int = 1, state_groups: int = 0) -> int:
     """The number of chunks of a room of `tokens` tokens of which the first `prefix` need no transfer."""
     if chunk_tokens < 1:
         raise LayoutError(
@@ -64,14 +75,16 @@ def chunks(tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> int:
         )
     if not 0 <= prefix <= tokens:
         raise LayoutError("prefix-outside-room", f"prefix {prefix} of {tokens} tokens; it must lie within them")
-    return -((prefix - tokens) // chunk_tokens) * groups
+    return -((prefix - tokens) // chunk_tokens) * groups + state_groups
 
 
-def cut_at(k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1) -> Cut:
+def cut_at(k: int, tokens: int, prefix: int, chunk_tokens: int, groups: int = 1, state_groups: int = 0) -> Cut:
     """Return chunk k of a room of `tokens` tokens.  Raises LayoutError: the room has no such chunk."""
     first = prefix + k // groups * chunk_tokens
     if not (chunk_tokens >= 1 and 0 <= prefix <= first < tokens):
-        total = chunks(tokens, prefix, chunk_tokens, groups)
+        total = chunks(tokens, prefix, chunk_tokens, groups, state_groups)
+        if total - state_groups <= k < total:
+            return Cut(tokens, 0, k - total + state_groups, state_groups, state=True)
         raise LayoutError("no-such-chunk", f"chunk {k} of a room of {total} chunks; both sides must derive one plan")
     return Cut(first, min(chunk_tokens, tokens - first), k % groups, groups)
 

@@ -11,6 +11,9 @@ they share its rooms, its aborts and its outcome, but post nothing.
 Of named caches each part is cut by itself, so a share has a piece of each, and replicas share the layers of a part
 instead of taking turns (`kvproto.layout.shared_caches`).
 
+State that travels at the end has a plan of its own (`Plan.state`), between the two layouts of state; chunks of state
+are cut by that one (`Plan.of`).  A rank is linked to all that it meets in either.
+
 The aux row of a reader comes from its *lead*. The last prefill stage computes its content (the first token), so the
 lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may be linked
 only to early writers; the engine then passes the content to these leads.
@@ -49,13 +52,16 @@ class Plan:
     """
 
     __slots__ = ("_alike", "_before", "_contacts", "_duties", "_linked_to", "_parts", "_rows", "_share", "_sizes",
-                 "_writers", "chunk_tokens", "decode", "fewest_layers", "prefill")  # fmt: skip
+                 "_writers", "chunk_tokens", "decode", "fewest_layers", "prefill", "state")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
         agree(prefill, decode, chunk_tokens)
         self.prefill, self.decode, self.chunk_tokens = prefill, decode, chunk_tokens
         self._contacts = SharedCaches(prefill, decode) if prefill.named else Contacts(prefill, decode)
         self._rows = tuple(kind.row for kind in prefill.kinds)
+        ours, theirs = prefill.state, decode.state
+        #: the plan of what travels at the end: its tokens are slots; None: nothing does
+        self.state = Plan(ours, theirs, 1) if ours is not None and theirs is not None else None
         #: layers of the smallest share: a room has no more layer groups than that
         self.fewest_layers = self._contacts.fewest_layers()
         #: what was asked for: shares by writer, by reader and by both; by reader, layer group and how many there are,
@@ -69,6 +75,14 @@ class Plan:
         #: by writer, reader, tokens, layer group and how many there are
         self._parts: dict[tuple[int, int, int, int, int], Part] = {}
         self._alike = prefill.page_size == decode.page_size and page_runs(prefill, None) == page_runs(decode, None)
+
+    def of(self, cut: Cut) -> Plan:
+        """Return the plan by which this chunk is cut: this one, or that of the state."""
+        if not cut.state:
+            return self
+        if self.state is None:
+            raise LayoutError("no-such-chunk", "a chunk of state, and nothing in the layout travels at the end")
+        return self.state
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -94,19 +108,25 @@ class Plan:
 
     def linked(self, writer: int) -> tuple[int, ...]:
         """The readers that hold something the writer holds, whichever replica has the duty."""
-        return tuple(self._contacts.readers(_known(self.prefill, writer, "writer")))
+        readers = self._contacts.readers(_known(self.prefill, writer, "writer"))
+        return tuple(readers if self.state is None else sorted({*readers, *self.state.linked(writer)}))
 
     def linked_to(self, reader: int) -> tuple[int, ...]:
         """The writers that hold something the reader holds, replicas without a duty included."""
         known = self._linked_to.get(reader)
         if known is None:
-            known = tuple(self._contacts.writers(_known(self.decode, reader, "reader")))
+            writers = self._contacts.writers(_known(self.decode, reader, "reader"))
+            known = tuple(writers if self.state is None else sorted({*writers, *self.state.linked_to(reader)}))
             self._linked_to[reader] = known
         return known
 
     def lead(self, reader: int) -> int:
         """Return the writer of the aux row: the lowest on the last stage that writes to the reader."""
-        return self._contacts.lead(_known(self.decode, reader, "reader"))
+        if self.state is None:
+            return self._contacts.lead(_known(self.decode, reader, "reader"))
+        writers = [share.writer for share in (*self.writers(reader), *self.state.writers(reader))]
+        last = max(writers) // self.prefill.tp
+        return min(writer for writer in writers if writer // self.prefill.tp == last)
 
     def share(self, writer: int, reader: int) -> Share:
         """Return the share that the writer writes for the reader; LayoutError no-duty if there is none."""
@@ -134,6 +154,8 @@ class Plan:
 
         LayoutError: no-duty, or layer-groups where its share has not so many layers.
         """
+        if cut.state:
+            return self.of(cut).part(writer, reader, cut.slot)
         key = writer, reader, cut.tokens, cut.group, cut.groups
         known = self._parts.get(key)
         if known is None:
@@ -146,15 +168,21 @@ class Plan:
 
     def part_bytes(self, share: Share, cut: Cut) -> int:
         """Return the bytes of a share in the cut: by kind [each of its layers], each [token, head, bytes]."""
+        if cut.state:
+            return self.of(cut).part_bytes(share, cut.slot)
         return self._token_bytes(share) * _counted(cut)
 
     def part_offset(self, reader: int, writer: int, cut: Cut) -> int:
         """Return the offset of the writer's part in the reader's grant of this cut."""
+        if cut.state:
+            return self.of(cut).part_offset(reader, writer, cut.slot)
         self._lay_out(reader, cut.group, cut.groups)
         return _aligned(_owed(self._before, writer, reader, cut.group, cut.groups), cut)
 
     def grant_bytes(self, reader: int, cut: Cut) -> int:
         """Return the bytes of the reader's grant of this cut, all parts aligned."""
+        if cut.state:
+            return self.of(cut).grant_bytes(reader, cut.slot)
         return _aligned(self._lay_out(reader, cut.group, cut.groups), cut)
 
     def _token_bytes(self, share: Share) -> int:

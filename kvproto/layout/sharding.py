@@ -29,7 +29,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kvproto.errors import KvprotoError
-from kvproto.layout.caches import MAX_CACHES, MAX_NAME, Cache, Kind, kinds_of, wrong_caches
+from kvproto.layout.caches import ALL, END, MAX_CACHES, MAX_NAME, Cache, Kind, kinds_of, wrong_caches
 
 Order = Literal["NHD", "HND"]
 Reason = Literal[
@@ -174,8 +174,16 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The parts of all caches in the order of staged parts: K and V, or those of the named caches."""
+        """The parts of all caches in the order of staged parts: K and V, or those of the named caches.
+
+        Of caches of which every token travels; in a layout of state alone, the parts of the state.
+        """
         return _kinds(self)
+
+    @property
+    def state(self) -> Layout | None:
+        """How the group holds what travels at the end: pages are slots, of one token each; None: nothing does."""
+        return _state(self)
 
     def units_of(self, kind: Kind, rank: int) -> Interval:
         """(first, count) of the kind's units that the rank holds."""
@@ -197,10 +205,13 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
             raise LayoutError("bad-caches", why)
         if (self.heads, self.k_dim, self.v_dim, self.itemsize, self.dtype) != (*UNUSED, NAMED):
             raise LayoutError("bad-caches", "heads, dims, itemsize or dtype beside caches: use Layout.of_caches")
-        for kind in self.kinds:
+        every = kinds_of(self.named, self.layers)
+        for kind in every:
             if kind.units % self.tp and self.tp % kind.units:
                 raise LayoutError("heads-do-not-divide", f"{kind.units} units of {kind.name} on tp {self.tp}")
-        held = {layer for kind in self.kinds for layer in kind.layers}
+        if all(cache.travels == END for cache in self.named):
+            return  # the state of a layout, some of whose stages may have none
+        held = {layer for kind in every for layer in kind.layers}
         for stage in range(self.pp):
             first, layers = self.layers_of(stage * self.tp)
             if held.isdisjoint(range(first, first + layers)):
@@ -231,10 +242,20 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
 @lru_cache(maxsize=64)
 def _kinds(layout: Layout) -> tuple[Kind, ...]:
     if layout.named:
-        return kinds_of(layout.named, layout.layers)
+        return kinds_of([cache for cache in layout.named if cache.travels == ALL] or layout.named, layout.layers)
     dims = (("k", layout.k_dim), ("v", layout.v_dim))
     every = range(layout.layers)
     return tuple(Kind("kv", part, layout.heads, dim * layout.itemsize, every) for part, dim in dims if dim)
+
+
+@lru_cache(maxsize=64)
+def _state(layout: Layout) -> Layout | None:
+    last = [cache for cache in layout.named if cache.travels == END]
+    if len(last) in (0, len(layout.named)):
+        return None
+    return Layout.of_caches(
+        last, layers=layout.layers, page_size=1, tp=layout.tp, pp=layout.pp, order=layout.order, stages=layout.stages
+    )
 
 
 def units_at(units: int, tp: int, place: int) -> Interval:

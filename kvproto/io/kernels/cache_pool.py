@@ -4,6 +4,9 @@ An engine gives its tensors by the names that they have there, and for each part
 tensor itself, or the part of a page that holds these rows (as the keys of an index before their scales).  Each tensor
 is claimed by the views that lie in it.  A tensor that no view lies in has to be left out by name, with a reason, so
 that no cache is forgotten: its tokens would be decoded from whatever the decode rank has there.
+
+State that travels at the end is a pool of its own within it (`CachePool.state`): its pages are slots, of one token
+each, so kernels move a room's state by a table of one slot.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from kvproto.io.kernels.pool import AXES, ByteGeometry, Pool, alike, grain_of, n
 from kvproto.layout.caches import Kind
 from kvproto.layout.sharding import Layout
 
+#: pages of a pool without memory, as many as a message can number
+ANY_PAGE = 1 << 32
 Span = tuple[int, int]  #: addresses of the first byte, and behind the last one
 
 
@@ -24,7 +29,8 @@ class CachePool(Pool):
     """The pool of a rank whose layout names its caches.
 
     A part's tensor of one layer is `[page, token, unit, elements]` (NHD) or `[page, unit, token, elements]` (HND), its
-    last dimension dense.  Where the rank holds one unit, the unit's dimension may be missing.
+    last dimension dense.  Where the rank holds one unit, the unit's dimension may be missing.  A part of state is
+    `[slot, unit, elements]`.
 
     Args:
         layout: of the group, made by `Layout.of_caches`
@@ -44,39 +50,56 @@ class CachePool(Pool):
         tensors: Mapping[str, torch.Tensor], left_out: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         # Not Pool's own: there is no K or V whose one dim, dtype or number of heads could be asked for.
-        kinds = layout.kinds
         need(layout.named, "a pool of caches needs a layout that names them: Layout.of_caches")
-        names = {kind.name for kind in kinds}
+        layouts = [layout] if layout.state is None else [layout, layout.state]
+        names = {kind.name for each in layouts for kind in each.kinds}
         need(set(parts) == names, f"parts are {', '.join(sorted(parts))}; the layout has {', '.join(sorted(names))}")
-        views = [[_rows(layout, rank, kind, view) for view in parts[kind.name]] for kind in kinds]
-        for kind, found in zip(kinds, views, strict=True):
-            held = layout.rows_of(kind, rank)[1]
-            need(len(found) == held, f"{len(found)} tensors of {kind.name}; rank {rank} holds {held} layers of it")
-            if found:
-                alike(kind.name, found)
-        some = [view for found in views for view in found]
-        first = some[0]
+        held = [_views(each, rank, parts) for each in layouts]
+        some = [view for views in held for found in views for view in found]
+        need(some, f"rank {rank} holds no layer of any cache")
         need(len({view.device for view in some}) == 1, "all parts of a pool must be on one device")
-        pages = sorted({view.shape[0] for view in some})
-        need(len(pages) == 1, f"parts of {pages} pages: all caches have the pages of one table")
+        self._hold(layout, rank, held[0], some[0])
+        if layout.state is not None and any(held[1]):
+            self.state = slots = CachePool.__new__(CachePool)
+            slots._hold(layout.state, rank, held[1], some[0])  # noqa: SLF001  # its own class
         _need_claims([_span(view) for view in some], tensors, left_out or {})
+
+    def _hold(self, layout: Layout, rank: int, views: Sequence[list[torch.Tensor]], near: torch.Tensor) -> None:
+        """Describe these views, by kind and layer; `near`: a tensor on their device."""
+        pages = sorted({view.shape[0] for found in views for view in found})
+        need(len(pages) <= 1, f"parts of {pages} pages: all caches have the pages of one table")
         self.k, self.v, self.kinds, self.of = [], [], tuple(views), (layout, rank)
         self.order, self.axes = layout.order, AXES[layout.order]
-        self.device, self.gpu, self.dtype, self.itemsize = first.device, first.get_device(), torch.uint8, 1
-        self.pages, self.page_size, self.layers, self.heads = pages[0], layout.page_size, layout.layers_of(rank)[1], 0
-        self.units = tuple(layout.units_of(kind, rank)[1] for kind in kinds)
+        self.device, self.gpu, self.dtype, self.itemsize = near.device, near.get_device(), torch.uint8, 1
+        self.page_size, self.layers, self.heads = layout.page_size, layout.layers_of(rank)[1], 0
+        #: a rank that holds state alone has no memory that page numbers could be beyond
+        self.pages = pages[0] if pages else ANY_PAGE
+        self.units = tuple(layout.units_of(kind, rank)[1] for kind in layout.kinds)
         self.grains = tuple(
             grain_of(found[0], layout.order) if found else ByteGeometry(*(kind.row,) * 4)
-            for kind, found in zip(kinds, views, strict=True)
+            for kind, found in zip(layout.kinds, views, strict=True)
         )
         self.forget_cuts()
 
 
+def _views(layout: Layout, rank: int, parts: Mapping[str, Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
+    """Return the rank's views of each kind as bytes with four dimensions."""
+    views = [[_rows(layout, rank, kind, view) for view in parts[kind.name]] for kind in layout.kinds]
+    for kind, found in zip(layout.kinds, views, strict=True):
+        held = layout.rows_of(kind, rank)[1]
+        need(len(found) == held, f"{len(found)} tensors of {kind.name}; rank {rank} holds {held} layers of it")
+        if found:
+            alike(kind.name, found)
+    return views
+
+
 def _rows(layout: Layout, rank: int, kind: Kind, view: torch.Tensor) -> torch.Tensor:
     """The view as bytes with four dimensions."""
-    units = layout.units_of(kind, rank)[1]
-    if view.dim() == 3 and units == 1:
-        view = view.unsqueeze(AXES[layout.order][2])
+    units, (_, slot, unit, _) = layout.units_of(kind, rank)[1], AXES[layout.order]
+    if view.dim() == 2 and units == 1 and kind.at_end:
+        view = view.unsqueeze(1)
+    if view.dim() == 3 and (kind.at_end or units == 1):
+        view = view.unsqueeze(slot if kind.at_end else unit)
     form, view = f"{kind.name} is {tuple(view.shape)} of {view.dtype}", plain(view)
     need(view.dim() == 4 and view.stride(3) == 1, f"{form}: it needs four dimensions, the last one dense")
     view = view.view(torch.uint8)

@@ -67,6 +67,9 @@ class Pool:
     the tensors disagree with each other or with `page_size`.
     """
 
+    #: what the rank holds of state that travels at the end, whose pages are slots; None: nothing
+    state: Pool | None = None
+
     @checked
     def __init__(
         self,
