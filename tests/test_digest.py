@@ -6,12 +6,14 @@ import compileall
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
 
 import msgspec
 import pytest
 from support.builds import SOURCE, Edit, build, digest_of, write_digest
+from support.digests import Digests
 
 from kvproto.fsm.digest import differing
 from kvproto.protocol.codec import RawHello
@@ -187,16 +189,23 @@ def test_one_command_writes_the_constants_whatever_stands_in_their_file(broken: 
     assert parts(digest_of(tmp_path)) != parts(computed_digest())
 
 
+@pytest.fixture(scope="module")
+def digests() -> Iterator[Digests]:
+    made = Digests()
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_is_seen_and_its_part_is_named(what: str, tmp_path: Path) -> None:
+def test_a_change_is_seen_and_its_part_is_named(what: str, tmp_path: Path, digests: Digests) -> None:
     old, new, part = CHANGES[what]
-    ours, theirs = parts(tables_digest()), parts(digest_of(build(tmp_path, (old, new))))
+    ours, theirs = parts(tables_digest()), parts(digests.of(build(tmp_path, (old, new))))
     assert [name for name in ours if ours[name] != theirs[name]] == [part]
 
 
 @pytest.mark.parametrize("what", SAME)
-def test_what_changes_no_meaning_changes_nothing(what: str, tmp_path: Path) -> None:
-    assert differing(digest_of(build(tmp_path, *SAME[what])), tables_digest()) == ""
+def test_what_changes_no_meaning_changes_nothing(what: str, tmp_path: Path, digests: Digests) -> None:
+    assert differing(digests.of(build(tmp_path, *SAME[what])), tables_digest()) == ""
 
 
 def test_every_planted_hazard_is_another_build() -> None:

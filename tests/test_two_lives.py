@@ -149,6 +149,22 @@ def test_the_answer_to_the_question_refuses_the_caller_within_one_exchange() -> 
     assert refused(say(rank, link, msg.Watermark(0, 64, asked.nonce))) == [LATER << 16]
 
 
+@pytest.mark.parametrize(("stands", "beats"), [(False, 6), (True, 61)])
+def test_an_earlier_incarnation_has_the_name_when_the_later_one_s_link_is_lost(*, stands: bool, beats: int) -> None:
+    """Its calls may be late frames: none of them is answered while the link is up, however silent."""
+    rank, links = prefill()
+    link, earlier = links[MINE], hello(MINE, session=rank.links[links[MINE]].session - 1)
+    rank.stands = lambda _link: stands
+    beat = 0
+    while rank.links[link].state is PLink.UP:
+        assert rank.hello(earlier, 1.1 * beat, b"elsewhere") == (link, [])
+        beat += 1
+        rank.tick(1.1 * beat)
+    assert (rank.links[link].state, beat) == (PLink.LOST, beats)
+    _, effects = rank.hello(earlier, 1.1 * beat, b"elsewhere")
+    assert do.Connect in map(type, effects)
+
+
 def test_a_decode_rank_answers_with_the_nonce_of_the_question() -> None:
     rank = decode()
     (told,) = say(rank, 1, msg.WatermarkReq(77))

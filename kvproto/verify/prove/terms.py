@@ -31,6 +31,10 @@ _below = z3.Function("below", z3.IntSort(), SET)
 #: places that were named (`1 << n`), and ends of sets of all that is below
 _places: dict[int, Any] = {}
 _ends: dict[int, tuple[Any, Any]] = {}
+#: by condition: it, what of it is asked and its negation, and whether it holds where that does; ways ask the same again
+_asked: dict[int, tuple[Any, Any, Any, bool]] = {}
+#: by choice and member: the choice, whether it is this member, and whether it is another one
+_members: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 _quotient = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
 
 
@@ -45,6 +49,8 @@ class Ways:
 
     def __init__(self) -> None:
         self.known: dict[int, bool] = {}
+        #: by term: the one member that it is, on this way
+        self.members: dict[int, int] = {}
         self.given: list[bool] = []
         self.taken: list[bool] = []
         self.conditions: list[Any] = []
@@ -60,7 +66,7 @@ class Ways:
             if count > MOST:
                 raise UndecidedError(f"more than {MOST} ways")
             self.given = self.ahead.pop()
-            self.known, self.taken, self.conditions, self.facts = {}, [], [], []
+            self.known, self.members, self.taken, self.conditions, self.facts = {}, {}, [], [], []
             Ways.walked = self
             try:
                 yield self
@@ -69,11 +75,9 @@ class Ways:
 
     def decide(self, term: Any) -> bool:
         """Whether the condition holds, on this way."""
-        term = z3.simplify(term)
-        if z3.is_true(term) or z3.is_false(term):
-            return bool(z3.is_true(term))
-        positive = not z3.is_not(term)
-        plain = term if positive else term.arg(0)
+        plain, negated, positive = _question(term)
+        if plain is None:
+            return positive
         known = self.known.get(plain.get_id())
         if known is None:
             place = len(self.taken)
@@ -82,8 +86,26 @@ class Ways:
                 self.ahead.append([*self.taken, False])
             self.taken.append(known)
             self.known[plain.get_id()] = known
-            self.conditions.append(plain if known else z3.Not(plain))
+            self.conditions.append(plain if known else negated)
         return known is positive
+
+
+def _question(term: Any) -> tuple[Any, Any, bool]:
+    """Return a condition without negation, its negation, and whether it had none.
+
+    Of one that is known the first two are None, and the last is the answer.
+    """
+    found = _asked.get(term.get_id())
+    if found is None:
+        simple = z3.simplify(term)
+        if z3.is_true(simple) or z3.is_false(simple):
+            found = term, None, None, z3.is_true(simple)
+        else:
+            positive = not z3.is_not(simple)
+            plain = simple if positive else simple.arg(0)
+            found = term, plain, z3.Not(plain), positive
+        _asked[term.get_id()] = found  # with the condition, so that no other one has its number
+    return found[1:]
 
 
 def decide(term: Any) -> bool:
@@ -108,9 +130,15 @@ def formula(question: Callable[[], Any]) -> tuple[Any, Facts]:
             holds = False  # of a value about which it cannot even be asked it does not hold
         facts += way.facts
         if holds:
-            cases.append(z3.And(*way.conditions))
+            cases.append(_joined(z3.Z3_mk_and, way.conditions))
     del ways
-    return z3.Or(*cases), facts
+    return _joined(z3.Z3_mk_or, cases), facts
+
+
+def _joined(make: Callable[..., Any], terms: list[Any]) -> Any:
+    """Conditions joined, without the conversions of `z3.And` and `z3.Or`, which take longer than all else."""
+    context = z3.main_ctx()
+    return z3.BoolRef(make(context.ref(), len(terms), (z3.Ast * len(terms))(*[term.ast for term in terms])), context)
 
 
 class Term:
@@ -353,6 +381,8 @@ def forget() -> None:
     """Name no place any more: another proof begins."""
     _places.clear()
     _ends.clear()
+    _asked.clear()
+    _members.clear()
 
 
 def bits(value: Any) -> Any:
@@ -371,13 +401,41 @@ def bits(value: Any) -> Any:
 class Choice(Number):
     """A member of an enumeration; it answers a member's yes-or-no questions."""
 
-    __slots__ = ("kind",)
+    __slots__ = ("kind", "place")
 
     def __init__(self, term: Any, kind: type[IntEnum]) -> None:
         super().__init__(term)
-        self.kind = kind
+        self.kind, self.place = kind, term.get_id()
+
+    def __eq__(self, other: object) -> Any:
+        return super().__eq__(other) if isinstance(other, Term) else Member(self, other, is_one=True)
+
+    def __ne__(self, other: object) -> Any:
+        return super().__ne__(other) if isinstance(other, Term) else Member(self, other, is_one=False)
 
     def __getattr__(self, name: str) -> Truth:
         if name.startswith("__"):
             raise AttributeError(name)
         return Truth(z3.Or(*[self.term == int(each) for each in self.kind if getattr(each, name)]))
+
+
+class Member(Truth):
+    """Whether a choice is this member; a way on which it is another one does not branch."""
+
+    __slots__ = ("is_one", "place", "which")
+
+    def __init__(self, choice: Choice, which: Any, *, is_one: bool) -> None:
+        self.place, self.which, self.is_one = choice.place, int(which), is_one
+        key = self.place, self.which
+        if key not in _members:
+            _members[key] = choice.term, choice.term == self.which, choice.term != self.which
+        super().__init__(_members[key][1 if is_one else 2])
+
+    def __bool__(self) -> bool:
+        assert Ways.walked is not None, "a symbol was asked outside of any way"
+        members = Ways.walked.members
+        if self.place not in members:
+            if decide(self.term) is not self.is_one:
+                return not self.is_one
+            members[self.place] = self.which
+        return (members[self.place] == self.which) is self.is_one
