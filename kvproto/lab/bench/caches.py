@@ -1,6 +1,7 @@
 """Caches: rates of one launch for all parts of named caches, beside a launch a part and a copy.
 
-A row is one model's caches at one direction: the first writer's share of the first reader, in random distinct pages.
+A row is one model's caches, or its state, at one direction: the first writer's share of the first reader, in random
+distinct pages (state: in one of two slots).
 `one` is the launch that an endpoint makes for it; `each` is what pools of one kind need, a launch for every part.  The
 figure is the copy's time on the device over the launch's; copy and launches take turns.  Every row is checked against
 plain indexing before it is timed.
@@ -27,7 +28,7 @@ from kvproto.io.kernels.torch import TorchKernels
 from kvproto.lab.bench.kernel_work import SPARE, device_times
 from kvproto.lab.bench.pools import random_bytes
 from kvproto.lab.bench.results import Course, command_line
-from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
@@ -42,6 +43,11 @@ class Model:
     caches: tuple[Cache, ...]
     tp: tuple[int, int]
     page: int = 64
+
+    @property
+    def state(self) -> bool:
+        """Whether it is a model's state, whose pages are slots of one token."""
+        return self.caches[0].travels == END
 
     def plan(self) -> Plan:
         def layout(tp: int) -> Layout:
@@ -59,6 +65,11 @@ INDEX = "index"
 MLA, SPARSE_KEYS = CachePart("latent", 1, 656), (CachePart("key", 1, 128), CachePart("scale", 1, 4))
 SPARSE = Cache("mla", (MLA,)), Cache(INDEX, SPARSE_KEYS)
 SCALED = (*heads(8, 64), CachePart("k scale", 8, 8), CachePart("v scale", 8, 8))
+#: a convolution of q, k and v over four taps, and the heads of the recurrence; x, B and C of one group
+DELTA = tuple(CachePart(name, units, 128 * 3 * 2) for name, units in (("q", 16), ("k", 16), ("v", 64)))
+GDN = Cache("gdn", (*DELTA, CachePart("ssm", 64, 128 * 128 * 4)), travels=END)
+MAMBA = (CachePart("x", 128, 64 * 3 * 2), CachePart("B", 1, 128 * 3 * 2), CachePart("C", 1, 128 * 3 * 2))
+SSM = Cache("mamba2", (*MAMBA, CachePart("ssm", 128, 64 * 128 * 4)), travels=END)
 #: layers of other models between those that a cache has are left out: they have caches that do not travel by token
 MODELS = (
     Model("DeepSeek-V3.2: latent 656, key 128, scale 4", 61, SPARSE, (1, 1)),
@@ -67,6 +78,8 @@ MODELS = (
     Model("Llama-3-70B, 4 to 1", 80, (Cache("kv", heads(8, 256)),), (4, 1), 16),
     Model("gpt-oss-120b, K and V of 18 layers, 4 to 1", 18, (Cache("full", heads(8, 128)),), (4, 1), 16),
     Model("values of four bits with scales, 4 to 1", 61, (Cache("kv", SCALED),), (4, 1), 16),
+    Model("Qwen3.5-397B, state of 45 layers, 4 to 1", 45, (GDN,), (4, 1), 1),
+    Model("Granite-4-H-Small, state of 36 layers, 4 to 1", 36, (SSM,), (4, 1), 1),
     Model("target and a draft of other heads, 2 to 1", 60,
           (Cache("kv", heads(8, 256), tuple(range(59))), Cache("draft", heads(4, 192), (59,))), (2, 1), 16),
 )  # fmt: skip
@@ -158,6 +171,7 @@ def host_us(call: Callable[[], Any], calls: int) -> float:
 
 def measure(model: Model, side: Side, tokens: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
     """One row."""
+    tokens = 1 if model.state else tokens
     work = CacheCall(model, side, tokens)
     right = work.right(kernels)
     source, target = (random_bytes(-(-work.nbytes // 8) * 8) for _ in range(2))
@@ -193,7 +207,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     course, kernels, found = Course("caches", argv, options), TritonKernels(), list[dict[str, Any]]()
     sides: tuple[Side, ...] = ("gather", "scatter")
-    for model, tokens, side in course.cases(list(product(MODELS, options.tokens, sides))):
+    every, once = product(MODELS, options.tokens, sides), options.tokens[0]
+    cases = [(model, tokens, side) for model, tokens, side in every if tokens == once or not model.state]
+    for model, tokens, side in course.cases(cases):
         found.append(measure(model, side, tokens, kernels, options.repeats))
         course.keep({"caches": found}, told(found[-1]))
         torch.cuda.empty_cache()
