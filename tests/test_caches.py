@@ -180,6 +180,18 @@ def test_the_larger_blocks_of_layers_move_on_with_the_reader() -> None:
     assert loads == [61] * 8
 
 
+def test_a_part_that_every_rank_holds_adds_no_writer_to_a_reader() -> None:
+    """Else B and C of one group would come to each rank from all others, too."""
+    mixed = Cache("mixed", (CachePart("k", 8, 256), CachePart("b", 1, 256)))
+    for ours, theirs, fan_in in ((8, 8, 1), (8, 2, 4), (8, 1, 8), (2, 8, 1), (4, 2, 2)):
+        for cache in (mixed, LATENT):
+            plan = Plan(of(cache, tp=ours), of(cache, tp=theirs), 512)
+            assert {len(plan.writers(reader)) for reader in range(theirs)} == {fan_in}
+            loads = [sum(share.layers for share in plan.duties(writer)) for writer in range(ours)]
+            assert min(loads) > 0
+            assert {len(plan.linked_to(reader)) for reader in range(theirs)} == {fan_in}
+
+
 REFUSED = [
     ((), "0 caches; a layout names from 1 to 16"),
     ((LATENT, LATENT), "two caches have one name"),

@@ -1,13 +1,14 @@
 """SharedCaches: computes who exchanges what of named caches, and shares their layers among replicas.
 
-Each kind is cut by itself: a rank may hold a block of the heads of one part and all of another.  So a rank meets a
-hull, the ranks that hold anything of any of its kinds, and a share has a piece for each kind.
+Each kind is cut by itself: a rank may hold a block of the heads of one part and all of another.  A share has a piece
+for each kind.
 
-Ranks that hold the same units of a kind share the kind's layers between them, for each reader.  With turns (as
-`kvproto.layout.contacts` has them for K and V), one replica would write everything to a decode group of one rank,
-whatever the number of such groups: a latent cache of 61 layers on eight ranks leaves by one port.  Shared, each of the
-eight has seven or eight layers.  The block that a replica writes moves on with the reader's place, so the larger blocks
-are not always the same rank's.
+Ranks of two groups meet where their places overlap, each group's places taken as equal parts of one whole.  Two such
+ranks have something in common of every kind, and nothing lacks: of the ranks that hold a unit some meet each reader of
+it.  Those of them share the layers of the kind between them.  So a latent of 61 layers leaves eight ranks by all their
+ports to a decode group of one rank, seven or eight layers each; and to a group of eight ranks each writes to one.  With
+turns (as `kvproto.layout.contacts` has them for K and V), one replica would write everything to a group of one.  The
+block that a replica writes moves on with the reader's place, so the larger blocks are not always the same rank's.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from itertools import pairwise
 
 from kvproto.layout.caches import Kind
 from kvproto.layout.contacts import Contacts, Group, Piece, Rectangle, Share, common
-from kvproto.layout.sharding import Layout, units_at
+from kvproto.layout.sharding import Layout
 
 
 class SharedCaches(Contacts):
     """The pairs of ranks of two groups that share named caches, and each replica's layers."""
 
-    __slots__ = ("kinds",)
+    __slots__ = ("kinds", "sharers")
 
     def __init__(self, prefill: Layout, decode: Layout) -> None:
         super().__init__(prefill, decode)
         self.kinds: Sequence[Kind] = prefill.kinds
+        #: replicas that share a layer of a kind for one reader, at most
+        self.sharers = max(len(_over(place, decode.tp, prefill.tp)) for place in range(decode.tp))
 
     def readers(self, writer: int) -> Rectangle:
         """Return the readers that hold something that the writer holds."""
@@ -56,40 +59,25 @@ class SharedCaches(Contacts):
 
     def fewest_layers(self) -> int:
         """Layers of the smallest share, or fewer: of the kind of which a share has most."""
-        fewest, sets = self.prefill.layout.layers, self._met()
+        fewest = self.prefill.layout.layers
         for begin, end in pairwise(sorted({0, *self.prefill.ends, *self.decode.ends})):
-            for met in sets:
-                blocks = [self._block(kind, begin, end) for kind in met]
-                fewest = min(fewest, max(filter(None, blocks), default=fewest))
+            blocks = [self._block(kind, begin, end) for kind in self.kinds]
+            fewest = min(fewest, max(filter(None, blocks), default=fewest))
         return fewest
 
     def _block(self, kind: Kind, begin: int, end: int) -> int:
         """Layers of the kind's smallest block between these of the model; 0: it has none there."""
         layers = bisect_left(kind.layers, end) - bisect_left(kind.layers, begin)
         copies = max(1, self.prefill.layout.tp // kind.units)
-        return max(1, layers // copies) if layers else 0
-
-    def _met(self) -> list[list[Kind]]:
-        """Return sets of kinds: any two ranks that meet do so in all kinds of one of them."""
-        cuts = sorted({kind.units for kind in self.kinds})
-        wide, narrow = (pick(self.prefill.layout.tp, self.decode.layout.tp) for pick in (max, min))
-        if any(finer % units for units, finer in pairwise(cuts)):
-            return [[kind] for kind in self.kinds]
-        # Two ranks may meet in a kind that both hold as replicas, and in no kind that is cut finer.
-        alone = [units for units in cuts if units == cuts[-1] or (narrow > 1 and units < wide)]
-        return [[kind for kind in self.kinds if kind.units <= units] for units in alone]
+        return max(1, layers // min(self.sharers, copies)) if layers else 0
 
     def meet(self, writer: int, reader: int) -> Share:
         """Return what the two have in common, whichever replica writes it."""
         return self._share(writer, reader, alone=True)
 
     def _meeting(self, ours: Group, rank: int, theirs: Group) -> Rectangle:
-        place, tp, places = rank % ours.layout.tp, theirs.layout.tp, list[int]()
-        for units in {kind.units for kind in self.kinds}:
-            first, count = units_at(units, ours.layout.tp, place)
-            each, copies = max(1, units // tp), max(1, tp // units)
-            places += [first // each * copies, ((first + count - 1) // each + 1) * copies]
-        return Rectangle(tp, theirs.stages(ours.layout.layers_of(rank)), range(min(places), max(places)))
+        places = _over(rank % ours.layout.tp, ours.layout.tp, theirs.layout.tp)
+        return Rectangle(theirs.layout.tp, theirs.stages(ours.layout.layers_of(rank)), places)
 
     def _share(self, writer: int, reader: int, *, alone: bool) -> Share:
         pieces = tuple(self._piece(kind, writer, reader, alone=alone) for kind in self.kinds)
@@ -107,12 +95,19 @@ class SharedCaches(Contacts):
         src_layer, dst_layer, layers = common(ours.rows_of(kind, writer), theirs.rows_of(kind, reader))
         if units <= 0 or layers <= 0:
             return Piece()
-        copies = 1 if alone else max(1, ours.tp // kind.units)
-        block = (writer % ours.tp + reader % theirs.tp) % copies
-        first, end = block * layers // copies, (block + 1) * layers // copies
+        place, copies, near = writer % ours.tp, max(1, ours.tp // kind.units), reader % theirs.tp
+        met, begin = _over(near, theirs.tp, ours.tp), place - place % copies
+        sharing = [place] if alone else range(max(begin, met.start), min(begin + copies, met.stop))
+        block = (sharing.index(place) + near) % len(sharing)
+        first, end = (at * layers // len(sharing) for at in (block, block + 1))
         if first == end:
             return Piece()
         begin = ours.rows_of(kind, writer)[0] + src_layer
         stage = ours.layers_of(writer)[0]
         depths = tuple(layer - stage for layer in kind.layers[begin + first : begin + end])
         return Piece(src_unit, dst_unit, units, src_layer + first, dst_layer + first, end - first, depths)
+
+
+def _over(place: int, places: int, others: int) -> range:
+    """Return which of so many other places the place overlaps, each side's being equal parts of one whole."""
+    return range(place * others // places, -(-(place + 1) * others // places))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "a542a214",
+    "layout": "64ce94c7",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "fdc0db8a",
