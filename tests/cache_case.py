@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from digest_cases import slow_digest
 
 from kvproto.io.kernels.base import Kernels
 from kvproto.io.kernels.cache_pool import CachePool
+from kvproto.io.kernels.digest import new_table, read_table
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan, Share
@@ -103,11 +105,23 @@ def rows(
                     yield tensor[(page, slot, head) if pool.order == "NHD" else (page, head, slot)]
 
 
+def slow_digests(
+    pool: CachePool, case: CacheCase, share: Share, table: torch.Tensor, *, gather: bool
+) -> list[int]:  # fmt: skip
+    """The digests of a share's rows where the pool has them, by kind, layer and unit."""
+    found, moved = list[int](), rows(pool, case, share, table, gather=gather)
+    for piece in share.pieces:
+        for _ in range(piece.layers):
+            tokens = [[bytes(next(moved).tolist()) for _ in range(piece.units)] for _ in range(case.tokens)]
+            found += [slow_digest([list(unit)], case.first) for unit in zip(*tokens, strict=True)]
+    return found
+
+
 def snapshot(pool: CachePool) -> list[torch.Tensor]:
     return [tensor.cpu().clone() for tensors in pool.kinds for tensor in tensors]
 
 
-def check_case(kernels: Kernels, case: CacheCase, device: str = "cpu") -> int:
+def check_case(kernels: Kernels, case: CacheCase, device: str = "cpu", *, digests: bool = False) -> int:
     """Gather every part of every reader and scatter all of a reader's at once; returns the bytes moved."""
     plan, moved = case.plan, 0
     end = case.first + case.tokens
@@ -128,7 +142,10 @@ def check_case(kernels: Kernels, case: CacheCase, device: str = "cpu") -> int:
                 begin = plan.part_offset(reader, share.writer, Cut(0, case.tokens, group, case.groups))
                 size = plan.part_bytes(share, Cut(0, case.tokens))
                 out = whole[begin : begin + size]
-                kernels.gather(theirs, tables[0], case.first, case.tokens, share, out)
+                made = new_table([share], theirs.device) if digests else None
+                kernels.gather(theirs, tables[0], case.first, case.tokens, share, out, digest=made)
+                if made is not None:
+                    assert read_table(made) == slow_digests(theirs, case, share, tables[0], gather=True)
                 expected = torch.cat(list(rows(theirs, case, share, tables[0], gather=True)))
                 assert torch.equal(out, expected), f"gather of writer {share.writer} for {reader}"
                 filled[begin : begin + size] = True
@@ -136,7 +153,11 @@ def check_case(kernels: Kernels, case: CacheCase, device: str = "cpu") -> int:
                 moved += size
             assert bool((whole.cpu()[~filled] == POISON).all()), "a gather wrote beside its part"
             before = snapshot(ours)
-            kernels.scatter(ours, tables[1], case.first, case.tokens, parts)
+            made = new_table(shares, ours.device) if digests else None
+            kernels.scatter(ours, tables[1], case.first, case.tokens, parts, digest=made)
+            if made is not None:
+                right = [slow_digests(ours, case, share, tables[1], gather=False) for share in shares]
+                assert read_table(made) == [number for some in right for number in some]
             after = snapshot(ours)
             for tensor, kept in zip((t for tensors in ours.kinds for t in tensors), before, strict=True):
                 tensor.copy_(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,16 +11,26 @@ import torch
 from cache_case import SCALED, SPARSE
 
 from kvproto import ArgumentError, CachePool, Layout, LayoutError, Pool, Room
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.endpoint.validation import check_pool
+from kvproto.io.kernels.base import StagedPart
+from kvproto.io.kernels.differing import Place, differing
+from kvproto.io.kernels.digesting import DigestingKernels
+from kvproto.io.kernels.torch import TorchKernels
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.memory import MemoryTransport
-from kvproto.layout.caches import Cache
+from kvproto.layout.caches import Cache, CachePart
 from kvproto.protocol.states import Cause
-from kvproto.settings import Settings
+from kvproto.room import Status
+from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 
 LAYERS, PAGES = 3, 24
+#: two parts of one form
+SCALES = (Cache("kv", (CachePart("k", 4, 4), CachePart("v", 4, 4))),)
 
 
 def truth(layout: Layout, seed: int) -> dict[tuple[str, int], torch.Tensor]:
@@ -40,7 +51,39 @@ class CachePair(Pair):
 
     def __init__(self, *args: Any, maps: bool = False, **more: Any) -> None:
         self.maps = maps
+        self.seen: dict[tuple[Endpoint, Room], dict[Place, int]] = {}
         super().__init__(*args, pages=PAGES, **more)
+
+    def make_prefill(self, index: int) -> PrefillEndpoint:
+        layout, own = self.plan.prefill, {"group": PREFILL_GROUP, "settings": self.settings, "digests": True}
+        pool, chunk_tokens = self.pool(layout, index, 1), self.plan.chunk_tokens
+        return PrefillEndpoint(layout, index, pool, self.transport(), chunk_tokens=chunk_tokens, **own)
+
+    def make_decode(self, index: int) -> DecodeEndpoint:
+        layout, own = self.plan.decode, {"group": DECODE_GROUP, "settings": self.settings, "digests": True}
+        pool, chunk_tokens = self.pool(layout, index, 2), self.plan.chunk_tokens
+        return DecodeEndpoint(layout, index, pool, self.transport(), chunk_tokens=chunk_tokens, **own)
+
+    def collect(self) -> None:
+        for endpoint in self.endpoints:
+            for room in self.tables:
+                known = room.key in inside(endpoint).entries and (endpoint, room) not in self.seen
+                if known and endpoint.status(room) is Status.SUCCESS:
+                    self.seen[endpoint, room] = endpoint.digests(room)
+        super().collect()
+
+    def places(self, group: Sequence[Endpoint], room: Room) -> list[Place]:
+        return sorted({place for endpoint in group for place in self.seen[endpoint, room]})
+
+    def every(self, room: Room) -> list[Place]:
+        """The places of all that the room moves, by the model alone."""
+        _, _, tokens, prefix = self.tables[room]
+        return sorted(
+            (first, layer, unit, f"{cache.name}.{part.name}")
+            for first in range(prefix, tokens, self.plan.chunk_tokens)
+            for cache in self.plan.prefill.named for part in cache.parts
+            for layer in cache.layers or range(LAYERS) for unit in range(part.units)
+        )  # fmt: skip
 
     def transport(self) -> Transport:
         return MemoryTransport(self.fabric, maps=self.maps)
@@ -110,11 +153,40 @@ def test_every_byte_of_a_room_arrives(pair: list[Layout], route: Any, maps: bool
         both.finish(*rooms)
         assert {cause for room in rooms for cause in both.causes(room)} == {Cause.NONE}
         both.check(*rooms)
+        for room in rooms:
+            assert both.places(both.prefills, room) == both.places(both.decodes, room) == both.every(room)
+            assert differing(*(both.seen[endpoint, room] for endpoint in both.endpoints)) == []
         stats = [inside(endpoint).data.stats for endpoint in both.prefills]
         assert any(each["mapped" if maps else "writes" if route == "staged" else "pages"] for each in stats) or (
             route == "pages" and any(each["direct"] for each in stats)
         )
         both.rest()
+
+
+@pytest.mark.parametrize("tp", [(4, 2), (2, 4), (1, 1)])
+def test_parts_that_changed_places_in_the_ring_are_named_by_both_sides_together(tp: tuple[int, int]) -> None:
+    class Swapping(TorchKernels):
+        """K's scales come where V's are, of one token of the first staged layer: both have four bytes a unit."""
+
+        def scatter(
+            self, pool: Any, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart], **options: Any
+        ) -> Any:
+            cut = pool.cut("scatter", tuple(share for share, _ in parts))
+            for part, (_, staged) in zip(cut.slices, parts, strict=True):
+                begins, width = [tokens * sum(kind.layers * kind.width for kind in part.kinds[:at]) for at in (0, 1)], 4
+                first_k, first_v = (staged[at : at + width].clone() for at in begins)
+                staged[begins[0] :][:width], staged[begins[1] :][:width] = first_v, first_k
+            return super().scatter(pool, table, first, tokens, parts, **options)
+
+    with CachePair(*sides(SCALES, *tp), chunk_tokens=8, settings=Settings(ring_bytes=1 << 20, route="staged")) as both:
+        for endpoint in both.decodes:
+            kernels = inside(endpoint).data.kernels
+            assert isinstance(kernels, DigestingKernels)
+            kernels._inner = Swapping()
+        room = both.open(8)
+        both.finish(room)
+        wrong = differing(*(both.seen[endpoint, room] for endpoint in both.endpoints))
+        assert {place[3] for place in wrong if len(place) == 4} == {"kv.k", "kv.v"}
 
 
 def test_layers_leave_when_they_are_computed_and_not_before() -> None:
@@ -143,7 +215,7 @@ def test_layers_leave_when_they_are_computed_and_not_before() -> None:
         both.check(room)
 
 
-def test_an_endpoint_refuses_another_layout_s_pool_and_digests() -> None:
+def test_an_endpoint_refuses_another_layout_s_pool() -> None:
     ours, wide = sides(SPARSE, 1, 2)
     plain = Layout(LAYERS, 1, 656, 0, 1, "uint8", 4, 1)
     pool = CachePair.pool(object.__new__(CachePair), ours, 0, 1)

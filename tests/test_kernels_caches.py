@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from cache_case import CASES, ODD, SPARSE, CacheCase, check_case, pool_of
+from cache_case import CASES, SPARSE, CacheCase, check_case
 
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.pool import KernelError
@@ -27,8 +27,9 @@ SPARSE_RANK = Layout.of_caches(SPARSE, layers=3, page_size=4, tp=2)
 
 @pytest.mark.skipif(INTERPRETED, reason="torch's own process")
 @pytest.mark.parametrize("case", CASES)
-def test_torch_moves_what_a_copy_row_by_row_moves(case: CacheCase) -> None:
-    assert check_case(TorchKernels(), case) > 0
+@pytest.mark.parametrize("digests", [False, True])
+def test_torch_moves_what_a_copy_row_by_row_moves(case: CacheCase, digests: bool) -> None:
+    assert check_case(TorchKernels(), case, digests=digests) > 0
 
 
 if not INTERPRETED and importlib.util.find_spec("triton") is not None:
@@ -44,10 +45,11 @@ if not INTERPRETED and importlib.util.find_spec("triton") is not None:
 
 @pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")
 @pytest.mark.parametrize("case", CASES)
-def test_triton_moves_what_a_copy_row_by_row_moves(case: CacheCase) -> None:
+@pytest.mark.parametrize("digests", [False, True])
+def test_triton_moves_what_a_copy_row_by_row_moves(case: CacheCase, digests: bool) -> None:
     from kvproto.io.kernels.triton import TritonKernels
 
-    assert check_case(TritonKernels(), case) > 0
+    assert check_case(TritonKernels(), case, digests=digests) > 0
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")
@@ -65,16 +67,6 @@ def test_one_launch_moves_all_kinds_of_a_part(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(flat_batch, "_queue", counted)
     check_case(TritonKernels(), CacheCase(SPARSE, tp=(2, 1)))
     assert len(launched) == 3, "a gather for each of two writers, and one scatter"
-
-
-@pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")
-def test_triton_says_that_named_caches_have_no_digests() -> None:
-    from kvproto.io.kernels.triton import TritonKernels
-
-    plan = CacheCase(ODD).plan
-    pool = pool_of(plan.prefill, 0, 4, 1, packed=False)
-    with pytest.raises(KernelError, match="named caches have none"):
-        TritonKernels().prepare(pool, "gather", plan.duties(0), digests=True)
 
 
 def parts(pages: int = 6) -> tuple[dict[str, list[torch.Tensor]], dict[str, torch.Tensor]]:

@@ -11,8 +11,6 @@ from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from kvproto.call_arguments import checked, explained
 from kvproto.data.decode_data import DecodeData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry, page_runs_of
@@ -37,7 +35,7 @@ from kvproto.io.clock import Clock, SteadyClock
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.current_device import use_device
-from kvproto.io.kernels.digesting import Cell, Place
+from kvproto.io.kernels.digesting import Cell, Place, read_back
 from kvproto.io.transports.base import Transport
 from kvproto.layout.costs import layer_groups as groups_that_pay
 from kvproto.layout.cut import chunks, cut_at
@@ -252,7 +250,7 @@ class DecodeEndpoint(Endpoint):
         for number in range(chunks(entry.tokens, prefix, plan.chunk_tokens)):
             cut = cut_at(number, entry.tokens, prefix, plan.chunk_tokens)
             for share in plan.writers(self._rank.index):
-                mine = replace(share, src_head=share.dst_head, src_layer=share.dst_layer)
+                mine = read_back(share)
                 if any(place not in known for place in self._digesting.places("gather", cut.first, (mine,))):
                     yield cut.first, cut.tokens, mine
 

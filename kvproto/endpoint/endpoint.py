@@ -363,9 +363,9 @@ class Endpoint:
     def digests(self, room: Room) -> dict[Place, int]:
         """Return {(first token of a chunk, layer, head): 64-bit digest} of a room's KV; waits for the device.
 
-        Digests are of gathered or scattered parts, and of the pages of parts that went page to page, except pages that
-        were withdrawn later. Call it after the outcome and before `released` hands the room out: NotFoundError after
-        that.
+        Of named caches it is {(first token of a chunk, layer, unit, "cache.part"): digest}. Digests are of gathered or
+        scattered parts, and of the pages of parts that went page to page, except pages that were withdrawn later. Call
+        it after the outcome and before `released` hands the room out: NotFoundError after that.
 
         ArgumentError: the endpoint was made without `digests=True`. `io.kernels.digesting.differing` compares ranks.
         """
@@ -387,8 +387,6 @@ class Endpoint:
         """Those that were given, or the pool's own; with digests if they are wanted."""
         kernels = kernels or pick_kernels(self.pool)
         if digests:
-            if self.pool.of is not None:
-                raise ArgumentError("digests=True: digests are of K and V, and this pool has named caches")
             kernels = self._digesting = DigestingKernels(kernels, self._rank.layout, self._rank.index)
         return kernels
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-Place = tuple[int, int, int]
-"""First token of a chunk, layer and head of the model."""
+Place = tuple[int, int, int] | tuple[int, int, int, str]
+"""First token of a chunk, layer and head of the model; of named caches also the part, as "cache.part", whose unit the
+head is."""
 
 
 def differing(*ranks: Mapping[Place, int]) -> list[Place]:

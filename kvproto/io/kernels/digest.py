@@ -13,9 +13,12 @@ those of disjoint ranges of tokens add up. One flipped bit always changes it, si
 tokens, heads, K and V that changed places have a chance of about 2**-32 to go unseen. It is no defence against
 someone who means harm.
 
-Where it lands: `entries` numbers the (layer, head) of one or several shares; a table has SPREAD rows of them, into
-which programs add in turn, so that they do not queue for one place of memory. A head's digest is its column's sum.
-Calls add to what is there: give them a table of zeros.
+A part of a named cache (`kvproto.layout.caches`) has a digest for each of its layers and units, with the words of its
+rows numbered as those of K. So a latent, an index key and a scale are told apart by place, and not summed.
+
+Where it lands: `entries` numbers the (layer, head) of one or several shares, of named caches the (part, layer, unit); a
+table has SPREAD rows of them, into which programs add in turn, so that they do not queue for one place of memory. A
+head's digest is its column's sum. Calls add to what is there: give them a table of zeros.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ WORD_DOMAIN, KIND_STEP = 1 << 32, 1 << 24
 
 def entries(shares: Sequence[Share]) -> int:
     """How many digests a call with these shares makes."""
-    return sum(share.layers * share.heads for share in shares)
+    pieces = (piece for share in shares for piece in share.pieces)
+    return sum(share.layers * share.heads for share in shares) + sum(piece.layers * piece.units for piece in pieces)
 
 
 def new_table(shares: Sequence[Share], device: torch.device) -> torch.Tensor:

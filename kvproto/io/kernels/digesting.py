@@ -23,6 +23,7 @@ from threading import Lock
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart, Ticket, on_stream
 from kvproto.io.kernels.crossing import Crossing, PagesCopy
@@ -40,12 +41,19 @@ Cell = tuple[int, int, Share]
 Made = dict[tuple[int, tuple[Share, ...]], tuple[Side, torch.Tensor, Any]]
 
 
+def read_back(share: Share) -> Share:
+    """Return the same KV as if the reader's pool were its source."""
+    pieces = tuple(replace(each, src_unit=each.dst_unit, src_layer=each.dst_layer) for each in share.pieces)
+    return replace(share, src_head=share.dst_head, src_layer=share.dst_layer, pieces=pieces)
+
+
 class DigestingKernels(Kernels):
     """Kernels whose calls all make digests. One thread gathers and scatters; any thread calls the rest."""
 
     def __init__(self, kernels: Kernels, layout: Layout, index: int, rooms: int = ROOMS) -> None:
         """`layout` and `index` name the pool's heads and layers of the model; `rooms`: how many are kept."""
         self._inner, self._rooms = kernels, rooms
+        self._layout, self._index = layout, index
         self._layer, self._head = layout.layers_of(index)[0], layout.heads_of(index)[0]
         self._made: dict[int, tuple[torch.Tensor, Made]] = {}
         self._lock = Lock()
@@ -125,8 +133,19 @@ class DigestingKernels(Kernels):
 
     def places(self, side: Side, first: int, shares: tuple[Share, ...]) -> Iterator[Place]:
         """Yield the places that a call with these shares makes digests of, in order."""
+        source = side == "gather"
         for share in shares:
-            source = side == "gather"
+            if share.pieces:
+                yield from self._parts(share, first, source=source)
+                continue
             layer = self._layer + (share.src_layer if source else share.dst_layer)
             head = self._head + (share.src_head if source else share.dst_head)
             yield from product((first,), range(layer, layer + share.layers), range(head, head + share.heads))
+
+    def _parts(self, share: Share, first: int, *, source: bool) -> Iterator[Place]:
+        """Yield those of a share of named caches."""
+        for kind, piece in zip(self._layout.kinds, share.pieces, strict=True):
+            layer = self._layout.rows_of(kind, self._index)[0] + (piece.src_layer if source else piece.dst_layer)
+            unit = self._layout.units_of(kind, self._index)[0] + (piece.src_unit if source else piece.dst_unit)
+            for at in kind.layers[layer : layer + piece.layers]:
+                yield from ((first, at, number, kind.name) for number in range(unit, unit + piece.units))

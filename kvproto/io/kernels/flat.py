@@ -17,19 +17,21 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from kvproto.io.kernels.count import count
 from kvproto.io.kernels.tile import MAX_PARTS, aimed, chosen
 
 
 def _plane(
-    planes: tl.tensor, table: tl.tensor, first: tl.tensor, tokens: tl.tensor, local: tl.tensor, each: tl.tensor,
+    planes: tl.tensor, table: tl.tensor, first: tl.tensor, tokens: tl.tensor, digests: tl.tensor, entries: tl.tensor,
+    local: tl.tensor, each: tl.tensor,
     part0: tl.tensor, part1: tl.tensor, part2: tl.tensor, part3: tl.tensor,
     part4: tl.tensor, part5: tl.tensor, part6: tl.tensor, part7: tl.tensor,
     PARTS: tl.constexpr, PAGE: tl.constexpr, PAGE_STEP: tl.constexpr, TOKEN_STEP: tl.constexpr,
     GROUP_STEP: tl.constexpr, GROUPS: tl.constexpr, UNIT: tl.constexpr, PIECES: tl.constexpr, ROWS: tl.constexpr,
-    WORD: tl.constexpr, ALIGN: tl.constexpr, GATHER: tl.constexpr,
+    WORD: tl.constexpr, ALIGN: tl.constexpr, GATHER: tl.constexpr, DIGESTS: tl.constexpr,
 ) -> None:  # fmt: skip
     """Copy program `local` of a form: some units of one of its planes, which have `each` programs."""
-    place = planes + local // each * 3
+    place = planes + local // each * 4
     part = tl.load(place + 1).to(tl.int32)
     staged = chosen(part, part0.to(tl.int64), part1, part2, part3, part4, part5, part6, part7, PARTS)
     unit = (local % each) * ROWS + tl.arange(0, ROWS)
@@ -43,7 +45,18 @@ def _plane(
     block = staged + tl.load(place + 2) * tokens + unit.to(tl.int64) * UNIT
     words = tl.arange(0, UNIT // WORD)[None, :]
     paged, dense = aimed(spot[:, None], ALIGN, WORD) + words, aimed(block[:, None], ALIGN, WORD) + words
-    if GATHER:
+    if DIGESTS:
+        if GATHER:
+            data = tl.load(paged, mask=live[:, None], other=0)
+            tl.store(dense, data, mask=live[:, None])
+        else:
+            data = tl.load(dense, mask=live[:, None], other=0)
+            tl.store(paged, data, mask=live[:, None])
+        count(
+            data, words, live, tokens > 0, token, piece, tokens * 0, tokens * 0 + GROUPS, digests, entries,
+            tl.load(place + 3).to(tl.int32), GROUPS, UNIT, PIECES, ROWS, WORD,
+        )  # fmt: skip
+    elif GATHER:
         tl.store(dense, tl.load(paged, mask=live[:, None]), mask=live[:, None])
     else:
         tl.store(paged, tl.load(dense, mask=live[:, None]), mask=live[:, None])
@@ -53,16 +66,17 @@ plane = triton.jit(_plane)
 
 
 def _flat(
-    forms: tl.int64, table: tl.int64, first: tl.int32, tokens: tl.int32,
+    forms: tl.int64, table: tl.int64, first: tl.int32, tokens: tl.int32, digests: tl.int64, entries: tl.int32,
     part0: tl.int64, part1: tl.int64, part2: tl.int64, part3: tl.int64,
     part4: tl.int64, part5: tl.int64, part6: tl.int64, part7: tl.int64,
     FORMS: tl.constexpr, COUNT: tl.constexpr, PARTS: tl.constexpr, PAGE: tl.constexpr, GATHER: tl.constexpr,
+    DIGESTS: tl.constexpr,
 ) -> None:  # fmt: skip
     """Copy one tile.
 
     `forms` is a table of int64: for each form where its planes begin in the table, and how many there are; then for
-    each plane its address in the pool with the first unit in it, its staged part, and the staged bytes of one token
-    before it.  FORMS has for each form what `_plane` calls PAGE_STEP to ALIGN, in that order."""
+    each plane its address in the pool with the first unit in it, its staged part, the staged bytes of one token
+    before it, and the first of its digests.  FORMS has for each form what `_plane` calls PAGE_STEP to ALIGN, in that order."""
     program = tl.program_id(0)
     places = forms.to(tl.pointer_type(tl.int64))
     begin = program * 0
@@ -71,14 +85,14 @@ def _flat(
         end = begin + each * tl.load(places + 2 * at + 1).to(tl.int32)
         if (program >= begin) & (program < end):
             plane(
-                places + tl.load(places + 2 * at), table, first, tokens, program - begin, each,
+                places + tl.load(places + 2 * at), table, first, tokens, digests, entries, program - begin, each,
                 part0, part1, part2, part3, part4, part5, part6, part7, PARTS, PAGE,
                 FORMS[at][0], FORMS[at][1], FORMS[at][2], FORMS[at][3], FORMS[at][4], FORMS[at][5], FORMS[at][6],
-                FORMS[at][7], FORMS[at][8], GATHER,
+                FORMS[at][7], FORMS[at][8], GATHER, DIGESTS,
             )  # fmt: skip
         begin = end
 
 
 flat: Any = triton.jit(
-    do_not_specialize=["forms", "table", "first", "tokens"] + [f"part{n}" for n in range(MAX_PARTS)]
+    do_not_specialize=["forms", "table", "first", "tokens", "digests", "entries"] + [f"part{n}" for n in range(MAX_PARTS)]
 )(_flat)

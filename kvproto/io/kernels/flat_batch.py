@@ -20,25 +20,26 @@ from kvproto.io.kernels.pool import Pool, Side, Slice
 from kvproto.io.kernels.tile import MAX_PARTS
 from kvproto.layout.caches import WIDEST
 
-RUN_TIME_ARGUMENTS = 4 + MAX_PARTS
+RUN_TIME_ARGUMENTS = 6 + MAX_PARTS
 #: strides of page, token and group in the pool; groups of a token, bytes of a unit, units of a group and of a program
 Form = tuple[int, int, int, int, int, int, int]
-#: layer, kind and part that order it; address in the pool, staged part, staged bytes of one token before it
-Plane = tuple[int, int, int, int, int, int]
+#: layer, kind and part that order it; address in the pool, staged part, staged bytes of one token before it, and the
+#: first of its digests
+Plane = tuple[int, int, int, int, int, int, int]
 
 
 class FlatBatch:
     """Parts of a cut: the table of their planes by form, and compiled kernels by alignment."""
 
-    def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: KernelTuning) -> None:
-        self.parts, self.entries = len(slices), 0
+    def __init__(self, pool: Pool, slices: Sequence[Slice], side: Side, tuning: KernelTuning, *, digests: bool) -> None:
+        self.parts, self.entries = len(slices), sum(part.digests for part in slices)
         self._place, self._warps = pool.gpu, tuning.warps
-        found = _planes(pool, slices, tuning.tile)
+        found = _planes(pool, slices, tuning.tile, digests=digests)
         self._forms, planes = list(found), [sorted(found[form]) for form in found]
         table, at = list[int](), 2 * len(planes)
         for some in planes:
             table += [at, len(some)]
-            at += 3 * len(some)
+            at += 4 * len(some)
         self._table = torch.tensor(
             table + [number for some in planes for plane in some for number in plane[3:]],
             dtype=torch.int64, device=pool.device,
@@ -51,7 +52,7 @@ class FlatBatch:
             gcd(WIDEST, *form[:3], form[4], *(number for plane in some for number in (plane[3], plane[5])))
             for form, some in zip(self._forms, planes, strict=True)
         ]
-        self._constants = len(self._forms), self.parts, pool.page_size, side == "gather"
+        self._constants = len(self._forms), self.parts, pool.page_size, side == "gather", digests
         self._launchers: dict[int, Launcher] = {}
 
     def launcher(self, low_bits: int) -> Launcher:
@@ -69,7 +70,7 @@ class FlatBatch:
         """Prepare nothing: launches of such batches are not joined."""
 
     def bind(
-        self, pages: int, first: int, tokens: int, staged: Sequence[int], _digests: int, _entries: int
+        self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int
     ) -> Callable[[int], None]:  # fmt: skip
         """Return the copy, to be called with a raw stream; the arguments are those of `Batch.bind`."""
         bits = 0
@@ -77,7 +78,7 @@ class FlatBatch:
             bits |= address
         programs = sum(count * -(-tokens * units // rows) for count, units, rows in self._paces)
         unused = (0,) * (MAX_PARTS - self.parts)
-        arguments = self._table.data_ptr(), pages, first, tokens, *staged, *unused
+        arguments = self._table.data_ptr(), pages, first, tokens, digests, entries, *staged, *unused
         return partial(_queue, self.launcher(bits & 15), programs, arguments)
 
 
@@ -85,21 +86,24 @@ def _queue(launch: Launcher, programs: int, arguments: tuple[int, ...], stream: 
     launch(programs, 1, 1, stream, *arguments)
 
 
-def _planes(pool: Pool, slices: Sequence[Slice], tile: int) -> dict[Form, list[Plane]]:
+def _planes(pool: Pool, slices: Sequence[Slice], tile: int, *, digests: bool) -> dict[Form, list[Plane]]:
     """Return the planes of all parts by the form of their rows."""
     found: dict[Form, list[Plane]] = {}
+    entry = 0
     for part, one in enumerate(slices):
         before = 0
         for number, (tensors, grain, mine) in enumerate(zip(pool.kinds, pool.grains, one.kinds, strict=True)):
             if not mine.layers:
                 continue
-            # Units that lie side by side in the pool are copied as one row.
-            group = mine.units if grain.head == grain.row else 1
+            # Units that lie side by side in the pool are copied as one row, unless each needs a digest of its own.
+            group = mine.units if grain.head == grain.row and not digests else 1
             unit = gcd(group * grain.row, tile // 2)
             form = (grain.page, grain.token, grain.head * group, mine.units // group, unit,
                     group * grain.row // unit, min(tile // unit, MAX_ROWS))  # fmt: skip
             for layer in range(mine.layers):
                 address = tensors[mine.layer + layer].data_ptr() + mine.unit * grain.head
-                found.setdefault(form, []).append((layer, number, part, address, part, before))
+                first = entry + one.entries[number] + layer * mine.units
+                found.setdefault(form, []).append((layer, number, part, address, part, before, first))
                 before += mine.width
+        entry += one.digests
     return found

@@ -192,6 +192,9 @@ class Slice:
     """One share of a cut: what it has of each kind of the pool."""
 
     kinds: tuple[KindSlice, ...]
+    #: of each kind, the first of its digests among the slice's: V's are K's, those of named caches are apart
+    entries: tuple[int, ...]
+    digests: int
 
     @property
     def heads(self) -> int:
@@ -216,8 +219,8 @@ class SliceCopy:
         need(len(shares) > 0, f"a {side} needs at least one part")
         self.slices = tuple(self._slice(pool, side, share) for share in shares)
         self.token_bytes = tuple(part.token_bytes for part in self.slices)
-        self.entries = sum(part.layers * part.heads for part in self.slices)
-        """Digests that a call makes, of K and V."""
+        self.entries = sum(part.digests for part in self.slices)
+        """Digests that a call makes."""
         self.plans: dict[Any, Any] = {}
         """What kernels keep for this cut, each under a key of its own."""
         if side == "scatter":
@@ -235,7 +238,9 @@ class SliceCopy:
             fits = layer >= 0 and (layers > 0 or share.pieces) and layer + layers <= len(tensors)
             need(fits, f"share takes layers {layer}..{layer + layers - 1} of a pool of {len(tensors)}")
             found.append(KindSlice(head, units, layer, layers, units * grain.row))
-        part = Slice(tuple(found))
+        sizes = [kind.layers * kind.units for kind in found]
+        starts = [sum(sizes[:at]) for at in range(len(sizes))] if share.pieces else [0] * len(sizes)
+        part = Slice(tuple(found), tuple(starts), sum(sizes) if share.pieces else sizes[0])
         need(part.token_bytes > 0, "a share has nothing of any kind")
         return part
 

@@ -72,16 +72,17 @@ class TorchKernels(Kernels):
             entry = 0
             for index, (part, buffer) in enumerate(zip(cut.slices, buffers, strict=True)):
                 views = cut.plans.setdefault(("heads", index), {})
-                for layer, (paged, staged) in enumerate(_layers(pool, part, buffer, tokens, views)):
+                for kind, layer, paged, staged in _layers(pool, part, buffer, tokens, views):
                     if side == "gather":
                         staged.copy_(paged[pages, slots])
                     else:
                         paged[pages, slots] = staged.to(paged.device, non_blocking=True)
                     if digest is not None:
-                        at = entry + layer % part.layers * part.heads
+                        units = part.kinds[kind].units
+                        at = entry + part.entries[kind] + layer * units
                         rows = staged.to(digest.device).view(torch.uint8)
-                        digest[0, at : at + part.heads] += digest_rows(rows, first, layer // part.layers)
-                entry += part.layers * part.heads
+                        digest[0, at : at + units] += digest_rows(rows, first, kind if pool.of is None else 0)
+                entry += part.digests
             if pool.device.type != "cuda":
                 return Done()
             return self._events[pool.gpu].ticket(torch.cuda.current_stream(pool.device))  # the work is queued there
@@ -110,8 +111,8 @@ def _within(start: int, tokens: int, size: int) -> tuple[torch.Tensor, torch.Ten
 
 def _layers(
     pool: Pool, part: Slice, buffer: torch.Tensor, tokens: int, views: HeadViews
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
-    """Yield the pool's heads (cached in `views`) and the staged rows, as words, by kind and layer."""
+) -> Iterator[tuple[int, int, torch.Tensor, torch.Tensor]]:  # fmt: skip
+    """Yield kind, layer of the slice, the pool's heads (cached in `views`) and the staged rows, as words."""
     at, offset = 0, buffer.storage_offset()
     for kind, (tensors, grain, mine) in enumerate(zip(pool.kinds, pool.grains, part.kinds, strict=True)):
         size, step = gcd(8, grain.align), tokens * mine.width
@@ -124,4 +125,4 @@ def _layers(
                 heads = views[kind, layer, word] = cut.view(WORDS[word])
             staged = buffer[at : at + step].view(WORDS[word]).view(tokens, mine.units, grain.row // word)
             at += step
-            yield heads, staged
+            yield kind, layer - mine.layer, heads, staged

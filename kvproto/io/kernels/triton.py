@@ -127,8 +127,7 @@ class TritonKernels:
         if pool.of is None:
             found = [Batch(pool, part, side, self._tuning, digests=digests) for part in slices]
         else:
-            need(not digests, "digests are of K and V; named caches have none")
-            found = [FlatBatch(pool, part, side, self._tuning) for part in slices]
+            found = [FlatBatch(pool, part, side, self._tuning, digests=digests) for part in slices]
         return self._first(cut, found, digests=digests)
 
     def _first(self, cut: SliceCopy, made: list[Batch | FlatBatch], *, digests: bool) -> list[Batch | FlatBatch]:
