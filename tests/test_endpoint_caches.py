@@ -55,14 +55,14 @@ class CachePair(Pair):
         super().__init__(*args, pages=PAGES, **more)
 
     def make_prefill(self, index: int) -> PrefillEndpoint:
-        layout, own = self.plan.prefill, {"group": PREFILL_GROUP, "settings": self.settings, "digests": True}
-        pool, chunk_tokens = self.pool(layout, index, 1), self.plan.chunk_tokens
-        return PrefillEndpoint(layout, index, pool, self.transport(), chunk_tokens=chunk_tokens, **own)
+        plan, pool = self.plan, self.pool(self.plan.prefill, index, 1)
+        return PrefillEndpoint(plan.prefill, index, pool, self.transport(), chunk_tokens=plan.chunk_tokens,
+                               group=PREFILL_GROUP, settings=self.settings, digests=True)  # fmt: skip
 
     def make_decode(self, index: int) -> DecodeEndpoint:
-        layout, own = self.plan.decode, {"group": DECODE_GROUP, "settings": self.settings, "digests": True}
-        pool, chunk_tokens = self.pool(layout, index, 2), self.plan.chunk_tokens
-        return DecodeEndpoint(layout, index, pool, self.transport(), chunk_tokens=chunk_tokens, **own)
+        plan, pool = self.plan, self.pool(self.plan.decode, index, 2)
+        return DecodeEndpoint(plan.decode, index, pool, self.transport(), chunk_tokens=plan.chunk_tokens,
+                              group=DECODE_GROUP, settings=self.settings, digests=True)  # fmt: skip
 
     def collect(self) -> None:
         for endpoint in self.endpoints:

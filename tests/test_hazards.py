@@ -258,7 +258,10 @@ def test_who_was_told_nothing_is_not_waited_for() -> None:
 # ----------------------------------------------------------------------------------------- unclaimed-cache
 @pytest.mark.parametrize(
     ("beside", "named"),
-    [({"state_types": (SimpleNamespace(value="mamba"),)}, "recurrent states"), ({"num_draft_entries": 2}, "its draft")],
+    [
+        ({"state_types": (SimpleNamespace(value="mamba"),)}, "recurrent states"),
+        ({"state_types": (SimpleNamespace(value="block_scale"),)}, "scales"),
+    ],
 )
 def test_a_cache_that_cannot_be_carried_is_refused_by_name(beside: dict[str, object], named: str) -> None:
     plain = {"state_types": (), "kv_item_lens": [1024] * 4, "page_size": 16, "kv_cache_dtype_str": "bfloat16"}

@@ -12,7 +12,7 @@ from digest_cases import check_digests, laid, slow_digest, whole_of
 from kernels_cases import BASE, PAIRS, SHAPES, Case, pool_of, table_of
 
 from kvproto.io.kernels.base import KernelError
-from kvproto.io.kernels.differing import differing
+from kvproto.io.kernels.differing import Place, differing
 from kvproto.io.kernels.digest import SPREAD, digest_rows, entries, new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.cut import Cut
@@ -146,6 +146,7 @@ def test_a_table_that_cannot_be(table: torch.Tensor) -> None:
 
 
 def test_ranks_differ_where_two_know_a_place_by_different_digests() -> None:
-    one, other = {(8, 1, 0): 5, (0, 1, 0): 6, (0, 0, 1): 7}, {(8, 1, 0): 4, (0, 0, 1): 7, (0, 0, 0): 1}
+    one: dict[Place, int] = {(8, 1, 0): 5, (0, 1, 0): 6, (0, 0, 1): 7}
+    other: dict[Place, int] = {(8, 1, 0): 4, (0, 0, 1): 7, (0, 0, 0): 1}
     assert differing(one, other, {(0, 1, 0): 5}) == [(0, 1, 0), (8, 1, 0)]
     assert differing(one, {**one}) == differing(one) == differing() == []

@@ -20,7 +20,7 @@ import torch
 from msgspec.structs import replace
 
 from kvproto.adapters.card import Card, data_parallel_group, group_of
-from kvproto.adapters.sglang import install, manager, requests, tables
+from kvproto.adapters.sglang import install, manager, planes, requests, tables
 from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, announce
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, TakenError
 from kvproto.adapters.sglang.options import NAME, Options
@@ -29,6 +29,7 @@ from kvproto.errors import ArgumentError, LinkError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
 from kvproto.io.clock import ManualClock
+from kvproto.io.kernels.pool import KernelError
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Caller, Outcome, Room
@@ -135,7 +136,7 @@ def test_a_pool_is_a_view_of_sglangs_memory() -> None:
     args, instance = args_of(pools), Instance("one", tp=2, rank=1, heads=4)
     layout = layout_of(args, instance, mla=False)
     assert (layout.layers, layout.heads, layout.k_dim, layout.v_dim, layout.tp) == (2, 4, 12, 8, 2)
-    pool = pool_of(args, layout, instance)
+    pool = pool_of(args, layout, instance, mla=False)
     pool.v[1][3, 2, 1, :2] = torch.tensor([0x80, 0x3F], dtype=torch.uint8)
     assert pools[3][3, 2, 1, 0] == 1.0
 
@@ -144,7 +145,11 @@ def test_a_pool_is_a_view_of_sglangs_memory() -> None:
     ("other", "what"),
     [
         ({"state_types": [SimpleNamespace(value="mamba")]}, "mamba"),
-        ({"num_draft_entries": 2}, "draft"),
+        ({"num_draft_entries": 1}, "3 tensors of a model and 1 of its draft"),
+        ({"num_draft_entries": 2, "kv_item_lens": [96, 96, 48, 48]}, "rows of draft that are unlike the model's"),
+        ({"state_types": [SimpleNamespace(value="dsa")], "state_data_ptrs": [[64]], "state_data_lens": [[1024]],
+          "state_item_lens": [[512]]}, "an index of 512 bytes in a page of 4 tokens"),
+        ({"num_draft_entries": 2, "kv_item_lens": [100] * 4}, "not whole heads"),
         ({"kv_item_lens": [96, 96, 96, 48]}, "not alike"),
         ({"kv_item_lens": [100, 100, 96, 96]}, "of another form"),
     ],
@@ -158,8 +163,21 @@ def test_what_cannot_be_carried_is_refused_by_name(other: dict[str, Any], what: 
 def test_what_an_instance_says_of_itself_is_refused_with_a_remedy() -> None:
     pools = [torch.zeros((5, 4, 2, 6), dtype=torch.bfloat16) for _ in range(4)]
     instance = Instance("one", 1, 0, 2, foreign=("stages: serve without",))
-    with pytest.raises(ArgumentError, match=r"does not carry stages: serve without; .* draft .*: serve without"):
-        layout_of(args_of(pools, num_draft_entries=1), instance, mla=False)
+    states = [SimpleNamespace(value="mamba")]
+    with pytest.raises(ArgumentError, match=r"does not carry stages: serve without; recurrent .*: serve a model"):
+        layout_of(args_of(pools, state_types=states), instance, mla=False)
+
+
+def test_a_tensor_of_sglang_in_no_cache_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools, index = [torch.zeros((5, 4, 1, 6), dtype=torch.uint8) for _ in range(3)], torch.zeros((5, 528))
+    state = {"state_data_ptrs": [[index.data_ptr()]], "state_data_lens": [[2640]], "state_item_lens": [[528]]}
+    args = args_of(pools, state_types=[SimpleNamespace(value="dsa")], **state)
+    instance = Instance("one", tp=1, rank=0, heads=1)
+    assert len(pool_of(args, layout_of(args, instance, mla=True), instance, mla=True).kinds) == 3
+    every = planes.planes_of
+    monkeypatch.setattr(planes, "planes_of", lambda *a, **b: (each for each in every(*a, **b) if each.cache == "mla"))
+    with pytest.raises(KernelError, match="'dsa 0' is in no cache"):
+        pool_of(args, layout_of(args, instance, mla=True), instance, mla=True)
 
 
 def test_metadata_travels_as_one_row() -> None:
@@ -287,14 +305,15 @@ def test_digests_of_rooms_that_succeed_are_kept_by_rank_if_they_are_wanted(tmp_p
 
 
 def test_a_manager_s_endpoint_has_the_options_and_sglang_s_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "pool_of", lambda *_: None)
+    monkeypatch.setattr(manager, "pool_of", lambda *_, **__: None)
     monkeypatch.setattr(manager, "DecodeEndpoint", lambda *_, **choices: choices)
 
     def made(data_parallel: int = 1, **options: Any) -> Any:
         mine = Instance("decode here:1", 2, 1, 4, bootstrap=5.0, waiting=6.0, data_parallel=data_parallel, dp_rank=1)
         of: Any = SimpleNamespace(
-            instance=mine, options=Options(**options), layout=None, kv_args=None, prefill=False, make_transport=dict
-        )
+            instance=mine, options=Options(**options), layout=None, kv_args=None, prefill=False, make_transport=dict,
+            mla=False,
+        )  # fmt: skip
         return manager.Manager._make(of, 9)
 
     plain, named = made(), made(name="d", keys="a file", insecure=True, digests="a folder")
@@ -348,12 +367,12 @@ def test_an_instance_is_called_once_for_each_card_and_anew_after_its_link_was_re
 
 def test_a_prefill_rank_is_announced_for_as_long_as_its_endpoint_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     told, endpoint = list[Any](), SimpleNamespace(address="tcp://here:1", closed=False)
-    monkeypatch.setattr(manager, "pool_of", lambda *_: None)
+    monkeypatch.setattr(manager, "pool_of", lambda *_, **__: None)
     monkeypatch.setattr(manager, "PrefillEndpoint", lambda *_, **__: endpoint)
     monkeypatch.setattr(manager, "announce", lambda *asked: told.append(asked))
     mine = Instance("prefill here", 2, 1, 4, host="here", bootstrap_server="here:9", chunk=32)
     of: Any = SimpleNamespace(
-        instance=mine, options=Options(), layout=LAYOUT, kv_args=None, prefill=True, make_transport=dict
+        instance=mine, options=Options(), layout=LAYOUT, kv_args=None, prefill=True, make_transport=dict, mla=False
     )
     manager.Manager._make(of, 9)
     server, rank, *_, lives = told[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -36,12 +37,26 @@ def test_the_two_instances_may_have_pages_of_different_sizes(pages: tuple[int, i
         stage.idle()
 
 
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ({"mla": True}, ["mla.latent"]),
+        ({"mla": True, "drafts": 1}, ["draft.latent", "mla.latent"]),
+        ({"mla": True, "index": True}, ["index.key", "mla.latent", "index.scale"]),
+        ({"mla": True, "index": True, "drafts": 1, "pages": (8, 16)},
+         ["index.key", "draft.latent", "mla.latent", "index.scale"]),
+        ({"drafts": 2}, ["draft.k", "draft.v", "kv.k", "kv.v"]),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(("p", "d"), [(1, 2), (2, 1)])
-def test_mla_has_one_tensor_a_layer_and_every_rank_all_of_it(p: int, d: int) -> None:
-    with Stage(p, d, heads=1, mla=True) as stage:
+def test_latents_indices_and_drafts_are_named_caches(p: int, d: int, more: dict[str, Any], names: list[str]) -> None:
+    with Stage(p, d, **more) as stage:
         stage.ask(1, 50)
+        stage.ask(2, 64, 16)
         stage.run()
-        assert stage.decode.ended == {1: "well"}
+        assert stage.decode.ended == {1: "well", 2: "well"}
+        layout = stage.decode.ranks[0].manager.layout
+        assert sorted(kind.name for kind in layout.kinds) == sorted(names)
 
 
 def test_more_ranks_than_heads() -> None:

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 VOCABULARY = 512
+#: all layers are dense: SGLang's experts are kernels of a GPU
+DEEPSEEK = {
+    "num_key_value_heads": 8, "moe_intermediate_size": 64, "n_routed_experts": 8, "n_shared_experts": 1,
+    "num_experts_per_tok": 2, "first_k_dense_replace": 4, "n_group": 2, "topk_group": 1, "kv_lora_rank": 512,
+    "q_lora_rank": 48, "qk_nope_head_dim": 32, "qk_rope_head_dim": 64, "v_head_dim": 32,
+    "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 1024, "beta_fast": 32, "beta_slow": 1,
+    },
+}  # fmt: skip
 
 
 def make(folder: Path, kind: str = "llama") -> None:
     """Write it, unless it is there; its weights are such that greedy tokens do not repeat themselves.
 
-    SGLang's data-parallel attention knows a "qwen3", and no "llama".
+    SGLang's data-parallel attention knows a "qwen3", and no "llama"; "deepseek_v3" has latents of 576 elements (MLA).
     """
     if (folder / "config.json").exists():
         return
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
     torch.manual_seed(0)
-    configured, of = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}[kind]
-    config = configured(
+    name = {"llama": "Llama", "qwen3": "Qwen3", "deepseek_v3": "DeepseekV3"}[kind]
+    config = getattr(transformers, f"{name}Config")(
         vocab_size=VOCABULARY, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8,
-        num_key_value_heads=4, head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False, bos_token_id=1,
-        eos_token_id=2,
+        head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2,
+        **({"num_key_value_heads": 4} if kind != "deepseek_v3" else DEEPSEEK),
     )  # fmt: skip
-    model: Any = of(config)
+    model: Any = getattr(transformers, f"{name}ForCausalLM")(config)
     for weights in model.parameters():
         if weights.dim() > 1:
             torch.nn.init.normal_(weights, std=0.12)
     model.to(torch.float32).eval().save_pretrained(folder)
+    if kind == "deepseek_v3":  # SGLang asks for it, and transformers does not write it
+        file = folder / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"moe_layer_freq": 1}))
 
 
 def continued(folder: Path, prompts: list[list[int]], tokens: int) -> list[list[int]]:

@@ -6,7 +6,7 @@
     refused  asked of prefill only, and aborted there; decode, asked later, hears so at once
     middle   of 8 at once, 4 aborted at decode while they are under way: the others are not touched
     stages   aborted at decode, then at prefill, at 8 moments each of a prompt's computation and transfer: both answer
-    control  two heads of one layer are swapped at decode: the comparison has to notice
+    control  two heads of one layer are swapped, or its latents turned round, at decode: the comparison has to notice
     astray   with data-parallel attention at prefill: decode awaits a request at another rank; both are told soon
     killed   prefill is killed while decode waits for it, and another one takes its place; decode goes on
     idle     both caches can be emptied: no page is held
@@ -59,8 +59,10 @@ class Run:
     ) -> None:  # fmt: skip
         """`pages`: tokens a page at prefill, at decode; `keep` is called with each row that is made.
 
-        A side of a pair is its TP ranks, or "1x2": two data-parallel ranks of one TP rank each.
+        A side of a pair is its TP ranks, or "1x2": two data-parallel ranks of one TP rank each; a pair of a model with
+        latents begins with "mla ".
         """
+        sized = pair.removeprefix("mla ").split(":")
         self.label = pair if pages[0] == pages[1] else f"{pair} pages {pages[0]}-{pages[1]}"
         self.pair, self.backend, self.folder, self.keep = pair, backend, folder, keep
         self.rows: list[dict[str, Any]] = []
@@ -70,7 +72,7 @@ class Run:
         self.given_up: set[int] = set()
         name, digests, environment = BACKENDS[backend]
         port = 20_000 + self.room % 9_000
-        ranks = [[int(each) for each in side.split("x")] + [1] for side in pair.split(":")]
+        ranks = [[int(each) for each in side.split("x")] + [1] for side in sized]
         sides = zip(("prefill", "decode"), ranks, pages, (port, port + 100), strict=True)
         self.bootstrap, self.model = port + 50, folder.parent / kind_of(pair)
         self.starts = [
@@ -269,7 +271,7 @@ class Run:
 
 def kind_of(pair: str) -> str:
     """Return the model that this pair serves."""
-    return "qwen3" if "x" in pair else "llama"
+    return "deepseek_v3" if pair.startswith("mla ") else "qwen3" if "x" in pair else "llama"
 
 
 def digests(folder: Path, given_up: set[int]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def geometry(
     unit = keys[0].shape[1] if opaque else 1
     name = dtype or str(keys[0].dtype).removeprefix("torch.")
     if opaque:
-        keys, values = [_opaque(block) for block in keys], [_opaque(block) for block in values]
+        keys, values = [opaque_blocks(block) for block in keys], [opaque_blocks(block) for block in values]
         name = f"{name}/{opaque}{unit}"
     pool = _pool(keys, values)
     layout = Layout(
@@ -161,7 +161,7 @@ def _canonical(tensor: torch.Tensor, form: str, page_size: int) -> torch.Tensor:
     return tensor.permute([letters.index(letter) for letter in wanted])
 
 
-def _opaque(block: torch.Tensor) -> torch.Tensor:
+def opaque_blocks(block: torch.Tensor) -> torch.Tensor:
     """[blocks, 1, heads, all of a block of a head] of blocks that are dense inside, in whatever order."""
     blocks, tokens, heads, width = block.shape
     steps = sorted((step, size) for step, size in ((block.stride(1), tokens), (block.stride(3), width)) if size > 1)

@@ -47,7 +47,7 @@ class Stats:
 
 class Connector:
     def __init__(self, vllm_config: Any, role: Role, kv_cache_config: Any) -> None:
-        self._vllm_config, self.role = vllm_config, role
+        self._vllm_config, self.role, self._kv_cache_config = vllm_config, role, kv_cache_config
         self._metadata: Any = None
 
     def bind_connector_metadata(self, connector_metadata: Any) -> None:
@@ -253,7 +253,7 @@ def config(role: str, tp: int, extra: dict[str, Any], engine_id: str) -> Any:
     )
     parallel = SimpleNamespace(tensor_parallel_size=tp, pipeline_parallel_size=1, data_parallel_index=0)
     model = SimpleNamespace(use_mla=False, get_total_num_kv_heads=lambda: 4, get_total_num_hidden_layers=lambda: 2)
-    cache = SimpleNamespace(block_size=BLOCK)
+    cache = SimpleNamespace(block_size=BLOCK, cache_dtype="auto")
     return SimpleNamespace(
         kv_transfer_config=transfer, parallel_config=parallel, model_config=model, cache_config=cache
     )  # fmt: skip

@@ -22,6 +22,7 @@ from kvproto.adapters.sglang.bootstrap import KVProtoBootstrapServer
 from kvproto.adapters.sglang.pools import Instance
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
+from kvproto.layout.sharding import units_at
 
 LAYERS, DIM, PAGES, ROWS, AUX = 2, 8, 40, 16, (24, 8)
 FAILED, BOOTSTRAPPING, WAITING, TRANSFERRING, SUCCESS = range(5)
@@ -59,8 +60,9 @@ class SGLang:
 
     def __init__(
         self, fabric: Fabric, side: str, tp: int, heads: int, page: int, server: str, *, mla: bool = False,
-        data_parallel: int = 1, dp_rank: int = 0, by_room: bool = True,
+        data_parallel: int = 1, dp_rank: int = 0, by_room: bool = True, index: bool = False, drafts: int = 0,
     ) -> None:  # fmt: skip
+        """`index`: the last layer has one; `drafts`: layers of a draft, whose form is the model's."""
         self.side, self.page, self.server, self.mla = side, page, server, mla
         self.free, self.rows = list(range(1, PAGES)), list(range(ROWS))[::-1]  # the first one has row 0
         self.live: list[Request] = []
@@ -69,28 +71,36 @@ class SGLang:
         cls = type("OneManager", (Manager,), {"fabric": fabric})
         for rank in range(tp):
             local = 1 if mla else max(1, heads // tp)
-            pools = [torch.full((PAGES, page, local, DIM), 0xEE, dtype=torch.uint8) for _ in range(LAYERS * (2 - mla))]
+            count = (LAYERS + drafts) * (2 - mla)
+            pools = [torch.full((PAGES, page, local, DIM), 0xEE, dtype=torch.uint8) for _ in range(count)]
+            indices = [torch.full((PAGES * at, page * 132), 0xEE, dtype=torch.uint8) for at in range(2)] * index
             aux = [torch.zeros((ROWS, size), dtype=torch.uint8) for size in AUX]
             args = SimpleNamespace(
                 kv_data_ptrs=[p.data_ptr() for p in pools], kv_data_lens=[p.nbytes for p in pools], page_size=page,
-                kv_item_lens=[p[0].nbytes for p in pools], aux_data_ptrs=[a.data_ptr() for a in aux], state_types=[],
-                aux_item_lens=list(AUX), kv_cache_dtype_str="bfloat16", num_draft_entries=0,
+                kv_item_lens=[p[0].nbytes for p in pools], aux_data_ptrs=[a.data_ptr() for a in aux],
+                aux_item_lens=list(AUX), kv_cache_dtype_str="bfloat16", num_draft_entries=drafts * (2 - mla),
+                state_types=[SimpleNamespace(value="dsa")] * index,
+                state_data_ptrs=[[each.data_ptr() for each in indices]] * index,
+                state_data_lens=[[each.nbytes for each in indices]] * index, state_item_lens=[[0, page * 132]] * index,
             )  # fmt: skip
+            if index:  # in a page all keys, then all scales
+                pools.append(indices[1][:, : page * 128].view(PAGES, page, 1, 128))
+                pools.append(indices[1][:, page * 128 :].view(PAGES, page, 1, 4))
             instance = Instance(
                 f"{side} {server}", tp, rank, heads, data_parallel, dp_rank, by_room, bootstrap_server=server, chunk=32
             )
             mode = SimpleNamespace(value=side)
             manager = cls(args, mode, SimpleNamespace(instance=instance), is_mla_backend=mla)
-            self.ranks.append(SimpleNamespace(rank=rank, local=local, pools=pools, aux=aux, manager=manager))
+            head = 0 if mla else units_at(heads, tp, rank)[0]
+            self.ranks.append(SimpleNamespace(rank=rank, head=head, pools=pools, aux=aux, manager=manager))
 
     # ------------------------------------------------------------------------------------------- memory
     def bytes_of(self, rank: Any, room: int, layer: int, first: int, tokens: int) -> torch.Tensor:
         """The KV of these tokens: [token, head, dim] of one tensor of a rank."""
-        layout = rank.manager.layout
-        head = layout.heads_of(rank.rank)[0]
+        _, _, held, width = rank.pools[layer].shape
         t = torch.arange(first, first + tokens).view(-1, 1, 1)
-        h = torch.arange(head, head + rank.local).view(1, -1, 1)
-        return ((room * 37 + layer * 5 + t * 11 + h * 53 + torch.arange(DIM)) % 251).to(torch.uint8)
+        h = torch.arange(rank.head, rank.head + held).view(1, -1, 1)
+        return ((room * 37 + layer * 5 + t * 11 + h * 53 + torch.arange(width)) % 251).to(torch.uint8)
 
     def take(self, count: int) -> list[int] | None:
         if len(self.free) < count:
@@ -280,7 +290,7 @@ class SGLang:
         for rank in self.ranks:
             for layer, pool in enumerate(rank.pools):
                 kv = self.bytes_of(rank, request.room, layer, 0, request.tokens)
-                found = pool[request.pages].reshape(-1, rank.local, DIM)[: request.tokens]
+                found = pool[request.pages].reshape(-1, *pool.shape[2:])[: request.tokens]
                 assert torch.equal(found, kv), f"room {request.room}, rank {rank.rank}, tensor {layer}: other bytes"
             for aux in rank.aux:
                 assert (aux[request.row] == request.room % 200 + 1).all(), "the metadata is another's"
@@ -294,11 +304,13 @@ class SGLang:
 class Stage:
     """A prefill and a decode instance on one fabric, with a bootstrap server."""
 
-    def __init__(self, p: int, d: int, *, heads: int = 4, pages: tuple[int, int] = (8, 8), mla: bool = False) -> None:
+    def __init__(
+        self, p: int, d: int, *, heads: int = 4, pages: tuple[int, int] = (8, 8), **more: Any
+    ) -> None:  # fmt: skip
         self.fabric, self.http = Fabric(auto=True), KVProtoBootstrapServer("127.0.0.1", 0)
         server = f"127.0.0.1:{self.http.port}"
-        self.prefill = SGLang(self.fabric, "prefill", p, heads, pages[0], server, mla=mla)
-        self.decode = SGLang(self.fabric, "decode", d, heads, pages[1], server, mla=mla)
+        self.prefill = SGLang(self.fabric, "prefill", p, heads, pages[0], server, **more)
+        self.decode = SGLang(self.fabric, "decode", d, heads, pages[1], server, **more)
 
     def ask(self, room: int, tokens: int, prefix: int = 0, *, prefill: bool = True, decode: bool = True) -> None:
         if prefill:

@@ -8,7 +8,8 @@ is passed as soon as it is recorded and a stream orders nothing.  Five kinds of 
 * `torchvision`, which some processors of images import, and which no text model uses: a package of names that stand for
   nothing (the one from PyPI is built against another torch, and breaks the import of transformers);
 * the module of rotary embeddings is told that it is on a CPU: it would look for another engine's kernel;
-* data-parallel attention has stand-ins of its own (`dp_attention`);
+* data-parallel attention has stand-ins of its own (`dp_attention`), and the plain attention backend takes latents as
+  they are;
 * where SGLang's own staging is measured: its two modules are compiled without their assertions (they say that a device
   is one with an index, which a CPU has not), and "cpu" is added to the devices that they know.
 
@@ -31,7 +32,7 @@ from types import CodeType, ModuleType
 from typing import Any, Self
 
 #: both files lie in a folder of PYTHONPATH, and are no package
-PATCHES: dict[str, Any] = importlib.import_module("dp_attention").PATCHES
+PATCHES: dict[str, Any] = dict(importlib.import_module("dp_attention").PATCHES)
 STAGING = "sglang.srt.disaggregation.common.staging_buffer", "sglang.srt.disaggregation.common.staging_handler"
 #: by module: names that mean something else here
 KNOWN: dict[str, dict[str, Any]] = {
@@ -120,6 +121,14 @@ class Hollow(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return Nothing()
 
         vars(module).update(__version__="0.0", __getattr__=lookup)
+
+
+def _latents(module: ModuleType) -> None:
+    method = vars(module)["AttnForwardMethod"].MLA
+    vars(module)["AttentionBackendRegistry"].register("torch_native", lambda *_: method)
+
+
+PATCHES["sglang.srt.models.deepseek_common.attention_backend_handler"] = _latents
 
 
 class OnCpu(importlib.machinery.SourceFileLoader):

@@ -59,6 +59,7 @@ class Manager:
     """SGLang's KV manager.  ArgumentError: an unsupported feature, or a wrong option."""
 
     enable_deferred_decode_kv_release = supports_deferred_decode_kv_release = True
+    mla = False  #: whether the model has latents
     supports_host_destination = supports_role_switch = enable_all_cp_ranks_for_transfer = False
     #: what SGLang says of this rank, from (server_args, mla); and what it raises for a failed request
     look: ClassVar[Callable[..., Instance]]
@@ -66,7 +67,7 @@ class Manager:
     metric: ClassVar[Callable[..., Any]]
 
     def __init__(self, args: Any, disaggregation_mode: Any, server_args: Any, is_mla_backend: Any = None) -> None:
-        self.kv_args, self.options, mla = args, Options.read(), bool(is_mla_backend)
+        self.kv_args, self.options, self.mla = args, Options.read(), (mla := bool(is_mla_backend))
         self.instance, self.prefill = type(self).look(server_args, mla=mla), disaggregation_mode.value == "prefill"
         self.layout, self.aux = layout_of(args, self.instance, mla=mla), AuxRows(args, MAX_AUX)
         #: by room: the requests whose room is not released
@@ -87,7 +88,7 @@ class Manager:
         waits = Timing(engine=Timer(mine.bootstrap), bootstrap=Timer(mine.bootstrap), stall=Timer(mine.waiting))
         named = group_of(options.name or mine.name)
         group = data_parallel_group(named, mine.dp_rank, mine.data_parallel)
-        parts = layout, mine.rank, pool_of(self.kv_args, layout, mine), self.make_transport()
+        parts = layout, mine.rank, pool_of(self.kv_args, layout, mine, mla=self.mla), self.make_transport()
         choices: dict[str, Any] = {
             "group": group, "incarnation": incarnation, "settings": options.settings(waits),
             "keys": options.keys or None, "insecure": options.insecure, "digests": bool(options.digests),

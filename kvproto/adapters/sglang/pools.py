@@ -1,25 +1,25 @@
 """Pools: SGLang's KV cache as a pool and a layout, from the addresses that it gives to a transfer.
 
 A backend of SGLang is given `KVArgs`: for every tensor of a rank an address, a length and a page's bytes; the K
-tensors of all layers, then the V tensors (of MLA: one tensor a layer, and no V).  A page of a tensor is its tokens
+tensors of all layers, then the V tensors.  A page of a tensor is its tokens
 in order, a token its heads in order.  That is a dense NHD pool, whatever the elements are: an element here is a byte,
 and the dtype is the name that SGLang has for it, which both sides have to share.  So nothing of the engine's objects is
 needed, nor torch's dtypes, nor a patch that hands tensors over.
 
-Whatever else an instance does is refused by name (`rules`), and so are layers that are not alike and a page that is not
-whole heads.
+Latents, indices and drafts are named caches (`planes`).  Whatever else an instance does is refused by name (`rules`),
+and so are layers that are not alike and a page that is not whole heads.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import torch
 
 from kvproto.adapters.rules import FORMS, need_carried, present, refusals
+from kvproto.adapters.sglang.memory import view
+from kvproto.adapters.sglang.planes import layout_of_caches, named, pool_of_caches
 from kvproto.adapters.sglang.rules import RULES
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.pool import Pool
@@ -54,15 +54,16 @@ def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
     """Return the layout of the instance's cache.  ArgumentError: unsupported.  `args`: SGLang's KVArgs."""
     states = present(RULES, "state", (state.value for state in args.state_types))
     foreign = [*instance.foreign, *refusals(RULES, "args", args), *states]
-    kinds = 1 if mla else 2
+    if named(args, mla=mla):
+        need_carried(foreign)
+        return layout_of_caches(args, instance.tp, instance.heads, mla=mla)
     items = list(args.kv_item_lens)
-    layers, rest = divmod(len(items), kinds)
-    if not layers or rest or any(len(set(items[k * layers : (k + 1) * layers])) > 1 for k in range(kinds)):
+    layers, rest = divmod(len(items), 2)
+    if not layers or rest or any(len(set(some)) > 1 for some in (items[:layers], items[layers:])):
         foreign.append(f"layers that are not alike ({sorted(set(items))} bytes a page): {FORMS.remedy}")
     need_carried(foreign)
-    heads = 1 if mla else instance.heads
-    local = max(1, heads // instance.tp)
-    k, v = (items[k * layers] if k < kinds else 0 for k in range(2))
+    heads = instance.heads
+    local, k, v = max(1, heads // instance.tp), items[0], items[layers]
     for nbytes in (k, v):
         if nbytes % (args.page_size * local):
             raise ArgumentError(
@@ -74,8 +75,10 @@ def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
     )  # fmt: skip
 
 
-def pool_of(args: Any, layout: Layout, instance: Instance) -> Pool:
+def pool_of(args: Any, layout: Layout, instance: Instance, *, mla: bool) -> Pool:
     """This rank's pool: views of SGLang's own memory, [page, token, head, byte]."""
+    if layout.named:
+        return pool_of_caches(args, layout, instance.rank, instance.heads, instance.device, mla=mla)
     _, heads = layout.heads_of(instance.rank)
     views = []
     for index, (address, nbytes) in enumerate(zip(args.kv_data_ptrs, args.kv_data_lens, strict=True)):
@@ -83,23 +86,6 @@ def pool_of(args: Any, layout: Layout, instance: Instance) -> Pool:
         shape = (nbytes // (layout.page_size * heads * dim), layout.page_size, heads, dim)
         views.append(view(address, shape, instance.device))
     return Pool(views[: layout.layers], views[layout.layers :], "NHD", layout.page_size)
-
-
-def view(address: int, shape: Sequence[int], device: str) -> torch.Tensor:
-    """Bytes that are there already, as a tensor; whoever owns them must keep them."""
-    if device.startswith("cuda"):
-        return torch.as_tensor(_Foreign(address, tuple(shape)), device=device)
-    size = torch.Size(shape).numel()
-    return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8).view(*shape)
-
-
-class _Foreign:
-    """Memory of a GPU, for torch to make a tensor of."""
-
-    def __init__(self, address: int, shape: tuple[int, ...]) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": shape, "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
-        }  # fmt: skip
 
 
 class AuxRows:

@@ -32,6 +32,8 @@ ORDER = Lack(
     "a prefill that begins before its decode instance is known, or an allocation after prefill",
     "set --disaggregation-decode-allocation-policy early and --optimistic-prefill-attempts 0",
 )
+ALGORITHMS = Lack("a speculative algorithm that may keep more than a draft's KV", "choose EAGLE or EAGLE3, or none")
+UNLIKE = Lack("a draft of another form than the model's own KV", "serve the draft with one layer kind and dtype")
 SWITCH = Lack("instances that change or mix their roles", "start an instance for prefill and one for decode")
 PACKED = Lack("pages that hold several layers or kinds of cache", "serve with SGLang's default, a pool a layer")
 ARRANGED = Lack("rows that are rearranged inside a page", "unset SGLANG_AITER_KV_CACHE_LAYOUT")
@@ -113,8 +115,10 @@ RULES: Rules = {
                  "unified_cache_external_linker_config enable_linker_mla_dedup hisparse_config lmcache_config_file "
                  "flexkv_config_file"),
     # ------------------------------------------------------------------------------------------ speculation
-    **refused("spec", DRAFTS, "speculative_algorithm", None),
-    **irrelevant("spec", "counts only with what is refused",
+    **refused("spec", ALGORITHMS, "speculative_algorithm", None, "EAGLE", "EAGLE3", "NEXTN"),
+    **refused("spec", UNLIKE, "speculative_draft_kv_cache_dtype speculative_draft_window_size", None),
+    **refused("spec", UNLIKE, "enable_multi_layer_eagle", False),
+    **irrelevant("spec", "how tokens are drafted and accepted; the draft's KV is a cache of its own",
                  "uno_lora_path speculative_draft_model_path speculative_boundary_reduction "
                  "speculative_draft_model_revision speculative_draft_load_format speculative_num_steps "
                  "speculative_eagle_topk speculative_num_draft_tokens speculative_dflash_block_size "
@@ -123,10 +127,9 @@ RULES: Rules = {
                  "speculative_dspark_align_verify_tokens_to_graph_tier speculative_accept_threshold_single "
                  "speculative_accept_threshold_acc speculative_use_rejection_sampling "
                  "speculative_use_block_verification speculative_token_map speculative_attention_mode "
-                 "speculative_draft_attention_backend speculative_dsa_topk_backend speculative_draft_kv_cache_dtype "
-                 "speculative_draft_window_size speculative_draft_sink_size speculative_moe_runner_backend "
-                 "speculative_moe_a2a_backend speculative_enable_w4a4_mxfp4_megamoe "
-                 "speculative_draft_model_quantization enable_multi_layer_eagle speculative_adaptive "
+                 "speculative_draft_attention_backend speculative_dsa_topk_backend speculative_draft_sink_size "
+                 "speculative_moe_runner_backend speculative_moe_a2a_backend speculative_enable_w4a4_mxfp4_megamoe "
+                 "speculative_draft_model_quantization speculative_adaptive "
                  "speculative_adaptive_config spec_trace_dir speculative_ngram_min_bfs_breadth "
                  "speculative_ngram_max_bfs_breadth speculative_ngram_match_type speculative_ngram_max_trie_depth "
                  "speculative_ngram_capacity speculative_ngram_external_corpus_path "
@@ -142,22 +145,25 @@ RULES: Rules = {
               "fp8_e4m3"),
     **refused("args", FORMS, "kv_layout mla_compression_ratios", None),
     **refused("args", TIERS, "host_kv_data_ptrs", None),
-    **refused("args", DRAFTS, "num_draft_entries", 0),
     **carried("args", "the pools, their pages and the metadata of requests",
               "kv_data_ptrs kv_data_lens kv_item_lens page_size kv_head_num total_kv_head_num aux_data_ptrs "
               "aux_data_lens aux_item_lens gpu_id"),
+    **carried("args", "a draft's tensors come after the model's, with the same page numbers", "num_draft_entries"),
+    **carried("args", "the tensors of states: those of an index are a cache",
+              "state_data_ptrs state_data_lens state_item_lens"),
     **carried("args", "each kind of state has a rule of its own", "state_types"),
     **irrelevant("args", "kvproto asks SGLang where a rank stands, and has devices and ports of its own",
                  "engine_rank system_dp_rank ib_device rust_http_port"),
     **irrelevant("args", "counts only with what is refused",
                  "kv_layer_ids host_kv_data_lens host_kv_item_lens host_state_data_ptrs host_state_data_lens "
-                 "host_state_item_lens state_data_ptrs state_data_lens state_item_lens state_layer_ids "
+                 "host_state_item_lens state_layer_ids "
                  "state_dim_per_tensor state_slice_outer_counts is_hybrid_mla_backend state_conv_shard_groups "
                  "swa_kv_cache_layout pp_rank prefill_start_layer prefill_end_layer draft_kv_layers"),
     **irrelevant("args", "counts only on other devices than GPUs and CPUs", "kv_buf_groups hidden_kv_layers"),
     **refused("state", STATES, "mamba", False),
     **refused("state", WINDOWS, "swa swa_ring", False),
-    **refused("state", SPARSE, "dsa dsa_tail qsa_pending qsa_compressed minimax_index_k minimax_dense_kv", False),
+    **carried("state", "keys and scales with the target's page numbers", "dsa"),
+    **refused("state", SPARSE, "dsa_tail qsa_pending qsa_compressed minimax_index_k minimax_dense_kv", False),
     **refused("state", SCALES, "block_scale block_scale_swa", False),
     **refused("state", FORMS, "c128_state request_row", False),
 }

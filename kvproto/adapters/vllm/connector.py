@@ -195,7 +195,7 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
     # -------------------------------------------------------------------------------------------- worker
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """The endpoint of this rank, on its thread."""
-        self.worker, self.rank_card = make_worker(self._vllm_config, kv_caches)
+        self.worker, self.rank_card = make_worker(self._vllm_config, kv_caches, self._kv_cache_config)
         well = "sent" if self.produces else "received"
         self.worker.on_outcome = lambda _, outcome: self.counts.outcome(outcome, well)
         self.worker.start()

@@ -30,6 +30,7 @@ from kvproto.adapters.geometry import Geometry, Shards, geometry
 from kvproto.adapters.judging import judged
 from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.renamed_options import rename_options
+from kvproto.adapters.vllm.caches import geometry_of_caches, indices
 from kvproto.adapters.worker import Worker
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
@@ -57,15 +58,19 @@ class RankCard(KVConnectorHandshakeMetadata):  # type: ignore[misc]  # vLLM's ow
     address: str
 
 
-def make_worker(config: Any, caches: dict[str, torch.Tensor]) -> tuple[Worker[Any], RankCard | None]:
+def make_worker(
+    config: Any, caches: dict[str, torch.Tensor], kinds: Any = None
+) -> tuple[Worker[Any], RankCard | None]:
     """This worker's rank, not started, and (of a prefill rank) its part of the card.
 
+    `kinds`: vLLM's KVCacheConfig.
     GeometryError names a cache that cannot be moved, and why.
     """
     transfer = config.kv_transfer_config
     extra = rename_options(transfer.kv_connector_extra_config, "kv_connector_extra_config")
-    shards = _shards(config, len(caches))
-    form = _geometry(caches, shards)
+    shards, index = _shards(config, len(caches)), indices(kinds)
+    latents = bool(index) or config.model_config.use_mla
+    form = _geometry(caches, shards, config.cache_config.cache_dtype, index, latents=latents)
     timing = Timing(bootstrap=Timer(extra.get("ttl", TTL)), engine=Timer(extra.get("wait", WAIT)))
     settings = Settings(
         ring_bytes=extra.get("ring_bytes", RING), timing=timing, trace=extra.get("trace", 512),
@@ -112,6 +117,19 @@ def _shards(config: Any, layers: int) -> Shards:
     return Shards(heads, total, tp, pp, tuple(end - first for first, end in stages), index)
 
 
-def _geometry(caches: dict[str, torch.Tensor], shards: Shards) -> Geometry:
+def _geometry(
+    caches: dict[str, torch.Tensor], shards: Shards, dtype: str = "auto", index: frozenset[str] = frozenset(),
+    *, latents: bool = False,
+) -> Geometry:  # fmt: skip
+    first = next(iter(caches.values()))
+    opaque, dtype = "vllm-cpu" if first.device.type == "cpu" else "", dtype_of(dtype, first)
+    if latents:
+        return geometry_of_caches(caches, index, shards.tp, shards.rank, dtype=dtype, opaque=opaque)
     tensors = [caches[name] for name in sorted(caches, key=extract_layer_index)]
-    return geometry(tensors, FORM, shards, opaque="vllm-cpu" if tensors[0].device.type == "cpu" else "")
+    return geometry(tensors, FORM, shards, opaque=opaque, dtype=dtype)
+
+
+def dtype_of(name: str, cache: torch.Tensor) -> str:
+    """Return the name that both sides compare: the tensors' type, or what vLLM packs into its bytes."""
+    packed = {"fp8": "fp8_e4m3"}.get(name, name)
+    return packed if packed.startswith("fp8") else str(cache.dtype).removeprefix("torch.")

@@ -8,7 +8,7 @@ and in each worker. Whichever sees a fact first refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +20,6 @@ from kvproto.adapters.rules import (
     NODES,
     PIPELINE,
     SCALES,
-    SPARSE,
     STATES,
     TIERS,
     WINDOWS,
@@ -45,6 +44,9 @@ GROUPS = Lack(
 INSIDE = Lack("prefix hits inside a block", "leave --prefix-match-unit out")
 TOKENS = Lack("tokens that are not computed in order (encoder and decoder, diffusion)", "serve a decoder-only model")
 NONE = Lack("a model without a KV cache", "serve it without disaggregation")
+
+#: types of a cache whose rows are all there is of it: scales are of a whole tensor, or lie in the row
+WHOLE = "auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla"
 
 #: the part of `VllmConfig` that each section is
 PARTS = {"parallel": "parallel_config", "cache": "cache_config", "transfer": "kv_transfer_config"}
@@ -87,7 +89,7 @@ RULES: Rules = {
                  "elastic_ep_max_dp_size ray_workers_use_nsight ray_runtime_env placement_group "
                  "dcp_kv_cache_interleave_size dcp_comm_backend dcp_q_replicate cp_kv_cache_interleave_size"),
     # ------------------------------------------------------------------------------------------------ cache
-    **refused("cache", SCALES, "cache_dtype", "auto", "float16", "bfloat16"),
+    **refused("cache", SCALES, "cache_dtype", *WHOLE),
     **refused("cache", TIERS, "kv_offloading_size", None),
     **refused("cache", NONE, "is_attention_free", False),
     **refused("cache", INSIDE, "prefix_match_unit", None),
@@ -98,8 +100,9 @@ RULES: Rules = {
     **irrelevant("cache", "how prefixes are found, and how long they are kept",
                  "prefix_caching_hash_algo prefix_cache_retention_interval"),
     **irrelevant("cache", "which tokens a layer computes; what it stores is the same", "kv_sharing_fast_prefill"),
+    **carried("cache", "layers that are not alike are refused by their form", "kv_cache_dtype_skip_layers"),
     **irrelevant("cache", "counts only with what is refused",
-                 "kv_cache_dtype_skip_layers mamba_page_size_padded skip_page_size_padded mamba_block_size "
+                 "mamba_page_size_padded skip_page_size_padded mamba_block_size "
                  "mamba_cache_dtype mamba_ssm_cache_dtype mamba_cache_mode enable_mamba_shared_prefix_checkpoint "
                  "replayssm_buffer_len use_replayssm swa_bounded_replay kv_offloading_backend"),
     # --------------------------------------------------------------------------------------------- transfer
@@ -124,7 +127,7 @@ RULES: Rules = {
     # ------------------------------------------------------------------------------------------------ model
     **refused("model", STATES, "is_hybrid", False),
     **refused("model", TOKENS, "is_encoder_decoder is_diffusion", False),
-    **refused("checkpoint", SPARSE, "index_topk", None),
+    **carried("checkpoint", "an index is a cache of its own, with the block table of the latents", "index_topk"),
     # -------------------------------------------------------------------------------------- the cache itself
     **carried("kind", "a page table and rows that are alike", "FullAttentionSpec MLAAttentionSpec"),
     **carried("kind", "its members are judged one by one", "UniformTypeKVCacheSpecs"),
@@ -135,10 +138,10 @@ RULES: Rules = {
     **refused("kind", TOKENS, "EncoderOnlyAttentionSpec CrossAttentionSpec", False),
     **refused("kind", FORMS, "AttentionSpec HiddenStateCacheSpec SinkFullAttentionSpec", False),
     **refused("spec", WINDOWS, "sliding_window attention_chunk_size", None),
-    **refused("spec", SCALES, "kv_quant_mode", "NONE"),
+    **refused("spec", SCALES, "kv_quant_mode", "NONE", "FP8_PER_TENSOR"),
     **refused("spec", SCALES, "state_content_bytes num_head_slots", None),
-    **refused("spec", SCALES, "cache_dtype_str", None, "auto", "float16", "bfloat16"),
-    **refused("spec", SPARSE, "cache_role", "SPARSE"),
+    **refused("spec", SCALES, "cache_dtype_str", None, *WHOLE),
+    **carried("spec", "an index is a cache of its own, with the block table of the latents", "cache_role"),
     **refused("spec", FORMS, "tokens_per_state", 1),
     **refused("spec", FORMS, "alignment model_version", None),
     **carried("spec", "read from the tensors, their strides included",
@@ -178,11 +181,17 @@ def look_into(caches: Any) -> None:
     need_carried([*refusals(RULES, "caches", caches), *_in_groups(caches.kv_cache_groups)])
 
 
+def members(group: Any) -> Iterable[tuple[str, Any]]:
+    """Return (layer, spec) of a group; one whose layers differ in size alone has a spec a layer."""
+    alike = dict.fromkeys(group.layer_names or ("",), group.kv_cache_spec)
+    specs: dict[str, Any] = getattr(group.kv_cache_spec, "kv_cache_specs", alike)
+    return specs.items()
+
+
 def _in_groups(groups: Any) -> Iterator[str]:
     for group in groups:
         yield from refusals(RULES, "group", group)
-        # a group whose layers differ in size alone has a spec a layer
-        for spec in getattr(group.kv_cache_spec, "kv_cache_specs", {"": group.kv_cache_spec}).values():
+        for _, spec in members(group):
             # the fields of a kind that is refused say nothing more
             yield from present(RULES, "kind", [type(spec).__name__]) or refusals(RULES, "spec", spec)
     yield from refusals(RULES, "number", SimpleNamespace(groups=len(groups)), {})

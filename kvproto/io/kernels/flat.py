@@ -76,7 +76,8 @@ def _flat(
 
     `forms` is a table of int64: for each form where its planes begin in the table, and how many there are; then for
     each plane its address in the pool with the first unit in it, its staged part, the staged bytes of one token
-    before it, and the first of its digests.  FORMS has for each form what `_plane` calls PAGE_STEP to ALIGN, in that order."""
+    before it, and the first of its digests.  FORMS has for each form what `_plane` calls PAGE_STEP to ALIGN, in that
+    order."""
     program = tl.program_id(0)
     places = forms.to(tl.pointer_type(tl.int64))
     begin = program * 0
@@ -94,5 +95,6 @@ def _flat(
 
 
 flat: Any = triton.jit(
-    do_not_specialize=["forms", "table", "first", "tokens", "digests", "entries"] + [f"part{n}" for n in range(MAX_PARTS)]
+    do_not_specialize=["forms", "table", "first", "tokens", "digests", "entries"]
+    + [f"part{n}" for n in range(MAX_PARTS)]
 )(_flat)
