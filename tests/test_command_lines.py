@@ -72,6 +72,8 @@ WRONG = [
     ("prove nobody", "nothing to prove of 'nobody'"),
     ("prove decode_grant --page x.md", "name no table"),
     ("prove --jobs 0", "--jobs: '0' is not from 1"),
+    ("check smoke --beside {}", "there is no package kvproto in"),
+    ("check smoke --beside {} --counts c.toml", "--counts is of a search of one build"),
     ("check --replay nofile", "No such file or directory: nofile"),
     ("check --replay {}", "Is a directory"),
     ("check --replay {}/bad.json", "not a recorded counterexample"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builds import beside
+from support.builds import changed_beside
 from support.stories import layout
 from test_versions_meet import NEWER
 
@@ -52,7 +52,7 @@ class MixedPair(Pair):
 @pytest.fixture
 def newer(tmp_path: Path) -> Iterator[None]:
     """A build with a wire version more, and a field more in STAGING_REQ."""
-    with beside(tmp_path, OTHER, *NEWER):
+    with changed_beside(tmp_path, OTHER, *NEWER):
         yield
 
 

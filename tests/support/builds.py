@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import kvproto
+from kvproto.verify.check.other_build import beside
 
 SOURCE = Path(kvproto.__file__).parent
 #: (what stands once in the package, what stands there instead)
@@ -44,26 +44,11 @@ def build(folder: Path, *edits: Edit) -> Path:
     return folder
 
 
-#: at an import: the package's name, unless it is of what both builds of a process share (libraries' side, layouts)
-OWN_IMPORT = re.compile(r"^(\s*(?:from|import) )kvproto(?=\s|\.(?!io\b|layout\b|errors\b))", re.MULTILINE)
-
-
 @contextlib.contextmanager
-def beside(folder: Path, name: str, *edits: Edit) -> Iterator[None]:
-    """Have a changed copy of the package beside the running one, to be imported under this name."""
-    package = build(folder, *edits) / "kvproto"
-    for file in package.rglob("*.py"):
-        text = file.read_text()
-        file.unlink()
-        file.write_text(OWN_IMPORT.sub(rf"\g<1>{name}", text))
-    package.rename(folder / name)
-    sys.path.insert(0, str(folder))
-    try:
+def changed_beside(folder: Path, name: str, *edits: Edit) -> Iterator[None]:
+    """Have a changed copy of the package beside the running one; the two share io, layout and errors."""
+    with beside(build(folder, *edits), name, shared=("io", "layout", "errors")):
         yield
-    finally:
-        sys.path.remove(str(folder))
-        for module in [each for each in sys.modules if each.partition(".")[0] == name]:
-            del sys.modules[module]
 
 
 def _link(source: str, target: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from msgspec.structs import replace
 
 from kvproto.verify.check.config import Config
 from kvproto.verify.check.configs import CONFIGS, SUITES
+from kvproto.verify.check.mixed_builds import check_beside, mixes
 from kvproto.verify.check.mutations import MUTANTS
 from kvproto.verify.check.search import check
 from kvproto.verify.check.story import walk
@@ -39,6 +41,14 @@ class RankChecker(Checker):
         """Search one configuration."""
         config = CONFIGS[name] if limit is None else replace(CONFIGS[name], limit=limit)
         return check(name, config, memory=memory, report=report)
+
+    def beside(
+        self, name: str, folder: Path, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None
+    ) -> Iterator[Result]:  # fmt: skip
+        """Search one configuration with the build in this folder on either side, in first and in later lives."""
+        config = CONFIGS[name] if limit is None else replace(CONFIGS[name], limit=limit)
+        for mix in mixes(config):
+            yield check_beside(name, config, folder, mix, memory=memory, report=report)
 
     def walk(self, text: str) -> ReplayedWay:
         """Walk a recorded counterexample again."""

@@ -140,9 +140,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: tables, and names agreements and capabilities that are not known here
     newer: bool = False
     #: what does not fit: the first life of the first decode group speaks no common version, or has other leases; or the
-    #: engines name other lengths, or secrets; or all rooms have one id, and the prefill engine means the first one;
-    #: or all decode groups have one name; or all ask for the same room, and the prefill engine means any of them
-    misfit: Literal["", "version", "lease", "length", "secret", "claim", "name", "anyone"] = ""
+    #: ranks of another build do not fit as they are (`mixed_builds`); or the engines name other lengths, or secrets; or
+    #: all rooms have one id, and the prefill engine means the first one; or all decode groups have one name; or all ask
+    #: for the same room, and the prefill engine means any of them
+    misfit: Literal["", "version", "lease", "build", "length", "secret", "claim", "name", "anyone"] = ""
     #: what crashed comes back
     restart: bool = True
     #: rooms that are over and remembered, a rank

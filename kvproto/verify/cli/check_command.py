@@ -20,6 +20,7 @@ from kvproto.cli.ending import FOUND, UNFINISHED, WELL
 from kvproto.command_line import CommandLine
 from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.check import report
+from kvproto.verify.check.checker import CHECKER
 from kvproto.verify.check.parallel_search import spread
 from kvproto.verify.cli.tables_option import add_tables
 from kvproto.verify.framework.checker import Checker
@@ -40,6 +41,7 @@ examples:
   kvproto check deep --jobs 2                before a release: several faults at once, and long histories
   kvproto check abort drop --json            for tools: states, transitions, states_per_s, violations
   kvproto check --mutants                    the mutants: is each planted hazard noticed, and by which property?
+  kvproto check quick --beside ../released   ranks of the build in that folder meet ours, and crash into ours
   kvproto check abort --save spec/counterexamples    keep what was found; kvproto replay FILE steps through
 
 exit code: 0 all holds (all caught); 1 something was found; 2 it cannot be done; 3 not all was searched
@@ -61,7 +63,9 @@ def main(argv: list[str]) -> int:
         only_with(parser, args, "--mutants", "--table")
     if question:
         only_with(parser, args, f"a search, and {question} is none of its own",
-                  "--diagram", "--save", "--limit", "--counts", "--plant")  # fmt: skip
+                  "--diagram", "--save", "--limit", "--counts", "--plant", "--beside")  # fmt: skip
+    if args.beside:
+        only_with(parser, args, "a search of one build", "--counts", "--plant", "--save")
     if args.names and (args.list or args.replay):
         parser.error(f"{question} takes no CONFIG, and {args.names[0]!r} is one")
     checker = args.tables.checked()
@@ -95,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--counts", type=output_file, metavar="FILE", help="bring the numbers of states up to date")
     parser.add_argument("--table", type=output_file, metavar="FILE", help="with --mutants: write the kill table there")
     parser.add_argument("--plant", metavar="BUG", help="plant this bug (--list has them), and look for it")
+    parser.add_argument(
+        "--beside", type=Path, metavar="FOLDER", help="with ranks of another build on one side, kvproto of this folder"
+    )
     add_tables(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     return parser
@@ -132,19 +139,27 @@ class _Asked(NamedTuple):
     limit: int | None
     memory: int
     shown: bool
+    beside: Path | None
 
 
-def _run(asked: _Asked) -> Result:
+def _run(asked: _Asked) -> list[Result]:
+    """Search one configuration; beside another build, once for each place that its ranks can have."""
     checker = named(asked.checker, Checker)
+    progress = to_stderr if asked.shown else None
+    if asked.beside is not None:
+        return list(
+            CHECKER.beside(asked.name, asked.beside, limit=asked.limit, memory=asked.memory, report=progress)
+        )
     with ExitStack() as stack:
         if asked.plant is not None:
             stack.enter_context(checker.planting(asked.plant))
-        progress = to_stderr if asked.shown else None
-        return checker.search(asked.name, limit=asked.limit, memory=asked.memory, report=progress)
+        return [checker.search(asked.name, limit=asked.limit, memory=asked.memory, report=progress)]
 
 
 def _search(args: Any, checker: Checker) -> int:
     wanted = args.names or ([checker.planted[args.plant].world] if args.plant in checker.planted else [checker.first])
+    if args.beside is not None and args.tables.name != "kvproto":
+        raise ArgumentError("--beside knows only this project's own tables")
     if args.plant is not None:
         with checker.planting(args.plant):  # a wrong name is told before anything is searched
             pass
@@ -152,29 +167,36 @@ def _search(args: Any, checker: Checker) -> int:
     known = report.known_counts(args.counts) if args.counts is not None and args.counts.exists() else {}
     shown = not args.quiet and args.jobs == 1 and (not args.json or sys.stderr.isatty())
     place, memory = args.tables.checker, args.memory // args.jobs
-    asked = [_Asked(place, name, args.plant, args.limit, memory, shown) for name in names]
-    results: list[Result] = []
-    try:
-        for result in spread(_run, asked, args.jobs):
-            results.append(result)
-            if not args.json:
-                _print_result(result, args)
-            if args.save and result.violations:
-                (args.save / f"{result.name}.jsonl").write_text(result.violations[0].jsonl())
-            if result.ended == "interrupted" and args.jobs == 1:
-                break
-    except KeyboardInterrupt:
-        note(f"interrupted: {len(results)} of {len(names)} configurations are done")
-    results.sort(key=lambda result: names.index(result.name))
-    whole = len(results) == len(names) and all(result.ended == "exhausted" for result in results)
+    asked = [_Asked(place, name, args.plant, args.limit, memory, shown, args.beside) for name in names]
+    done = _results(asked, args)
+    results = [result for name in names for result in done.get(name, ())]
+    whole = len(done) == len(names) and all(result.ended == "exhausted" for result in results)
     if args.json:
         say(msgspec.json.encode(report.totals(results)).decode())
     elif len(names) > 1:
-        say(report.sum_up(results, len(names)))
+        say(report.sum_up(results, len(results) + len(names) - len(done)))
     _write(results, args, known if whole else None)
     if any(result.violations for result in results):
         return FOUND
     return WELL if whole else UNFINISHED
+
+
+def _results(asked: list[_Asked], args: Any) -> dict[str, list[Result]]:
+    """Search and print; the results by configuration."""
+    done: dict[str, list[Result]] = {}
+    try:
+        for found in spread(_run, asked, args.jobs):
+            done[found[0].name.partition(":")[0]] = found
+            for result in found:
+                if not args.json:
+                    _print_result(result, args)
+                if args.save and result.violations:
+                    (args.save / f"{result.name}.jsonl").write_text(result.violations[0].jsonl())
+            if found[-1].ended == "interrupted" and args.jobs == 1:
+                break
+    except KeyboardInterrupt:
+        note(f"interrupted: {len(done)} of {len(asked)} configurations are done")
+    return done
 
 
 def _write(results: Sequence[Result], args: Any, known: report.Known | None) -> None:
