@@ -18,7 +18,7 @@ from kvproto.fsm.errors import ArgumentError, KvprotoError
 
 __all__ = [
     "ArgumentError", "EndpointError", "KvprotoError", "LinkError", "MissingExtraError", "NotFoundError",
-    "Step", "failures", "raise_exit", "run_all",
+    "Step", "failures", "one_line", "raise_exit", "run_all",
 ]  # fmt: skip
 
 
@@ -36,6 +36,11 @@ class LinkError(KvprotoError, ConnectionError):
 
 class MissingExtraError(KvprotoError, ImportError):
     """A name whose libraries are not installed; the sentence has the command that installs them."""
+
+
+def one_line(text: str) -> str:
+    """Return the text as one line without control characters: peers' words are written into logs."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 #: a piece of tidying up, and what a reader calls it

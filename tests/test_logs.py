@@ -145,6 +145,17 @@ def test_every_sentence_word_for_word_with_its_logger_and_level(logs: Logs, said
     assert blamed == [(key, Cause.WRITE_FAILED, write), (key, Cause.KERNEL_FAILED, scatter)]
 
 
+def test_a_peer_s_words_forge_no_line(logs: Logs, said: pytest.LogCaptureFixture) -> None:
+    forged = "no\r\n2026 ERROR kvproto.loop: \x1b[2J\u2028forged"
+    logs.link("link 1", f"refused: {forged}")
+    logs.frame(f"frame from {forged}", forged)
+    logs.wire("link 1", forged)
+    logs.room(room_key(1, 0), Cause.REFUSED, forged)
+    logs.fault(forged, ValueError(forged))
+    assert len(said.records) == 5 and all(each.getMessage().isprintable() for each in said.records)
+    assert all(each.isprintable() for each in logs.reports)
+
+
 def test_what_is_counted_is_told_once_with_what_is_new_of_it(said: pytest.LogCaptureFixture) -> None:
     unheard, away = Counter({"late": 2}), Counter({"strange": 3})
     logs = Logs("prefill rank 0", unheard)

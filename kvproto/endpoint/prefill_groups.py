@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kvproto.endpoint import group_table as gt
 from kvproto.endpoint.group_table import PENDING, Destination, Group, GroupValue, decode_group
 from kvproto.endpoint.link_calls import LinkCall, LinkCalls
-from kvproto.errors import ArgumentError, EndpointError, LinkError, NotFoundError
+from kvproto.errors import ArgumentError, EndpointError, LinkError, NotFoundError, one_line
 from kvproto.fsm.party import Member
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.timing import Timers
@@ -149,7 +149,7 @@ class PrefillGroups:
             up &= reached and self._rank.tries(group, rank) not in numbers[rank : rank + 1]
         if missing:
             raise LinkError("; ".join(
-                f"prefill rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {why}"
+                f"prefill rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {one_line(why)}"
                 for why, ranks in missing.items()
             ))  # fmt: skip
         return up

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from kvproto.errors import one_line
 from kvproto.protocol.messages import Abort, Blame, Drained, Message
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
@@ -48,7 +49,8 @@ class Blames:
         assert isinstance(body, Abort | Drained)
         peer = self.rank.peers.get(link)
         if peer is not None:
-            self.note(room, body.cause, _readable(body.blame or Blame(self.rank.other_side, peer.rank)))
+            blame = body.blame or Blame(self.rank.other_side, peer.rank)
+            self.note(room, body.cause, replace(blame, why=one_line(blame.why)))
         return replace(body, blame=None) if body.blame is not None else body
 
     def put(self, room: int, body: Message) -> Message:
@@ -56,10 +58,3 @@ class Blames:
         assert isinstance(body, Abort | Drained)
         blame = self.find(room, body.cause)
         return body if blame is None else replace(body, blame=blame)
-
-
-def _readable(blame: Blame) -> Blame:
-    """A peer's words as one line: they are written into logs."""
-    if blame.why.isprintable():
-        return blame
-    return replace(blame, why="".join(c if c.isprintable() else " " for c in blame.why))

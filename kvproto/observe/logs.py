@@ -10,6 +10,7 @@ above them only a null handler), and a disabled logger costs a look-up.
     kvproto.security    refused connections, counted once a second, and insecure=True: WARNING
     kvproto.loop        a handler, a library or an engine's call has raised: ERROR, the first of a kind with traceback
 
+A peer must not forge a line: words of a line are without line ends and control characters (`one_line`).
 A peer must not control the rate of log lines.  So all but the rooms' lines (one for each room that the engine opened)
 are *limited*: `BURST` lines, then one a second with the number of suppressed ones, until a second suppresses none.
 """
@@ -20,6 +21,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable
 
+from kvproto.errors import one_line
 from kvproto.protocol.effects import CLOSED, SILENT
 from kvproto.protocol.events import room_name
 from kvproto.protocol.messages import MAX_REASON
@@ -37,7 +39,8 @@ LONGEST = MAX_REASON
 
 
 def short(text: str) -> str:
-    """The text, or as much of it as a reason may have."""
+    """The text as one line, or as much of it as a reason may have."""
+    text = one_line(text)
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
@@ -61,8 +64,9 @@ class Writer:
         self, log: logging.Logger, level: int, text: str, *args: object, fault: BaseException | None = None
     ) -> None:  # fmt: skip
         """Write this line; `fault`: an error whose traceback is appended."""
+        words = (one_line(word) if isinstance(word, str) else word for word in args)
         try:
-            log.log(level, text, *args, exc_info=fault)
+            log.log(level, text, *words, exc_info=fault)
         except BaseException as error:  # noqa: BLE001  # a full disk is no reason to stop a rank
             self.lost(error)
 
@@ -196,7 +200,7 @@ class Logs:
         """Log the end of a room; `reason` is empty if it succeeded."""
         level = logging.WARNING if reason and not cause.aborted else logging.INFO
         if level == logging.WARNING:
-            self.reports.append(f"{room_name(room)} failed: {reason}")
+            self.reports.append(one_line(f"{room_name(room)} failed: {reason}"))
         if ROOMS.isEnabledFor(level):
             end = f"failed: {reason}" if reason else "is done"
             self.write(ROOMS, level, "%s: %s %s", self.name, room_name(room), end)

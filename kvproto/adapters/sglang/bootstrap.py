@@ -39,7 +39,7 @@ from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, Ranks, TakenErr
 from kvproto.adapters.sglang.http_server import HEAD, HttpServer
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.room_directory import RoomDirectory
-from kvproto.errors import ArgumentError
+from kvproto.errors import ArgumentError, one_line
 
 #: seconds: for an answer, between two tries, between two questions for the same card
 ANSWER, AGAIN = 5.0, 1.0
@@ -195,7 +195,7 @@ class Announcer(threading.Thread):
                 self.log.info("the bootstrap server at %s has started anew, or has lost this rank", self.address)
             self.rank = replace(self.rank, nonce=nonce)
             return status, ""
-        return status, text.decode(errors="replace")
+        return status, one_line(text.decode(errors="replace"))
 
     def stop(self) -> None:
         """Announce no more."""
@@ -259,6 +259,6 @@ def _fetch(address: str, dp_rank: int) -> Card | str:
         status, body = ask(address, "GET", f"/card?dp_rank={dp_rank}" if dp_rank else "/card")
         if status == HTTPStatus.OK:
             return Card.decode(body)
-        return f"the bootstrap server at {address} answers {status}: {body[:200].decode(errors='replace')}"
+        return one_line(f"the bootstrap server at {address} answers {status}: {body[:200].decode(errors='replace')}")
     except (OSError, http.client.HTTPException, CardError) as error:
         return f"no card from the bootstrap server at {address}: {error}"

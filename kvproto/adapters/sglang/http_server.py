@@ -78,12 +78,13 @@ class HttpServer(threading.Thread):
             else:
                 async with asyncio.timeout(SECONDS):
                     self._answer(writer, *await self._asked(reader))
-                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()  # a caller that does not read would keep the rest, and a descriptor
         except (OSError, EOFError, asyncio.LimitOverrunError):  # TimeoutError is an OSError
             pass  # the caller has gone, says nothing, or says no HTTP
         finally:
             self._open -= 1
-            writer.close()
+            writer.transport.abort()
 
     async def _asked(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, str]:
         """Read a request, and return what is answered."""
