@@ -132,3 +132,8 @@ def test_a_prefill_instance_draws_a_room_or_takes_the_router_s() -> None:
 def test_parameters_that_name_no_transfer_are_refused_with_the_reason(params: dict[str, Any], said: str) -> None:
     with pytest.raises((ValueError, CardError), match=said):
         ticket(produces=False, **params)
+
+
+def test_a_decode_group_that_is_no_text_is_refused_here_and_not_in_a_worker() -> None:
+    with pytest.raises(ValueError, match="surrogates"):
+        ticket(produces=True, decode_group="\ud800")

@@ -10,6 +10,7 @@ import errno
 import gc
 import multiprocessing
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -32,6 +33,7 @@ from kvproto.io.control.keys import Keys, make_pair
 from kvproto.io.control.poller import Waiter
 from kvproto.io.control.sockets import BUNDLE, LISTENER, SEAL, ControlSocket, dial
 from kvproto.io.control.unread import LOOK_S, SOON_S, Unread
+from kvproto.settings import Settings
 from kvproto.verify.testing.pair import Pair
 
 if TYPE_CHECKING:
@@ -179,6 +181,18 @@ def test_any_frame_under_any_name_comes_up_as_bytes(
         assert control.send(peer, b"answer") is Sent.TAKEN
         assert stranger.poll(PATIENCE_MS)
         assert stranger.recv() == b"answer"
+
+
+def test_as_many_links_can_be_dialled_as_the_settings_allow() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    control = Control()
+    try:
+        for _ in range(Settings().links):
+            control.connect("tcp://127.0.0.1:9")
+    finally:
+        control.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_what_leaves_later_leaves_together_in_order_and_within_bounds(opened: Callable[..., Control]) -> None:

@@ -255,6 +255,19 @@ def test_where_the_system_tells_less_nothing_is_watched(monkeypatch: pytest.Monk
     assert not len(watch)
 
 
+def test_a_number_that_is_a_file_s_by_now_costs_no_descriptor() -> None:
+    watch = Unread(MAX_FRAME, Counter())
+    here, there = os.pipe()
+    try:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(8):
+            watch.add(here)
+        assert len(list(Path("/proc/self/fd").iterdir())) == before and not len(watch)
+    finally:
+        os.close(here)
+        os.close(there)
+
+
 def test_what_is_no_connection_is_not_watched() -> None:
     watch = Unread(MAX_FRAME, Counter())
     with connection() as (_, far):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -122,6 +123,16 @@ def test_a_request_that_was_sent_where_no_decode_instance_looks_fails_before_any
         fleet.prefills[1].add(Request(room, 40))
         fleet.prefills[1].turn()
         assert "awaits the room at data-parallel rank 0, not at 1" in fleet.prefills[1].ended[room]
+
+
+def test_a_decode_instance_that_waits_hears_of_a_request_that_failed_elsewhere_before_it_was_reported() -> None:
+    with Fleet((2, 1), (1, 1)) as fleet:
+        room = 2 * next(ROOMS)
+        fleet.decodes[0].add(Request(room, 40))
+        fleet.run(lambda: any(each.at == "transfer" for each in fleet.decodes[0].live))
+        fleet.prefills[1].add(Request(room, 40))
+        fleet.run(seconds=10.0)
+        assert "the prefill instance has the request at data-parallel rank 1, not at 0" in fleet.decodes[0].ended[room]
 
 
 def test_a_rank_that_the_prefill_instance_has_not_is_refused_by_its_number() -> None:
@@ -267,6 +278,24 @@ def test_a_reporter_says_nothing_while_nothing_waits_and_outlives_a_server_that_
     assert (made.elsewhere(8), made.elsewhere(10), refused) == (1, None, [(9, 1)])
     made.forget(8)
     assert made.elsewhere(8) is None
+
+
+def test_a_room_that_is_over_before_it_was_reported_is_reported_until_it_was_heard() -> None:
+    answers, sent = [503, 200, 200], list[bytes]()
+
+    def send(body: bytes) -> tuple[int, bytes]:
+        sent.append(body)
+        if len(sent) == len(answers):
+            reporter.stop()
+        return answers[len(sent) - 1], b"{}"
+
+    reporter = RoomReporter(1, send, lambda: {9}, lambda _room, _place: None)
+    reporter.add(7, at_once=True)
+    reporter.forget(7)
+    reporter.start()
+    reporter.join(10.0)
+    rooms = [json.loads(body)["rooms"] for body in sent]
+    assert rooms == [[7], [7], []], "the first answer was none"
 
 
 def test_a_reporter_ends_when_it_is_told_to_or_its_rank_does() -> None:

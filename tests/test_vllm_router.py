@@ -408,6 +408,20 @@ def test_rooms_are_drawn_and_the_least_asked_instance_is_taken(monkeypatch: pyte
     assert least([one, two, three]) is three
 
 
+@pytest.mark.parametrize(
+    ("choice", "asked"),
+    [
+        ("required", "none"), ({"type": "function", "function": {"name": "f"}}, "none"), ("auto", "auto"),
+        ("none", "none"),
+    ],
+)  # fmt: skip
+def test_a_prefill_instance_need_not_call_a_tool_with_its_one_token(choice: Any, asked: str) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    body = prefill_body({"messages": [], "tools": tools, "tool_choice": choice}, {})
+    assert (body["tools"], body["tool_choice"]) == (tools, asked)
+    assert "tool_choice" not in prefill_body({"messages": []}, {})
+
+
 def test_each_prefill_instance_has_its_card(capsys: pytest.CaptureFixture[str]) -> None:
     told = parse(["--prefill", "a", "--card", "x", "--prefill", "b", "--card", "y", "--decode", "c"])
     assert (told.prefill, told.card, told.decode, told.port) == (["a", "b"], [Path("x"), Path("y")], ["c"], 8000)

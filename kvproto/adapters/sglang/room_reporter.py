@@ -45,6 +45,8 @@ class RoomReporter(threading.Thread):
         self._dp_rank, self._send, self._awaited, self._refuse, self._lives = dp_rank, send, awaited, refuse, lives
         self._changed = threading.Condition()
         self._here, self._new, self._over = set[int](), False, False
+        #: rooms to be reported once, though they are over here by then: a decode instance may wait for one elsewhere
+        self._once: dict[int, None] = {}
         self._refused = set[int]()
         self._elsewhere: dict[int, int] = {}
 
@@ -53,11 +55,14 @@ class RoomReporter(threading.Thread):
         with self._changed:
             self._here.add(room)
             if at_once:
+                self._once[room] = None
+                if len(self._once) > MOST:  # the server does not answer
+                    del self._once[next(iter(self._once))]
                 self._new = True
                 self._changed.notify()
 
     def forget(self, room: int) -> None:
-        """Report it no more: somebody awaits it here, or it is over; any thread."""
+        """Report it no more, but once at once: somebody awaits it here, or it is over; any thread."""
         with self._changed:
             self._here.discard(room)
             self._elsewhere.pop(room, None)
@@ -79,7 +84,7 @@ class RoomReporter(threading.Thread):
                 self._changed.wait_for(lambda: self._new or self._over, LOOK_S)
                 if self._over:
                     return
-                self._new, here = False, set(self._here)
+                self._new, here = False, self._here | self._once.keys()
             waiting = set(self._awaited())
             self._refused &= waiting
             self.report(here - waiting, waiting - here - self._refused)
@@ -94,6 +99,10 @@ class RoomReporter(threading.Thread):
             found = msgspec.json.decode(body, type=dict[int, int]) if status == HTTPStatus.OK else {}
         except (OSError, http.client.HTTPException, *UNREADABLE):
             return  # the announcer logs a server that does not answer; the next look tries again
+        if status == HTTPStatus.OK:
+            with self._changed:
+                for room in told.rooms:
+                    self._once.pop(room, None)
         for room, place in found.items():
             if place == self._dp_rank:
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from kvproto.adapters.card import Card
+from kvproto.adapters.card import Card, group_of
 from kvproto.adapters.card_trust import CardTrust
 from kvproto.adapters.request_words import Ticket
 from kvproto.endpoint.validation import need_secret
@@ -31,7 +31,9 @@ def ticket_of(params: dict[str, Any], tokens: int, trust: CardTrust, *, produces
     if type(room) is not int or not isinstance(peer, str):
         raise ValueError(f"room is a {type(room).__name__}, decode_group or card a {type(peer).__name__}: int and str")
     Room(room)
-    if not produces:
+    if produces:
+        group_of(peer)  # UnicodeError: what JSON can say, and no text
+    else:
         trust.check(Card.decode(peer))
     return Ticket(room, tokens, peer, secret=secret)
 

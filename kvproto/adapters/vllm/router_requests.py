@@ -30,8 +30,13 @@ def params_for(card: str) -> tuple[Params, Params]:
 
 
 def prefill_body(body: Params, params: Params) -> Params:
-    """The request as the prefill instance gets it: one token, once, no stream."""
+    """The request as the prefill instance gets it: one token, once, no stream.
+
+    A call of a tool that the client demands is no call after one token, and vLLM would refuse its own answer.
+    """
     plain = {name: value for name, value in body.items() if name not in GENERATION}
+    if plain.get("tool_choice") not in (None, "auto", "none"):
+        plain["tool_choice"] = "none"  # the tools stay in the prompt
     return {**plain, "max_tokens": 1, "stream": False, "kv_transfer_params": params}
 
 

@@ -68,6 +68,7 @@ MAX_QUEUE = 65536  # frames in the outbox of one peer
 MAX_BYTES = 64 << 20  # bytes in the outbox of one peer
 MAX_FRAME = 256 << 10  # bytes of one frame, either way
 NOBODY = Peer(-1, b"")  # has no outbox
+SOCKETS = 1 << 14  # a dialled link takes three with its monitor, and libzmq's own bound is 1023: 341 links
 ANSWER_S = 5.0  # a host that acknowledges nothing for so long is gone
 GONE_KEPT = 1024  # peers of which it is known that they are gone; the next frame to another one tells again
 LAST_WORD_S = 0.1  # what was said to a peer before it is forgotten may leave for so long; nobody waits
@@ -102,6 +103,7 @@ class Control:
         self._keys, self._insecure, self._answer_s = keys, insecure, answer_s
         self._closed = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, SOCKETS)
         self._watched, self._sleeper, self._waker = WatchedDescriptors(), Waiter(), Waker()
         self._dialled = 0
         self._gate: Gate | None = None

@@ -156,7 +156,12 @@ class Unread:
 @contextlib.contextmanager
 def _held(fd: int) -> Iterator[socket.socket]:
     """The connection, which stays what it is meanwhile.  OSError: it is none."""
-    held = socket.socket(fileno=os.dup(fd))
+    copy = os.dup(fd)
+    try:
+        held = socket.socket(fileno=copy)
+    except OSError:  # the number is by now that of a file, a pipe or the like
+        os.close(copy)
+        raise
     try:
         yield held
     finally:
