@@ -74,7 +74,7 @@ def views_of(model: Recurrence, tp: int, place: int, tensors: dict[str, torch.Te
     for name, units, each in model.segments:
         mine = len(held_units(units, tp, place))
         cut = tensors["conv"][:, :, first : first + mine * each]
-        found[name] = list(cut.unflatten(2, (mine, each)).flatten(3))
+        found[name] = list(cut.view(*cut.shape[:2], mine, each, *cut.shape[3:]).flatten(3))
         first += mine * each
     found["ssm"] = list(tensors["ssm"].flatten(3))
     return found
@@ -124,10 +124,11 @@ def move(kernels: Kernels, model: Recurrence, tp: tuple[int, int], groups: int, 
                 part = plan.part(share.writer, reader, cut)
                 staged = region[part.offset : part.offset + part.nbytes]
                 source = ours[share.writer][0].state
-                assert source is not None and pool.state is not None
+                assert source is not None
                 kernels.gather(source, tables[0], 0, 1, part.share, staged)
                 parts.append((part.share, staged))
                 moved += part.nbytes
+            assert pool.state is not None
             kernels.scatter(pool.state, tables[1], 0, 1, parts)
     for rank, mine in enumerate(wanted):
         put(model, tp[1], rank, mine, slots[1], truth)

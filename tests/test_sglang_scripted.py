@@ -172,6 +172,7 @@ def test_a_receiver_is_given_up_after_its_prefill_instance_was_let_go_of() -> No
         other = requests.Receiver(manager, stage.decode.server, 2)
         other.init(0)
         assert other.poll() == WAITING
+        assert other.card is not None
         manager.endpoint.disconnect(other.card.group)  # as for cards of too many other instances
         other.abort()
         assert other.poll() == FAILED

@@ -90,7 +90,8 @@ def move(plan: Plan, tokens: int, prefix: int, groups: int, state_groups: int) -
                 end = part.offset + part.nbytes
                 assert part.offset == plan.part_offset(reader, share.writer, cut)
                 assert part.nbytes == plan.part_bytes(part.share, cut)
-                moved += by_staging(plan.of(cut), part.share, cell, *pools[cut.state], part.nbytes)
+                prefill, decode = pools[cut.state]
+                moved += by_staging(plan.of(cut), part.share, cell, prefill, decode, part.nbytes)
             assert end <= plan.grant_bytes(reader, cut) < end + 256
     for kind, (_, decode) in pools.items():
         arrived = decode.bytes()

@@ -226,7 +226,7 @@ def test_a_stream_without_a_piece_yet_is_no_answer(tmp_path: Path, status: int) 
     """vLLM sends the head of a stream at once; its first piece comes when the prompt's KV is there."""
     asked = asyncio.Event()
 
-    async def fail_late(request: web.Request) -> web.Response:
+    async def fail_late(request: web.Request) -> web.StreamResponse:
         await asked.wait()
         return await refusing(status)(request)
 
