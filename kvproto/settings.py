@@ -22,7 +22,7 @@ BOUNDS = (
     ("slot_bytes", 0, (1 << 48) - 1), ("ring_bytes", 1, (1 << 48) - 1),
     ("ring_rounds_ahead", 0, 1 << 16), ("tombstones", 1, 1 << 32), ("unclaimed_rooms", 1, 1 << 32),
     ("links", 1, 1 << 32),
-    ("trace", 0, 1 << 32), ("layer_groups", 1, 1 << 10),
+    ("trace", 0, 1 << 32), ("layer_groups", 1, 1 << 10), ("forward_slowdown", 1, 100),
 )  # fmt: skip
 
 
@@ -50,6 +50,9 @@ class Settings(msgspec.Struct, frozen=True):
     #: decode rank asks for where it costs less, and what both sides have kernels ready for; 1 unless the prefill
     #: engines say `produced(..., layers=...)`
     layer_groups: int = 1
+    #: percent of the multiprocessors that a store into mapped pages takes of a forward, while one runs whose event the
+    #: prefill engine has given (`produced(..., after=event)`); 100: no forward is spared
+    forward_slowdown: int = 10
     #: what the links of a rank cost: figures, or the name of a profile; nothing: as its transport says
     costs: Costs | str = ""
     #: ended rooms that still answer

@@ -90,7 +90,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 def streams(cuda: Cuda) -> DeviceStreams:
     """A GPU's streams, over memory of the host."""
     made = DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=GPU)))
-    assert made.index == GPU and len(cuda.made) == 3
+    assert made.index == GPU and len(cuda.made) == 4
     made.device = torch.device("cpu")
     return made
 
@@ -102,7 +102,8 @@ def entry(*pages: int, given: int | None = None) -> RoomEntry:
 def test_data_and_stores_go_before_what_an_engine_computes_and_tables_do_not(
     streams: DeviceStreams, cuda: Cuda
 ) -> None:
-    assert cuda.made == [(streams.stream, -1), (streams.stores, -1), (streams._tables, 0)]
+    data = streams.stream, streams.stores, streams._second
+    assert cuda.made == [*((stream, -1) for stream in data), (streams._tables, 0)]
     assert DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=None))).index == 0
 
 
@@ -127,7 +128,8 @@ def test_a_table_is_copied_on_its_own_stream_and_its_memory_is_of_both_that_read
     monkeypatch.setattr(torch.Tensor, "to", to)
     table, event = streams.place(np.array([3, 1], np.int64))
     assert where == [(streams._tables, streams.device, True)] and event.on is streams._tables
-    assert table.tolist() == [3, 1] and [stream for _, stream in cuda.used] == [streams.stream, streams.stores]
+    readers = [streams.stream, streams.stores, streams._second]
+    assert table.tolist() == [3, 1] and [stream for _, stream in cuda.used] == readers
     assert all(used is table for used, _ in cuda.used) and cuda.current[GPU] is not streams._tables
 
 
@@ -212,6 +214,25 @@ def test_a_store_waits_for_tables_that_are_on_their_way(streams: DeviceStreams) 
     streams._tables.idle = False
     streams.await_tables()
     assert len(streams.stores.waited) == 2 and not streams.stream.waited, "they are there"
+
+
+def test_stores_take_turns_on_two_streams_while_a_forward_runs(streams: DeviceStreams) -> None:
+    first, second = streams.stores, streams._second
+    streams.take_turns()
+    assert streams.stores is first and not streams.forward_runs(), "no forward is known"
+    place(streams, entry(3))
+    streams.forward = Event()
+    for stream in (second, first, second):
+        streams.take_turns()
+        streams.await_tables()
+        assert streams.stores is stream and stream.waited == [streams._tables], "each waits for tables once"
+    streams.forward.passed = True
+    for _ in range(2):
+        streams.take_turns()
+        assert streams.stores is second and streams.forward is None
+    host = DeviceStreams(torch.device("cpu"))
+    host.take_turns()
+    assert host.stores is None
 
 
 def test_a_table_that_is_said_to_be_sent_late_is_waited_for_all_the_same(streams: DeviceStreams) -> None:

@@ -169,10 +169,11 @@ def test_a_part_is_stored_from_its_head_on_in_as_many_pages_as_its_last_plane_ha
     theirs = Placement((Strides(4 * 4 * row, 4 * row, row),) * 2, ((3, 0), (3, 2048), (3, 4096), (3, 6144)))
     known = {3: 10**6}
     about: Any = SimpleNamespace(
-        maps=lambda _: known, remote=lambda *_: SimpleNamespace(nbytes=4 * 2048 - 1), cross=lambda _, found: found,
+        maps=lambda _: known, remote=lambda *_: SimpleNamespace(nbytes=4 * 2048 - 1), gpu=-1,
+            cross=lambda _, found, _most: found,
     )  # fmt: skip
     regions: Any = [SimpleNamespace(addr=1000 * index, index=10 + index) for index in range(5)]
-    mapped = MappedPages(about, about, cast("Any", "a pool"), regions, dense(plan.prefill, 1))
+    mapped = MappedPages(about, about, about, regions, dense(plan.prefill, 1))
     mapped.make(PeerId("peer"), plan, [part], theirs)
     made = cast("Any", mapped.get(PeerId("peer"), part))
     assert (made.pages, made.sources) == (7, (11, 12, 13, 14))

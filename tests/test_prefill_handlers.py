@@ -248,7 +248,7 @@ def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_m
     mapped = SimpleNamespace(bind=lambda *about: about)
     data.streams.place_all = lambda: placed.append(1)
     made = data._bind(PAGES, entry, mapped)
-    assert made.launch == (entry.table, b"", CHUNK_TOKENS, CHUNK_TOKENS, data.streams) and not placed
+    assert made.launch == (entry, b"", CHUNK_TOKENS, CHUNK_TOKENS, data.streams) and not placed
     assert (made.entry, made.by, made.nbytes, made.layers) == (entry, mapped, 7, 0)
     entry.table = NO_TABLE
     data._bind(PAGES, entry, mapped)
@@ -261,10 +261,14 @@ def test_a_store_is_launched_on_its_stream_behind_tables_where_the_peer_s_memory
     data.stores.take = lambda *about: SimpleNamespace(launch=lambda *how: told.append(how), about=about, nbytes=7)
     data.mapped.still = lambda *about: told.append(about)
     data.streams.stores, data.streams.await_tables = "a stream", lambda: told.append("tables")
+    data.streams.take_turns = lambda: told.append("turns")
     batch = data._store(PAGES, "peer", mapped)
     assert not told and (batch.sources, batch.nbytes) == ((2, 3), 7) and data.stats["mapped"] == 1
     batch.launch()
-    assert told == [("peer", mapped), "tables", ("a stream", None)]
+    assert told == [("peer", mapped), "turns", "tables", ("a stream", None)]
+    data.rank.settings = replace(data.rank.settings, forward_slowdown=100)
+    batch.launch()
+    assert told[4:] == [("peer", mapped), "tables", ("a stream", None)], "no forward is spared"
     data.streams.stores = None
     assert data.entries.pop(ROOM) is entry
 

@@ -3,7 +3,9 @@
 Gathers and scatters have a stream of their own, so they wait only for the forward that produces their KV, and the
 forward does not wait for them. Stores into a peer's pages have a stream that waits for no forward: they are launched
 when their KV is computed, the peer waits for their end, and a gather in front of them may wait for a forward that
-hangs. Page tables are copied on a third stream: an engine may open a room at any time, and a copy from pageable memory
+hangs. While another forward runs, stores take turns on two streams: where the programs of the next store are not queued
+yet as those of one end, the forward's take their place, and the store waits for the end of a matrix product. Page
+tables are copied on a stream of their own: an engine may open a room at any time, and a copy from pageable memory
 blocks until its stream reaches it, which may wait for a forward.  The tables of rooms that were opened in one pass of
 the loop are one copy (`put_off`, `run`), unless one is needed earlier.
 
@@ -62,6 +64,7 @@ class DeviceStreams:
         self.device = device
         self.stream: Any = None
         self.stores: Any = None
+        self._second: Any = None
         self._tables: Any = None
         #: rooms whose tables are not on their way yet
         self.unplaced: deque[RoomEntry] = deque()
@@ -69,16 +72,24 @@ class DeviceStreams:
         #: called with the entry whose table could not be copied, and the error
         self.failed: Callable[[RoomEntry, BaseException], None] = lambda _entry, _error: None
         self._awaited: Any = None
-        #: the event of the table that was sent last, and of the one that the stores are behind
+        #: the event of the table that was sent last, and by stream of stores the one that it is behind
         self._sent: Any = None
-        self._stored: Any = None
+        self._stored: dict[Any, Any] = {}
+        #: the event after which the forward is over that the engine reported last
+        self.forward: Any = None
         #: the device's number
         self.index = device.index or 0
         if device.type == "cuda":
             urgent = -1  # a chunk is small beside a forward, and a peer waits for it
             self.stream = new_stream(device, priority=urgent)
-            self.stores = new_stream(device, priority=urgent)
+            self.stores, self._second = (new_stream(device, priority=urgent) for _ in range(2))
             self._tables = new_stream(device)
+
+    def forward_runs(self) -> bool:
+        """Whether a forward that the engine has reported is not over yet, for all that is known."""
+        if self.forward is not None and self.forward.query():
+            self.forward = None
+        return self.forward is not None
 
     def alarm(self) -> DeviceAlarm | None:
         """Return an alarm with a stream of its own, for the loop's sleep; None: there is no device."""
@@ -94,6 +105,7 @@ class DeviceStreams:
             event = self._mark_sent()
         placed.record_stream(self.stream)
         placed.record_stream(self.stores)
+        placed.record_stream(self._second)
         return placed, event
 
     def _mark_sent(self) -> Any:
@@ -181,12 +193,17 @@ class DeviceStreams:
 
     def await_tables(self) -> None:
         """Make the next store wait for the tables whose copies are in flight."""
-        sent = self._sent
-        if sent is self._stored:
+        sent, stream = self._sent, self.stores
+        if sent is self._stored.get(stream):
             return
         if not self._tables.query():  # all of them: two threads may have recorded their events in the other order
-            self.stores.wait_stream(self._tables)
-        self._stored = sent
+            stream.wait_stream(self._tables)
+        self._stored[stream] = sent
+
+    def take_turns(self) -> None:
+        """Give the next store the other stream, if a forward runs."""
+        if self.forward_runs():
+            self.stores, self._second = self._second, self.stores
 
 
 def table_failed(loop: Loop, entry: RoomEntry, error: BaseException) -> None:

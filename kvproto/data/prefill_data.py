@@ -18,7 +18,7 @@ import numpy as np
 
 from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.gathers import Gathers
-from kvproto.data.mapped_pages import MappedPages, MappedPart
+from kvproto.data.mapped_pages import EngineLaunch, MappedPages, MappedPart
 from kvproto.data.page_writes import PageBatch, PageWrites
 from kvproto.data.pool_memory import costs_profile, open_memory, steps_back
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
@@ -38,6 +38,8 @@ from kvproto.protocol import events as ev
 from kvproto.protocol.messages import Heartbeat, PagesRsp, StgNotify
 from kvproto.rank.prefill import PrefillRank
 
+#: percent of the multiprocessors
+WHOLE = 100
 #: seconds between two nudges of one peer: less than a loop waits before it rests (`event_loop.STILL_S`)
 NUDGE_S = 1e-3
 
@@ -89,7 +91,7 @@ class PrefillData:
         self._nudged: dict[PeerId, float] = {}
         #: what wakes the loop when the forward of the oldest gather, or of the oldest write into pages, has ended
         self.gather_alarm, self.write_alarm = self.streams.alarm(), self.streams.alarm()
-        self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement)
+        self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement, self._most)
         self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind, self.prepared.kept)
         rank.native_notify = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
@@ -98,7 +100,7 @@ class PrefillData:
         self._known, self._expected = 0, deque[do.LaunchGather | do.PreparePages]()
         #: whether digests of page-to-page parts may be asked for
         self._digests = isinstance(kernels, DigestingKernels)
-        self._counts = {"writes": 0, "pages": 0, "direct": 0, "mapped": 0}
+        self._counts = {"writes": 0, "pages": 0, "direct": 0, "mapped": 0, "engine": 0}
         loop.sources.append(self)
 
     # ---------------------------------------------------------------------------------------- as a source
@@ -174,7 +176,7 @@ class PrefillData:
 
     @property
     def stats(self) -> dict[str, int]:
-        """Sends by their way (staged, pages, direct), and what they came to."""
+        """Sends by their way (`engine`: mapped, by copy engines), and what they came to."""
         return {**self._counts, "pieces": self.writes.pieces, "bytes": self.writes.nbytes}
 
     # -------------------------------------------------------------------------------------------- writes
@@ -208,6 +210,12 @@ class PrefillData:
             return
         self.writes.offer(key, peer, made, after, (effect.to.epoch, effect.room, StgNotify(effect.chunk, 0)))
 
+    def _most(self) -> int:
+        """Return the percent of the multiprocessors that a store may take: few while a forward runs."""
+        slowdown = self.rank.settings.forward_slowdown
+        # Beside a forward two stores are in flight (`DeviceStreams.for_stores`), and share them.
+        return max(1, slowdown // 2) if slowdown < WHOLE and self.streams.forward_runs() else WHOLE
+
     def _mapped(self, effect: do.PreparePages) -> MappedPart | None:
         """Return the kernel's copy of this part into the peer's pages; None: it is not mapped."""
         to = self.link_peer.get(effect.to.link)
@@ -217,7 +225,7 @@ class PrefillData:
         if entry.table is NO_TABLE:
             self.streams.place_all()
         cut = effect.to.cut
-        launch = mapped.bind(entry.table, effect.pages, cut.first, cut.tokens, self.streams)
+        launch = mapped.bind(entry, effect.pages, cut.first, cut.tokens, self.streams)
         return ReadyLaunch(entry, mapped, launch, 0, 0, effect.to.part.nbytes)
 
     def _store(self, effect: do.PreparePages, peer: PeerId, mapped: MappedPart) -> KernelBatch:
@@ -227,7 +235,10 @@ class PrefillData:
 
         def launch() -> Ticket:
             self.mapped.still(peer, mapped)  # it may have waited for its KV meanwhile
+            if self.rank.settings.forward_slowdown < WHOLE:
+                self.streams.take_turns()
             self.streams.await_tables()
+            self._counts["engine"] += isinstance(made.launch, EngineLaunch) and made.launch.chosen
             return made.launch(self.streams.stores, None)
 
         return KernelBatch(launch, mapped.sources, made.nbytes)

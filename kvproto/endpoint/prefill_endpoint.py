@@ -265,6 +265,7 @@ class PrefillEndpoint(Endpoint):
             entry.placed = placed if placed is not None else entry.placed
             if after is not None:
                 entry.mark(tokens, depth, after)
+                self._data.streams.forward = after
             if depth == held:
                 self._announce(room.key, entry, tokens, 1, taken)
             # Withdrawn or released between the engine's call and this pass: those layers are not there any more.

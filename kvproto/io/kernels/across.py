@@ -82,6 +82,8 @@ def _across(
         tl.store(aimed(target[:, None], ALIGN, WORD) + words, data, mask=live[:, None])
 
 
+#: the form of which few programs carry most, beside a forward: each has a multiprocessor to itself
+SPARING = AcrossTuning(tile=65536, warps=32)
 RUN_TIME = (
     "planes", "ours", "theirs", "first", "tokens", "begin", "tiles", "total", "programs",
     "t_page", "t_token", "t_group",
@@ -110,17 +112,19 @@ class PagesAcross:
         place = -1 if device.index is None else device.index
         self._launch = compile_kernel(place, across, len(RUN_TIME), constants, tuning.warps)
 
-    def bind(self, ours: int, theirs: int, first: int, tokens: int) -> Callable[[int], None]:
+    def bind(
+        self, ours: int, theirs: int, first: int, tokens: int, percent: int = 100
+    ) -> Callable[[int], None]:  # fmt: skip
         """Return the copy of these tokens, to be called with a raw stream.
 
         `ours` is the address of the room's int64 page table here, `theirs` that of the uint32 pages there, from the one
-        with token `first` on."""
+        with token `first` on. `percent` of the programs do it."""
         units = tokens * self._groups * self._pieces
         need(first + tokens < 1 << 31 and units < 1 << 31, f"{tokens} tokens are too many for one call")
         tiles = -(-units // self._rows)
         total = tiles * self._planes
         need(total < 1 << 31, f"{tokens} tokens are too many for one call")
-        programs = min(total, self._programs)
+        programs = min(total, max(1, self._programs * percent // 100))
         arguments = (
             self._table.data_ptr(), ours, theirs, first, tokens, first // self._page, tiles, total, programs,
             *self._strides,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kvproto.io.kernels.crossing import Crossing, Done, Launch, PagesCopy
+from kvproto.io.kernels.crossing import Crossing, Done, Launch, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.digest import wrong_table
 from kvproto.io.kernels.pool import KernelError, Pool, Side, SliceCopy, need
 from kvproto.io.ticket import Ticket
@@ -175,8 +175,11 @@ class Kernels(Protocol):
         Its ticket is that of all of them.  If it raises, none was launched."""
         return None
 
-    def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:  # noqa: ARG002
+    def cross(
+        self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them  # noqa: ARG002
+    ) -> PagesCopy | None:  # fmt: skip
         """A copy straight into a peer's pages, where they are mapped here; None: these kernels have none.
 
+        `most` is asked at each launch.
         This may take seconds, as `prepare` may, and any thread may call it."""
         return None

@@ -22,6 +22,15 @@ class Done:
         return True
 
 
+Most = Callable[[], int]
+"""How much of the device's multiprocessors a launch may take now, in percent."""
+
+
+def all_of_them() -> int:
+    """Return 100: no forward is to be spared."""
+    return 100
+
+
 Launch = Callable[[Any, Any], Ticket]
 """A call that lacks its launch only: `launch(stream, after)`, as often as wanted."""
 

@@ -26,7 +26,7 @@ import torch
 from msgspec.structs import replace
 
 from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart, Ticket, on_stream
-from kvproto.io.kernels.crossing import Crossing, PagesCopy
+from kvproto.io.kernels.crossing import Crossing, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.differing import Place, differing
 from kvproto.io.kernels.digest import new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
@@ -84,9 +84,11 @@ class DigestingKernels(Kernels):
         self._keep("scatter", table, first, parts, made, stream)
         return ticket
 
-    def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
+    def cross(
+        self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them
+    ) -> PagesCopy | None:  # fmt: skip
         """As the contract of kernels has it: what is copied so has no digests but those of its pages."""
-        return self._inner.cross(pool, crossings)
+        return self._inner.cross(pool, crossings, most)
 
     def read(self, table: torch.Tensor) -> dict[Place, int]:
         """Return the digests of the room with this page table, unsigned and perhaps none; wait for the device."""

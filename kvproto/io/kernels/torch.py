@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from kvproto.io.kernels.base import Done, Events, Kernels, Pool, Side, StagedPart, Ticket, check_call, on_stream
-from kvproto.io.kernels.crossing import Crossing, HostCopy, PagesCopy
+from kvproto.io.kernels.crossing import Crossing, HostCopy, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.digest import digest_rows
 from kvproto.io.kernels.pool import KernelError, Slice
 from kvproto.layout.plan import Share
@@ -55,7 +55,9 @@ class TorchKernels(Kernels):
     ) -> Ticket:  # fmt: skip
         return self._move("scatter", pool, table, first, tokens, parts, stream, after, digest)
 
-    def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
+    def cross(
+        self, pool: Pool, crossings: Sequence[Crossing], _most: Most = all_of_them
+    ) -> PagesCopy | None:  # fmt: skip
         return HostCopy(crossings) if pool.device.type == "cpu" else None
 
     def _move(

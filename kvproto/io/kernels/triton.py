@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kvproto.io.kernels.across import AcrossTuning, PagesAcross
+from kvproto.io.kernels.across import SPARING, AcrossTuning, PagesAcross
 from kvproto.io.kernels.base import (
     Done,
     Events,
@@ -32,7 +32,7 @@ from kvproto.io.kernels.base import (
 )
 from kvproto.io.kernels.batch import BEST, MAX_UNITS, Batch, Copy, KernelTuning
 from kvproto.io.kernels.compiled import INTERPRETED
-from kvproto.io.kernels.crossing import Crossing, PagesCopy
+from kvproto.io.kernels.crossing import Crossing, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.current_device import use_device
 from kvproto.io.kernels.flat_batch import FlatBatch
 from kvproto.io.kernels.tile import MAX_PARTS
@@ -43,13 +43,25 @@ __all__ = ["INTERPRETED", "KernelTuning", "TritonKernels"]
 class DeviceCopy:
     """A share on its way into a peer's pages, by kernels of this device."""
 
-    def __init__(self, launch: Callable[..., Launch], copies: Sequence[PagesAcross]) -> None:
-        self._launch, self._copies = launch, copies
+    def __init__(
+        self, launch: Callable[..., Launch], copies: Sequence[PagesAcross], sparing: Sequence[PagesAcross], most: Most
+    ) -> None:  # fmt: skip
+        """`sparing`: the same copies in the form for few programs; none: it is the only one."""
+        self._launch, self._copies, self._sparing, self._most = launch, copies, sparing, most
 
     def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
         """As the contract has it."""
-        tables = table.data_ptr(), theirs.data_ptr()
-        return self._launch([copy.bind(*tables, first, tokens) for copy in self._copies], (table, theirs))
+        cell = table.data_ptr(), theirs.data_ptr(), first, tokens
+        bound = [copy.bind(*cell) for copy in self._copies]
+        if self._sparing:
+            bound = [partial(self._queue, *each, cell) for each in zip(bound, self._sparing, strict=True)]
+        return self._launch(bound, (table, theirs))
+
+    def _queue(
+        self, whole: Callable[[int], None], sparing: PagesAcross, cell: tuple[int, int, int, int], stream: int
+    ) -> None:  # fmt: skip
+        percent = self._most()
+        (whole if percent >= WHOLE else sparing.bind(*cell, percent))(stream)
 
 
 class DeviceLaunch:
@@ -67,6 +79,8 @@ class DeviceLaunch:
         return self.kernels.launch(self.place, self.copies, stream, after)
 
 
+#: percent of the multiprocessors
+WHOLE = 100
 ALONE = "alone"
 """Marks what was prepared of a single share, for scatters of some of them."""
 
@@ -117,9 +131,13 @@ class TritonKernels:
         shares, buffers = zip(*parts, strict=True) if parts else ((), ())
         return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after, digest)
 
-    def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
-        copies = [PagesAcross(each, pool.device, self._across) for each in crossings]
-        return DeviceCopy(partial(DeviceLaunch, self, pool.gpu), copies)
+    def cross(
+        self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them
+    ) -> PagesCopy | None:  # fmt: skip
+        forms = self._across, *(() if most is all_of_them else (SPARING,))
+        copies, *sparing = ([PagesAcross(each, pool.device, form) for each in crossings] for form in forms)
+        spared = [each for some in sparing for each in some]
+        return DeviceCopy(partial(DeviceLaunch, self, pool.gpu), copies, spared, most)
 
     def _make(self, pool: Pool, side: Side, cut: SliceCopy, *, digests: bool) -> list[Batch | FlatBatch]:
         slices = [cut.slices[at : at + MAX_PARTS] for at in range(0, len(cut.slices), MAX_PARTS)]

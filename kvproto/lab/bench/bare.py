@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kvproto.data.room_entry import RoomEntry
 from kvproto.io.kernels.base import Ticket
 from kvproto.io.transports.base import Arrived, Completed, PreparedWrite, WritePart
 from kvproto.layout.cut import Cut, chunks, cut_at
@@ -85,13 +86,14 @@ def store(
     """Run a prefill rank's side with mapped pages, by decode rank `there`: storing kernels and their tags."""
     inner, size = inside(endpoint), plan.decode.page_size
     transport, flying, launches = inner.data.transport, dict[Any, tuple[Any, int]](), list[tuple[Any, ...]]()
+    entry = RoomEntry(tokens, table, table.cpu().numpy(), len(table))
     for chunk in range(chunks(tokens, 0, plan.chunk_tokens)):
         cut = cut_at(chunk, tokens, 0, plan.chunk_tokens)
         for share in plan.duties(inner.rank.index):
             peer = inner.data.link_peer[inner.rank.link_of[DECODE, share.reader]]
             pages = np.array(there[share.reader][cut.first // size : -(-cut.end // size)], "<u4").tobytes()
             part = inner.data.mapped.get(peer, share)
-            launch = part.bind(table, pages, cut.first, cut.tokens, inner.data.streams)
+            launch = part.bind(entry, pages, cut.first, cut.tokens, inner.data.streams)
             launches.append((chunk, peer, launch, part.sources))
     while time.perf_counter() < at:
         endpoint.poll()

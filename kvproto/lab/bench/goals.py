@@ -70,6 +70,14 @@ GOALS = (
     Goal("the grid, times as fast as a write for each page, layer, K and V", "grid", "faster", least=1),
     Goal("after a forward, beyond the last layer group's bulk write, ms", "layers", "over ms", {"groups": _several},
          ("tokens",), most=0.3, floor="floor over ms"),
+    *(Goal(f"{work} a transfer of {pool} pools by the default", "beside", "slowdown",
+           {"side": side, "pool": pool, "way": "mapped", "percent": 10}, most=most)
+      for pool in ("layered", "packed")
+      for side, work, most in (("P", "how much longer products take beside", 0.06),
+                               ("D", "how much longer memory traffic takes beside", 0.18))),
+    *(Goal(f"a transfer of {pool} pools by the default, beside products: share of the bulk write alone", "beside",
+           "share", {"side": "P", "pool": pool, "way": "mapped", "percent": 10}, least=0.8)
+      for pool in ("layered", "packed")),
     *(Goal(f"{POSTED}, 64 rooms open, us, {name}", "control", f"{POSTED}, {part} us", {"table": "rows", "rooms": 64},
            most=most, floor=f"posting to posted, {part} us")
       for part, name, most in (("median", "p50", 40), ("p99", "p99", 100), ("p999", "p99.9", 400))),

@@ -26,6 +26,7 @@ BENCHES: dict[str, tuple[str, str]] = {
     "caches": ("kvproto.lab.bench.caches", "one launch for all parts of a model's caches, beside a launch a part"),
     "pipeline": ("kvproto.lab.bench.pipeline", "gather, write, scatter between GPUs, beside NIXL's own bulk write"),
     "route": ("kvproto.lab.bench.route", "what the ring takes and what pages take, and which of the two is chosen"),
+    "beside": ("kvproto.lab.bench.beside", "what a transfer takes of an engine's work on the same GPUs, by route"),
     "layers": ("kvproto.lab.bench.layers", "how long after a forward its KV has arrived, by layer groups"),
     "grid": ("kvproto.lab.bench.grid", "prompt lengths, pages, batches: staged beside descriptors beside bulk"),
     "trace": ("kvproto.lab.bench.trace", "a trace of requests in simulated time: latencies, with prefetch and without"),

@@ -45,7 +45,7 @@ GROWN_MIB = 32.0
 #: what may be more afterwards than before
 TURNED_AWAY = {UNLISTED, STRANGE, HASTY, CROWDING}
 #: counts of what was done for rooms, and what is held for a moment
-WORK = {"writes", "pieces", "bytes", "pages", "direct", "mapped", "scatters", "rooms", "entries"}
+WORK = {"writes", "pieces", "bytes", "pages", "direct", "mapped", "engine", "scatters", "rooms", "entries"}
 WIDE = Layout(layers=512, heads=512, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=16, tp=512)
 
 

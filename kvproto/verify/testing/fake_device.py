@@ -23,7 +23,7 @@ import torch
 from kvproto.data.device_streams import DeviceStreams
 from kvproto.data.room_entry import NO_TABLE, HostPages, RoomEntry
 from kvproto.io.kernels.base import EventTicket, Kernels, Launch, Pool, Side, StagedPart, Ticket
-from kvproto.io.kernels.crossing import Crossing, PagesCopy
+from kvproto.io.kernels.crossing import Crossing, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Share
 
@@ -239,9 +239,11 @@ class SlowKernels(Kernels):
         joined = [each for each in launches if isinstance(each, SlowLaunch)]
         return SlowJoint(joined) if len(joined) == len(launches) else None
 
-    def cross(self, pool: Pool, crossings: Sequence[Crossing]) -> PagesCopy | None:
+    def cross(
+        self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them
+    ) -> PagesCopy | None:  # fmt: skip
         """As the contract of kernels has it, when the stream runs."""
-        copy = self._inner.cross(pool, crossings)
+        copy = self._inner.cross(pool, crossings, most)
         return None if copy is None else SlowCopy(self, pool, copy)
 
     def queue(

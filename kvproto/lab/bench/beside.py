@@ -1,0 +1,177 @@
+"""Beside: the time that a transfer takes of an engine's work on its GPUs, and vice versa, by route.
+
+On the prefill GPU the work is matrix products, as a forward is, and the engine has given the event of its end
+(`produced(..., after=event)`); on the decode GPU it is memory traffic.  Two things are measured of each route and side.
+`slowdown`: how much longer the work takes while KV moves all the time (the work is shorter than the transfer).  The
+same work alone is timed before and after, because clocks drift.  `share`: the time of the bulk write alone over that of
+the transfer, while work runs all the time (the work is longer).  `taken_ms` is what moving a GiB takes of the work: the
+two of them together.
+
+*bulk*: one write of NIXL's, which copy engines carry.  *staged*: through the ring.  *mapped*: as endpoints do by
+themselves, a kernel's stores, or the copy engines where pages are long, by each `--percent` of the multiprocessors
+(`Settings.forward_slowdown`; 100: no forward is spared).  *pages*: NIXL's prepared lists.  `layered` pools have a run
+of bytes for each page, layer, K and V, `packed` ones have all of a page in one.
+
+Every byte of the first transfer of a row is compared, and of the last one, which goes beside the work.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import torch
+
+from kvproto.arguments import positive, several, whole
+from kvproto.lab.bench.beside_rank import BesideRank
+from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
+from kvproto.lab.bench.pipeline_cases import MIB, ONE_CHUNK, SHAPES, Case
+from kvproto.lab.bench.results import Course, command_line
+from kvproto.settings import Route, Settings
+
+#: of each way: the route, and whether pages are mapped
+WAYS: dict[str, tuple[Route, bool]] = {
+    "bulk": ("staged", False), "staged": ("staged", False), "mapped": ("pages", True), "pages": ("pages", False),
+}
+POOLS = {"layered": False, "packed": True}
+#: of the bulk write's time: work that is shorter than the transfer, and work that is longer
+SHORT, LONG = 0.6, 2.5
+#: MiB of a room, and of a staged chunk
+ROOM, CHUNK = 1024, 128
+WORK = {"P": "products", "D": "traffic"}
+
+
+class Beside(BenchProcesses):
+    """The processes of one pair, which also work."""
+
+    def measured(
+        self, pool: str, way: str, gib: int, percent: int, page: int, repeats: int
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        """The rows of a way: of each side."""
+        size = ROOM if self.cuda else 1
+        case = self._case(pool, way, gib, page, size)
+        form = self._form(case)
+        form = msgspec.structs.replace(
+            form, settings=msgspec.structs.replace(form.settings, forward_slowdown=percent)
+        )
+        made = self.members.tell("PD", "make", form)
+        self.members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
+        tokens, names = size * MIB // self.shape.token_bytes, list(range(1, gib + 1))
+        self.members.tell("PD", "fill", names, tokens, False)
+        self.members.tell("PD", "open_next")
+        right = self._checked(names, 0, tokens)
+        turn, bulk = 1, statistics.median(self._moved("bulk", [], gib * tokens, 0)[0] for _ in range(3))
+        alone = statistics.median(self._moved(way, [(n, turn + k) for n in names], tokens, 0)[0] for k in range(3))
+        turn += 3
+        if way == "bulk":
+            alone = bulk
+        rows = []
+        for side in "PD":
+            step = statistics.median(self._alone(side, 8) for _ in range(3)) / 8
+            short, long = (max(1, round(share * 1e3 * bulk / step)) if step else 0 for share in (SHORT, LONG))
+            slow, times = list[float](), list[float]()
+            for _ in range(repeats):
+                if short:
+                    before = self._alone(side, short)
+                    _, work = self._turn(way, names, turn, tokens, side, short)
+                    slow.append(2 * work / (before + self._alone(side, short)) - 1)
+                seconds, _ = self._turn(way, names, turn + 1, tokens, side, long)
+                times.append(seconds)
+                turn += 2
+            rows.append({
+                "pool": pool, "way": way, "page": page, "gib": gib, "percent": percent,
+                "side": side, "work": WORK[side],
+                **({"work_ms": short * step, "slowdown": statistics.median(slow), "worst_slowdown": max(slow),
+                    "taken_ms": 1e3 * statistics.median(slow) * statistics.median(times) / gib} if slow else {}),
+                "bulk_ms": 1e3 * bulk, "alone_ms": 1e3 * alone, "beside_ms": 1e3 * statistics.median(times),
+                "share_alone": bulk / alone, "share": bulk / statistics.median(times),
+                "repeats": repeats,
+            })  # fmt: skip
+        self.members.tell("D", "mark")
+        if way == "bulk":
+            self._transfer(names, turn, tokens)
+        else:
+            self._turn(way, names, turn, tokens, "P", long)
+        right &= all(self.members.tell("D", "right", names, tokens).values())
+        stats = self.members.tell("PD", "stats")
+        odd = {f"{side}{index}": each for (side, index), each in stats.items() if each["reports"]}
+        return [{**row, "right": right, "odd": odd} for row in rows]
+
+    def _case(self, pool: str, way: str, gib: int, page: int, size: int) -> Case:
+        route, maps = WAYS[way]
+        chunk = min(size, CHUNK if route == "staged" else ONE_CHUNK)
+        case = Case("beside", size, chunk, rooms=gib, route=route, maps=maps, packed=POOLS[pool], page=page)
+        # The bulk write needs all of it in the ring; so no room waits for the ring, either.
+        return replace(case, ring=(gib + 1) * size + 1)
+
+    def _alone(self, side: str, steps: int) -> float:
+        return float(self.members.tell(side, "alone", steps)[side, 0])
+
+    def _turn(
+        self, way: str, names: Sequence[int], gen: int, tokens: int, side: str, steps: int
+    ) -> tuple[float, float]:  # fmt: skip
+        """One transfer of all beside so many steps on a side; its seconds, and milliseconds of the work."""
+        if way == "bulk":
+            return self._moved(way, [], len(names) * tokens, steps, side)
+        return self._moved(way, [(name, gen) for name in names], tokens, steps, side)
+
+    def _moved(
+        self, way: str, rooms: list[tuple[int, int]], tokens: int, steps: int, side: str = ""
+    ) -> tuple[float, float]:  # fmt: skip
+        if way != "bulk":
+            self.members.tell("PD", "open", rooms, tokens)
+        told = self.members.tell("PD", "beside", way, rooms, tokens, time.perf_counter() + LEAD_S, side, steps)
+        begin, ended, _ = told["P", 0]
+        end = ended if way == "bulk" else told["D", 0][1]
+        return end - begin, told[side, 0][2] if side else 0.0
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row as soon as it is measured."""
+    slow = f"{100 * row['slowdown']:+.1f} %, " if "slowdown" in row else ""
+    return (f"{row['pool']}, {row['way']}, {row['percent']} %, {row['work']} on {row['side']}: {slow}"
+            f"{row['share']:.3f} of bulk beside it, {row['share_alone']:.3f} alone")  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    parser = command_line("beside", __doc__)
+    parser.add_argument("--pools", type=lambda text: text.split(","), default=[*POOLS], metavar="LIST",
+                        help="of layered, packed (default both)")  # fmt: skip
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=[*WAYS], metavar="LIST",
+                        help=f"of {', '.join(WAYS)} (default all; no lists of layered pages)")  # fmt: skip
+    parser.add_argument("--gib", type=several(whole(1, 64)), default=[8], metavar="LIST",
+                        help="rooms of 1 GiB a transfer (default 8)")  # fmt: skip
+    parser.add_argument("--percent", type=several(whole(1, 100)), default=[Settings().forward_slowdown, 100],
+                        metavar="LIST", help="`Settings.forward_slowdown` of mapped rows (default 10,100)")  # fmt: skip
+    parser.add_argument("--page", type=whole(1, 1024), default=16, help="tokens a page (default 16)")
+    parser.add_argument("--repeats", type=positive, default=5, help="timed transfers of each kind a row (default 5)")
+    parser.add_argument("--cpu", action="store_true", help="rooms of 1 MiB in host memory, no work: to see it run")
+    options = parser.parse_args(argv)
+    for name, known in (("pools", POOLS), ("ways", WAYS)):
+        if unknown := set(getattr(options, name)) - {*known}:
+            parser.error(f"--{name} {min(unknown)!r}: there are {', '.join(known)}")
+    if not options.cpu and torch.cuda.device_count() < 2:
+        print(f"This needs 2 GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
+        return 2
+    course, rows = Course("beside", argv, options), list[dict[str, Any]]()
+    # A write for each page, layer, K and V would take seconds, and tell nothing about the work.
+    cells = [(pool, way, gib, percent) for gib in options.gib for pool in options.pools for way in options.ways
+             for percent in (options.percent if way == "mapped" else [100])
+             if (pool, way) != ("layered", "pages")]  # fmt: skip
+    with Beside(SHAPES["tiny1" if options.cpu else "1-1"], cuda=not options.cpu, kind=BesideRank) as fleet:
+        for pool, way, gib, percent in course.cases(cells):
+            found = fleet.measured(pool, way, gib, percent, options.page, options.repeats)
+            rows += found
+            course.keep(rows, "\n   ".join(map(told, found)))
+    course.end(rows)
+    return 0 if all(row["right"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

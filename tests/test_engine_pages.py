@@ -1,0 +1,203 @@
+"""Copy engines carry whole pages of mapped pools: bytes, ends of pages, the choice, refusals."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from support.stories import layout
+
+from kvproto.data import mapped_pages
+from kvproto.data.mapped_pages import EngineLaunch
+from kvproto.io.kernels import engine_pages
+from kvproto.io.kernels.crossing import Crossing, Done, Rows
+from kvproto.io.kernels.engine_pages import EnginePages, PageRun, page_runs
+from kvproto.io.kernels.pool import KernelError
+from kvproto.io.transports.base import Transport
+from kvproto.io.transports.memory import MemoryTransport
+from kvproto.room import Room
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.fake_device import FakeEvent, Mark
+from kvproto.verify.testing.pair import SMALL, Pair
+
+TOKENS, CHUNK = 45, 8
+
+
+class HostEngine(EnginePages):
+    """The copies of a device, by the host."""
+
+    def __init__(self, runs: Sequence[PageRun]) -> None:
+        super().__init__(-1, runs, lambda *_: 0)
+        self.launches = 0
+
+    def launch(self, near: Any, far: Any, _stream: Any) -> Done:
+        self.launches += 1
+        for there, here, nbytes in self.copies(near, far).T.tolist():
+            ctypes.memmove(there, here, nbytes)
+        return Done()
+
+
+class EnginePair(Pair):
+    """A pair whose pools can be addressed by one another, with engines for every piece."""
+
+    def transport(self) -> Transport:
+        return MemoryTransport(self.fabric, maps=True)
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[HostEngine]:
+    """The engines that are made; all parts are long."""
+    made = list[HostEngine]()
+
+    def make(crossings: Sequence[Crossing], _place: int) -> HostEngine | None:
+        runs = page_runs(crossings)
+        made.extend([HostEngine(runs)] if runs else [])
+        return made[-1] if runs else None
+
+    monkeypatch.setattr(mapped_pages, "engine_pages", make)
+    monkeypatch.setattr(mapped_pages, "LONG", 0)
+    return made
+
+
+@pytest.mark.parametrize(("prefill", "decode", "order"), [(1, 1, "NHD"), (2, 2, "HND"), (2, 1, "HND"), (1, 2, "HND")])
+def test_every_byte_is_right_and_the_ends_of_pages_go_by_the_kernel(
+    engines: list[HostEngine], prefill: int, decode: int, order: str
+) -> None:
+    sides = [replace(layout(tp, page=4), order=order) for tp in (prefill, decode)]
+    with EnginePair(*sides, chunk_tokens=CHUNK, settings=replace(SMALL, route="pages")) as pair:
+        rooms = [pair.open(tokens, **more) for tokens, more in (
+            (TOKENS, {}), (2 * CHUNK + 3, {"prefix": CHUNK}), (3, {}), (CHUNK, {}),
+        )]  # fmt: skip
+        pair.finish(*rooms)
+        pair.check(*rooms)
+        counts = [inside(each).data.stats for each in pair.prefills]
+        assert sum(each["engine"] for each in counts) == sum(each.launches for each in engines) > 0
+        assert all(each["engine"] < each["mapped"] for each in counts), "three tokens are no whole page"
+
+
+def test_heads_of_a_token_that_lie_apart_are_no_page(engines: list[HostEngine]) -> None:
+    with EnginePair(layout(2, page=4), layout(1, page=4), chunk_tokens=CHUNK) as pair:
+        room = pair.open(TOKENS)
+        pair.finish(room)
+        pair.check(room)
+        assert not engines
+
+
+def test_a_short_part_goes_by_engines_only_beside_a_forward(
+    engines: list[HostEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped_pages, "LONG", 1 << 40)
+    settings = replace(SMALL, route="pages")
+    with EnginePair(layout(1, page=4), layout(1, page=4), chunk_tokens=CHUNK, settings=settings) as pair:
+        data, forward = inside(pair.prefills[0]).data, FakeEvent()
+        forward.mark = Mark()
+        rooms = list[Room]()
+        for runs, engine in ((None, 0), (forward, 2), (None, 0)):
+            data.streams.forward, before = runs, engines[0].launches
+            rooms.append(pair.open(CHUNK + 5))
+            pair.finish(rooms[-1])
+            assert engines[0].launches - before == engine
+        pair.check(*rooms)
+
+
+def test_pages_are_read_by_the_launch() -> None:
+    near, far = (np.zeros((9, 16), np.uint8) for _ in range(2))
+    near[:] = np.arange(1, 10, dtype=np.uint8)[:, None]
+    engine = HostEngine([PageRun(near.ctypes.data, far.ctypes.data, 16, 16, 16)])
+    pages = np.array([5, 2, 7], np.int64)
+    launch = EngineLaunch(engine, pages[:], np.array([6, 1, 8]), (), None, lambda: 100)
+    pages[:] = 8, 1, 6
+    assert launch(None, None).done()
+    assert far[:, 0].tolist() == [0, 2, 0, 0, 0, 0, 9, 0, 7]
+
+
+def test_pages_in_a_row_on_both_sides_are_one_copy_where_nothing_lies_between() -> None:
+    near, far = np.array([4, 5, 6, 8, 9]), np.array([1, 2, 7, 8, 9])
+    for step, copies in ((16, [(4, 1, 2), (6, 7, 1), (8, 8, 2)]), (32, [*zip(near, far, [1] * 5, strict=True)])):
+        engine = EnginePages(0, [PageRun(1000, 2000, 16, step, step)], lambda *_: 0)
+        wanted = [(2000 + there * step, 1000 + here * step, 16 * pages) for here, there, pages in copies]
+        assert engine.copies(near, far).T.tolist() == [list(each) for each in wanted]
+    two = EnginePages(0, [PageRun(0, 0, 8, 32, 64), PageRun(16, 8, 16, 32, 64)], lambda *_: 0)
+    assert two.copies(near[:2], far[:2]).T.tolist() == [[64, 128, 8], [72, 144, 16], [128, 160, 8], [136, 176, 16]]
+
+
+def test_rows_that_adjoin_are_one_run_and_forms_that_differ_are_none() -> None:
+    rows = Rows(1024, 128, 64, 2)
+    planes = ((0, 5000), (256, 5256), (768, 5768), (512, 9000))
+    assert page_runs([Crossing(64, 2, rows, rows, planes)]) == [
+        PageRun(0, 5000, 512, 1024, 1024), PageRun(512, 9000, 256, 1024, 1024), PageRun(768, 5768, 256, 1024, 1024),
+    ]  # fmt: skip
+    by_head = Rows(1024, 64, 128, 2)
+    assert page_runs([Crossing(64, 2, by_head, by_head, ((0, 0),))]) == [PageRun(0, 0, 256, 1024, 1024)]
+    apart = Rows(1024, 256, 64, 2)
+    for near, far in ((rows, by_head), (rows, Rows(1024, 128, 64, 4)), (apart, apart)):
+        assert page_runs([Crossing(64, 2, rows, rows, planes), Crossing(64, 2, near, far, ((0, 0),))]) == []
+
+
+def test_short_pieces_and_hosts_without_a_device_have_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Rows(1 << 20, 128, 64, 4096)
+    for nbytes, place, found in ((0, 0, True), (1, 0, False), (0, -1, False)):
+        monkeypatch.setattr(engine_pages, "LEAST", (1 << 19) + nbytes)
+        monkeypatch.setattr(engine_pages, "_driver_queue", lambda: lambda *_: 0)
+        assert bool(engine_pages.engine_pages([Crossing(64, 2, rows, rows, ((0, 0),))], place)) is found
+    monkeypatch.setattr(engine_pages, "_driver_queue", lambda: None)
+    assert engine_pages.engine_pages([Crossing(64, 2, rows, rows, ((0, 0),))], 0) is None
+
+
+def test_copies_go_in_batches_and_what_was_queued_before_a_refusal_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given, told = list[int](), list[Any]()
+
+    def queue(copies: Any, stream: int) -> int:
+        given.append(copies.shape[1])
+        return 0 if len(given) % 3 else 700 + stream
+
+    stream = SimpleNamespace(cuda_stream=7, synchronize=lambda: told.append("waited"), wait_event=told.append)
+    monkeypatch.setattr(engine_pages, "TOGETHER", 2)
+    monkeypatch.setattr(engine_pages.Events, "ticket", lambda _, on: ("ticket", on))
+    engine = EnginePages(-1, [PageRun(0, 0, 8, 16, 16)], queue)
+    launch = EngineLaunch(engine, np.arange(4), np.arange(4), (lambda *on: told.append(on),), None, lambda: 100)  # type: ignore[arg-type,return-value]
+    assert launch(stream, None) == ("ticket", stream) and given == [2, 2] and told == [(stream, None)]
+    with pytest.raises(KernelError, match="CUresult 707"):
+        launch(stream, "after")
+    assert told[1:] == [(stream, "after"), "after", "waited"]
+
+
+@pytest.mark.parametrize("version", ["_v2", ""])
+def test_both_forms_of_the_driver_s_batches_are_called(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    calls = list[tuple[Any, ...]]()
+    monkeypatch.setattr(engine_pages, "cuda_driver", lambda: SimpleNamespace(
+        **{f"cuMemcpyBatchAsync{version}": lambda *about: calls.append(about) or 5}
+    ))  # fmt: skip
+    engine_pages._driver_queue.cache_clear()
+    try:
+        queue = engine_pages._driver_queue()
+        assert queue is not None and queue(np.array([[1, 2], [3, 4], [5, 6]], np.uint64), 9) == 5
+        ((*_, count, attributes, first, attributes_count, stream),) = [
+            each if version else (*each[:-2], each[-1]) for each in calls
+        ]  # fmt: skip
+        assert (count.value, attributes_count.value, stream.value) == (2, 1, 9)
+        assert attributes._obj.order == 1 and first._obj.value == 0
+        monkeypatch.setattr(engine_pages, "cuda_driver", lambda: None)
+        engine_pages._driver_queue.cache_clear()
+        assert engine_pages._driver_queue() is None
+    finally:
+        engine_pages._driver_queue.cache_clear()
+
+
+def test_a_room_that_is_withdrawn_or_aborted_beside_its_copies_ends_well(engines: list[HostEngine]) -> None:
+    settings = replace(SMALL, route="pages")
+    with EnginePair(layout(1, page=4), layout(1, page=4), chunk_tokens=CHUNK, settings=settings) as pair:
+        room, other = pair.open(TOKENS), pair.open(TOKENS)
+        pair.prefills[0].abort(other)
+        pair.pump(lambda: pair.over(other))
+        pair.finish(room)
+        pair.check(room)
+        pair.rest()
+        assert engines[0].launches == -(-TOKENS // CHUNK)
