@@ -24,7 +24,7 @@ def of(config: Config) -> dict[Rest, int]:
     """The rests that a new room can meet in this world."""
     search = RankSearch("world", config)
     assert search.run().ended == "exhausted"
-    return rests(search.world, search.order)
+    return rests(search.world, search.order, search.rests)
 
 
 def test_a_new_room_is_searched_from_every_state_that_it_can_meet() -> None:

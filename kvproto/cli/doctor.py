@@ -95,6 +95,12 @@ print(", ".join(names))
 import triton
 print(triton.__version__)
 """, "pip install triton (Linux); the torch kernels work without"),
+    Trial("library", "search in C", """
+from kvproto.verify.check.native.library import missing
+why = missing()
+assert why is None, why
+print("kvproto check --engine native, the default")
+""", "apt-get install gcc libc6-dev; kvproto check searches in Python without, with the same results"),
     Trial("library", "hypothesis", "import hypothesis; print(hypothesis.__version__)",
           "pip install 'kvproto[testing]'"),
     Trial("library", "transformers", "import transformers; print(transformers.__version__)",

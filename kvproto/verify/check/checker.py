@@ -8,11 +8,13 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.check.config import Config
 from kvproto.verify.check.configs import CONFIGS, SUITES
 from kvproto.verify.check.mixed_builds import check_beside, mixes
 from kvproto.verify.check.mutations import MUTANTS
-from kvproto.verify.check.search import check
+from kvproto.verify.check.native.library import missing
+from kvproto.verify.check.search import Engine, check
 from kvproto.verify.check.story import walk
 from kvproto.verify.framework.checker import Checker, PlantedBug
 from kvproto.verify.framework.search import Progress, Result
@@ -29,18 +31,26 @@ class RankChecker(Checker):
     """Worlds of ranks."""
 
     suites: ClassVar = SUITES
+    engines: ClassVar = ("native", "python")
     planted: ClassVar = {name: PlantedBug(m.about, m.config, m.expect, m.apply) for name, m in MUTANTS.items()}
 
     def worlds(self) -> Mapping[str, str]:
         """How many ranks, of which groups, and what is special."""
         return {name: f"{_ranks(c)}  {c.about or 'see docs/checker.md'}" for name, c in CONFIGS.items()}
 
+    def check_engine(self, engine: str) -> None:
+        """`native` needs a compiler."""
+        why = missing() if engine == "native" else None
+        if why is not None:
+            raise ArgumentError(f"--engine native: {why}")
+
     def search(
-        self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None
+        self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None,
+        engine: Engine | None = None,
     ) -> Result:  # fmt: skip
         """Search one configuration."""
         config = CONFIGS[name] if limit is None else replace(CONFIGS[name], limit=limit)
-        return check(name, config, memory=memory, report=report)
+        return check(name, config, memory=memory, report=report, engine=engine)
 
     def beside(
         self, name: str, folder: Path, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None

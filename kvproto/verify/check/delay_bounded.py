@@ -14,6 +14,7 @@ order knows them by their number.
 from __future__ import annotations
 
 from operator import itemgetter
+from typing import Any
 
 from kvproto.verify.check.config import Config
 from kvproto.verify.check.enabled_steps import Choice, Hearing
@@ -50,7 +51,7 @@ class DelayBoundedExplorer(Explorer):
             number = numbers[at]
             menus.append(memo.get(number) or self.menu(at, number))
             mine = self.turns[at].get(number)
-            turns += self._turns(at, number) if mine is None else mine
+            turns += self.turns_of(at, number) if mine is None else mine
         budget_at = -1 if numbers[-1] in self.poor else numbers[-1]
         if budget_at >= 0:
             for menu in menus:
@@ -62,7 +63,8 @@ class DelayBoundedExplorer(Explorer):
         self._timers(state, numbers, menus, noisy | -bool(turns), found, moving=bool(turns))
         return found
 
-    def _turns(self, at: int, number: int) -> list[Turn]:
+    def turns_of(self, at: int, number: int) -> list[Turn]:
+        """A node's moves, each with its place in the order and its bit."""
         found = self.turns[at][number] = []
         for choice in self.menu(at, number).plain.all():
             what = choice[3].what
@@ -71,7 +73,11 @@ class DelayBoundedExplorer(Explorer):
         return found
 
     def _turn(self, source: Source, choice: Choice) -> Turn:
-        return PLACE[choice[3].what[0]], 1 << self.sources.setdefault(source, len(self.sources)), source, choice
+        return PLACE[choice[3].what[0]], self.bit(source), source, choice
+
+    def bit(self, source: Source) -> int:
+        """The bit that stands for whom, among what may be slow."""
+        return 1 << self.sources.setdefault(source, len(self.sources))
 
     def _listen(self, state: int, numbers: list[int], budget_at: int, turns: list[Turn], found: Found) -> int:
         """Add what the links can do; returns the links on which something is (mask)."""
@@ -91,25 +97,27 @@ class DelayBoundedExplorer(Explorer):
                 for item, delta, cost in heard.calls:
                     choice = self.call(numbers, i, item)
                     if not cost:
-                        turns.append(self._turn((self.n + i, "message", end), (delta + choice[0], *choice[1:])))
+                        turns.append(self._turn(self.speaker(i, end, choice[3].what), (delta + choice[0], *choice[1:])))
                     elif budget_at >= 0:
                         self._pay_for(state + delta, budget_at, cost, choice, found)
         return noisy
 
     def _heed(self, i: int, end: int, number: int, wire: int) -> tuple[Hearing, list[Turn]]:
         heard, turns = self.hear(i, end, number, wire), []
-        for choice in heard.free.all():
-            word = choice[3].what[0] if choice[3].what[0] in ("wrote", "notified") else "message"
-            turns.append(self._turn((self.n + i, word, end), choice))
+        turns += [self._turn(self.speaker(i, end, choice[3].what), choice) for choice in heard.free.all()]
         self.heeds[i][end][number << BITS | wire] = heard, turns
         return heard, turns
+
+    def speaker(self, i: int, end: int, what: Any) -> Source:
+        """The direction of a link, or the transport there, from which an input comes."""
+        return self.n + i, what[0] if what[0] in ("wrote", "notified") else "message", end
 
     def _take_turn(self, state: int, budget: int, turns: list[Turn], found: Found) -> None:
         """Run the first in turn, or delay it while the budget lasts."""
         shift, asleep = self.shifts[-1], self.budgets.values[budget].asleep
         awake = [turn for turn in turns if not asleep & turn[1]]
         if not awake:
-            rested = self._sleep(budget, 0)
+            rested = self.put_to_sleep(budget, 0)
             awake, asleep, state, budget = turns, 0, state + ((rested - budget) << shift), rested
         _, bit, source, _ = min(awake, key=itemgetter(0))
         for _, who, _, choice in awake:
@@ -117,10 +125,10 @@ class DelayBoundedExplorer(Explorer):
                 self._take(state, choice, found)
         left = self.spend(budget, "slow", -1)
         if left >= 0 and any(who != bit for _, who, _, _ in turns):
-            found[0].append(state + ((self._sleep(left, asleep | bit) - budget) << shift))
+            found[0].append(state + ((self.put_to_sleep(left, asleep | bit) - budget) << shift))
             found[1].append(event(source[0], ("slow", *source[1:]), "slow"))
 
-    def _sleep(self, budget: int, asleep: int) -> int:
+    def put_to_sleep(self, budget: int, asleep: int) -> int:
         """The budget with these sources asleep."""
         return self.budget(self.budgets.values[budget]._replace(asleep=asleep))
 

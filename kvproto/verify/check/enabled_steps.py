@@ -266,12 +266,14 @@ class Menus(CheckedWorld):
     def unrest(self, state: int) -> Unrest:
         """Why the world is not at rest; None if it is."""
         for at in range(self.n):
-            number = state >> self.shifts[at] & MASK
-            if number not in self.rests[at]:
-                value = self.parts[at].values[number]
-                self.rests[at][number] = None if value[0] is DEAD else self.nodes[at].settled(value)
-            found = self.rests[at][number]
-            if found:
+            if found := self.unsettled(at, state >> self.shifts[at] & MASK):
                 return found
         links = range(self.n, self.last)
         return None if all(self.part(state, at).quiet for at in links) else ("L4", "messages are always under way")
+
+    def unsettled(self, at: int, number: int) -> Unrest:
+        """Why a node is not at rest; None if it is."""
+        if number not in self.rests[at]:
+            value = self.parts[at].values[number]
+            self.rests[at][number] = None if value[0] is DEAD else self.nodes[at].settled(value)
+        return self.rests[at][number]

@@ -15,7 +15,7 @@ come that far and comes back is met later in the same search.  Timed worlds ask 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -41,14 +41,15 @@ def one_room(config: Config) -> Config:
     return replace(config, budget=Budget(), must=(), never=(), **calm)
 
 
-def rests(world: Explorer, order: Iterable[int]) -> dict[Rest, int]:
-    """Return the states of rest that a new room can meet, each with the number of one such state."""
+def rests(world: Explorer, order: Sequence[int], places: Iterable[int]) -> dict[Rest, int]:
+    """Return what a new room can meet at these places of states of rest, with one place for each."""
     found: dict[Rest, int] = {}
     known: dict[tuple[int, int], Any] = {}
     if world.config.misfit or world.config.timed:
         return found
-    for place, state in enumerate(order):
-        if world.unrest(state) or not _all_up(world, state):
+    for place in places:
+        state = order[place]
+        if not _all_up(world, state):
             continue
         nodes = []
         for at in range(world.n):
@@ -129,23 +130,26 @@ class SearchCut(Exception):  # noqa: N818  # it is no error
         self.ended = ended
 
 
-def first_failure(config: Config, found: dict[Rest, int], *, memory: int = 12_000) -> tuple[int, str, str] | None:
+def first_failure(
+    config: Config, found: dict[Rest, int], *, memory: int = 12_000, searched: type[NewRoomSearch] = NewRoomSearch
+) -> tuple[int, str, str] | None:  # fmt: skip
     """Return the first state of rest after which a new room fails, the property, and the way.
 
     Raises SearchCut, or KeyboardInterrupt as anything does that is interrupted.
     """
-    if not found or not _failure(config, found, memory):
+    if not found or not _failure(searched(config, found, memory=memory)):
         return None
     for nodes, place in found.items():  # by itself, so that it is known which
-        failure = _failure(config, [nodes], memory)
+        failure = _failure(searched(config, [nodes], memory=memory))
         if failure is not None:
             name, text = failure
             return place, name, f"after this, with a new room: {re.sub('room [0-9]+', 'the new room', text)}"
     raise AssertionError("what fails together has to fail alone")
 
 
-def _failure(config: Config, starts: Iterable[Rest], memory: int) -> tuple[str, str] | None:
-    result = NewRoomSearch(config, starts, memory=memory).run()
+def _failure(search: NewRoomSearch) -> tuple[str, str] | None:
+    result = search.run()
+    search.close()
     if result.violations:
         name, text = result.violations[0]
         return name, text

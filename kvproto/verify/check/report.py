@@ -190,7 +190,7 @@ def _violation(name: str, tale: Any) -> dict[str, Any]:
 
 def _run(result: Result) -> dict[str, Any]:
     names = (
-        "name", "states", "transitions", "depth", "seconds", "states_per_s", "cpu_seconds", "states_per_cpu_s", "ended",
-        "megabytes", "sights",
+        "name", "engine", "states", "transitions", "depth", "seconds", "states_per_s", "cpu_seconds",
+        "states_per_cpu_s", "ended", "megabytes", "sights",
     )  # fmt: skip
     return {name: getattr(result, name) for name in names}

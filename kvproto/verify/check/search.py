@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from kvproto.verify.check.config import Config
 from kvproto.verify.check.explorers import explorer
-from kvproto.verify.check.new_rooms import SearchCut, first_failure, rests
+from kvproto.verify.check.native.library import missing
+from kvproto.verify.check.native.native_search import NativeSearch
+from kvproto.verify.check.new_rooms import NewRoomSearch, SearchCut, first_failure, rests
 from kvproto.verify.check.step_wording import named
 from kvproto.verify.check.story import RankTale, plain
 from kvproto.verify.framework import search
 from kvproto.verify.framework.search import LOOK, MEGABYTE, Progress, Result, label, to_stderr
 
+Engine = Literal["native", "python"]
 __all__ = ["LOOK", "MEGABYTE", "Progress", "RankSearch", "Result", "check", "label", "to_stderr"]
 
 
 class RankSearch(search.Search):
     """One run over one configuration."""
+
+    #: how new rooms are searched
+    NEW_ROOMS: ClassVar[type[NewRoomSearch]] = NewRoomSearch
 
     def __init__(self, name: str, config: Config, *, memory: int = 12_000) -> None:
         """`memory`: MiB of this process at which the search gives up."""
@@ -30,7 +36,8 @@ class RankSearch(search.Search):
         if self.result.violations:
             return
         try:
-            failed = first_failure(self.config, rests(self.world, self.order), memory=self.memory)
+            met = rests(self.world, self.order, self.rests)
+            failed = first_failure(self.config, met, memory=self.memory, searched=self.NEW_ROOMS)
         except SearchCut as cut:
             self.result.ended = cut.ended
             return
@@ -43,8 +50,22 @@ class RankSearch(search.Search):
         return RankTale(name, named(self.config, text), self.config, [plain(event) for event in events], events)
 
 
+class NativeNewRoomSearch(NewRoomSearch, NativeSearch):
+    """The search for new rooms in C."""
+
+
+class NativeRankSearch(RankSearch, NativeSearch):
+    """One run over one configuration, in C."""
+
+    NEW_ROOMS = NativeNewRoomSearch
+
+
 def check(
-    name: str, config: Config, *, memory: int = 12_000, report: Callable[[Progress], None] | None = None
+    name: str, config: Config, *, memory: int = 12_000, report: Callable[[Progress], None] | None = None,
+    engine: Engine | None = None,
 ) -> Result:  # fmt: skip
-    """Search one configuration."""
-    return search.run(RankSearch(name, config, memory=memory), report)
+    """Search one configuration: in C if there is a compiler, and always in Python if it has a clock."""
+    native = not config.timed and (engine == "native" or (engine is None and missing() is None))
+    searched = (NativeRankSearch if native else RankSearch)(name, config, memory=memory)
+    searched.result.engine = "native" if native else "python"
+    return search.run(searched, report)

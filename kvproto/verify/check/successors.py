@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from kvproto.fsm.table import Row
 from kvproto.verify.check.enabled_steps import Choice, LazyChoice, Menu, Menus, Trouble
 from kvproto.verify.check.network import REPORT, TO_PREFILL
+from kvproto.verify.check.node import Input
 from kvproto.verify.check.state_encoding import BITS, DEAD, MASK, QUIET, WorldEvent, event
 
 Found = tuple[list[int], list[WorldEvent]]
@@ -160,8 +161,11 @@ class Explorer(Menus):
     def call(self, numbers: list[int], i: int, item: int) -> Choice:
         """Return the result of a decode rank's call: it gets an epoch that is new on this link."""
         p = self.ends[i][1]
-        what = (*self.heard(i, TO_PREFILL, item, ""), self._new_epoch(numbers, i))
-        return self.choice(p, numbers[p], what, "")
+        return self.choice(p, numbers[p], self.called(numbers, i, item), "")
+
+    def called(self, numbers: list[int], i: int, item: int) -> Input:
+        """Return the call as the prefill rank's input, with its epoch."""
+        return *self.heard(i, TO_PREFILL, item, ""), self._new_epoch(numbers, i)
 
     def _new_epoch(self, numbers: list[int], i: int) -> int:
         """The least epoch that nobody of this link remembers."""

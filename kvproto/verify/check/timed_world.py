@@ -76,7 +76,7 @@ class TimedExplorer(DelayBoundedExplorer):
         for at in range(self.n):
             menus.append(self.menu(at, numbers[at]))
             mine = self.turns[at].get(numbers[at])
-            turns += self._turns(at, numbers[at]) if mine is None else mine
+            turns += self.turns_of(at, numbers[at]) if mine is None else mine
         budget_at = -1 if numbers[-1] in self.poor else numbers[-1]
         if budget_at >= 0:
             for menu in menus:
@@ -127,7 +127,7 @@ class TimedExplorer(DelayBoundedExplorer):
         left = self.spend(budget, "slow", -1)
         if left >= 0:
             asleep = self.budgets.values[budget].asleep
-            found[0].append(state + ((self._sleep(left, asleep | bit) - budget) << self.shifts[-1]))
+            found[0].append(state + ((self.put_to_sleep(left, asleep | bit) - budget) << self.shifts[-1]))
             found[1].append(event(source[0], ("slow", *source[1:]), "slow"))
 
     # ---------------------------------------------------------------------------------------------- time
@@ -192,16 +192,13 @@ class TimedExplorer(DelayBoundedExplorer):
         return state + ((self.budget(spent._replace(hurt=hurt)) - budget) << self.shifts[-1])
 
     def _woken(self, state: int, budget: int) -> int:
-        return state + ((self._sleep(budget, 0) - budget) << self.shifts[-1])
+        return state + ((self.put_to_sleep(budget, 0) - budget) << self.shifts[-1])
 
     # --------------------------------------------------------------------------------------------- judged
     def unwell(self, numbers: list[int]) -> Unrest:
         """Return what is wrong at the end; None: all is well."""
         for at, number in enumerate(numbers[: self.n]):
-            if number not in self.rests[at]:
-                value = self.parts[at].values[number]
-                self.rests[at][number] = None if value[0] is DEAD else self.nodes[at].settled(value)
-            if found := self.rests[at][number]:
+            if found := self.unsettled(at, number):
                 return found
         for i, (d, p) in enumerate(self.ends):
             if not self._agreed(i, numbers[p], numbers[d]) and (found := self._parted(i, numbers)):

@@ -107,12 +107,13 @@ class CheckedWorld:
                 number = state >> shifts[at] & MASK
                 new = memo.get(number)
                 if new is None:
-                    new = memo[number] = self._swap(at, number, swap) << shifts[at]
+                    new = memo[number] = self.exchanged(at, number, swap) << shifts[at]
                 other |= new
             best = min(best, other)
         return best
 
-    def _swap(self, at: int, number: int, swap: tuple[int, ...]) -> int:
+    def exchanged(self, at: int, number: int, swap: tuple[int, ...]) -> int:
+        """The number of a component after an exchange of rooms."""
         part = self.parts[at]
         value = part.values[number]
         if at == self.last:
@@ -194,25 +195,36 @@ class CheckedWorld:
         self.pushes[way][wire << BITS | item] = new
         return new
 
-    def _act(self, state: int, at: int, out: RankOutput) -> int:
+    def deeds(self, at: int, out: RankOutput) -> tuple[tuple[int, Input], ...]:
+        """Return what an output that enters no link does to components, in this order."""
         kind, other, me = out[0], out[1], self.index(at)
         if kind == "failed":
-            self._judge_blame(state, at, other)
-            return state
+            return ((self.last, ("failed", other)),)
         if kind == "post":
-            return self._hand(state, self.first_decode + other, ("post", me, *out[2]))
+            return ((self.first_decode + other, ("post", me, *out[2])),)
         if kind == "forget notifications":
-            return self._wipe(state, self.link_at[other, me], NOTIFICATION)
+            return ((self.link_at[other, me], ("wipe", NOTIFICATION)),)
         if kind == "peer crashed":
-            state = self._wipe(state, self.link_at[me, other], REPORT)
-            return self._hand(state, self.first_decode + other, ("peer crashed", me))
-        return self._hand(self._grow_old(state, self.link_at[other, me]), other, ("age", me, out[2]))
+            return (self.link_at[me, other], ("wipe", REPORT)), (self.first_decode + other, ("peer crashed", me))
+        return (self.link_at[other, me], ("age",)), (other, ("age", me, out[2]))
 
-    def _grow_old(self, state: int, at: int) -> int:
-        """Turn all recent requests of this link into old ones."""
-        number = state >> self.shifts[at] & MASK
-        wire = aged(self.wires.values[number], self.messages, self.config.net, lambda _at: LONG_AGO)
-        return state + ((self.wires(wire) - number) << self.shifts[at])
+    def _act(self, state: int, at: int, out: RankOutput) -> int:
+        for place, what in self.deeds(at, out):
+            if place < self.n:
+                state = self._hand(state, place, what)
+            elif place == self.last:
+                self._judge_blame(state, at, what[1])
+            else:
+                number = state >> self.shifts[place] & MASK
+                state += (self.rewired(number, what) - number) << self.shifts[place]
+        return state
+
+    def rewired(self, number: int, what: Input) -> int:
+        """The wire whose recent requests are old ones now, or without the reports to a crashed rank."""
+        wire = self.wires.values[number]
+        if what[0] == "wipe":
+            return self.wires(put_queue(wire, what[1], ()))
+        return self.wires(aged(wire, self.messages, self.config.net, lambda _at: LONG_AGO))
 
     def _hand(self, state: int, at: int, what: Input) -> int:
         step = self.step(at, state >> self.shifts[at] & MASK, what)
@@ -220,17 +232,15 @@ class CheckedWorld:
             self.faults.append((*step.fault, event(at, what)))
         return self.carry(state + step.delta, at, step.ops)
 
-    def _wipe(self, state: int, at: int, way: int) -> int:
-        """Drop the transport's reports to a crashed rank."""
-        number = state >> self.shifts[at] & MASK
-        return state + ((self.wires(put_queue(self.wires.values[number], way, ())) - number) << self.shifts[at])
-
     def _judge_blame(self, state: int, at: int, k: int) -> None:
-        spent: BudgetState = self.part(state, self.last)
-        everyone = spent.hard and not self.config.several_groups
-        if not everyone and not spent.blamed >> k & 1:
+        if not self.may_fail(state >> self.shifts[-1] & MASK, k):
             text = f"room {k} fails although nothing happened to it"
             self.faults.append(("S9", text, event(at, ("failed", k))))
+
+    def may_fail(self, number: int, k: int) -> bool:
+        """Whether something has happened, by the budget of this number, for which a room may fail."""
+        spent: BudgetState = self.budgets.values[number]
+        return (spent.hard and not self.config.several_groups) or bool(spent.blamed >> k & 1)
 
     # -------------------------------------------------------------------------------------------- budget
     def touched(self, at: int, peer: int) -> int:

@@ -63,12 +63,14 @@ def main(argv: list[str]) -> int:
         only_with(parser, args, "--mutants", "--table")
     if question:
         only_with(parser, args, f"a search, and {question} is none of its own",
-                  "--diagram", "--save", "--limit", "--counts", "--plant", "--beside")  # fmt: skip
+                  "--diagram", "--save", "--limit", "--counts", "--plant", "--beside", "--engine")  # fmt: skip
     if args.beside:
-        only_with(parser, args, "a search of one build", "--counts", "--plant", "--save")
+        only_with(parser, args, "a search of one build", "--counts", "--plant", "--save", "--engine")
     if args.names and (args.list or args.replay):
         parser.error(f"{question} takes no CONFIG, and {args.names[0]!r} is one")
     checker = args.tables.checked()
+    if args.engine is not None:
+        checker.check_engine(args.engine)
     if args.list:
         return _list(checker, as_json=args.json)
     if args.replay:
@@ -96,6 +98,11 @@ def _parser() -> argparse.ArgumentParser:
         help="give up when all processes take so much together (default: 3/4 of the machine's, %(default)s)",
     )  # fmt: skip
     parser.add_argument("--jobs", type=positive, default=1, help="processes (default: %(default)s)")
+    parser.add_argument(
+        "--engine", choices=("native", "python"),
+        help="search in C or in Python, with the same results (default: native where there is a C compiler, unless "
+             "KVPROTO_NATIVE=0; worlds with numbers for time are always searched in Python)",
+    )  # fmt: skip
     parser.add_argument("--counts", type=output_file, metavar="FILE", help="bring the numbers of states up to date")
     parser.add_argument("--table", type=output_file, metavar="FILE", help="with --mutants: write the kill table there")
     parser.add_argument("--plant", metavar="BUG", help="plant this bug (--list has them), and look for it")
@@ -140,6 +147,7 @@ class _Asked(NamedTuple):
     memory: int
     shown: bool
     beside: Path | None
+    engine: str | None
 
 
 def _run(asked: _Asked) -> list[Result]:
@@ -153,7 +161,8 @@ def _run(asked: _Asked) -> list[Result]:
     with ExitStack() as stack:
         if asked.plant is not None:
             stack.enter_context(checker.planting(asked.plant))
-        return [checker.search(asked.name, limit=asked.limit, memory=asked.memory, report=progress)]
+        engine = {"engine": asked.engine} if asked.engine is not None else {}
+        return [checker.search(asked.name, limit=asked.limit, memory=asked.memory, report=progress, **engine)]
 
 
 def _search(args: Any, checker: Checker) -> int:
@@ -167,7 +176,7 @@ def _search(args: Any, checker: Checker) -> int:
     known = report.known_counts(args.counts) if args.counts is not None and args.counts.exists() else {}
     shown = not args.quiet and args.jobs == 1 and (not args.json or sys.stderr.isatty())
     place, memory = args.tables.checker, args.memory // args.jobs
-    asked = [_Asked(place, name, args.plant, args.limit, memory, shown, args.beside) for name in names]
+    asked = [_Asked(place, name, args.plant, args.limit, memory, shown, args.beside, args.engine) for name in names]
     done = _results(asked, args)
     results = [result for name in names for result in done.get(name, ())]
     whole = len(done) == len(names) and all(result.ended == "exhausted" for result in results)
@@ -211,7 +220,8 @@ def _print_result(result: Result, args: Any) -> None:
     end = "" if args.quiet else "\r"
     say(
         f"{end}{result.name:<20} {result.states:>11,} states {result.transitions:>12,} transitions  "
-        f"depth {result.depth:>3}  {result.seconds:>7.1f} s  {result.states_per_s:>7,}/s  {result.ended}"
+        f"depth {result.depth:>3}  {result.seconds:>7.1f} s  {result.states_per_s:>7,}/s  {result.ended}  "
+        f"({result.engine})"
     )
     if result.ended in WHY:
         say("     " + WHY[result.ended])

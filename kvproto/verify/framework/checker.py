@@ -39,6 +39,8 @@ class Checker:
     first = "smoke"
     suites: ClassVar[Mapping[str, Sequence[str]]] = {}
     planted: ClassVar[Mapping[str, PlantedBug]] = {}
+    #: engines that `search` can be asked for, by `engine`; they have the same results
+    engines: ClassVar[Sequence[str]] = ()
 
     def worlds(self) -> Mapping[str, str]:
         """Every world, and a line about it."""
@@ -49,6 +51,11 @@ class Checker:
     ) -> Result:  # fmt: skip
         """Search one world."""
         raise NotImplementedError
+
+    def check_engine(self, engine: str) -> None:
+        """Raises ArgumentError if there is no such engine here, with the remedy."""
+        if engine not in self.engines:
+            raise ArgumentError(f"these worlds are searched in Python alone: leave --engine {engine} out")
 
     def walk(self, text: str) -> ReplayedWay:
         """Walk a recorded counterexample again.  ArgumentError: this is not one."""

@@ -45,6 +45,8 @@ class Result(msgspec.Struct):
     sights: list[str] = []
     #: rows that fired, as `label` has them
     rows: list[str] = []
+    #: which search it was: `native` or `python`
+    engine: str = "python"
     violations: list[Any] = []
 
 
@@ -130,6 +132,8 @@ def to_stderr(at: Progress) -> None:
 class Search:
     """One run over one space."""
 
+    CIRCLE = "from here things can go on for ever although no timer ends"
+
     def __init__(self, name: str, bounds: Bounds, space: Space, *, memory: int = 12_000) -> None:
         """`memory`: MiB of this process at which the search gives up."""
         self.bounds, self.space, self.memory = bounds, space, memory
@@ -138,6 +142,11 @@ class Search:
         self.number: dict[Any, int] = {}
         self.parent = array("I")
         self.edges = liveness.EdgeRows() if bounds.live else None
+        #: the places of states of rest, once ends were judged
+        self.rests: list[int] = []
+
+    def close(self) -> None:
+        """Give back what the search keeps outside Python: nothing."""
 
     def tale(self, name: str, text: str, events: list[Any]) -> Counterexample:
         """A violation as a story."""
@@ -152,7 +161,7 @@ class Search:
             if not self._broken(None):
                 self._meet(first, 0)
                 self._walk(report, begun)
-            if not result.violations and result.ended == "exhausted" and self.edges is not None:
+            if not result.violations and result.ended == "exhausted" and self.bounds.live:
                 self._judge_ends()
             if not result.violations:
                 self._judge_sights()
@@ -241,15 +250,15 @@ class Search:
 
     def _judge_ends(self) -> None:
         assert self.edges is not None
-        rests = [i for i, state in enumerate(self.order) if not self.space.unrest(state)]
-        lost = liveness.cannot_reach(self.edges, rests, len(self.order))
+        self.rests = [i for i, state in enumerate(self.order) if not self.space.unrest(state)]
+        lost = liveness.cannot_reach(self.edges, self.rests, len(self.order))
         if lost is not None:
             name, text = self._reason(lost)
             self._violate(name, text, lost)
             return
         circle = liveness.runs_in_circles(self.edges, len(self.order))
         if circle is not None:
-            self._violate("L4", "from here things can go on for ever although no timer ends", circle)
+            self._violate("L4", self.CIRCLE, circle)
 
     def _judge_sights(self) -> None:
         seen = self.space.seen()
@@ -274,6 +283,7 @@ def run(search: Search, report: Callable[[Progress], None] | None = None) -> Res
     try:
         return search.run(report)
     finally:
+        search.close()
         vars(search.space).clear()  # what refers to its space would be kept until somebody collects
         if collected:
             gc.enable()

@@ -1,0 +1,139 @@
+/* Memory: arrays that grow, a hash table of numbers, and the states that were met.
+
+   A state is a row of numbers below 2^24, three bytes each, which lie one behind the other in the order in which states
+   were met.  A hash table of places in that order finds them again.  No room is left between states, and none is kept
+   for the hash: it is computed again when the table grows. */
+
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint32_t N;
+typedef uint64_t Mask; /* of links, or of what is slow */
+
+#define NONE UINT32_MAX
+#define MOST_PARTS 32
+#define MOST_STATES 0x7fffffffu /* an edge's highest bit says that it is a timer */
+enum Ending { WELL, FAULTY, STUCK, RAISED, FULL };
+
+static _Thread_local jmp_buf leave; /* how a step is given up: back to `search_advance` */
+
+static void *grown(void *old, uint64_t bytes) {
+    void *made = realloc(old, bytes);
+    if (!made) longjmp(leave, FULL);
+    return made;
+}
+
+/* An array of numbers.  Pages that were never written take no memory, so doubling costs nothing but addresses. */
+typedef struct { N *at; uint64_t count, room; } List;
+
+static void reserve(List *list, uint64_t more) {
+    if (list->count + more <= list->room) return;
+    uint64_t room = list->room ? list->room : 1024;
+    while (room < list->count + more) room *= 2;
+    list->at = grown(list->at, room * sizeof(N));
+    list->room = room;
+}
+static void append(List *list, N number) {
+    reserve(list, 1);
+    list->at[list->count++] = number;
+}
+
+/* The answers about small numbers, by number: NONE stands for one that was not asked for yet. */
+static N *slot(List *list, N number) {
+    if (number >= list->count) {
+        reserve(list, number + 1 - list->count);
+        memset(list->at + list->count, 0xff, (number + 1 - list->count) * sizeof(N));
+        list->count = number + 1;
+    }
+    return list->at + number;
+}
+
+static inline uint64_t mixed(uint64_t x) {
+    x ^= x >> 32; x *= 0xd6e8feb86659fd93u;
+    x ^= x >> 32; x *= 0xd6e8feb86659fd93u;
+    return x ^ x >> 32;
+}
+
+/* A hash table from 64 bits to a number; no key has all bits set. */
+typedef struct { uint64_t key; N value; } __attribute__((packed, aligned(4))) Pair;
+typedef struct { Pair *at; uint64_t mask, count; } Map;
+
+static Pair *place(const Map *map, uint64_t key) {
+    uint64_t at = mixed(key) & map->mask;
+    while (map->at[at].key != UINT64_MAX && map->at[at].key != key) at = (at + 1) & map->mask;
+    return map->at + at;
+}
+static N found(const Map *map, uint64_t key) {
+    if (!map->at) return NONE;
+    const Pair *pair = place(map, key);
+    return pair->key == key ? pair->value : NONE;
+}
+static void remember(Map *map, uint64_t key, N value) {
+    if (!map->at || 3 * map->count >= 2 * map->mask) {
+        Map old = *map;
+        map->mask = old.at ? 2 * old.mask + 1 : 1023;
+        map->at = grown(NULL, (map->mask + 1) * sizeof(Pair));
+        memset(map->at, 0xff, (map->mask + 1) * sizeof(Pair));
+        for (uint64_t i = 0; old.at && i <= old.mask; i++)
+            if (old.at[i].key != UINT64_MAX) *place(map, old.at[i].key) = old.at[i];
+        free(old.at);
+    }
+    *place(map, key) = (Pair){key, value};
+    map->count++;
+}
+
+/* ------------------------------------------------------------------------------------------------ states met */
+typedef struct { uint8_t *bytes; N *table; uint64_t count, room, mask; N parts, size; } States;
+
+static void pack(const States *states, const N *numbers, uint8_t *to) {
+    for (N i = 0; i < states->parts; i++, to += 3) {
+        to[0] = (uint8_t)numbers[i]; to[1] = (uint8_t)(numbers[i] >> 8); to[2] = (uint8_t)(numbers[i] >> 16);
+    }
+}
+static void unpack(const States *states, uint64_t at, N *numbers) {
+    const uint8_t *from = states->bytes + at * states->size;
+    for (N i = 0; i < states->parts; i++, from += 3) numbers[i] = from[0] | (N)from[1] << 8 | (N)from[2] << 16;
+}
+static uint64_t hash(const States *states, const uint8_t *bytes) {
+    uint64_t sum = 0, word = 0;
+    N at = 0;
+    for (; at + 8 <= states->size; at += 8) { memcpy(&word, bytes + at, 8); sum = mixed(sum ^ word); }
+    word = 0;
+    memcpy(&word, bytes + at, states->size - at);
+    return mixed(sum ^ word);
+}
+static N *entry(const States *states, const uint8_t *bytes) {
+    uint64_t at = hash(states, bytes) & states->mask;
+    while (states->table[at] != NONE &&
+           memcmp(states->bytes + (uint64_t)states->table[at] * states->size, bytes, states->size))
+        at = (at + 1) & states->mask;
+    return states->table + at;
+}
+static void widen(States *states) {
+    free(states->table);
+    states->table = NULL;
+    states->mask = 2 * states->mask + 1;
+    states->table = grown(NULL, (states->mask + 1) * sizeof(N));
+    memset(states->table, 0xff, (states->mask + 1) * sizeof(N));
+    for (uint64_t i = 0; i < states->count; i++) *entry(states, states->bytes + i * states->size) = (N)i;
+}
+static N known(const States *states, const N *numbers) {
+    uint8_t bytes[3 * MOST_PARTS];
+    pack(states, numbers, bytes);
+    return *entry(states, bytes);
+}
+static N meet(States *states, const N *numbers) {
+    uint8_t bytes[3 * MOST_PARTS];
+    if (states->count >= MOST_STATES) longjmp(leave, FULL);
+    if (4 * states->count >= 3 * states->mask) widen(states);
+    if (states->count == states->room) {
+        states->room = states->room ? 2 * states->room : 1024;
+        states->bytes = grown(states->bytes, states->room * states->size);
+    }
+    pack(states, numbers, bytes);
+    memcpy(states->bytes + states->count * states->size, bytes, states->size);
+    *entry(states, bytes) = (N)states->count;
+    return (N)states->count++;
+}
