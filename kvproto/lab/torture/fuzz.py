@@ -18,6 +18,10 @@ from typing import Any
 
 import msgspec
 
+from kvproto.adapters.card import Card, CardError
+from kvproto.adapters.sglang.bootstrap_ranks import Rank, Ranks
+from kvproto.adapters.sglang.room_directory import RoomDirectory
+from kvproto.errors import ArgumentError
 from kvproto.fsm.codec import WireError
 from kvproto.io.control.keys import beyond_loopback, split_key
 from kvproto.io.transports import endpoint as endpoints
@@ -132,8 +136,14 @@ def _splice(data: bytearray, samples: tuple[bytes, ...], dice: random.Random) ->
     data[to : to + dice.choice((0, end - at))] = other[at:end]
 
 
+def _nest(data: bytearray, _: tuple[bytes, ...], dice: random.Random) -> None:
+    # More than the interpreter may go down: an array of one array, in MessagePack and in JSON.
+    at = dice.randrange(len(data) + 1)
+    data[at:at] = dice.choice((b"\x91", b"[")) * 2000
+
+
 CHANGES: tuple[Callable[[bytearray, tuple[bytes, ...], random.Random], None], ...] = (
-    _flip, _edge, _number, _cut, _double, _splice,
+    _flip, _edge, _number, _cut, _double, _splice, _nest,
 )  # fmt: skip
 
 
@@ -154,6 +164,14 @@ def decoders() -> Iterator[Decoder]:
     places = b"tcp://127.0.0.1:4000", b"tcp://10.0.0.1:4000#" + b"ab" * 32, b"ipc:///tmp/x", b"tcp://[::1]:1"
     yield Decoder("address of a rank", _address, (ValueError,), places)
     yield Decoder("recorded trace", _trace, (TraceError,), tuple(traces()))
+    card = Card(7, 1, LAYOUT, 32, ("tcp://10.0.0.1:5000",))
+    yield Decoder("card", Card.decode, (CardError,), (card.encode().encode(),))
+    rank = msgspec.json.encode(Rank(0, "tcp://10.0.0.1:5000", 7, 1, LAYOUT, 32))
+    yield Decoder("announced rank", _rank, (ArgumentError,), (rank,))
+    rooms = RoomDirectory()
+    report = b'{"dp_rank": 1, "rooms": [5, 9], "awaited": [7]}'
+    yield Decoder("report of rooms", rooms.report, (ArgumentError,), (report,))
+    yield Decoder("question for rooms", rooms.find, (ArgumentError,), (b'{"bootstrap_rooms": [5, 9]}',))
 
 
 def bodies() -> list[Any]:
@@ -206,6 +224,10 @@ def _metadata(data: bytes) -> object:
 def _address(data: bytes) -> object:
     place, _ = split_key(data.decode("latin-1"))
     return beyond_loopback(place)
+
+
+def _rank(data: bytes) -> object:
+    return Ranks().put(data)
 
 
 def _trace(data: bytes) -> object:
