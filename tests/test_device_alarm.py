@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 from collections import deque
@@ -101,6 +102,16 @@ def test_what_cannot_be_set_leaves_nothing_behind(alarm: DeviceAlarm, stream: St
     if why == "the event":
         event.__class__ = type("Other", (), {"query": lambda _: False})
     assert alarm.set(event) is None and open_descriptors() == before
+
+
+def test_without_descriptors_the_event_is_polled(
+    alarm: DeviceAlarm, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", refuse)
+    assert alarm.set(Event()) is None and not stream.waits
 
 
 def test_where_there_is_no_driver_nothing_is_set(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:

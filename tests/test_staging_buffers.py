@@ -127,6 +127,13 @@ def test_there_are_two_kinds() -> None:
         Staging(NBYTES, ON_HOST, cast("Kind", "host"))
 
 
+@pytest.mark.parametrize("nbytes", [1 << 62, 1 << 64])
+@pytest.mark.parametrize(("kind", "place"), [("device", "cpu"), ("pinned", "this host")])
+def test_memory_that_cannot_be_had_is_refused_with_the_remedy(nbytes: int, kind: Kind, place: str) -> None:
+    with pytest.raises(ArgumentError, match=f"{nbytes} bytes of staging on {place} cannot be had: lower Settings.ring"):
+        Staging(nbytes, ON_HOST, kind)
+
+
 def test_parts_are_found_again_and_only_so_many_are_kept() -> None:
     whole = torch.arange(PARTS + 3)
     parts = Parts(whole)

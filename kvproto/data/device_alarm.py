@@ -47,7 +47,10 @@ class DeviceAlarm:
                 return reader
         if len(self._set) >= MOST:
             return None
-        reader, writer = os.pipe()
+        try:
+            reader, writer = os.pipe()
+        except OSError:  # the process has no descriptor left: the event is asked for, as without an alarm
+            return None
         os.set_blocking(reader, False)
         try:
             with use_device(self._index):

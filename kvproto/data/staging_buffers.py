@@ -20,8 +20,9 @@ On the CPU there are no twins: kernels work on what the transport has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 
@@ -34,6 +35,7 @@ from kvproto.io.kernels.host_copies import copy_bytes
 Kind = Literal["device", "pinned"]
 #: parts of a buffer that are kept
 PARTS = 4096
+T = TypeVar("T")
 
 
 class Parts(dict[tuple[int, int], torch.Tensor]):
@@ -50,13 +52,13 @@ class Parts(dict[tuple[int, int], torch.Tensor]):
         return found
 
 
-def _allocate(nbytes: int, device: torch.device) -> torch.Tensor:
-    """A buffer; torch's errors (out of memory among them) name neither the setting nor the remedy."""
+def _obtain(nbytes: int, place: str, make: Callable[[], T]) -> T:
+    """Make a buffer; an error of torch or the system names neither the setting nor the remedy."""
     try:
-        return torch.empty(nbytes, dtype=torch.uint8, device=device)
-    except (RuntimeError, TypeError, MemoryError) as error:
+        return make()
+    except (RuntimeError, TypeError, MemoryError, OSError, OverflowError) as error:
         remedy = "lower Settings.ring_bytes of a decode rank; slots, slot_bytes or chunk_tokens of a prefill rank"
-        raise ArgumentError(f"{nbytes} bytes of staging on {device} cannot be had: {remedy} ({error})") from error
+        raise ArgumentError(f"{nbytes} bytes of staging on {place} cannot be had: {remedy} ({error})") from error
 
 
 class Staging:
@@ -69,9 +71,12 @@ class Staging:
         self.streams, self.twins = streams, kind == "pinned" and streams.stream is not None
         #: the transport takes what it writes from `near` by itself
         self.lifted = False
-        new = partial(_allocate, nbytes, streams.device)
+        new = partial(
+            _obtain, nbytes, str(streams.device), partial(torch.empty, nbytes, dtype=torch.uint8, device=streams.device)
+        )
         twin = new() if self.twins else None
-        self._host = HostBuffer(nbytes, page_locked=self.twins, twin=twin) if kind == "pinned" else None
+        shared = partial(HostBuffer, nbytes, page_locked=self.twins, twin=twin)
+        self._host = _obtain(nbytes, "this host", shared) if kind == "pinned" else None
         self.wire = self._host.bytes if self._host is not None else new()
         self.near = twin if twin is not None else self.wire
         #: bytes of `near`, by the first and how many they are
