@@ -14,10 +14,19 @@ import pytest
 import kvproto.protocol.ring
 import kvproto.rank.prefill_queues
 from kvproto.data.room_entry import RoomEntry
+from kvproto.layout.caches import Cache, CachePart
+from kvproto.settings import Route, Settings
 from kvproto.verify.check.mutations import MUTANTS
 from kvproto.verify.cli.simulate_command import main
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.testing.simulation import FAULTS, Simulation
+from kvproto.verify.testing.stage import TIMING
+
+#: parts of two cuts and odd rows, and a cache on one of the two layers
+CACHES = (
+    Cache("kv", (CachePart("k", 4, 8), CachePart("k scale", 4, 3), CachePart("v", 2, 4))),
+    Cache("index", (CachePart("key", 1, 16), CachePart("scale", 1, 5)), (1,)),
+)
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
@@ -79,10 +88,22 @@ def test_a_ring_that_lets_everything_be_written_at_once_ends_a_simulation(monkey
     assert "lands in a region that is still another's" in Simulation(1, 150, tuple(FAULTS), ring=2048).run().breach
 
 
-def test_an_event_of_a_former_forward_ends_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("caches", [(), CACHES], ids=["K and V", "named caches"])
+def test_an_event_of_a_former_forward_ends_a_simulation(
+    monkeypatch: pytest.MonkeyPatch, caches: tuple[Cache, ...]
+) -> None:
     def keep_for_all(entry: RoomEntry, _upto: int, layers: int) -> None:
         entry.marks = [(entry.tokens, layers, entry.marks[-1][2])] if entry.marks else []
 
     monkeypatch.setattr(RoomEntry, "forget_marks", keep_for_all)
-    breaches = [Simulation(seed, 60, ("withdraw",)).run().breach for seed in range(1, 4)]
+    breaches = [Simulation(seed, 60, ("withdraw",), caches=caches).run().breach for seed in range(1, 4)]
     assert any("wrong bytes" in breach for breach in breaches), breaches
+
+
+@pytest.mark.parametrize(
+    ("seed", "route", "tp"), [(1, "cost", (2, 1)), (2, "pages", (2, 2)), (3, "staged", (2, 1)), (4, "pages", (1, 2))]
+)
+def test_named_caches_live_through_every_fault_by_every_route(seed: int, route: Route, tp: tuple[int, int]) -> None:
+    settings = Settings(timing=TIMING, ring_bytes=6144, slots=2, window=2, tombstones=256, route=route)
+    said = Simulation(seed, 40, tuple(FAULTS), tp=tp, settings=settings, caches=CACHES).run()
+    assert said.breach == "" and said.outcomes["NONE"] > 20

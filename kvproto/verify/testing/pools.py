@@ -8,12 +8,18 @@ import torch
 
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.kernels.base import Pool
+from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.layout.sharding import Layout
 from kvproto.verify.testing.access import inside
 
 
 def noise(layout: Layout, rank: int, pages: int, seed: int) -> Pool:
-    """A rank's pool of so many pages: what equal seeds give to equal (page, token, head, layer) is equal."""
+    """A rank's pool of so many pages: what equal seeds give to equal (page, token, head, layer) is equal.
+
+    Of named caches only the pool of one rank is so.
+    """
+    if layout.named:
+        return _noise_of_caches(layout, rank, pages, seed)
     first, heads = layout.heads_of(rank)
     start, layers = layout.layers_of(rank)
 
@@ -28,6 +34,17 @@ def noise(layout: Layout, rank: int, pages: int, seed: int) -> Pool:
     own = range(start, start + layers)
     values = [tensor(layer, layout.v_dim, 1) for layer in own] if layout.v_dim else []
     return Pool([tensor(layer, layout.k_dim, 0) for layer in own], values, layout.order, layout.page_size)
+
+
+def _noise_of_caches(layout: Layout, rank: int, pages: int, seed: int) -> CachePool:
+    bits, parts = torch.Generator().manual_seed(seed << 20 | rank), dict[str, list[torch.Tensor]]()
+    for kind in layout.kinds:
+        inner = (layout.page_size, layout.units_of(kind, rank)[1])
+        shape = pages, *(inner if layout.order == "NHD" else inner[::-1]), kind.row
+        layers = range(layout.rows_of(kind, rank)[1])
+        parts[kind.name] = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=bits) for _ in layers]
+    tensors = {f"{name} {at}": view for name, views in parts.items() for at, view in enumerate(views)}
+    return CachePool(layout, rank, parts, tensors)
 
 
 def tokens_of(pool: Pool, pages: list[int]) -> list[torch.Tensor]:

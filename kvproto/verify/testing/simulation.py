@@ -26,6 +26,7 @@ from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row
 from kvproto.fsm.vocabulary import State
 from kvproto.io.control.control import Peer
+from kvproto.layout.caches import Cache
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.codec import decode
 from kvproto.protocol.messages import Hello
@@ -54,8 +55,10 @@ REACHED: dict[str, State] = {
 }  # fmt: skip
 
 
-def model(tp: int, page: int) -> Layout:
-    """Four heads on so many ranks."""
+def model(tp: int, page: int, caches: tuple[Cache, ...] = ()) -> Layout:
+    """Two layers of four heads, or of these caches, on so many ranks."""
+    if caches:
+        return Layout.of_caches(caches, layers=2, page_size=page, tp=tp)
     return Layout(layers=2, heads=4, k_dim=4, v_dim=2, itemsize=2, dtype="bfloat16", page_size=page, tp=tp)
 
 
@@ -81,15 +84,19 @@ class Simulation:
 
     def __init__(
         self, seed: int, rooms: int, faults: tuple[str, ...] = (), *, tp: tuple[int, int] = (2, 1), ring: int = 6144,
-        live: int = 6, settings: Settings | None = None,
+        live: int = 6, settings: Settings | None = None, caches: tuple[Cache, ...] = (),
     ) -> None:  # fmt: skip
-        """`ring` in bytes; `live`: rooms at a time; ValueError: there is no such fault."""
+        """`ring` in bytes; `live`: rooms at a time; `caches`: of the model, instead of K and V.
+
+        ValueError: there is no such fault.
+        """
         if unknown := set(faults) - set(FAULTS):
             raise ValueError(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
         self.random, self.seed, self.rooms, self.faults, self.live = Random(seed), seed, rooms, faults, live
         settings = settings or Settings(timing=TIMING, ring_bytes=ring, slots=2, window=2, tombstones=256)
         pages = live * MOST_TOKENS // 4
-        self.stage = EngineStage(model(tp[0], 4), model(tp[1], 8), chunk_tokens=CHUNK_TOKENS, pages=pages,
+        sides = model(tp[0], 4, caches), model(tp[1], 8, caches)
+        self.stage = EngineStage(*sides, chunk_tokens=CHUNK_TOKENS, pages=pages,
                                  settings=settings, piece=256,
                            sockets=False, tags=self._chance(0.5))  # fmt: skip
         self.hash = blake2b(digest_size=12)

@@ -27,12 +27,9 @@ def rows_of(pages: list[int], first: int, last: int, size: int) -> Rows:
 
 
 def views(pool: Pool) -> list[torch.Tensor]:
-    """The pool's own memory as [page, token, head, byte]: K of each layer, then V."""
-    found = []
-    for tensor in (*pool.k, *pool.v):
-        raw = tensor.view(torch.uint8)
-        found.append(raw if pool.order == "NHD" else raw.transpose(1, 2))
-    return found
+    """The pool's own memory as [page, token, head, byte], by kind: K of each layer, then V."""
+    raw = [tensor.view(torch.uint8) for tensors in pool.kinds for tensor in tensors]
+    return raw if pool.order == "NHD" else [each.transpose(1, 2) for each in raw]
 
 
 class RoomTask:
@@ -41,17 +38,17 @@ class RoomTask:
     def __init__(
         self, room: Room, plan: Plan, ours: list[int], theirs: list[int], tokens: int, prefix: int, seed: int
     ) -> None:  # fmt: skip
-        model, bits = plan.prefill, torch.Generator().manual_seed(seed)
+        bits = torch.Generator().manual_seed(seed)
         self.room, self.tokens, self.prefix = room, tokens, prefix
         self.pages: dict[Side, list[int]] = {"P": ours, "D": theirs}
-        dims = [model.k_dim] * model.layers + [model.v_dim] * model.layers * bool(model.v_dim)
         #: pages that the prefill engine has when it opens the room: all, or none; then they come with the KV
         self.paged = len(ours) if room.id % 2 else 0
-        #: each tensor of the whole model, [token, head, byte]
+        #: by kind and layer each tensor of the whole model, [token, head, byte]
         self.kv = [
-            torch.randint(0, 256, (tokens, model.heads, dim * model.itemsize), dtype=torch.uint8, generator=bits)
-            for dim in dims
-        ]
+            [torch.randint(0, 256, (tokens, kind.units, kind.row), dtype=torch.uint8, generator=bits)
+             for _ in kind.layers]
+            for kind in plan.prefill.kinds
+        ]  # fmt: skip
         self.opened: set[Name] = set()
         #: decode engines that have announced it; they open it when they have pages
         self.announced: set[Name] = set()
@@ -96,17 +93,21 @@ class RoomTask:
 
     def part(self, layout: Layout, index: int) -> list[torch.Tensor]:
         """The KV as this rank of the group has it."""
-        (head, heads), (layer, layers) = layout.heads_of(index), layout.layers_of(index)
-        sets = [self.kv[at : at + layout.layers] for at in range(0, len(self.kv), layout.layers)]
-        return [whole[:, head : head + heads] for kind in sets for whole in kind[layer : layer + layers]]
+        found = []
+        for kind, tensors in zip(layout.kinds, self.kv, strict=True):
+            (head, heads), (layer, layers) = layout.units_of(kind, index), layout.rows_of(kind, index)
+            found += [whole[:, head : head + heads] for whole in tensors[layer : layer + layers]]
+        return found
 
     def write(
         self, pool: Pool, layout: Layout, index: int, first: int, last: int, layers: int | None = None
     ) -> None:  # fmt: skip
         """The forward of a prefill rank: these tokens come into its pages, of its first so many layers (all)."""
-        rows = rows_of(self.pages["P"], first, last, layout.page_size)
-        for at, (view, whole) in enumerate(zip(views(pool), self.part(layout, index), strict=True)):
-            if layers is None or at % pool.layers < layers:
+        rows, (begin, held) = rows_of(self.pages["P"], first, last, layout.page_size), layout.layers_of(index)
+        end = begin + (held if layers is None else layers)
+        own = [layer for kind in layout.kinds for layer in kind.layers if begin <= layer < begin + held]
+        for layer, view, whole in zip(own, views(pool), self.part(layout, index), strict=True):
+            if layer < end:
                 view[rows] = whole[first:last]
 
     def forward(
