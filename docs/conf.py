@@ -38,6 +38,7 @@ html_theme, html_title = "furo", f"kvproto {__version__}"
 exclude_patterns = ["prometheus.rules.yml", "design"]
 
 myst_heading_anchors = 3
+autoclass_content = "both"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_use_unqualified_type_names = True

@@ -33,7 +33,7 @@ def over_sockets(folder: Path) -> None:
 def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     blocks = re.findall(r"```(python|diff|console)\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 15
+    assert len(blocks) == 16
     for kind, content in blocks:
         if kind == "console":
             for command, shown in commands(content):
@@ -48,6 +48,13 @@ def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
             edit(rest, file)
         else:
             file.write_text(rest)
+
+
+def test_what_the_page_of_calls_shows_is_what_happens(tmp_path: Path) -> None:
+    page = (ROOT / "examples" / "leased_calls" / "README.md").read_text()
+    (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    for command, shown in commands(block):
+        compare([line for line in shown if line != "…"], run(command, tmp_path, ROOT))
 
 
 def test_what_the_second_protocol_s_page_shows_is_what_happens(tmp_path: Path) -> None:

@@ -123,7 +123,6 @@ def test_the_command_searches_lists_and_refuses(say: Say) -> None:
     assert all(name in listed for name in (*COUNTS, *LARGE, *CHECKER.planted))
     assert "is it lossy" in say("check", "losy", code=2)
     assert "no planted bug" in say("check", "--plant", "nothing", code=2)
-    assert "--plant" in say("check", "--mutants", code=2)
     assert "not all of it" in say("check", "lossy", "--limit", "100", "--quiet", code=3)
     assert json.loads(say("check", "smoke", "--json"))["states"] == COUNTS["smoke"][0]
 

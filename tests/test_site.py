@@ -12,6 +12,8 @@ from urllib.parse import unquote
 import pytest
 
 import kvproto
+from kvproto import fsm
+from kvproto.verify import framework, testing
 
 pytest.importorskip("sphinx")
 pytest.importorskip("furo")
@@ -20,8 +22,9 @@ pytest.importorskip("myst_parser")
 ROOT = Path(__file__).parent.parent
 #: what the reader may look for by name
 PAGES = {
-    "guide", "protocol", "questions", "security", "embedding", "sglang", "engines", "operating", "api", "testing",
-    "checker", "witnesses", "figures", "change", "own_protocol", "contributing", "reporting", "changelog", "readme",
+    "guide", "protocol", "questions", "security", "embedding", "framework", "sglang", "engines", "operating", "api",
+    "testing", "checker", "witnesses", "figures", "change", "own_protocol", "contributing", "reporting", "changelog",
+    "readme",
 }  # fmt: skip
 
 
@@ -105,6 +108,19 @@ def test_every_public_name_has_its_entry(pages: dict[Path, Page]) -> None:
     (api,) = (page for path, page in pages.items() if path.stem == "api")
     shown = {name.rsplit(".", 1)[-1] for name in api.ids if name.startswith("kvproto.")}
     assert set(kvproto.__all__) <= shown
+
+
+def test_every_public_name_of_the_framework_has_its_entry(pages: dict[Path, Page]) -> None:
+    (reference,) = (page for path, page in pages.items() if path.stem == "framework")
+    for package in (fsm, framework, testing):
+        lacking = {name for name in package.__all__ if f"{package.__name__}.{name}" not in reference.ids}
+        named_before = {"world_machine"} if package is testing else {*kvproto.__all__}
+        assert lacking <= named_before, package.__name__
+
+
+def test_constructors_are_described(pages: dict[Path, Page], site: Path) -> None:
+    assert "Allocate staging slots, register them" in (site / "api.html").read_text()
+    assert "Make an empty table" in (site / "framework.html").read_text()
 
 
 def test_calls_of_an_endpoint_are_on_the_page(pages: dict[Path, Page]) -> None:

@@ -44,36 +44,21 @@ class SenderIs(Fact):
     STRANGER = 1
 
 
-def voted(h: MemberMessage) -> VoteReceived:
-    """A participant's vote."""
-    return VoteReceived(h.body.txn, h.peer, h.body.yes)
-
-
-def inquired(h: MemberMessage) -> Inquired:
-    """A participant in doubt."""
-    return Inquired(h.body.txn, h.peer)
-
-
 def asked(h: MemberMessage) -> PrepareAsked:
     """Whether the changes are at hand, the party knows."""
     return PrepareAsked(h.body.txn, h.body.txn in h.party.at_hand)
 
 
-def decided(h: MemberMessage) -> DecisionReceived:
-    """The coordinator's word."""
-    return DecisionReceived(h.body.txn, h.body.commit)
-
-
 to_coordinator = Routes("coordinator", ALL, (SenderIs,))
 to_coordinator.drop(ALL, SenderIs.STRANGER, why="messages of strangers")
-to_coordinator.route(Vote, to=voted)
-to_coordinator.route(Inquire, to=inquired)
+to_coordinator.route(Vote, to=VoteReceived)
+to_coordinator.route(Inquire, to=Inquired)
 to_coordinator.drop((Prepare, Decision), why="messages for the other side")
 
 to_participant = Routes("participant", ALL, (SenderIs,))
 to_participant.drop(ALL, SenderIs.STRANGER, why="messages of strangers")
 to_participant.route(Prepare, to=asked)
-to_participant.route(Decision, to=decided)
+to_participant.route(Decision, to=DecisionReceived)
 to_participant.drop((Vote, Inquire), why="messages for the other side")
 
 
@@ -141,5 +126,6 @@ SOURCES = Sources(TABLES, (to_coordinator, to_participant), engine=(Begun, Recov
 PROTOCOL = Protocol(
     name="two-phase commit", tables=TABLES, timing=Timing(), digest=said, sources=SOURCES,
     telling="examples.two_phase_commit.parties:WORDS", scenes="examples.two_phase_commit.worlds:SCENES",
-    checker="examples.two_phase_commit.worlds:CHECKER", printable=True,
+    checker="examples.two_phase_commit.worlds:CHECKER", claims="examples.two_phase_commit.claims:CLAIMS",
+    printable=True,
 )  # fmt: skip

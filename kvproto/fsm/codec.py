@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from kvproto.fsm.errors import KvprotoError
+from kvproto.fsm.vocabulary import Event
 
 #: MessagePack itself has no larger integers
 U64 = Annotated[int, Meta(ge=0)]
@@ -31,6 +32,10 @@ class WireError(KvprotoError, ValueError):
 
 class Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Base of every message body; each has its name on the wire as its `tag`."""
+
+
+class Message(Body, Event, frozen=True):
+    """Base of a message that is itself the event of the machine that hears it; its key comes first."""
 
 
 def reader(header: tuple[Any, ...], bodies: Any) -> msgspec.msgpack.Decoder[Any]:

@@ -4,7 +4,8 @@ A rank receives messages, a machine handles events.  Between them is a list of *
 one that takes the message decides.  A route asks for *facts*, each with a few values (is the sender's link up? is the
 sender a party to the room?), and has one of three ends:
 
-* `route`: the message becomes an event (or two) of the machine that it concerns;
+* `route`: the message becomes an event (or two) of the machine that it concerns; where the event has the message's
+  fields, and perhaps its sender as `peer`, its class is named instead of a function (`Carried`);
 * `answer`: it is answered here, and no machine sees it;
 * `drop`: it is dropped and counted under its reason.
 
@@ -23,6 +24,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from kvproto.fsm.vocabulary import Event
+
 End = Literal["route", "answer", "drop"]
 #: one kind of message, or several
 Messages = type[Any] | tuple[type[Any], ...]
@@ -30,6 +33,19 @@ Messages = type[Any] | tuple[type[Any], ...]
 
 class Fact(IntEnum):
     """Base of what may be known; members count from zero."""
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """Makes an event of the received message's fields of the same names; a field `peer` is the sender."""
+
+    event: type[Event]
+
+    def __call__(self, heard: Any) -> Event:
+        """Return the event."""
+        if type(heard.body) is self.event:
+            return heard.body  # type: ignore[no-any-return]  # an event, by its type
+        names = self.event.__struct_fields__
+        return self.event(*[heard.peer if name == "peer" else getattr(heard.body, name) for name in names])
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -56,16 +72,30 @@ class Route(msgspec.Struct, frozen=True):
 class Routes:
     """The routes of one kind of rank."""
 
-    def __init__(self, name: str, messages: Iterable[type[Any]], facts: tuple[type[Fact], ...]) -> None:
+    def __init__(self, name: str, messages: Iterable[type[Any]], facts: tuple[type[Fact], ...] = ()) -> None:
         """`messages`: all that this kind of rank may be sent; `facts`: what it finds out of each."""
         self.name, self.messages, self.facts = name, tuple(messages), facts
         self.routes: list[Route] = []
 
     def route(
-        self, message: Messages, *asks: Fact, to: Callable[[Any], Any], then: Callable[[Any], Any] | None = None
+        self, message: Messages, *asks: Fact, to: Callable[[Any], Any] | None = None,
+        then: Callable[[Any], Any] | None = None,
     ) -> None:  # fmt: skip
-        """The message becomes the event `to` makes of it, and then the one that `then` makes."""
-        self._add("route", message, asks, (to,) if then is None else (to, then), "")
+        """The message becomes the event `to` makes of it, and then the one that `then` makes.
+
+        A class of events makes one of the message's fields of the same names, and of its sender (`peer`).  Without
+        `to` the message is the event itself (`kvproto.fsm.codec.Message`).
+
+        Raises:
+            TypeError: the message has no field of that name, or is no event.
+
+        """
+        messages = message if isinstance(message, tuple) else (message,)
+        if to is None:
+            for each in messages:
+                self._add("route", each, asks, _makers((each, then), (each,)), "")
+        else:
+            self._add("route", message, asks, _makers((to, then), messages), "")
 
     def answer(self, message: Messages, *asks: Fact, to: Callable[[Any], Any], why: str) -> None:
         """The message is answered with the one that `to` makes; `why` is for the reader."""
@@ -123,6 +153,23 @@ class Routes:
         """Return the routes that never take a message, because an earlier one always does."""
         taken = {id(route) for _, _, route in self.cases() if route is not None}
         return [route for route in self.routes if id(route) not in taken]
+
+
+def _makers(
+    to: tuple[Callable[[Any], Any] | None, ...], messages: tuple[type[Any], ...]
+) -> tuple[Callable[[Any], Any], ...]:  # fmt: skip
+    return tuple(_maker(each, messages) for each in to if each is not None)
+
+
+def _maker(to: Callable[[Any], Any], messages: tuple[type[Any], ...]) -> Callable[[Any], Any]:
+    if not isinstance(to, type):
+        return to
+    if not issubclass(to, Event):
+        raise TypeError(f"{to.__name__} is no event: name one, or a function that makes one (to=)")
+    for message in messages:
+        for name in sorted({*to.__struct_fields__} - {"peer", *message.__struct_fields__}):
+            raise TypeError(f"{message.__name__} has no {name!r}, {to.__name__} has: name a function that makes one")
+    return Carried(to)
 
 
 def _names(facts: tuple[Fact, ...]) -> str:

@@ -87,13 +87,15 @@ class Table(Generic[V]):
 
     def __init__(
         self, name: str, value: type[V], states: type[State], *, initial: State,
-        events: Iterable[type[Event]], timers: dict[State, str], final: tuple[State, ...] = (),
+        events: Iterable[type[Event]] | None = None, timers: dict[State, str] | None = None,
+        final: tuple[State, ...] = (),
         tombstones: bool = False, success_path: tuple[State, ...] = (), failure_states: tuple[State, ...] = (),
         counted_states: tuple[State, ...] = (), tries: Callable[[V], int] | None = None,
         periods: dict[State, Callable[[V], float]] | None = None,
     ) -> None:  # fmt: skip
         """Make an empty table; `row` and the other verbs add its rows.
 
+        `events`: all that it may see (None: those of its rows); `timers`: by state, the name of its timer.
         `final`: states that end the machine; `tombstones`: final values are kept for a while and still answer, else
         they are deleted at once.  `well` and `apart` are for diagrams: the states of a successful life, in order, and
         those of a failed one.  `counted` is for metrics: states whose entries are counted, by previous state and event.
@@ -104,13 +106,18 @@ class Table(Generic[V]):
         self.value = value
         self.states = states
         self.initial = initial
-        self.events = tuple(events)
-        self.timers = timers
+        self._events = None if events is None else tuple(events)
+        self.timers = timers or {}
         self.final = final
         self.tombstones = tombstones
         self.success_path, self.failure_states, self.counted_states = success_path, failure_states, counted_states
         self.tries, self.periods = tries, periods or {}
         self.rows: list[Row] = []
+
+    @property
+    def events(self) -> tuple[type[Event], ...]:
+        """Every event that it may see."""
+        return self._events or tuple(dict.fromkeys(row.event for row in self.rows))
 
     def pairs(self) -> dict[tuple[State, type[Event]], list[Row]]:
         """By state and event: the rows that decide, in their order."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from kvproto.fsm import vocabulary
+from kvproto.fsm import codec, vocabulary
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.plain_json import DIGITS, Bounds, FieldForm, PlainError, PlainJson, named
 from kvproto.fsm.table import Output, Table, Value
@@ -125,7 +125,8 @@ class Telling:
         self.tables = {table.name: table for table in tables}
         self.by_value: dict[type[Value], Table[Any]] = {table.value: table for table in self.tables.values()}
         self.timing, self.digest, self.body = timing, digest, body
-        things = [each for module in (vocabulary, *vocabularies) for each in vars(module).values()]
+        every = [each for module in (vocabulary, *vocabularies) for each in vars(module).values()]
+        things = [each for each in every if each is not codec.Message]
         self.events, self.effects = named(Event, things), named(Effect, things)
         self.messages = named(body, things)
         self.json = PlainJson({Event: self.events, Effect: self.effects, body: self.messages}, self.forms, self.bounds)

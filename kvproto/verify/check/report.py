@@ -20,6 +20,8 @@ from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.check.configs import CONFIGS, SUITES
 from kvproto.verify.check.mutations import MUTANTS
 from kvproto.verify.check.search import Result, check
+from kvproto.verify.framework.checker import Checker
+from kvproto.verify.framework.protocol import named
 from kvproto.verify.framework.table_patching import TablePatch
 
 #: golden counts of the configurations in a file
@@ -75,12 +77,13 @@ class Kill(msgspec.Struct):
     text: str = ""
 
 
-def questions(names: Sequence[str]) -> list[str]:
-    """These mutations, or all.  Raises ArgumentError with all names."""
-    unknown = sorted(set(names) - set(MUTANTS))
+def questions(names: Sequence[str], known: Iterable[str] = MUTANTS) -> list[str]:
+    """These mutations, or all that are known.  Raises ArgumentError with all names."""
+    known = list(known)
+    unknown = sorted(set(names) - set(known))
     if unknown:
-        raise ArgumentError(f"no mutation {unknown[0]!r}: one of {', '.join(MUTANTS)}")
-    return list(names) or list(MUTANTS)
+        raise ArgumentError(f"no mutation {unknown[0]!r}: one of {', '.join(known) or 'none'}")
+    return list(names) or known
 
 
 def try_mutant(name: str) -> Kill:
@@ -89,15 +92,29 @@ def try_mutant(name: str) -> Kill:
     with TablePatch() as bench:
         mutation.apply(bench)
         result = check(mutation.config, CONFIGS[mutation.config])
+    about = mutation.config, mutation.expect, mutation.about
+    return _kill(name, result, about, time.perf_counter() - begun)
+
+
+def try_planted(asked: tuple[str, str, int]) -> Kill:
+    """Plant a bug that a checker names, and search its world.
+
+    `asked`: the checker's place, the bug, and MiB that the search may take.
+    """
+    place, name, memory = asked
+    checker, begun = named(place, Checker), time.perf_counter()
+    with checker.planting(name) as bug:
+        result = checker.search(bug.world, limit=None, memory=memory, report=None)
+    return _kill(name, result, (bug.world, bug.expect, bug.about), time.perf_counter() - begun)
+
+
+def _kill(name: str, result: Result, said: tuple[str, tuple[str, ...], str], seconds: float) -> Kill:
     if result.ended == "interrupted":
         raise KeyboardInterrupt
-    seconds = time.perf_counter() - begun
+    config, expect, about = said
     tale = result.violations[0] if result.violations else None
-    broken = tale.property if tale else ""
-    return Kill(
-        name, broken in mutation.expect, broken, len(tale.steps) if tale else 0, seconds, mutation.config,
-        mutation.expect, result.states, mutation.about, tale.text if tale else result.ended,
-    )  # fmt: skip
+    broken, steps, text = (tale.property, len(tale.steps), tale.text) if tale else ("", 0, result.ended)
+    return Kill(name, broken in expect, broken, steps, seconds, config, expect, result.states, about, text)
 
 
 def line(kill: Kill) -> str:

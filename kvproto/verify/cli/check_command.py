@@ -22,7 +22,7 @@ from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.check import report
 from kvproto.verify.check.checker import CHECKER
 from kvproto.verify.check.parallel_search import spread
-from kvproto.verify.cli.tables_option import add_tables
+from kvproto.verify.cli.tables_option import add_tables, is_own
 from kvproto.verify.framework.checker import Checker
 from kvproto.verify.framework.protocol import named
 from kvproto.verify.framework.search import MEGABYTE, Result, to_stderr
@@ -231,12 +231,20 @@ def _print_result(result: Result, args: Any) -> None:
 
 # --------------------------------------------------------------------------------------------- mutants, replay
 def _mutants(args: Any) -> int:
-    if args.tables.name != "kvproto":
-        raise ArgumentError("--mutants knows only this project's own tables; --plant takes one bug of yours")
     kills: list[report.Kill] = []
-    asked = report.questions(args.names)
+    own = is_own(args.tables)
+    asked = report.questions(args.names) if own else report.questions(args.names, args.tables.checked().planted)
+    place, memory = args.tables.checker, args.memory // args.jobs
+    if not own and args.table:
+        raise ArgumentError("--table is of this project's own hazards; --json says the same of yours")
+    if not asked:
+        raise ArgumentError(f"{args.tables.name} plants nothing: its checker has no bug in `planted`")
     try:
-        for kill in spread(report.try_mutant, asked, args.jobs):
+        tried = (
+            spread(report.try_mutant, asked, args.jobs) if own
+            else spread(report.try_planted, [(place, name, memory) for name in asked], args.jobs)
+        )  # fmt: skip
+        for kill in tried:
             kills.append(kill)
             if not args.json:
                 say(report.line(kill))

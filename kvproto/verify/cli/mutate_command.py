@@ -16,8 +16,10 @@ from kvproto.arguments import only_with, output_file, positive, whole
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.command_line import CommandLine
+from kvproto.verify.cli.tables_option import KV
 from kvproto.verify.mutate import gate, table_gate
 from kvproto.verify.mutate.changes import CHANGES
+from kvproto.verify.mutate.protocol_gate import ProtocolGate
 from kvproto.verify.mutate.table_operators import OPERATORS
 from kvproto.verify.mutate.verdicts import Reasons, Verdict, append, read, shard, survivors
 
@@ -25,7 +27,7 @@ EPILOG = f"""\
 Operators: {", ".join(CHANGES)}; of tables:
 {", ".join(OPERATORS)}.
 Which tests are asked, and which mutants are equivalent and why, is in spec/code-mutants.toml and
-spec/table-mutants.toml; this works in kvproto's own tree.
+spec/table-mutants.toml; this works in kvproto's own tree, and of another protocol wherever it can be imported.
 
 examples:
   kvproto mutate --sample 40                                     a seeded sample of all files
@@ -38,6 +40,7 @@ examples:
   kvproto mutate --tables --shard 1/2 --log one.jsonl            half of it, on one of two machines
   kvproto mutate --tables --from one.jsonl --from two.jsonl --table spec/table-kill-table.md
   kvproto mutate --tables --log all.jsonl --effort 60            once more what nobody noticed, in larger worlds
+  kvproto mutate --tables examples.two_phase_commit.parties:PROTOCOL    a protocol of your own: its lint, proofs, worlds
 
 Exit code 1: a mutant survives and nobody has said why, or no log mentions it.
 """
@@ -49,7 +52,10 @@ def parser() -> argparse.ArgumentParser:
         "kvproto mutate", description=(__doc__ or "").split("`: ")[1], epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    made.add_argument("--tables", action="store_true", help="mutants of the tables and routes, not of the code")
+    made.add_argument(
+        "--tables", nargs="?", const=KV, metavar="MODULE:NAME",
+        help="mutants of the tables and routes, not of the code; with a name: of a protocol of your own",
+    )  # fmt: skip
     made.add_argument("--file", action="append", default=[], metavar="PATH", help="of this file or table (repeatable)")
     made.add_argument("--operator", action="append", default=[], metavar="NAME", help="by this operator")
     made.add_argument("--sample", type=positive, metavar="N", help="so many, drawn from the seed (default: all)")
@@ -84,8 +90,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = (made := parser()).parse_args(argv)
     if not asked.tables:
         only_with(made, asked, "--tables", "--record")
-    # Two modules with the same functions: which mutants there are, who judges them, and what is known of them.
-    kind: Any = table_gate if asked.tables else gate
+    if asked.tables in (None, KV):
+        # Two modules with the same functions: which mutants there are, who judges them, and what is known of them.
+        return _mutated(asked, table_gate if asked.tables else gate)
+    if asked.record:
+        made.error("--record is of this project's own tables; --log keeps the verdicts on yours")
+    another = ProtocolGate(asked.tables)
+    with another.at_work():
+        return _mutated(asked, another)
+
+
+def _mutated(asked: Any, kind: Any) -> int:
     root = Path.cwd()
     known = kind.load(root)
     mutants = kind.every(root, known, asked.file, asked.operator)
@@ -154,7 +169,8 @@ def _told(
         places = ", ".join(f"{count} of {place}" for place, count in sorted(counts.items()))
         text += f"\n\nNot tried yet: {len(untried)}; {places}."
     if asked.table:
-        how = " ".join(["kvproto mutate", *(["--tables"] if asked.tables else []), *_chosen(asked)])
+        of = [] if not asked.tables else ["--tables"] if asked.tables == KV else [f"--tables {asked.tables}"]
+        how = " ".join(["kvproto mutate", *of, *_chosen(asked)])
         head = f"# {kind.TITLE}\n\nMade by `{how} --table FILE`: {len(found)} mutants."
         Path(asked.table).write_text(f"{head}\n\n{text}\n")
     if not asked.json:

@@ -12,6 +12,7 @@ from kvproto.arguments import output_file, positive
 from kvproto.cli.console import say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.command_line import CommandLine
+from kvproto.verify.cli.tables_option import KV, add_place
 from kvproto.verify.prove.page import page
 from kvproto.verify.prove.proof import Failure
 from kvproto.verify.prove.runs import INVARIANT, Proof, everything, prove
@@ -34,10 +35,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document, for tools")
     parser.add_argument("--jobs", type=positive, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--page", type=output_file, metavar="FILE", help="write the page of all proofs there")
+    add_place(parser)
     args = parser.parse_args(argv)
     if args.page and args.name:
         parser.error("--page is of all that there is: name no table")
-    proofs = prove(args.name, args.jobs)
+    place = "" if args.tables == KV else args.tables
+    if args.page and place:
+        parser.error("--page is of this project's own proofs; --json says the same of yours")
+    proofs = prove(args.name, args.jobs, place)
     if args.json:
         say(json.dumps(msgspec.to_builtins(proofs), indent=1))
     else:

@@ -192,6 +192,13 @@ def digest(parts: Mapping[str, str]) -> str:
     return joined({name: shortened(text) for name, text in parts.items()})
 
 
+def digest_of(tables: Iterable[Table[Any]], routes: Iterable[Routes]) -> str:
+    """Return the digest of a protocol that is its tables, its routes and their messages."""
+    texts = DigestTexts()
+    said = {"routes": texts.part("routes", [part for each in routes for part in routes_say(each)])}
+    return digest(said | {table.name: texts.part(table.name, table_says(table)) for table in tables})
+
+
 def shortened(text: str) -> str:
     """DIGITS hex digits, equal where texts are."""
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]

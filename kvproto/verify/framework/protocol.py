@@ -23,6 +23,7 @@ from kvproto.verify.framework.sources import Sources
 if TYPE_CHECKING:  # each where it is needed
     from kvproto.fsm.telling import Telling
     from kvproto.verify.framework.checker import Checker
+    from kvproto.verify.framework.claims import Claims
     from kvproto.verify.framework.draw.scene import Scene
     from kvproto.verify.framework.lint import Finding
     from kvproto.verify.framework.trace.coverage import Counted
@@ -40,11 +41,14 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     digest: Callable[[], str]
     #: None: the lint does not ask where events come from
     sources: Sources | None = None
-    #: `"module:NAME"` each: how traces are told (a `Telling`), scenes (a tuple), what is searched (a `Checker`), who
-    #: says what (a tuple of things with a `body`)
+    #: `"module:NAME"` each: how traces are told (a `Telling`), scenes (a tuple), what is searched (a `Checker`), what
+    #: is proved of tables (a tuple of `Claims`), which mutants nobody has to notice (a dict: why, by the pattern of
+    #: their names), who says what (a tuple of things with a `body`)
     telling: str
     scenes: str = ""
     checker: str = ""
+    claims: str = ""
+    unnoticed: str = ""
     exchanges: str = ""
     #: its rows are printed as C, too: the lint refuses what C cannot say
     printable: bool = False
@@ -68,14 +72,15 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
         """List the errors of these tables (none: of all tables, the routes and the vocabulary)."""
         from kvproto.verify.framework.lint import lint, lint_edge
         from kvproto.verify.framework.lint_printable import lint_printable
-        from kvproto.verify.framework.lint_vocabulary import lint_vocabulary
+        from kvproto.verify.framework.lint_vocabulary import lint_keys, lint_vocabulary
 
         tables = self.chosen(names)
         found = [finding for table in tables for finding in lint(table, self.timing, self.sources)]
         found += [finding for table in tables if self.printable for finding in lint_printable(table)]
+        telling = self.told()
+        found += [] if names else lint_keys(telling)
         if self.sources is None or names:
             return found
-        telling = self.told()
         said = [each.body for each in named(self.exchanges, tuple)] if self.exchanges else None
         events = telling.events.values()
         return [*found, *lint_edge(self.sources), *lint_vocabulary(telling.messages, events, self.sources, said)]
@@ -93,6 +98,17 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
         if not self.checker:
             raise ArgumentError(f"{self.name} names no checker: there is nothing to search")
         return named(self.checker, Checker)
+
+    def claimed(self) -> dict[str, Claims[Any]]:
+        """The claims of each table, by its name; of a table without any, that its steps are sound."""
+        from kvproto.verify.framework.claims import Claims
+
+        said = {each.table.name: each for each in (named(self.claims, tuple) if self.claims else ())}
+        return {table.name: said.get(table.name) or Claims(table) for table in self.tables}
+
+    def explained(self) -> dict[str, str]:
+        """Why nobody has to notice these mutants of its tables, by the pattern of their names."""
+        return named(self.unnoticed, dict) if self.unnoticed else {}
 
     def played(self) -> tuple[Scene, ...]:
         """Its scenes."""

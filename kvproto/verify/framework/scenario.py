@@ -59,20 +59,33 @@ class View(NamedTuple):
     around: Around
     values: Mapping[str, Mapping[Any, Any]] | None
 
+    def machines(self, store: str) -> list[Any]:
+        """Return the value of each machine of a store; of a dead party none."""
+        return list((self.values or {}).get(store, {}).values())
+
 
 class Scenario:
     """Parties and their surroundings; numbers count from zero, in the order of `names`."""
+
+    #: every party's surroundings at first
+    first: Around = None
 
     def __init__(self, names: tuple[str, ...], chances: Chances, alike: Alike | None = None) -> None:
         """`alike`: names that may be exchanged everywhere, which changes nothing."""
         self.names, self.chances, self.alike = names, chances, alike or {}
 
     def around(self, number: int) -> Around:
-        """A party's surroundings before its first start."""
-        raise NotImplementedError
+        """A party's surroundings before its first start: as a rule `first`."""
+        del number
+        return self.first
 
     def start(self, number: int, around: Around, life: int, now: float) -> tuple[Member, list[Effect]]:
-        """The party as it starts for the first time (life 0) or again, and what it does at once."""
+        """The party as it starts, for the first time (life 0) or again, and what it does at once."""
+        del around, life, now
+        return self.party(number), []
+
+    def party(self, number: int) -> Member:
+        """Make the party of this number, as it is before anything has happened."""
         raise NotImplementedError
 
     def act(self, number: int, around: Around, effect: Effect) -> tuple[Around, Event | None]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from kvproto.fsm.routing import Fact, Routes
+from kvproto.fsm.routing import Carried, Fact, Routes
 from kvproto.fsm.table import Table
 from kvproto.fsm.vocabulary import Effect, Event, State, TimerFired
 
@@ -24,9 +24,10 @@ class Sources:
     """The origins of one protocol's events."""
 
     def __init__(
-        self, tables: Iterable[Table[Any]], routes: Iterable[Routes], *, engine: Iterable[type[Event]],
-        answers: Mapping[type[Effect], tuple[type[Event], ...]], raised: Mapping[type[Effect], tuple[type[Event], ...]],
-        states: Iterable[tuple[Fact, tuple[State, ...]]], elsewhere: Iterable[type[Event]] = (),
+        self, tables: Iterable[Table[Any]], routes: Iterable[Routes], *, engine: Iterable[type[Event]] = (),
+        answers: Mapping[type[Effect], tuple[type[Event], ...]] | None = None,
+        raised: Mapping[type[Effect], tuple[type[Event], ...]] | None = None,
+        states: Iterable[tuple[Fact, tuple[State, ...]]] = (), elsewhere: Iterable[type[Event]] = (),
         never: Mapping[type[Event], tuple[State, ...]] | None = None,
     ) -> None:  # fmt: skip
         """Take the sources of events.
@@ -37,7 +38,7 @@ class Sources:
         whatever its facts.
         """
         self.tables, self.routes = tuple(tables), tuple(routes)
-        self.engine, self.answers, self.raised = tuple(engine), dict(answers), dict(raised)
+        self.engine, self.answers, self.raised = tuple(engine), dict(answers or {}), dict(raised or {})
         #: by kind of fact and member: members of different kinds are equal as numbers
         self.states = {(type(fact), fact): named for fact, named in states}
         self.elsewhere, self.never = tuple(elsewhere), dict(never or {})
@@ -89,6 +90,8 @@ class Sources:
 
 def made_by(function: Callable[..., Any]) -> tuple[type[Event], ...]:
     """The events that the function returns, by its annotation."""
+    if isinstance(function, Carried):
+        return (function.event,)
     said = get_type_hints(function).get("return")
     kinds = get_args(said) if get_origin(said) in (Union, UnionType) else (said,)
     return tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event)

@@ -14,7 +14,8 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
 from importlib import import_module
@@ -33,8 +34,8 @@ from kvproto.verify.mutate.operators import change, mutants_of
 
 #: where all of the code lies, and its package's name
 HOUSE = Path(__file__).parents[2]
-#: the protocol's tables, and that of the decode endpoint
-MUTATED: tuple[Table[Any], ...] = (*TABLES, *called_groups.TABLES)
+#: the tables that are mutated: the transfer's, and that of the decode endpoint (`mutated` has others take their place)
+MUTATED: list[Table[Any]] = [*TABLES, *called_groups.TABLES]
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -44,6 +45,19 @@ class Body(msgspec.Struct, frozen=True):
     function: str
     tree: ast.FunctionDef
     says: str
+
+
+@contextmanager
+def mutated(tables: Iterable[Table[Any]]) -> Iterator[None]:
+    """Have these tables be the mutated ones while the block runs."""
+    own = list(MUTATED)
+    try:
+        MUTATED[:] = tables
+        bodies.cache_clear()
+        yield
+    finally:
+        MUTATED[:] = own
+        bodies.cache_clear()
 
 
 @cache
@@ -98,7 +112,18 @@ def asked_elsewhere(body: Body) -> bool:
 
 # ------------------------------------------------------------------------------------------------ what there is
 def _module(table: Table[Any]) -> str:
-    return ".".join(Path(table.rows[0].file).relative_to(HOUSE.parent).with_suffix("").parts)
+    """Name the module whose lines the table's rows are."""
+    file = table.rows[0].file
+    if Path(file).is_relative_to(HOUSE):
+        return ".".join(Path(file).relative_to(HOUSE.parent).with_suffix("").parts)
+    loaded = ((name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items()))
+    return next(name for name, place in loaded if place == file)
+
+
+def _house(module: str) -> Path:
+    """Return the folder whose files may ask functions of this module."""
+    top = module.partition(".")[0]
+    return HOUSE if top == HOUSE.name else Path(_loaded(module).__file__ or "").parent
 
 
 @cache
@@ -178,9 +203,9 @@ def _asks(table: Table[Any], row: Row) -> set[Any]:
 
 @cache
 def _names_elsewhere(module: str) -> set[str]:
-    """Return the names that other modules of kvproto import from this one."""
+    """Return the names that other modules of its package import from this one."""
     found: set[str] = set()
-    for file in HOUSE.rglob("*.py"):
+    for file in _house(module).rglob("*.py"):
         text = file.read_text()
         if module in text:
             imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
@@ -201,12 +226,13 @@ def _made(body: Body) -> dict[Any, Any]:
 
 def _plant_elsewhere(bench: TablePatch, new: Mapping[Any, Any]) -> None:
     """In all modules that have them, and for those that have yet to take them."""
-    for owner, name, value in list(_held()):
+    packages = {str(old.__module__).partition(".")[0] for old in new}
+    for owner, name, value in list(_held(packages)):
         if value in new:
             bench.patch(owner, name, new[value])
 
 
-def _held() -> Iterator[tuple[ModuleType, str, Any]]:
+def _held(packages: set[str]) -> Iterator[tuple[ModuleType, str, Any]]:
     for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").partition(".")[0] == HOUSE.name:
+        if getattr(module, "__name__", "").partition(".")[0] in packages:
             yield from ((module, name, each) for name, each in vars(module).items() if inspect.isfunction(each))

@@ -19,9 +19,8 @@ import msgspec
 import z3
 
 from kvproto.fsm.table import Row
-from kvproto.protocol.timing import Timing
+from kvproto.fsm.timing import NamedTimers
 from kvproto.verify.framework.claims import Claims
-from kvproto.verify.prove.runs import TABLES as CLAIMS
 from kvproto.verify.prove.steps import Pair, TermMachine, Way, machine_of, subjects, walk
 from kvproto.verify.prove.terms import (
     Bits,
@@ -54,15 +53,14 @@ class Reach(IntEnum):
 class StepPair:
     """One pair of state and event of a table, as its rows have it now."""
 
-    def __init__(self, table: str, pair: Pair) -> None:
+    def __init__(self, claims: Claims[Any], timing: NamedTimers, pair: Pair) -> None:
         """To be made before the change; the machine that is compiled here keeps its rows."""
-        self.claims: Claims[Any] = CLAIMS[table]
-        self.pair = pair
-        self.before: TermMachine = machine_of(self.claims.table, Timing())
+        self.claims, self.timing, self.pair = claims, timing, pair
+        self.before: TermMachine = machine_of(claims.table, timing)
 
     def unchanged(self, reach: Reach) -> bool:
         """The table's step on this pair is what it was; False: it is not, or it was not found out in time."""
-        now = machine_of(self.claims.table, Timing())
+        now = machine_of(self.claims.table, self.timing)
         until = time.monotonic() + LONGEST_S
         maker = Maker()
         forget()

@@ -70,7 +70,7 @@ def judge(mutant: TableMutant, effort: Effort, hint: str = "") -> Verdict[TableM
     begun = time.perf_counter()
     pairs = _pairs(mutant)
     known = effort.compares and mutant.compares
-    steps = [StepPair(table, pair) for table, pair in pairs] if known else []
+    steps = [StepPair(CLAIMS[table], Timing(), pair) for table, pair in pairs] if known else []
     with TablePatch() as bench:
         mutant.plant(bench)
         who, by = _looked_at(mutant, pairs, steps)

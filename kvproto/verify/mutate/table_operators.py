@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 from zlib import crc32
@@ -33,7 +34,6 @@ import msgspec
 from kvproto.errors import ArgumentError
 from kvproto.fsm.routing import Fact, Route, Routes
 from kvproto.fsm.table import Row, Table
-from kvproto.protocol.tables import TABLES
 from kvproto.verify.claims.sources import SOURCES
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.mutate import bodies
@@ -47,6 +47,21 @@ SUBJECTS: dict[str, Table[Any] | Routes] = {
     **{table.name: table for table in bodies.MUTATED},
     **{routes.name: routes for routes in SOURCES.routes},
 }
+
+
+@contextmanager
+def subjects(tables: Sequence[Table[Any]], routes: Sequence[Routes]) -> Iterator[None]:
+    """Have the operators change another protocol's tables and routes while the block runs."""
+    own = dict(SUBJECTS)
+    others = {each.name: each for each in (*routes, *tables)}  # a table and routes of one name: its rows
+    try:
+        SUBJECTS.clear()
+        SUBJECTS.update(others)
+        with bodies.mutated(tables):
+            yield
+    finally:
+        SUBJECTS.clear()
+        SUBJECTS.update(own)
 
 
 class TableMutant(msgspec.Struct, frozen=True, order=True):
@@ -184,7 +199,8 @@ CHANGES: dict[str, Callable[[Row, Table[Any], int], dict[str, Any]]] = {
 
 # ------------------------------------------------------------------------------------------------- timers
 def _timer_names() -> list[str]:
-    return sorted({name for table in TABLES for name in table.timers.values()})
+    tables = (each for each in SUBJECTS.values() if isinstance(each, Table))
+    return sorted({name for table in tables for name in table.timers.values()})
 
 
 def _of_timers(table: Table[Any]) -> Iterator[TableMutant]:

@@ -24,7 +24,7 @@ regions. It runs the very step that ranks run, compiled from the same rows, on t
 ```sh
 kvproto prove --jobs 2           # all of it
 kvproto prove decode_grant       # one table, after a row was changed
-kvproto mutate --tables decode_grant --operator loosen    # its guards taken out: which proof breaks
+kvproto mutate --tables --file decode_grant --operator loosen    # its guards taken out: which proof breaks
 ```
 
 ## What is guaranteed, and what is not

@@ -27,8 +27,9 @@ from kvproto.verify.prove.values import Maker, shown
 #: milliseconds for one question
 PATIENCE = 10_000
 INVARIANT, RAISES = "invariant", "S10"
-#: what every step of every table promises
+#: what every step of every table of the transfer promises
 OWN_WORDS = "What a step leaves behind is about the room, the chunk, the peer and the link that its event was about."
+ABOUT_ITS_KEY = "What a step leaves behind is about the machine that its event was about."
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -67,6 +68,10 @@ class Goal(msgspec.Struct):
 
 class TableProver:
     """Proves the claims of one table, pair by pair."""
+
+    #: names of what is proved of every step: that it raises nothing, and what it is about
+    raises, about = RAISES, "S9"
+    about_text = OWN_WORDS
 
     def __init__(self, claims: Claims[Any], timing: NamedTimers) -> None:
         self.claims = claims
@@ -153,7 +158,7 @@ class TableProver:
         solver.push()
         solver.add(*way.conditions, *way.facts)
         if step is None:
-            goals = [Goal(RAISES, f"the step raises nothing ({way.fault})", z3.BoolVal(False), [])]
+            goals = [Goal(self.raises, f"the step raises nothing ({way.fault})", z3.BoolVal(False), [])]
         solver.add(*[fact for goal in goals for fact in goal.facts], *landmarks())
         for goal in _broken(solver, goals, found):
             found.failures.append(self._failure(goal, way, step, maker, solver))
@@ -171,7 +176,8 @@ class TableProver:
         made = way.row is not None and (way.row.opens or way.row.source is not self.table.initial)
         for claim in self._invariant(after.state) if made else ():
             yield _goal(INVARIANT, claim, lambda test=claim.test: test(after, step.then))
-        yield Goal("S9", OWN_WORDS, *formula(lambda: all(_about(each, step.event, after) for each in step.effects)))
+        fits = self.is_about
+        yield Goal(self.about, self.about_text, *formula(lambda: all(fits(e, step.event, after) for e in step.effects)))
         waits = self.claims.waits_
         if waits is not None and isinstance(after.due, TimerEnd):
             yield _goal(waits.name, waits, lambda: waits.test(after, step.then) == after.due.timer)
@@ -182,6 +188,10 @@ class TableProver:
                 if isinstance(effect, claim.about):
                     yield _goal(claim.name, claim, lambda test=claim.test, effect=effect: test(step, effect))
 
+    def is_about(self, effect: Any, event: Any, value: Any) -> Any:
+        """Ask whether an effect or a fact is about what the event was about."""
+        return _about(effect, event, value)
+
     def _failure(self, goal: Goal, way: Way, step: Step | None, maker: Maker, solver: Any) -> Failure:
         story: list[str] = []
         if solver.check(z3.Not(goal.term)) == z3.sat:
@@ -191,6 +201,19 @@ class TableProver:
         row, pair = way.row, f"{way.before.state.name} {type(way.event).__name__}"
         place = row.where.rpartition("/")[2] if row is not None else ""
         return Failure(self.table.name, pair, goal.name, goal.text, str(row or ""), place, tuple(story))
+
+
+class KeyedProver(TableProver):
+    """Proves claims of any protocol whose events, effects and messages name their machine alike."""
+
+    raises, about, about_text = "raises", "key", ABOUT_ITS_KEY
+
+    def is_about(self, effect: Any, event: Any, value: Any) -> Any:
+        """Ask whether the effect, and the message in it, have the event's key where they have such a field."""
+        del value
+        key = event.__struct_fields__[0]
+        said = [each for each in (effect, getattr(effect, "body", None)) if isinstance(each, msgspec.Struct)]
+        return all(getattr(each, key) == getattr(event, key) for each in said if key in each.__struct_fields__)
 
 
 def told(way: Way, step: Step | None, model: Any) -> Iterator[str]:

@@ -14,8 +14,9 @@ from kvproto.verify.check.parallel_search import spread
 from kvproto.verify.claims import CLAIMS
 from kvproto.verify.claims.decode_group import group_claims
 from kvproto.verify.framework.claims import Claims
+from kvproto.verify.framework.protocol import Protocol, named
 from kvproto.verify.prove import edge, ends, keys, lease, ring, rooms
-from kvproto.verify.prove.proof import INVARIANT, RAISES, Failure, PairProof, TableProver
+from kvproto.verify.prove.proof import INVARIANT, RAISES, Failure, KeyedProver, PairProof, TableProver
 from kvproto.verify.prove.steps import Pair
 
 #: pairs of a table that one process takes at a time
@@ -38,11 +39,12 @@ TOGETHER: dict[str, Callable[[Pair], PairProof]] = {
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Pairs `first` .. `last - 1` of a table; of lemmas: all."""
+    """Pairs `first` .. `last - 1` of a table; of lemmas: all.  `place`: the protocol ("": the transfer)."""
 
     name: str
     first: int = 0
     last: int = 0
+    place: str = ""
 
 
 class Proof(msgspec.Struct):
@@ -71,42 +73,50 @@ class Proof(msgspec.Struct):
         self.failures += each.failures
 
 
-def everything() -> tuple[str, ...]:
-    """The names of all that can be proved."""
-    return (*TABLES, *LEMMAS)
+def everything(place: str = "") -> tuple[str, ...]:
+    """The names of all that can be proved of a protocol ("": of the transfer)."""
+    return tuple(_claims(place)) if place else (*TABLES, *LEMMAS)
 
 
-def pieces(names: Sequence[str]) -> list[Piece]:
+def pieces(names: Sequence[str], place: str = "") -> list[Piece]:
     """The work; without names, all of it.  Raises ArgumentError with the names that there are."""
-    unknown = sorted(set(names) - set(everything()))
+    known = everything(place)
+    unknown = sorted(set(names) - set(known))
     if unknown:
-        raise ArgumentError(f"there is nothing to prove of {unknown[0]!r}: one of {', '.join(everything())}")
+        raise ArgumentError(f"there is nothing to prove of {unknown[0]!r}: one of {', '.join(known)}")
     found: list[Piece] = []
-    longest = ends.NAME, rooms.NAME
-    for name in sorted(names or everything(), key=lambda name: name not in longest):  # these first
-        count = len(TABLES[name].table.pairs()) if name in TABLES else 1
-        found += [Piece(name, first, min(first + PIECE, count)) for first in range(0, count, PIECE)]
+    longest, tables = (ends.NAME, rooms.NAME), _claims(place)
+    for name in sorted(names or known, key=lambda name: name not in longest):  # these first
+        count = len(tables[name].table.pairs()) if name in tables else 1
+        found += [Piece(name, first, min(first + PIECE, count), place) for first in range(0, count, PIECE)]
     return found
 
 
+def _claims(place: str) -> dict[str, Claims[Any]]:
+    return named(place, Protocol).claimed() if place else TABLES
+
+
 @cache
-def _prover(name: str) -> TableProver:
+def _prover(name: str, place: str) -> TableProver:
+    if place:
+        return KeyedProver(_claims(place)[name], named(place, Protocol).timing)
     return TableProver(TABLES[name], Timing())
 
 
 def carry_out(piece: Piece) -> list[PairProof]:
     """Prove these."""
-    if piece.name in LEMMAS:
+    if piece.name in LEMMAS and not piece.place:
         return list(LEMMAS[piece.name]())
-    prover = _prover(piece.name)
+    prover = _prover(piece.name, piece.place)
     begin = [] if piece.first else [prover.start()]
     return begin + [prover.prove(pair) for pair in prover.pairs[piece.first : piece.last]]
 
 
-def prove(names: Sequence[str], jobs: int = 1) -> list[Proof]:
-    """Prove all that is about these names, in their order."""
-    found = {name: Proof(name) for name in names or everything()}
-    for proofs in spread(carry_out, pieces(names), jobs):
+def prove(names: Sequence[str], jobs: int = 1, place: str = "") -> list[Proof]:
+    """Prove all that is about these names, in their order; `place`: the protocol ("": the transfer)."""
+    work = pieces(names, place)
+    found = {name: Proof(name) for name in names or everything(place)}
+    for proofs in spread(carry_out, work, jobs):
         for each in proofs:
             found[each.table].take(each)
     return list(found.values())

@@ -126,7 +126,7 @@ def formula(question: Callable[[], Any]) -> tuple[Any, Facts]:
     for way in (ways := Ways()):
         try:
             holds = bool(question())
-        except (AttributeError, TypeError, KvprotoError):
+        except (AttributeError, TypeError, ValueError, LookupError, KvprotoError):
             holds = False  # of a value about which it cannot even be asked it does not hold
         facts += way.facts
         if holds:

@@ -18,6 +18,7 @@ import msgspec
 import z3
 
 from kvproto.endpoint.group_table import Destination
+from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.kinds import Kind, Mask, bare, field_hints, kind_of, options
 from kvproto.fsm.vocabulary import State
 from kvproto.layout.cut import Cut, Part
@@ -74,7 +75,8 @@ class Maker:
         elif hint in OPAQUE:
             made = Opaque(z3.Int(name))
         else:
-            raise TypeError(f"{name}: nothing stands for a {hint!r} yet")
+            kinds = "numbers, masks, times, enumerations, texts, and structs of these"
+            raise ArgumentError(f"{name}: nothing stands for a {hint!r} in a proof; {kinds} are proved")
         self.named[name] = made
         return made
 

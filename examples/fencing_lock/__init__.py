@@ -1,0 +1,1 @@
+"""A fencing lock, in one file."""

@@ -1,0 +1,1 @@
+"""Calls that run at most once, under leases."""

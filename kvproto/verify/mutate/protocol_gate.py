@@ -1,0 +1,197 @@
+"""Protocol gate: mutants of any protocol's tables and routes, judged by what it names itself.
+
+    lint     what can be said of the rows without running them
+    proof    a claim of the protocol about a changed pair does not follow any more, or a step is not sound
+    equal    the solver shows that the steps are the same on every value and event: nobody can notice
+    world    a property fails in one of its checker's worlds, the smallest first
+
+There are no tests here, as there are for the transfer's own tables (`table_gate`): of another protocol nobody knows
+which ones to ask.  Why a mutant need not be noticed is what the protocol's `unnoticed` says of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from kvproto.fsm.errors import ArgumentError
+from kvproto.fsm.routing import Routes
+from kvproto.fsm.table import Row, Table
+from kvproto.verify.check.parallel_search import spread
+from kvproto.verify.framework.lint import lint, lint_edge
+from kvproto.verify.framework.protocol import Protocol, named
+from kvproto.verify.framework.table_patching import TablePatch
+from kvproto.verify.mutate import table_operators
+from kvproto.verify.mutate.equal_steps import Reach, StepPair, pair_of
+from kvproto.verify.mutate.table_operators import OPERATORS, SUBJECTS, TableMutant, sample, subjects
+from kvproto.verify.mutate.verdicts import AGREED, EQUAL, Verdict, kill_table
+from kvproto.verify.prove.proof import KeyedProver
+from kvproto.verify.prove.steps import Pair
+
+JUDGES = ("lint", "proof", "world")
+#: MiB that a search of one mutant may take; a world that is so many times as large as it was has no end
+MEMORY, MORE = 4096, 10
+#: states of the largest world that is asked
+LARGEST = 20_000
+TableVerdict = Verdict[TableMutant]
+#: a table's name, and one of its pairs
+TablePair = tuple[str, Pair]
+
+
+class KnownReasons(msgspec.Struct, frozen=True):
+    """The reasons that a protocol gives, by pattern of mutants' names."""
+
+    unnoticed: Mapping[str, str]
+
+    def reason(self, mutant: TableMutant) -> str:
+        """Why nobody has to notice it; empty: nobody has said."""
+        said = self.unnoticed.items()
+        return next((why for pattern, why in said if fnmatchcase(mutant.name, pattern.replace("[", "[[]"))), "")
+
+
+class ProtocolGate:
+    """The mutants of the protocol at one place, and what `kvproto mutate` asks of them."""
+
+    OWNER, EFFORT_S = "table", 5.0
+
+    def __init__(self, place: str) -> None:
+        self.place, self.protocol = place, named(place, Protocol)
+        self.TITLE = f"Mutants of the tables of {self.protocol.name}"
+        self.sample = sample
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Mutants have their meaning while the block runs."""
+        sources = self.protocol.sources
+        with subjects(self.protocol.tables, sources.routes if sources is not None else ()):
+            yield
+
+    def load(self, _root: Path) -> KnownReasons:
+        """Return the reasons.  ArgumentError: one is of no mutant."""
+        known = KnownReasons(self.protocol.explained())
+        names = [each.name for each in table_operators.mutants()]
+        for pattern in known.unnoticed:
+            if not any(fnmatchcase(name, pattern.replace("[", "[[]")) for name in names):
+                raise ArgumentError(f"{self.protocol.unnoticed} explains {pattern!r}, and there is no such mutant")
+        return known
+
+    def every(
+        self, _root: Path, _known: KnownReasons, tables: Sequence[str] = (), operators: Sequence[str] = ()
+    ) -> list[TableMutant]:  # fmt: skip
+        """Return the mutants of these tables (all) by these operators (all).  ArgumentError: no such name."""
+        return table_operators.mutants(tables, operators)
+
+    def run(
+        self, _root: Path, known: KnownReasons, asked: Sequence[TableMutant], effort_s: float, jobs: int,
+        tell: Callable[[TableVerdict], None],
+    ) -> list[TableVerdict]:  # fmt: skip
+        """Try all mutants that nobody has explained."""
+        left = [(self.place, mutant, effort_s) for mutant in asked if not known.reason(mutant)]
+        found = []
+        for verdict in spread(_judged, left, jobs):
+            found.append(verdict)
+            tell(verdict)
+        return sorted(found, key=lambda verdict: verdict.mutant)
+
+    def table(self, known: KnownReasons, found: Sequence[TableVerdict]) -> str:
+        """Return two tables in Markdown, by operator and by table: counts by judge, explained, open."""
+        return kill_table(known, found, (*JUDGES, EQUAL, AGREED), {"operator": OPERATORS, "table": ()})
+
+    def digest(self, _root: Path, _mutants: Sequence[TableMutant]) -> Callable[[TableMutant], str]:
+        """Return the protocol's digest: of one that has changed no verdict counts."""
+        said = self.protocol.digest()
+        return lambda _mutant: said
+
+
+class WorldCost(msgspec.Struct, frozen=True):
+    """A world searched with the unchanged tables."""
+
+    name: str
+    states: int
+    seconds: float
+
+
+@cache
+def _worlds(place: str) -> tuple[WorldCost, ...]:
+    """The protocol's worlds that are searched to their end, the quickest first."""
+    protocol, found = named(place, Protocol), []
+    for name in protocol.checked().worlds() if protocol.checker else ():
+        result = protocol.checked().search(name, limit=LARGEST, memory=MEMORY, report=None)
+        if result.ended == "exhausted" and not result.violations:
+            found.append(WorldCost(name, result.states, result.seconds))
+    return tuple(sorted(found, key=lambda world: world.seconds))
+
+
+def _judged(asked: tuple[str, TableMutant, float]) -> TableVerdict:
+    """Ask all judges about one mutant; in whatever process this is."""
+    place, mutant, effort_s = asked
+    gate, begun = ProtocolGate(place), time.perf_counter()
+    worlds = _worlds(place) if effort_s else ()
+    with gate.at_work():
+        try:
+            who, by = _noticed(gate.protocol, mutant, worlds, effort_s)
+        except Exception as error:  # noqa: BLE001  one mutant that breaks its judge ends no run: it survives
+            who, by = "", f"the judge: {type(error).__name__}: {error}"[:200]
+    return Verdict(mutant, who, by, round(time.perf_counter() - begun, 2))
+
+
+def _noticed(
+    protocol: Protocol, mutant: TableMutant, worlds: Sequence[WorldCost], effort_s: float
+) -> tuple[str, str]:  # fmt: skip
+    pairs, claims = _pairs(mutant), protocol.claimed()
+    steps = [StepPair(claims[table], protocol.timing, pair) for table, pair in pairs] if mutant.compares else []
+    with TablePatch() as bench:
+        mutant.plant(bench)
+        if found := _linted(protocol, mutant, pairs):
+            return "lint", found
+        try:
+            for table, pair in pairs:
+                if broken := KeyedProver(claims[table], protocol.timing).fails(pair):
+                    return "proof", broken
+            if steps and all(each.unchanged(Reach.ANYTHING) for each in steps):
+                return EQUAL, "the solver shows it"
+            if steps and all(each.unchanged(Reach.PROVED) for each in steps):
+                return AGREED, "equal wherever the proved invariant and assumptions hold"
+        except ArgumentError:
+            pass  # its values are of kinds that no proof takes: the worlds have to notice
+        return _searched(protocol, worlds, effort_s)
+
+
+def _searched(protocol: Protocol, worlds: Sequence[WorldCost], effort_s: float) -> tuple[str, str]:
+    spent = 0.0
+    for world in worlds:
+        spent += world.seconds
+        if spent > effort_s:
+            break
+        result = protocol.checked().search(world.name, limit=MORE * world.states + 10_000, memory=MEMORY, report=None)
+        if result.ended == "interrupted":
+            raise KeyboardInterrupt
+        if result.violations or result.ended == "limit":
+            return "world", f"{world.name}: {result.violations[0].property if result.violations else 'no end'}"
+    return "", ""
+
+
+def _linted(protocol: Protocol, mutant: TableMutant, pairs: Sequence[TablePair]) -> str:
+    if isinstance(SUBJECTS[mutant.table], Routes):
+        found = lint_edge(protocol.sources) if protocol.sources is not None else []
+    else:
+        tables = [SUBJECTS[name] for name in dict.fromkeys((mutant.table, *(table for table, _ in pairs)))]
+        found = [each for table in tables if isinstance(table, Table)
+                 for each in lint(table, protocol.timing, protocol.sources)]  # fmt: skip
+    return found[0].kind if found else ""
+
+
+def _pairs(mutant: TableMutant) -> list[TablePair]:
+    """Return the pairs whose steps it changes."""
+    subject = SUBJECTS[mutant.table]
+    begun: list[Row] = []
+    if isinstance(subject, Table) and mutant.operator in ("timer", "period"):
+        begun = [row for row in subject.rows if int(row.target) == mutant.place and row.verb == "row"]
+    touched = mutant.touched or tuple((mutant.table, row) for row in begun)
+    return list(dict.fromkeys((table, pair_of(row)) for table, row in touched))
