@@ -15,6 +15,7 @@ from support.stories import layout
 from kvproto.data import mapped_pages
 from kvproto.data.mapped_pages import EngineLaunch
 from kvproto.io.kernels import engine_pages
+from kvproto.io.kernels.base import Events
 from kvproto.io.kernels.crossing import Crossing, Done, Rows
 from kvproto.io.kernels.engine_pages import EnginePages, PageRun, page_runs
 from kvproto.io.kernels.pool import KernelError
@@ -160,10 +161,11 @@ def test_copies_go_in_batches_and_what_was_queued_before_a_refusal_is_waited_for
 
     stream = SimpleNamespace(cuda_stream=7, synchronize=lambda: told.append("waited"), wait_event=told.append)
     monkeypatch.setattr(engine_pages, "TOGETHER", 2)
-    monkeypatch.setattr(engine_pages.Events, "ticket", lambda _, on: ("ticket", on))
+    monkeypatch.setattr(Events, "ticket", lambda _, on: ("ticket", on))
     engine = EnginePages(-1, [PageRun(0, 0, 8, 16, 16)], queue)
-    launch = EngineLaunch(engine, np.arange(4), np.arange(4), (lambda *on: told.append(on),), None, lambda: 100)  # type: ignore[arg-type,return-value]
-    assert launch(stream, None) == ("ticket", stream) and given == [2, 2] and told == [(stream, None)]
+    launch = EngineLaunch(engine, np.arange(4), np.arange(4), (lambda *on: told.append(on),), None, lambda: 100)  # type: ignore[arg-type]
+    ticket: Any = launch(stream, None)
+    assert ticket == ("ticket", stream) and given == [2, 2] and told == [(stream, None)]
     with pytest.raises(KernelError, match="CUresult 707"):
         launch(stream, "after")
     assert told[1:] == [(stream, "after"), "after", "waited"]
@@ -172,9 +174,13 @@ def test_copies_go_in_batches_and_what_was_queued_before_a_refusal_is_waited_for
 @pytest.mark.parametrize("version", ["_v2", ""])
 def test_both_forms_of_the_driver_s_batches_are_called(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     calls = list[tuple[Any, ...]]()
-    monkeypatch.setattr(engine_pages, "cuda_driver", lambda: SimpleNamespace(
-        **{f"cuMemcpyBatchAsync{version}": lambda *about: calls.append(about) or 5}
-    ))  # fmt: skip
+
+    def batch(*about: Any) -> int:
+        calls.append(about)
+        return 5
+
+    driver = SimpleNamespace(**{f"cuMemcpyBatchAsync{version}": batch})
+    monkeypatch.setattr(engine_pages, "cuda_driver", lambda: driver)
     engine_pages._driver_queue.cache_clear()
     try:
         queue = engine_pages._driver_queue()

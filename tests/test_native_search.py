@@ -17,11 +17,10 @@ import pytest
 from msgspec.structs import replace
 
 from kvproto.cli import main
-from kvproto.verify.check import search as searches
 from kvproto.verify.check.config import Budget, Config
 from kvproto.verify.check.configs import CONFIGS
 from kvproto.verify.check.mutations import MUTANTS
-from kvproto.verify.check.native import library, native_search
+from kvproto.verify.check.native import answers, library, native_search
 from kvproto.verify.check.native.native_search import EnginesDisagreeError
 from kvproto.verify.check.new_rooms import NewRoomSearch
 from kvproto.verify.check.search import Engine, NativeNewRoomSearch, NativeRankSearch, RankSearch, check
@@ -187,7 +186,7 @@ def noticed(planted: str) -> bool:
 
 
 def test_what_python_does_not_find_broken_is_no_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_search.Answers, "_settled", lambda *_: [0])
+    monkeypatch.setattr(answers.Answers, "_settled", lambda *_: [0])
     with pytest.raises(EnginesDisagreeError, match="the one in Python does not"):
         NativeRankSearch("world", CONFIGS["smoke"]).run()
 
@@ -244,7 +243,7 @@ def test_a_compiled_search_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     library.library.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for _ in range(2):
-        assert searches.missing() is None
+        assert library.missing() is None
         library.library.cache_clear()
         monkeypatch.setattr(library, "compiler", lambda: None)  # the second time it is there
     (kept,) = (tmp_path / "kvproto").iterdir()

@@ -70,7 +70,7 @@ class Beside(BenchProcesses):
         turn += 3
         if way == "bulk":
             alone = bulk
-        rows = []
+        rows, long = [], 0
         for side in "PD":
             step = statistics.median(self._alone(side, 8) for _ in range(3)) / 8
             short, long = (max(1, round(share * 1e3 * bulk / step)) if step else 0 for share in (SHORT, LONG))

@@ -9,7 +9,7 @@ in it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kvproto.verify.check.delay_bounded import PLACE, DelayBoundedExplorer
@@ -50,7 +50,7 @@ class Answers:
         self.raised: BaseException | None = None
         self._numbers: dict[tuple[int, Any], int] = {}
         self._deeds: list[Any] = []
-        self._questions = (
+        self._questions: tuple[Callable[..., list[Any]], ...] = (
             self._outcome, self._menu, self._offers, self._couple, self._calls, self._budget, self._exchanged,
             self._asleep, self._settled,
         )  # fmt: skip
@@ -58,10 +58,11 @@ class Answers:
     def rules(self) -> Rules:
         """Return all that the search has to know before it asks."""
         world, config = self.world, self.world.config
+        ends: Any = world.ends
         return Rules(
             world.n, len(world.pairs), len(world.swaps), bool(config.budget.early), bool(config.budget.timeout),
             config.forgets, config.several_groups, config.swift, self.hasty is not None, config.live,
-            self._price("slow"), (ctypes.c_uint32 * 2 * MOST_PARTS)(*world.ends),
+            self._price("slow"), (ctypes.c_uint32 * 2 * MOST_PARTS)(*ends),
         )  # fmt: skip
 
     def answer(self, question: int, *about: int) -> int:
@@ -117,7 +118,7 @@ class Answers:
         plain = [choice[3].what for choice in menu.plain.all()]
         turns = [turn[:2] for turn in self.hasty.turns_of(at, number)] if self.hasty else [(0, 1)] * len(plain)
         bits = [(rank, _place(bit)) for rank, bit in turns]
-        sections = [
+        sections: list[list[tuple[int, ...]]] = [
             [(self._deed(at, what), NONE, 0, 0, NONE, 0, *bit) for what, bit in zip(plain, bits, strict=True)],
             [self._choice(later, later.cost) for later in menu.costly],
             [self._choice(later, "early", links) for links, later in menu.short],

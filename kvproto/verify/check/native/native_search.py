@@ -48,13 +48,14 @@ class _Met(Sequence[int]):
         if not 0 <= at < len(self):
             raise IndexError(at)
         self._c.search_state(self._search, at, self._numbers)
-        return sum(number << shift for number, shift in zip(self._numbers, self._shifts, strict=False))
+        state: int = sum(number << shift for number, shift in zip(self._numbers, self._shifts, strict=False))
+        return state
 
 
 class NativeSearch(Search):
     """One run over one space, in C; mixed into a search of ranks."""
 
-    world: Explorer
+    world: Any
 
     def __init__(self, *args: Any, **more: Any) -> None:
         """As the search that it is mixed into."""
