@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from kvproto.fsm.errors import ArgumentError
+from kvproto.fsm.errors import ArgumentError, KvprotoError
 
 HERE, OTHER = "kvproto", "kvproto_beside"
 IMPORT = r"^(\s*(?:from|import) )kvproto(?=\s|\.(?!{shared}))"
@@ -49,7 +49,7 @@ def beside(folder: Path, name: str, shared: Collection[str] = ()) -> Iterator[No
                 del sys.modules[module]
 
 
-class UnknownError(LookupError):
+class UnknownError(KvprotoError, LookupError):
     """The other build has no such class, or no such member."""
 
 

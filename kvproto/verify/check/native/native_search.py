@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
+from kvproto.fsm.errors import KvprotoError
 from kvproto.verify.check.native.answers import MOST_PARTS, Answers, Ask
 from kvproto.verify.check.native.library import library
 from kvproto.verify.check.state_encoding import MASK
@@ -23,7 +24,7 @@ from kvproto.verify.framework.search import Progress, Search
 WELL, FAULTY, STUCK, RAISED, FULL = range(5)
 
 
-class EnginesDisagreeError(AssertionError):
+class EnginesDisagreeError(KvprotoError, AssertionError):
     """The search in C saw what the one in Python does not."""
 
 
