@@ -40,9 +40,9 @@ def yes(v: Value, e: Event, now: float) -> bool:
     return True
 
 
-def good(*, timers: dict[State, str] | None = None) -> Table[Value]:
+def good(*, timers: dict[State, str] | None = None, more: tuple[type[Event], ...] = ()) -> Table[Value]:
     """A table without a fault: two events, two states that decide both."""
-    events = (ev.Gathered, ev.SendStopped)
+    events: tuple[type[Event], ...] = (ev.Gathered, ev.SendStopped, *more)
     table = Table("small", Value, Small, initial=Small.BEGIN, events=events, timers=timers or {})
     table.opens(Small.BEGIN, ev.Gathered, Small.WAIT, when=yes)
     table.opens(Small.BEGIN, ev.Gathered, Small.LOST)
@@ -65,9 +65,7 @@ def undecided_guard() -> Table[Value]:
 
 
 def undecided_timer() -> Table[Value]:
-    table = good(timers={Small.WAIT: "resend"})
-    table.events = (*table.events, TimerFired)
-    return table
+    return good(timers={Small.WAIT: "resend"}, more=(TimerFired,))
 
 
 def behind_an_open_row() -> Table[Value]:
@@ -104,22 +102,19 @@ def a_foreign_state() -> Table[Value]:
 
 
 def a_timer_event_without_a_timer() -> Table[Value]:
-    table = good(timers={Small.BEGIN: "resend", Small.LOST: "resend"})
-    table.events = (*table.events, TimerFired)
+    table = good(timers={Small.BEGIN: "resend", Small.LOST: "resend"}, more=(TimerFired,))
     table.row((Small.BEGIN, Small.WAIT, Small.LOST), TimerFired)
     return table
 
 
 def a_timer_that_nobody_knows() -> Table[Value]:
-    table = good(timers={Small.WAIT: "patients"})
-    table.events = (*table.events, TimerFired)
+    table = good(timers={Small.WAIT: "patients"}, more=(TimerFired,))
     table.row(Small.WAIT, TimerFired)
     return table
 
 
 def a_timer_that_is_not_started_anew() -> Table[Value]:
-    table = good(timers={Small.WAIT: "resend"})
-    table.events = (*table.events, TimerFired)
+    table = good(timers={Small.WAIT: "resend"}, more=(TimerFired,))
     table.row(Small.WAIT, TimerFired)
     table.rows[-1] = replace(table.rows[-1], again=False)
     return table

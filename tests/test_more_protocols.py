@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -174,7 +175,7 @@ class Hush(fsm.Body, tag="HUSH", frozen=True):
     (Late, "the first field of Late must be the key of a client"),
     (Hush, "the first field of HUSH must be the key of a machine"),
 ])  # fmt: skip
-def test_what_does_not_name_its_machine_first_is_refused(thing: type, text: str) -> None:
+def test_what_does_not_name_its_machine_first_is_refused(thing: Any, text: str) -> None:
     class Told(type(TELLING)):  # type: ignore[misc]
         """With one name more."""
 

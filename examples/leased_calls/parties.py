@@ -69,7 +69,8 @@ def make(number: int, life: int = 0, timing: Timing = Timing()) -> Member:  # no
         party = Server(number, NAMES, timing, to_server)
         party.add("calls", server, lambda event: event.call, bound=1 << 20)
         party.life = life
-    return party
+    member: Member = party
+    return member
 
 
 def said() -> str:

@@ -29,6 +29,8 @@ from kvproto.fsm.vocabulary import Event
 End = Literal["route", "answer", "drop"]
 #: one kind of message, or several
 Messages = type[Any] | tuple[type[Any], ...]
+#: makes an event of what was heard; a class of events is made of fields of the same names
+Maker = Callable[[Any], Any] | type[Event]
 
 
 class Fact(IntEnum):
@@ -43,7 +45,7 @@ class Carried(msgspec.Struct, frozen=True):
     def __call__(self, heard: Any) -> Event:
         """Return the event."""
         if type(heard.body) is self.event:
-            return heard.body  # type: ignore[no-any-return]  # an event, by its type
+            return heard.body
         names = self.event.__struct_fields__
         return self.event(*[heard.peer if name == "peer" else getattr(heard.body, name) for name in names])
 
@@ -78,8 +80,7 @@ class Routes:
         self.routes: list[Route] = []
 
     def route(
-        self, message: Messages, *asks: Fact, to: Callable[[Any], Any] | None = None,
-        then: Callable[[Any], Any] | None = None,
+        self, message: Messages, *asks: Fact, to: Maker | None = None, then: Maker | None = None
     ) -> None:  # fmt: skip
         """The message becomes the event `to` makes of it, and then the one that `then` makes.
 
@@ -156,12 +157,12 @@ class Routes:
 
 
 def _makers(
-    to: tuple[Callable[[Any], Any] | None, ...], messages: tuple[type[Any], ...]
+    to: tuple[Maker | None, ...], messages: tuple[type[Any], ...]
 ) -> tuple[Callable[[Any], Any], ...]:  # fmt: skip
     return tuple(_maker(each, messages) for each in to if each is not None)
 
 
-def _maker(to: Callable[[Any], Any], messages: tuple[type[Any], ...]) -> Callable[[Any], Any]:
+def _maker(to: Maker, messages: tuple[type[Any], ...]) -> Callable[[Any], Any]:
     if not isinstance(to, type):
         return to
     if not issubclass(to, Event):

@@ -115,7 +115,7 @@ class TableNursery:
         with tempfile.NamedTemporaryFile() as kept:
 
             def work(first: FirstFailure) -> None:
-                counts, found = Collector(Counted(MUTATED, KV.counted.routes)), list[FiredTest]()
+                counts, found = Collector(Counted(tuple(MUTATED), KV.counted.routes)), list[FiredTest]()
                 with counts.installed():
                     for item, following in in_turn(session.items):
                         counts.rows.clear()

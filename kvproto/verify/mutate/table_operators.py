@@ -53,7 +53,8 @@ SUBJECTS: dict[str, Table[Any] | Routes] = {
 def subjects(tables: Sequence[Table[Any]], routes: Sequence[Routes]) -> Iterator[None]:
     """Have the operators change another protocol's tables and routes while the block runs."""
     own = dict(SUBJECTS)
-    others = {each.name: each for each in (*routes, *tables)}  # a table and routes of one name: its rows
+    # of a table and routes that have one name: the table
+    others = {each.name: each for each in routes} | {each.name: each for each in tables}
     try:
         SUBJECTS.clear()
         SUBJECTS.update(others)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, IntEnum
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -35,9 +35,11 @@ FieldSentence = Callable[[type[Body], str], str]
 def spec(protocol: Protocol) -> Json:
     """Export any protocol, as its tables and its `Telling` have it."""
     telling, timing = protocol.told(), protocol.timing
-    events = [each for each in telling.events.values() if _own(each)]
-    effects = [each for each in telling.effects.values() if _own(each) or each in SAID]
-    bodies = [(str(body.__struct_config__.tag), "", body) for body in telling.messages.values() if _own(body)]
+    events: list[type[Any]] = [each for each in telling.events.values() if _own(each)]
+    effects: list[type[Any]] = [each for each in telling.effects.values() if _own(each) or each in SAID]
+    bodies: list[tuple[str, str, type[Any]]] = [
+        (str(body.__struct_config__.tag), "", body) for body in telling.messages.values() if _own(body)
+    ]
     values = [table.value for table in protocol.tables]
     named = list(dict.fromkeys(_named([*events, *effects, *values, *(body for _, _, body in bodies)])))
     used_timers = [name for table in protocol.tables for name in table.timers.values()]
@@ -65,7 +67,7 @@ def _own(cls: type[Any]) -> bool:
 def _named(classes: Iterable[type[Any]]) -> Iterator[type[Any]]:
     """Yield the enumerations and structs that fields of these hold, and those of theirs."""
     for cls in classes:
-        for hint in hints(cls).values():
+        for hint in hints(cast("Any", cls)).values():
             for each in (hint, *get_args(hint)):
                 if isinstance(each, type) and issubclass(each, Enum | msgspec.Struct) and not issubclass(each, State):
                     yield each
@@ -115,8 +117,8 @@ def _bounds(hint: object) -> Json:
 
 def timer(name: str, timing: Any) -> Json:
     """Export a timer with its default."""
-    found = timing.named(name)
-    return {"name": name, "period": found.period, "tries": found.tries, "doc": comments(type(timing)).get(name, "")}
+    found, cls = timing.named(name), cast("Any", type(timing))
+    return {"name": name, "period": found.period, "tries": found.tries, "doc": comments(cls).get(name, "")}
 
 
 def machine(table: Table[Any]) -> Json:
