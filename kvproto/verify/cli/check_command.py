@@ -220,8 +220,8 @@ def _print_result(result: Result, args: Any) -> None:
     end = "" if args.quiet else "\r"
     say(
         f"{end}{result.name:<20} {result.states:>11,} states {result.transitions:>12,} transitions  "
-        f"depth {result.depth:>3}  {result.seconds:>7.1f} s  {result.states_per_s:>7,}/s  {result.ended}  "
-        f"({result.engine})"
+        f"depth {result.depth:>3}  {result.seconds:>7.1f} s  {result.states_per_s:>7,}/s in "
+        f"{result.engine:<6}  {result.ended}"
     )
     if result.ended in WHY:
         say("     " + WHY[result.ended])
