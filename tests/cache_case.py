@@ -88,7 +88,7 @@ def pool_of(layout: Layout, rank: int, pages: int, seed: int, *, packed: bool, d
         parts[name].append(view if packed else view.clone())
         if not packed:
             tensors[f"{name} {at}"] = parts[name][-1]
-    return CachePool(layout, rank, parts, tensors)
+    return CachePool(layout, rank, parts, tensors, {"block": "padding"} if packed else {})
 
 
 def rows(

@@ -19,6 +19,7 @@ from cache_case import CASES, SPARSE, CacheCase, check_case
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.pool import KernelError
 from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.caches import Cache
 from kvproto.layout.sharding import Layout
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -89,12 +90,30 @@ def test_every_tensor_of_the_engine_is_in_a_cache_or_left_out_by_name() -> None:
     assert CachePool(SPARSE_RANK, 1, views, more, {"draft.k": "the decode side drafts anew"}).pages == 6
     with pytest.raises(KernelError, match=r"left_out names draft.v, which is none of the engine's tensors"):
         CachePool(SPARSE_RANK, 1, views, tensors, {"draft.v": "why"})
-    with pytest.raises(KernelError, match=r"tensor 'latent.0' is left out, and a part lies in it"):
+    with pytest.raises(KernelError, match=r"tensor 'latent.0' is left out, and parts lie in all of it"):
         CachePool(SPARSE_RANK, 1, views, tensors, {"latent.0": "why"})
     with pytest.raises(KernelError, match="a part lies in none of the engine's tensors"):
         CachePool(SPARSE_RANK, 1, views, {name: t for name, t in tensors.items() if name != "index.1"})
     with pytest.raises(KernelError, match=r"tensor 'draft.k' is in no cache"):
         CachePool(SPARSE_RANK, 1, views, more, {"draft.k": ""})
+
+
+def test_every_byte_of_a_tensor_is_in_a_part_or_left_out_by_name() -> None:
+    """An index page has keys and scales: naming the keys alone would leave wrong scales behind."""
+    keys_alone = Layout.of_caches([SPARSE[0], Cache("index", SPARSE[1].parts[:1], (0, 2))], layers=3, page_size=4, tp=2)
+    views, tensors = parts()
+    del views["index.scale"]
+    with pytest.raises(KernelError, match=r"96 of 3168 bytes of 'index.0' are in no part: give it a part, or leave"):
+        CachePool(keys_alone, 0, views, tensors)
+    why = dict.fromkeys(("index.0", "index.1"), "scales are constant")
+    assert CachePool(keys_alone, 0, views, tensors, why).pages == 6
+
+
+def test_a_tensor_that_is_rounded_up_at_its_ends_is_no_reason_to_refuse() -> None:
+    views, tensors = parts()
+    wider = torch.zeros(6 * 4 * 656 + 1000, dtype=torch.uint8)
+    views["mla.latent"][0] = wider[500:][: 6 * 4 * 656].view(6, 4, 1, 656)
+    assert CachePool(SPARSE_RANK, 1, views, tensors | {"latent.0": wider}).pages == 6
 
 
 def changed(name: str, views: Any) -> dict[str, Any]:

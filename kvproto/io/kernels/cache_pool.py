@@ -37,7 +37,7 @@ class CachePool(Pool):
         rank: the rank in it
         parts: by "cache.part", one tensor for each layer of that cache that the rank holds, by layer
         tensors: every cache tensor of the engine, by name
-        left_out: why a tensor is in none of the caches, by name
+        left_out: why a tensor, or the rest of one that has parts, is in none of the caches, by name
 
     Raises:
         KernelError: parts or tensors are missing, of another form than the layout says, or claimed by nothing
@@ -62,7 +62,7 @@ class CachePool(Pool):
         if layout.state is not None and any(held[1]):
             self.state = slots = CachePool.__new__(CachePool)
             slots._hold(layout.state, rank, held[1], some[0])  # noqa: SLF001  # its own class
-        _need_claims([_span(view) for view in some], tensors, left_out or {})
+        _need_claims(some, tensors, left_out or {})
 
     def _hold(self, layout: Layout, rank: int, views: Sequence[list[torch.Tensor]], near: torch.Tensor) -> None:
         """Describe these views, by kind and layer; `near`: a tensor on their device."""
@@ -108,19 +108,35 @@ def _rows(layout: Layout, rank: int, kind: Kind, view: torch.Tensor) -> torch.Te
     return view
 
 
-def _need_claims(views: Sequence[Span], tensors: Mapping[str, torch.Tensor], left_out: Mapping[str, str]) -> None:
-    """Check that each tensor has a view in it or a reason, and that each view lies in a tensor."""
+def _need_claims(
+    views: Sequence[torch.Tensor], tensors: Mapping[str, torch.Tensor], left_out: Mapping[str, str]
+) -> None:  # fmt: skip
+    """Check that each view lies in a tensor, and each tensor's bytes in views, or have a reason."""
     unknown = sorted(set(left_out) - set(tensors))
     need(not unknown, f"left_out names {', '.join(unknown)}, which is none of the engine's tensors")
-    spans, claimed = {name: _span(tensor) for name, tensor in tensors.items()}, set[str]()
-    for first, end in views:
+    spans, inside = {name: _span(tensor) for name, tensor in tensors.items()}, {name: list[Span]() for name in tensors}
+    claimed = dict.fromkeys(tensors, 0)
+    for view in views:
+        first, end = _span(view)
         around = [name for name, (begin, stop) in spans.items() if begin <= first and end <= stop]
         need(around, "a part lies in none of the engine's tensors: name every cache tensor in `tensors`")
-        claimed.update(around)
-    for name in tensors:
+        for name in around:
+            inside[name].append((first, end))
+            claimed[name] += view.nbytes
+    for name, tensor in tensors.items():
         told, remedy = left_out.get(name), "give it a part, or leave it out by name with the reason (left_out)"
-        need(name in claimed or told, f"tensor {name!r} is in no cache: {remedy}")
-        need(name not in claimed or told is None, f"tensor {name!r} is left out, and a part lies in it")
+        need(claimed[name] or told, f"tensor {name!r} is in no cache: {remedy}")
+        rest = tensor.nbytes - claimed[name]
+        ends = _ends(spans[name], inside[name]) if inside[name] else 0
+        # An engine may round its tensor up to whole pages: less than a page at its ends belongs to no token.
+        rounded = 0 < rest <= ends < tensor.nbytes / views[0].shape[0]
+        need(rest <= 0 or rounded or told, f"{rest} of {tensor.nbytes} bytes of {name!r} are in no part: {remedy}")
+        need(rest > 0 or not claimed[name] or told is None, f"tensor {name!r} is left out, and parts lie in all of it")
+
+
+def _ends(whole: Span, parts: Sequence[Span]) -> int:
+    """Return the bytes before the first part and behind the last one."""
+    return min(first for first, _ in parts) - whole[0] + whole[1] - max(end for _, end in parts)
 
 
 def _span(tensor: torch.Tensor) -> Span:
