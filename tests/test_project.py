@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -126,8 +127,17 @@ def test_the_build_machine_runs_the_command_that_people_run() -> None:
         assert tool in steps
 
 
+def test_workflows_run_the_gate_and_try_the_packages_with_each_python() -> None:
+    gate, packages = ((ROOT / ".github" / "workflows" / f"{name}.yml").read_text() for name in ("test", "packages"))
+    assert "run: .ci/run\n" in gate and "tests/try_packages.py" in packages
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
+    assert named and f"python: {json.dumps(named)}" in packages
+
+
 def test_this_version_is_in_the_changelog_and_its_licence_in_full() -> None:
-    assert f"## {PROJECT['project']['version']}" in (ROOT / "CHANGELOG.md").read_text()
+    version = PROJECT["project"]["version"]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
     assert "END OF TERMS AND CONDITIONS" in (ROOT / "LICENSE").read_text()
 
 
