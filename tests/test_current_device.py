@@ -270,6 +270,7 @@ def test_a_launch_gives_the_kernel_its_grid_stream_and_numbers(
 #: caches of a whole process, in what works on devices; none may hold what belongs to one device
 PROCESS_CACHES = {
     "device_alarm._close_function": "a function of the C library",
+    "engine_pages._driver_queue": "a function of the driver",
     "host_copies._driver": "a library", "device_maps.cuda_driver": "a library", "device_maps.this_host": "a name",
     "torch._within": "tensors of the host",
 }  # fmt: skip
@@ -283,7 +284,10 @@ OUTSIDE = {
     "host_buffer.HostBuffer.__init__": "locks for the device that is current, and remembers it",
 }  # fmt: skip
 #: where a raw stream is taken to be launched on
-RAW_STREAMS = {"device_alarm.close_behind", "triton.TritonKernels.launch", "host_copies.copy_bytes"}
+RAW_STREAMS = {
+    "device_alarm.close_behind", "engine_pages.EnginePages.launch", "triton.TritonKernels.launch",
+    "host_copies.copy_bytes",
+}  # fmt: skip
 
 
 def functions(folder: str) -> Iterator[tuple[str, ast.FunctionDef]]:

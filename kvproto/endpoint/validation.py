@@ -20,6 +20,7 @@ from kvproto.errors import ArgumentError, Step, failures, run_all
 from kvproto.io.control.control import Control
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
+from kvproto.layout.caches import END
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.observe.logs import SECURITY
@@ -89,7 +90,7 @@ def need_caches(layout: Layout, index: int, pool: Pool) -> None:
     """ArgumentError unless the pool was made for this rank of this layout of named caches."""
     if pool.of is None:
         raise ArgumentError("the layout names its caches, and the pool is one of K and V: make a CachePool")
-    if layout.state is not None or layout.kinds[0].at_end:
+    if any(cache.travels == END for cache in layout.named):
         raise ArgumentError("a cache travels at the end: no endpoint of this build carries state yet")
     if pool.of != (layout, index):
         raise ArgumentError(f"the pool is of rank {pool.of[1]} of {pool.of[0]}: make it for rank {index} of the layout")

@@ -303,7 +303,15 @@ def _all(mends: Mends) -> tuple[Table[Any], ...]:
     return (*of_prefill, *of_decode)
 
 
-WORDS = Telling(_all(frozenset()), Timing, said, (words, events, effects), Body)
+class RoomTelling(Telling):
+    """Names the room that a message is about."""
+
+    def subject_of_body(self, body: Any) -> int:
+        """Return the room; a watermark is of none (0)."""
+        return getattr(body, "room", 0)
+
+
+WORDS = RoomTelling(_all(frozenset()), Timing, said, (words, events, effects), Body)
 PROTOCOL = Protocol(
     name="SGLang 0.5.23 staging", tables=_all(frozenset()), timing=Timing(), digest=said,
     telling="examples.others.sglang_staging.parties:WORDS", checker="examples.others.sglang_staging.worlds:CHECKER",

@@ -176,7 +176,15 @@ def said() -> str:
     return digest({name: texts.part(name, roots) for name, roots in parts.items()})
 
 
-WORDS = Telling(tables(frozenset()), Timing, said, (protocol,), Body)
+class RequestTelling(Telling):
+    """Names the request that a message is about."""
+
+    def subject_of_body(self, body: Any) -> int:
+        """Return the request; a handshake is of none (0)."""
+        return getattr(body, "request", 0)
+
+
+WORDS = RequestTelling(tables(frozenset()), Timing, said, (protocol,), Body)
 PROTOCOL = Protocol(
     name="vLLM NIXL push", tables=tables(frozenset()), timing=Timing(), digest=said,
     telling="examples.others.vllm_push.parties:WORDS", checker="examples.others.vllm_push.worlds:CHECKER",

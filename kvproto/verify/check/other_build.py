@@ -8,6 +8,7 @@ receiver does not know is passed over, one that it misses has its default.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -36,10 +37,12 @@ def beside(folder: Path, name: str, shared: Collection[str] = ()) -> Iterator[No
         raise ArgumentError(f"there is no package kvproto in {folder}: name a checkout, or an unpacked wheel")
     own = re.compile(IMPORT.format(shared="|".join(rf"{each}\b" for each in shared) or r"\b\B"), re.MULTILINE)
     with TemporaryDirectory(prefix="kvproto-") as copies:
-        for file in source.rglob("*.py"):
-            copy = Path(copies, name, file.relative_to(source))
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(own.sub(rf"\g<1>{name}", file.read_text()))
+        copy = Path(copies, name)
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        for file in copy.rglob("*.py"):
+            text = file.read_text()
+            file.unlink()  # it may be a link to the source
+            file.write_text(own.sub(rf"\g<1>{name}", text))
         sys.path.insert(0, copies)
         try:
             yield
