@@ -36,6 +36,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.sglang.room_directory.AWAITED_S": (2.0, 30.0, "reports are renewed meanwhile; a room sent again waits"),
     "adapters.sglang.room_reporter.LOOK_S": (0.05, 1.0, "a stray room is told within a second; reports are bundled"),
     "adapters.vllm.router.PAUSE_S": (1.0, 30.0, "an instance restarts; its requests go elsewhere meanwhile"),
+    "adapters.vllm.router.CONNECT_S": (1.0, 15.0, "a host of the same site answers at once; a client waits behind it"),
     "adapters.vllm.router.HEALTH_S": (1.0, 15.0, "a busy instance answers within it; a load balancer waits no longer"),
     "fsm.timer_wheel.QUANTUM": (0.004, 0.05, "timers end so much late, and as many slots a second are in the heap"),
     "loop.connector.WARM_S": (0.5, 10.0, "a wire-up of UCX; less than the wire's own timer"),

@@ -30,12 +30,13 @@ class Forward:
         return self.passed
 
     def wait(self, _stream: object = None) -> None:
-        """Run it, and those before it."""
-        while not self.passed:
+        """Run it, and those before it; one that the engine has dropped is over and computes nothing."""
+        while self.queue and not self.passed:
             each = self.queue.pop(0)
             each.passed = True
             if each.first < each.upto:
                 each.write(each.first, each.upto)
+        self.passed = True
 
     def keep(self, upto: int) -> None:
         """Withdraw everything beyond so many tokens: it is not computed any more."""
