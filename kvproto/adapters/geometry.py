@@ -34,6 +34,8 @@ from kvproto.errors import ArgumentError
 from kvproto.io.kernels.pool import KernelError, Pool
 from kvproto.layout.sharding import Layout
 
+#: parts of a sparse attention's index (DSA), in the order of a page or block: their bytes a token
+INDEX = {"key": 128, "scale": 4}
 Reason = Literal[
     "no-tensor", "unknown-dimension", "wrong-dimensions", "layers-not-alike", "k-and-v", "rows-not-dense",
     "blocks-not-dense", "slots-not-pages", "not-this-rank", "no-pool",

@@ -213,7 +213,7 @@ class PrefillData:
     def _most(self) -> int:
         """Return the percent of the multiprocessors that a store may take: few while a forward runs."""
         slowdown = self.rank.settings.forward_slowdown
-        # Beside a forward two stores are in flight (`DeviceStreams.for_stores`), and share them.
+        # Beside a forward two stores are in flight (`DeviceStreams.take_turns`), and share them.
         return max(1, slowdown // 2) if slowdown < WHOLE and self.streams.forward_runs() else WHOLE
 
     def _mapped(self, effect: do.PreparePages) -> MappedPart | None:

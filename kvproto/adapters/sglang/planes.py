@@ -17,14 +17,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from kvproto.adapters.geometry import INDEX
 from kvproto.adapters.rules import FORMS, need_carried
 from kvproto.adapters.sglang.memory import view
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.sharding import Layout
-
-#: parts of an index, in a page's order: their bytes a token
-INDEX = {"key": 128, "scale": 4}
 
 
 class Plane(NamedTuple):

@@ -13,15 +13,12 @@ from typing import Any
 import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import Geometry, GeometryError, opaque_blocks
+from kvproto.adapters.geometry import INDEX, Geometry, GeometryError, opaque_blocks
 from kvproto.adapters.vllm.rules import members
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.pool import KernelError
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.sharding import Layout
-
-#: parts of an index, in a block's order: their bytes a token
-INDEX = {"key": 128, "scale": 4}
 
 
 def indices(config: Any) -> frozenset[str]:

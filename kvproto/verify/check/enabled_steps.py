@@ -255,13 +255,18 @@ class Menus(CheckedWorld):
         found = self.couples[i].get(p << BITS | d)
         if found is None:
             at_p, at_d = self.pairs[i]
-            ours, theirs = self.parts[at_p].values[p], self.parts[self.first_decode + at_d].values[d]
+            ours = self.judged(self.parts[at_p].values[p])
+            theirs = self.judged(self.parts[self.first_decode + at_d].values[d])
             alone = disagree(ours, theirs, at_p, at_d) << 2 * i
             fault = judge_pair(ours, theirs, at_p, at_d, self.decodes[at_d])
             untold = None if self.lossy else unanswered(ours, theirs, at_p, at_d, self.decodes[at_d])
             found = LinkCouple(alone, fault, agree(ours, theirs, at_p, at_d), untold)
             self.couples[i][p << BITS | d] = found
         return found
+
+    def judged(self, value: Any) -> Any:
+        """Return a node's value in the form in which the two ends of a link are judged."""
+        return value
 
     def unrest(self, state: int) -> Unrest:
         """Why the world is not at rest; None if it is."""

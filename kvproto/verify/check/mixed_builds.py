@@ -13,11 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.check.config import Config
-from kvproto.verify.check.enabled_steps import LinkCouple
-from kvproto.verify.check.link_invariants import agree, disagree, judge_pair, unanswered
 from kvproto.verify.check.node import Move, Node, RankOutput, Unrest, Violation
 from kvproto.verify.check.other_build import OTHER, OtherBuild, UnknownError, beside
-from kvproto.verify.check.state_encoding import BITS, DEAD
+from kvproto.verify.check.state_encoding import DEAD
 from kvproto.verify.check.step_wording import named
 from kvproto.verify.check.story import RankTale, plain
 from kvproto.verify.check.successors import Explorer
@@ -126,22 +124,8 @@ class MixedExplorer(Explorer):
             side[index] = MixedNode(ours, made(theirs, index), build, first=mix.first)
         self.nodes = [*self.prefills, *self.decodes]
 
-    def couple(self, i: int, p: int, d: int) -> LinkCouple:
-        """Return the relation of the two ends of link `i`, both in this build's form."""
-        found = self.couples[i].get(p << BITS | d)
-        if found is None:
-            at_p, at_d = self.pairs[i]
-            ours = self._seen(self.parts[at_p].values[p])
-            theirs = self._seen(self.parts[self.first_decode + at_d].values[d])
-            node: Any = getattr(self.decodes[at_d], "ours", self.decodes[at_d])
-            alone = disagree(ours, theirs, at_p, at_d) << 2 * i
-            fault = judge_pair(ours, theirs, at_p, at_d, node)
-            untold = None if self.lossy else unanswered(ours, theirs, at_p, at_d, node)
-            found = LinkCouple(alone, fault, agree(ours, theirs, at_p, at_d), untold)
-            self.couples[i][p << BITS | d] = found
-        return found
-
-    def _seen(self, value: Any) -> Any:
+    def judged(self, value: Any) -> Any:
+        """Return a node's value in this build's form."""
         return value if value[0] is DEAD else self.build.ours(value)
 
 
