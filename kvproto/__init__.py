@@ -13,6 +13,20 @@ from kvproto.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+    from kvproto.endpoint.endpoint_events import (
+        EndpointEvent,
+        EventsMissed,
+        PeerLeft,
+        PeerLost,
+        PeerSilent,
+        PeerUp,
+        Reported,
+        RoomFinished,
+        RoomMet,
+        RoomOpened,
+        RoomProduced,
+        RoomReleased,
+    )
     from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
     from kvproto.endpoint.spans import RoomSpans
     from kvproto.errors import (
@@ -43,16 +57,21 @@ if TYPE_CHECKING:
     from kvproto.settings import Settings
 
 __all__ = [
-    "TABLES", "ArgumentError", "Cache", "CachePart", "CachePool", "Cause", "DecodeEndpoint", "EndpointError", "Fabric",
-    "Keys", "KvprotoError", "Layout", "LayoutError", "LinkError", "MemoryTransport", "MetricsExporter",
-    "MissingExtraError", "MooncakeTransport", "NixlTransport", "NotFoundError", "Outcome", "Plan", "Pool",
-    "PrefillEndpoint", "Room", "RoomSpans", "Settings",
-    "Status", "Timer", "Timing", "TransportError", "align_chunk_tokens",
+    "TABLES", "ArgumentError", "Cache", "CachePart", "CachePool", "Cause", "DecodeEndpoint", "EndpointError",
+    "EndpointEvent", "EventsMissed", "Fabric", "Keys", "KvprotoError", "Layout", "LayoutError", "LinkError",
+    "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport", "NixlTransport", "NotFoundError",
+    "Outcome", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Plan", "Pool", "PrefillEndpoint", "Reported", "Room",
+    "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased", "RoomSpans", "Settings", "Status", "Timer",
+    "Timing", "TransportError", "align_chunk_tokens",
 ]  # fmt: skip
 
 #: where each name is
 _HOME = {
     "DecodeEndpoint": "endpoint.decode_endpoint", "PrefillEndpoint": "endpoint.prefill_endpoint",
+    **dict.fromkeys((
+        "EndpointEvent", "EventsMissed", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Reported", "RoomFinished",
+        "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased",
+    ), "endpoint.endpoint_events"),
     "MetricsExporter": "metrics.exporter", "RoomSpans": "endpoint.spans",
     "Outcome": "room", "Room": "room", "Status": "room",
     "ArgumentError": "errors", "EndpointError": "errors", "KvprotoError": "errors", "LinkError": "errors",

@@ -16,13 +16,14 @@ from threading import Event, Thread
 from typing import Any, Never, TypeVar
 
 import pytest
+from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.clock import ManualClock
 from kvproto.room import Room
 from kvproto.verify.testing import inside
-from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pair import SMALL, Pair
 
 LONG = 30.0  # seconds; nothing here takes as long unless it hangs
 T = TypeVar("T")
@@ -125,17 +126,17 @@ def test_a_closed_endpoint_takes_no_calls(pair: Pair, run: bool) -> None:
 
 def wait_for_news(endpoint: Endpoint) -> tuple[Thread, list[bool]]:
     """A thread that sleeps until there is news, and what it has been told by then."""
-    asleep, sleep, told = Event(), endpoint._news.wait, list[bool]()
+    asleep, sleep, told = Event(), endpoint._news.alarm.wait, list[bool]()
 
     def wait(seconds: float | None = None) -> bool:
         asleep.set()
         return sleep(seconds)
 
-    endpoint._news.wait = wait  # type: ignore[method-assign, assignment]
+    endpoint._news.alarm.wait = wait  # type: ignore[method-assign, assignment]
     engine = Thread(target=lambda: told.append(endpoint.wait_news()), daemon=True)
     engine.start()
     assert asleep.wait(LONG)
-    endpoint._news.wait = sleep  # type: ignore[method-assign]
+    endpoint._news.alarm.wait = sleep  # type: ignore[method-assign]
     return engine, told
 
 
@@ -171,7 +172,7 @@ DROPPED = """
 import gc
 from kvproto.layout.sharding import Layout
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
-from kvproto.verify.testing.pair import Pair
+from kvproto.verify.testing.pair import SMALL, Pair
 
 one = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
 pair = Pair(one, one, chunk_tokens=8)
@@ -196,20 +197,33 @@ def test_endpoints_that_are_dropped_without_close_do_not_keep_the_collector() ->
 
 
 # --------------------------------------------------------------------------------------------- news and figures
-def test_a_release_is_news_while_its_outcome_has_not_been_handed_out(
+def test_an_engine_that_takes_outcomes_gets_no_release_before_its_outcome(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pair, "collect", lambda: None)
     decode = pair.decodes[0]
-    assert decode.wait_news(0.01) is False
+    assert decode.wait_news(0.01) is False and decode.finished() == []
     room = pair.open(30)
     pair.produce(room)
-    pair.pump(lambda: bool(decode._released))
+    pair.pump(lambda: bool(decode._news.releases))
     for _ in range(2):
         assert decode.wait_news(0) and decode.released() == []
     assert [outcome.room for outcome in decode.finished()] == [room]
     assert decode.wait_news(0) and decode.released() == [room]
     assert decode.wait_news(0.01) is False
+
+
+def test_an_engine_that_asks_for_releases_alone_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pair, "collect", lambda _: None)
+    with Pair(layout(2), layout(1), chunk_tokens=8, settings=replace(SMALL, tombstones=2)) as pair:
+        decode, free = pair.decodes[0], list[Room]()
+        rooms = [pair.open(30) for _ in range(4)]
+        for room in rooms:
+            pair.produce(room)
+            pair.pump(lambda: bool(decode._news.releases))
+            free += decode.released()
+        assert free == rooms and not inside(decode).entries
+        assert [outcome.room for outcome in decode.finished()] == rooms[2:], "as many as `Settings.tombstones`"
 
 
 def test_news_that_come_as_somebody_begins_to_wait_are_not_slept_through(
@@ -221,11 +235,11 @@ def test_news_that_come_as_somebody_begins_to_wait_are_not_slept_through(
         """Another thread puts this in just after the queue was found empty."""
 
         def __bool__(self) -> bool:
-            endpoint._tell()
+            endpoint._news.wake()
             return False
 
-    endpoint._finished = Late()
-    monkeypatch.setattr(endpoint._news, "wait", lambda _: awake.append(endpoint._news.is_set()))
+    endpoint._news.outcomes = Late()
+    monkeypatch.setattr(endpoint._news.alarm, "wait", lambda _: awake.append(endpoint._news.alarm.is_set()))
     assert not endpoint.wait_news(LONG)
     assert awake == [True]
 
@@ -274,14 +288,14 @@ def test_news_that_come_while_a_waiter_clears_the_descriptor_do_not_silence_it(
     decode.fileno()
 
     def late(descriptor: int) -> int:
-        decode._tell()  # from the loop's thread, between the two steps
+        decode._news.wake()  # from the loop's thread, between the two steps
         return read(descriptor)
 
-    decode._tell()
+    decode._news.wake()
     monkeypatch.setattr(os, "eventfd_read", late)
     decode.wait_news(0)
     monkeypatch.undo()
-    decode._tell()
+    decode._news.wake()
     assert select.select([decode], [], [], 0)[0] == [decode]
 
 

@@ -212,14 +212,14 @@ def test_who_waits_for_news_sleeps_while_there_is_none_and_not_after(
 ) -> None:
     room, decode, slept = pair.open(20), pair.decodes[0], list[tuple[float | None, bool]]()
     loop = inside(decode).loop
-    decode._news.set()
-    monkeypatch.setattr(decode._news, "wait", lambda timeout: slept.append((timeout, decode._news.is_set())))
+    decode._news.alarm.set()
+    monkeypatch.setattr(decode._news.alarm, "wait", lambda limit: slept.append((limit, decode._news.alarm.is_set())))
     assert not decode.wait_news(0.5) and not decode.wait_news()
     assert slept == [(0.5, False), (None, False)]
     loop.handlers[do.AnnounceOutcome](do.AnnounceOutcome(room.key, Cause.STALLED))
-    assert decode._news.is_set() and decode.wait_news() and decode.finished(), "an outcome"
+    assert decode._news.alarm.is_set() and decode.wait_news() and decode.finished(), "an outcome"
     loop.handlers[do.AnnounceReleased](do.AnnounceReleased(room.key))
-    assert decode._news.is_set() and decode.wait_news() and decode.released(), "a release"
+    assert decode._news.alarm.is_set() and decode.wait_news() and decode.released(), "a release"
     monkeypatch.setattr(loop, "broken", RuntimeError("planted"))
     assert decode.wait_news(), "the loop has broken"
     assert len(slept) == 2

@@ -18,6 +18,7 @@ pytest.importorskip("zmq")
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
+    "transfers": [f"b'first token of {i}'" for i in range(6)],
     "ten_lines": ["aux=b'the first token'", "Cause.NONE"],
     "scheduler": ["prefill: request 5: PREFILL_ABORTED", *(f"decode rank {i}: 11 requests arrived" for i in (0, 1))],
 }

@@ -6,6 +6,7 @@
 * `status(room)`: cheap, sticky, and only rising, except to FAILED;
 * `finished()`: each room's outcome, handed out once;  `released()`: rooms whose pages may be reused, handed out once.
   They differ: a failed room is finished at once, and released when no write of it can land any more;
+* `events()`: both, and everything else that happens, as one stream (`kvproto.endpoint.endpoint_events`);
 * `explain(room)`: what the room waits for, from whom, since when;  `links()`: the state of each link;
   `reports()`: errors, newest last.
 
@@ -19,7 +20,7 @@ checks arguments, and keeps entries until the engine has got outcome and release
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from functools import partial
 from pathlib import Path
@@ -27,8 +28,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kvproto.call_arguments import checked, explained
 from kvproto.data.room_entry import RoomEntry
+from kvproto.endpoint.endpoint_events import EndpointEvent, Reported, RoomOpened, peer_event
+from kvproto.endpoint.engine_news import EngineNews
 from kvproto.endpoint.explain import explain, explain_link, spoken
-from kvproto.endpoint.news import News
 from kvproto.endpoint.reasons import reason
 from kvproto.endpoint.validation import pick_kernels
 from kvproto.errors import ArgumentError, NotFoundError
@@ -78,10 +80,9 @@ class Endpoint:
         self._entries: dict[int, RoomEntry] = {}
         self._loop.logs.blame = self._blame
         self._digesting: DigestingKernels | None = None
-        self._finished: deque[Outcome] = deque()
-        self._released: deque[Room] = deque()
-        self._news = News()
-        self._loop.ended = self._news.set
+        self._news = EngineNews(self._entries, rank.settings.tombstones)
+        self._loop.ended = self._news.alarm.set
+        self._loop.logs.reported = lambda text: self._news.add(Reported(text))
         # Rooms first: a goodbye ends the links by which peers have to learn that the rooms are given up.
         self._loop.farewells += [("its rooms", self._give_up), ("its links", self._take_leave)]
         #: where the trace is written when a room fails (None: nowhere), for the first 64 failures
@@ -233,6 +234,7 @@ class Endpoint:
         self._loop.check()
         # After the check, since a loop that has broken would never hand the room out again.
         self._entries[key] = entry
+        self._news.add(RoomOpened(room, entry.tokens))
         self._loop.call(begin)
 
     def _knows_room(self, key: int) -> bool:
@@ -277,68 +279,66 @@ class Endpoint:
 
     def finished(self) -> list[Outcome]:
         """Return the outcomes since the last call, each room once.  EndpointError: the loop has broken."""
-        if not self._finished:
+        self._news.asks_outcomes = True
+        if not self._news.outcomes:
             self._check_broken()
             return []
         with held_signals():
             # A signal handler that raised here would lose outcomes that are taken and not yet returned.
-            outcomes = _drain(self._finished)
-            for outcome in outcomes:
-                self._entries[outcome.room.key].handed = True
-        return outcomes
+            return self._news.take_outcomes()
+
+    def released(self) -> list[Room]:
+        """Return the rooms released since the last call: the transfer does not touch their pages any more.
+
+        Each room is returned once.  For an engine that calls `finished`, a room is never returned before its outcome.
+        The engine's own use of the pages does not count: a prefill rank without duties is released before its forward
+        has run.  EndpointError: the loop has broken.
+        """
+        if not self._news.releases:
+            self._check_broken()
+            return []
+        with held_signals():
+            return self._news.take_releases()
+
+    def events(self) -> list[EndpointEvent]:
+        """Return what happened since the last call, in order: the types of `kvproto.endpoint.endpoint_events`.
+
+        From the first call on outcomes and releases come as `RoomFinished` and `RoomReleased`, and `finished` and
+        `released` return nothing.  Other events are recorded from the first call on.  `digests(room)` and `aux(room)`
+        answer until the call after the one that returns the release.  EndpointError: the loop has broken.
+        """
+        if not self._news:
+            self._check_broken()
+        with held_signals():
+            return self._news.take_events()
 
     def _check_broken(self) -> None:
         """EndpointError if the loop's own thread has ended: nothing will come any more."""
         if self._loop.broken is not None:
             self._loop.check()
 
-    def released(self) -> list[Room]:
-        """Return the rooms released since the last call: the transfer does not touch their pages any more.
-
-        Each room is returned once, and never before `finished` has handed out its outcome.  The engine's own use of the
-        pages does not count: a prefill rank without duties is released before its forward has run.
-        """
-        if not self._released:
-            self._check_broken()
-            return []
-        with held_signals():
-            return self._take_released()
-
-    def _take_released(self) -> list[Room]:
-        rooms: list[Room] = []
-        early: list[Room] = []
-        for room in _drain(self._released):
-            key = room.key
-            if self._entries[key].handed:
-                rooms.append(room)
-                del self._entries[key]
-            else:
-                early.append(room)
-        # Back in front and in order: the next call hands them out, after their outcomes.
-        self._released.extendleft(reversed(early))
-        return rooms
-
     @checked
     def wait_news(self, timeout: float | None = None) -> bool:
-        """Block until an outcome or a release can be handed out, if the loop has its own thread.
+        """Block until an outcome, a release or an event can be taken, if the loop has its own thread.
 
         `timeout` in seconds; false if it passed, or the endpoint was closed.  A release counts even while its outcome
-        has not been handed out.
+        has not been taken.
         """
         # Before the look at the queues: news that come after the look set it again and end the wait.
-        self._news.clear()
-        if not (self._finished or self._released or self._loop.broken or self._loop.closed):
+        self._news.alarm.clear()
+        if not (self._news or self._loop.broken or self._loop.closed):
             longest = threading.TIMEOUT_MAX
-            self._news.wait(None if timeout is None else min(max(0.0, timeout), longest))
-        return bool(self._finished or self._released or self._loop.broken)
+            self._news.alarm.wait(None if timeout is None else min(max(0.0, timeout), longest))
+        return bool(self._news or self._loop.broken)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while `wait_news` would not block, for `select` or asyncio.
 
-        A reader's callback calls `wait_news(0)` first, which makes the descriptor unreadable, then `finished` and
-        `released`.  For a loop with its own thread; the descriptor stays open as long as the endpoint object lives.
+        A reader's callback calls `wait_news(0)` first, which makes the descriptor unreadable, then `events`, or
+        `finished` and `released`.  For a loop with its own thread; the descriptor stays open as long as the endpoint
+        object lives.
         """
-        return self._news.fileno()
+        return self._news.alarm.fileno()
 
     @explained
     def abort(self, room: Room) -> None:
@@ -404,8 +404,7 @@ class Endpoint:
             value = self._rank.value_of(effect.room)
             trace = value.traceparent.decode("ascii", "replace") if value is not None else ""
             outcome = Outcome(entry.room, effect.cause, entry.aux or b"", why, trace)
-            self._finished.append(outcome)
-            self._tell()
+            self._news.add_outcome(outcome)
             # the room is over and handed out: measuring and logging may fail, and change nothing
             self._loop.attempt("the times of a room", partial(self._time_outcome, entry, effect.cause))
             self._end_span(outcome, entry)
@@ -436,14 +435,8 @@ class Endpoint:
         entry = self._entries.get(effect.room)
         if entry is not None and entry.room is not None and not entry.released:
             entry.released = True
-            self._released.append(entry.room)
-            self._tell()
+            self._news.add_release(entry.room)
             self._phases["release"].note(self._loop.clock.real() - entry.ended)
-
-    def _tell(self) -> None:
-        """Wake the threads that wait for an outcome or a release."""
-        if not self._news.is_set():  # a waiter clears it first and then looks, so nothing is missed
-            self._news.set()
 
     def _link(self, effect: do.AnnounceLink) -> None:
         if effect.why == do.LOST:  # what waits for its peer is of an epoch that is over; of one closed, the answer
@@ -453,6 +446,8 @@ class Endpoint:
         value = self._rank.links.get(effect.link)
         build = spoken(self._rank, value) if not effect.why and value is not None else ""
         self._loop.logs.link(self._peer_name(effect.link), effect.why, build)
+        if (peer := self._rank.peers.get(effect.link)) is not None:
+            self._news.add(peer_event(peer.group, peer.rank, effect.why))
 
     def _peer_name(self, link: int) -> str:
         """The other end of a link, for a reader."""
@@ -464,7 +459,3 @@ class Endpoint:
         entry = self._entries.get(room)
         if entry is not None and entry.fault is None:
             entry.fault = cause, why
-
-
-def _drain(queue: deque[Any]) -> list[Any]:
-    return [queue.popleft() for _ in range(len(queue))]

@@ -20,6 +20,7 @@ from kvproto.data.prefill_data import PrefillData
 from kvproto.data.room_entry import RoomEntry, page_runs_of
 from kvproto.data.staging_buffers import Kind
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.endpoint_events import RoomMet, RoomProduced
 from kvproto.endpoint.validation import (
     as_traceparent,
     check_pool,
@@ -266,6 +267,7 @@ class PrefillEndpoint(Endpoint):
             if after is not None:
                 entry.mark(tokens, depth, after)
                 self._data.streams.forward = after
+            self._news.add(RoomProduced(room, tokens, depth))
             if depth == held:
                 self._announce(room.key, entry, tokens, 1, taken)
             # Withdrawn or released between the engine's call and this pass: those layers are not there any more.
@@ -371,6 +373,8 @@ class PrefillEndpoint(Endpoint):
     def _met(self, room: int) -> None:
         if (entry := self._entries.get(room)) is not None:
             entry.met = self._loop.clock.real()
+            if entry.room is not None:
+                self._news.add(RoomMet(entry.room, self._rank.rooms[room].prefix))
 
     def _arrived(self, room: int) -> None:
         if (entry := self._entries.get(room)) is not None:

@@ -110,8 +110,14 @@ class Logs:
             LimitedLogger(subject, self.write) for subject in ("links", "frames", "transport", "loop")
         )
         self._kinds: set[str] = set()
+        #: called with each report
+        self.reported: Callable[[str], None] = lambda _text: None
         #: called with a fault that may end a room: its key, the cause, the sentence
         self.blame: Callable[[int, Cause, str], None] = _nobody
+
+    def _report(self, text: str) -> None:
+        self.reports.append(text)
+        self.reported(text)
 
     def sum_up(self, _now: float) -> None:
         """Write the counts of the last second; called once a second."""
@@ -135,7 +141,7 @@ class Logs:
     def frame(self, sender: str, why: str) -> None:
         """Log a frame or notification that cannot be decoded, or that violates the protocol."""
         text = f"{short(sender)}: {short(why)}"
-        self.reports.append(text)
+        self._report(text)
         self.frames.say(logging.WARNING, "%s: %s", self.name, text)
 
     def stranger(self, place: str) -> None:
@@ -146,12 +152,12 @@ class Logs:
         """Log the state of a link: up (`why` is empty; `build` says with whom), closed, silent, or over."""
         level = logging.INFO if why in ("", CLOSED, SILENT) else logging.WARNING
         if level == logging.WARNING:
-            self.reports.append(f"{what} is {short(why)}")
+            self._report(f"{what} is {short(why)}")
         self.links.say(level, "%s: %s is %s%s", self.name, what, why or "up", build)
 
     def untaken(self, what: str, address: str, why: str) -> None:
         """Log that a second address of a link that is up did not connect; the link stays as it is."""
-        self.reports.append(f"{what} stays as it is: {short(address)} was tried: {short(why)}")
+        self._report(f"{what} stays as it is: {short(address)} was tried: {short(why)}")
         said = "%s: %s stays as it is: %s was tried beside it: %s"
         self.links.say(logging.WARNING, said, self.name, what, short(address), short(why))
 
@@ -182,14 +188,14 @@ class Logs:
         room, chunk, *peer = key
         whom = f" for decode rank {peer[0]}" if peer else ""
         text = short(f"{what} of {room_name(room)}, chunk {chunk}{whom}: {why}")
-        self.reports.append(text)
+        self._report(text)
         self.blame(room, cause, text)
         self.transport.say(logging.WARNING, "%s: %s", self.name, text)
 
     def fault(self, what: str, error: BaseException) -> None:
         """Log an error that a handler, a library or a call has raised."""
         text = f"{short(what)}: {short(named(error))}"
-        self.reports.append(text)
+        self._report(text)
         kind = f"{what.partition('(')[0]} {type(error).__name__}"
         first = kind not in self._kinds and len(self._kinds) < KINDS
         if first:
@@ -200,7 +206,7 @@ class Logs:
         """Log the end of a room; `reason` is empty if it succeeded."""
         level = logging.WARNING if reason and not cause.aborted else logging.INFO
         if level == logging.WARNING:
-            self.reports.append(one_line(f"{room_name(room)} failed: {reason}"))
+            self._report(one_line(f"{room_name(room)} failed: {reason}"))
         if ROOMS.isEnabledFor(level):
             end = f"failed: {reason}" if reason else "is done"
             self.write(ROOMS, level, "%s: %s %s", self.name, room_name(room), end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.endpoint_events import RoomFinished, RoomReleased
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.room import Room
 
@@ -104,10 +105,12 @@ class SmallDecode:
 
     def hear(self) -> None:
         """An outcome is for the request; the pages are free with the release."""
-        for outcome in self.endpoint.finished():
-            self.opened.discard(outcome.room)
-        for room in self.endpoint.released():
-            self.pages.give_back(room)
+        for event in self.endpoint.events():
+            match event:
+                case RoomFinished(outcome):
+                    self.opened.discard(outcome.room)
+                case RoomReleased(room):
+                    self.pages.give_back(room)
 
     def idle(self) -> bool:
         return not (self.waiting or self.opened or self.pages.of)

@@ -35,6 +35,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.endpoint_events import EndpointEvent, RoomReleased
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.layout.sharding import Layout
 from kvproto.room import Room
@@ -74,7 +75,7 @@ class SchedulerStage(EngineStage):
             self._watch(index, endpoint)
 
     def _watch(self, index: int, endpoint: Any) -> None:
-        held, open_room, released = self.held[index], endpoint.open, endpoint.released
+        held, open_room, released, events = self.held[index], endpoint.open, endpoint.released, endpoint.events
 
         def opened(room: Room, tokens: int, pages: Any = (), *args: Any, **more: Any) -> Any:
             mine = set[int]()
@@ -92,7 +93,14 @@ class SchedulerStage(EngineStage):
                 held.pop(room, None)
             return rooms
 
-        endpoint.open, endpoint.released = opened, handed_back
+        def told() -> list[EndpointEvent]:
+            found: list[EndpointEvent] = events()
+            for event in found:
+                if isinstance(event, RoomReleased):
+                    held.pop(event.room, None)
+            return found
+
+        endpoint.open, endpoint.released, endpoint.events = opened, handed_back, told
 
     def poll(self, index: int) -> bool:
         """One step of this endpoint's scheduler."""

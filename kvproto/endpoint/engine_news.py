@@ -1,0 +1,137 @@
+"""Engine news: holds the outcomes, releases and events that the engine has not taken yet.
+
+The loop's thread adds, the engine's thread takes.  An engine chooses one of two ways:
+
+* two lists, `finished()` and `released()`;
+* one stream, `events()`.  From its first call on, outcomes and releases come by it alone, and the lists stay empty.
+
+Either way an entry is kept until its release has been handed out, so that the engine can ask for aux rows and digests.
+Nothing grows without bound: outcomes and releases are at most one for each room that the engine has opened, and of
+other events `PENDING` wait at most.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+from kvproto.data.room_entry import RoomEntry
+from kvproto.endpoint.endpoint_events import EndpointEvent, EventsMissed, RoomFinished, RoomReleased
+from kvproto.endpoint.news import News
+from kvproto.room import Outcome, Room
+
+#: events that wait for an engine, at most, before others than outcomes and releases are left out
+PENDING = 4096
+
+
+class EngineNews:
+    """The news of one endpoint."""
+
+    def __init__(self, entries: dict[int, RoomEntry], kept: int) -> None:
+        """Make it empty; it ends `entries`, and keeps `kept` outcomes for an engine that asks for none."""
+        self._entries, self._kept = entries, kept
+        self.outcomes: deque[Outcome] = deque()
+        self.releases: deque[Room] = deque()
+        #: None: the engine has not asked for events
+        self.stream: deque[EndpointEvent] | None = None
+        self.alarm = News()
+        #: whether the engine takes outcomes by their list
+        self.asks_outcomes = False
+        self._missed = False
+        #: held while news move from the lists to the stream, and while an outcome or a release is added to either
+        self._switch = threading.Lock()
+        #: rooms whose release the last call of `take_events` has handed out
+        self._leaving: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.outcomes or self.releases or self.stream)
+
+    # ---------------------------------------------------------------------------------------------- adding
+    def add_outcome(self, outcome: Outcome) -> None:
+        """The room is over."""
+        with self._switch:
+            if self.stream is None:
+                self.outcomes.append(outcome)
+            else:
+                self.stream.append(RoomFinished(outcome))
+        self.wake()
+
+    def add_release(self, room: Room) -> None:
+        """The transfer does not touch the room's pages any more."""
+        with self._switch:
+            if self.stream is None:
+                self.releases.append(room)
+            else:
+                self.stream.append(RoomReleased(room))
+        self.wake()
+
+    def add(self, event: EndpointEvent) -> None:
+        """Add any other event, if the engine takes events and is not too far behind.  Any thread."""
+        stream = self.stream
+        if stream is None:
+            return
+        if len(stream) < PENDING:
+            stream.append(event)
+        else:
+            self._missed = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the threads that wait for news."""
+        if not self.alarm.is_set():  # a waiter clears it first and then looks, so nothing is missed
+            self.alarm.set()
+
+    # ---------------------------------------------------------------------------------------------- taking
+    def take_outcomes(self) -> list[Outcome]:
+        """Return the outcomes since the last call."""
+        outcomes = _drain(self.outcomes)
+        for outcome in outcomes:
+            self._hand_out(outcome)
+        return outcomes
+
+    def take_releases(self) -> list[Room]:
+        """Return the rooms released since the last call; to an engine that takes outcomes, after these."""
+        rooms: list[Room] = []
+        early: list[Room] = []
+        for room in _drain(self.releases):
+            # An engine that takes both must not free a room's pages before it has read how the room ended.
+            if self.asks_outcomes and not self._entries[room.key].handed:
+                early.append(room)
+            else:
+                rooms.append(room)
+                del self._entries[room.key]
+        # Back in front and in order: the next call hands them out, after their outcomes.
+        self.releases.extendleft(reversed(early))
+        while not self.asks_outcomes and len(self.outcomes) > self._kept:
+            self._hand_out(self.outcomes.popleft())
+        return rooms
+
+    def take_events(self) -> list[EndpointEvent]:
+        """Return everything since the last call, in order; entries of released rooms stay one call longer."""
+        stream = self.stream if self.stream is not None else self._begin_stream()
+        for key in self._leaving:
+            self._entries.pop(key, None)
+        found: list[EndpointEvent] = _drain(stream)
+        self._leaving = [event.room.key for event in found if isinstance(event, RoomReleased)]
+        if self._missed:
+            self._missed = False
+            found.append(EventsMissed())
+        return found
+
+    def _begin_stream(self) -> deque[EndpointEvent]:
+        """Return the stream, which begins with the news that the engine has not taken by the lists."""
+        with self._switch:
+            if self.stream is None:
+                told = [RoomFinished(outcome) for outcome in _drain(self.outcomes)]
+                self.stream = deque([*told, *map(RoomReleased, _drain(self.releases))])
+            return self.stream
+
+    def _hand_out(self, outcome: Outcome) -> None:
+        entry = self._entries.get(outcome.room.key)
+        if entry is not None:  # else the release was taken first
+            entry.handed = True
+
+
+def _drain(queue: deque[Any]) -> list[Any]:
+    return [queue.popleft() for _ in range(len(queue))]
