@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kvproto.verify.check import new_rooms
 from kvproto.verify.check.config import Budget, Config
 from kvproto.verify.check.new_rooms import NewRoomSearch, Rest, first_failure, rests
 from kvproto.verify.check.search import RankSearch
@@ -17,6 +18,9 @@ from kvproto.verify.check.small_worlds import AT_ONCE
 #: writes that fail, leases and timers that end, on the one slot that there is
 CHAIN = Config(ring=1, engine=AT_ONCE, swift=True, budget=Budget(write=1, late=2, timeout=1))
 LINK = Config(ring=1, chunks=1, engine=AT_ONCE, swift=True, budget=Budget(link=1, crash=1))
+
+#: a ring in its round 2 or 3, with watermarks of this round and of those before it
+ROUNDS = Config(ring=2, rooms=2, chunks=2, engine=AT_ONCE, swift=True, budget=Budget(drop=1))
 
 
 @cache
@@ -58,6 +62,32 @@ def test_failures_on_the_one_slot_leave_what_there_was_before_the_first(config: 
     after = {elsewhere_in_the_ring(rest) for rest in of(config)}
     assert after == {elsewhere_in_the_ring(rest) for rest in begun}
     assert len(after) == 1
+
+
+def test_rounds_that_are_over_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(new_rooms, "recounted", lambda nodes, _first: tuple(nodes))
+        met = list(of.__wrapped__(ROUNDS))
+    alike = {nodes: new_rooms.recounted(nodes, 1) for nodes in met}
+    assert {where(nodes): where(alike[nodes]) for nodes in met} == {
+        (2, 0, 0): (1, 0, 0), (2, 0, 256): (1, 0, 0), (2, 1, 0): (1, 0, 0), (2, 1, 256): (1, 0, 256),
+        (3, 1, 256): (1, 0, 0), (3, 2, 0): (1, 0, 0),
+    }  # fmt: skip
+    size = {nodes: how_much(nodes) for nodes in {*met, *alike.values()}}
+    assert [size[nodes] for nodes in met] == [size[alike[nodes]] for nodes in met]
+
+
+def where(nodes: Rest) -> tuple[int, int, int]:
+    """Return the ring's round, and the watermark that its only writer has seen."""
+    link = nodes[0].rank[2][0]
+    return nodes[1].rank[4][0], link.mark_round, link.mark_tail
+
+
+def how_much(nodes: Rest) -> tuple[int, int, int]:
+    """Return states, transitions and depth of a new room from this rest."""
+    result = NewRoomSearch(ROUNDS, [nodes]).run()
+    assert result.ended == "exhausted"
+    return result.states, result.transitions, result.depth
 
 
 def no_slot(p: Any, d: Any) -> Rest:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from kvproto.protocol.messages import Hello, PagesRsp, StagingRsp
 from kvproto.verify.check.config import KINDS, MANY, Config
-from kvproto.verify.check.link_invariants import agree, disagree, judge_pair, unanswered
+from kvproto.verify.check.link_invariants import agree, decode_end, disagree, judge_pair, prefill_end, unanswered
 from kvproto.verify.check.network import NOTIFICATION, REPORT, TO_DECODE, deliveries
 from kvproto.verify.check.node import Move, Unrest
-from kvproto.verify.check.state_encoding import BITS, DEAD, MASK, Op, WorldEvent, event
+from kvproto.verify.check.state_encoding import BITS, DEAD, MASK, Op, WorldEvent, WorldPart, event
 from kvproto.verify.check.world import CheckedWorld
 
 Choice = tuple[int, tuple[Op, ...], tuple[str, str] | None, WorldEvent]
@@ -121,6 +121,10 @@ class Menus(CheckedWorld):
         #: a link: what its decode end can hear, and what its prefill end can
         self.hearings: list[tuple[dict[int, Hearing], dict[int, Hearing]]] = [({}, {}) for _ in self.pairs]
         self.couples: list[dict[int, LinkCouple]] = [{} for _ in self.pairs]
+        #: what one end of a link may know of the other, by the node's number; and each two of these, judged
+        self.link_ends = WorldPart(), WorldPart()  # decode ends, prefill ends
+        self.ends_of: list[tuple[dict[int, int], dict[int, int]]] = [({}, {}) for _ in self.pairs]
+        self.relations: list[dict[tuple[int, int], LinkCouple]] = [{} for _ in self.pairs]
         self.rests: list[dict[int, Unrest]] = [{} for _ in self.nodes]
 
     def seen(self) -> set[str]:
@@ -251,17 +255,31 @@ class Menus(CheckedWorld):
 
     # ------------------------------------------------------------------------------------------ what is judged
     def couple(self, i: int, p: int, d: int) -> LinkCouple:
-        """Return the relation of the two ends of link `i`."""
+        """Return the relation of the two ends of link `i`, by the numbers of its nodes."""
         found = self.couples[i].get(p << BITS | d)
         if found is None:
+            found = self.couples[i][p << BITS | d] = self.coupled(i, self.end(i, 1, p), self.end(i, 0, d))
+        return found
+
+    def end(self, i: int, end: int, number: int) -> int:
+        """Return the number of what concerns link `i` at its decode end (0) or prefill end (1), of a node's value."""
+        found = self.ends_of[i][end].get(number)
+        if found is None:
             at_p, at_d = self.pairs[i]
-            ours = self.judged(self.parts[at_p].values[p])
-            theirs = self.judged(self.parts[self.first_decode + at_d].values[d])
-            alone = disagree(ours, theirs, at_p, at_d) << 2 * i
-            fault = judge_pair(ours, theirs, at_p, at_d, self.decodes[at_d])
-            untold = None if self.lossy else unanswered(ours, theirs, at_p, at_d, self.decodes[at_d])
-            found = LinkCouple(alone, fault, agree(ours, theirs, at_p, at_d), untold)
-            self.couples[i][p << BITS | d] = found
+            value, node = self.judged(self.parts[self.ends[i][end]].values[number]), self.decodes[at_d]
+            seen = prefill_end(value, at_d, node) if end else decode_end(value, at_p, node)
+            found = self.ends_of[i][end][number] = self.link_ends[end](seen)
+        return found
+
+    def coupled(self, i: int, p: int, d: int) -> LinkCouple:
+        """Return the relation of these two ends of link `i`."""
+        found = self.relations[i].get((p, d))
+        if found is None:
+            ours, theirs, pair = self.link_ends[1].values[p], self.link_ends[0].values[d], self.pairs[i]
+            untold = None if self.lossy else unanswered(ours, theirs, *pair)
+            found = self.relations[i][p, d] = LinkCouple(
+                disagree(ours, theirs) << 2 * i, judge_pair(ours, theirs, *pair), agree(ours, theirs), untold
+            )
         return found
 
     def judged(self, value: Any) -> Any:

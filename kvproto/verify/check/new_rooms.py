@@ -3,7 +3,8 @@
 A search knows the states in which all rooms are over and nothing is under way.  Of each, all that a new room can meet
 is what the ranks have kept: links and what is known of their other ends, ring and watermark, slots, and lives.  The
 rooms that are over have other ids, so their tombstones and outcomes go; what is left is the first state of a world of
-one room and no fault (`rest_of`), and few of them differ.  From all of them together every order of messages, engines
+one room and no fault (`rest_of`).  Of a ring's rounds only differences decide, once the first is over, so every ring that
+was used is counted as in its round 1 (`recounted`).  Few states are left that differ.  From all of them together every order of messages, engines
 and timers is searched, kernels and writes in no time, with everything judged that is judged anywhere: the room may not
 fail (S9), it ends (L1), it leaves nothing (L2, S8).  Where there are several groups, there is one new room for each two
 that may have one, each by itself.
@@ -57,7 +58,7 @@ def rests(world: Explorer, order: Sequence[int], places: Iterable[int]) -> dict[
             if (at, number) not in known:
                 known[at, number] = rest_of(world.parts[at].values[number])
             nodes.append(known[at, number])
-        found.setdefault(tuple(nodes), place)
+        found.setdefault(recounted(nodes, world.first_decode), place)
     return found
 
 
@@ -77,6 +78,28 @@ def rest_of(value: PNode | DNode) -> PNode | DNode:
         return value._replace(rank=rank, slots=(None,) * len(value.slots), **none)
     rooms, _, *kept = value.rank
     return value._replace(rank=(rooms, (), *kept), pages=(), aux=(), **none)
+
+
+def recounted(nodes: Sequence[Any], first_decode: int) -> Rest:
+    """The nodes at rest, with every ring that was used in its round 1, and watermarks as far behind it as they are.
+
+    An empty ring stands at its beginning.  A watermark of the round before the last one permits nothing any more.
+    """
+    rounds = [value.rank[4][0] for value in nodes[first_decode:]]
+
+    def seen(link: Any) -> Any:
+        if link is None or not (last := rounds[int(link.place[1:])]):
+            return link
+        mark = (link.mark_round - last + 1, link.mark_tail) if link.mark_round >= last - 1 else (0, 0)
+        return replace(link, mark_round=mark[0], mark_tail=mark[1])
+
+    def counted(value: Any) -> Any:
+        rooms, tombs, links, third, fourth, *more = value.rank
+        if isinstance(value, PNode):
+            return value._replace(rank=(rooms, tombs, tuple(map(seen, links)), third, fourth, *more))
+        return value._replace(rank=(rooms, tombs, links, third, (min(fourth[0], 1), *fourth[1:]), *more))
+
+    return tuple(map(counted, nodes))
 
 
 class OneRoom(Explorer):

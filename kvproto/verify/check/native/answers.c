@@ -9,7 +9,7 @@
 #define IS_TIMER(deed) ((deed) >> 5 & 1)
 #define IS_ITEM(deed) ((deed) >> 6 & 1)
 
-enum Question { OUTCOME, MENU, OFFERS, COUPLE, CALLS, BUDGET, EXCHANGED, ASLEEP, SETTLED };
+enum Question { OUTCOME, MENU, OFFERS, COUPLE, CALLS, BUDGET, EXCHANGED, ASLEEP, SETTLED, END };
 enum Verdict { FINE, BROKEN, NOTHING_LEFT };
 enum Kind { FAULT, TIMER, WORK };
 
@@ -44,7 +44,7 @@ typedef struct {
     N parts, last;
     /* what was answered */
     Map outcome_of, couple_of, calls_of, mask_of, asleep_of;
-    List menu_of[MOST_PARTS], offers_of[MOST_PARTS], budget_of, settled_of[MOST_PARTS], *exchanged_of;
+    List menu_of[MOST_PARTS], offers_of[MOST_PARTS], budget_of, settled_of[MOST_PARTS], *exchanged_of, *ends_of;
     List deeds, calls;
     Outcome *outcomes; Menu *menus; Choice *choices; Offers *offers; Offer *offered; Couple *couples; Budget *budgets;
     N outcome_count, menu_count, choice_count, offers_count, offered_count, couple_count, budget_count;
@@ -126,7 +126,21 @@ static Offers offers(Search *s, N link, N wire) {
     return s->offers[which];
 }
 
-static N couple(Search *s, N link, N prefill, N decode) {
+/* What concerns a link of the node at one of its ends, by a number; few nodes differ in it. */
+static N end_of(Search *s, N link, N end, N number) {
+    List *list = &s->ends_of[2 * link + end];
+    N known = *slot(list, number);
+    if (known == NONE) {
+        asked(s, END, link, end, number, 0);
+        known = *slot(list, number) = s->answer[0];
+    }
+    return known;
+}
+
+/* The relation of a link's two ends in this state. */
+static N couple(Search *s, N link, const N *state) {
+    N prefill = end_of(s, link, 1, state[s->rules.ends[link][1]]);
+    N decode = end_of(s, link, 0, state[s->rules.ends[link][0]]);
     uint64_t key = (uint64_t)link << 48 | (uint64_t)prefill << 24 | decode;
     N which = found(&s->couple_of, key);
     if (which == NONE) {
@@ -144,7 +158,7 @@ static N couple(Search *s, N link, N prefill, N decode) {
 static N calls(Search *s, N link, const N *state) {
     N prefill = state[s->rules.ends[link][1]], decode = state[s->rules.ends[link][0]];
     N wire = state[s->rules.nodes + link];
-    uint64_t key = (uint64_t)couple(s, link, prefill, decode) << 32 | wire;
+    uint64_t key = (uint64_t)couple(s, link, state) << 32 | wire; /* an end has its epoch */
     N which = found(&s->calls_of, key);
     if (which == NONE) {
         N count = asked(s, CALLS, link, prefill, decode, wire);

@@ -52,7 +52,7 @@ class Answers:
         self._deeds: list[Any] = []
         self._questions: tuple[Callable[..., list[Any]], ...] = (
             self._outcome, self._menu, self._offers, self._couple, self._calls, self._budget, self._exchanged,
-            self._asleep, self._settled,
+            self._asleep, self._settled, self._end,
         )  # fmt: skip
 
     def rules(self) -> Rules:
@@ -169,8 +169,11 @@ class Answers:
         ]
 
     # ----------------------------------------------------------------------------------- pairs, budgets, exchanges
+    def _end(self, link: int, end: int, number: int, _: int) -> list[int]:
+        return [self.world.end(link, end, number)]
+
     def _couple(self, link: int, prefill: int, decode: int, _: int) -> list[int]:
-        couple = self.world.couple(link, prefill, decode)
+        couple = self.world.coupled(link, prefill, decode)
         return [couple.alone >> 2 * link, couple.fault is not None, couple.untold is not None]
 
     def _budget(self, number: int, *_: int) -> list[int]:

@@ -78,7 +78,11 @@ Search *search_new(const Rules *rules, Ask ask, N *answer) {
     s->states = (States){.parts = s->parts, .size = 3 * s->parts, .mask = 1023};
     s->states.table = malloc(1024 * sizeof(N));
     s->exchanged_of = calloc((uint64_t)rules->swaps * s->parts + 1, sizeof(List));
-    if (!s->states.table || !s->exchanged_of) { free(s->states.table); free(s); return NULL; }
+    s->ends_of = calloc(2 * (uint64_t)rules->links + 1, sizeof(List));
+    if (!s->states.table || !s->exchanged_of || !s->ends_of) {
+        free(s->states.table); free(s->exchanged_of); free(s->ends_of); free(s);
+        return NULL;
+    }
     memset(s->states.table, 0xff, 1024 * sizeof(N));
     return s;
 }
@@ -92,7 +96,9 @@ void search_free(Search *s) {
     for (N i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     for (N i = 0; i < MOST_PARTS; i++) { free(s->menu_of[i].at); free(s->offers_of[i].at); free(s->settled_of[i].at); }
     for (N i = 0; i < s->rules.swaps * s->parts; i++) free(s->exchanged_of[i].at);
+    for (N i = 0; i < 2 * s->rules.links; i++) free(s->ends_of[i].at);
     free(s->exchanged_of);
+    free(s->ends_of);
     free(s);
 }
 /* Meet a state from which the search begins. */

@@ -145,8 +145,7 @@ static Mask deliver(Search *s, const N *state, int rich) {
 static Mask alone(Search *s, const N *state) {
     Mask found = 0;
     for (N link = 0; link < s->rules.links; link++) {
-        N *ends = s->rules.ends[link];
-        N which = couple(s, link, state[ends[1]], state[ends[0]]); /* it may move the array */
+        N which = couple(s, link, state); /* it may move the array */
         Couple pair = s->couples[which];
         if (pair.broken || (pair.untold && !state[s->rules.nodes + link])) longjmp(leave, FAULTY);
         found |= (Mask)pair.left_alone << 2 * link;
