@@ -262,7 +262,7 @@ class Menus(CheckedWorld):
         return found
 
     def end(self, i: int, end: int, number: int) -> int:
-        """Return the number of what concerns link `i` at its decode end (0) or prefill end (1), of a node's value."""
+        """Number what a node has to do with link `i`, at its decode end (0) or its prefill end (1)."""
         found = self.ends_of[i][end].get(number)
         if found is None:
             at_p, at_d = self.pairs[i]

@@ -1,7 +1,7 @@
 """Link invariants: properties that only both ends of a link together can show.
 
-Each end is first reduced to what the other end can contradict (`PrefillEnd`, `DecodeEnd`).  Few ends differ, so a search
-judges few pairs of them.
+Each end is first reduced to what the other end can contradict (`PrefillEnd`, `DecodeEnd`).  Few ends differ, so a
+search judges few pairs of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALIVE = (PRoom.AWAIT_PEERS, PRoom.AWAIT_FORWARD, PRoom.OPEN)
 
 
 class WaitingSend(NamedTuple):
-    """A send that waits for a word of the decode rank; `round` and `end` of the region that it waits to use."""
+    """A send that waits for a word of the decode rank; `round` and `end`: of the region it waits to use."""
 
     room: int
     chunk: int
@@ -100,7 +100,8 @@ def decode_end(d: Any, at_p: int, node: DecodeMemory) -> DecodeEnd:
         k for k, outcome in enumerate(d.outcome)
         if d.script[k] == 1 and outcome != FAILURE and member in node.writers and not _all_there(d, k, member, node)
     )  # fmt: skip
-    queued = tuple((k, c, grant.state) for k, group in d.rank[3] for c, grant in group if grant.state in QUEUED.values())
+    grants = ((k, chunk, grant.state) for k, group in d.rank[3] for chunk, grant in group)
+    queued = tuple(grant for grant in grants if grant[2] in QUEUED.values())
     return DecodeEnd(epoch, epoch, _mark(d), given_back, lacking, queued)
 
 

@@ -3,11 +3,12 @@
 A search knows the states in which all rooms are over and nothing is under way.  Of each, all that a new room can meet
 is what the ranks have kept: links and what is known of their other ends, ring and watermark, slots, and lives.  The
 rooms that are over have other ids, so their tombstones and outcomes go; what is left is the first state of a world of
-one room and no fault (`rest_of`).  Of a ring's rounds only differences decide, once the first is over, so every ring that
-was used is counted as in its round 1 (`recounted`).  Few states are left that differ.  From all of them together every order of messages, engines
-and timers is searched, kernels and writes in no time, with everything judged that is judged anywhere: the room may not
-fail (S9), it ends (L1), it leaves nothing (L2, S8).  Where there are several groups, there is one new room for each two
-that may have one, each by itself.
+one room and no fault (`rest_of`).  Once a ring's first round is over, only differences of rounds decide anything, so
+every ring that was used is counted as in its round 1 (`recounted`).  Few states are left that differ.
+
+From all of them together every order of messages, engines and timers is searched, kernels and writes in no time, with
+everything judged that is judged anywhere: the room may not fail (S9), it ends (L1), it leaves nothing (L2, S8).  Where
+there are several groups, there is one new room for each two that may have one, each by itself.
 
 A state in which a rank is dead, or a link not up as one at both ends, is left out: there a room may well fail.  Who has
 come that far and comes back is met later in the same search.  Timed worlds ask the same with numbers for time.
@@ -81,9 +82,9 @@ def rest_of(value: PNode | DNode) -> PNode | DNode:
 
 
 def recounted(nodes: Sequence[Any], first_decode: int) -> Rest:
-    """The nodes at rest, with every ring that was used in its round 1, and watermarks as far behind it as they are.
+    """Return the nodes at rest, with every ring that was used in its round 1.
 
-    An empty ring stands at its beginning.  A watermark of the round before the last one permits nothing any more.
+    Watermarks stay as far behind as they are.  An empty ring stands at its beginning.  A watermark of the round before the last one permits nothing any more.
     """
     rounds = [value.rank[4][0] for value in nodes[first_decode:]]
 
