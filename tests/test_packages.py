@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -9,8 +11,11 @@ import tarfile
 import zipfile
 from email.parser import Parser
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from kvproto.verify.framework.native.library import compiler
 
 ROOT = Path(__file__).parent.parent
 #: what a checkout has and no archive should
@@ -24,8 +29,8 @@ print(build_meta.build_sdist(sys.argv[1]))
 """
 
 
-def run(*command: str, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+def run(*command: str, cwd: Path, **more: Any) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False, **more)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -99,3 +104,23 @@ def test_what_is_installed_from_it_runs_alone(wheel: Path, tmp_path: Path) -> No
     code = "import sys; sys.path.insert(0, sys.argv[1]); import kvproto.cli; print(kvproto.__file__)"
     said = run(sys.executable, "-c", code + "; kvproto.cli.main(['lint'])", str(tmp_path), cwd=tmp_path)
     assert str(tmp_path) in said and "no errors" in said
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
+@pytest.mark.parametrize("engine", ["native", "python"])
+def test_what_is_installed_searches_in_c_where_there_is_a_compiler(wheel: Path, tmp_path: Path, engine: str) -> None:
+    """There is one wheel for all: it has the sources, and a process without a compiler searches in Python."""
+    (installed := tmp_path / "installed").mkdir()
+    shutil.unpack_archive(wheel, installed, "zip")
+    env = {**os.environ, "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    env.pop("KVPROTO_NATIVE", None)
+    if engine == "python":
+        env["PATH"] = str(tmp_path)
+    ran = json.loads(run(sys.executable, "-m", "kvproto", "check", "smoke", "--json", cwd=tmp_path, env=env))["runs"]
+    assert [(each["engine"], each["ended"]) for each in ran] == [(engine, "exhausted")]
+    doctor = """
+from kvproto.cli.doctor import TRIALS, attempt
+print(next(attempt(trial) for trial in TRIALS if trial.name == "search in C"))
+"""
+    said = run(sys.executable, "-c", doctor, cwd=tmp_path, env=env)
+    assert ("the default" if engine == "native" else "there is no C compiler: install gcc") in said
