@@ -14,6 +14,7 @@ from kvproto.verify.check.config import Budget, Config
 from kvproto.verify.check.new_rooms import NewRoomSearch, Rest, first_failure, rests
 from kvproto.verify.check.search import RankSearch
 from kvproto.verify.check.small_worlds import AT_ONCE
+from kvproto.verify.check.state_encoding import MASK
 
 #: writes that fail, leases and timers that end, on the one slot that there is
 CHAIN = Config(ring=1, engine=AT_ONCE, swift=True, budget=Budget(write=1, late=2, timeout=1))
@@ -41,6 +42,15 @@ def test_a_new_room_is_searched_from_every_state_that_it_can_meet() -> None:
     assert search.result.states > 10 * len(met)
     steps = {why.what[0] for state in search.order for why in search.space.successors(state)[1]}
     assert {"gathered", "land", "scattered"} <= steps
+
+
+def test_a_new_room_after_a_hasty_world_is_hasty() -> None:
+    world = replace(LINK, hasty=True, swift=False, chunks=2, budget=Budget(drop=1, slow=1))
+    met = of(world)
+    search = NewRoomSearch(world, met)
+    assert search.run().ended == "exhausted" and not search.result.violations
+    assert any(search.world.budgets.values[state & MASK].asleep for state in search.order)
+    assert first_failure(world, {no_slot(*nodes): at for nodes, at in met.items()}) is not None
 
 
 def elsewhere_in_the_ring(nodes: Rest) -> Rest:

@@ -32,7 +32,6 @@ from kvproto.verify.framework.table_patching import TablePatch
 pytestmark = pytest.mark.skipif(compiler() is None and not os.environ.get("CI"), reason="there is no C compiler")
 
 AT_ONCE_WORLD = Config(ring=1, chunks=1, engine=AT_ONCE, swift=True)
-#: new rooms after a hasty world are many more than its states
 WORLDS = {
     **{
         name: replace(CONFIGS[name], limit=20_000)
@@ -117,7 +116,13 @@ def told(name: str, engine: Engine) -> tuple[Any, ...]:
 # ------------------------------------------------------------------------------------------- planted in C
 PLANTED = {
     "numbers lose their second byte": (
-        "abort-link-tells", "memory.c", "to[1] = (uint8_t)(numbers[i] >> 8);", "to[1] = 0;"),
+        "abort-link-tells", "memory.c", "to[1] = (uint8_t)(number >> 8);", "to[1] = 0;"),
+    "a part that grows leaves states as they were": (
+        "abort-link-tells", "memory.c", "        pack(states, state, states->bytes + at * states->size);\n", ""),
+    "what is too wide is cut off": (
+        "abort-link-tells", "memory.c", "lost |= number >> 8 * width;", ""),
+    "the ends of links are all alike": (
+        "abort-link-tells", "answers.c", "(uint64_t)prefill << 24 | decode;", "0;"),
     "a message is not taken from its wire": (
         "two-slots-tells", "steps.c", "    now[wire] = offer->wire;\n    Outcome", "    Outcome"),
     "a step that breaks a property goes on": (

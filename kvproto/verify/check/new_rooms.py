@@ -7,8 +7,9 @@ one room and no fault (`rest_of`).  Once a ring's first round is over, only diff
 every ring that was used is counted as in its round 1 (`recounted`).  Few states are left that differ.
 
 From all of them together every order of messages, engines and timers is searched, kernels and writes in no time, with
-everything judged that is judged anywhere: the room may not fail (S9), it ends (L1), it leaves nothing (L2, S8).  Where
-there are several groups, there is one new room for each two that may have one, each by itself.
+everything judged that is judged anywhere: the room may not fail (S9), it ends (L1), it leaves nothing (L2, S8).  After a
+hasty world, whose new rooms have too many orders for that, few things are slow as in it.  Where there are several
+groups, there is one new room for each two that may have one, each by itself.
 
 A state in which a rank is dead, or a link not up as one at both ends, is left out: there a room may well fail.  Who has
 come that far and comes back is met later in the same search.  Timed worlds ask the same with numbers for time.
@@ -22,8 +23,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproto.verify.check.config import Budget, Config
+from kvproto.verify.check.config import KINDS, Budget, Config
 from kvproto.verify.check.decode_memory import DNode
+from kvproto.verify.check.delay_bounded import DelayBoundedExplorer
 from kvproto.verify.check.node import GONE
 from kvproto.verify.check.prefill_local_steps import PNode
 from kvproto.verify.check.state_encoding import DEAD, MASK, QUIET, BudgetState
@@ -38,9 +40,9 @@ Rest = tuple[Any, ...]
 
 def one_room(config: Config) -> Config:
     """The world of the new room: between two groups, whichever they are."""
-    rooms = config.prefill_groups * config.decode_groups
-    calm = {"hasty": False, "swift": True, "live": True, "lives": 1, "rooms": rooms, "memory": 0}
-    return replace(config, budget=Budget(), must=(), never=(), **calm)
+    rooms, budget = config.prefill_groups * config.decode_groups, Budget(slow=config.budget.slow)
+    calm = {"swift": not config.hasty, "live": True, "lives": 1, "rooms": rooms, "memory": 0}
+    return replace(config, budget=budget, must=(), never=(), **calm)
 
 
 def rests(world: Explorer, order: Sequence[int], places: Iterable[int]) -> dict[Rest, int]:
@@ -113,12 +115,16 @@ class OneRoom(Explorer):
         return self.first
 
 
+class OneHastyRoom(OneRoom, DelayBoundedExplorer):
+    """The same, in which few things are slow."""
+
+
 class NewRoomSearch(Search):
     """Searches from these states of rest with one new room and no faults."""
 
     def __init__(self, config: Config, starts: Iterable[Rest], *, memory: int = 12_000) -> None:
         self.config = one_room(config)
-        self.world = OneRoom(self.config)
+        self.world = (OneHastyRoom if config.hasty else OneRoom)(self.config)
         super().__init__("new room", self.config, self.world, memory=memory)
         self.starts = [self._packed(nodes, k) for nodes in starts for k in range(self.config.rooms)]
         self.world.first = self.starts[0]
@@ -132,8 +138,8 @@ class NewRoomSearch(Search):
             state |= world.parts[at](value._replace(**of_rooms)) << world.shifts[at]
         for at in range(world.n, world.last):
             state |= QUIET << world.shifts[at]
-        nothing = (0,) * len(Budget.__struct_fields__)
-        return state | world.budget(BudgetState(nothing)) << world.shifts[-1]
+        left = tuple(getattr(self.config.budget, kind) for kind in KINDS)
+        return state | world.budget(BudgetState(left)) << world.shifts[-1]
 
     def _walk(self, report: Any, begun: float) -> None:
         for state in self.starts[1:]:

@@ -82,6 +82,7 @@ def declared(c: ctypes.CDLL) -> ctypes.CDLL:
         ("new", search, ctypes.POINTER(Rules), Ask, numbers), ("free", None, search),
         ("meet", ctypes.c_int, search, numbers), ("advance", ctypes.c_int, search, number),
         ("states", number, search), ("done", number, search), ("depth", number, search),
+        ("bytes", number, search),
         ("transitions", number, search), ("path", number, search, number, numbers),
         ("state", None, search, number, numbers), ("rests", ctypes.c_int, search, ctypes.c_char_p),
         ("lost", ctypes.c_int, search, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64)),

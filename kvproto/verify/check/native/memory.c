@@ -1,8 +1,8 @@
 /* Memory: arrays that grow, a hash table of numbers, and the states that were met.
 
-   A state is a row of numbers below 2^24, three bytes each, which lie one behind the other in the order in which states
-   were met.  A hash table of places in that order finds them again.  No room is left between states, and none is kept
-   for the hash: it is computed again when the table grows. */
+   A state is a row of numbers below 2^24, each in as many bytes as the largest of its part needs so far; states lie one
+   behind the other in the order in which they were met.  A hash table of places in that order finds them again.  No room
+   is left between states, and none is kept for the hash: it is computed again when the table grows, or a part. */
 
 #include <setjmp.h>
 #include <stdint.h>
@@ -85,16 +85,34 @@ static void remember(Map *map, uint64_t key, N value) {
 }
 
 /* ------------------------------------------------------------------------------------------------ states met */
-typedef struct { uint8_t *bytes; N *table; uint64_t count, room, mask; N parts, size; } States;
+typedef struct {
+    uint8_t *bytes;
+    N *table;
+    uint64_t count, room, mask;
+    N parts, size;
+    uint8_t width[MOST_PARTS]; /* of each part, in bytes; `size` is their sum */
+} States;
 
-static void pack(const States *states, const N *numbers, uint8_t *to) {
-    for (N i = 0; i < states->parts; i++, to += 3) {
-        to[0] = (uint8_t)numbers[i]; to[1] = (uint8_t)(numbers[i] >> 8); to[2] = (uint8_t)(numbers[i] >> 16);
+/* Returns 0 if a number is wider than its part: no state that was met has it. */
+static int pack(const States *states, const N *numbers, uint8_t *to) {
+    N lost = 0;
+    for (N i = 0; i < states->parts; to += states->width[i++]) {
+        N number = numbers[i], width = states->width[i];
+        to[0] = (uint8_t)number;
+        if (width > 1) to[1] = (uint8_t)(number >> 8);
+        if (width > 2) to[2] = (uint8_t)(number >> 16);
+        lost |= number >> 8 * width;
     }
+    return !lost;
 }
 static void unpack(const States *states, uint64_t at, N *numbers) {
     const uint8_t *from = states->bytes + at * states->size;
-    for (N i = 0; i < states->parts; i++, from += 3) numbers[i] = from[0] | (N)from[1] << 8 | (N)from[2] << 16;
+    for (N i = 0; i < states->parts; from += states->width[i++]) {
+        N width = states->width[i], number = from[0];
+        if (width > 1) number |= (N)from[1] << 8;
+        if (width > 2) number |= (N)from[2] << 16;
+        numbers[i] = number;
+    }
 }
 static uint64_t hash(const States *states, const uint8_t *bytes) {
     uint64_t sum = 0, word = 0;
@@ -111,28 +129,47 @@ static N *entry(const States *states, const uint8_t *bytes) {
         at = (at + 1) & states->mask;
     return states->table + at;
 }
-static void widen(States *states) {
+/* A new table of all states; `mask` is its size less one. */
+static void rebuild(States *states, uint64_t mask) {
     free(states->table);
     states->table = NULL;
-    states->mask = 2 * states->mask + 1;
-    states->table = grown(NULL, (states->mask + 1) * sizeof(N));
-    memset(states->table, 0xff, (states->mask + 1) * sizeof(N));
+    states->mask = mask;
+    states->table = grown(NULL, (mask + 1) * sizeof(N));
+    memset(states->table, 0xff, (mask + 1) * sizeof(N));
     for (uint64_t i = 0; i < states->count; i++) *entry(states, states->bytes + i * states->size) = (N)i;
+}
+/* Make parts as wide as these numbers need; states move from the last on, since each gets longer. */
+static void widen(States *states, const N *numbers) {
+    States old = *states;
+    states->size = 0;
+    for (N i = 0; i < states->parts; i++) {
+        while (numbers[i] >> 8 * states->width[i]) states->width[i]++;
+        states->size += states->width[i];
+    }
+    states->bytes = old.bytes = grown(states->bytes, states->room * states->size);
+    for (uint64_t at = states->count; at--;) {
+        N state[MOST_PARTS];
+        unpack(&old, at, state);
+        pack(states, state, states->bytes + at * states->size);
+    }
+    rebuild(states, states->mask);
 }
 static N known(const States *states, const N *numbers) {
     uint8_t bytes[3 * MOST_PARTS];
-    pack(states, numbers, bytes);
-    return *entry(states, bytes);
+    return pack(states, numbers, bytes) ? *entry(states, bytes) : NONE;
 }
 static N meet(States *states, const N *numbers) {
     uint8_t bytes[3 * MOST_PARTS];
     if (states->count >= MOST_STATES) longjmp(leave, FULL);
-    if (4 * states->count >= 3 * states->mask) widen(states);
+    if (4 * states->count >= 3 * states->mask) rebuild(states, 2 * states->mask + 1);
     if (states->count == states->room) {
         states->room = states->room ? 2 * states->room : 1024;
         states->bytes = grown(states->bytes, states->room * states->size);
     }
-    pack(states, numbers, bytes);
+    if (!pack(states, numbers, bytes)) {
+        widen(states, numbers);
+        pack(states, numbers, bytes);
+    }
     memcpy(states->bytes + states->count * states->size, bytes, states->size);
     *entry(states, bytes) = (N)states->count;
     return (N)states->count++;

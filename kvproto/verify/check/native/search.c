@@ -75,7 +75,8 @@ Search *search_new(const Rules *rules, Ask ask, N *answer) {
     s->level = 1;
     s->last = rules->nodes + rules->links;
     s->parts = s->last + 1;
-    s->states = (States){.parts = s->parts, .size = 3 * s->parts, .mask = 1023};
+    s->states = (States){.parts = s->parts, .size = s->parts, .mask = 1023};
+    memset(s->states.width, 1, sizeof s->states.width);
     s->states.table = malloc(1024 * sizeof(N));
     s->exchanged_of = calloc((uint64_t)rules->swaps * s->parts + 1, sizeof(List));
     s->ends_of = calloc(2 * (uint64_t)rules->links + 1, sizeof(List));
@@ -125,6 +126,11 @@ int search_advance(Search *s, uint64_t upto) {
 }
 uint64_t search_states(const Search *s) { return s->states.count; }
 uint64_t search_done(const Search *s) { return s->done; }
+/* What states and edges take, answers apart. */
+uint64_t search_bytes(const Search *s) {
+    uint64_t table = s->states.table ? s->states.mask + 1 : 0;
+    return s->states.count * s->states.size + (table + s->edges.count) * sizeof(N) + s->done * sizeof(Row);
+}
 uint64_t search_depth(const Search *s) { return s->depth; }
 uint64_t search_transitions(const Search *s) { return s->transitions; }
 /* The way to a state, from its end to its beginning, unless `path` is NULL; returns its length. */
