@@ -7,9 +7,9 @@ one room and no fault (`rest_of`).  Once a ring's first round is over, only diff
 every ring that was used is counted as in its round 1 (`recounted`).  Few states are left that differ.
 
 From all of them together every order of messages, engines and timers is searched, kernels and writes in no time, with
-everything judged that is judged anywhere: the room may not fail (S9), it ends (L1), it leaves nothing (L2, S8).  After a
-hasty world, whose new rooms have too many orders for that, few things are slow as in it.  Where there are several
-groups, there is one new room for each two that may have one, each by itself.
+everything judged that is judged anywhere: the room may not fail (S9), it ends (L1), it leaves nothing (L2, S8).  A new
+room after a hasty world has too many orders for that: it is searched in haste, too.  Where there are several groups,
+there is one new room for each two that may have one, each by itself.
 
 A state in which a rank is dead, or a link not up as one at both ends, is left out: there a room may well fail.  Who has
 come that far and comes back is met later in the same search.  Timed worlds ask the same with numbers for time.
@@ -86,7 +86,7 @@ def rest_of(value: PNode | DNode) -> PNode | DNode:
 def recounted(nodes: Sequence[Any], first_decode: int) -> Rest:
     """Return the nodes at rest, with every ring that was used in its round 1.
 
-    Watermarks stay as far behind as they are.  An empty ring stands at its beginning.  A watermark of the round before the last one permits nothing any more.
+    Watermarks stay as far behind as they are.  One that is two rounds behind permits nothing any more.
     """
     rounds = [value.rank[4][0] for value in nodes[first_decode:]]
 
