@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     place = {f"test_{name}": at for at, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collect_new_objects_only() -> None:
+    """Freeze what earlier files have left alive: a collection then costs what its own file makes."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["first GPU", "another GPU"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator
 from itertools import islice
 
 import pytest
@@ -18,13 +17,11 @@ from kvproto.verify.claims.kv import KV
 from kvproto.verify.framework.trace.coverage import Collector
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _collections_see_only_what_is_new() -> Iterator[None]:
-    """The timed collections do not see what other tests have loaded."""
+@pytest.fixture(autouse=True)
+def _collections_see_only_what_is_new() -> None:
+    """Freeze what is loaded, so that timed collections leave it out; the benchmark's end thaws it."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="module")

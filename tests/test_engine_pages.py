@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.data import mapped_pages
-from kvproto.data.mapped_pages import EngineLaunch
+from kvproto.data.mapped_pages import EngineLaunch, MappedPart
 from kvproto.io.kernels import engine_pages
 from kvproto.io.kernels.base import Events
 from kvproto.io.kernels.crossing import Crossing, Done, Rows
@@ -115,6 +115,16 @@ def test_pages_are_read_by_the_launch() -> None:
     pages[:] = 8, 1, 6
     assert launch(None, None).done()
     assert far[:, 0].tolist() == [0, 2, 0, 0, 0, 0, 9, 0, 7]
+
+
+def test_a_peer_s_page_numbers_keep_more_than_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_pages, "LONG", 1)
+    engine, there = HostEngine([PageRun(0, 0, 16, 16, 16)]), [69_999, 3, 65_540]
+    part = MappedPart(cast("Any", None), (), 70_000, 1, {}, engine)
+    entry = cast("Any", SimpleNamespace(pages=np.array([65_537, 66_000, 2]), table=None))
+    launch = part.bind(entry, np.array(there, "<u4").tobytes(), 0, 3, cast("Any", None))
+    assert isinstance(launch, EngineLaunch)
+    assert (launch.far.tolist(), launch.near.tolist(), launch.edges) == (there, [65_537, 66_000, 2], ())
 
 
 def test_pages_in_a_row_on_both_sides_are_one_copy_where_nothing_lies_between() -> None:

@@ -305,15 +305,16 @@ def test_layers_may_differ_in_strides_that_are_never_taken() -> None:
     assert Pool([one, one.as_strided(one.shape, (3, 8, 5, 1))], []).grains[0].align == 8
 
 
-@pytest.mark.parametrize("route", ["staged", "pages"])
-def test_pages_beyond_sixteen_bits_are_carried(route: Any) -> None:
+@pytest.mark.parametrize(("route", "maps"), [("staged", False), ("pages", False), ("pages", True)])
+def test_pages_beyond_sixteen_bits_are_carried(route: Any, *, maps: bool) -> None:
     """Pages of one token: a pool of 70,000 is small, and no id may lose its upper bits on the way."""
     cut = Layout(layers=1, heads=1, k_dim=16, v_dim=0, itemsize=1, dtype="int8", page_size=1, tp=1)
     ours, theirs = [65_540, 4, 69_999, 4_463], [69_998, 4_462, 65_541, 5]
     source, target = (torch.zeros(70_000, 1, 1, 16, dtype=torch.int8) for _ in range(2))
     source[ours] = torch.randint(1, 100, (4, 1, 1, 16), dtype=torch.int8)
     fabric, settings = Fabric(auto=True), Settings(ring_bytes=1 << 16, route=route)
-    prefill = PrefillEndpoint(cut, 0, Pool([source], []), MemoryTransport(fabric), chunk_tokens=4, settings=settings)
-    decode = DecodeEndpoint(cut, 0, Pool([target], []), MemoryTransport(fabric), settings=settings)
+    near, far = (MemoryTransport(fabric, maps=maps) for _ in range(2))
+    prefill = PrefillEndpoint(cut, 0, Pool([source], []), near, chunk_tokens=4, settings=settings)
+    decode = DecodeEndpoint(cut, 0, Pool([target], []), far, settings=settings)
     carry(prefill, decode, 4, ours, theirs)
     assert torch.equal(target[theirs], source[ours]) and int((target != 0).any(3).sum()) == len(theirs)

@@ -13,6 +13,7 @@ from kvproto.io.transports import write_records
 from kvproto.io.transports.base import Arrived, Busy, Completed, Failed, Handle, PeerId, PeerLost, UsageError, WritePart
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
+from kvproto.io.transports.page_lists import PagePiece
 from kvproto.io.transports.regions import bulk
 from kvproto.verify.testing.handler_stage import CountedTransport
 
@@ -165,3 +166,18 @@ def test_a_prepared_write_does_not_outlive_the_region_that_it_reads() -> None:
     with pytest.raises(UsageError, match="region 0 is not registered"):
         world.one.post(prepared)
     assert again.index == 1 and not world.one.poll() and not world.fabric.options()
+
+
+def test_page_lists_do_not_outlive_the_region_that_they_read() -> None:
+    """Their next write is refused, also when the same memory is registered again."""
+    world = World()
+    (region,) = world.one._table.regions()
+    piece = PagePiece(region, world.one.remote(world.two.instance, 0), 0, 0, 8, 8, 8)
+    lists, page = world.one.page_lists(world.two.instance, [piece]), np.zeros(1, np.int64)
+    world.one.deregister(region)
+    with pytest.raises(UsageError, match="region 0 is not registered"):
+        world.one.write_pages(lists, page, page, b"")
+    world.one.register(region.addr, region.nbytes)
+    with pytest.raises(UsageError, match="region 0 is not registered"):
+        world.one.write_pages(lists, page, page, b"")
+    assert not world.one.poll() and not world.fabric.options()
