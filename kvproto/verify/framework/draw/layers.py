@@ -131,11 +131,12 @@ def _swapped(items: list[Item], rows: list[list[int]]) -> list[list[int]]:
     """Swap neighbours as long as that saves crossings."""
     for _ in range(SWEEPS):
         before = _crossings(items, rows)
-        for row in rows:
+        for at, row in enumerate(rows):
+            near = rows[max(0, at - 1) : at + 2]  # a swap changes no crossing between other layers
             for i in range(len(row) - 1):
-                old = _crossings(items, rows)
+                old = _crossings(items, near)
                 row[i], row[i + 1] = row[i + 1], row[i]
-                if _crossings(items, rows) >= old:
+                if _crossings(items, near) >= old:
                     row[i], row[i + 1] = row[i + 1], row[i]
         if _crossings(items, rows) == before:
             break
