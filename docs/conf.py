@@ -20,6 +20,7 @@ import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -28,7 +29,10 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
+from kvproto.verify.check.checker import CHECKER  # noqa: E402  # as above
 from kvproto.verify.framework.draw.sequence_svg import sequence_svg  # noqa: E402  # this checkout's own, whatever is installed
+from kvproto.verify.framework.explore.explore_page import explore_page  # noqa: E402  # as above
+from kvproto.verify.trace.rank_stories import TELLING  # noqa: E402  # as above
 from kvproto.version import __version__  # noqa: E402  # as above
 
 project, author, release = "kvproto", "kvproto", __version__
@@ -73,6 +77,13 @@ def lead(text: str, base: Path) -> str:
 MERMAID = re.compile(r"(?:<!-- generated: diagram (\w+) -->\n)?```mermaid\n(.*?)```\n", re.DOTALL)
 
 
+#: pictures of the pages, by file: each leads to itself, since a narrow window makes it too small to read
+DRAWN: dict[str, str] = {}
+#: the page that the smallest world is explored on, and what leads to it from the pages about it
+WORLD = "world.html"
+WORLD_LINK = f'\n```{{raw}} html\n<p><a href="{WORLD}">Click through the smallest world</a>, here.</p>\n```\n'
+
+
 def pictured(text: str) -> str:
     """The page with pictures where it has Mermaid."""
 
@@ -81,8 +92,10 @@ def pictured(text: str) -> str:
         svg = (ROOT / "spec" / "diagrams" / f"{machine}.svg").read_text() if machine else sequence_svg(chart)
         data = base64.b64encode(svg.encode()).decode()
         named = f"The states of {machine}" if machine else "A sequence chart"
-        style = "max-width:100%;height:auto"
-        return f'```{{raw}} html\n<img alt="{named}" style="{style}" src="data:image/svg+xml;base64,{data}"/>\n```\n'
+        file = f"{machine or f'chart_{crc32(chart.encode()):08x}'}.svg"
+        DRAWN[file] = svg
+        image = f'<img alt="{named}" style="max-width:100%;height:auto" src="data:image/svg+xml;base64,{data}"/>'
+        return f'```{{raw}} html\n<a href="{file}" title="{named}, alone">{image}</a>\n```\n'
 
     return MERMAID.sub(picture, text)
 
@@ -104,7 +117,16 @@ def read(_app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = lead((ROOT / shown[page]).read_text(), ROOT)
     else:
         source[0] = lead(source[0], HERE)
-    source[0] = pictured(source[0])
+    source[0] = pictured(source[0]) + (WORLD_LINK if page == "inspector" else "")
+
+
+def finish(app: Sphinx, error: Exception | None) -> None:
+    """Write beside the pages: the pictures alone, and the smallest world to click through."""
+    if error is None:
+        for file, svg in DRAWN.items():
+            (Path(app.outdir) / file).write_text(svg)
+        html, *_ = explore_page(CHECKER.explored(CHECKER.first, TELLING), "kvproto", limit=5000)
+        (Path(app.outdir) / WORLD).write_text(html)
 
 
 def plain(_app: Sphinx, _what: str, _name: str, _thing: object, _options: object, lines: list[str]) -> None:
@@ -121,4 +143,5 @@ def plain(_app: Sphinx, _what: str, _name: str, _thing: object, _options: object
 def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
     app.connect("source-read", read)
+    app.connect("build-finished", finish)
     app.connect("autodoc-process-docstring", plain)

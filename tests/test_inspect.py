@@ -145,7 +145,8 @@ def test_a_running_rank_writes_its_trace_as_it_goes(tmp_path: Path) -> None:
 
 
 def browse(path: Path, at: int | str) -> Page:
-    """The page after its script has run, offline, at one moment."""
+    """The page after its script has run, offline; addresses number events from 1."""
+    at = at + 1 if isinstance(at, int) else at
     command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
                f"--user-data-dir={path.parent / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
                f"file://{path}#{at}"]  # fmt: skip
@@ -178,7 +179,7 @@ def test_a_browser_draws_the_sequence_and_lights_where_two_traces_part(tmp_path:
     path = written(tmp_path, other)
     (tmp_path / "u.jsonl").write_text("".join(line + "\n" for log in LOGS for line in lines(log)))
     assert main([str(tmp_path / "t.jsonl"), "--beside", str(tmp_path / "u.jsonl"), "--out", str(path)]) == 0
-    seen = browse(path, "0,sequence")
+    seen = browse(path, "1,sequence")
     ours, theirs = first_difference([moment_json(m, TELLING) for m in merge(other)],
                                     [moment_json(m, TELLING) for m in merge(LOGS)]) or (0, 0)  # fmt: skip
     lit = seen.having("moment", "differs")
@@ -186,6 +187,16 @@ def test_a_browser_draws_the_sequence_and_lights_where_two_traces_part(tmp_path:
     assert len(seen.having("lost")) == 1, "the answer that was lost, and no other"
     assert len(seen.having("arrow")) == sum(m["kind"] == "sent" and m["subject"] is not None
                                             for m in map(_told, merge(other)))  # fmt: skip
+
+
+@needs_browser
+def test_a_link_that_is_pasted_into_an_open_page_leads_to_its_event(tmp_path: Path) -> None:
+    path = written(tmp_path, LOGS)
+    pasted = "<script>setTimeout(() => { location.hash = '#9,sequence'; }, 100)</script>"
+    path.write_text(path.read_text().replace("</body>", f"{pasted}</body>"))
+    seen = browse(path, 2)
+    assert [each["data-index"] for each in seen.having("moment", "lit")] == ["8"]
+    assert len(seen.having("chosen")) == 1 and seen.having("chosen")[0]["data-tab"] == "sequence"
 
 
 def _told(moment: Moment) -> dict[str, Any]:

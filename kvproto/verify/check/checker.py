@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
@@ -18,7 +18,11 @@ from kvproto.verify.check.search import Engine, check
 from kvproto.verify.check.story import walk
 from kvproto.verify.framework.checker import Checker, PlantedBug
 from kvproto.verify.framework.search import Progress, Result
-from kvproto.verify.framework.story import ReplayedWay
+from kvproto.verify.framework.story import Counterexample, ReplayedWay
+
+if TYPE_CHECKING:
+    from kvproto.fsm.telling import Telling
+    from kvproto.verify.framework.explore.exploration import Exploration
 
 
 def _ranks(config: Config) -> str:
@@ -60,9 +64,26 @@ class RankChecker(Checker):
         for mix in mixes(config):
             yield check_beside(name, config, folder, mix, memory=memory, report=report)
 
+    def explored(self, name: str, telling: Telling) -> Exploration:
+        """Return the configuration to click through."""
+        del telling
+        (known,) = self.named(name)
+        return _explored(known, CONFIGS[known])
+
+    def explored_way(self, once: Counterexample, telling: Telling) -> Exploration:
+        """Return the configuration of a recorded counterexample."""
+        del telling
+        return _explored("counterexample", once.config)
+
     def walk(self, text: str) -> ReplayedWay:
         """Walk a recorded counterexample again."""
         return walk(text)
+
+
+def _explored(name: str, config: Config) -> Exploration:
+    from kvproto.verify.check.rank_exploration import RankExploration  # it needs the pictures, which a search does not
+
+    return RankExploration(name, config)
 
 
 CHECKER = RankChecker()

@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from kvproto.fsm.bounded_files import FileError, text_of
 from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.framework.search import Progress, Result
-from kvproto.verify.framework.story import ReplayedWay
+from kvproto.verify.framework.story import Counterexample, ReplayedWay
 from kvproto.verify.framework.table_patching import TablePatch
+
+if TYPE_CHECKING:
+    from kvproto.fsm.telling import Telling
+    from kvproto.verify.framework.explore.exploration import Exploration
 
 __all__ = ["Checker", "PlantedBug", "ReplayedWay"]
 
@@ -59,6 +63,14 @@ class Checker:
 
     def walk(self, text: str) -> ReplayedWay:
         """Walk a recorded counterexample again.  ArgumentError: this is not one."""
+        raise NotImplementedError
+
+    def explored(self, name: str, telling: Telling) -> Exploration:
+        """Return the world of this name to click through."""
+        raise NotImplementedError
+
+    def explored_way(self, once: Counterexample, telling: Telling) -> Exploration:
+        """Return the world of a recorded counterexample to click through."""
         raise NotImplementedError
 
     def walk_file(self, path: Path) -> ReplayedWay:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kvproto.fsm.driver import steps
 from kvproto.fsm.party import Member
-from kvproto.fsm.table import Row
+from kvproto.fsm.table import Row, Table
 from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.fsm.vocabulary import Effect, Event, Transmit
 from kvproto.verify.framework.frozen import NOW, PartyValue, ValueNumbers, freeze, thaw
@@ -88,6 +88,19 @@ class Steps:
                 values = {name: dict((*tombs, *live)) for name, (live, tombs) in stores}
             found = self._views[i, number] = View(self.scenario.names[i], value.around, values)
         return found
+
+    def tables(self, i: int, number: int) -> dict[str, Table[Any]]:
+        """The tables of a party's machines, by store; of a dead party none."""
+        value = self.parties.values[number]
+        return {} if value.memory is None else {name: s.table for name, s in self._member(i, value).stores.items()}
+
+    def traced(self, i: int, number: int, what: Input) -> Member | None:
+        """Take the step once more; return the party, whose trace has this step alone (None: it does nothing)."""
+        value = self.parties.values[number]
+        if value.memory is None or what[0] in ("crash", "restart", "lost"):
+            return None
+        self._step(i, number, what)
+        return self._members[i, value.life]
 
     def step(self, i: int, number: int, what: Input) -> StepOutcome:
         """Return the result of an input."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +16,10 @@ from kvproto.verify.framework.search import Progress, Result, Space
 from kvproto.verify.framework.story import Counterexample, PlainStep, RecordedHead, ReplayedWay
 from kvproto.verify.framework.world import World, WorldStep
 from kvproto.verify.framework.world_steps import Input
+
+if TYPE_CHECKING:
+    from kvproto.fsm.telling import Telling
+    from kvproto.verify.framework.explore.exploration import Exploration
 
 COSTS = {
     "drop": "the network loses it", "duplicate": "and it will arrive again", "crash": "a fault",
@@ -52,9 +56,9 @@ def _deed(names: tuple[str, ...], what: Input) -> str:
         case ("call", word):
             return f"its application: {word}"
         case ("hear", peer, body):
-            return f"hears {_said(body)} from {names[peer]}"
+            return f"hears {spoken(body)} from {names[peer]}"
         case ("lost", to, body):
-            return f"its {_said(body)} to {names[to]} is lost"
+            return f"its {spoken(body)} to {names[to]} is lost"
         case ("timer", _, key, state):
             return f"its timer of {key} ends in {state}"
         case ("crash in", inner, done):
@@ -62,7 +66,8 @@ def _deed(names: tuple[str, ...], what: Input) -> str:
     return {"crash": "crashes", "restart": "starts again"}[what[0]]
 
 
-def _said(body: Any) -> str:
+def spoken(body: Any) -> str:
+    """Word a message, with its fields."""
     values = [(name, getattr(body, name)) for name in body.__struct_fields__]
     fields = ", ".join((name if v else f"not {name}") if isinstance(v, bool) else f"{name} {v}" for name, v in values)
     return f"{body.__struct_config__.tag} ({fields})" if fields else str(body.__struct_config__.tag)
@@ -71,9 +76,9 @@ def _said(body: Any) -> str:
 def _arrow(names: tuple[str, ...], event: WorldStep) -> str:
     match event.what:
         case ("hear", peer, body):
-            return f"{names[peer]}->>{names[event.at]}: {_said(body)}"
+            return f"{names[peer]}->>{names[event.at]}: {spoken(body)}"
         case ("lost", to, body):
-            return f"{names[event.at]}--x{names[to]}: {_said(body)}"
+            return f"{names[event.at]}--x{names[to]}: {spoken(body)}"
     return f"Note over {names[event.at]}: {_deed(names, event.what)}".replace(";", ",")
 
 
@@ -126,6 +131,17 @@ class WorldChecker(Checker):
     def walk(self, text: str) -> ReplayedWay:
         """Walk a recorded counterexample again."""
         return story.walk(text, self._recorded, plain)
+
+    def explored(self, name: str, telling: Telling) -> Exploration:
+        """Return the scenario to click through."""
+        from kvproto.verify.framework.explore.world_exploration import WorldExploration  # it needs the pictures
+
+        (known,) = self.named(name)
+        return WorldExploration(known, World(self.scenarios[known]()), telling)
+
+    def explored_way(self, once: Counterexample, telling: Telling) -> Exploration:
+        """Return the scenario of a recorded counterexample."""
+        return self.explored(once.config, telling)
 
     def _recorded(self, head: RecordedHead) -> tuple[Counterexample, Space]:
         if not isinstance(head.config, str) or head.config not in self.scenarios:

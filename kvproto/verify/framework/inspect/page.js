@@ -9,7 +9,8 @@ const make = (tag, kind, text) => {
   return made;
 };
 const start = moments.reduce((least, m) => Math.min(least, m.time), Infinity);
-const stamp = (time) => ((time - start) * 1e3).toFixed(3);
+const stamp = (time) => (data.graph ? String(time) : ((time - start) * 1e3).toFixed(3));   // of a world: the number of its step
+const when = (m) => (data.graph ? "step " + m.time : stamp(m.time) + " ms");
 const MANY = 6;   // subjects that are shown together unless one is asked for
 let shown = [];   // indices of the moments that pass the filters
 let at = 0;       // index of the current moment
@@ -18,7 +19,8 @@ let at = 0;       // index of the current moment
 function choices(select, values, every) {
   select.append(new Option(every, ""), ...values.map((value) => new Option(value, value)));
 }
-const distinct = (key) => [...new Set(moments.map((m) => m[key]).filter((v) => v !== null && v !== undefined))].map(String);
+const told = data.graph ? data.graph.told.flat() : moments;   // whatever may be shown
+const distinct = (key) => [...new Set(told.map((m) => m[key]).filter((v) => v !== null && v !== undefined))].map(String);
 choices(byId("subject"), distinct("subject"), "all");
 choices(byId("part"), distinct("part").sort(), "all");
 choices(byId("party"), data.parties, "all");
@@ -99,6 +101,20 @@ function draw(tag, attributes, text) {
   return made;
 }
 
+const READABLE = 0.85;   // labels are not made smaller than this unless somebody asks
+let zoom = 0;            // 0: as wide as the view, as far as labels stay readable
+function zooms() {
+  const bar = make("div");
+  bar.id = "zoom";
+  for (const [text, title, next] of [["−", "smaller", () => (zoom || 1) / 1.25], ["+", "larger", () => (zoom || 1) * 1.25], ["fit", "as wide as the view", () => 0]]) {
+    const button = make("button", "", text);
+    button.title = title;
+    button.onclick = () => { zoom = next(); sequence(); };
+    bar.append(button);
+  }
+  return bar;
+}
+
 function sequence() {
   const host = byId("sequence");
   host.textContent = "";
@@ -112,14 +128,15 @@ function sequence() {
     const m = moments[i];
     return m.kind === "sent" || (m.kind === "step" && (m.from !== m.to || refused(m))) || (m.kind === "heard" && m.fate);
   });
-  const width = gap * data.parties.length, height = 44 + 19 * told.length;
-  const svg = draw("svg", { viewBox: "0 0 " + width + " " + height, width, height });
+  const width = gap * data.parties.length, height = 24 + 19 * told.length, scale = zoom || Math.max(host.clientWidth / width - 0.05, READABLE);
+  const size = (high) => ({ viewBox: "0 0 " + width + " " + high, width: width * Math.min(scale, zoom || 1), height: high * Math.min(scale, zoom || 1) });
+  const svg = draw("svg", size(height)), heads = draw("svg", { ...size(20), class: "names" });
   for (const party of data.parties) {
-    svg.append(draw("line", { class: "life", x1: x[party], x2: x[party], y1: 22, y2: height }));
-    svg.append(draw("text", { class: "head", x: x[party], y: 14, "text-anchor": "middle" }, party));
+    svg.append(draw("line", { class: "life", x1: x[party], x2: x[party], y1: 0, y2: height }));
+    heads.append(draw("text", { class: "head", x: x[party], y: 14, "text-anchor": "middle" }, party));
   }
   told.forEach((i, place) => {
-    const m = moments[i], y = 40 + 19 * place, lost = m.fate === "lost";
+    const m = moments[i], y = 18 + 19 * place, lost = m.fate === "lost";
     const group = draw("g", { class: (m.kind === "step" ? "note" : "") + (lost ? " lost" : "") + (i === at || heard.get(i) === at ? " lit" : "") });
     group.append(draw("rect", { x: 0, y: y - 13, width, height: 18 }));
     if (m.kind === "step" || m.kind === "heard" || x[m.peer] === undefined) {
@@ -134,7 +151,9 @@ function sequence() {
     group.onclick = () => go(i);
     svg.append(group);
   });
-  host.append(svg);
+  const top = make("div", "heads");
+  top.append(zooms(), heads);
+  host.append(top, svg);
   const past = told.filter((i) => i <= at).length;   // what is not drawn itself stands after the last that is
   const lit = host.querySelector(".lit") || svg.querySelectorAll("g")[Math.max(past - 1, 0)];
   if (lit) lit.scrollIntoView({ block: "nearest" });
@@ -144,6 +163,7 @@ function tab(name) {
   document.body.dataset.tab = name;
   for (const each of document.querySelectorAll("#tabs button")) each.classList.toggle("chosen", each.dataset.tab === name);
   sequence();
+  if (shown.length) remember();
   const lit = document.querySelector(".moment.lit");
   if (lit) lit.scrollIntoView({ block: "nearest" });
 }
@@ -223,7 +243,7 @@ function detail() {
   host.textContent = "";
   host.append(make("h2", "", m.kind === "step" ? m.event.split("(")[0] : m.text.split(" ")[0]));
   const what = m.kind === "step" ? m.party + ", " + m.who : m.party + (m.kind === "sent" ? " tells " : " hears from ") + m.peer;
-  host.append(make("p", "", what + ", at " + stamp(m.time) + " ms" + (m.source ? ", from the " + m.source : "")));
+  host.append(make("p", "", what + ", at " + when(m) + (m.source ? ", from the " + m.source : "")));
   if (m.kind === "step") {
     host.append(make("p", "", m.from === m.to ? "stays " + m.to : m.from + " → " + m.to));
     part(host, "row", m.row === null ? ["there is none"] : ["row " + m.row + ": " + data.machines[m.machine].rows[m.row]]);
@@ -271,13 +291,45 @@ function go(index) {
   }
   const lit = document.querySelector(".moment.lit");
   if (lit) lit.scrollIntoView({ block: "nearest" });
-  byId("where").textContent = shown.indexOf(at) + 1 + " of " + shown.length + "   " + stamp(moments[at].time) + " ms";
+  const some = shown.length < moments.length ? " (" + shown.length + " shown)" : "";
+  byId("where").textContent = "event " + (at + 1) + " of " + moments.length + some + "   " + when(moments[at]);   // as in the address
   detail();
   picture();
   cursor();
   sequence();
-  const last = data.follow && at === moments.length - 1;
-  history.replaceState(null, "", "#" + (last ? "last" : at) + "," + (document.body.dataset.tab || ""));
+  remember();
+}
+
+function remember() {
+  history.replaceState(null, "", "#" + place.word() + "," + (document.body.dataset.tab || ""));
+}
+
+// the first word of the address: the number of the event, from 1 on
+const place = {
+  word: () => (data.follow && at === moments.length - 1 ? "last" : String(at + 1)),
+  take: (word) => {
+    const number = word === "last" ? moments.length : Number(word);
+    if (!(number >= 1 && number <= moments.length)) return false;
+    at = number - 1;
+    if (shown.includes(at)) go(at);
+    else unfilter();
+    return true;
+  },
+};
+
+function unfilter() {
+  const m = moments[at];
+  for (const id of ["subject", "part", "party"]) byId(id).value = "";
+  if (m.subject === null || m.subject === undefined) byId("links").checked = true;
+  else if (distinct("subject").length > MANY) byId("subject").value = m.subject;
+  refilter();
+}
+
+function arrive() {
+  const [word, view] = location.hash.slice(1).split(",");
+  const known = place.take(word);
+  if (views.includes(view)) tab(view);
+  return known;
 }
 
 function walk(steps) {
@@ -321,19 +373,20 @@ document.onkeydown = (event) => {
 };
 window.onresize = sequence;
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-const hash = location.hash.slice(1).split(","), NARROW = 1000;   // a moment, and perhaps a view
-const asked = hash[0] === "last" ? moments.length - 1 : Number(hash[0]);
-if (asked > 0 && asked < moments.length) at = asked;
-if (distinct("subject").length > MANY) byId("subject").value = (asked > 0 && moments[at].subject) || distinct("subject")[0];
+const NARROW = 1000;
+const views = [...document.querySelectorAll("#tabs button")].map((each) => each.dataset.tab);
+if (!data.graph && distinct("subject").length > MANY) byId("subject").value = distinct("subject")[0];
+const asked = location.hash;
 refilter();
 beside();
-const views = [...document.querySelectorAll("#tabs button")].map((each) => each.dataset.tab);
-tab(views.includes(hash[1]) ? hash[1] : innerWidth > NARROW ? "pictures" : "list");
-if (data.difference && !(asked > 0)) {
+tab(innerWidth > NARROW ? "pictures" : data.graph ? "explore" : "list");
+if (asked) history.replaceState(null, "", asked);   // what was shown meanwhile is no place that was asked for
+if (!arrive() && data.difference) {
   go(data.difference[0]);
   const other = document.querySelector("#beside .differs");
   if (other) other.scrollIntoView({ block: "center" });
 }
+window.onhashchange = arrive;
 if (data.follow) {
   byId("following").hidden = false;
   setTimeout(() => byId("follow").checked && location.reload(), data.follow * 1000);

@@ -34,21 +34,25 @@ def page(
     story = merge(logs, telling)
     other = [] if beside is None else merge(beside[1], telling)
     telling_other = [moment_json(moment, telling) for moment in other]
-    tables = telling.tables.values()
-    data = {
+    return page_of({
         "title": title,
         "parties": sorted({moment.party for moment in story}, key=telling.column),
         "moments": (told := [moment_json(moment, telling) for moment in story]),
         "beside": None if beside is None else {"title": beside[0], "moments": telling_other},
         "difference": None if beside is None else first_difference(told, telling_other),
         "follow": follow,
-        "machines": {
-            table.name: {"rows": [_row(row) for row in table.rows], "final": [state.name for state in table.final],
-                         "refusals": [row.index for row in table.rows if row.verb == "refuse"]}
-            for table in tables
-        },
         "differences": [str(found) for log in logs if (found := replay(log, telling)) is not None],
-    }
+    }, telling, protocol)  # fmt: skip
+
+
+def page_of(data: Json, telling: Telling, protocol: str, script: str = "") -> str:
+    """The HTML of these data, with the tables' pictures; `script` runs after the page's own."""
+    tables = telling.tables.values()
+    machines = {
+        table.name: {"rows": [_row(row) for row in table.rows], "final": [state.name for state in table.final],
+                     "refusals": [row.index for row in table.rows if row.verb == "refuse"]}
+        for table in tables
+    }  # fmt: skip
     pictures = "".join(
         f'<div class="picture" data-machine="{table.name}">{svg(sketch(table), embedded=True)}</div>'
         for table in tables
@@ -64,8 +68,8 @@ def page(
         html
         .replace("/*STYLE*/", _pictures_style() + parts["css"])
         .replace("<!--PICTURES-->", pictures)
-        .replace("/*DATA*/", json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"))
-        .replace("/*SCRIPT*/", parts["js"])
+        .replace("/*DATA*/", json.dumps({**data, "machines": machines}, separators=(",", ":")).replace("<", "\\u003c"))
+        .replace("/*SCRIPT*/", parts["js"] + script)
     )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""A world to click through, as one web page."""

@@ -1,0 +1,143 @@
+"""The explorer: a world's graph on one page, and in a browser what may happen next."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_inspect import BROWSER, Page, needs_browser
+
+from kvproto.cli import main
+from kvproto.verify.check.checker import CHECKER
+from kvproto.verify.framework.explore.exploration import KINDS, Recorder
+from kvproto.verify.framework.explore.explore_page import explore_page
+from kvproto.verify.trace.rank_stories import TELLING
+
+ROOT = Path(__file__).parent.parent
+
+
+@cache
+def smoke() -> tuple[str, int, bool]:
+    return explore_page(CHECKER.explored("smoke", TELLING), "kvproto", limit=5000)
+
+
+def graph(html: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])["graph"]
+    return data
+
+
+def browse(path: Path, word: str, width: int = 1500) -> Page:
+    """The page after its script has run, offline, at this address."""
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
+               f"--user-data-dir={path.parent / 'profile'}", "--virtual-time-budget=5000", f"--window-size={width},900",
+               "--dump-dom", f"file://{path}{word}"]  # fmt: skip
+    return Page(subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout)
+
+
+def written(path: Path, html: str) -> Path:
+    path.write_text(html)
+    return path
+
+
+# ----------------------------------------------------------------------------------------------- the recording
+def test_a_world_that_is_recorded_to_its_end_has_the_states_and_steps_of_its_search() -> None:
+    html, states, whole = smoke()
+    counts, found = tomllib.loads((ROOT / "spec" / "counts.toml").read_text())["smoke"], graph(html)
+    assert whole and states == counts["states"] == len(found["states"]) == len(found["next"])
+    assert sum(map(len, found["next"])) == counts["transitions"]
+    assert {step[1] for steps in found["next"] for step in steps} <= set(KINDS)
+    assert not found["unrest"] and not any(step[4] for steps in found["next"] for step in steps)
+
+
+def test_the_page_asks_nobody_for_anything() -> None:
+    html, *_ = smoke()
+    assert set(re.findall(r"(?:https?:)?//[\w.]+", re.sub(r"//.*$", "", html, flags=re.MULTILINE))) <= {"http:"}
+    assert not re.search(r"<(?:link|img|iframe)|\bsrc=|@import|url\(|fetch\(|XMLHttp", html)
+
+
+def test_beyond_the_limit_a_state_has_no_steps() -> None:
+    recorded = Recorder(CHECKER.explored("smoke", TELLING)).record(limit=40)
+    assert 40 <= len(recorded["states"]) < 60
+    assert None in recorded["next"] and recorded["next"][0]
+
+
+def test_a_planted_bug_is_explored_at_the_property_that_it_breaks(tmp_path: Path) -> None:
+    out = tmp_path / "w.html"
+    bug = next(name for name, bug in CHECKER.planted.items() if bug.world == "two-slots")
+    assert main(["explore", "--plant", bug, "--limit", "60", "--out", str(out)]) == 0
+    found = graph(out.read_text())
+    state: int | None = 0
+    for choice in found["way"]:
+        state = found["next"][state][choice][2]
+        if state is None:
+            return  # this step breaks a property
+    assert found["unrest"][str(state)]
+
+
+def test_a_recorded_counterexample_is_walked_as_far_as_it_can_still_happen(tmp_path: Path) -> None:
+    out, file = tmp_path / "w.html", ROOT / "spec" / "counterexamples" / "late-pages-answer.jsonl"
+    assert main(["explore", str(file), "--limit", "60", "--out", str(out)]) == 0
+    walked = CHECKER.walk_file(file).once.events
+    assert len(graph(out.read_text())["way"]) == len(walked) > 3
+
+
+def test_the_world_of_another_protocol_is_explored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    out = tmp_path / "w.html"
+    assert main(["explore", "--tables", "examples.two_phase_commit.parties:PROTOCOL", "--out", str(out)]) == 0
+    found = graph(out.read_text())
+    assert {"coordinator", "participant"} <= {each["machine"] for part in found["parts"]
+                                              for each in part.get("machines", ())}  # fmt: skip
+    assert any(moment["kind"] == "heard" for told in found["told"] for moment in told)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [(("quick",), "is a suite"), (("nonsense",), "no configuration"), (("smoke", "--plant", "x"), "no planted bug")],
+)
+def test_what_is_no_world_is_refused_in_a_line(
+    args: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explore", *args]) == 2
+    assert said in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------- in a browser
+@needs_browser
+def test_a_browser_shows_the_state_and_what_may_happen_next(tmp_path: Path) -> None:
+    html, *_ = smoke()
+    found, way = graph(html), [0, 0, 0, 0]
+    state: int | None = 0
+    for choice in way:
+        state = found["next"][state][choice][2]
+    seen = browse(written(tmp_path / "w.html", html), f"#way={'.'.join(map(str, way))},sequence")
+    offered = [given for _, given in seen.found if "data-choice" in given]
+    assert sorted(int(str(each["data-choice"])) for each in offered) == list(range(len(found["next"][state])))
+    machines = [each for number in found["states"][state] for each in found["parts"][number].get("machines", ())]
+    assert len(seen.having("machine")) == len(machines) > 2
+    assert seen.having("moment", "lit") and seen.having("track"), "the way is told as a trace is"
+    assert len(seen.having("ring")) == 1
+
+
+@needs_browser
+def test_an_address_of_another_recording_is_refused(tmp_path: Path) -> None:
+    html, *_ = smoke()
+    seen = browse(written(tmp_path / "w.html", html), "#way=99,sequence")
+    (told,) = (given for _, given in seen.found if given.get("id") == "differences")
+    assert "hidden" not in told and [given for _, given in seen.found if "data-choice" in given]
+
+
+@needs_browser
+def test_a_narrow_window_begins_with_what_may_happen_next(tmp_path: Path) -> None:
+    html, *_ = smoke()
+    seen = browse(written(tmp_path / "w.html", html), "", width=400)
+    (body,) = (given for have, given in seen.found if "explores" in have)
+    assert body["data-tab"] == "explore"
