@@ -108,10 +108,9 @@ function showMachine(machine) {
   for (const each of document.querySelectorAll(".picture")) {
     const ours = each.dataset.machine === machine.machine;
     each.classList.toggle("shown", ours);
+    for (const drawn of each.querySelectorAll(".box,.edge")) drawn.classList.remove("now", "from", "lit");
     if (!ours) continue;
     each.classList.remove("dim");
-    for (const box of each.querySelectorAll(".box")) box.classList.remove("now", "from");
-    for (const edge of each.querySelectorAll(".edge")) edge.classList.remove("lit");
     const now = document.getElementById(machine.machine + "." + machine.state);
     if (now) now.classList.add("now");
   }

@@ -271,9 +271,9 @@ function picture() {
   for (const each of document.querySelectorAll(".picture")) {
     const ours = m !== null && each.dataset.machine === m.machine;
     each.classList.toggle("shown", ours);
+    for (const drawn of each.querySelectorAll(".box,.edge")) drawn.classList.remove("now", "from", "lit");
     if (!ours) continue;
     each.classList.toggle("dim", m.from !== m.to);
-    for (const box of each.querySelectorAll(".box")) box.classList.remove("now", "from");
     document.getElementById(m.machine + "." + m.from).classList.add("from");
     const now = document.getElementById(m.machine + "." + m.to);
     now.classList.add("now");
