@@ -1,4 +1,4 @@
-"""Every Python block of the pages can be pasted, or says that it is a fragment, or is part of a file that it names."""
+"""Every Python block of a page can be pasted, is a marked fragment, or is in the file it names."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_a_browser_draws_the_sequence_and_lights_where_two_traces_part(tmp_path:
     path = written(tmp_path, other)
     (tmp_path / "u.jsonl").write_text("".join(line + "\n" for log in LOGS for line in lines(log)))
     assert main([str(tmp_path / "t.jsonl"), "--beside", str(tmp_path / "u.jsonl"), "--out", str(path)]) == 0
-    seen = browse(path, "1,sequence")
+    seen = browse(path, ",sequence")
     ours, theirs = first_difference([moment_json(m, TELLING) for m in merge(other)],
                                     [moment_json(m, TELLING) for m in merge(LOGS)]) or (0, 0)  # fmt: skip
     lit = seen.having("moment", "differs")
