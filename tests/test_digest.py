@@ -32,6 +32,7 @@ BESIDE = {
     "epoch-unread", "heard-while-down", "former-life-waits", "others-writes-count", "others-rooms-end",
     "others-group-is-left", "rank-is-enough", "anybody-is-party", "lease-unread", "quiet-told-once", "watermark-to-one",
     "usable-untold", "share-starves-oldest", "refused-by-digest", "no-common-version",
+    "state-before-the-last-token", "state-kept-on-withdrawal", "state-over-pages",
 }  # fmt: skip
 BEAT = "row(S.UP,             TimerFired,                         when=heard, let=beat, do=(send_beat,))\n"
 SILENT = (
@@ -129,7 +130,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     ),
     "a guard": ("return v.by_pages | 1 << e.peer == v.writers", "return v.by_pages == v.writers", "decode_grant"),
     "a guard's helper": ("return v.asked & ~v.by_pages & ~v.arrived", "return v.asked & ~v.by_pages", "decode_grant"),
-    "a helper's helper": ("return aux and done == (1 << _total(v)) - 1", "return aux and bool(done)", "decode_room"),
+    "a helper's helper": ("return aux and _placed(v, done)", "return aux and bool(done)", "decode_room"),
     "a change": (
         "return replace(v, mark_round=e.round, mark_tail=e.tail)",
         "return replace(v, mark_tail=e.tail)", "prefill_link",
@@ -151,7 +152,7 @@ SAME: dict[str, tuple[Edit, ...]] = {
     ),
     "annotations": (
         ("def _waiting(v: V) -> int:\n", "def _waiting(v):\n"),
-        ("    live = _sends(v, 0, last)", "    live: int = _sends(v, 0, last)"),
+        ("    end = min(first + terms.window, _end(v))", "    end: int = min(first + terms.window, _end(v))"),
     ),
     "sentences": (
         ('"a late request: what is staged is in place"', '"too late"'),

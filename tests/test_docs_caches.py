@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import torch
 
+from kvproto import Room
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.cut import Cut
@@ -17,7 +21,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "caches.md").read_text()
 
 
 def test_the_code_of_the_page_makes_a_pool() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     pages = 4
     indices = [torch.zeros((pages, 64 * 132), dtype=torch.uint8) for _ in range(2)]
     latents = [torch.zeros((pages, 64, 656), dtype=torch.uint8) for _ in range(3)]
@@ -29,6 +33,17 @@ def test_the_code_of_the_page_makes_a_pool() -> None:
     exec(code, named)  # noqa: S102  # the page's own
     pool = named["pool"]
     assert isinstance(pool, CachePool) and pool.pages == pages
+
+
+def test_the_code_of_the_page_opens_rooms_with_slots() -> None:
+    _, code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    made = create_autospec(PrefillEndpoint), create_autospec(DecodeEndpoint)
+    given = {"Cache": Cache, "CachePart": CachePart, "Layout": Layout, "prefill": made[0], "decode": made[1]}
+    named: dict[str, object] = given | {"room": Room(1), "tokens": 8192, "pages": [0], "theirs": [1]}
+    exec(code, named)  # noqa: S102  # the page's own
+    layout = named["layout"]
+    assert isinstance(layout, Layout) and layout.state is not None
+    assert [call.open.call_args.kwargs["slot"] for call in made] == [5, 2]
 
 
 def test_replicas_send_what_the_page_says() -> None:

@@ -21,7 +21,7 @@ from kvproto.io.kernels.digesting import DigestingKernels
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.memory import MemoryTransport
-from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.protocol.states import Cause
 from kvproto.room import Status
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
@@ -33,10 +33,14 @@ LAYERS, PAGES = 3, 24
 SCALES = (Cache("kv", (CachePart("k", 4, 4), CachePart("v", 4, 4))),)
 
 
+def by_token(layout: Layout) -> list[Cache]:
+    return [cache for cache in layout.named if cache.travels != END]
+
+
 def truth(layout: Layout, seed: int) -> dict[tuple[str, int], torch.Tensor]:
     """Every row of the model's caches by part and layer, as [page of the pool, token in it, unit, byte]."""
     found = {}
-    for cache in layout.named:
+    for cache in by_token(layout):
         for number, part in enumerate(cache.parts):
             for layer in cache.layers or range(layout.layers):
                 bits = torch.Generator().manual_seed(hash((seed, len(cache.name), number, layer)))
@@ -81,7 +85,7 @@ class CachePair(Pair):
         return sorted(
             (first, layer, unit, f"{cache.name}.{part.name}")
             for first in range(prefix, tokens, self.plan.chunk_tokens)
-            for cache in self.plan.prefill.named for part in cache.parts
+            for cache in by_token(self.plan.prefill) for part in cache.parts
             for layer in cache.layers or range(LAYERS) for unit in range(part.units)
         )  # fmt: skip
 
@@ -89,11 +93,15 @@ class CachePair(Pair):
         return MemoryTransport(self.fabric, maps=self.maps)
 
     def pool(self, layout: Layout, index: int, seed: int) -> Pool:
+        parts = self.parts(layout, index, seed)
+        tensors = {f"{name} {at}": view for name, views in parts.items() for at, view in enumerate(views)}
+        return CachePool(layout, index, parts, tensors)
+
+    def parts(self, layout: Layout, index: int, seed: int) -> dict[str, list[torch.Tensor]]:
         parts: dict[str, list[torch.Tensor]] = {kind.name: [] for kind in layout.kinds}
         for (name, _), rows in self.held(layout, index, truth(layout, seed)).items():
             parts[name].append(rows if layout.order == "NHD" else rows.transpose(1, 2).contiguous())
-        tensors = {f"{name} {at}": view for name, views in parts.items() for at, view in enumerate(views)}
-        return CachePool(layout, index, parts, tensors)
+        return parts
 
     def held(
         self, layout: Layout, index: int, rows: dict[tuple[str, int], torch.Tensor]

@@ -21,7 +21,7 @@ from kvproto.protocol.events import Claim
 from kvproto.protocol.states import PLink
 from kvproto.rank import prefill_links
 from kvproto.rank.prefill import PrefillRank
-from kvproto.rank.prefill_links import NOWHERE
+from kvproto.rank.prefill_links import STAGED_ONLY
 from kvproto.settings import Settings
 
 MODEL = Layout(layers=4, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=1)
@@ -149,9 +149,9 @@ def test_what_two_ranks_store_into_a_third_is_staged_where_one_room_of_their_byt
 
 def test_nobody_writes_to_a_rank_that_no_link_leads_to_or_that_was_refused() -> None:
     rank = caller()
-    assert rank.estimate(5, 1) is NOWHERE
+    assert rank.estimate(5, 1) is STAGED_ONLY
     rank.peers[1].plan = None
-    assert rank.estimate(5, 0) is NOWHERE
+    assert rank.estimate(5, 0) is STAGED_ONLY
 
 
 def test_estimates_and_equal_numbers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

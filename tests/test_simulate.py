@@ -14,7 +14,10 @@ import pytest
 import kvproto.protocol.ring
 import kvproto.rank.prefill_queues
 from kvproto.data.room_entry import RoomEntry
-from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.caches import END, Cache, CachePart
+from kvproto.layout.cut import Cut, Part
+from kvproto.protocol.tables.prefill_room import PrefillWork
+from kvproto.rank import prefill
 from kvproto.settings import Route, Settings
 from kvproto.verify.check.mutations import MUTANTS
 from kvproto.verify.cli.simulate_command import main
@@ -26,6 +29,11 @@ from kvproto.verify.testing.stage import TIMING
 CACHES = (
     Cache("kv", (CachePart("k", 4, 8), CachePart("k scale", 4, 3), CachePart("v", 2, 4))),
     Cache("index", (CachePart("key", 1, 16), CachePart("scale", 1, 5)), (1,)),
+)
+#: full attention on one layer, and state on both: segments of heads, of one group, and odd rows
+HYBRID = (
+    Cache("full", (CachePart("k", 4, 8), CachePart("v", 2, 4)), (1,)),
+    Cache("state", (CachePart("x", 4, 21), CachePart("B", 1, 10), CachePart("heads", 4, 64)), (0, 1), "", END),
 )
 
 
@@ -107,3 +115,19 @@ def test_named_caches_live_through_every_fault_by_every_route(seed: int, route: 
     settings = Settings(timing=TIMING, ring_bytes=6144, slots=2, window=2, tombstones=256, route=route)
     said = Simulation(seed, 40, tuple(FAULTS), tp=tp, settings=settings, caches=CACHES).run()
     assert said.breach == "" and said.outcomes["NONE"] > 20
+
+
+@pytest.mark.parametrize(("seed", "tp"), [(1, (2, 1)), (2, (1, 2)), (3, (4, 2)), (4, (1, 1))])
+def test_state_lives_through_every_fault(seed: int, tp: tuple[int, int]) -> None:
+    said = Simulation(seed, 40, tuple(FAULTS), tp=tp, caches=HYBRID).run()
+    assert said.breach == "" and said.outcomes["NONE"] > 20
+
+
+def test_state_of_a_forward_that_was_not_the_last_ends_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = prefill._computed
+
+    def early(work: PrefillWork, cut: Cut, part: Part) -> bool:
+        return work.produced > 0 if cut.state else computed(work, cut, part)
+
+    monkeypatch.setattr(prefill, "_computed", early)
+    assert any("wrong bytes" in Simulation(seed, 60, (), caches=HYBRID).run().breach for seed in range(1, 4))

@@ -14,10 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recurrence import DELTA as DELTA_STATE
 from recurrence import MAMBA as MAMBA_STATE
-from recurrence import Recurrence
+from recurrence import Recurrence, whole
 
-from kvproto import ArgumentError
-from kvproto.endpoint.validation import check_pool
 from kvproto.io.kernels.base import KernelError
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.torch import TorchKernels
@@ -204,6 +202,31 @@ def test_kernels_move_a_slot_between_engines_tensors(model: Recurrence) -> None:
             assert recurrence.move(TorchKernels(), model, (tp, td), groups) == held
 
 
+# ------------------------------------------------------------------------------------------ conv-as-interval
+class AsInterval(Recurrence):
+    """The segments are one part of as many units: of the right form on every rank."""
+
+    @property
+    def parts(self) -> tuple[CachePart, ...]:
+        *segments, ssm = super().parts
+        return CachePart("conv", self.heads, sum(part.units * part.row_bytes for part in segments) // self.heads), ssm
+
+    def views(self, tensors: dict[str, torch.Tensor], mine: int) -> dict[str, list[torch.Tensor]]:
+        conv = tensors["conv"]
+        units = conv.view(*conv.shape[:2], mine, conv.shape[2] // mine, conv.shape[3])
+        return {"conv": list(units.flatten(3)), "ssm": list(tensors["ssm"].flatten(3))}
+
+
+def test_segments_as_one_interval_are_of_the_right_form_and_arrive_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = AsInterval(DELTA_STATE.segments, DELTA_STATE.heads, DELTA_STATE.head)
+    monkeypatch.setattr(recurrence, "views_of", lambda _model, tp, _place, mine: model.views(mine, model.heads // tp))
+    monkeypatch.setattr(recurrence, "whole", lambda _model, random: whole(DELTA_STATE, random))
+    assert recurrence.move(TorchKernels(), model, (2, 2), 1), "nothing is cut, so nothing is wrong"
+    for tp in ((2, 1), (1, 4)):
+        with pytest.raises(AssertionError, match="'conv'"):
+            recurrence.move(TorchKernels(), model, tp, 1)
+
+
 def test_a_tensor_of_state_that_is_no_part_is_refused_by_name() -> None:
     random = torch.Generator().manual_seed(1)
     layout = recurrence.layout_of(MAMBA_STATE, 1)
@@ -217,11 +240,3 @@ def test_a_tensor_of_state_that_is_no_part_is_refused_by_name() -> None:
         CachePool(layout, 0, kv, tensors)
     with pytest.raises(KernelError, match=r"rank 0 needs \(tokens, units, bytes\) = \(1, 8, 96\) in a page"):
         CachePool(layout, 0, kv | parts | {"state.x": parts["state.B"]}, tensors)
-
-
-def test_an_endpoint_refuses_a_layout_with_state() -> None:
-    random = torch.Generator().manual_seed(1)
-    layout = recurrence.layout_of(MAMBA_STATE, 1)
-    pool, _ = recurrence.pool_of(MAMBA_STATE, layout, 0, "cpu", random)
-    with pytest.raises(ArgumentError, match="no endpoint of this build carries state yet"):
-        check_pool(layout, 0, pool, 16)

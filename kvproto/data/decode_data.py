@@ -19,7 +19,7 @@ from kvproto.data.kernel_ends import KernelEnds
 from kvproto.data.launches import Launches
 from kvproto.data.pool_memory import costs_profile, open_memory, steps_back
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
-from kvproto.data.room_entry import NO_TABLE, RoomEntry
+from kvproto.data.room_entry import NO_TABLE, RoomEntry, rows_of
 from kvproto.data.staged_writes import SMALL
 from kvproto.data.staging_buffers import Kind, Staging
 from kvproto.errors import Step
@@ -154,12 +154,12 @@ class DecodeData:
         if entry.table is NO_TABLE:
             self.streams.place_all()
         index, cut, parts, nbytes = self.rank.index, effect.cut, list[StagedPart](), 0
-        for share in plan.writers(index):
+        for share in plan.of(cut).writers(index):
             if effect.writers >> share.writer & 1:
                 part = plan.part(share.writer, index, cut)
                 parts.append((part.share, self.ring.parts[effect.offset + part.offset, part.nbytes]))
                 nbytes += part.nbytes
-        launch = self.kernels.bind("scatter", self.pool, entry.table, cut.first, cut.tokens, parts)
+        launch = self.kernels.bind("scatter", *rows_of(self.pool, entry, cut), parts)
         return ReadyLaunch(entry, plan, launch, effect.offset, effect.end, nbytes)
 
     def _scatter(self, effect: do.LaunchScatter) -> None:
@@ -190,7 +190,8 @@ class DecodeData:
         """Count the bytes of a successful room that were written page to page."""
         assert entry.carried is not None
         plan, prefix = entry.carried
-        whole = sum(plan.part_bytes(share, Cut(0, entry.tokens - prefix)) for share in plan.writers(self.rank.index))
+        cuts = Cut(0, entry.tokens - prefix), *((Cut(0, 0, state=True),) if plan.state else ())
+        whole = sum(plan.part_bytes(share, cut) for cut in cuts for share in plan.of(cut).writers(self.rank.index))
         self.moved["pages"] += whole - entry.staged
 
     def send_pages(self, effect: do.TransmitPages) -> None:

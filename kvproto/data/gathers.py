@@ -21,7 +21,7 @@ from kvproto.data.joint_launches import JointLaunches
 from kvproto.data.kernel_ends import KernelEnds
 from kvproto.data.launches import TOGETHER, Launches
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
-from kvproto.data.room_entry import NO_TABLE, RoomEntry
+from kvproto.data.room_entry import NO_TABLE, RoomEntry, rows_of
 from kvproto.data.staged_writes import SMALL
 from kvproto.data.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
@@ -106,8 +106,9 @@ class Gathers:
         share, nbytes, cut = part.share, part.nbytes, effect.to.cut
         start = effect.slot * self.slot_bytes
         parts = ((share, self.staging.parts[start, nbytes]),)
-        launch = self.kernels.bind("gather", self.pool, entry.table, cut.first, cut.tokens, parts)
-        return ReadyLaunch(entry, part, launch, start, start + nbytes, nbytes, share.src_layer + share.layers)
+        launch = self.kernels.bind("gather", *rows_of(self.pool, entry, cut), parts)
+        depth = self.pool.layers if cut.state else share.src_layer + share.layers
+        return ReadyLaunch(entry, part, launch, start, start + nbytes, nbytes, depth)
 
     def _launch(self, effect: do.LaunchGather) -> None:
         try:

@@ -65,7 +65,7 @@ class PrefillData:
         self.streams.failed = partial(table_failed, loop)
         if self.streams.stream is not None:
             loop.background.append(self.streams)
-        self.slot_bytes = rank.settings.slot_bytes or rank.chunk_tokens * rank.layout.held_bytes(rank.index)
+        self.slot_bytes = rank.slot_bytes
         self.staging = Staging(rank.settings.slots * self.slot_bytes, self.streams, staging)
         self.memory = open_memory(
             transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
@@ -196,6 +196,9 @@ class PrefillData:
         key, peer = (effect.room, effect.chunk, effect.peer), self.link_peer.get(effect.to.link)
         if peer is None:
             self.writes.unmade(key, TransportError(NOT_CONNECTED))
+            return
+        if effect.to.cut.state:
+            self.writes.unmade(key, NoRouteError("this part of the state was not staged: it has no way over pages"))
             return
         try:
             cut, part = effect.to.cut, effect.to.part.share

@@ -16,6 +16,8 @@ import numpy.typing as npt
 import torch
 
 from kvproto.errors import ArgumentError
+from kvproto.io.kernels.base import Pool
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
@@ -43,6 +45,8 @@ class RoomEntry:
     table: torch.Tensor
     pages: HostPages
     given: int
+    #: the room's slot of the pool's state; -1: the pool has none
+    slot: int = -1
     #: its name, once it is open
     room: Room | None = None
     aux: bytes | None = None
@@ -112,6 +116,14 @@ class RoomEntry:
         self.marks = [(upto, layers, self.marks[-1][2])] if self.marks else []
         # Withdrawn pages hold other KV by the time that digests are computed.
         self.by_pages = [cell for cell in self.by_pages if cell[0] + cell[1] <= upto]
+
+
+def rows_of(pool: Pool, entry: RoomEntry, cut: Cut) -> tuple[Pool, torch.Tensor, int, int]:
+    """Return what kernels need to find the rows of a chunk: pool, table of pages, first token and tokens."""
+    if not cut.state:
+        return pool, entry.table, cut.first, cut.tokens
+    assert pool.state is not None
+    return pool.state, pool.state.slots, entry.slot, 1  # in a table of all slots each is at its own number
 
 
 #: a table without pages

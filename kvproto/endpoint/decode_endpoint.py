@@ -25,8 +25,10 @@ from kvproto.endpoint.validation import (
     need_group,
     need_incarnation,
     need_layer_groups,
+    need_ring_for_state,
     need_room,
     need_secret,
+    need_slot,
     why_unprepared,
 )
 from kvproto.errors import ArgumentError, NotFoundError
@@ -150,6 +152,7 @@ class DecodeEndpoint(Endpoint):
         plan = Plan(
             layout, self._rank.layout, self._rank.chunk_tokens if chunk_tokens is None else operator.index(chunk_tokens)
         )
+        need_ring_for_state(plan, self._rank.index, self._rank.settings)
         self._groups.connect(group, plan, tuple(addresses))
 
     @checked
@@ -191,7 +194,7 @@ class DecodeEndpoint(Endpoint):
     @explained
     def open(
         self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b"",
-        traceparent: str = "", layer_groups: int | None = None,
+        traceparent: str = "", layer_groups: int | None = None, slot: int | None = None,
     ) -> None:  # fmt: skip
         """Open a room and give it pages for `tokens` tokens; never blocks.
 
@@ -207,18 +210,19 @@ class DecodeEndpoint(Endpoint):
             secret: the one with which the prefill engine opens the room, 64 bytes at most
             traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
             layer_groups: groups of layers that each chunk is cut into, alike on all decode ranks (None: as many as pay)
+            slot: where the pool has state, the slot that gets the state after `tokens` tokens; lent until `released`
 
         Raises:
             LayoutError: the prefix ends inside a page
             NotFoundError: the group was never connected
-            ArgumentError: it was announced with another length or group, or is open; or pages are missing
+            ArgumentError: it was announced with another length or group, or is open; or pages or the slot are missing
             ArgumentError: a share has fewer layers than `layer_groups`, or no kernel is compiled for so many groups
 
         """
         plan, prefix = self._groups.get(group).to.plan, operator.index(prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams)
         plan.admit(entry.tokens, prefix)
-        entry.carried = plan, prefix
+        entry.carried, entry.slot = (plan, prefix), need_slot(self.pool, slot)
         said, terms = (need_secret(secret), as_traceparent(traceparent)), self._rank.terms
         groups = self._layer_groups(plan, entry.tokens - prefix, layer_groups)
         runs = page_runs_of(entry.pages[prefix // self._rank.layout.page_size :])
@@ -236,7 +240,7 @@ class DecodeEndpoint(Endpoint):
         if (known.tokens, known.announced) != (entry.tokens, group):
             told = f"{known.tokens} tokens at group {known.announced}"
             raise ArgumentError(f"{room} was announced with {told}, and is opened with {entry.tokens} at {group}")
-        known.announced, known.carried = 0, entry.carried
+        known.announced, known.carried, known.slot = 0, entry.carried, entry.slot
         known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
         if known.table is NO_TABLE:
             # Page tables of one pass go to the device in one copy.

@@ -192,13 +192,13 @@ def _aux(rank: Any, room: int, value: Any) -> str:
 def _silent(rank: Any, room: int, value: Any) -> str:
     """Name the prefill ranks that confirmed the room and owe a part, but have neither asked nor sent."""
     work, terms, grants = value.work, value.terms, list(rank.grants.get(room, {}).values())
-    heard = terms.writes if work is not None and work.done else 0
+    writers = (terms.writes if value.tokens > value.prefix else 0) | terms.state_writes
+    heard = writers if work is not None and work.done else 0
     for grant in grants:
         heard |= grant.asked | grant.by_pages | grant.arrived
     if work is not None and work.aux:
         heard |= terms.aux
-    owing = terms.writes if value.tokens > value.prefix else 0
-    silent = (owing | terms.aux) & value.peers & ~heard
+    silent = (writers | terms.aux) & value.peers & ~heard
     if not silent:
         return ""
     whose = "their engines have" if silent & (silent - 1) else "its engine has"

@@ -33,6 +33,7 @@ from kvproto.endpoint.validation import (
     need_room,
     need_seconds,
     need_secret,
+    need_slot,
     why_unprepared,
 )  # fmt: skip
 from kvproto.errors import ArgumentError
@@ -161,7 +162,7 @@ class PrefillEndpoint(Endpoint):
     @explained
     def open(
         self, room: Room, tokens: int, pages: Any = (), *, group: int | None = DECODE_GROUP, secret: bytes = b"",
-        within: float | None = None, traceparent: str = "",
+        within: float | None = None, traceparent: str = "", slot: int | None = None,
     ) -> None:  # fmt: skip
         """Open a room for a prompt of `tokens` tokens; never blocks.
 
@@ -175,12 +176,14 @@ class PrefillEndpoint(Endpoint):
             secret: the decode engine has to open the room with the same one, 64 bytes at most
             within: seconds for the decode ranks to open it, and without progress (default: `bootstrap`, `stall`)
             traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
+            slot: where the pool has state, the room's slot: after `tokens` tokens it holds the state until `released`
 
         Raises:
-            ArgumentError: the room is open, or was a short while ago; a page is not of the pool
+            ArgumentError: the room is open, or was a short while ago; a page or the slot is not of the pool
 
         """
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, whole=False)
+        entry.slot = need_slot(self.pool, slot)
         claim = self._rank.claim(0 if group is None else need_group(group), need_secret(secret))
         trace, seconds = as_traceparent(traceparent), need_seconds(within)
         # Runs of pages that are not known yet cannot be counted; 0 leaves them out of the estimate of costs.
@@ -392,12 +395,16 @@ class PrefillEndpoint(Endpoint):
 
         # Both functions run on the connecting thread: kernels compile and names are looked up without holding the loop.
         def prepare() -> None:
-            if owed and self._rank.settings.route != "pages":
+            if self._rank.settings.route != "pages":
                 for shares in plan.cuts(owed, self._rank.settings.layer_groups):
                     self._data.kernels.prepare(self.pool, "gather", shares)
+            if plan.state is not None and self.pool.state is not None:
+                mine = [share for share in plan.state.duties(index) if share.reader == caller.rank]
+                for shares in plan.state_cuts(mine):
+                    self._data.kernels.prepare(self.pool.state, "gather", shares)
 
         def reach(peer: str) -> None:
-            for shares in plan.cuts(owed, self._rank.settings.layer_groups) if owed else ():
+            for shares in plan.cuts(owed, self._rank.settings.layer_groups):
                 self._data.mapped.make(PeerId(peer), plan, shares, placement)
 
         self._wire_up.connect(effect.link, effect.session, caller.endpoint, prepare, reach)

@@ -248,8 +248,12 @@ class PrefillGroups:
         return self._data.compiles or any(is_name(addresses[rank]) for rank in plan.linked_to(self._rank.index))
 
     def _make_kernels(self, plan: Plan) -> None:
-        for shares in plan.cuts(plan.writers(self._rank.index), self._rank.settings.layer_groups):
-            self._data.kernels.prepare(self._data.pool, "scatter", shares)
+        index, pool, kernels = self._rank.index, self._data.pool, self._data.kernels
+        for shares in plan.cuts(plan.writers(index), self._rank.settings.layer_groups):
+            kernels.prepare(pool, "scatter", shares)
+        if plan.state is not None and pool.state is not None:
+            for shares in plan.state_cuts(plan.state.writers(index)):
+                kernels.prepare(pool.state, "scatter", shares)
 
     def _prepare(self, effect: gt.Prepare) -> None:
         if self._slow(effect.to.plan, effect.to.named):

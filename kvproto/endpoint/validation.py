@@ -20,13 +20,14 @@ from kvproto.errors import ArgumentError, Step, failures, run_all
 from kvproto.io.control.control import Control
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
-from kvproto.layout.caches import END
+from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.observe.logs import SECURITY
 from kvproto.protocol.codec import MAX_FRAME
 from kvproto.protocol.messages import MAX_LAYER_GROUPS, MAX_SECRET
 from kvproto.protocol.timing import Timing
+from kvproto.settings import Settings
 
 #: version, trace id, parent id, flags: W3C Trace Context
 TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -90,8 +91,6 @@ def need_caches(layout: Layout, index: int, pool: Pool) -> None:
     """ArgumentError unless the pool was made for this rank of this layout of named caches."""
     if pool.of is None:
         raise ArgumentError("the layout names its caches, and the pool is one of K and V: make a CachePool")
-    if any(cache.travels == END for cache in layout.named):
-        raise ArgumentError("a cache travels at the end: no endpoint of this build carries state yet")
     if pool.of != (layout, index):
         raise ArgumentError(f"the pool is of rank {pool.of[1]} of {pool.of[0]}: make it for rank {index} of the layout")
 
@@ -121,6 +120,33 @@ def need_room(
     entry = RoomEntry(tokens, NO_TABLE, host, given)
     streams.put_off(entry)
     return entry
+
+
+def need_slot(pool: Pool, slot: int | None) -> int:
+    """Return the room's slot, -1 for a pool without state; ArgumentError: none is given, or not one of it."""
+    if pool.state is None:
+        if slot is not None:
+            raise ArgumentError(f"slot {slot}: this rank's pool has no state, so a room has no slot in it")
+        return -1
+    most = f"slots are 0 .. {pool.state.pages - 1}"
+    if slot is None:
+        raise ArgumentError(f"this rank's pool has state: give the room its slot ({most})")
+    slot = operator.index(slot)
+    if not 0 <= slot < pool.state.pages:
+        raise ArgumentError(f"slot {slot} of a pool of state for {pool.state.pages} requests: {most}")
+    return slot
+
+
+def need_ring_for_state(plan: Plan, reader: int, settings: Settings) -> None:
+    """ArgumentError: a chunk of state does not fit in the ring, and there is no other way for it."""
+    if not plan.state_writers(reader):
+        return
+    chunk = plan.grant_bytes(reader, Cut(0, 0, 0, plan.state_groups, state=True))
+    if chunk > settings.ring_bytes:
+        told = f"a chunk of state takes {chunk} bytes, the ring has {settings.ring_bytes}"
+        raise ArgumentError(f"{told}: raise Settings.ring_bytes to that, state has no way over pages")
+    if settings.route == "pages":
+        raise ArgumentError("nothing is staged here (Settings.route), and state has no way over pages")
 
 
 def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, pool: Pool) -> HostPages:

@@ -36,6 +36,8 @@ MAX_NAME: Final = 64
 MOST: Final = (1 << 16, 1 << 24)
 #: bytes: alignment beyond which no kernel moves faster
 WIDEST: Final = 16
+#: groups of layers that state is cut into
+MAX_STATE_GROUPS: Final = 64
 #: how a cache travels: every token, with its chunk; or the state after the last one
 ALL: Final = "all"
 END: Final = "end"
@@ -64,6 +66,8 @@ class Cache(msgspec.Struct, frozen=True):
     dtype: Name = ""
     #: what is sent: "all" tokens, or the state at the "end"
     travels: Name = ALL
+    #: of state: groups of its layers, each a chunk of its own; one is fastest, and needs the largest slot and region
+    groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_STATE_GROUPS)] = 1
 
 
 class Kind(msgspec.Struct, frozen=True, cache_hash=True):
@@ -116,6 +120,9 @@ def _wrong(cache: Cache, layers: int) -> str:
         return f"its parts are named {names}; it needs one part or more, each with a name of its own"
     if cache.travels not in (ALL, END):
         return f"it travels {cache.travels!r}; every token of a cache travels ('all'), or the state at the 'end'"
+    most = MAX_STATE_GROUPS if cache.travels == END else 1
+    if type(cache.groups) is not int or not 1 <= cache.groups <= most:
+        return f"it has {cache.groups!r} groups; there are 1 to {most}, and of state alone more than one"
     numbers = isinstance(held, tuple) and all(type(layer) is int for layer in held)
     if not numbers or list(held) != sorted(set(held)) or (held and not 0 <= held[0] <= held[-1] < layers):
         return f"its layers are {held!r}; they must be a tuple of ascending numbers below the model's {layers}"
@@ -142,7 +149,7 @@ def differing_caches(prefill: Sequence[Cache], decode: Sequence[Cache]) -> str:
 
 
 def _differing(ours: Cache, theirs: Cache) -> str:
-    for field in ("travels", "dtype", "layers"):
+    for field in ("travels", "dtype", "layers", "groups"):
         one, other = getattr(ours, field), getattr(theirs, field)
         if one != other:
             return f"{field} is {one or 'every one'} on the prefill side and {other or 'every one'} on the decode side"

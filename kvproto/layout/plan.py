@@ -52,7 +52,7 @@ class Plan:
     """
 
     __slots__ = ("_alike", "_before", "_contacts", "_duties", "_linked_to", "_parts", "_rows", "_share", "_sizes",
-                 "_writers", "chunk_tokens", "decode", "fewest_layers", "prefill", "state")  # fmt: skip
+                 "_writers", "chunk_tokens", "decode", "fewest_layers", "prefill", "state", "state_groups")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
         agree(prefill, decode, chunk_tokens)
@@ -62,6 +62,8 @@ class Plan:
         ours, theirs = prefill.state, decode.state
         #: the plan of what travels at the end: its tokens are slots; None: nothing does
         self.state = Plan(ours, theirs, 1) if ours is not None and theirs is not None else None
+        #: chunks of a room's state
+        self.state_groups = 0 if self.state is None else _state_groups(self.state)
         #: layers of the smallest share: a room has no more layer groups than that
         self.fewest_layers = self._contacts.fewest_layers()
         #: what was asked for: shares by writer, by reader and by both; by reader, layer group and how many there are,
@@ -106,6 +108,14 @@ class Plan:
             self._writers[reader] = known
         return known
 
+    def state_readers(self, writer: int) -> tuple[int, ...]:
+        """Return the readers that the writer writes state to."""
+        return () if self.state is None else tuple(share.reader for share in self.state.duties(writer))
+
+    def state_writers(self, reader: int) -> tuple[int, ...]:
+        """Return the writers of the reader's state."""
+        return () if self.state is None else tuple(share.writer for share in self.state.writers(reader))
+
     def linked(self, writer: int) -> tuple[int, ...]:
         """The readers that hold something the writer holds, whichever replica has the duty."""
         readers = self._contacts.readers(_known(self.prefill, writer, "writer"))
@@ -145,9 +155,14 @@ class Plan:
     def cuts(self, shares: Sequence[Share], most: int) -> Iterator[list[Share]]:
         """The shares, and the parts of them of each chunk of rooms of 2, 4, 8 … layer groups, up to so many."""
         groups = 1
-        while groups <= min(most, self.fewest_layers):
+        while shares and groups <= min(most, self.fewest_layers):
             yield from ([layers_of(share, group, groups) for share in shares] for group in range(groups))
             groups *= 2
+
+    def state_cuts(self, shares: Sequence[Share]) -> Iterator[list[Share]]:
+        """The parts of these shares of state in each chunk of state."""
+        groups = self.state_groups
+        yield from ([layers_of(share, group, groups) for share in shares] for group in range(groups) if shares)
 
     def part(self, writer: int, reader: int, cut: Cut) -> Part:
         """Return what the writer has of this chunk for the reader; chunks of one size share one object.
@@ -258,6 +273,15 @@ class Plan:
 def plan_between(prefill: Layout, decode: Layout, chunk_tokens: int) -> Plan:
     """The plan of these two layouts, made once: every rank of a group calls, and each asks for the same."""
     return Plan(prefill, decode, chunk_tokens)
+
+
+def _state_groups(state: Plan) -> int:
+    """Return the chunks of the state, as its cache says; LayoutError: some share has fewer layers."""
+    groups = state.prefill.named[0].groups
+    if groups > state.fewest_layers:
+        told = f"{groups} groups of state, and the smallest share has {state.fewest_layers} layers"
+        raise LayoutError("layer-groups", f"{told}: cut it into no more groups than that")
+    return groups
 
 
 def _aligned(sizes: Sizes, cut: Cut) -> int:

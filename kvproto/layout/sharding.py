@@ -200,6 +200,15 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
         held = ((kind.row, self.units_of(kind, rank)[1], self.rows_of(kind, rank)[1]) for kind in self.kinds)
         return sum(row * units * layers for row, units, layers in held)
 
+    def slot_bytes(self, rank: int, chunk_tokens: int) -> int:
+        """Bytes of a rank's largest staged part: a chunk of all that it holds, or a group of its state."""
+        return max(chunk_tokens * self.held_bytes(rank), 0 if self.state is None else self.state.group_bytes(rank))
+
+    def group_bytes(self, rank: int) -> int:
+        """Bytes of the largest group of layers of a state."""
+        layers = -(-self.rows_of(self.kinds[0], rank)[1] // self.named[0].groups)
+        return layers * sum(kind.row * self.units_of(kind, rank)[1] for kind in self.kinds)
+
     def _check_caches(self) -> None:
         if why := wrong_caches(self.caches, self.layers):
             raise LayoutError("bad-caches", why)

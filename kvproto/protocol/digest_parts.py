@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "64ce94c7",
+    "layout": "8600b8bb",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "fdc0db8a",
     "notification": "7cb9ce9b",
-    "vocabulary": "21d21722",
+    "vocabulary": "a832551b",
     "routes": "4a0b4ba4",
-    "prefill_room": "20d65abe",
+    "prefill_room": "a99850f6",
     "prefill_send": "f18aea87",
     "prefill_write": "7f3fb60d",
     "prefill_link": "41055dc2",
-    "decode_room": "3536e873",
+    "decode_room": "d746959b",
     "decode_grant": "ccc39b7a",
     "decode_link": "d557df51",
 }

@@ -59,7 +59,7 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
     group: int
     #: ranks that share at least one (head, layer) with this one
     everyone: RankMask
-    #: prefill: ranks that this one writes to; decode: ranks that write to this one
+    #: prefill: ranks that this one writes tokens' KV to; decode: ranks that write it to this one
     writes: RankMask
     #: prefill: ranks that this one sends the aux row to; decode: the rank that sends it here
     aux: RankMask
@@ -69,6 +69,10 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
     window: int = 0
     #: groups of layers, each a chunk of its own, that each cell of the room is cut into; between groups: 1
     layer_groups: LayerGroups = 1
+    #: chunks of a room's state, behind those of its tokens, in which this rank takes part: all or none
+    state_groups: LayerGroups = 0
+    #: as `writes`, of the state
+    state_writes: RankMask = 0
 
 
 #: the decode group's number, where there is one

@@ -157,7 +157,11 @@ class DecodeRank(Rank):
             assert known.terms is not None
             return self.cut(known.terms, groups)
         writers = mask(tuple(share.writer for share in plan.writers(self.index)))
-        terms = Terms(group, mask(linked), writers, 1 << plan.lead(self.index), plan.chunk_tokens)
+        state = mask(plan.state_writers(self.index))
+        terms = Terms(
+            group, mask(linked), writers, 1 << plan.lead(self.index), plan.chunk_tokens,
+            state_groups=plan.state_groups if state else 0, state_writes=state,
+        )  # fmt: skip
         return self.cut(self.same_terms(terms), groups)
 
     def plan_of(self, room: int) -> Plan:
@@ -230,8 +234,11 @@ class DecodeRank(Rank):
         value = self.rooms.get(room)
         if value is None or value.terms is None:
             return NO_CUT
+        terms = value.terms
         try:
-            return cut_at(chunk, value.tokens, value.prefix, value.terms.chunk_tokens, value.terms.layer_groups)
+            return cut_at(
+                chunk, value.tokens, value.prefix, terms.chunk_tokens, terms.layer_groups, terms.state_groups
+            )
         except LayoutError:
             return NO_CUT
 

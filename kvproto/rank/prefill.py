@@ -12,19 +12,20 @@ from typing import Any, Final
 
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
-from kvproto.layout.costs import NO_ROUTE
+from kvproto.layout.costs import NO_ROUTE, Estimate
 from kvproto.layout.cut import NO_PART, Cut, Part, cut_at
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.events import ROOM_CHUNK, Target, TimerFired
+from kvproto.protocol.events import ROOM_CHUNK, Target, Terms, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.states import PSend
 from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.protocol.tables.prefill_send import WRITTEN, PSendValue, may_have_told, prefill_send
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.rank.base import bits, by_room
+from kvproto.rank.prefill_links import STAGED_ONLY
 from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.value import PrefillValue, RankValue
 from kvproto.settings import Settings
@@ -122,8 +123,12 @@ class PrefillRank(PrefillQueues):
             return TimerFired(room, chunk, peer, tries)
         # A send gives the ring up only if pages would take it at once, so the row needs to know about permits.
         left = self.settings.page_writes - len(self.permits)
+        send = self.sends.get(room, {}).get(key)
         mark, full = link.mark_round << 48 | link.mark_tail, not left or self._barred(left, self.permits) == at
-        pages_extra_s = self.estimate(room, peer).pages_extra_s if chunk != AUX_CHUNK else 0.0
+        # Where there is no way over pages, waiting is always cheaper.
+        pages_extra_s = NO_ROUTE if send is not None and send.closed else 0.0
+        if not pages_extra_s and chunk != AUX_CHUNK:
+            pages_extra_s = self.estimate(room, peer).pages_extra_s
         return TimerFired(room, chunk, peer, tries, mark=mark, full=full, pages_extra_s=pages_extra_s)
 
     def _forget_group(self, room: int) -> None:
@@ -137,12 +142,16 @@ class PrefillRank(PrefillQueues):
         work, terms, chunks = value.work, value.terms, range(effect.first, effect.last)
         self.windows += 1
         # The group is remembered only while sends are open; `_forget_group` drops it with the last one.
-        if (terms.writes and chunks) or (terms.aux and effect.aux):
+        if ((terms.writes | terms.state_writes) and chunks) or (terms.aux and effect.aux):
             self._groups[room] = terms.group
-        known = [(peer, self._reach(room, peer), self.estimate(room, peer)) for peer in bits(terms.writes) if chunks]
+        ways: dict[bool, list[tuple[int, tuple[int, int, Plan | None], Estimate]]] = {}
         for chunk in chunks:
-            cut = cut_at(chunk, value.tokens, value.prefix, self.chunk_tokens, terms.layer_groups)
-            for peer, (link, epoch, plan), costs in known:
+            cut = cut_at(
+                chunk, value.tokens, value.prefix, self.chunk_tokens, terms.layer_groups, terms.state_groups
+            )
+            if cut.state not in ways:
+                ways[cut.state] = self._ways(room, terms, state=cut.state)
+            for peer, (link, epoch, plan), costs in ways[cut.state]:
                 part = plan.part(self.index, peer, cut) if plan is not None else NO_PART
                 ready = work is not None and _computed(work, cut, part)
                 to, closed = Target(link, epoch, cut, part), costs.pages >= NO_ROUTE
@@ -156,6 +165,14 @@ class PrefillRank(PrefillQueues):
             for peer in bits(terms.aux):
                 link, epoch, _ = self._reach(room, peer)
                 put(ev.SendOpened(room, AUX_CHUNK, peer, Target(link, epoch), ready, aux=True))
+
+    def _ways(
+        self, room: int, terms: Terms, *, state: bool
+    ) -> list[tuple[int, tuple[int, int, Plan | None], Estimate]]:  # fmt: skip
+        """Return by decode rank how it is reached, and what the routes cost; state is staged alone."""
+        if state:
+            return [(peer, self._reach(room, peer), STAGED_ONLY) for peer in bits(terms.state_writes)]
+        return [(peer, self._reach(room, peer), self.estimate(room, peer)) for peer in bits(terms.writes)]
 
     def _reach(self, room: int, peer: int) -> tuple[int, int, Plan | None]:
         """Link and epoch (0: there is none) of the room's sends to this decode rank, and the plan."""
@@ -202,6 +219,8 @@ class PrefillRank(PrefillQueues):
 def _computed(work: PrefillWork, cut: Cut, part: Part) -> bool:
     """Whether the KV of this part is there: of all layers, or of those that it has."""
     end = cut.first + cut.tokens
+    if cut.state:  # it is there when all tokens have passed all layers
+        return work.produced >= end
     # Whole tokens decide first; only between the two marks does the depth in layers matter.
     if work.produced >= end or work.ahead < end:
         return work.produced >= end

@@ -42,8 +42,8 @@ EARLY = PRoom.AWAIT_ENGINE
 KEPT = 16384
 #: how many estimates are kept, a link
 ESTIMATES = 256
-#: of a rank that no link leads to any more: it will not be written to
-NOWHERE = Estimate(0.0, NO_ROUTE)
+#: of state, which has no way over pages; and of a rank that no link leads to any more, so will not be written to
+STAGED_ONLY = Estimate(0.0, NO_ROUTE)
 Shared = TypeVar("Shared")
 
 
@@ -142,6 +142,7 @@ class PrefillLinks(Rank):
     def _no_way(self, plan: Plan, said: msg.Hello) -> str:
         """Why no route leads to the caller's pool; empty: one does, or nothing is owed to it."""
         wrong = fault(said.placement, said.layout, said.rank) if said.placement is not None else ""
+        wrong = wrong or self._no_way_of_state(plan, said.rank)
         closed = closed_between(self.placement, said.placement)
         # An open pool can always be written page by page, so only a closed one needs a staged route.
         owed = [share for share in plan.duties(self.index) if share.reader == said.rank] if closed else []
@@ -154,11 +155,28 @@ class PrefillLinks(Rank):
             return f"a part of {size} bytes fits no slot of {slot} (Settings.slot_bytes), and over pages: {closed}"
         return ""
 
+    def _no_way_of_state(self, plan: Plan, reader: int) -> str:
+        """Why the state cannot be staged for this decode rank; empty: it can, or none is owed to it."""
+        if plan.state is None or reader not in plan.state_readers(self.index):
+            return ""
+        cut = Cut(0, 0, 0, plan.state_groups, state=True)
+        size, slot = plan.part(self.index, reader, cut).nbytes, self.slot_bytes
+        if self.settings.route == "pages":
+            return "nothing is staged here (Settings.route), and state has no way over pages"
+        if size > slot:
+            return f"a part of {size} bytes of state fits no slot of {slot}: raise Settings.slot_bytes to that"
+        return ""
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a staging slot."""
+        return self.settings.slot_bytes or self.layout.slot_bytes(self.index, self.chunk_tokens)
+
     def estimate(self, room: int, peer: int) -> Estimate:
         """Estimate the seconds of the room's KV for this decode rank by each route (`kvproto.layout.costs`)."""
         value, to = self.value_of(room), self.peers.get(self.link_to(room, peer))
         if to is None or to.plan is None:
-            return NOWHERE
+            return STAGED_ONLY
         groups = value.terms.layer_groups
         about = value.tokens - value.prefix, runs_between(value.facts.runs, value.facts.their_runs), groups
         known = to.estimates.get(about)
@@ -278,7 +296,11 @@ class PrefillLinks(Rank):
         assert plan is not None
         duties = mask(tuple(share.reader for share in plan.duties(self.index)))
         leads = mask(tuple(r for r in plan.linked(self.index) if plan.lead(r) == self.index))
-        terms = Terms(said.group, mask(plan.linked(self.index)), duties, leads, self.chunk_tokens, self.settings.window)
+        state = mask(plan.state_readers(self.index))
+        terms = Terms(
+            said.group, mask(plan.linked(self.index)), duties, leads, self.chunk_tokens, self.settings.window,
+            state_groups=plan.state_groups if state else 0, state_writes=state,
+        )  # fmt: skip
         peer = self.peers[link]
         peer.plan, peer.terms = plan, self.same_terms(terms)
         peer.endpoint, peer.placement = said.endpoint, said.placement

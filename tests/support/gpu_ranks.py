@@ -50,12 +50,11 @@ class GpuRanks:
     def make(self, gpus: tuple[int, ...], own_thread: bool, route: str) -> list[str]:
         """New ranks on these GPUs; the addresses of prefill ranks. `route`: `Settings.route`, or "pinned"."""
         self.close()
-        self.own_thread, form = own_thread, layout(len(gpus))
+        self.own_thread, form = own_thread, self.layout(len(gpus))
         settings = Settings(route="staged" if route == "pinned" else route, ring_bytes=1 << 20, slot_bytes=1 << 18)  # type: ignore[arg-type]
         kind: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         for index, gpu in enumerate(gpus):
-            host = noise(form, index, PAGES, 1 if self.prefill else 2)
-            pool = Pool([t.to(f"cuda:{gpu}") for t in host.k], [t.to(f"cuda:{gpu}") for t in host.v])
+            pool = self.pool(form, index, f"cuda:{gpu}")
             torch.cuda.synchronize(gpu)
             staging = "pinned" if route == "pinned" else "device"
             self.pools.append(pool)
@@ -66,6 +65,12 @@ class GpuRanks:
         for each in self.ranks if own_thread else ():
             self.do(each.start)
         return [each.address for each in self.ranks] if self.prefill else []
+
+    layout = staticmethod(layout)
+
+    def pool(self, form: Layout, index: int, device: str) -> Pool:
+        host = noise(form, index, PAGES, 1 if self.prefill else 2)
+        return Pool([t.to(device) for t in host.k], [t.to(device) for t in host.v])
 
     def do(self, call: Callable[..., Any], *given: Any, **more: Any) -> Any:
         """A call of the engine's, which is not to change its thread's device."""
@@ -82,7 +87,7 @@ class GpuRanks:
 
     def connect(self, tp: int, addresses: list[str]) -> None:
         for each in self.ranks:
-            self.do(each.connect, layout(tp), addresses)
+            self.do(each.connect, self.layout(tp), addresses)
         self._until(lambda: all(each.ready() for each in self.ranks))
 
     def move(self, number: int, given: Given = "opened") -> list[tuple[str, str]]:
@@ -91,7 +96,7 @@ class GpuRanks:
         others = {"opened": pages(number), "late": [], "replaced": pages(number + 1)}[given]
         first = others if self.prefill else pages(number)
         for each in self.ranks:
-            self.do(each.open, room, TOKENS, first)
+            self.do(each.open, room, TOKENS, first, **self.slot_of(number))
             if self.prefill:
                 self.do(each.prefetch, room)
         if self.prefill:
@@ -105,6 +110,10 @@ class GpuRanks:
 
         self._until(over)
         return [(ends[at].cause.name, ends[at].reason) for at in sorted(ends)]
+
+    def slot_of(self, _number: int) -> dict[str, int]:
+        """Name what `open` is given besides."""
+        return {}
 
     def _produce(self, room: Room, given: Given) -> None:
         later = [] if given == "opened" else pages(room.id)

@@ -6,7 +6,7 @@ is claimed by the views that lie in it.  A tensor that no view lies in has to be
 that no cache is forgotten: its tokens would be decoded from whatever the decode rank has there.
 
 State that travels at the end is a pool of its own within it (`CachePool.state`): its pages are slots, of one token
-each, so kernels move a room's state by a table of one slot.
+each, so kernels move a room's state by one entry of a table.  All rooms share one table, of every slot.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class CachePool(Pool):
         if layout.state is not None and any(held[1]):
             self.state = slots = CachePool.__new__(CachePool)
             slots._hold(layout.state, rank, held[1], some[0])  # noqa: SLF001  # its own class
+            slots.slots = torch.arange(slots.pages, device=slots.device)
         _need_claims(some, tensors, left_out or {})
 
     def _hold(self, layout: Layout, rank: int, views: Sequence[list[torch.Tensor]], near: torch.Tensor) -> None:

@@ -11,8 +11,8 @@ tested, not watched. Parts that went page to page, past the kernels, have their 
 what both ranks' pages hold then, by plain indexing (`of_pages`): until `released` has handed the room out, nobody else
 may write there. A prefill rank leaves out those whose pages were withdrawn: they hold other KV by then.
 
-A room is known by its page table, which is its own tensor. What is kept of each of the last rooms is one number a
-chunk, layer and head.
+State has no digests. A room is known by its page table, which is its own tensor. What is kept of each of the last
+rooms is one number a chunk, layer and head.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class DigestingKernels(Kernels):
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, with digests."""
-        made = self._new(table, parts, stream) if digest is None else digest
         cell = pool, table, first, tokens
+        made = self._made_for(pool, table, parts, stream) if digest is None else digest
         ticket = self._inner.gather_parts(*cell, parts, stream=stream, after=after, digest=made)
         self._keep("gather", table, first, parts, made, stream)
         return ticket
@@ -78,8 +78,8 @@ class DigestingKernels(Kernels):
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
         """As the contract of kernels has it, with digests."""
-        made = self._new(table, parts, stream) if digest is None else digest
         cell = pool, table, first, tokens
+        made = self._made_for(pool, table, parts, stream) if digest is None else digest
         ticket = self._inner.scatter(*cell, parts, stream=stream, after=after, digest=made)
         self._keep("scatter", table, first, parts, made, stream)
         return ticket
@@ -116,15 +116,19 @@ class DigestingKernels(Kernels):
         return found
 
     @staticmethod
-    def _new(table: torch.Tensor, parts: Sequence[StagedPart], stream: Any) -> torch.Tensor:
+    def _made_for(pool: Pool, table: torch.Tensor, parts: Sequence[StagedPart], stream: Any) -> torch.Tensor | None:
+        if pool.of is not None and pool.of[0].kinds[0].at_end:
+            return None  # a room is known by its table, and rooms share that of slots
         with on_stream(stream):
             return new_table([share for share, _ in parts], table.device)
 
     def _keep(
-        self, side: Side, table: torch.Tensor, first: int, parts: Sequence[StagedPart], digest: torch.Tensor,
+        self, side: Side, table: torch.Tensor, first: int, parts: Sequence[StagedPart], digest: torch.Tensor | None,
         stream: Any,
     ) -> None:  # fmt: skip
         """The sums of a call that was queued; a repeated call's take the place of the first one's."""
+        if digest is None:
+            return
         with on_stream(stream):
             sums = digest.sum(0)
         with self._lock:

@@ -69,6 +69,8 @@ class Pool:
 
     #: what the rank holds of state that travels at the end, whose pages are slots; None: nothing
     state: Pool | None = None
+    #: of a pool of state: every slot, int64 on the pool's device
+    slots: torch.Tensor
 
     @checked
     def __init__(
@@ -114,8 +116,9 @@ class Pool:
 
     @property
     def first(self) -> torch.Tensor:
-        """The first tensor of the pool, on the device of all."""
-        return next(tensor for tensors in self.kinds for tensor in tensors)
+        """The first tensor of the pool, or of its state; all are on one device."""
+        every = self.kinds if self.state is None else (*self.kinds, *self.state.kinds)
+        return next(tensor for tensors in every for tensor in tensors)
 
     def forget_cuts(self) -> None:
         """Drop the cached cuts."""

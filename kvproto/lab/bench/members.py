@@ -59,6 +59,13 @@ class Members:
                 raise RuntimeError(f"{each} {name}: {answer}")
         return {self._keys[each]: answers[each][1] for each in asked}
 
+    def close(self) -> None:
+        """Have all end that are left, and wait until they have."""
+        if self._keys:
+            self.tell("".join({side for side, _ in self._keys.values()}), "end")
+            self._group.finish()
+            self._keys.clear()
+
 
 def serve(line: ParentPipe, make: Callable[..., BenchMember], args: tuple[Any, ...]) -> None:
     """Do what comes until the parent has had enough."""

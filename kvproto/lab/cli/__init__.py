@@ -25,6 +25,7 @@ BENCHES: dict[str, tuple[str, str]] = {
     "kernels": ("kvproto.lab.bench.kernels", "gather and scatter on a GPU, beside a device-to-device copy"),
     "caches": ("kvproto.lab.bench.caches", "one launch for all parts of a model's caches, beside a launch a part"),
     "pipeline": ("kvproto.lab.bench.pipeline", "gather, write, scatter between GPUs, beside NIXL's own bulk write"),
+    "hybrid": ("kvproto.lab.bench.hybrid", "pages and state of a hybrid model to decode instances, beside bulk"),
     "route": ("kvproto.lab.bench.route", "what the ring takes and what pages take, and which of the two is chosen"),
     "beside": ("kvproto.lab.bench.beside", "what a transfer takes of an engine's work on the same GPUs, by route"),
     "layers": ("kvproto.lab.bench.layers", "how long after a forward its KV has arrived, by layer groups"),

@@ -17,7 +17,8 @@ An engine that still waits for pages may announce the room before (`ANNOUNCED`):
 that has said no, or never heard of the request, says so; as often as the engine renews it, they have the more patience.
 
 A room succeeds when every prefill rank takes part, every chunk of the plan is in its pages and the aux row has
-landed.  Nothing less is announced.
+landed.  Nothing less is announced.  The chunks of a model's state, behind those of the tokens, are chunks like these;
+their writers may be others.
 
 When it fails, the outcome is announced at once, but the pages are the engine's again only when no prefill rank
 can write any more: each is told to stop and must say that it has drained; of a rank whose link is lost, the
@@ -36,7 +37,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.table import Output, Table, Value
-from kvproto.layout.cut import chunks
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import (
     AuxLanded,
@@ -63,6 +63,7 @@ from kvproto.protocol.events import (
 )
 from kvproto.protocol.kinds import ChunkSet, RankMask, Tokens
 from kvproto.protocol.messages import Abort, Announce, AuxAck, ChunkAck, Gone, Noted, Open
+from kvproto.protocol.room_chunks import end_chunk, first_chunk, taking_part
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DRoom as S
 
@@ -120,17 +121,28 @@ def _open(v: V) -> Open:
     return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs, _terms(v).layer_groups, v.state in (S.OPEN, S.AWAIT_AUX))
 
 
-def _total(v: V) -> int:
-    terms = _terms(v)
-    return chunks(v.tokens, v.prefix, terms.chunk_tokens, terms.layer_groups)
+def _first(v: V) -> int:
+    return first_chunk(_terms(v), v.tokens, v.prefix)
+
+
+def _end(v: V) -> int:
+    return end_chunk(_terms(v), v.tokens, v.prefix)
+
+
+def _placed(v: V, done: int) -> bool:
+    return done | (1 << _first(v)) - 1 == (1 << _end(v)) - 1
 
 
 def _complete(v: V, done: int, *, aux: bool) -> bool:
-    return aux and done == (1 << _total(v)) - 1
+    return aux and _placed(v, done)
 
 
 def _all_placed(v: V, done: int) -> bool:
-    return _total(v) > 0 and done == (1 << _total(v)) - 1
+    return _first(v) < _end(v) and _placed(v, done)
+
+
+def _writers(v: V, chunk: int) -> RankMask:
+    return taking_part(_terms(v), v.tokens, v.prefix, chunk)
 
 
 # ------------------------------------------------------------------------------------------- guards
@@ -166,7 +178,7 @@ def pages_in_place(v: V, e: ChunkRequested, now: float) -> bool:
 
 def of_plan(v: V, e: ChunkRequested, now: float) -> bool:
     """The plan has this chunk and this writer."""
-    return e.chunk < _total(v) and bool(_terms(v).writes >> e.peer & 1)
+    return _first(v) <= e.chunk < _end(v) and bool(_writers(v, e.chunk) >> e.peer & 1)
 
 
 def tried_so_far(v: V) -> int:
@@ -380,7 +392,7 @@ def say_gone(v: V, e: RoomEvent) -> Output:
 
 def open_grant(v: V, e: ChunkRequested) -> StagingRequested | PagesRequested:
     """Begin the chunk: its first writer asks for a region, or for the pages."""
-    writers = _terms(v).writes
+    writers = _writers(v, e.chunk)
     if e.pages:
         return PagesRequested(e.room, e.chunk, e.peer, writers, e.asked, e.link, e.epoch, e.cut)
     return StagingRequested(e.room, e.chunk, e.peer, writers, e.asked, e.cut)

@@ -62,6 +62,7 @@ from kvproto.protocol.events import (
 )
 from kvproto.protocol.kinds import RankMask, Tokens
 from kvproto.protocol.messages import Drained, Opened
+from kvproto.protocol.room_chunks import cells, end_chunk, first_chunk, taking_part
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import PRoom as S
 
@@ -133,17 +134,21 @@ def _terms(v: V) -> Terms:
     return v.terms  # type: ignore[return-value]  # of a room that some decode rank has opened
 
 
-def _total(v: V) -> int:
-    terms = _terms(v)  # as cut.chunks; the room's numbers were looked at when it came
-    return -((v.prefix - v.tokens) // terms.chunk_tokens) * terms.layer_groups
+def _first(v: V) -> int:
+    return first_chunk(_terms(v), v.tokens, v.prefix)
 
 
-def _sends(v: V, first: int, last: int) -> int:
-    return (last - first) * _terms(v).writes.bit_count()
+def _end(v: V) -> int:
+    return end_chunk(_terms(v), v.tokens, v.prefix)
+
+
+def _fan_out(v: V, chunk: int) -> int:
+    return taking_part(_terms(v), v.tokens, v.prefix, chunk).bit_count()
 
 
 def _held(v: V) -> int:
-    return _sends(v, 1, _terms(v).window) + _terms(v).aux.bit_count()
+    """Return the sends of a window of chunks like the next one, but for that one."""
+    return (_terms(v).window - 1) * _fan_out(v, _work(v).next) + _terms(v).aux.bit_count()
 
 
 def _facts(
@@ -206,8 +211,7 @@ def opened_by_all(v: V) -> bool:
 
 def nothing_to_send(v: V) -> bool:
     """This rank writes to nobody, or there is nothing to write, and it sends no aux row."""
-    terms = _terms(v)
-    return not terms.aux and (not terms.writes or v.tokens == v.prefix)
+    return not _terms(v).aux and _first(v) == _end(v)
 
 
 def met_without_duty(v: V, e: EngineOpened, now: float) -> bool:
@@ -252,12 +256,12 @@ def first_aux(v: V, e: AuxProvided, now: float) -> bool:
 
 def last_send(v: V, e: SendFinished, now: float) -> bool:
     """Every send has ended and no chunk is left to open."""
-    return _work(v).live == 1 and _work(v).next == _total(v)
+    return _work(v).live == 1 and _work(v).next == _end(v)
 
 
 def window_slides(v: V, e: SendFinished, now: float) -> bool:
     """A chunk is left, and with this end there is room for it in the window."""
-    return _work(v).next < _total(v) and _work(v).live - 1 <= _held(v)
+    return _work(v).next < _end(v) and _work(v).live - 1 <= _held(v)
 
 
 def known(v: V, e: LinkWentDown, now: float) -> bool:
@@ -384,9 +388,11 @@ def start(v: V, e: RoomEvent, now: float) -> V:
 
 
 def _begin(v: V) -> V:
-    last = min(_terms(v).window, _total(v))
-    live = _sends(v, 0, last) + _terms(v).aux.bit_count()
-    return replace(v, work=replace(_work(v), next=last, live=live))
+    terms, first = _terms(v), _first(v)
+    end = min(first + terms.window, _end(v))
+    whole = min(end, cells(terms, v.tokens, v.prefix)) - first
+    sends = whole * terms.writes.bit_count() + (end - first - whole) * terms.state_writes.bit_count()
+    return replace(v, work=replace(_work(v), next=end, live=sends + terms.aux.bit_count()))
 
 
 def begin(v: V, e: RoomEvent, now: float) -> V:
@@ -437,7 +443,7 @@ def end_one(v: V, e: SendFinished, now: float) -> V:
 def slide(v: V, e: SendFinished, now: float) -> V:
     """One send fewer, one chunk more."""
     work = _work(v)
-    return replace(v, work=replace(work, live=work.live - 1 + _sends(v, 0, 1), next=work.next + 1))
+    return replace(v, work=replace(work, live=work.live - 1 + _fan_out(v, work.next), next=work.next + 1))
 
 
 def _blame(v: V, cause: Cause, *, owned: bool = True) -> V:
@@ -559,7 +565,7 @@ def tell_drained(v: V, e: RoomEvent | TimerFired) -> Output:
 
 def open_first(v: V, e: RoomEvent) -> Output:
     """Open the first window and the aux row's sends."""
-    return do.OpenWindow(e.room, 0, _work(v).next, aux=True)
+    return do.OpenWindow(e.room, _first(v), _work(v).next, aux=True)
 
 
 def open_next(v: V, e: SendFinished) -> Output:

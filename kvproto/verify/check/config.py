@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproto.fsm.timing import Timer
+from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.costs import PROFILES
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
@@ -44,6 +45,7 @@ Some = Annotated[int, msgspec.Meta(ge=1, le=8)]
 #: a world knows every order of its rooms
 Rooms = Annotated[int, msgspec.Meta(ge=1, le=4)]
 WORDS = "open|schedule|produce|withdraw|withdrawn|finish|aux"
+LayersOf = Annotated[tuple[Few, ...], msgspec.Meta(max_length=4)]
 EngineCalls = Annotated[str, msgspec.Meta(max_length=64, pattern=f"^({WORDS}|[+])+$")]
 EngineScript = Annotated[tuple[EngineCalls, ...], msgspec.Meta(max_length=8)]
 
@@ -101,6 +103,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layer_groups: Some = 1
     #: layers of a pipeline stage; groups are unequal if they do not divide it
     layers: Some = 1
+    #: layers of the model with state, each a chunk of its own, and those with KV (none named: all)
+    state: LayersOf = ()
+    full: LayersOf = ()
     #: tokens that the decode side has already
     prefix: Few = 0
     #: pipeline stages of the prefill side (they cut the layers; with one, its ranks cut the heads)
@@ -186,8 +191,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sends(self) -> int:
-        """Chunks of a room: each cell once for each layer group."""
-        return self.chunks * self.layer_groups
+        """Chunks of a room: each cell once for each layer group, and those of its state."""
+        return self.chunks * self.layer_groups + self.plan.state_groups
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -281,6 +286,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _layout(self, tp: int, pp: int, page: int) -> Layout:
         heads = self.heads or max(self.prefills // self.stages, self.decodes)
         dim = UNIT * self.pieces // CHUNK_TOKENS // 2  # elements of two bytes: `pieces` units a layer
+        if self.state:
+            kv, state = CachePart("k", heads, 2 * dim), CachePart("state", heads, UNIT * self.pieces)
+            caches = Cache("kv", (kv,), self.full), Cache("state", (state,), self.state, "", END, len(self.state))
+            return Layout.of_caches(caches, layers=self.stages * self.layers, page_size=page, tp=tp, pp=pp)
         return Layout(
             layers=self.stages * self.layers, heads=heads, k_dim=dim, v_dim=0, itemsize=2, dtype="bfloat16",
             page_size=page, tp=tp, pp=pp,

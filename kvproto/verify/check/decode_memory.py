@@ -57,7 +57,11 @@ class DecodeMemory(Node):
 
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
-        self.writers = tuple(share.writer for share in self.plan.writers(self.member))
+        shares, state = self.plan.writers(self.member), self.plan.state_writers(self.member)
+        of_tokens = tuple(share.writer for share in shares)
+        #: by chunk: who writes it; and all who write any
+        self.writers_of = tuple(state if self.cut_at(k).state else of_tokens for k in range(config.sends))
+        self.writers = tuple(sorted({*of_tokens, *state}))
         #: units of the largest part, and of a chunk whose parts are all as large
         self.most = config.pieces * -(-config.layers // config.layer_groups)
         self.bits = self.most * len(self.writers)
@@ -148,12 +152,12 @@ class DecodeMemory(Node):
 
     def whole(self) -> int:
         """Every part of a room, in pages."""
-        return sum(self._part(chunk, p) for chunk in range(self.config.sends) for p in self.writers)
+        return sum(self._part(chunk, p) for chunk, writers in enumerate(self.writers_of) for p in writers)
 
     def staged(self, v: DNode, k: int, chunk: int) -> int:
         """The parts of the chunk that a scatter takes from the ring."""
         grant = dict(dict(v.rank[3])[k])[chunk]
-        return sum(self._part(chunk, p) for p in self.writers if not grant.by_pages >> p & 1)
+        return sum(self._part(chunk, p) for p in self.writers_of[chunk] if not grant.by_pages >> p & 1)
 
     def tidy(self, v: DNode) -> DNode:
         """Wipe what no region holds; judge what can still be written or read."""
@@ -185,7 +189,7 @@ class DecodeMemory(Node):
         """A scatter begins: everything that it reads must be there; what goes by pages may come later (S5)."""
         k, chunk = self.names.place[effect.room], effect.chunk
         judge("S3", (k, chunk) not in v.scatters, f"chunk {chunk} of room {k} is scattered twice")
-        for p in self.writers:
+        for p in self.writers_of[chunk]:
             if effect.writers >> p & 1:
                 want = [self._token(k, chunk, p, i) for i in range(self._pieces(p, chunk))]
                 read = [v.ring[u] for u in self._units(chunk, p, effect.offset)]

@@ -131,7 +131,7 @@ def _mark(d: DNode) -> Mark:
 
 
 def _all_there(d: DNode, k: int, p: int, node: DecodeMemory) -> bool:
-    return all(node.has_part(d, k, chunk, p) for chunk in range(node.config.sends))
+    return all(node.has_part(d, k, chunk, p) for chunk, writers in enumerate(node.writers_of) if p in writers)
 
 
 # ------------------------------------------------------------------------------------------------ both together

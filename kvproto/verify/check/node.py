@@ -180,11 +180,13 @@ class Node(Surroundings):
 
     def cut_at(self, chunk: int) -> Cut:
         """The chunk of any room, by the configuration."""
-        return cut_at(chunk, self.config.tokens, self.config.prefix, CHUNK_TOKENS, self.config.layer_groups)
+        cfg = self.config
+        return cut_at(chunk, cfg.tokens, cfg.prefix, CHUNK_TOKENS, cfg.layer_groups, self.plan.state_groups)
 
     def judge_cut(self, k: int, chunk: int, cut: Cut) -> None:
         """Require that an effect's chunk is the chunk that both engines mean."""
-        taken = f"{cut.tokens} tokens from {cut.first} on, layer group {cut.group} of {cut.groups}"
+        what = f"the state after {cut.first} tokens" if cut.state else f"{cut.tokens} tokens from {cut.first} on"
+        taken = f"{what}, layer group {cut.group} of {cut.groups}"
         judge("S12", cut == self.cut_at(chunk), f"chunk {chunk} of room {k} is taken for {taken}")
 
     def hear_report(self, report: Report) -> None:

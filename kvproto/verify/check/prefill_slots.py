@@ -61,8 +61,8 @@ class PrefillSlots(PrefillMoves):
         """Pages are read while they hold the KV and are this room's."""
         v, k, chunk = self.current, self.names.place[asked.room], asked.chunk
         self.judge_cut(k, chunk, asked.to.cut)
-        cell = chunk // self.config.layer_groups
-        judge("S12", cell < self.produced(v.script[k]), f"chunk {chunk} of room {k} is read before it is computed")
+        needed = self.config.chunks if asked.to.cut.state else chunk // self.config.layer_groups + 1
+        judge("S12", needed <= self.produced(v.script[k]), f"chunk {chunk} of room {k} is read before it is computed")
         judge("S4", not v.released[k], f"chunk {chunk} of room {k} is read after its pages were given back")
 
     def gather(self, asked: do.LaunchGather) -> None:
@@ -100,7 +100,7 @@ class PrefillSlots(PrefillMoves):
             judge("S12", v.slots[slot] == (k, chunk, d), f"slot {slot} does not hold chunk {chunk} of room {k}")
         else:
             self._judge_reading(write)
-            fits = write.pages == page_ids(write.to.cut.first)
+            fits = write.pages == page_ids(write.to.cut.first) and not write.to.cut.state
             judge("S12", fits, f"chunk {chunk} of room {k} goes to another chunk's pages")
         self.outs.append(("post", self.names.peer(k, d), (k, chunk, where, tag, batch, int(wire))))
         self.current = v._replace(posted=add(v.posted, (k, chunk, d, batch, slot, False)))

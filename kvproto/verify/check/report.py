@@ -58,6 +58,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "first-come-owner": ("a room stays with who asked first", "tests/test_claims.py"),
     "unclaimed-cache": ("states beside the KV are not looked at", "tests/test_hazards.py"),
     "event-of-former-kv": ("a withdrawal keeps an event for KV that comes later", "tests/test_withdraw_events.py"),
+    "conv-as-interval": ("a convolution of q, k and v is one part", "tests/test_state.py"),
     "table-read-early": ("a copy reads the page table when it is prepared", "tests/test_withdraw_events.py"),
 }
 

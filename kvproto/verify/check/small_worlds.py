@@ -301,7 +301,35 @@ SMALL: dict[str, Config] = {
         layers=3, layer_groups=2, window=3, ring=3, engine=AT_ONCE, must=("a chunk that waits for space", *PAGES),
         about="and sends that give the ring up",
     ),
+    "state": Config(
+        state=(0,), chunks=2, ring=1, window=3, budget=Budget(early=1),
+        about="a chunk of state behind two of tokens, and sends that are asked too early",
+    ),
+    "state-hit": Config(
+        state=(0, 1), layers=2, full=(0,), prefix=2, chunks=0, must=("a full prefix hit that succeeds",),
+        budget=Budget(drop=1), about="a full prefix hit: two chunks of state move",
+    ),
+    "state-abort": Config(
+        state=(0,), chunks=1, ring=1, budget=Budget(abort=1),
+        about="either engine gives up, between the last token and the state, too",
+    ),
+    "state-withdraw": Config(
+        state=(0,), chunks=1, ring=1, engine=("open+schedule+finish", "withdraw", "withdrawn", "finish+aux"),
+        budget=Budget(late=1, early=1), must=("KV that is taken back", "success here"),
+        about="the forward is preempted before the state has left, or after",
+    ),
+    "state-two-rooms": Config(
+        state=(0,), chunks=1, rooms=2, ring=1, engine=AT_ONCE, about="two rooms with state, and a ring for one chunk",
+    ),
     # ---------------------------------------------------------------------------------- fan-in, fan-out, crowds
+    "state-stages": Config(
+        state=(0,), full=(1,), prefills=2, stages=2, chunks=1, budget=Budget(abort=1),
+        about="one prefill rank writes state alone, the other one tokens alone",
+    ),
+    "state-fan-in": Config(
+        state=(0,), prefills=2, chunks=1, ring=2, engine=AT_ONCE, budget=Budget(kernel=1),
+        about="two writers of each chunk, and a kernel fails",
+    ),
     "two-groups-fan-in": Config(
         prefills=2, layers=3, layer_groups=2, window=3, ring=6, patient=True, swift=True, engine=AT_ONCE,
         must=("a chunk that waits for space",), about="two layer groups of unequal size, each of two writers",

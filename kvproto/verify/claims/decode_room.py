@@ -79,9 +79,34 @@ def work(v: V) -> DecodeWork:
     return v.work or IDLE
 
 
-def chunks_of(v: V) -> int:
-    """How many chunks its plan has."""
+def cells_of(v: V) -> int:
+    """How many chunks the tokens behind its prefix make."""
     return chunks(v.tokens, v.prefix, v.terms.chunk_tokens, v.terms.layer_groups)
+
+
+def first_of(v: V) -> int:
+    """The first chunk of which this rank has a part: of tokens, unless it has state alone."""
+    return 0 if v.terms.writes else cells_of(v)
+
+
+def end_of(v: V) -> int:
+    """The number behind the last one: of state, if it has any."""
+    return cells_of(v) + v.terms.state_groups
+
+
+def chunks_of(v: V) -> ChunkSet:
+    """The chunks of which this rank has a part."""
+    return (1 << end_of(v)) - 1 & ~((1 << first_of(v)) - 1)
+
+
+def complete(v: V, landed: ChunkSet) -> bool:
+    """Every chunk of which this rank has a part has landed."""
+    return landed | (1 << first_of(v)) - 1 == (1 << end_of(v)) - 1
+
+
+def writers_of(v: V, chunk: int) -> RankMask:
+    """The prefill ranks that write the chunk."""
+    return v.terms.writes if chunk < cells_of(v) else v.terms.state_writes
 
 
 def patient_anew(v: V) -> bool:
@@ -129,7 +154,7 @@ def a_count_is_of_its_set(v: V, g: Seen) -> bool:
 @holds(*LIVE, S.DONE)
 def grants_are_of_chunks_to_come(v: V, g: Seen) -> bool:
     """A granted chunk is of the plan and has not landed; a landed chunk is of the plan."""
-    every = (1 << chunks_of(v)) - 1
+    every = chunks_of(v)
     return apart(g.granted, g.landed) and within(g.granted, every) and within(g.landed, every)
 
 
@@ -144,8 +169,7 @@ def grants_end_by_landing(v: V, g: Seen) -> bool:
 @holds(S.DONE)
 def ended_well(v: V, g: Seen) -> bool:
     """Everything is in place."""
-    every = (1 << chunks_of(v)) - 1
-    return g.over and g.landed == every and g.row
+    return g.over and complete(v, g.landed) and g.row
 
 
 @holds(S.DRAINING)
@@ -163,13 +187,13 @@ def everybody_takes_part(v: V, g: Seen) -> bool:
 @holds(S.OPEN)
 def something_is_missing(v: V, g: Seen) -> bool:
     """A chunk is missing, or the aux row of a room without chunks."""
-    return g.landed != (1 << chunks_of(v)) - 1 or (chunks_of(v) == 0 and not g.row)
+    return not complete(v, g.landed) or (first_of(v) >= end_of(v) and not g.row)
 
 
 @holds(S.AWAIT_AUX)
 def the_row_alone_is_missing(v: V, g: Seen) -> bool:
     """Every chunk is in place, and there is one; the aux row has not landed."""
-    return chunks_of(v) > 0 and g.landed == (1 << chunks_of(v)) - 1 and not g.row
+    return first_of(v) < end_of(v) and complete(v, g.landed) and not g.row
 
 
 @holds(S.SETTLING)
@@ -261,8 +285,7 @@ def success_is_all_of_it(step: Step, effect: do.AnnounceOutcome) -> bool:
     after = step.after
     if after.state is not S.DONE:
         return bool(effect.cause)
-    every = (1 << chunks_of(after)) - 1
-    return not effect.cause and step.then.landed == every and step.then.row
+    return not effect.cause and complete(after, step.then.landed) and step.then.row
 
 
 @promises("S5", do.Reply)
@@ -323,7 +346,7 @@ def grants_begin_with_what_was_asked(step: Step, effect: ev.StagingRequested | e
 def one_grant_a_chunk(step: Step, effect: ev.StagingRequested | ev.PagesRequested) -> bool:
     """A chunk is granted once, ever, to a writer of the plan."""
     fresh = not among(effect.chunk, step.seen.ever)
-    return fresh and among(effect.peer, effect.writers) and effect.writers == step.after.terms.writes
+    return fresh and among(effect.peer, effect.writers) and effect.writers == writers_of(step.after, effect.chunk)
 
 
 @promises("L1", ev.StagingRequested, ev.PagesRequested, do.DeliverAux)
@@ -431,7 +454,7 @@ def is_done_when_all_is_there(step: Step) -> bool:
     if before.state not in LIVE:
         return True
     row = isinstance(step.event, ev.AuxLanded) and not step.seen.row
-    missing = then.landed != (1 << chunks_of(after)) - 1 or (chunks_of(after) == 0 and not then.row)
+    missing = not complete(after, then.landed) or (first_of(after) >= end_of(after) and not then.row)
     waits = before.state is S.AWAIT_PEERS and (not isinstance(step.event, ev.PeerReady) or after.peers != after.terms.everyone)
     ends = S.AWAIT_PEERS if waits else S.OPEN if missing else S.DONE if then.row else S.AWAIT_AUX
     return after.state is ends and len(step.all_of(do.DeliverAux)) == (1 if row else 0)
@@ -459,7 +482,8 @@ def grants_what_is_of_its_plan(step: Step) -> bool:
         return not step.all_of(ev.StagingRequested) and not step.all_of(ev.PagesRequested)
     if before.state not in LIVE:
         return True
-    planned = e.chunk < chunks_of(before) and among(e.peer, before.terms.writes) and not among(e.chunk, step.seen.landed)
+    planned = first_of(before) <= e.chunk < end_of(before) and among(e.peer, writers_of(before, e.chunk))
+    planned = planned and not among(e.chunk, step.seen.landed)
     granted = step.all_of(ev.PagesRequested if e.pages else ev.StagingRequested)
     return len(granted) == (1 if planned else 0)
 

@@ -51,7 +51,11 @@ def follow(step: Step) -> Seen:
         seen = replace(seen, told=False)
     for window in step.all_of(do.OpenWindow):
         terms = step.after.terms
-        count = (window.last - window.first) * terms.writes.bit_count()
+        # The first window may have chunks of both kinds; each other one is one chunk.
+        of_tokens = min(window.last, cells_of(step.after)) - window.first
+        of_state = window.last - window.first - of_tokens
+        count = of_tokens * terms.writes.bit_count() + of_state * terms.state_writes.bit_count()
+        count = count if window.aux else fan_out(step.after, window.first)
         seen = replace(seen, live=seen.live + count + (terms.aux.bit_count() if window.aux else 0), opened=window.last)
         if window.aux:
             seen = replace(seen, row=True)
@@ -65,14 +69,29 @@ def work(v: V) -> PrefillWork:
     return v.work or IDLE
 
 
-def chunks_of(v: V) -> int:
-    """How many chunks its plan has."""
+def cells_of(v: V) -> int:
+    """How many chunks the tokens behind its prefix make."""
     return -((v.prefix - v.tokens) // v.terms.chunk_tokens) * v.terms.layer_groups
 
 
+def chunks_of(v: V) -> int:
+    """The number behind its last chunk: of state, if it writes any."""
+    return cells_of(v) + v.terms.state_groups
+
+
+def first_of(v: V) -> int:
+    """The first chunk that it writes: of tokens, unless it writes state alone."""
+    return 0 if v.terms.writes else cells_of(v)
+
+
 def nothing_to_send(v: V) -> bool:
-    """Nobody waits for its aux row, and it writes to nobody, or there is nothing to write."""
-    return not v.terms.aux and (not v.terms.writes or v.tokens == v.prefix)
+    """Nobody waits for its aux row, and it has no tokens to write to anybody, and no state."""
+    return not v.terms.aux and first_of(v) == chunks_of(v)
+
+
+def fan_out(v: V, chunk: int) -> int:
+    """The sends of this chunk."""
+    return v.terms.writes.bit_count() if chunk < cells_of(v) else v.terms.state_writes.bit_count()
 
 
 def meant(room: Claim, caller: Claim) -> bool:
@@ -303,10 +322,11 @@ def sends_when_all_are_known(step: Step, effect: do.OpenWindow) -> bool:
 
 @promises("S2", do.OpenWindow)
 def opens_each_chunk_once(step: Step, effect: do.OpenWindow) -> bool:
-    """A window begins where the last one ended, so no chunk is opened twice; the aux sends are opened
-    once.
+    """A window begins where the last one ended, the first with the rank's first chunk: none is opened
+    twice; the aux sends are opened once.
     """
-    return effect.first == step.seen.opened and effect.first <= effect.last and not (effect.aux and step.seen.row)
+    before_it = first_of(step.after) if effect.aux else step.seen.opened
+    return effect.first == before_it and effect.first <= effect.last and not (effect.aux and step.seen.row)
 
 
 @promises("S12", do.Reply)
@@ -551,7 +571,7 @@ def slides_its_window(step: Step) -> bool:
     if before.state is not S.OPEN:
         return True
     left, others = work(before).next < chunks_of(before), work(before).live - 1
-    held = (terms.window - 1) * terms.writes.bit_count() + terms.aux.bit_count()
+    held = (terms.window - 1) * fan_out(before, work(before).next) + terms.aux.bit_count()
     first, windows = work(before).next, step.all_of(do.OpenWindow)
     if left and others <= held:
         opened = [each.first == first and each.last == first + 1 for each in windows]
@@ -573,9 +593,9 @@ def offers_what_is_new(step: Step) -> bool:
 
 @promises("L5", do.OpenWindow)
 def opens_no_more_than_a_window(step: Step, effect: do.OpenWindow) -> bool:
-    """No more sends are open than those of a window of chunks, and of the aux row."""
-    terms = step.after.terms
-    return effect.first == 0 or work(step.after).live <= terms.window * terms.writes.bit_count() + terms.aux.bit_count()
+    """When a chunk is opened, no more sends are than those of a window of such chunks, and of the aux row."""
+    terms, each = step.after.terms, fan_out(step.after, effect.first)
+    return effect.aux or work(step.after).live <= terms.window * each + terms.aux.bit_count()
 
 
 @promises("S6", do.AnnounceReleased)

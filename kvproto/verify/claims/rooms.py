@@ -30,7 +30,7 @@ from kvproto.protocol.kinds import ChunkSet, RankMask
 from kvproto.protocol.messages import AuxAck, ChunkAck, Drained, Open
 from kvproto.protocol.states import DRoom, PRoom
 from kvproto.protocol.tables.decode_room import DRoomValue
-from kvproto.verify.claims.decode_room import chunks_of
+from kvproto.verify.claims.decode_room import chunks_of, writers_of
 from kvproto.verify.claims.prefill_room import meant
 from kvproto.verify.framework.claims import Step, among
 
@@ -408,7 +408,7 @@ def success_is_in_place(before: Rooms, after: Rooms, step: Step | None) -> bool:
     room = step.after
     if room.state is not DRoom.DONE:
         return True
-    owed = among(after.chunk, (1 << chunks_of(room)) - 1) and among(after.peer, room.terms.writes)
+    owed = among(after.chunk, chunks_of(room)) and among(after.peer, writers_of(room, after.chunk))
     return not owed or bool(after.link.in_place)
 
 

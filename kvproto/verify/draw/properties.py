@@ -406,6 +406,18 @@ _ROWS = (
         "S12",
         "a launch reads the page table, its preparation does not",
     ),
+    (
+        "conv-as-interval",
+        "a convolution's state of several segments is cut as one interval where the two sides have other ranks",
+        "S12",
+        "a segment is a part of its own, cut by its own heads or groups, and an engine gives a view for each",
+    ),
+    (
+        "state-on-full-hit",
+        "a room whose tokens are all in the decode rank's pages is over without its state",
+        "S5",
+        "chunks of state are chunks of the room like the others, behind those of its tokens, however many these are",
+    ),
 )
 HAZARDS: tuple[Hazard, ...] = tuple(Hazard(name, text, tuple(breaks.split()), by) for name, text, breaks, by in _ROWS)
 

@@ -24,12 +24,15 @@ class Engines(Pair):
 
     tasks: dict[Room, RoomTask]
     pages_of: dict[Side, list[int]]
+    #: slots of state that are free; none: the model has no state
+    slots_of: dict[Side, list[int]]
     judges: Judge | None = None
 
     # -------------------------------------------------------------------------------- the engines' calls
     def fits(self, tokens: int) -> bool:
         """Whether both groups have pages for so many tokens."""
-        return all(len(self.pages_of[side]) >= -(-tokens // size) for side, size in self._sizes())
+        slots = all(self.slots_of.values()) or self.plan.state is None
+        return slots and all(len(self.pages_of[side]) >= -(-tokens // size) for side, size in self._sizes())
 
     def _sizes(self) -> tuple[tuple[Side, int], tuple[Side, int]]:
         return ("P", self.plan.prefill.page_size), ("D", self.plan.decode.page_size)
@@ -40,15 +43,23 @@ class Engines(Pair):
         room = Room(self._next - 1 if room_id is None else room_id, gen)
         p, d = ([self.pages_of[side].pop() for _ in range(-(-tokens // size))] for side, size in self._sizes())
         self.tables[room] = p, d, tokens, prefix
-        self.tasks[room] = RoomTask(room, self.plan, p, d, tokens, prefix, self._next << 8 | gen & 0xFF)
+        slots = (self.slots_of["P"].pop(), self.slots_of["D"].pop()) if self.plan.state is not None else None
+        seed = self._next << 8 | gen & 0xFF
+        self.tasks[room] = RoomTask(room, self.plan, p, d, tokens, prefix, seed, slots)
         return room
+
+    def _free(self, task: RoomTask, side: Side) -> None:
+        task.freed.add(side)
+        self.pages_of[side] += task.pages[side]
+        if task.slots:
+            self.slots_of[side].append(task.slots[side])
 
     def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
         """These prefill engines (all) open the room; nothing is scheduled."""
         for index in range(len(self.prefills)) if ranks is None else ranks:
             if self.tasks[room].may_open("P", index):
                 task = self.tasks[room]
-                self.prefills[index].open(room, task.tokens, task.pages["P"][: task.paged])
+                self.prefills[index].open(room, task.tokens, task.pages["P"][: task.paged], slot=task.slots.get("P"))
                 task.open("P", index)
 
     def open_decode(self, room: Room, ranks: list[int] | None = None) -> None:
@@ -57,7 +68,7 @@ class Engines(Pair):
             task = self.tasks[room]
             if task.may_open("D", index):
                 self.decodes[index].open(room, task.tokens, task.pages["D"], prefix=task.prefix,
-                                        layer_groups=task.layer_groups)  # fmt: skip
+                                        layer_groups=task.layer_groups, slot=task.slots.get("D"))  # fmt: skip
                 task.open("D", index)
 
     def announce(self, room: Room, index: int) -> None:
@@ -172,8 +183,7 @@ class Engines(Pair):
         for side, _ in self._sizes():
             opened = any(name[0] == side for name in task.opened | task.announced)
             if opened and not any(name[0] == side for name in task.waits) and side not in task.freed:
-                task.freed.add(side)
-                self.pages_of[side] += task.pages[side]
+                self._free(task, side)
 
     def retire(self, task: RoomTask) -> bool:
         """Forget a room that is over for all who opened it; the others cannot open it any more.
@@ -184,8 +194,7 @@ class Engines(Pair):
             return False
         for side, _ in self._sizes():
             if side not in task.freed:
-                task.freed.add(side)
-                self.pages_of[side] += task.pages[side]
+                self._free(task, side)
         del self.tasks[task.room]
         return True
 

@@ -26,7 +26,7 @@ from kvproto.protocol.ring import usable
 from kvproto.protocol.states import DLink, PLink
 from kvproto.room import Status
 from kvproto.verify.testing.access import inside
-from kvproto.verify.testing.task import RoomTask, Rows, Side, rows_of, views
+from kvproto.verify.testing.task import RoomTask, Rows, Side, every_view
 
 if TYPE_CHECKING:
     from kvproto.verify.testing.stage import EngineStage
@@ -55,26 +55,28 @@ class Judge:
 
     def __init__(self, stage: EngineStage) -> None:
         self.stage = stage
-        self.views = [views(endpoint.pool) for endpoint in stage.decodes]
+        self.views = [every_view(endpoint.pool) for endpoint in stage.decodes]
         self.shadow = [[view.clone() for view in kept] for kept in self.views]
         self.pieces = 0
 
     def reborn(self, side: Side, index: int) -> None:
         """A rank lives anew, with a pool of its own."""
         if side == "D":
-            self.views[index] = views(self.stage.decodes[index].pool)
+            self.views[index] = every_view(self.stage.decodes[index].pool)
             self.shadow[index] = [view.clone() for view in self.views[index]]
 
     # ------------------------------------------------------------------------------------------- bytes
-    def _rows(self, task: RoomTask) -> Rows:
-        return rows_of(task.pages["D"], task.prefix, task.tokens, self.stage.plan.decode.page_size)
+    def _places(self, index: int, task: RoomTask) -> list[tuple[torch.Tensor, Rows]]:
+        return task.places(self.stage.decodes[index].pool, "D", self.stage.plan.decode.page_size)
 
     def succeeded(self, index: int, task: RoomTask, aux: bytes) -> None:
-        """A decode engine has been told of success: the KV is there, now."""
-        rows, layout = self._rows(task), self.stage.plan.decode
-        for at, (view, want) in enumerate(zip(self.views[index], task.part(layout, index), strict=True)):
-            same = torch.equal(view[rows], want[task.prefix :])
-            where = f"tensor {at}, tokens {task.prefix}..{task.tokens - 1}, pages {task.pages['D']}"
+        """A decode engine has been told of success: the KV, and the state, are there, now."""
+        layout = self.stage.plan.decode
+        wanted = [each[task.prefix :] for each in task.part(layout, index)]
+        wanted += [each[None] for each in task.state_of(layout, index)]
+        for at, ((view, rows), want) in enumerate(zip(self._places(index, task), wanted, strict=True)):
+            where = f"tensor {at}, tokens {task.prefix}..{task.tokens - 1}, pages {task.pages['D']}, {task.slots}"
+            same = torch.equal(view[rows], want)
             assert same, f"{task.room} succeeded on D{index} with wrong bytes in {where}"
             self.shadow[index][at][rows] = view[rows]
         assert aux == b"aux", f"{task.room} succeeded on D{index} with the aux row {aux!r}"
@@ -86,8 +88,7 @@ class Judge:
             self._follow(index, task)
 
     def _follow(self, index: int, task: RoomTask) -> None:
-        rows = self._rows(task)
-        for view, shadow in zip(self.views[index], self.shadow[index], strict=True):
+        for (view, rows), shadow in zip(self._places(index, task), self.shadow[index], strict=True):
             shadow[rows] = view[rows]
 
     def _bytes(self, index: int) -> None:
@@ -126,7 +127,8 @@ class Judge:
         held = [g for g, holder in reader.rank.chunk_of.items() if holder == (key, chunk) and g not in ring.freed]
         assert held, f"{what} lands in the ring, where it holds nothing"
         region = ring.live[held[0]]
-        cut = cut_at(chunk, task.tokens, task.prefix, stage.plan.chunk_tokens, task.layer_groups)
+        groups = task.layer_groups, stage.plan.state_groups
+        cut = cut_at(chunk, task.tokens, task.prefix, stage.plan.chunk_tokens, *groups)
         part = stage.plan.part(writer.rank.index, reader.rank.index, cut)
         start = region.offset + part.offset
         end = start + part.nbytes

@@ -36,13 +36,20 @@ def noise(layout: Layout, rank: int, pages: int, seed: int) -> Pool:
     return Pool([tensor(layer, layout.k_dim, 0) for layer in own], values, layout.order, layout.page_size)
 
 
+def slots_beside(pages: int) -> int:
+    """Slots of state of a pool with so many pages."""
+    return max(2, pages // 8)
+
+
 def _noise_of_caches(layout: Layout, rank: int, pages: int, seed: int) -> CachePool:
     bits, parts = torch.Generator().manual_seed(seed << 20 | rank), dict[str, list[torch.Tensor]]()
-    for kind in layout.kinds:
-        inner = (layout.page_size, layout.units_of(kind, rank)[1])
-        shape = pages, *(inner if layout.order == "NHD" else inner[::-1]), kind.row
-        layers = range(layout.rows_of(kind, rank)[1])
-        parts[kind.name] = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=bits) for _ in layers]
+    both = [(layout, pages)] if layout.state is None else [(layout, pages), (layout.state, slots_beside(pages))]
+    for each, held in both:
+        for kind in each.kinds:
+            inner = (each.page_size, each.units_of(kind, rank)[1])
+            shape = held, *(inner if each.order == "NHD" else inner[::-1]), kind.row
+            layers = range(each.rows_of(kind, rank)[1])
+            parts[kind.name] = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=bits) for _ in layers]
     tensors = {f"{name} {at}": view for name, views in parts.items() for at, view in enumerate(views)}
     return CachePool(layout, rank, parts, tensors)
 

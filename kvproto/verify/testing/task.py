@@ -32,12 +32,19 @@ def views(pool: Pool) -> list[torch.Tensor]:
     return raw if pool.order == "NHD" else [each.transpose(1, 2) for each in raw]
 
 
+def every_view(pool: Pool) -> list[torch.Tensor]:
+    """Return `views` of the pool, and of its state: [slot, 1, unit, byte]."""
+    return [*views(pool), *(views(pool.state) if pool.state is not None else ())]
+
+
 class RoomTask:
     """A room as its engines see it: its KV, pages, openers, and the ranks that know of its end."""
 
     def __init__(
-        self, room: Room, plan: Plan, ours: list[int], theirs: list[int], tokens: int, prefix: int, seed: int
+        self, room: Room, plan: Plan, ours: list[int], theirs: list[int], tokens: int, prefix: int, seed: int,
+        slots: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
+        """`slots`: of its state, on either side."""
         bits = torch.Generator().manual_seed(seed)
         self.room, self.tokens, self.prefix = room, tokens, prefix
         self.pages: dict[Side, list[int]] = {"P": ours, "D": theirs}
@@ -48,6 +55,12 @@ class RoomTask:
             [torch.randint(0, 256, (tokens, kind.units, kind.row), dtype=torch.uint8, generator=bits)
              for _ in kind.layers]
             for kind in plan.prefill.kinds
+        ]  # fmt: skip
+        self.slots: dict[Side, int] = {} if slots is None else {"P": slots[0], "D": slots[1]}
+        #: by kind and layer the state after the last token, [unit, byte]
+        self.state = [
+            [torch.randint(0, 256, (kind.units, kind.row), dtype=torch.uint8, generator=bits) for _ in kind.layers]
+            for kind in (plan.prefill.state.kinds if plan.prefill.state is not None else ())
         ]  # fmt: skip
         self.opened: set[Name] = set()
         #: decode engines that have announced it; they open it when they have pages
@@ -99,6 +112,24 @@ class RoomTask:
             found += [whole[:, head : head + heads] for whole in tensors[layer : layer + layers]]
         return found
 
+    def state_of(self, layout: Layout, index: int) -> list[torch.Tensor]:
+        """The state as this rank of the group has it."""
+        found = []
+        for kind, tensors in zip(layout.state.kinds if layout.state is not None else (), self.state, strict=True):
+            assert layout.state is not None
+            (unit, units), (layer, layers) = layout.state.units_of(kind, index), layout.state.rows_of(kind, index)
+            found += [whole[unit : unit + units] for whole in tensors[layer : layer + layers]]
+        return found
+
+    def places(self, pool: Pool, side: Side, size: int) -> list[tuple[torch.Tensor, Rows]]:
+        """Return each view of the pool, and where in it the room's rows behind its prefix, or its state, are."""
+        rows = rows_of(self.pages[side], self.prefix, self.tokens, size)
+        found = [(view, rows) for view in views(pool)]
+        if pool.state is not None:
+            slot = torch.tensor([self.slots[side]]), torch.tensor([0])
+            found += [(view, slot) for view in views(pool.state)]
+        return found
+
     def write(
         self, pool: Pool, layout: Layout, index: int, first: int, last: int, layers: int | None = None
     ) -> None:  # fmt: skip
@@ -109,6 +140,13 @@ class RoomTask:
         for layer, view, whole in zip(own, views(pool), self.part(layout, index), strict=True):
             if layer < end:
                 view[rows] = whole[first:last]
+        self._put_state(pool, layout, index, whole=last == self.tokens and layers is None)
+
+    def _put_state(self, pool: Pool, layout: Layout, index: int, *, whole: bool) -> None:
+        """The state after the last token; that after any other is other bytes."""
+        if pool.state is not None:
+            for view, state in zip(views(pool.state), self.state_of(layout, index), strict=True):
+                view[self.slots["P"], 0] = state if whole else ~state
 
     def forward(
         self, pool: Pool, layout: Layout, index: int, first: int, last: int, layers: int | None = None
@@ -145,6 +183,7 @@ class RoomTask:
             rows = rows_of(self.pages["P"], first, self.tokens, layout.page_size)
             for view in views(pool):
                 view[rows] = ~view[rows]
+            self._put_state(pool, layout, index, whole=False)
         self.taken.discard(index)
 
     def whole(self, plan: Plan) -> bool:

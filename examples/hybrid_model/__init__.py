@@ -1,0 +1,1 @@
+"""A hybrid model's KV and state between groups of other sizes: the continued tokens are the same."""

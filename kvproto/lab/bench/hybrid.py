@@ -1,0 +1,147 @@
+"""Hybrid: rooms of a hybrid model, pages and state, of one prefill group and several decode groups.
+
+The model is Qwen3.5-397B-A17B: 15 layers of full attention, 45 of gated delta nets, whose state is 192 MB a request
+whatever its length.  A prefill group of four ranks serves four decode instances of one rank each, as data-parallel
+attention has it.  Rooms are open before the clock runs; the time is from the moment that all of them are produced until
+the last decode rank has handed out the last outcome.  Beside each transfer the same bytes are written by hand: one bulk
+write for each room, prefill rank and reader, through the same transport, polled to their ends by their senders.
+
+Every byte of the first transfer is compared, and of one after the timed ones.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+
+from kvproto.arguments import positive, several
+from kvproto.lab.bench.caches import GDN, heads
+from kvproto.lab.bench.hybrid_rank import HybridForm, HybridRank
+from kvproto.lab.bench.members import Members
+from kvproto.lab.bench.pipeline import LEAD_S
+from kvproto.lab.bench.results import Course, command_line
+from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.cut import Cut
+from kvproto.layout.sharding import Layout
+from kvproto.settings import Settings
+
+#: every fourth layer has full attention
+LAYERS, FOURTH = 60, 4
+FULL = tuple(range(FOURTH - 1, LAYERS, FOURTH))
+RANKS, INSTANCES = 4, 4
+#: bytes of a ring at most
+MOST_RING = 2 << 30
+
+
+def layouts(groups: int, *, tiny: bool) -> tuple[Layout, Layout]:
+    """Return the prefill group's layout, and that of a decode instance."""
+    rest = tuple(layer for layer in range(LAYERS) if layer not in FULL)
+    caches = Cache("full", heads(2, 256), FULL), replace(GDN, layers=rest, groups=groups)
+    layers, page = LAYERS, 64
+    if tiny:
+        layers, page = 2, 16
+        parts = CachePart("q", 4, 48), CachePart("ssm", 4, 256)
+        caches = Cache("full", heads(2, 16), (1,)), replace(GDN, parts=parts, layers=(0,))
+    return (
+        Layout.of_caches(caches, layers=layers, page_size=page, tp=RANKS),
+        Layout.of_caches(caches, layers=layers, page_size=page, tp=1),
+    )
+
+
+def form_of(rooms: int, tokens: int, chunk_tokens: int, groups: int, *, tiny: bool) -> HybridForm:
+    """One row."""
+    prefill, decode = layouts(groups, tiny=tiny)
+    form = HybridForm(prefill, decode, INSTANCES, rooms, tokens, chunk_tokens, Settings())
+    plan = form.plan
+    cuts = Cut(0, min(tokens, chunk_tokens)), Cut(0, 0, 0, plan.state_groups, state=True)
+    need = sum(plan.grant_bytes(0, cut) for cut in cuts) * -(-rooms // INSTANCES) * plan.state_groups
+    whole = 2 * sum(form.owed(writer, 0) for writer in range(RANKS))
+    ring = max(whole, min(MOST_RING, need))
+    return replace(form, settings=Settings(ring_bytes=ring, slots=8, window=64, route="staged", trace=256))
+
+
+class Hybrid:
+    """The processes: prefill ranks on the first GPUs, decode instances on the last."""
+
+    def __init__(self, gpus: int) -> None:
+        """`gpus`: how many; 0: none, all on the host."""
+        self.members, half = Members(), gpus // 2
+        for side, count, first in (("P", RANKS, 0), ("D", INSTANCES, half)):
+            for index in range(count):
+                device = f"cuda:{first + index % half}" if gpus else "cpu"
+                self.members.start(side, index, HybridRank, side, index, device)
+        self.members.tell("PD", "idle")
+
+    def measure(self, form: HybridForm, repeats: int) -> dict[str, Any]:
+        """One row."""
+        made = self.members.tell("PD", "begin", form)
+        self.members.tell("D", "call", [address for (side, _), address in made.items() if side == "P"])
+        right, gen, times, bulks = self._checked(0), 1, list[float](), list[float]()
+        while len(times) < repeats:
+            bulks.append(self._spent("write", "P"))
+            times.append(self._moved(gen))
+            gen += 1
+        right &= self._checked(gen)
+        nbytes = form.rooms * sum(form.owed(writer, 0) for writer in range(RANKS))
+        busiest = max(form.owed(writer, 0) for writer in range(RANKS)) * RANKS * form.rooms / nbytes
+        time_s, bulk_s = statistics.median(times), statistics.median(bulks)
+        return {
+            "rooms": form.rooms, "tokens": form.tokens, "chunk_tokens": form.chunk_tokens,
+            "state_groups": form.plan.state_groups, "mb_a_room": 1e-6 * nbytes / form.rooms,
+            "ms": 1e3 * time_s, "bulk_ms": 1e3 * bulk_s, "gbs": 1e-9 * nbytes / time_s, "share": bulk_s / time_s,
+            "busiest_writer": busiest, "right": right,
+        }  # fmt: skip
+
+    def _moved(self, gen: int) -> float:
+        self.members.tell("PD", "ask", gen)
+        return self._spent("run", "PD", gen)
+
+    def _spent(self, name: str, sides: str, *args: Any) -> float:
+        told = self.members.tell(sides, name, *args, time.perf_counter() + LEAD_S)
+        begin = min(begin for (side, _), (begin, _) in told.items() if side == "P")
+        return float(max(end for _, end in told.values()) - begin)
+
+    def _checked(self, gen: int) -> bool:
+        self.members.tell("D", "mark")
+        self._moved(gen)
+        return all(self.members.tell("D", "whole").values())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if a byte was wrong, 2 if there are too few GPUs."""
+    parser = command_line("hybrid", __doc__)
+    parser.add_argument("--gpus", type=positive, default=2, help="half of them for either side (default 2)")
+    parser.add_argument("--rooms", type=several(positive), default=(1, 8, 64), help="default 1,8,64")
+    parser.add_argument("--tokens", type=several(positive), default=(1000, 8192), help="default 1000,8192")
+    parser.add_argument("--chunk-tokens", type=positive, default=8192, help="default 8192")
+    parser.add_argument("--groups", type=positive, default=1, help="chunks of a room's state (default 1)")
+    parser.add_argument("--repeats", type=positive, default=7, help="timed transfers a row (default 7)")
+    parser.add_argument("--cpu", action="store_true", help="a tiny model in host memory, to see that it works")
+    options = parser.parse_args(argv)
+    if not options.cpu and (options.gpus % 2 or torch.cuda.device_count() < options.gpus):
+        print(f"This needs {options.gpus} GPUs, an even number; torch sees {torch.cuda.device_count()}; "
+              "--cpu does without.", file=sys.stderr)  # fmt: skip
+        return 2
+    course, rows = Course("hybrid", argv, options), list[dict[str, Any]]()
+    fleet = Hybrid(0 if options.cpu else options.gpus)
+    try:
+        forms = [(rooms, tokens) for tokens in options.tokens for rooms in options.rooms]
+        for rooms, tokens in course.cases(forms):
+            form = form_of(rooms, tokens, options.chunk_tokens, options.groups, tiny=options.cpu)
+            rows.append(fleet.measure(form, options.repeats))
+            course.keep(rows, f"{rooms} rooms of {tokens} tokens: {rows[-1]['ms']:.2f} ms, {rows[-1]['share']:.3f} of "
+                              f"bulk, {'right' if rows[-1]['right'] else 'WRONG'}")  # fmt: skip
+    finally:
+        fleet.members.close()
+    course.end(rows)
+    return 0 if all(row["right"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

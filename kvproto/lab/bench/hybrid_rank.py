@@ -1,0 +1,182 @@
+"""Hybrid rank: a rank of a hybrid model, whose rooms have pages of a few layers and a slot of state.
+
+A prefill rank serves several decode instances; each has a group of its own.  The truth is noise from a seed, by room,
+part and layer, the same in every process, so what is right does not come from the library.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import torch
+
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.io.kernels.cache_pool import CachePool
+from kvproto.io.transports.base import Completed
+from kvproto.io.transports.nixl import NixlTransport
+from kvproto.io.transports.regions import bulk
+from kvproto.lab.bench.pipeline_rank import PipelineRank, give_way
+from kvproto.lab.bench.pools import MARKER, seeded_bytes
+from kvproto.layout.cut import Cut
+from kvproto.layout.plan import Plan
+from kvproto.layout.sharding import Layout
+from kvproto.room import Room
+from kvproto.settings import DECODE_GROUP, Settings
+from kvproto.verify.testing import inside
+
+
+class HybridForm(msgspec.Struct, frozen=True):
+    """One row: the layouts of both sides, decode instances, rooms and their tokens."""
+
+    prefill: Layout
+    decode: Layout
+    instances: int
+    rooms: int
+    tokens: int
+    chunk_tokens: int
+    settings: Settings
+
+    @property
+    def plan(self) -> Plan:
+        """Between the prefill group and each instance."""
+        return Plan(self.prefill, self.decode, self.chunk_tokens)
+
+    def owed(self, writer: int, reader: int) -> int:
+        """Bytes of a room that a prefill rank writes to a rank of its decode instance."""
+        plan, found = self.plan, 0
+        for cut in (Cut(0, self.tokens), Cut(0, 0, state=True)):
+            shares = plan.of(cut).writers(reader)
+            found += sum(plan.part_bytes(share, cut) for share in shares if share.writer == writer)
+        return found
+
+
+def cache_pool(layout: Layout, rank: int, pages: int, slots: int, device: torch.device) -> CachePool:
+    """A rank's pool of whatever bytes."""
+    parts: dict[str, list[torch.Tensor]] = {}
+    assert layout.state is not None
+    for each, held in ((layout, pages), (layout.state, slots)):
+        for kind in each.kinds:
+            shape = held, each.page_size, each.units_of(kind, rank)[1], kind.row
+            layers = range(each.rows_of(kind, rank)[1])
+            parts[kind.name] = [torch.empty(shape, dtype=torch.uint8, device=device) for _ in layers]
+    tensors = {f"{name} {at}": view for name, found in parts.items() for at, view in enumerate(found)}
+    return CachePool(layout, rank, parts, tensors)
+
+
+class HybridRank(PipelineRank):
+    """A prefill rank, or a rank of one decode instance: `index` counts those of all instances."""
+
+    case: HybridForm
+    pool: CachePool | None
+
+    def begin(self, form: HybridForm) -> str:
+        """A new endpoint; returns a prefill rank's address."""
+        self.end()
+        self.case, self.pool = form, None
+        self._let_go()
+        mine, place = self._rooms(), self.index if self.side == "P" else self.index % form.decode.ranks
+        layout = form.prefill if self.side == "P" else form.decode
+        each = -(-form.tokens // layout.page_size)
+        # An instance may have no room: its pool is no less a pool.
+        self.pool = cache_pool(layout, place, each * max(1, len(mine)), max(1, len(mine)), self.device)
+        group = {} if self.side == "P" else {"group": DECODE_GROUP + self.index // form.decode.ranks}
+        make: Callable[..., Any] = PrefillEndpoint if self.side == "P" else DecodeEndpoint
+        self.endpoint = make(
+            layout, place, self.pool, NixlTransport(), chunk_tokens=form.chunk_tokens, settings=form.settings, **group
+        )  # fmt: skip
+        self.tables = {room: torch.arange(each * at, each * at + each) for at, room in enumerate(mine)}
+        self.mark()
+        if self.side == "P":
+            for room in mine:
+                for view, truth in self._truth(room):
+                    view.copy_(truth)
+        return str(self.endpoint.address) if self.side == "P" else ""
+
+    def call(self, addresses: list[str]) -> None:
+        """A decode rank calls the prefill ranks."""
+        self.endpoint.connect(self.case.prefill, addresses)
+        self._until(self.endpoint.ready)
+
+    def _rooms(self) -> list[int]:
+        """The rooms of this rank: of a prefill rank all, of a decode rank its instance's."""
+        instance, count = self.index // self.case.decode.ranks, self.case.instances
+        return [room for room in range(1, self.case.rooms + 1) if self.side == "P" or room % count == instance]
+
+    def mark(self) -> None:
+        """Fill a decode rank's pool with the marker."""
+        assert self.pool is not None
+        assert self.pool.state is not None
+        for tensors in (*self.pool.kinds, *self.pool.state.kinds) if self.side == "D" else ():
+            for tensor in tensors:
+                tensor.fill_(MARKER)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def whole(self) -> bool:
+        """Whether every byte of every room is here."""
+        return all(bool(view.eq(truth).all()) for room in self._rooms() for view, truth in self._truth(room))
+
+    def _truth(self, room: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield this rank's rows of the room in the pool, and what they are: of each part and layer."""
+        case, pool = self.case, self.pool
+        layout, rank = (case.prefill, self.index) if self.side == "P" else (case.decode, self.index % case.decode.ranks)
+        assert pool is not None
+        assert pool.state is not None
+        assert layout.state is not None
+        seed, slot = room << 12, self._rooms().index(room)
+        for each, held in ((layout, pool), (layout.state, pool.state)):
+            for kind, tensors in zip(each.kinds, held.kinds, strict=True):
+                (unit, units), (first, _) = each.units_of(kind, rank), each.rows_of(kind, rank)
+                for at, tensor in enumerate(tensors):
+                    rows = 1 if kind.at_end else case.tokens
+                    whole = seeded_bytes((rows, kind.units, kind.row), seed + first + at, self.device)
+                    count = 1 if kind.at_end else len(self.tables[room])
+                    # A room's pages follow one another, so its rows are one view.
+                    mine = tensor[slot * count : slot * count + count].flatten(0, 1)[:rows]
+                    yield mine, whole[:, unit : unit + units]
+                seed += len(kind.layers)
+
+    def ask(self, gen: int) -> None:
+        """Open all rooms."""
+        for at, room in enumerate(self._rooms()):
+            more = {"slot": at}
+            if self.side == "P":
+                more["group"] = DECODE_GROUP + room % self.case.instances
+            self.endpoint.open(Room(room, gen), self.case.tokens, self.tables[room], **more)
+            if self.side == "P":
+                self.endpoint.prefetch(Room(room, gen))
+
+    def run(self, gen: int, at: float) -> tuple[float, float]:
+        """All rooms, produced at this moment; (begin, end)."""
+        return self.go([(room, gen) for room in self._rooms()], self.case.tokens, at)[:2]
+
+    def write(self, at: float) -> tuple[float, float]:
+        """The same bytes as bulk writes, one for each room and reader: (begin, end)."""
+        rank, transport = inside(self.endpoint).rank, inside(self.endpoint).data.transport
+        readers = range(self.case.decode.ranks)
+        owed = {reader: self.case.owed(self.index, reader) for reader in readers}
+        if self.source is None:
+            buffer = seeded_bytes((max(owed.values()),), 1, self.device)
+            kind = "VRAM" if buffer.is_cuda else "DRAM"
+            region = transport.register(buffer.data_ptr(), len(buffer), kind, max(buffer.get_device(), 0))
+            self.source = buffer, region
+        wanted = []
+        for room in self._rooms():
+            for reader, nbytes in owed.items():
+                link = rank.link_of[DECODE_GROUP + room % self.case.instances, reader]
+                peer = inside(self.endpoint).data.link_peer[link]
+                descs = bulk(0, nbytes * self.index % (self.case.settings.ring_bytes - nbytes + 1), nbytes)
+                wanted.append((peer, self.source[1], transport.remote(peer, 0), descs, b""))
+        while time.perf_counter() < at:
+            self.endpoint.poll()
+        begin, live = time.perf_counter(), set()
+        for each in wanted:
+            live.add(transport.write(*each))
+        while live:
+            live -= {event.handle for event in transport.poll() if isinstance(event, Completed)}
+            give_way()
+        return begin, time.perf_counter()

@@ -1,0 +1,245 @@
+"""State rooms: real endpoints move state; every byte of pages and slots, what leaves when, refusals."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+from test_endpoint_caches import LAYERS, CachePair
+
+from kvproto import ArgumentError, Layout, LayoutError, Pool, Room
+from kvproto.layout.caches import END, Cache, CachePart
+from kvproto.layout.cut import Cut
+from kvproto.layout.plan import Plan
+from kvproto.protocol.states import Cause
+from kvproto.settings import PREFILL_GROUP, Settings
+from kvproto.verify.testing.access import inside
+
+SLOTS = 7
+FULL = Cache("full", (CachePart("k", 4, 16), CachePart("v", 4, 24)), (1,), "bfloat16")
+#: a segment of heads, one of one group on every rank, and the heads of a recurrence
+SEGMENTS = (CachePart("x", 4, 48), CachePart("B", 1, 36), CachePart("ssm", 4, 256))
+#: KV of two heads over four ranks: replicas write tokens, and others write the state
+FEW = Cache("full", (CachePart("k", 2, 16), CachePart("v", 2, 24)), (1,), "bfloat16")
+SMALL_RING = Settings(ring_bytes=1 << 16)
+
+
+def state(*layers: int) -> Cache:
+    return Cache("state", SEGMENTS, layers, "bfloat16, float32", END)
+
+
+def sides(*caches: Cache, tp: tuple[int, int], pp: tuple[int, int] = (1, 1)) -> list[Layout]:
+    return [
+        Layout.of_caches(caches, layers=LAYERS, page_size=4, tp=each, pp=stages)
+        for each, stages in zip(tp, pp, strict=True)
+    ]
+
+
+class StatePair(CachePair):
+    """Two groups whose models keep state; a room has other slots on the two sides."""
+
+    def slots(self, room: Room) -> tuple[int, int]:
+        return room.id % SLOTS, (room.id * 3 + 1) % SLOTS
+
+    def parts(self, layout: Layout, index: int, seed: int) -> dict[str, list[torch.Tensor]]:
+        parts = super().parts(layout, index, seed)
+        bits = torch.Generator().manual_seed(seed << 8 | index)
+        assert layout.state is not None
+        for kind in layout.state.kinds:
+            shape = SLOTS, layout.state.units_of(kind, index)[1], kind.row
+            layers = range(layout.state.rows_of(kind, index)[1])
+            parts[kind.name] = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=bits) for _ in layers]
+        return parts
+
+    def truth_of(self, room: Room) -> dict[tuple[str, int], torch.Tensor]:
+        """The room's state by part and layer of the model, as [unit, byte]."""
+        bits, found = torch.Generator().manual_seed(room.id), {}
+        for cache in self.plan.prefill.named:
+            for part in cache.parts if cache.travels == END else ():
+                for layer in cache.layers:
+                    shape = part.units, part.row_bytes
+                    rows = torch.randint(0, 256, shape, dtype=torch.uint8, generator=bits)
+                    found[f"{cache.name}.{part.name}", layer] = rows
+        return found
+
+    def mine(self, layout: Layout, index: int, pool: Pool) -> dict[tuple[str, int], torch.Tensor]:
+        """A rank's views of its state by part and layer, [slot, unit, byte]."""
+        if pool.state is None:
+            return {}
+        assert layout.state is not None
+        stage = torch.tensor_split(torch.arange(layout.layers), layout.pp)[index // layout.tp].tolist()
+        found: dict[tuple[str, int], torch.Tensor] = {}
+        for kind, views in zip(layout.state.kinds, pool.state.kinds, strict=True):
+            layers = [layer for layer in kind.layers if layer in stage]
+            found |= {(kind.name, layer): view[:, 0] for layer, view in zip(layers, views, strict=True)}
+        return found
+
+    def units(self, layout: Layout, index: int, whole: torch.Tensor) -> torch.Tensor:
+        units = torch.arange(len(whole)).repeat_interleave(max(1, layout.tp // len(whole)))
+        return whole[units.tensor_split(layout.tp)[index % layout.tp]]
+
+    def compute(self, room: Room) -> None:
+        """The forward puts the room's state into every prefill rank's slot."""
+        layout, truth = self.plan.prefill, self.truth_of(room)
+        for index, endpoint in enumerate(self.prefills):
+            for key, view in self.mine(layout, index, endpoint.pool).items():
+                view[self.slots(room)[0]] = self.units(layout, index, truth[key])
+
+    def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
+        ours, _, tokens, _ = self.tables[room]
+        for endpoint in self.prefills if ranks is None else [self.prefills[i] for i in ranks]:
+            slot = None if endpoint.pool.state is None else self.slots(room)[0]
+            endpoint.open(room, tokens, ours, slot=slot)
+            endpoint.prefetch(room)
+
+    def open_decode(self, room: Room, ranks: list[int] | None = None) -> None:
+        _, theirs, tokens, prefix = self.tables[room]
+        for endpoint in self.decodes if ranks is None else [self.decodes[i] for i in ranks]:
+            slot = None if endpoint.pool.state is None else self.slots(room)[1]
+            endpoint.open(room, tokens, theirs, prefix=prefix, group=PREFILL_GROUP, slot=slot)
+
+    def check(self, *rooms: Room) -> None:
+        super().check(*rooms)
+        layout = self.plan.decode
+        for index, endpoint in enumerate(self.decodes):
+            found = self.mine(layout, index, endpoint.pool)
+            wanted = {key: view.clone() for key, view in self.mine(layout, index, self.before[index]).items()}
+            for room in rooms:
+                for key, whole in self.truth_of(room).items():
+                    if key in wanted:
+                        wanted[key][self.slots(room)[1]] = self.units(layout, index, whole)
+            for key, view in wanted.items():
+                assert torch.equal(found[key], view), f"decode rank {index}: {key}"
+
+
+CASES = [
+    sides(FULL, state(0, 2), tp=(1, 1)), sides(FULL, state(0, 2), tp=(4, 1)), sides(FULL, state(0, 2), tp=(1, 4)),
+    sides(FULL, state(0, 1, 2), tp=(2, 4)), sides(FEW, state(0, 2), tp=(4, 4)), sides(FEW, state(0, 2), tp=(4, 2)),
+    # a stage of state alone, one of tokens alone, one of both; and so on the other side
+    sides(FULL, state(0, 2), tp=(2, 1), pp=(3, 1)), sides(FULL, state(0, 2), tp=(1, 2), pp=(1, 3)),
+    sides(FULL, state(0, 2), tp=(1, 1), pp=(3, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", CASES, ids=[f"{a.tp}x{a.pp} to {b.tp}x{b.pp}" for a, b in CASES])
+@pytest.mark.parametrize("route", ["staged", "cost"])
+def test_every_byte_of_pages_and_slots_arrives(pair: list[Layout], route: Any) -> None:
+    """Rooms of several chunks, behind a prefix, of a full hit, and more than slots and windows hold."""
+    settings = Settings(ring_bytes=1 << 14, route=route, window=1, slots=2)
+    with StatePair(*pair, chunk_tokens=8, settings=settings) as both:
+        rooms = [both.open(21), both.open(14, prefix=4), both.open(8, prefix=8)]
+        for room in rooms:
+            both.compute(room)
+        both.finish(*rooms)
+        assert {cause for room in rooms for cause in both.causes(room)} == {Cause.NONE}
+        both.check(*rooms)
+        both.rest()
+
+
+def test_state_is_cut_into_as_many_chunks_as_its_cache_says() -> None:
+    """Two layers of 304 bytes of each of four ranks and 36 of all, beside chunks of 16 times 40 bytes."""
+    for groups, part in ((1, 608), (2, 304)):
+        ours, theirs = sides(FULL, replace(state(0, 2), groups=groups), tp=(4, 1))
+        with StatePair(ours, theirs, chunk_tokens=16, settings=SMALL_RING) as both:
+            plan = both.plan
+            cut = Cut(16, 0, 0, groups, state=True)
+            assert plan.state_groups == groups and plan.part(0, 0, cut).nbytes == part
+            assert inside(both.prefills[0]).data.slot_bytes == max(16 * 40, 2 // groups * 340)
+            room = both.open(16)
+            both.compute(room)
+            both.finish(room)
+            both.check(room)
+            # one chunk of tokens, and those of state
+            assert sum(inside(each).data.stats["writes"] for each in both.prefills) == 4 * (1 + groups)
+
+
+def test_more_groups_of_state_than_the_smallest_share_has_layers_are_refused() -> None:
+    cut = replace(state(0, 2), groups=2)
+    prefill, decode = sides(FULL, cut, tp=(1, 1), pp=(3, 1))
+    with pytest.raises(LayoutError, match="2 groups of state, and the smallest share has 1 layers"):
+        Plan(prefill, decode, 8)
+    with pytest.raises(LayoutError, match="it has 2 groups; there are 1 to 1, and of state alone more than one"):
+        sides(replace(FULL, groups=2), tp=(1, 1))
+    with pytest.raises(LayoutError, match="cache 'state': groups is 1 on the prefill side and 2 on the decode side"):
+        Plan(sides(FULL, state(0, 2), tp=(1, 1))[0], sides(FULL, cut, tp=(1, 1))[0], 8)
+
+
+def test_state_leaves_when_all_tokens_are_computed_and_not_before() -> None:
+    with StatePair(*sides(FULL, state(0, 2), tp=(2, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
+        room = both.open(16)
+        both.produce(room, 15)
+        both.settle()
+        sent = [inside(each).data.stats["writes"] for each in both.prefills]
+        assert sent == [1, 1], "the first chunk of tokens"
+        both.compute(room)
+        both.finish(room)
+        both.check(room)
+
+
+def test_a_withdrawal_takes_back_state_that_has_not_left() -> None:
+    """The forward is preempted before its state is read: that of the repeated one is sent."""
+    with StatePair(*sides(FULL, state(0, 2), tp=(2, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
+        room = both.name(16)
+        both.open_prefill(room)
+        both.produce(room)  # nobody has opened it on the other side: nothing leaves
+        for endpoint in both.prefills:
+            endpoint.withdraw(room, 8)
+        both.open_decode(room)
+        both.settle()
+        assert not both.outcomes
+        assert [inside(each).data.stats["writes"] for each in both.prefills] == [1, 1]
+        both.compute(room)
+        ours = both.tables[room][0]
+        for endpoint in both.prefills:
+            assert endpoint.withdrawn(room)
+            endpoint.produced(room, 16, pages=ours[2:])
+        both.pump(partial(both.over, room))
+        both.check(room)
+
+
+def test_two_rooms_whose_slots_cross_get_their_own() -> None:
+    class Crossing(StatePair):
+        def slots(self, room: Room) -> tuple[int, int]:
+            return (1, 2) if room.id % 2 else (2, 1)
+
+    with Crossing(*sides(FULL, state(0, 2), tp=(1, 2)), chunk_tokens=8, settings=SMALL_RING) as both:
+        rooms = [both.open(9), both.open(11)]
+        for room in rooms:
+            both.compute(room)
+        both.finish(*rooms)
+        both.check(*rooms)
+
+
+def test_a_slot_is_asked_for_by_name() -> None:
+    with StatePair(*sides(FULL, state(0, 2), tp=(1, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
+        decode, prefill = both.decodes[0], both.prefills[0]
+        with pytest.raises(ArgumentError, match=r"has state: give the room its slot \(slots are 0 .. 6\)"):
+            decode.open(Room(1), 4, [0])
+        with pytest.raises(ArgumentError, match=r"slot 7 of a pool of state for 7 requests"):
+            prefill.open(Room(1), 4, [0], slot=7)
+        with pytest.raises(ArgumentError, match="slot -1 of a pool"):
+            prefill.open(Room(1), 4, [0], slot=-1)
+    with CachePair(*sides(FULL, tp=(1, 1)), chunk_tokens=8, settings=SMALL_RING) as plain:
+        told = pytest.raises(ArgumentError, match="slot 0: this rank's pool has no state")
+        with told:
+            plain.decodes[0].open(Room(1), 4, [0], slot=0)
+
+
+def test_a_ring_too_small_for_a_chunk_of_state_is_refused_at_connect() -> None:
+    with pytest.raises(ArgumentError, match=r"a chunk of state takes \d+ bytes, the ring has 256: raise Settings.ring"):
+        StatePair(*sides(FULL, state(0, 2), tp=(1, 1)), chunk_tokens=8, settings=Settings(ring_bytes=256))
+
+
+@pytest.mark.parametrize(("settings", "why"), [
+    (Settings(slot_bytes=64), "of state fits no slot of 64: raise Settings.slot_bytes"),
+    (Settings(route="pages"), "state has no way over pages"),
+])  # fmt: skip
+def test_a_prefill_rank_that_cannot_stage_state_refuses_the_link(settings: Settings, why: str) -> None:
+    with StatePair(*sides(FULL, state(0, 2), tp=(1, 1)), chunk_tokens=8, settings=SMALL_RING, ready=False) as both:
+        prefill = inside(both.prefills[0])
+        prefill.rank.settings = settings
+        with pytest.raises(Exception, match=why):
+            both.pump(both.decodes[0].ready)
