@@ -156,22 +156,22 @@ class Menus(CheckedWorld):
         return menu
 
     def _enter(self, menu: Menu, at: int, number: int, move: Move) -> None:
-        node = self.nodes[at]
-        cost, touched = move.cost if move.kind == "plain" else "", self.touched(at, move.peer)
-        later = LazyChoice(self, at, number, move.input, cost, move.room, touched)
-        links = [self._link(at, peer) for peer in (node.peers if move.peer < 0 else (move.peer,))]
-        if move.kind == "short":
-            menu.short.append((sum(1 << i for i in links), later))
-        elif move.kind == "beat":
-            menu.beats.append(((1 if at < self.first_decode else 2) << 2 * links[0], 1 << links[0], later))
-        elif move.kind == "long":
-            menu.long.append(later)
-        elif move.kind == "rare":
-            menu.rare.append(later)
-        elif not move.cost:
-            menu.plain.add(later())
-        elif getattr(self.config.budget, move.cost):
-            menu.costly.append(later)
+        kind, cost = move.kind, move.cost
+        if kind == "plain" and not cost:
+            menu.plain.add(self.choice(at, number, move.input, ""))
+            return
+        if kind == "plain" and not getattr(self.config.budget, cost):
+            return  # most moves are faults of which this world has none
+        touched = self.touched(at, move.peer)
+        later = LazyChoice(self, at, number, move.input, cost if kind == "plain" else "", move.room, touched)
+        if kind == "short":
+            peers = self.nodes[at].peers if move.peer < 0 else (move.peer,)
+            menu.short.append((sum(1 << self._link(at, peer) for peer in peers), later))
+        elif kind == "beat":
+            link = self._link(at, move.peer)
+            menu.beats.append(((1 if at < self.first_decode else 2) << 2 * link, 1 << link, later))
+        else:
+            {"plain": menu.costly, "long": menu.long, "rare": menu.rare}[kind].append(later)
 
     def choice(self, at: int, number: int, what: Any, cost: str) -> Choice:
         """Return the result of an input."""
