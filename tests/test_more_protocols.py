@@ -118,7 +118,7 @@ def test_a_step_about_another_machine_is_not_proved() -> None:
 
 
 # ----------------------------------------------------------------------------------------------- mutants
-@pytest.mark.parametrize(("protocol", "count"), [("calls", 30), ("commit", 24)])
+@pytest.mark.parametrize(("protocol", "count"), [("calls", 30), ("commit", 24), ("lock", 60)])
 def test_no_mutant_of_a_sample_survives(protocol: str, count: int, say: Say) -> None:
     pytest.importorskip("z3")
     said = say(protocol, "mutate", "--sample", str(count), "--jobs", "1")

@@ -136,6 +136,7 @@ TELLING = fsm.Telling(TABLES, Timing, lambda: framework.digest_of(TABLES, ROUTES
 LOCK = framework.Protocol(
     name="fencing lock", tables=TABLES, timing=Timing(), digest=TELLING.digest, telling=f"{__name__}:TELLING",
     sources=framework.Sources(TABLES, ROUTES, engine=(Wanted,)), checker=f"{__name__}:CHECKER",
+    claims="examples.fencing_lock.claims:CLAIMS",
 )  # fmt: skip
 
 
