@@ -13,18 +13,19 @@ from concurrent.futures import Future
 from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from kvproto import Layout
-from kvproto.adapters.card import Card
+from kvproto.adapters.card import MAX_TEXT, Card
 from kvproto.adapters.card_trust import SECRET_FILE, CardTrust
 from kvproto.adapters.sglang import bootstrap, http_server
 from kvproto.adapters.sglang.bootstrap import SIGNATURE, Announcer, Cards, KVProtoBootstrapServer, announce
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank
-from kvproto.adapters.sglang.http_server import HttpServer
+from kvproto.adapters.sglang.http_server import HEAD, HttpServer
 from kvproto.io.clock import ManualClock
 
 HELD = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=2)
@@ -271,6 +272,61 @@ def test_an_answer_that_trickles_is_none(monkeypatch: pytest.MonkeyPatch) -> Non
         cards, where = Cards(), f"127.0.0.1:{listener.getsockname()[1]}"
         until(lambda: "timed out" in str(cards.get(where)))
         over.set()
+
+
+class Trickle:
+    """A connection of which each byte takes a second."""
+
+    def __init__(self, piece: bytes = b"x") -> None:
+        self.now, self.piece, self.timeouts = 0.0, piece, list[float]()
+
+    def settimeout(self, timeout_s: float) -> None:
+        self.timeouts.append(timeout_s)
+
+    def recv(self, _most: int) -> bytes:
+        self.now += 1.0
+        return self.piece
+
+
+def read(line: Trickle, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    monkeypatch.setattr(bootstrap, "time", SimpleNamespace(monotonic=lambda: line.now))
+    return bootstrap._read(cast("socket.socket", line))
+
+
+def test_an_answer_has_its_time_in_all_and_each_byte_what_is_left_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Trickle()
+    monkeypatch.setattr(bootstrap, "ANSWER", 3.0)
+    with pytest.raises(TimeoutError, match="timed out"):
+        read(line, monkeypatch)
+    assert line.timeouts == [3.0, 2.0, 1.0, bootstrap.SHORTEST]
+
+
+def test_the_longest_answer_is_read_with_its_head_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "ANSWER", 1e6)
+    most = MAX_TEXT + HEAD
+    assert most <= len(read(Trickle(bytes(HEAD)), monkeypatch)) < most + HEAD
+
+
+def test_whoever_has_asked_closes_and_says_so(at: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = list[object]()
+
+    class Line(http.client.HTTPConnection):
+        def request(self, method: str, url: str, body: Any = None, headers: Any = None, **more: Any) -> None:
+            heard.append(dict(headers))
+            super().request(method, url, body, headers, **more)
+
+        def close(self) -> None:
+            heard.append("closed")
+            super().close()
+
+    monkeypatch.setattr(http.client, "HTTPConnection", Line)
+    assert bootstrap.ask(at.where, "GET", "/health", headers={"X-One": "1"}) == (200, b"kvproto")
+    assert heard == [{"X-One": "1", "Connection": "close"}, "closed"]
+
+
+def test_a_rank_is_put_to_its_place_and_with_a_body(at: Server) -> None:
+    for path, body in (("/rank", b""), ("/elsewhere", msgspec.json.encode(ONE[0]))):
+        assert at.ask("PUT", path, body) == "400 PUT /rank, with a rank as JSON"
 
 
 def test_announcing_ends_when_it_is_told_to(at: Server) -> None:
