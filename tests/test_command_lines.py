@@ -103,6 +103,7 @@ WRONG = [
     ("fuzz --inputs 0", "--inputs: '0' is not from 1"),
     ("bench grid --pages 48", "--pages 48: a page is a power of two"),
     ("bench grid --pairs tiny --prompts 1", "--prompts 1: with tiny that is not whole MiB"),
+    ("bench hybrid --gpus 0", "--gpus: '0' is not from 1"),
     ("bench beside --cpu --ways dear", "--ways 'dear': there are "),
     ("bench route --sizes 0", "--sizes '0': it is in MiB"),
     ("torture --seed many", "--seed: 'many' is no whole number"),

@@ -44,6 +44,10 @@ def _small(nbytes: Label) -> bool:
     return isinstance(nbytes, int) and nbytes <= 17 << 20
 
 
+def _crowd(count: Label) -> bool:
+    return isinstance(count, int) and count >= 8
+
+
 def _several(count: Label) -> bool:
     return isinstance(count, int) and count > 1
 
@@ -70,6 +74,9 @@ GOALS = (
     Goal("the grid, times as fast as a write for each page, layer, K and V", "grid", "faster", least=1),
     Goal("after a forward, beyond the last layer group's bulk write, ms", "layers", "over ms", {"groups": _several},
          ("tokens",), most=0.3, floor="floor over ms"),
+    Goal("pages and state of a hybrid model, 8 rooms and more: share of bulk writes", "hybrid", "share",
+         {"rooms": _crowd}, ("tokens", "rooms"), least=0.95),
+    Goal("the same, what the busiest prefill rank sends, of the mean", "hybrid", "busiest writer", most=1.1),
     *(Goal(f"{work} a transfer of {pool} pools by the default", "beside", "slowdown",
            {"side": side, "pool": pool, "way": "mapped", "percent": 10}, most=most)
       for pool in ("layered", "packed")
