@@ -1,12 +1,13 @@
 """Deep configs: several faults at once, by name, on demand, in the smallest world that can have them.
 
 Each is about what two small worlds together do not show: a second fault that comes while the first is being mended.
-`deep-two-…` is all of it for one room: every pair of the fourteen kinds of fault, and each twice.
+`deep-two-…` is all of it for one room: every pair of the fourteen kinds of fault, and each twice.  `deep-2p2d-…` and
+`deep-3p2d-…` have four and five ranks that work for one room.
 """
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 
 from msgspec.structs import replace
 
@@ -29,6 +30,45 @@ def forgotten() -> dict[str, Config]:
     return {
         f"deep-tombstone-{kind}": replace(world, budget=Budget(**{kind: 1}), about=f"a tombstone of one; {kind}")
         for kind in FAULTS
+    }
+
+
+def three_to_two() -> dict[str, Config]:
+    """Three stages that everyone writes from to two decode ranks: one fault of each kind, in haste."""
+    about = "three stages, two decode ranks"
+    world = Config(prefills=3, decodes=2, stages=3, ring=3, chunks=1, engine=AT_ONCE, hasty=True)
+    each = {kind: replace(world, budget=Budget(slow=1, **{kind: 1}), about=f"{about}; {kind}") for kind in FAULTS}
+    calm = replace(world, rooms=2, chunks=2, budget=Budget(slow=1), about=f"{about}; two rooms of two chunks")
+    return {f"deep-3p2d-{name}": config for name, config in (*each.items(), ("2x2", calm))}
+
+
+def two_readers_forgotten() -> dict[str, Config]:
+    """Two rooms between one prefill rank and two decode ranks, of which one is remembered; in haste."""
+    world = Config(decodes=2, rooms=2, ring=1, chunks=1, engine=AT_ONCE, hasty=True, tombstones=1)
+    return {
+        f"deep-tombstone-1p2d-{kind}": replace(
+            world, budget=Budget(slow=1, **{kind: 1}), about=f"a tombstone of one, two readers; {kind}"
+        )
+        for kind in ("drop", "link", "crash")
+    }
+
+
+def two_faults_of_groups() -> dict[str, Config]:
+    """Two groups a side that all work, and two faults at once; in haste."""
+    world = replace(CROSS, swift=False, hasty=True, must=())
+    return {
+        f"deep-groups-cross-{one}-{other}": replace(world, budget=_budget(one, other), about=f"{one} and {other}")
+        for one, other in combinations(("drop", "link", "crash"), 2)
+    }
+
+
+def two_faults_of_four() -> dict[str, Config]:
+    """Two faults at once where four ranks work for one room, everyone with everyone; in haste."""
+    world = Config(prefills=2, decodes=2, stages=2, ring=2, chunks=1, engine=AT_ONCE, hasty=True)
+    kinds = ("drop", "abort", "link", "crash", "timeout", "write")
+    return {
+        f"deep-2p2d-{one}-{other}": replace(world, budget=_budget(one, other), about=f"two by two; {one} and {other}")
+        for one, other in combinations(kinds, 2)
     }
 
 
@@ -90,4 +130,6 @@ DEEP: dict[str, Config] = {
     "deep-groups-cross-crash": replace(
         CROSS, swift=True, budget=Budget(crash=1), must=BOTH, about="two groups a side; a rank of one dies, and returns"
     ),
-} | forgotten() | two_faults()  # fmt: skip
+}  # fmt: skip
+DEEP |= forgotten() | two_readers_forgotten() | two_faults_of_groups()
+DEEP |= three_to_two() | two_faults_of_four() | two_faults()
