@@ -117,6 +117,7 @@ WRONG = [
     ("replay nofile", "No such file or directory: nofile"),
     ("replay {}", "Is a directory"),
     ("replay {}/bad.json", "not a recorded counterexample"),
+    ("explore nosuch", "no configuration 'nosuch'; is it "),
     ("inspect nofile", "nofile: cannot be read"),
     ("inspect {}/t.jsonl --out /nonexist/x", "--out: there is no directory /nonexist"),
     ("inspect {}/t.jsonl --out {}", "is a directory: name a file"),
