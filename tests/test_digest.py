@@ -152,7 +152,10 @@ SAME: dict[str, tuple[Edit, ...]] = {
     ),
     "annotations": (
         ("def _waiting(v: V) -> int:\n", "def _waiting(v):\n"),
-        ("    end = min(first + terms.window, _end(v))", "    end: int = min(first + terms.window, _end(v))"),
+        (
+            "    end = min(first + terms.window, end_chunk(v))",
+            "    end: int = min(first + terms.window, end_chunk(v))",
+        ),
     ),
     "sentences": (
         ('"a late request: what is staged is in place"', '"too late"'),

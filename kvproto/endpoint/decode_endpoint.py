@@ -222,7 +222,9 @@ class DecodeEndpoint(Endpoint):
         plan, prefix = self._groups.get(group).to.plan, operator.index(prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams)
         plan.admit(entry.tokens, prefix)
-        entry.carried, entry.slot = (plan, prefix), need_slot(self.pool, slot)
+        entry.carried = plan, prefix
+        if slot is not None or self.pool.state is not None:  # most pools have none: a call less
+            entry.slot = need_slot(self.pool, slot)
         said, terms = (need_secret(secret), as_traceparent(traceparent)), self._rank.terms
         groups = self._layer_groups(plan, entry.tokens - prefix, layer_groups)
         runs = page_runs_of(entry.pages[prefix // self._rank.layout.page_size :])

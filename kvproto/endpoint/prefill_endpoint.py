@@ -183,7 +183,8 @@ class PrefillEndpoint(Endpoint):
 
         """
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, whole=False)
-        entry.slot = need_slot(self.pool, slot)
+        if slot is not None or self.pool.state is not None:  # most pools have none: a call less
+            entry.slot = need_slot(self.pool, slot)
         claim = self._rank.claim(0 if group is None else need_group(group), need_secret(secret))
         trace, seconds = as_traceparent(traceparent), need_seconds(within)
         # Runs of pages that are not known yet cannot be counted; 0 leaves them out of the estimate of costs.

@@ -10,11 +10,11 @@ PARTS = {
     "notification": "7cb9ce9b",
     "vocabulary": "a832551b",
     "routes": "4a0b4ba4",
-    "prefill_room": "a99850f6",
+    "prefill_room": "f8246a05",
     "prefill_send": "f18aea87",
     "prefill_write": "7f3fb60d",
     "prefill_link": "41055dc2",
-    "decode_room": "d746959b",
+    "decode_room": "78d152a0",
     "decode_grant": "ccc39b7a",
     "decode_link": "d557df51",
 }

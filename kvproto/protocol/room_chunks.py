@@ -7,25 +7,42 @@ gap: from the first of the tokens', or of the state's, to the last of either.
 
 from __future__ import annotations
 
-from kvproto.protocol.events import Terms
+from typing import Any, Protocol
+
 from kvproto.protocol.kinds import RankMask, Tokens
 
 
-def cells(terms: Terms, tokens: Tokens, prefix: Tokens) -> int:
+class _OfPlan(Protocol):
+    """A room's value on either side, once it has terms."""
+
+    @property
+    def terms(self) -> Any:
+        """The terms of a plan."""
+
+    @property
+    def tokens(self) -> Tokens:
+        """Tokens of the prompt."""
+
+    @property
+    def prefix(self) -> Tokens:
+        """First tokens that the decode rank has already."""
+
+
+def cells(v: _OfPlan) -> int:
     """Return the chunks of the room's tokens (as `cut.chunks`, whose checks a room has behind it)."""
-    return -((prefix - tokens) // terms.chunk_tokens) * terms.layer_groups
+    return -((v.prefix - v.tokens) // v.terms.chunk_tokens) * v.terms.layer_groups  # type: ignore[no-any-return]
 
 
-def first_chunk(terms: Terms, tokens: Tokens, prefix: Tokens) -> int:
+def first_chunk(v: _OfPlan) -> int:
     """Return the rank's first chunk."""
-    return 0 if terms.writes else cells(terms, tokens, prefix)
+    return 0 if v.terms.writes else cells(v)
 
 
-def end_chunk(terms: Terms, tokens: Tokens, prefix: Tokens) -> int:
+def end_chunk(v: _OfPlan) -> int:
     """Return the number behind the rank's last chunk."""
-    return cells(terms, tokens, prefix) + terms.state_groups
+    return cells(v) + v.terms.state_groups  # type: ignore[no-any-return]
 
 
-def taking_part(terms: Terms, tokens: Tokens, prefix: Tokens, chunk: int) -> RankMask:
+def taking_part(v: _OfPlan, chunk: int) -> RankMask:
     """Return the other side's ranks that write the chunk, or to which it is written."""
-    return terms.writes if chunk < cells(terms, tokens, prefix) else terms.state_writes
+    return v.terms.writes if chunk < cells(v) else v.terms.state_writes  # type: ignore[no-any-return]

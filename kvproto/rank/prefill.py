@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
-from kvproto.layout.costs import NO_ROUTE, Estimate
+from kvproto.layout.costs import NO_ROUTE
 from kvproto.layout.cut import NO_PART, Cut, Part, cut_at
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.events import ROOM_CHUNK, Target, Terms, TimerFired
+from kvproto.protocol.events import ROOM_CHUNK, Target, TimerFired
 from kvproto.protocol.messages import AUX_CHUNK
 from kvproto.protocol.states import PSend
 from kvproto.protocol.tables.prefill_room import PrefillWork
@@ -144,14 +144,15 @@ class PrefillRank(PrefillQueues):
         # The group is remembered only while sends are open; `_forget_group` drops it with the last one.
         if ((terms.writes | terms.state_writes) and chunks) or (terms.aux and effect.aux):
             self._groups[room] = terms.group
-        ways: dict[bool, list[tuple[int, tuple[int, int, Plan | None], Estimate]]] = {}
+        known = [(peer, self._reach(room, peer), self.estimate(room, peer)) for peer in bits(terms.writes) if chunks]
+        # Bits of none would be a call more for each room without state.
+        some = bits(terms.state_writes) if terms.state_writes else ()
+        state = [(peer, self._reach(room, peer), STAGED_ONLY) for peer in some]
         for chunk in chunks:
             cut = cut_at(
                 chunk, value.tokens, value.prefix, self.chunk_tokens, terms.layer_groups, terms.state_groups
             )
-            if cut.state not in ways:
-                ways[cut.state] = self._ways(room, terms, state=cut.state)
-            for peer, (link, epoch, plan), costs in ways[cut.state]:
+            for peer, (link, epoch, plan), costs in state if cut.state else known:
                 part = plan.part(self.index, peer, cut) if plan is not None else NO_PART
                 ready = work is not None and _computed(work, cut, part)
                 to, closed = Target(link, epoch, cut, part), costs.pages >= NO_ROUTE
@@ -165,14 +166,6 @@ class PrefillRank(PrefillQueues):
             for peer in bits(terms.aux):
                 link, epoch, _ = self._reach(room, peer)
                 put(ev.SendOpened(room, AUX_CHUNK, peer, Target(link, epoch), ready, aux=True))
-
-    def _ways(
-        self, room: int, terms: Terms, *, state: bool
-    ) -> list[tuple[int, tuple[int, int, Plan | None], Estimate]]:  # fmt: skip
-        """Return by decode rank how it is reached, and what the routes cost; state is staged alone."""
-        if state:
-            return [(peer, self._reach(room, peer), STAGED_ONLY) for peer in bits(terms.state_writes)]
-        return [(peer, self._reach(room, peer), self.estimate(room, peer)) for peer in bits(terms.writes)]
 
     def _reach(self, room: int, peer: int) -> tuple[int, int, Plan | None]:
         """Link and epoch (0: there is none) of the room's sends to this decode rank, and the plan."""

@@ -63,7 +63,7 @@ from kvproto.protocol.events import (
 )
 from kvproto.protocol.kinds import ChunkSet, RankMask, Tokens
 from kvproto.protocol.messages import Abort, Announce, AuxAck, ChunkAck, Gone, Noted, Open
-from kvproto.protocol.room_chunks import end_chunk, first_chunk, taking_part
+from kvproto.protocol.room_chunks import cells, end_chunk, first_chunk
 from kvproto.protocol.states import Cause
 from kvproto.protocol.states import DRoom as S
 
@@ -121,16 +121,12 @@ def _open(v: V) -> Open:
     return Open(v.tokens, v.prefix, v.secret, v.traceparent, v.runs, _terms(v).layer_groups, v.state in (S.OPEN, S.AWAIT_AUX))
 
 
-def _first(v: V) -> int:
-    return first_chunk(_terms(v), v.tokens, v.prefix)
-
-
-def _end(v: V) -> int:
-    return end_chunk(_terms(v), v.tokens, v.prefix)
+def _writers(v: V, e: ChunkRequested) -> RankMask:
+    return v.terms.writes if e.chunk < cells(v) else v.terms.state_writes  # type: ignore[union-attr]
 
 
 def _placed(v: V, done: int) -> bool:
-    return done | (1 << _first(v)) - 1 == (1 << _end(v)) - 1
+    return done | (1 << first_chunk(v)) - 1 == (1 << end_chunk(v)) - 1
 
 
 def _complete(v: V, done: int, *, aux: bool) -> bool:
@@ -138,11 +134,7 @@ def _complete(v: V, done: int, *, aux: bool) -> bool:
 
 
 def _all_placed(v: V, done: int) -> bool:
-    return _first(v) < _end(v) and _placed(v, done)
-
-
-def _writers(v: V, chunk: int) -> RankMask:
-    return taking_part(_terms(v), v.tokens, v.prefix, chunk)
+    return first_chunk(v) < end_chunk(v) and _placed(v, done)
 
 
 # ------------------------------------------------------------------------------------------- guards
@@ -178,7 +170,7 @@ def pages_in_place(v: V, e: ChunkRequested, now: float) -> bool:
 
 def of_plan(v: V, e: ChunkRequested, now: float) -> bool:
     """The plan has this chunk and this writer."""
-    return _first(v) <= e.chunk < _end(v) and bool(_writers(v, e.chunk) >> e.peer & 1)
+    return first_chunk(v) <= e.chunk < end_chunk(v) and bool(_writers(v, e) >> e.peer & 1)
 
 
 def tried_so_far(v: V) -> int:
@@ -392,7 +384,7 @@ def say_gone(v: V, e: RoomEvent) -> Output:
 
 def open_grant(v: V, e: ChunkRequested) -> StagingRequested | PagesRequested:
     """Begin the chunk: its first writer asks for a region, or for the pages."""
-    writers = _writers(v, e.chunk)
+    writers = _writers(v, e)
     if e.pages:
         return PagesRequested(e.room, e.chunk, e.peer, writers, e.asked, e.link, e.epoch, e.cut)
     return StagingRequested(e.room, e.chunk, e.peer, writers, e.asked, e.cut)

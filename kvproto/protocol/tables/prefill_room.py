@@ -134,16 +134,8 @@ def _terms(v: V) -> Terms:
     return v.terms  # type: ignore[return-value]  # of a room that some decode rank has opened
 
 
-def _first(v: V) -> int:
-    return first_chunk(_terms(v), v.tokens, v.prefix)
-
-
-def _end(v: V) -> int:
-    return end_chunk(_terms(v), v.tokens, v.prefix)
-
-
 def _fan_out(v: V, chunk: int) -> int:
-    return taking_part(_terms(v), v.tokens, v.prefix, chunk).bit_count()
+    return taking_part(v, chunk).bit_count()
 
 
 def _held(v: V) -> int:
@@ -211,7 +203,7 @@ def opened_by_all(v: V) -> bool:
 
 def nothing_to_send(v: V) -> bool:
     """This rank writes to nobody, or there is nothing to write, and it sends no aux row."""
-    return not _terms(v).aux and _first(v) == _end(v)
+    return not _terms(v).aux and first_chunk(v) == end_chunk(v)
 
 
 def met_without_duty(v: V, e: EngineOpened, now: float) -> bool:
@@ -256,12 +248,12 @@ def first_aux(v: V, e: AuxProvided, now: float) -> bool:
 
 def last_send(v: V, e: SendFinished, now: float) -> bool:
     """Every send has ended and no chunk is left to open."""
-    return _work(v).live == 1 and _work(v).next == _end(v)
+    return _work(v).live == 1 and _work(v).next == end_chunk(v)
 
 
 def window_slides(v: V, e: SendFinished, now: float) -> bool:
     """A chunk is left, and with this end there is room for it in the window."""
-    return _work(v).next < _end(v) and _work(v).live - 1 <= _held(v)
+    return _work(v).next < end_chunk(v) and _work(v).live - 1 <= _held(v)
 
 
 def known(v: V, e: LinkWentDown, now: float) -> bool:
@@ -388,9 +380,9 @@ def start(v: V, e: RoomEvent, now: float) -> V:
 
 
 def _begin(v: V) -> V:
-    terms, first = _terms(v), _first(v)
-    end = min(first + terms.window, _end(v))
-    whole = min(end, cells(terms, v.tokens, v.prefix)) - first
+    terms, first = _terms(v), first_chunk(v)
+    end = min(first + terms.window, end_chunk(v))
+    whole = min(end, cells(v)) - first
     sends = whole * terms.writes.bit_count() + (end - first - whole) * terms.state_writes.bit_count()
     return replace(v, work=replace(_work(v), next=end, live=sends + terms.aux.bit_count()))
 
@@ -565,7 +557,7 @@ def tell_drained(v: V, e: RoomEvent | TimerFired) -> Output:
 
 def open_first(v: V, e: RoomEvent) -> Output:
     """Open the first window and the aux row's sends."""
-    return do.OpenWindow(e.room, _first(v), _work(v).next, aux=True)
+    return do.OpenWindow(e.room, first_chunk(v), _work(v).next, aux=True)
 
 
 def open_next(v: V, e: SendFinished) -> Output:

@@ -71,6 +71,17 @@ NOT_IN_TABLES = (
         "tests/test_core_scenarios.py",
     ),
     Exemption(
+        "of what a chunk is",
+        "A chunk is of tokens or of state by its number. Pool, slot, plan and kernels follow from that, and what may be"
+        " told of it: state is staged alone, is there when all tokens are, and needs a slot that holds it.",
+        ("rank/prefill.py:_open_window", "rank/prefill.py:_computed", "rank/prefill_links.py:_no_way_of_state",
+         "data/room_entry.py:rows_of", "data/gathers.py:_bind", "data/prefill_data.py:prepare_pages",
+         "data/decode_data.py:arrived", "endpoint/prefill_endpoint.py:prepare",
+         "endpoint/prefill_groups.py:_make_kernels", "endpoint/validation.py:need_slot",
+         "endpoint/prefill_endpoint.py:open", "endpoint/decode_endpoint.py:open"),
+        "tests/test_state_rooms.py",
+    ),
+    Exemption(
         "bounds",
         "Rooms that only the other side has opened, links, groups without links, queues, the trace and a room's layer"
         " groups are bounded; what is one too many is counted and dropped, and its sender repeats it.",

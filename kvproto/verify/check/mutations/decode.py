@@ -28,7 +28,7 @@ def last_chunk_arrives_first(b: TablePatch) -> None:
     """Only the last chunk's landing is looked at for completion."""
 
     def last_chunk(v: Any, e: ev.ChunkLanded, now: float) -> bool:
-        return bool(e.chunk == dr._end(v) - 1 and dr.last_chunk(v, e, now))  # noqa: SLF001
+        return bool(e.chunk == dr.end_chunk(v) - 1 and dr.last_chunk(v, e, now))
 
     b.change(DROOMS, b.rows(DROOMS, DRoom.OPEN, ev.ChunkLanded, "last_chunk"), when=last_chunk)
 
@@ -79,7 +79,7 @@ def success_before_all_chunks(b: TablePatch) -> None:
 
     def last_chunk(v: Any, e: ev.ChunkLanded, now: float) -> bool:
         del now
-        return bool(e.chunk == dr._end(v) - 1 and dr._work(v).aux)  # noqa: SLF001
+        return bool(e.chunk == dr.end_chunk(v) - 1 and dr._work(v).aux)  # noqa: SLF001
 
     b.change(DROOMS, b.rows(DROOMS, DRoom.OPEN, ev.ChunkLanded, "last_chunk"), when=last_chunk)
 
