@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 
 from kvproto.io.kernels.base import Pool
-from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.sharding import Layout
-from kvproto.verify.testing.pools import noise, slots_beside
+from kvproto.verify.testing.pools import empty_caches, noise, slots_beside, tensors_of
 from kvproto.verify.testing.task import views
 from support.gpu_ranks import PAGES, GpuRanks, pages
 
@@ -26,13 +25,11 @@ class GpuState(GpuRanks):
         return Layout.of_caches([FULL, STATE], layers=2, page_size=16, tp=tp)
 
     def pool(self, form: Layout, index: int, device: str) -> Pool:
-        host, parts = noise(form, index, PAGES, 1 if self.prefill else 2), dict[str, list[torch.Tensor]]()
-        assert host.state is not None and form.state is not None
-        for each, held in ((form, host), (form.state, host.state)):
-            for kind, tensors in zip(each.kinds, held.kinds, strict=True):
-                parts[kind.name] = [tensor.to(device) for tensor in tensors]
-        named = {f"{name} {at}": view for name, found in parts.items() for at, view in enumerate(found)}
-        return CachePool(form, index, parts, named)
+        host = noise(form, index, PAGES, 1 if self.prefill else 2)
+        pool = empty_caches(form, index, PAGES, slots_beside(PAGES), device)
+        for mine, whole in zip(tensors_of(pool), tensors_of(host), strict=True):
+            mine.copy_(whole)
+        return pool
 
     def slot(self, number: int, *, prefill: bool) -> int:
         return (number if prefill else number * 3 + 1) % slots_beside(PAGES)

@@ -27,6 +27,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.room import Room
 from kvproto.settings import DECODE_GROUP, Settings
 from kvproto.verify.testing import inside
+from kvproto.verify.testing.pools import empty_caches, tensors_of
 
 
 class HybridForm(msgspec.Struct, frozen=True):
@@ -54,19 +55,6 @@ class HybridForm(msgspec.Struct, frozen=True):
         return found
 
 
-def cache_pool(layout: Layout, rank: int, pages: int, slots: int, device: torch.device) -> CachePool:
-    """A rank's pool of whatever bytes."""
-    parts: dict[str, list[torch.Tensor]] = {}
-    assert layout.state is not None
-    for each, held in ((layout, pages), (layout.state, slots)):
-        for kind in each.kinds:
-            shape = held, each.page_size, each.units_of(kind, rank)[1], kind.row
-            layers = range(each.rows_of(kind, rank)[1])
-            parts[kind.name] = [torch.empty(shape, dtype=torch.uint8, device=device) for _ in layers]
-    tensors = {f"{name} {at}": view for name, found in parts.items() for at, view in enumerate(found)}
-    return CachePool(layout, rank, parts, tensors)
-
-
 class HybridRank(PipelineRank):
     """A prefill rank, or a rank of one decode instance: `index` counts those of all instances."""
 
@@ -82,7 +70,7 @@ class HybridRank(PipelineRank):
         layout = form.prefill if self.side == "P" else form.decode
         each = -(-form.tokens // layout.page_size)
         # An instance may have no room: its pool is no less a pool.
-        self.pool = cache_pool(layout, place, each * max(1, len(mine)), max(1, len(mine)), self.device)
+        self.pool = empty_caches(layout, place, each * max(1, len(mine)), max(1, len(mine)), self.device)
         group = {} if self.side == "P" else {"group": DECODE_GROUP + self.index // form.decode.ranks}
         make: Callable[..., Any] = PrefillEndpoint if self.side == "P" else DecodeEndpoint
         self.endpoint = make(
@@ -109,10 +97,8 @@ class HybridRank(PipelineRank):
     def mark(self) -> None:
         """Fill a decode rank's pool with the marker."""
         assert self.pool is not None
-        assert self.pool.state is not None
-        for tensors in (*self.pool.kinds, *self.pool.state.kinds) if self.side == "D" else ():
-            for tensor in tensors:
-                tensor.fill_(MARKER)
+        for tensor in tensors_of(self.pool) if self.side == "D" else ():
+            tensor.fill_(MARKER)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 

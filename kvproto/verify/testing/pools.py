@@ -41,17 +41,32 @@ def slots_beside(pages: int) -> int:
     return max(2, pages // 8)
 
 
-def _noise_of_caches(layout: Layout, rank: int, pages: int, seed: int) -> CachePool:
-    bits, parts = torch.Generator().manual_seed(seed << 20 | rank), dict[str, list[torch.Tensor]]()
-    both = [(layout, pages)] if layout.state is None else [(layout, pages), (layout.state, slots_beside(pages))]
+def empty_caches(layout: Layout, rank: int, pages: int, slots: int, device: torch.device | str = "cpu") -> CachePool:
+    """A rank's pool of named caches, of whatever bytes; `slots`: of its state, if it has any."""
+    parts = dict[str, list[torch.Tensor]]()
+    both = [(layout, pages)] if layout.state is None else [(layout, pages), (layout.state, slots)]
     for each, held in both:
         for kind in each.kinds:
             inner = (each.page_size, each.units_of(kind, rank)[1])
             shape = held, *(inner if each.order == "NHD" else inner[::-1]), kind.row
             layers = range(each.rows_of(kind, rank)[1])
-            parts[kind.name] = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=bits) for _ in layers]
+            parts[kind.name] = [torch.empty(shape, dtype=torch.uint8, device=device) for _ in layers]
     tensors = {f"{name} {at}": view for name, views in parts.items() for at, view in enumerate(views)}
     return CachePool(layout, rank, parts, tensors)
+
+
+def tensors_of(pool: Pool) -> list[torch.Tensor]:
+    """Every tensor of the pool by kind and layer, those of its state last."""
+    every = pool.kinds if pool.state is None else (*pool.kinds, *pool.state.kinds)
+    return [tensor for tensors in every for tensor in tensors]
+
+
+def _noise_of_caches(layout: Layout, rank: int, pages: int, seed: int) -> CachePool:
+    pool = empty_caches(layout, rank, pages, slots_beside(pages))
+    bits = torch.Generator().manual_seed(seed << 20 | rank)
+    for tensor in tensors_of(pool):
+        tensor.copy_(torch.randint(0, 256, tensor.shape, dtype=torch.uint8, generator=bits))
+    return pool
 
 
 def tokens_of(pool: Pool, pages: list[int]) -> list[torch.Tensor]:
