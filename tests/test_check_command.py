@@ -79,6 +79,26 @@ def test_what_was_found_so_far_when_it_is_interrupted(jobs: int) -> None:
     assert "1 of 3 configurations searched to the end, 0 with a violation" in out
 
 
+@pytest.mark.parametrize("when", ["a process begins", "a process waits for work"])
+def test_an_interrupt_ends_work_and_no_process_of_the_pool(when: str) -> None:
+    command = [sys.executable, "-um", "kvproto", "check", "full-hit", "2p1d-2rooms-abort", "--jobs", "2"]
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    asked = subprocess.Popen(command, cwd=ROOT, start_new_session=True, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    signal.signal(signal.SIGINT, handler)
+    if when == "a process begins":
+        children = Path(f"/proc/{asked.pid}/task/{asked.pid}/children")
+        while len(children.read_text().split()) < 3 and asked.poll() is None:  # the tracker's, and two that search
+            time.sleep(0.02)
+    else:
+        assert asked.stdout
+        next(line for line in iter(asked.stdout.readline, "") if "full-hit" in line)
+    os.killpg(asked.pid, signal.SIGINT)
+    _, err = asked.communicate(timeout=60)
+    assert asked.returncode == UNFINISHED
+    assert "Traceback" not in err
+
+
 def test_its_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])

@@ -8,9 +8,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -253,3 +256,24 @@ def test_a_compiled_search_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         monkeypatch.setattr(library, "compiler", lambda: None)  # the second time it is there
     (kept,) = (tmp_path / "kvproto").iterdir()
     assert kept.suffix == ".so"
+
+
+def test_an_interrupt_on_the_way_into_an_answer_ends_the_search_well() -> None:
+    search = NativeRankSearch("smoke", CONFIGS["smoke"])
+    asked = 0
+
+    def interrupt(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal asked
+        if event == "call" and frame.f_code is answers.Answers.answer.__code__:
+            asked += 1
+            if asked == 20:
+                signal.raise_signal(signal.SIGINT)  # before the first line: no `except` of the answer sees it
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.setprofile(interrupt)
+    try:
+        result = search.run()
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGINT, handler)
+    assert (asked, result.ended, result.violations) == (20, "interrupted", [])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from kvproto.errors import KvprotoError
 
@@ -34,16 +36,60 @@ def spread(work: Callable[[X], Y], items: Sequence[X], jobs: int) -> Iterator[Y]
 
 
 def _on_processes(work: Callable[[X], Y], items: Sequence[X], jobs: int) -> Iterator[Y]:
-    left = list(items)[::-1]
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    left, unsaid = list(items)[::-1], False
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_interrupt_work_alone) as pool:
         running: set[Future[Y]] = set()
         while left or running:
             try:
                 while left and len(running) < jobs:
-                    running.add(pool.submit(work, left.pop()))
+                    with _not_interrupted():  # a process that begins now inherits it, until it is ready
+                        running.add(pool.submit(_worked, work, left.pop()))
                 done, running = wait(running, return_when=FIRST_COMPLETED)
             except KeyboardInterrupt:
                 left.clear()
                 continue
             for future in done:
-                yield future.result()
+                if isinstance(future.exception(), KeyboardInterrupt):
+                    unsaid = True
+                else:
+                    yield future.result()
+    if unsaid:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _not_interrupted() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# ------------------------------------------------------------------------------------------ in a process of the pool
+_working = _over = False
+
+
+def _interrupt_work_alone() -> None:
+    """Let an interrupt end the work only: with a process that waits for work the pool would be lost."""
+    signal.signal(signal.SIGINT, _interrupted)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _interrupted(*_: Any) -> None:
+    global _over  # noqa: PLW0603  # a handler has no other place
+    _over = True
+    if _working:
+        raise KeyboardInterrupt
+
+
+def _worked(work: Callable[[X], Y], item: X) -> Y:
+    global _working  # noqa: PLW0603  # as above
+    _working = True
+    try:
+        if _over:
+            raise KeyboardInterrupt
+        return work(item)
+    finally:
+        _working = False

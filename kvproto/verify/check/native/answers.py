@@ -48,12 +48,18 @@ class Answers:
         self.buffer = (ctypes.c_uint32 * ROOM)()
         #: the error that an answer raised, for the caller of C
         self.raised: BaseException | None = None
+        #: nothing more is answered, so C comes back
+        self.stopped = False
         self._numbers: dict[tuple[int, Any], int] = {}
         self._deeds: list[Any] = []
         self._questions: tuple[Callable[..., list[Any]], ...] = (
             self._outcome, self._menu, self._offers, self._couple, self._calls, self._budget, self._exchanged,
             self._asleep, self._settled, self._end,
         )  # fmt: skip
+
+    def stop(self) -> None:
+        """Answer nothing more: an interrupt has come."""
+        self.stopped = True
 
     def rules(self) -> Rules:
         """Return all that the search has to know before it asks."""
@@ -67,6 +73,8 @@ class Answers:
 
     def answer(self, question: int, *about: int) -> int:
         """Write the answer into the buffer; returns how many numbers it has, or -1."""
+        if self.stopped:
+            return -1
         try:
             found = self._questions[question](*about)
             self.buffer[: len(found)] = found

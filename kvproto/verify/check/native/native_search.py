@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from kvproto.fsm.errors import KvprotoError
+from kvproto.loop.held_signals import held_signals
 from kvproto.verify.check.native.answers import MOST_PARTS, Answers, Ask
 from kvproto.verify.check.native.library import library
 from kvproto.verify.check.state_encoding import MASK
@@ -75,7 +76,10 @@ class NativeSearch(Search):
         self._free()
         self.order = []
 
-    def _called(self, ended: int) -> int:
+    def _called(self, function: Callable[..., int], *about: Any) -> int:
+        """Call C, which asks: an interrupt on the way into an answer would be lost, and the answer with it."""
+        with held_signals(self.answers.stop):
+            ended = function(self._search, *about)
         if ended == RAISED:
             raise self.answers.raised or EnginesDisagreeError("an answer is not as long as it should be")
         return ended
@@ -83,14 +87,14 @@ class NativeSearch(Search):
     def _meet(self, state: Any, parent: int) -> int:
         del parent  # only what a search begins with is met here
         numbers = (ctypes.c_uint32 * MOST_PARTS)(*(state >> shift & MASK for shift in self.world.shifts))
-        if self._called(self._c.search_meet(self._search, numbers)):
+        if self._called(self._c.search_meet, numbers):
             raise MemoryError("there is no memory for a state")
         return len(self.order) - 1
 
     def _walk(self, report: Callable[[Progress], None] | None, begun: float) -> None:
         result, tick, done = self.result, begun, 0
         while done < len(self.order):
-            ended = self._called(self._c.search_advance(self._search, (done | framework.LOOK) + 1))
+            ended = self._called(self._c.search_advance, (done | framework.LOOK) + 1)
             done = self._c.search_done(self._search)
             result.transitions = self._c.search_transitions(self._search)
             result.depth = self._c.search_depth(self._search)
@@ -129,14 +133,14 @@ class NativeSearch(Search):
 
     def _judge_ends(self) -> None:
         marks, found = ctypes.create_string_buffer(len(self.order)), ctypes.c_int64()
-        self._called(self._c.search_rests(self._search, marks))
+        self._called(self._c.search_rests, marks)
         self.rests = [at for at, mark in enumerate(marks.raw[: len(self.order)]) if mark]
-        self._called(self._c.search_lost(self._search, marks, ctypes.byref(found)))
+        self._called(self._c.search_lost, marks, ctypes.byref(found))
         if found.value >= 0:
             name, text = self._reason(found.value)
             self._violate(name, text, found.value)
             return
-        if self._called(self._c.search_circle(self._search, ctypes.byref(found))):
+        if self._called(self._c.search_circle, ctypes.byref(found)):
             self.result.ended = "memory"
         elif found.value >= 0:
             self._violate("L4", self.CIRCLE, found.value)
