@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from test_endpoint_caches import LAYERS, CachePair
 
 from kvproto import ArgumentError, Layout, LayoutError, Pool, Room
+from kvproto.data.room_entry import rows_of
+from kvproto.io.kernels.pool import KernelError
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
@@ -198,6 +200,52 @@ def test_a_withdrawal_takes_back_state_that_has_not_left() -> None:
             endpoint.produced(room, 16, pages=ours[2:])
         both.pump(partial(both.over, room))
         both.check(room)
+
+
+def test_a_prefill_room_s_slot_may_come_with_its_last_token_and_be_another_after_a_withdrawal() -> None:
+    class Late(StatePair):
+        def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
+            ours, _, tokens, _ = self.tables[room]
+            for endpoint in self.prefills:
+                endpoint.open(room, tokens, ours)
+                endpoint.prefetch(room)
+
+    with Late(*sides(FULL, state(0, 2), tp=(2, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
+        room = both.name(16)
+        both.open_prefill(room)
+        slot, ours = both.slots(room)[0], both.tables[room][0]
+        one = both.prefills[0]
+        one.produced(room, 8)
+        with pytest.raises(ArgumentError, match=r"has state: give the room its slot \(slots are 0 .. 6\)"):
+            one.produced(room, 16)
+        with pytest.raises(ArgumentError, match="slot 7 of a pool of state"):
+            one.produced(room, 16, slot=7)
+        for endpoint in both.prefills:
+            endpoint.produced(room, 16, slot=(slot + 1) % SLOTS)
+        both.settle()
+        with pytest.raises(ArgumentError, match=r"its state is in slot \d, not \d: withdraw it first"):
+            one.produced(room, 16, slot=slot)
+        for endpoint in both.prefills:
+            endpoint.withdraw(room, 8)
+        both.open_decode(room)
+        both.settle()
+        both.compute(room)
+        for endpoint in both.prefills:
+            endpoint.produced(room, 16, pages=ours[2:], slot=slot)
+            endpoint.aux(room, b"")
+        both.pump(partial(both.over, room))
+        both.check(room)
+
+
+def test_no_launch_is_prepared_for_a_slot_that_is_not_known() -> None:
+    with StatePair(*sides(FULL, state(0, 2), tp=(1, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
+        prefill, cut = both.prefills[0], Cut(8, 0, 0, 1, state=True)
+        prefill.open(Room(1), 8, [0, 1])
+        entry = inside(prefill).entries[Room(1).key]
+        with pytest.raises(KernelError, match="no slot yet"):
+            rows_of(prefill.pool, entry, cut)
+        prefill.produced(Room(1), 8, slot=3)
+        assert rows_of(prefill.pool, entry, cut)[2:] == (3, 1)
 
 
 def test_two_rooms_whose_slots_cross_get_their_own() -> None:

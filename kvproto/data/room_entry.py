@@ -17,6 +17,7 @@ import torch
 
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.base import Pool
+from kvproto.io.kernels.pool import KernelError
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
@@ -45,7 +46,7 @@ class RoomEntry:
     table: torch.Tensor
     pages: HostPages
     given: int
-    #: the room's slot of the pool's state; -1: the pool has none
+    #: the room's slot of the pool's state; -1: the pool has none, or the engine has not given it yet
     slot: int = -1
     #: its name, once it is open
     room: Room | None = None
@@ -123,6 +124,8 @@ def rows_of(pool: Pool, entry: RoomEntry, cut: Cut) -> tuple[Pool, torch.Tensor,
     if not cut.state:
         return pool, entry.table, cut.first, cut.tokens
     assert pool.state is not None
+    if entry.slot < 0:  # a launch is being prepared before the engine has given it
+        raise KernelError("the room has no slot yet")
     return pool.state, pool.state.slots, entry.slot, 1  # in a table of all slots each is at its own number
 
 

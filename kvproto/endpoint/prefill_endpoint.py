@@ -34,6 +34,7 @@ from kvproto.endpoint.validation import (
     need_seconds,
     need_secret,
     need_slot,
+    need_slot_by_end,
     why_unprepared,
 )  # fmt: skip
 from kvproto.errors import ArgumentError
@@ -177,13 +178,14 @@ class PrefillEndpoint(Endpoint):
             within: seconds for the decode ranks to open it, and without progress (default: `bootstrap`, `stall`)
             traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
             slot: where the pool has state, the room's slot: after `tokens` tokens it holds the state until `released`
+                (None: `produced` gives it)
 
         Raises:
             ArgumentError: the room is open, or was a short while ago; a page or the slot is not of the pool
 
         """
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, whole=False)
-        if slot is not None or self.pool.state is not None:  # most pools have none: a call less
+        if slot is not None:
             entry.slot = need_slot(self.pool, slot)
         claim = self._rank.claim(0 if group is None else need_group(group), need_secret(secret))
         trace, seconds = as_traceparent(traceparent), need_seconds(within)
@@ -231,7 +233,8 @@ class PrefillEndpoint(Endpoint):
 
     @explained
     def produced(
-        self, room: Room, tokens: int, after: Any = None, *, pages: Any = (), layers: int | None = None
+        self, room: Room, tokens: int, after: Any = None, *, pages: Any = (), layers: int | None = None,
+        slot: int | None = None,
     ) -> None:  # fmt: skip
         """Report that the KV of the first `tokens` tokens is in the pages; never blocks.
 
@@ -243,17 +246,22 @@ class PrefillEndpoint(Endpoint):
             after: a CUDA event after which the KV is there (None: now)
             pages: the room's next page ids, after those that it has
             layers: only this rank's first so many layers are computed (None: all)
+            slot: where the pool has state, the room's slot, with the last token at the latest, if `open` had none;
+                after a withdrawal it may be another
 
         Raises:
-            ArgumentError: there are no pages for so many tokens, or the layers of an earlier forward are incomplete
+            ArgumentError: there are no pages for so many tokens, or no slot for the state after the last one, or the
+                layers of an earlier forward are incomplete
 
         """
         entry = self._entry(room)
         if entry is None:
             return
         more = need_more_pages(self._rank.layout, entry, tokens, pages, self.pool)
-        if len(more) and entry.taken and not self.withdrawn(room):
+        place = need_slot_by_end(room, entry, tokens, slot, self.pool)
+        if (len(more) or place != entry.slot) and entry.taken and not self.withdrawn(room):
             raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
+        moved, entry.slot = place != entry.slot, place
         held, tokens = self.pool.layers, operator.index(tokens)
         depth = need_layers(room, entry, tokens, layers, held)
         # On the caller's thread: the copy of the page table runs before the loop learns of the tokens.
@@ -268,6 +276,8 @@ class PrefillEndpoint(Endpoint):
 
         def begin() -> None:
             entry.placed = placed if placed is not None else entry.placed
+            if moved:  # launches may have been prepared for the slot of before
+                self._data.gathers.prepared.forget(room.key)
             if after is not None:
                 entry.mark(tokens, depth, after)
                 self._data.streams.forward = after

@@ -137,6 +137,16 @@ def need_slot(pool: Pool, slot: int | None) -> int:
     return slot
 
 
+def need_slot_by_end(room: object, entry: RoomEntry, upto: int, slot: int | None, pool: Pool) -> int:
+    """Return the room's slot, -1 if it has none yet; ArgumentError: it must have one, or not another."""
+    if slot is None and not (pool.state is not None and entry.slot < 0 and operator.index(upto) == entry.tokens):
+        return entry.slot
+    slot = need_slot(pool, slot)
+    if slot != entry.slot and entry.full == entry.tokens:
+        raise ArgumentError(f"{room}: its state is in slot {entry.slot}, not {slot}: withdraw it first")
+    return slot
+
+
 def need_ring_for_state(plan: Plan, reader: int, settings: Settings) -> None:
     """ArgumentError: a chunk of state does not fit in the ring, and there is no other way for it."""
     if not plan.state_writers(reader):
