@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import tomllib
 from functools import cache
@@ -69,6 +70,42 @@ def test_beyond_the_limit_a_state_has_no_steps() -> None:
     assert None in recorded["next"] and recorded["next"][0]
 
 
+def test_a_way_is_recorded_on_from_the_edge_of_a_page(tmp_path: Path) -> None:
+    """A larger world than a page holds: a second page begins where the first one ends, by the same numbers."""
+    out = tmp_path / "w.html"
+    assert main(["explore", "drop", "--limit", "60", "--out", str(out)]) == 0
+    first, command = graph(out.read_text()), shlex.split(graph(out.read_text())["command"])
+    way, state = list[int](), 0
+    while first["next"][state] is not None:  # deeper and deeper: to a state that was not looked at
+        choice, state = max(enumerate(step[2] for step in first["next"][state]), key=lambda found: found[1] or 0)
+        way.append(choice)
+    dotted = ".".join(map(str, way))
+    assert command == ["kvproto", "explore", "drop", "--limit", "60", "--out", str(out)]
+    assert main([*command[1:], "--way", dotted]) == 0
+    second, again = graph(out.read_text()), 0
+    assert second["way"] == way and second["command"] == shlex.join(command)
+    for choice in way:
+        again = second["next"][again][choice][2]
+    assert second["next"][again]
+    shown = [[found["parts"][part] for part in found["states"][at]] for found, at in ((first, state), (second, again))]
+    assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "world"), [([], ""), (["--tables", "examples.two_phase_commit.parties:PROTOCOL"], "crash")]
+)
+def test_what_a_search_has_kept_opens_in_a_page(
+    protocol: list[str], world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    out = tmp_path / "w.html"
+    bug = "tells-first" if protocol else next(name for name, bug in CHECKER.planted.items() if bug.world == "two-slots")
+    assert main(["check", *protocol, "--plant", bug, "--quiet", "--save", str(tmp_path)]) == 1
+    (kept,) = tmp_path.glob("*.jsonl")
+    assert main(["explore", str(kept), *protocol, "--plant", bug, "--limit", "60", "--out", str(out)]) == 0
+    assert len(graph(out.read_text())["way"]) > 3 and kept.stem == (world or "two-slots")
+
+
 def test_a_planted_bug_is_explored_at_the_property_that_it_breaks(tmp_path: Path) -> None:
     out = tmp_path / "w.html"
     bug = next(name for name, bug in CHECKER.planted.items() if bug.world == "two-slots")
@@ -101,7 +138,8 @@ def test_the_world_of_another_protocol_is_explored(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize(
     ("args", "said"),
-    [(("quick",), "is a suite"), (("nonsense",), "no configuration"), (("smoke", "--plant", "x"), "no planted bug")],
+    [(("quick",), "is a suite"), (("nonsense",), "no configuration"), (("smoke", "--plant", "x"), "no planted bug"),
+     (("smoke", "--way", "0.77"), "step 2 is 77, and its state has")],
 )
 def test_what_is_no_world_is_refused_in_a_line(
     args: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
@@ -133,6 +171,15 @@ def test_an_address_of_another_recording_is_refused(tmp_path: Path) -> None:
     seen = browse(written(tmp_path / "w.html", html), "#way=99,sequence")
     (told,) = (given for _, given in seen.found if given.get("id") == "differences")
     assert "hidden" not in told and [given for _, given in seen.found if "data-choice" in given]
+
+
+@needs_browser
+def test_at_the_edge_of_a_recording_the_page_has_the_command_that_goes_on(tmp_path: Path) -> None:
+    html, *_ = explore_page(CHECKER.explored("smoke", TELLING), "kvproto", limit=3, command="kvproto explore smoke")
+    path = written(tmp_path / "w.html", html)
+    edge, start = ([str(given.get("title")) for _, given in browse(path, word).found] for word in ("#way=1,sequence", ""))
+    assert "kvproto explore smoke --way 1" in edge
+    assert not [title for title in start if "--way" in title]
 
 
 @needs_browser

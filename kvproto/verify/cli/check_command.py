@@ -42,7 +42,7 @@ examples:
   kvproto check abort drop --json            for tools: states, transitions, states_per_s, violations
   kvproto check --mutants                    the mutants: is each planted hazard noticed, and by which property?
   kvproto check quick --beside ../released   ranks of the build in that folder meet ours, and crash into ours
-  kvproto check abort --save spec/counterexamples    keep what was found; kvproto replay FILE steps through
+  kvproto check abort --save spec/counterexamples    keep what was found: kvproto replay and explore FILE
 
 exit code: 0 all holds (all caught); 1 something was found; 2 it cannot be done; 3 not all was searched
 docs/checker.md says what a world leaves out, docs/change.md how a change of the protocol goes.

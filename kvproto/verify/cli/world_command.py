@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ step, take it back, send the address to a colleague together with the file.  No 
 examples:
   kvproto explore                                     the smallest world, to its end
   kvproto explore drop --limit 20000 --out drop.html  a larger one: its first 20,000 states
+  kvproto explore drop --way 0.0.3                    what lies around the state that this way leads to
   kvproto explore spec/counterexamples/late-pages-answer.jsonl    along a counterexample, and what lies beside it
   kvproto explore --plant premature-ack               with a planted bug, at the property that it breaks
 """
@@ -40,6 +43,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("world", nargs="?", metavar="WORLD", help="a world of kvproto check, or a counterexample")
     parser.add_argument("--out", type=output_file, metavar="FILE", default="world.html", help="(default: %(default)s)")
     parser.add_argument("--limit", type=positive, default=5000, help="record so many states (default: %(default)s)")
+    parser.add_argument("--way", type=_choices, metavar="0.2.1", default=(), help="record what lies around the state to which "
+                        "this way leads: the page's address has it")  # fmt: skip
     parser.add_argument("--plant", metavar="BUG", help="plant this bug (kvproto check --list has them), and go to it")
     add_tables(parser)
     args = parser.parse_args(argv)
@@ -48,11 +53,26 @@ def main(argv: list[str]) -> int:
         if args.plant is not None:
             stack.enter_context(checker.planting(args.plant))
         world, way = _chosen(args, checker)
-        html, states, whole = explore_page(world, args.tables.name, limit=args.limit, way=way)
+        html, states, whole = explore_page(
+            world, args.tables.name, limit=args.limit, way=way, choices=args.way, command=_again(argv)
+        )
     args.out.write_text(html)
-    some = "all of them" if whole else "the nearest ones; --limit records more"
+    some = "all of them" if whole else "the nearest ones; at their edge the page has the command that records on"
     say(f"wrote {args.out}: {world.name}, {states:,} states, {some}: open it in a browser")
     return WELL
+
+
+def _choices(text: str) -> tuple[int, ...]:
+    """Read the way of a page's address."""
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no way: numbers with dots between them, as in 0.2.1")
+    return tuple(map(int, text.split(".")))
+
+
+def _again(argv: list[str]) -> str:
+    """Word this command without its way."""
+    at = argv.index("--way") if "--way" in argv else len(argv)
+    return shlex.join(["kvproto", "explore", *argv[:at], *argv[at + 2 :]])
 
 
 def _chosen(args: Any, checker: Checker) -> tuple[Exploration, list[Any]]:

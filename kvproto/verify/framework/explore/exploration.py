@@ -8,13 +8,14 @@ by an exchange of names stay apart here, since a reader follows names.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
 
 from kvproto.fsm.driver import Driver
+from kvproto.fsm.errors import ArgumentError
 from kvproto.fsm.records import log_of
 from kvproto.fsm.telling import Telling
 from kvproto.verify.framework.inspect.page import moment_json
@@ -60,7 +61,6 @@ class Exploration:
         """Return the moments of the step, as `moment_json` has them; a cause is a place in this list."""
         raise NotImplementedError
 
-
     def of_trace(self, party: Driver, name: str) -> list[Json]:
         """Return the moments of what the party's trace holds, under this name."""
         log = log_of(party, telling=self.telling)
@@ -101,9 +101,13 @@ class Recorder:
         self.parts, self.phrases, self.told = Numbered(), Numbered(), Numbered()
         self.unrest: dict[int, str] = {}
 
-    def record(self, *, limit: int, way: Iterable[Any] = ()) -> Json:
-        """Return the graph of `limit` states, of those nearest to `way`, a counterexample's steps."""
-        taken, todo = self._walk(self._number(self.space.initial()), way)
+    def record(self, *, limit: int, way: Iterable[Any] = (), choices: Sequence[int] = ()) -> Json:
+        """Return the graph of `limit` states, of those nearest to a way.
+
+        `way`: the steps of a counterexample; `choices`, in its place: the number of each step among those of its state.
+        """
+        start = self._number(self.space.initial())
+        taken, todo = self._choose(start, choices) if choices else self._walk(start, way)
         queued = set(todo)
         while todo and len(self.states) < limit:
             fresh = [target for target in dict.fromkeys(self._expand(todo.popleft())) if target not in queued]
@@ -128,6 +132,21 @@ class Recorder:
                 break
             states.append(target)
         return taken, states
+
+    def _choose(self, start: int, choices: Sequence[int]) -> tuple[list[int], deque[int]]:
+        """Take these choices; return them, and the states on the way.  ArgumentError: a state has no such step."""
+        states = deque([start])
+        for place, choice in enumerate(choices, 1):
+            self._expand(states[-1])
+            steps = self.next[states[-1]] or []
+            if choice >= len(steps):
+                raise ArgumentError(f"the way's step {place} is {choice}, and its state has {len(steps)} steps, from 0")
+            target = steps[choice][2]
+            if target is not None:
+                states.append(target)
+            elif place < len(choices):
+                raise ArgumentError(f"the way's step {place} breaks a property: no step comes after it")
+        return [*choices], states
 
     def _number(self, state: Any) -> int:
         number = self.numbers.get(state)

@@ -72,6 +72,14 @@ function controls(host) {
   host.append(make("h3", "", graph.world + (graph.about ? ": " + graph.about : "")), bar);
 }
 
+function beyond(list) {   // the same choices lead to the same state of every recording of this world
+  const command = graph.command + " --way " + way.join(".");
+  list.append(
+    make("p", "fact", "Nothing beyond this state was recorded. A page that begins here, with this way:"), make("pre", "", command),
+    button("", "copy command", () => navigator.clipboard && navigator.clipboard.writeText(command), command),
+  );
+}
+
 function nextSteps(host, state, broken) {
   const list = make("div", "steps");
   host.append(list);
@@ -87,7 +95,7 @@ function nextSteps(host, state, broken) {
       list.append(made);
     }
   }
-  if (graph.next[state] === null) list.append(make("p", "fact", "Nothing beyond this state was recorded: record more with --limit."));
+  if (graph.next[state] === null) beyond(list);
   else if (!steps.length) list.append(make("p", graph.unrest[state] ? "broken" : "fact", graph.unrest[state] || "Nothing can happen any more: the world is at rest."));
 }
 
