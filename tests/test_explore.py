@@ -177,7 +177,8 @@ def test_an_address_of_another_recording_is_refused(tmp_path: Path) -> None:
 def test_at_the_edge_of_a_recording_the_page_has_the_command_that_goes_on(tmp_path: Path) -> None:
     html, *_ = explore_page(CHECKER.explored("smoke", TELLING), "kvproto", limit=3, command="kvproto explore smoke")
     path = written(tmp_path / "w.html", html)
-    edge, start = ([str(given.get("title")) for _, given in browse(path, word).found] for word in ("#way=1,sequence", ""))
+    ways = ("#way=1,sequence", "")
+    edge, start = ([str(given.get("title")) for _, given in browse(path, way).found] for way in ways)
     assert "kvproto explore smoke --way 1" in edge
     assert not [title for title in start if "--way" in title]
 

@@ -43,8 +43,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("world", nargs="?", metavar="WORLD", help="a world of kvproto check, or a counterexample")
     parser.add_argument("--out", type=output_file, metavar="FILE", default="world.html", help="(default: %(default)s)")
     parser.add_argument("--limit", type=positive, default=5000, help="record so many states (default: %(default)s)")
-    parser.add_argument("--way", type=_choices, metavar="0.2.1", default=(), help="record what lies around the state to which "
-                        "this way leads: the page's address has it")  # fmt: skip
+    parser.add_argument("--way", type=_choices, metavar="0.2.1", default=(),
+                        help="record what lies around the end of this way: a page's address has it")  # fmt: skip
     parser.add_argument("--plant", metavar="BUG", help="plant this bug (kvproto check --list has them), and go to it")
     add_tables(parser)
     args = parser.parse_args(argv)

@@ -72,8 +72,10 @@ function controls(host) {
   host.append(make("h3", "", graph.world + (graph.about ? ": " + graph.about : "")), bar);
 }
 
+const recorded = (choices) => graph.command + " --way " + choices.join(".");
+
 function beyond(list) {   // the same choices lead to the same state of every recording of this world
-  const command = graph.command + " --way " + way.join(".");
+  const command = recorded(way);
   list.append(
     make("p", "fact", "Nothing beyond this state was recorded. A page that begins here, with this way:"), make("pre", "", command),
     button("", "copy command", () => navigator.clipboard && navigator.clipboard.writeText(command), command),
@@ -197,7 +199,7 @@ place.take = (word) => {
   const choices = word.slice(4).split(".").filter(Boolean).map(Number);
   if (!possible(choices)) {
     byId("differences").hidden = false;
-    byId("differences").textContent = "this address is not of this recording: " + word;
+    byId("differences").textContent = "this address is not of this recording; " + recorded(choices) + " may record it";
     return false;
   }
   travel(choices);
