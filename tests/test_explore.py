@@ -71,7 +71,7 @@ def test_beyond_the_limit_a_state_has_no_steps() -> None:
 
 
 def test_a_way_is_recorded_on_from_the_edge_of_a_page(tmp_path: Path) -> None:
-    """A larger world than a page holds: a second page begins where the first one ends, by the same numbers."""
+    """A second page begins where the first one ends, by the same numbers: a world of any size is walked."""
     out = tmp_path / "w.html"
     assert main(["explore", "drop", "--limit", "60", "--out", str(out)]) == 0
     first, command = graph(out.read_text()), shlex.split(graph(out.read_text())["command"])

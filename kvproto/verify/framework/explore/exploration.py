@@ -134,7 +134,7 @@ class Recorder:
         return taken, states
 
     def _choose(self, start: int, choices: Sequence[int]) -> tuple[list[int], deque[int]]:
-        """Take these choices; return them, and the states on the way.  ArgumentError: a state has no such step."""
+        """Take these choices; return them, and the states on the way.  ArgumentError: there is no such step."""
         states = deque([start])
         for place, choice in enumerate(choices, 1):
             self._expand(states[-1])
