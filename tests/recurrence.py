@@ -39,6 +39,9 @@ class Recurrence:
 MAMBA = Recurrence((("x", 8, 16), ("B", 1, 24), ("C", 1, 24)), 8, (16, 8))
 DELTA = Recurrence((("q", 4, 16), ("k", 4, 16), ("v", 8, 16)), 8, (8, 16))
 HELD = (0, 2, 3)
+#: a room's slots on either side, the first of which has all of its state, or by layer what this says
+ROOM = (3, 1), (1, 4)
+TWO = (1, 0, 1)
 
 
 def layout_of(model: Recurrence, tp: int) -> Layout:
@@ -81,40 +84,45 @@ def views_of(model: Recurrence, tp: int, place: int, tensors: dict[str, torch.Te
 
 
 def pool_of(
-    model: Recurrence, layout: Layout, place: int, device: str, random: torch.Generator
+    model: Recurrence, layout: Layout, place: int, device: str, random: torch.Generator, slot_of: tuple[int, ...]
 ) -> tuple[CachePool, dict[str, torch.Tensor]]:  # fmt: skip
     """A rank's pool, and its tensors of state."""
     kv = {f"full.{name}": [torch.zeros(3, 16, max(1, 2 // layout.tp), 32, dtype=torch.bfloat16, device=device)]
           for name in ("k", "v")}  # fmt: skip
     mine = tensors_of(model, layout.tp, place, device, random)
     state = {f"state.{name}": views for name, views in views_of(model, layout.tp, place, mine).items()}
-    return CachePool(layout, place, kv | state, {name: views[0] for name, views in kv.items()} | mine), mine
+    tensors = {name: views[0] for name, views in kv.items()} | mine
+    return CachePool(layout, place, kv | state, tensors, slot_of=slot_of), mine
 
 
-def put(model: Recurrence, tp: int, place: int, mine: dict[str, torch.Tensor], slot: int,
+def put(model: Recurrence, tp: int, place: int, mine: dict[str, torch.Tensor], slots: list[int],
         truth: dict[str, torch.Tensor]) -> None:  # fmt: skip
-    """Write a request's state into a rank's slot, by channels and heads counted here."""
+    """Write a request's state into a rank's slots, one a layer, by channels and heads counted here."""
+    layers = torch.arange(len(HELD))
     channels = [truth[name][:, held_units(units, tp, place)].reshape(len(HELD), -1, TAPS * 2)
                 for name, units, _ in model.segments]  # fmt: skip
     conv = torch.cat(channels, 1)
-    mine["conv"].view(torch.uint8)[:, slot] = conv.to(mine["conv"].device)
+    mine["conv"].view(torch.uint8)[layers, slots] = conv.to(mine["conv"].device)
     heads = truth["ssm"][:, held_units(model.heads, tp, place)]
-    mine["ssm"].view(torch.uint8)[:, slot] = heads.reshape(mine["ssm"].view(torch.uint8)[:, slot].shape).to(
-        mine["ssm"].device
-    )
+    ssm = mine["ssm"].view(torch.uint8)
+    ssm[layers, slots] = heads.reshape(ssm[:, 0].shape).to(ssm.device)
 
 
-def move(kernels: Kernels, model: Recurrence, tp: tuple[int, int], groups: int, device: str = "cpu") -> int:
-    """Move one slot from all prefill to all decode ranks; check every byte, return how many moved."""
+def move(
+    kernels: Kernels, model: Recurrence, tp: tuple[int, int], groups: int, device: str = "cpu",
+    slot_of: tuple[int, ...] = (),
+) -> int:  # fmt: skip
+    """Move a room's state from all prefill to all decode ranks; check every byte, return how many moved."""
     random = torch.Generator().manual_seed(tp[0] * 10 + tp[1])
     plan = Plan(layout_of(model, tp[0]), layout_of(model, tp[1]), 16)
-    truth, slots, moved = whole(model, random), (3, 1), 0
-    ours = [pool_of(model, plan.prefill, rank, device, random) for rank in range(tp[0])]
-    theirs = [pool_of(model, plan.decode, rank, device, random) for rank in range(tp[1])]
+    truth, moved = whole(model, random), 0
+    near, far = ([room[at] for at in slot_of or (0,) * len(HELD)] for room in ROOM)
+    ours = [pool_of(model, plan.prefill, rank, device, random, slot_of) for rank in range(tp[0])]
+    theirs = [pool_of(model, plan.decode, rank, device, random, slot_of) for rank in range(tp[1])]
     for rank, (_, mine) in enumerate(ours):
-        put(model, tp[0], rank, mine, slots[0], truth)
+        put(model, tp[0], rank, mine, near, truth)
     wanted = [{name: tensor.clone() for name, tensor in mine.items()} for _, mine in theirs]
-    tables = [torch.tensor([slot], device=device) for slot in slots]
+    tables = [torch.tensor(room[: len(set(slot_of)) or 1], device=device) for room in ROOM]
     for group in range(groups):
         cut = Cut(32, 0, group, groups, state=True)
         for reader, (pool, _) in enumerate(theirs):
@@ -131,7 +139,7 @@ def move(kernels: Kernels, model: Recurrence, tp: tuple[int, int], groups: int, 
             assert pool.state is not None
             kernels.scatter(pool.state, tables[1], 0, 1, parts)
     for rank, mine in enumerate(wanted):
-        put(model, tp[1], rank, mine, slots[1], truth)
+        put(model, tp[1], rank, mine, far, truth)
         for name in TENSORS:
             assert torch.equal(theirs[rank][1][name].view(torch.uint8), mine[name].view(torch.uint8)), (rank, name)
     return moved

@@ -20,5 +20,6 @@ def test_a_gpu_moves_what_a_copy_row_by_row_moves(case: CacheCase) -> None:
 
 @pytest.mark.parametrize("model", [recurrence.MAMBA, recurrence.DELTA], ids=["x B C", "q k v"])
 @pytest.mark.parametrize("tp", [(4, 1), (1, 4), (2, 4), (2, 2)])
-def test_a_gpu_moves_a_slot_of_state_between_engines_tensors(model: recurrence.Recurrence, tp: tuple[int, int]) -> None:
-    assert recurrence.move(TritonKernels(), model, tp, 1, "cuda") > 0
+def test_a_gpu_moves_a_room_s_state_between_engines_tensors(model: recurrence.Recurrence, tp: tuple[int, int]) -> None:
+    for slot_of in ((), recurrence.TWO):
+        assert recurrence.move(TritonKernels(), model, tp, 1, "cuda", slot_of) > 0

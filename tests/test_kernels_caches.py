@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recurrence
 import torch
 from cache_case import CASES, SPARSE, CacheCase, check_case
 
@@ -51,6 +52,15 @@ def test_triton_moves_what_a_copy_row_by_row_moves(case: CacheCase, digests: boo
     from kvproto.io.kernels.triton import TritonKernels
 
     assert check_case(TritonKernels(), case, digests=digests) > 0
+
+
+@pytest.mark.parametrize("slot_of", [(), recurrence.TWO], ids=["one slot", "two slots"])
+@pytest.mark.parametrize("tp", [(2, 1), (1, 2)])
+def test_a_room_s_state_is_in_its_slots(tp: tuple[int, int], slot_of: tuple[int, ...]) -> None:
+    from kvproto.io.kernels.triton import TritonKernels
+
+    kernels = TritonKernels() if INTERPRETED else TorchKernels()
+    assert recurrence.move(kernels, recurrence.DELTA, tp, 1, slot_of=slot_of) > 0
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")

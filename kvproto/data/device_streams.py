@@ -108,6 +108,13 @@ class DeviceStreams:
         placed.record_stream(self._second)
         return placed, event
 
+    def put_slots(self, entry: RoomEntry, slots: tuple[int, ...]) -> None:
+        """Put a room's slots of state, if they are several, on the device as a table; the loop's thread."""
+        if len(slots) > 1:
+            entry.slots, placed = self.place(np.array(slots))
+            # Behind every table that this thread has sent, so its event alone is enough.
+            entry.placed = entry.placed if placed is None else placed
+
     def _mark_sent(self) -> Any:
         """The event after which the table is there whose copy was queued just now."""
         event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -46,8 +46,10 @@ class RoomEntry:
     table: torch.Tensor
     pages: HostPages
     given: int
-    #: the room's slot of the pool's state; -1: the pool has none, or the engine has not given it yet
-    slot: int = -1
+    #: the room's slots of the pool's state; empty: the pool has none, or the engine has not given them yet
+    slot: tuple[int, ...] = ()
+    #: several of them as a table, on the pool's device
+    slots: torch.Tensor | None = None
     #: its name, once it is open
     room: Room | None = None
     aux: bytes | None = None
@@ -124,9 +126,11 @@ def rows_of(pool: Pool, entry: RoomEntry, cut: Cut) -> tuple[Pool, torch.Tensor,
     if not cut.state:
         return pool, entry.table, cut.first, cut.tokens
     assert pool.state is not None
-    if entry.slot < 0:  # a launch is being prepared before the engine has given it
+    if not entry.slot:  # a launch is being prepared before the engine has given it
         raise KernelError("the room has no slot yet")
-    return pool.state, pool.state.slots, entry.slot, 1  # in a table of all slots each is at its own number
+    if entry.slots is not None:
+        return pool.state, entry.slots, 0, 1
+    return pool.state, pool.state.slots, entry.slot[0], 1  # in a table of all slots each is at its own number
 
 
 #: a table without pages

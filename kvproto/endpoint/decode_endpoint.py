@@ -18,6 +18,7 @@ from kvproto.data.staging_buffers import Kind
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.endpoint.prefill_groups import PrefillGroups
 from kvproto.endpoint.validation import (
+    Slots,
     as_traceparent,
     check_pool,
     closed_if_it_fails,
@@ -28,7 +29,6 @@ from kvproto.endpoint.validation import (
     need_ring_for_state,
     need_room,
     need_secret,
-    need_slot,
     why_unprepared,
 )
 from kvproto.errors import ArgumentError, NotFoundError
@@ -194,7 +194,8 @@ class DecodeEndpoint(Endpoint):
     @explained
     def open(
         self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b"",
-        traceparent: str = "", layer_groups: int | None = None, slot: int | None = None,
+        traceparent: str = "", layer_groups: int | None = None,
+        slot: Slots | None = None,
     ) -> None:  # fmt: skip
         """Open a room and give it pages for `tokens` tokens; never blocks.
 
@@ -210,7 +211,8 @@ class DecodeEndpoint(Endpoint):
             secret: the one with which the prefill engine opens the room, 64 bytes at most
             traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
             layer_groups: groups of layers that each chunk is cut into, alike on all decode ranks (None: as many as pay)
-            slot: where the pool has state, the slot that gets the state after `tokens` tokens; lent until `released`
+            slot: where the pool has state, the slot that gets the state after `tokens` tokens, or several if a room has
+                so many (`CachePool`); lent until `released`
 
         Raises:
             LayoutError: the prefix ends inside a page
@@ -220,11 +222,9 @@ class DecodeEndpoint(Endpoint):
 
         """
         plan, prefix = self._groups.get(group).to.plan, operator.index(prefix)
-        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams)
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, slot=slot)
         plan.admit(entry.tokens, prefix)
         entry.carried = plan, prefix
-        if slot is not None or self.pool.state is not None:  # most pools have none: a call less
-            entry.slot = need_slot(self.pool, slot)
         said, terms = (need_secret(secret), as_traceparent(traceparent)), self._rank.terms
         groups = self._layer_groups(plan, entry.tokens - prefix, layer_groups)
         runs = page_runs_of(entry.pages[prefix // self._rank.layout.page_size :])
@@ -242,7 +242,7 @@ class DecodeEndpoint(Endpoint):
         if (known.tokens, known.announced) != (entry.tokens, group):
             told = f"{known.tokens} tokens at group {known.announced}"
             raise ArgumentError(f"{room} was announced with {told}, and is opened with {entry.tokens} at {group}")
-        known.announced, known.carried, known.slot = 0, entry.carried, entry.slot
+        known.announced, known.carried, known.slot, known.slots = 0, entry.carried, entry.slot, entry.slots
         known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
         if known.table is NO_TABLE:
             # Page tables of one pass go to the device in one copy.

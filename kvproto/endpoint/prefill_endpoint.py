@@ -22,6 +22,7 @@ from kvproto.data.staging_buffers import Kind
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.endpoint.endpoint_events import RoomMet, RoomProduced
 from kvproto.endpoint.validation import (
+    Slots,
     as_traceparent,
     check_pool,
     closed_if_it_fails,
@@ -33,7 +34,6 @@ from kvproto.endpoint.validation import (
     need_room,
     need_seconds,
     need_secret,
-    need_slot,
     need_slot_by_end,
     why_unprepared,
 )  # fmt: skip
@@ -163,7 +163,7 @@ class PrefillEndpoint(Endpoint):
     @explained
     def open(
         self, room: Room, tokens: int, pages: Any = (), *, group: int | None = DECODE_GROUP, secret: bytes = b"",
-        within: float | None = None, traceparent: str = "", slot: int | None = None,
+        within: float | None = None, traceparent: str = "", slot: Slots | None = None,
     ) -> None:  # fmt: skip
         """Open a room for a prompt of `tokens` tokens; never blocks.
 
@@ -178,15 +178,13 @@ class PrefillEndpoint(Endpoint):
             within: seconds for the decode ranks to open it, and without progress (default: `bootstrap`, `stall`)
             traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
             slot: where the pool has state, the room's slot: after `tokens` tokens it holds the state until `released`
-                (None: `produced` gives it)
+                (None: `produced` gives it); several, where a room has several (`CachePool`)
 
         Raises:
             ArgumentError: the room is open, or was a short while ago; a page or the slot is not of the pool
 
         """
-        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, whole=False)
-        if slot is not None:
-            entry.slot = need_slot(self.pool, slot)
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, whole=False, slot=slot)
         claim = self._rank.claim(0 if group is None else need_group(group), need_secret(secret))
         trace, seconds = as_traceparent(traceparent), need_seconds(within)
         # Runs of pages that are not known yet cannot be counted; 0 leaves them out of the estimate of costs.
@@ -234,7 +232,7 @@ class PrefillEndpoint(Endpoint):
     @explained
     def produced(
         self, room: Room, tokens: int, after: Any = None, *, pages: Any = (), layers: int | None = None,
-        slot: int | None = None,
+        slot: Slots | None = None,
     ) -> None:  # fmt: skip
         """Report that the KV of the first `tokens` tokens is in the pages; never blocks.
 
@@ -278,6 +276,7 @@ class PrefillEndpoint(Endpoint):
             entry.placed = placed if placed is not None else entry.placed
             if moved:  # launches may have been prepared for the slot of before
                 self._data.gathers.prepared.forget(room.key)
+                self._data.streams.put_slots(entry, place)
             if after is not None:
                 entry.mark(tokens, depth, after)
                 self._data.streams.forward = after

@@ -6,7 +6,7 @@ import operator
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from kvproto.settings import Settings
 TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
+#: a room's slot of state, or its slots
+Slots = int | Sequence[int]
 #: what a message can say of a room's tokens (u32)
 MOST_TOKENS = (1 << 32) - 1
 #: the longest time that an engine may give a room: a month
@@ -102,49 +104,61 @@ def need_chunk_tokens(layout: Layout, chunk_tokens: int | None) -> None:
 
 
 def need_room(
-    layout: Layout, tokens: int, pages: Any, pool: Pool, streams: DeviceStreams, *, whole: bool = True
+    layout: Layout, tokens: int, pages: Any, pool: Pool, streams: DeviceStreams, *, whole: bool = True,
+    slot: Slots | None = None,
 ) -> RoomEntry:  # fmt: skip
     """Make an entry with its page table on device and host; ArgumentError names what is wrong.
 
-    Unless it has to be `whole`, the table may lack pages, which come later.
+    Unless it has to be `whole`, the table may lack pages, and the room its slots, which come later.
     """
     tokens, host = operator.index(tokens), as_table(pages)
     if not 0 < tokens <= MOST_TOKENS:
         raise ArgumentError(f"a room of {tokens} tokens: a prompt has at least one, and at most {MOST_TOKENS}")
     need_pages(layout, tokens if whole else 0, host, pool.pages)
+    mine = need_slot(pool, slot, late=not whole)
+    # Before the table of pages is sent: the event of that one, the later, is the one that launches wait for.
+    slots, sent = streams.place(np.array(mine)) if len(mine) > 1 else (None, None)
     given, missing = len(host), -(-tokens // layout.page_size) - len(host)
     if missing > 0:
         host = np.concatenate([host, np.zeros(missing, np.int64)])
         table, placed = streams.place(host)
-        return RoomEntry(tokens, table, host, given, placed=placed)
-    entry = RoomEntry(tokens, NO_TABLE, host, given)
+        return RoomEntry(tokens, table, host, given, mine, slots, placed=placed)
+    entry = RoomEntry(tokens, NO_TABLE, host, given, mine, slots, placed=sent)
     streams.put_off(entry)
     return entry
 
 
-def need_slot(pool: Pool, slot: int | None) -> int:
-    """Return the room's slot, -1 for a pool without state; ArgumentError: none is given, or not one of it."""
-    if pool.state is None:
-        if slot is not None:
-            raise ArgumentError(f"slot {slot}: this rank's pool has no state, so a room has no slot in it")
-        return -1
-    most = f"slots are 0 .. {pool.state.pages - 1}"
+def need_slot(pool: Pool, slot: Slots | None, *, late: bool = False) -> tuple[int, ...]:
+    """Return the room's slots; ArgumentError: not as many as a room has, or not of the pool.
+
+    There are none without state, or if they come `late`.
+    """
+    state = pool.state
+    if slot is None and (pool.state is None or late):
+        return ()
+    if state is None:
+        raise ArgumentError(f"slot {slot}: this rank's pool has no state, so a room has no slot in it")
+    most = f"slots are 0 .. {state.pages - 1}"
     if slot is None:
         raise ArgumentError(f"this rank's pool has state: give the room its slot ({most})")
-    slot = operator.index(slot)
-    if not 0 <= slot < pool.state.pages:
-        raise ArgumentError(f"slot {slot} of a pool of state for {pool.state.pages} requests: {most}")
-    return slot
+    found = tuple(map(operator.index, slot)) if isinstance(slot, Sequence) else (operator.index(slot),)
+    if len(found) != state.room_slots:
+        raise ArgumentError(f"{len(found)} slots, and the state of a room is in {state.room_slots} of this pool")
+    for each in found:
+        if not 0 <= each < state.pages:
+            raise ArgumentError(f"slot {each} of a pool of state for {state.pages} requests: {most}")
+    return found
 
 
-def need_slot_by_end(room: object, entry: RoomEntry, upto: int, slot: int | None, pool: Pool) -> int:
-    """Return the room's slot, -1 if it has none yet; ArgumentError: it must have one, or not another."""
-    if slot is None and not (pool.state is not None and entry.slot < 0 and operator.index(upto) == entry.tokens):
+def need_slot_by_end(room: object, entry: RoomEntry, upto: int, slot: Slots | None, pool: Pool) -> tuple[int, ...]:
+    """Return the room's slots, none if it has none yet; ArgumentError: it must have some, or not others."""
+    if slot is None and not (pool.state is not None and not entry.slot and operator.index(upto) == entry.tokens):
         return entry.slot
-    slot = need_slot(pool, slot)
-    if slot != entry.slot and entry.full == entry.tokens:
-        raise ArgumentError(f"{room}: its state is in slot {entry.slot}, not {slot}: withdraw it first")
-    return slot
+    found = need_slot(pool, slot)
+    if found != entry.slot and entry.full == entry.tokens:
+        had, has = (", ".join(map(str, each)) for each in (entry.slot, found))
+        raise ArgumentError(f"{room}: its state is in slot {had}, not {has}: withdraw it first")
+    return found
 
 
 def need_ring_for_state(plan: Plan, reader: int, settings: Settings) -> None:

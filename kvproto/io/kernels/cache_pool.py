@@ -38,6 +38,7 @@ class CachePool(Pool):
         parts: by "cache.part", one tensor for each layer of that cache that the rank holds, by layer
         tensors: every cache tensor of the engine, by name
         left_out: why a tensor, or the rest of one that has parts, is in none of the caches, by name
+        slot_of: of each layer of state that the rank holds, which of a room's slots it is in (empty: a room has one)
 
     Raises:
         KernelError: parts or tensors are missing, of another form than the layout says, or claimed by nothing
@@ -47,7 +48,7 @@ class CachePool(Pool):
     @checked
     def __init__(
         self, layout: Layout, rank: int, parts: Mapping[str, Sequence[torch.Tensor]],
-        tensors: Mapping[str, torch.Tensor], left_out: Mapping[str, str] | None = None,
+        tensors: Mapping[str, torch.Tensor], left_out: Mapping[str, str] | None = None, slot_of: Sequence[int] = (),
     ) -> None:  # fmt: skip
         # Not Pool's own: there is no K or V whose one dim, dtype or number of heads could be asked for.
         need(layout.named, "a pool of caches needs a layout that names them: Layout.of_caches")
@@ -63,6 +64,10 @@ class CachePool(Pool):
             self.state = slots = CachePool.__new__(CachePool)
             slots._hold(layout.state, rank, held[1], some[0])  # noqa: SLF001  # its own class
             slots.slots = torch.arange(slots.pages, device=slots.device)
+            mine = len(held[1][0])
+            told = f"slot_of names {len(slot_of)} layers of state, and rank {rank} holds {mine}"
+            need(len(slot_of) in (0, mine), told)
+            slots.slot_of = tuple(slot_of)
         _need_claims(some, tensors, left_out or {})
 
     def _hold(self, layout: Layout, rank: int, views: Sequence[list[torch.Tensor]], near: torch.Tensor) -> None:

@@ -31,14 +31,15 @@ def _plane(
     WORD: tl.constexpr, ALIGN: tl.constexpr, GATHER: tl.constexpr, DIGESTS: tl.constexpr,
 ) -> None:  # fmt: skip
     """Copy program `local` of a form: some units of one of its planes, which have `each` programs."""
-    place = planes + local // each * 4
+    place = planes + local // each * 5
     part = tl.load(place + 1).to(tl.int32)
     staged = chosen(part, part0.to(tl.int64), part1, part2, part3, part4, part5, part6, part7, PARTS)
     unit = (local % each) * ROWS + tl.arange(0, ROWS)
     live = unit < tokens * (GROUPS * PIECES)
     token = first + unit // (GROUPS * PIECES)
     piece = unit % (GROUPS * PIECES)
-    page = tl.load(table.to(tl.pointer_type(tl.int64)) + token // PAGE, mask=live, other=0)
+    row = tl.load(place + 4) + token // PAGE
+    page = tl.load(table.to(tl.pointer_type(tl.int64)) + row, mask=live, other=0)
     # In 64 bits before each multiplication: offsets in a pool pass 2**31 bytes.
     spot = tl.load(place) + page * PAGE_STEP + (token % PAGE).to(tl.int64) * TOKEN_STEP
     spot += (piece // PIECES).to(tl.int64) * GROUP_STEP + (piece % PIECES) * UNIT
@@ -76,8 +77,8 @@ def _flat(
 
     `forms` is a table of int64: for each form where its planes begin in the table, and how many there are; then for
     each plane its address in the pool with the first unit in it, its staged part, the staged bytes of one token
-    before it, and the first of its digests.  FORMS has for each form what `_plane` calls PAGE_STEP to ALIGN, in that
-    order."""
+    before it, the first of its digests, and the entry of the table that its first page is in.  FORMS has for each form
+    what `_plane` calls PAGE_STEP to ALIGN, in that order."""
     program = tl.program_id(0)
     places = forms.to(tl.pointer_type(tl.int64))
     begin = program * 0

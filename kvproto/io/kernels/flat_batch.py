@@ -23,9 +23,9 @@ from kvproto.layout.caches import WIDEST
 RUN_TIME_ARGUMENTS = 6 + MAX_PARTS
 #: strides of page, token and group in the pool; groups of a token, bytes of a unit, units of a group and of a program
 Form = tuple[int, int, int, int, int, int, int]
-#: layer, kind and part that order it; address in the pool, staged part, staged bytes of one token before it, and the
-#: first of its digests
-Plane = tuple[int, int, int, int, int, int, int]
+#: layer, kind and part that order it; address in the pool, staged part, staged bytes of one token before it, the first
+#: of its digests, and the entry of the table that its first page is in
+Plane = tuple[int, int, int, int, int, int, int, int]
 
 
 class FlatBatch:
@@ -39,7 +39,7 @@ class FlatBatch:
         table, at = list[int](), 2 * len(planes)
         for some in planes:
             table += [at, len(some)]
-            at += 4 * len(some)
+            at += 5 * len(some)
         self._table = torch.tensor(
             table + [number for some in planes for plane in some for number in plane[3:]],
             dtype=torch.int64, device=pool.device,
@@ -103,7 +103,8 @@ def _planes(pool: Pool, slices: Sequence[Slice], tile: int, *, digests: bool) ->
             for layer in range(mine.layers):
                 address = tensors[mine.layer + layer].data_ptr() + mine.unit * grain.head
                 first = entry + one.entries[number] + layer * mine.units
-                found.setdefault(form, []).append((layer, number, part, address, part, before, first))
+                slot = pool.slot_of[mine.layer + layer] if pool.slot_of else 0
+                found.setdefault(form, []).append((layer, number, part, address, part, before, first, slot))
                 before += mine.width
         entry += one.digests
     return found

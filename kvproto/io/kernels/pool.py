@@ -71,6 +71,8 @@ class Pool:
     state: Pool | None = None
     #: of a pool of state: every slot, int64 on the pool's device
     slots: torch.Tensor
+    #: of a pool of state whose rooms have several slots: by layer, which of them holds it
+    slot_of: tuple[int, ...] = ()
 
     @checked
     def __init__(
@@ -113,6 +115,11 @@ class Pool:
         #: named caches whose pool this is, and of which rank; None: it is of K and V
         self.of: tuple[Layout, int] | None = None
         self.forget_cuts()
+
+    @property
+    def room_slots(self) -> int:
+        """Return how many slots a room has in this pool of state."""
+        return max(self.slot_of, default=0) + 1
 
     @property
     def first(self) -> torch.Tensor:

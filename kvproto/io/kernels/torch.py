@@ -70,11 +70,13 @@ class TorchKernels(Kernels):
         with on_stream(stream):
             if after is not None:
                 after.wait()
-            pages, slots = _places(pool, table, first, tokens)
+            places = [_places(pool, table[at:], first, tokens) for at in range(pool.room_slots)]
             entry = 0
             for index, (part, buffer) in enumerate(zip(cut.slices, buffers, strict=True)):
                 views = cut.plans.setdefault(("heads", index), {})
                 for kind, layer, paged, staged in _layers(pool, part, buffer, tokens, views):
+                    first_layer = part.kinds[kind].layer
+                    pages, slots = places[pool.slot_of[first_layer + layer] if pool.slot_of else 0]
                     if side == "gather":
                         staged.copy_(paged[pages, slots])
                     else:

@@ -78,7 +78,7 @@ NOT_IN_TABLES = (
          "data/room_entry.py:rows_of", "data/gathers.py:_bind", "data/prefill_data.py:prepare_pages",
          "data/decode_data.py:arrived", "endpoint/prefill_endpoint.py:prepare",
          "endpoint/prefill_groups.py:_make_kernels", "endpoint/validation.py:need_slot",
-         "endpoint/validation.py:need_slot_by_end", "endpoint/decode_endpoint.py:open"),
+         "endpoint/validation.py:need_slot_by_end"),
         "tests/test_state_rooms.py",
     ),
     Exemption(
