@@ -359,8 +359,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
         "sglang.srt.arg_groups.model_override_base": {
             "model_config_of": lambda _: SimpleNamespace(get_total_num_kv_heads=lambda: 4)
         },
+        "sglang.srt.configs.hybrid_arch": {"mambaish_config": lambda _: None},
         "sglang.srt.environ": {"envs": envs},
         "sglang.srt.runtime_context": {name: (lambda bag=bag: bag) for name, bag in more.items()},
+        "sglang.srt.utils.common": {"cpu_has_amx_support": lambda: False},
         "sglang.srt.utils.network": {"get_local_ip_auto": lambda: "127.0.0.1"},
     }
     for name, members in modules.items():
@@ -435,10 +437,23 @@ def test_a_rank_of_data_parallel_attention_finds_its_group_in_sglang(
     assert (instance.foreign, instance.data_parallel, instance.dp_rank, instance.by_room) == ((), 2, 1, by_room)
 
 
-def test_every_state_of_sglang_but_an_index_is_refused_by_a_word_of_its_own() -> None:
+def test_a_rank_knows_how_the_recurrent_state_of_its_model_is_cut_unless_it_is_rearranged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts = stand_in(monkeypatch)
+    monkeypatch.setattr(facts, "mambaish_config", lambda _: "a hybrid model")
+    monkeypatch.setattr(facts, "recurrence_of", lambda *asked: asked)
+    assert facts.look(None, mla=False).recurrence == ("a hybrid model", 2)
+    monkeypatch.setattr(facts, "cpu_has_amx_support", lambda: True)
+    assert facts.look(None, mla=False).recurrence is None
+    monkeypatch.setattr(facts, "get_device", lambda: SimpleNamespace(device="cuda", gpu_id=3))
+    assert facts.look(None, mla=False).recurrence == ("a hybrid model", 2)
+
+
+def test_every_state_of_sglang_but_an_index_and_a_recurrent_one_is_refused_by_a_word_of_its_own() -> None:
     states = [name.split(".")[1] for name in recorded("sglang")["0.5.23"] if name.startswith("state.")]
-    assert rules.present(sglang.RULES, "state", ["dsa"]) == []
-    for state in {*states} - {"dsa"}:
+    assert rules.present(sglang.RULES, "state", ["dsa", "mamba"]) == []
+    for state in {*states} - {"dsa", "mamba"}:
         (said,) = rules.present(sglang.RULES, "state", [state])
         assert f"(state.{state}=True)" in said
 

@@ -25,6 +25,7 @@ from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, ann
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, TakenError
 from kvproto.adapters.sglang.options import NAME, Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
+from kvproto.adapters.sglang.recurrence import Recurrence, Segment, recurrence_of
 from kvproto.errors import ArgumentError, LinkError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
@@ -144,7 +145,8 @@ def test_a_pool_is_a_view_of_sglangs_memory() -> None:
 @pytest.mark.parametrize(
     ("other", "what"),
     [
-        ({"state_types": [SimpleNamespace(value="mamba")]}, "mamba"),
+        ({"state_types": [SimpleNamespace(value="mamba")]}, "model.unknown_recurrence=True"),
+        ({"state_types": [SimpleNamespace(value="swa")]}, "state.swa=True"),
         ({"num_draft_entries": 1}, "3 tensors of a model and 1 of its draft"),
         ({"num_draft_entries": 2, "kv_item_lens": [96, 96, 48, 48]}, "rows of draft that are unlike the model's"),
         ({"state_types": [SimpleNamespace(value="dsa")], "state_data_ptrs": [[64]], "state_data_lens": [[1024]],
@@ -166,6 +168,56 @@ def test_what_an_instance_says_of_itself_is_refused_with_a_remedy() -> None:
     states = [SimpleNamespace(value="mamba")]
     with pytest.raises(ArgumentError, match=r"does not carry stages: serve without; recurrent .*: serve a model"):
         layout_of(args_of(pools, state_types=states), instance, mla=False)
+
+
+def configured(kind: str, tp: int, **fields: Any) -> Any:
+    """Make a configuration with the fields that `Mamba2StateShape` and Kimi's have."""
+    shape = {"num_heads": 32, "conv_kernel": 4, "conv_shard_groups": None, "num_k_heads_per_tp": 16 // tp}
+    own = {name: fields.pop(name) for name in list(fields) if name not in ("n_groups", "mamba_n_groups")}
+    dtypes = SimpleNamespace(conv=torch.bfloat16, temporal=torch.float32)
+    params = SimpleNamespace(shape=SimpleNamespace(**shape | own), dtype=dtypes)
+    return type(kind, (), {"mamba2_cache_params": params, **fields})()
+
+
+@pytest.mark.parametrize("tp", [1, 2, 8])
+def test_the_state_of_a_model_is_cut_as_its_configuration_says(tp: int) -> None:
+    nets = recurrence_of(configured("Qwen3NextConfig", tp, conv_shard_groups=[2048, 2048, 4096]), tp)
+    found = [Segment("q", 16, 128), Segment("k", 16, 128), Segment("v", 32, 128)]
+    assert nets == Recurrence(tuple(found), 3, 32, "bfloat16, float32")
+    sizes = {"intermediate_size": 4096, "ssm_state_size": 128}
+    for kind, field, groups in (("NemotronHConfig", "n_groups", 8), ("FalconH1Config", "mamba_n_groups", 1)):
+        mamba2 = recurrence_of(configured(kind, tp, **sizes, **{field: groups}), tp)
+        found = [Segment("x", 32, 128), Segment("B", groups, 128), Segment("C", groups, 128)]
+        assert mamba2 == Recurrence(tuple(found), 3, 32, "bfloat16, float32")
+    other = {"conv_slice_axis": 1, "num_k_heads_per_tp": 32 // tp}
+    kimi = configured("KimiLinearConfig", tp, conv_shard_groups=[4096] * 3, **other)
+    found = [Segment(name, 32, 128) for name in "qkv"]
+    assert recurrence_of(kimi, tp) == Recurrence(tuple(found), 3, 32, "bfloat16, float32", taps_first=True)
+
+
+def test_the_state_of_a_model_that_is_not_known_is_not_guessed() -> None:
+    """Some models with q, k and v say nothing of their segments: they would be taken for x, B and C."""
+    sizes = {"intermediate_size": 4096, "ssm_state_size": 128, "n_groups": 8}
+    assert recurrence_of(configured("JetNemotronConfig", 1, **sizes), 1) is None
+    assert recurrence_of(configured("Qwen3NextConfig", 1, conv_shard_groups=[2048, 2048, 4001]), 1) is None
+
+
+@pytest.mark.parametrize(("form", "what"), [
+    ({"state_item_lens": [[97]]}, r"97 bytes a slot, 16 of its channels or heads here \(mamba 0\)"),
+    ({"state_dim_per_tensor": [[0]]}, r"96 bytes a slot, 0 of its channels or heads here"),
+])  # fmt: skip
+def test_state_of_another_form_than_the_model_says_is_refused_by_name(form: dict[str, Any], what: str) -> None:
+    pools, slots = [torch.zeros((5, 4, 2, 6), dtype=torch.bfloat16) for _ in range(2)], torch.zeros((7, 16, 3))
+    known = {
+        "state_types": [SimpleNamespace(value="mamba")], "state_data_ptrs": [[slots.data_ptr()]],
+        "state_data_lens": [[7 * 96]], "state_item_lens": [[96]], "state_dim_per_tensor": [[16]],
+        "state_layer_ids": [[0]], "kv_layer_ids": [1, 1],
+    }  # fmt: skip
+    of = Recurrence((Segment("q", 2, 4), Segment("k", 2, 4), Segment("v", 2, 8)), 3, 4, "bfloat16")
+    instance = Instance("one", tp=2, rank=0, heads=4, recurrence=of)
+    assert [kind.name for kind in layout_of(args_of(pools, **known), instance, mla=False).kinds] == ["kv.k", "kv.v"]
+    with pytest.raises(ArgumentError, match=what):
+        layout_of(args_of(pools, **known | form), instance, mla=False)
 
 
 def test_a_tensor_of_sglang_in_no_cache_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,59 @@ def test_latents_indices_and_drafts_are_named_caches(p: int, d: int, more: dict[
         assert sorted(kind.name for kind in layout.kinds) == sorted(names)
 
 
+HYBRID = {
+    "gdn": ["state.ssm", "kv.k", "kv.v", "state.q", "state.k", "state.v"],
+    "mamba2": ["state.ssm", "kv.k", "kv.v", "state.x", "state.B", "state.C"],
+    "kda": ["state.ssm", "kv.k", "kv.v", *(f"state.{segment}{tap}" for segment in "qkv" for tap in range(3))],
+}
+HYBRID["one group"] = HYBRID["mamba2"]
+
+
+@pytest.mark.parametrize(("kind", "p", "d"), [
+    ("gdn", 1, 1), ("gdn", 4, 2), ("mamba2", 1, 2), ("one group", 4, 1), ("one group", 1, 2), ("kda", 2, 1),
+])  # fmt: skip
+def test_the_state_after_the_last_token_arrives_in_the_slot_that_sglang_names(kind: str, p: int, d: int) -> None:
+    """Prompts of one and of several forwards, behind a prefix, and of a full hit; slots are used again."""
+    with Stage(p, d, state=kind) as stage:
+        for room, (tokens, prefix) in enumerate(((8, 0), (100, 0), (64, 16), (40, 40), (3, 0), (77, 72)), 1):
+            stage.ask(room, tokens, prefix)
+        stage.run()
+        assert stage.decode.ended == stage.prefill.ended == dict.fromkeys(range(1, 7), "well")
+        layout = stage.decode.ranks[0].manager.layout
+        found = {kind.name for each in (layout, layout.state) for kind in each.kinds}
+        assert found == set(HYBRID[kind]) and layout.layers == 5
+        stage.idle()
+
+
+@pytest.mark.parametrize("more", [{"mla": True, "index": True}, {"pages": (8, 16)}])
+def test_a_hybrid_model_may_have_latents_an_index_and_pages_of_different_sizes(more: dict[str, Any]) -> None:
+    with Stage(2, 1, state="kda", **more) as stage:
+        stage.ask(1, 50)
+        stage.ask(2, 64, 16)
+        stage.run()
+        assert stage.decode.ended == {1: "well", 2: "well"}
+        stage.idle()
+
+
+def test_a_hybrid_request_is_given_up_on_either_side_and_before_it_has_pages() -> None:
+    with Stage(1, 2, state="gdn") as stage:
+        stage.ask(1, 90)
+        stage.run(until=lambda: any(r.at == "transfer" for r in stage.decode.live))
+        stage.decode.abort(1)
+        stage.run()
+        rows, stage.decode.rows[:] = stage.decode.rows[:], []
+        stage.ask(2, 50)
+        stage.run(until=lambda: all(p.poll() >= WAITING for r in stage.decode.live for p in r.parts))
+        stage.decode.abort(2)
+        stage.run(seconds=5.0)
+        assert "well" not in {*stage.prefill.ended.values(), *stage.decode.ended.values()}
+        stage.decode.rows[:] = rows
+        stage.ask(3, 50)
+        stage.run()
+        assert stage.decode.ended[3] == "well"
+        stage.idle()
+
+
 def test_more_ranks_than_heads() -> None:
     with Stage(1, 4, heads=2) as stage:
         stage.ask(1, 70)

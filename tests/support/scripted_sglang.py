@@ -2,8 +2,9 @@
 
 An instance has ranks that do the same in the same order: all poll, and the lowest answer counts for all.  Pages are
 taken when SGLang takes them and are free when it frees them; a free page is filled with noise, and noise it must still
-be when it is taken again: a write that lands too late is found.  The KV of a request is a number of its own in every
-byte, so what a decode rank has in its pages is compared with what should be there, and so is the row of metadata.
+be when it is taken again: a write that lands too late is found.  Slots of recurrent state are alike.  The KV of a
+request is a number of its own in every byte, so what a decode rank has in its pages and slot is compared with what
+should be there, and so is the row of metadata.
 """
 
 from __future__ import annotations
@@ -15,16 +16,26 @@ from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from kvproto.adapters.sglang import manager, requests
 from kvproto.adapters.sglang.bootstrap import KVProtoBootstrapServer
 from kvproto.adapters.sglang.pools import Instance
+from kvproto.adapters.sglang.recurrence import Recurrence, Segment
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import units_at
 
 LAYERS, DIM, PAGES, ROWS, AUX = 2, 8, 40, 16, (24, 8)
+#: recurrent state: slots, layers of the model that have it and those that have KV, taps of the convolution
+SLOTS, RECURRENT, ATTENTION, TAPS = 9, (0, 2, 3), (1, 4), 3
+#: by kind of model: heads of q and k or groups, and of v or x, and the channels of one
+SEGMENTS = {
+    "gdn": (("q", 4, 6), ("k", 4, 6), ("v", 8, 4)), "mamba2": (("x", 8, 4), ("B", 4, 6), ("C", 4, 6)),
+    "one group": (("x", 8, 4), ("B", 1, 6), ("C", 1, 6)), "kda": (("q", 8, 4), ("k", 8, 4), ("v", 8, 4)),
+}  # fmt: skip
+HEADS, MATRIX = 8, 10
 FAILED, BOOTSTRAPPING, WAITING, TRANSFERRING, SUCCESS = range(5)
 
 
@@ -52,6 +63,7 @@ class Request:
         self.parts: list[Any] = []
         self.pages: list[int] = []
         self.row, self.sent, self.at = -1, 0, "queued"
+        self.slot = 0
         self.why = ""
 
 
@@ -61,9 +73,11 @@ class SGLang:
     def __init__(
         self, fabric: Fabric, side: str, tp: int, heads: int, page: int, server: str, *, mla: bool = False,
         data_parallel: int = 1, dp_rank: int = 0, by_room: bool = True, index: bool = False, drafts: int = 0,
+        state: str = "",
     ) -> None:  # fmt: skip
-        """`index`: the last layer has one; `drafts`: layers of a draft, whose form is the model's."""
-        self.side, self.page, self.server, self.mla = side, page, server, mla
+        """Make it; `index`: the last layer has one; `drafts`: layers of a draft; `state`: of which kind."""
+        self.side, self.page, self.server, self.mla, self.state = side, page, server, mla, state
+        self.slots = list(range(1, SLOTS))
         self.free, self.rows = list(range(1, PAGES)), list(range(ROWS))[::-1]  # the first one has row 0
         self.live: list[Request] = []
         self.ended: dict[int, str] = {}
@@ -83,18 +97,61 @@ class SGLang:
                 state_data_ptrs=[[each.data_ptr() for each in indices]] * index,
                 state_data_lens=[[each.nbytes for each in indices]] * index, state_item_lens=[[0, page * 132]] * index,
             )  # fmt: skip
+            states = self.recurrent(args, tp, rank) if state else []
             if index:  # in a page all keys, then all scales
                 pools.append(indices[1][:, : page * 128].view(PAGES, page, 1, 128))
                 pools.append(indices[1][:, page * 128 :].view(PAGES, page, 1, 4))
             instance = Instance(
-                f"{side} {server}", tp, rank, heads, data_parallel, dp_rank, by_room, bootstrap_server=server, chunk=32
-            )
+                f"{side} {server}", tp, rank, heads, data_parallel, dp_rank, by_room, bootstrap_server=server, chunk=32,
+                recurrence=recurrence(state) if state else None,
+            )  # fmt: skip
             mode = SimpleNamespace(value=side)
             manager = cls(args, mode, SimpleNamespace(instance=instance), is_mla_backend=mla)
             head = 0 if mla else units_at(heads, tp, rank)[0]
-            self.ranks.append(SimpleNamespace(rank=rank, head=head, pools=pools, aux=aux, manager=manager))
+            self.ranks.append(
+                SimpleNamespace(rank=rank, head=head, pools=pools, aux=aux, manager=manager, states=states)
+            )
 
     # ------------------------------------------------------------------------------------------- memory
+    def recurrent(self, args: Any, tp: int, rank: int) -> list[torch.Tensor]:
+        """Tensors of state as SGLang lists them: the convolution of all layers, then the matrices."""
+        found = [torch.full((SLOTS, *each.shape), 0xEE, dtype=torch.uint8) for each in self.states_of(0, tp, rank)]
+        args.kv_layer_ids = [*ATTENTION] * (1 if self.mla else 2)
+        args.state_types.insert(0, SimpleNamespace(value="mamba"))
+        args.state_data_ptrs.insert(0, [each.data_ptr() for each in found])
+        args.state_data_lens.insert(0, [each.nbytes for each in found])
+        args.state_item_lens.insert(0, [each[0].nbytes for each in found])
+        cut = [each.shape[-1 if self.state == "kda" and each.shape[1] == TAPS else 1] for each in found]
+        args.state_dim_per_tensor, args.state_layer_ids = [cut], [[*RECURRENT] * 2]
+        return found
+
+    def state_of(self, room: int, layer: int, tp: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a rank's part of a layer's state after the room's last token: convolution and matrices."""
+        bits, held = torch.Generator().manual_seed(room * 64 + layer), []
+        for _, units, channels in SEGMENTS[self.state]:
+            whole = torch.randint(0, 256, (units, channels, TAPS), dtype=torch.uint8, generator=bits)
+            held.append((whole.chunk(tp)[rank] if units > 1 else whole).flatten(0, 1))
+        matrices = torch.randint(0, 256, (HEADS, MATRIX), dtype=torch.uint8, generator=bits)
+        conv = torch.cat(held)
+        return conv.T.contiguous() if self.state == "kda" else conv, matrices.chunk(tp)[rank]
+
+    def states_of(self, room: int, tp: int, rank: int) -> list[torch.Tensor]:
+        """All of it, in the order of the tensors; none of a model without."""
+        forms = [self.state_of(room, layer, tp, rank) for layer in RECURRENT] if self.state else []
+        return [form[at] for at in range(2) for form in forms]
+
+    def take_slot(self, request: Request) -> None:
+        if self.state and not request.slot:
+            request.slot = self.slots.pop()
+            for rank in self.ranks:
+                for tensor in rank.states:
+                    assert (tensor[request.slot] == 0xEE).all(), f"{self.side}: something was written into a free slot"
+
+    def indices(self, request: Request) -> Any:
+        """State indices as SGLang gives them: for every kind of state."""
+        kinds = [kind.value for kind in self.ranks[0].manager.kv_args.state_types]
+        return [[np.array(request.slot)] if kind == "mamba" else None for kind in kinds] or None
+
     def bytes_of(self, rank: Any, room: int, layer: int, first: int, tokens: int) -> torch.Tensor:
         """The KV of these tokens: [token, head, dim] of one tensor of a rank."""
         _, _, held, width = rank.pools[layer].shape
@@ -121,7 +178,12 @@ class SGLang:
                 for aux in rank.aux:
                     aux[request.row] = 0
             self.rows.append(request.row)
-        request.pages, request.row = [], -1
+        if request.slot:
+            for rank in self.ranks:
+                for tensor in rank.states:
+                    tensor[request.slot] = 0xEE
+            self.slots.append(request.slot)
+        request.pages, request.row, request.slot = [], -1, 0
 
     # ---------------------------------------------------------------------------------------- scheduler
     def add(self, request: Request) -> None:
@@ -191,13 +253,17 @@ class SGLang:
         first, count = request.sent, upto - request.sent
         whole = -(-count // self.page) if last else count // self.page
         at = (request.sent - request.prefix) // self.page
+        self.take_slot(request)
         for rank, part in zip(self.ranks, request.parts, strict=True):
             self.fill(rank, request, first, upto)
+            states = self.states_of(request.room, len(self.ranks), rank.rank)
+            for tensor, state in zip(rank.states, states, strict=True):
+                tensor[request.slot] = state if last else 255 - state  # of fewer tokens it is another
             if last:
                 for aux, size in zip(rank.aux, AUX, strict=True):
                     aux[request.row] = torch.full((size,), request.room % 200 + 1, dtype=torch.uint8)
             if whole or part.should_send_kv_chunk(whole, last):
-                part.send(request.pages[at : at + whole], None, num_kv_tokens=count)
+                part.send(request.pages[at : at + whole], self.indices(request) if last else None, num_kv_tokens=count)
         request.sent = upto if last else request.sent + whole * self.page
         if last:
             request.at = "inflight"
@@ -254,11 +320,12 @@ class SGLang:
             self.end(request, "failed")
         elif poll == WAITING and self.rows and (pages := self.take(-(-request.tokens // self.page))) is not None:
             request.pages, request.row = pages, self.rows.pop()
+            self.take_slot(request)
             for rank in self.ranks:
                 self.fill_prefix(rank, request)
             for part in request.parts:
                 suffix = request.pages[request.prefix // self.page :]
-                part.send_metadata(suffix, request.row, None, decode_prefix_len=request.prefix)
+                part.send_metadata(suffix, request.row, self.indices(request), decode_prefix_len=request.prefix)
             request.at = "transfer"
 
     def fill_prefix(self, rank: Any, request: Request) -> None:
@@ -285,13 +352,17 @@ class SGLang:
             self.end(request, "failed")
 
     def check(self, request: Request) -> None:
-        """The KV of the whole prompt, and the metadata."""
+        """The KV of the whole prompt, the state behind it, and the metadata."""
         request.prefix, prefix = 0, request.prefix
         for rank in self.ranks:
             for layer, pool in enumerate(rank.pools):
                 kv = self.bytes_of(rank, request.room, layer, 0, request.tokens)
                 found = pool[request.pages].reshape(-1, *pool.shape[2:])[: request.tokens]
                 assert torch.equal(found, kv), f"room {request.room}, rank {rank.rank}, tensor {layer}: other bytes"
+            states = self.states_of(request.room, len(self.ranks), rank.rank)
+            for at, (tensor, state) in enumerate(zip(rank.states, states, strict=True)):
+                wrong = f"room {request.room}, rank {rank.rank}, state {at}: other bytes"
+                assert torch.equal(tensor[request.slot], state), wrong
             for aux in rank.aux:
                 assert (aux[request.row] == request.room % 200 + 1).all(), "the metadata is another's"
         request.prefix = prefix
@@ -299,6 +370,11 @@ class SGLang:
     def close(self) -> None:
         for rank in self.ranks:
             rank.manager.endpoint.close()
+
+
+def recurrence(state: str) -> Recurrence:
+    """Describe the state of a model of this kind, as SGLang's configuration does."""
+    return Recurrence(tuple(Segment(*each) for each in SEGMENTS[state]), TAPS, HEADS, "fp8, fp8", state == "kda")
 
 
 class Stage:
@@ -334,6 +410,7 @@ class Stage:
         for side in (self.prefill, self.decode):
             assert sorted(side.free) == list(range(1, PAGES)), f"{side.side} lacks pages"
             assert sorted(side.rows) == list(range(ROWS)), f"{side.side} lacks rows"
+            assert sorted(side.slots) == list(range(1, SLOTS)), f"{side.side} lacks slots"
             end = time.monotonic() + 10.0
             while any(rank.manager.tasks for rank in side.ranks):  # a room that was declined has no scheduler to ask
                 assert time.monotonic() < end, f"{side.side} holds rooms"

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sglang.srt.arg_groups.model_override_base import model_config_of
+from sglang.srt.configs.hybrid_arch import mambaish_config
 from sglang.srt.environ import envs
 from sglang.srt.runtime_context import (
     get_device,
@@ -19,11 +20,13 @@ from sglang.srt.runtime_context import (
     get_serving,
     get_spec,
 )
+from sglang.srt.utils.common import cpu_has_amx_support
 from sglang.srt.utils.network import get_local_ip_auto
 
 from kvproto.adapters.rules import fields_of, refusals
 from kvproto.adapters.sglang.install import HELD
 from kvproto.adapters.sglang.pools import Instance
+from kvproto.adapters.sglang.recurrence import Recurrence, recurrence_of
 from kvproto.adapters.sglang.rules import RECORDED, RULES
 
 #: SGLang's sections of options, as it has resolved them
@@ -60,6 +63,14 @@ def by_room(load_balance_method: str) -> bool:
     return load_balance_method == "follow_bootstrap_room" and not asks
 
 
+def recurrence(server_args: Any, tp: int) -> Recurrence | None:
+    """How this model's recurrent state is cut; None: there is none that is known."""
+    config = mambaish_config(model_config_of(server_args))
+    # SGLang's kernels for AMX have a convolution's state in another order, of which nothing is said to a backend
+    rearranged = get_device().device == "cpu" and cpu_has_amx_support()
+    return None if config is None or rearranged else recurrence_of(config, tp)
+
+
 def look(server_args: Any, *, mla: bool) -> Instance:
     """This rank, and what it does that cannot be carried."""
     parallel, serving, disagg, host = get_parallel(), get_serving(), get_disagg(), get_local_ip_auto()
@@ -75,5 +86,6 @@ def look(server_args: Any, *, mla: bool) -> Instance:
         chunk=get_schedule().chunked_prefill_size or 0,
         bootstrap=float(envs.SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT.get()),
         waiting=float(envs.SGLANG_DISAGGREGATION_WAITING_TIMEOUT.get()),
+        recurrence=recurrence(server_args, parallel.attn_tp_size),
         foreign=tuple(foreign()),
     )  # fmt: skip

@@ -1,9 +1,12 @@
-"""Plane: makes named caches of SGLang's latents, index keys and drafts, from their addresses.
+"""Plane: makes named caches of SGLang's latents, indices, drafts and state, from their addresses.
 
 `KVArgs` lists a tensor a layer: latents or all K and then all V of the model, then the same of its draft, whose pages
 have the target's numbers.  Sparse attention (DSA) adds a tensor for each layer that has an index of its own; in a page
 all keys of 128 bytes come first, then all scales of four.  SGLang sends an index with the last chunk; here it leaves
 with the tokens that it is of.
+
+Recurrent state has a tensor for each layer of a convolution and of a matrix, a row a slot (`recurrence`).  A hybrid
+model's layers have SGLang's own numbers.
 
 A draft's tensors say nothing of their heads, so a draft must have rows of the target's form.  A tensor of another form
 is refused by name, and so is one that lies in no cache (`kvproto.io.kernels.cache_pool`).
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
@@ -21,8 +24,11 @@ from kvproto.adapters.geometry import INDEX
 from kvproto.adapters.rules import FORMS, need_carried
 from kvproto.adapters.sglang.memory import view
 from kvproto.io.kernels.cache_pool import CachePool
-from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.caches import ALL, END, Cache, CachePart
 from kvproto.layout.sharding import Layout
+
+if TYPE_CHECKING:
+    from kvproto.adapters.sglang.pools import Instance
 
 
 class Plane(NamedTuple):
@@ -42,70 +48,88 @@ class Plane(NamedTuple):
     row: int
 
 
+#: the cache of recurrent state
+STATE = "state"
+
+
 def named(args: Any, *, mla: bool) -> bool:
     """Whether the instance has more than K and V of equal layers."""
     return mla or bool(args.state_types) or getattr(args, "num_draft_entries", 0) > 0
 
 
-def layout_of_caches(args: Any, tp: int, heads: int, *, mla: bool) -> Layout:
+def layout_of_caches(args: Any, instance: Instance, *, mla: bool) -> Layout:
     """Return the layout of the instance's caches; ArgumentError names a tensor that no part describes."""
-    planes = list(planes_of(args, heads, mla=mla))
-    local = {plane.part: max(1, plane.units // tp) for plane in planes}
+    planes, tp = list(planes_of(args, instance, mla=mla)), instance.tp
     layers = 1 + max(plane.layer for plane in planes)
     caches = []
     for name, some in groupby(sorted(planes), key=lambda plane: plane.cache):
         parts, held = list[CachePart](), set[tuple[int, ...]]()
         for part, rows in groupby(some, key=lambda plane: plane.part):
             found = list(rows)
-            widths = {(plane.row, plane.page) for plane in found}
-            if len(widths) > 1 or found[0].row % local[part]:
+            widths, local = {(plane.row, plane.page) for plane in found}, max(1, found[0].units // tp)
+            if len(widths) > 1 or found[0].row % local:
                 _refuse(f"layers of {name}.{part} that are not alike or not whole heads ({sorted(widths)} bytes)")
-            parts.append(CachePart(part, found[0].units, found[0].row // local[part]))
+            parts.append(CachePart(part, found[0].units, found[0].row // local))
             held.add(tuple(plane.layer for plane in found))
         if len(held) > 1:
             _refuse(f"parts of {name} on different layers ({sorted(held)})")
         (on,) = held
         every = on == tuple(range(layers))
-        dtype = "" if name == "index" else args.kv_cache_dtype_str
-        caches.append(Cache(name, tuple(parts), () if every else on, dtype))
+        dtypes = {"index": "", STATE: instance.recurrence.dtype if instance.recurrence is not None else ""}
+        travels = END if name == STATE else ALL
+        caches.append(
+            Cache(name, tuple(parts), () if every else on, dtypes.get(name, args.kv_cache_dtype_str), travels)
+        )
     return Layout.of_caches(caches, layers=layers, page_size=args.page_size, tp=tp)
 
 
-def pool_of_caches(args: Any, layout: Layout, rank: int, heads: int, device: str, *, mla: bool) -> CachePool:
-    """This rank's pool: views of SGLang's own memory, [page, token, unit, byte]."""
-    planes = list(planes_of(args, heads, mla=mla))
-    pages = min(plane.nbytes // plane.page for plane in planes)
-    units = {kind.name: layout.units_of(kind, rank)[1] for kind in layout.kinds}
-    whole = {plane.name: view(plane.address, (plane.nbytes,), device) for plane in planes}
-    parts: dict[str, list[torch.Tensor]] = {kind.name: [] for kind in layout.kinds}
-    for plane in sorted(planes):
-        name = f"{plane.cache}.{plane.part}"
-        row = plane.row // units[name]
-        shape, steps = (pages, layout.page_size, units[name], row), (plane.page, plane.row, row, 1)
-        parts[name].append(whole[plane.name].as_strided(shape, steps, plane.offset))
+def pool_of_caches(args: Any, layout: Layout, instance: Instance, *, mla: bool) -> CachePool:
+    """Return this rank's pool: views of SGLang's own memory, [page, token, unit, byte].
+
+    A slot of state is a page of one token.
+    """
+    planes, parts = sorted(planes_of(args, instance, mla=mla)), dict[str, list[torch.Tensor]]()
+    whole = {plane.name: view(plane.address, (plane.nbytes,), instance.device) for plane in planes}
+    for each in [layout] if layout.state is None else [layout, layout.state]:
+        named = {kind.name: each.units_of(kind, instance.rank)[1] for kind in each.kinds}
+        held = [plane for plane in planes if f"{plane.cache}.{plane.part}" in named]
+        pages = min(plane.nbytes // plane.page for plane in held)
+        for plane in held:
+            units = named[name := f"{plane.cache}.{plane.part}"]
+            row = plane.row // units
+            shape, steps = (pages, each.page_size, units, row), (plane.page, plane.row, row, 1)
+            parts.setdefault(name, []).append(whole[plane.name].as_strided(shape, steps, plane.offset))
     # every tensor that SGLang names, so that one without a plane is refused
     tensors = {name: whole.get(name, torch.empty(0, dtype=torch.uint8)) for name, *_ in _tensors(args)}
     left_out = {name: "its layer has no rows of its own" for name, _, nbytes, _ in _tensors(args) if not nbytes}
-    return CachePool(layout, rank, parts, tensors, left_out)
+    return CachePool(layout, instance.rank, parts, tensors, left_out)
 
 
-def planes_of(args: Any, heads: int, *, mla: bool) -> Iterator[Plane]:
+def planes_of(args: Any, instance: Instance, *, mla: bool) -> Iterator[Plane]:
     """Yield the planes of all tensors that SGLang hands over; ArgumentError: one has another form."""
-    cache, parts, units = ("mla", ("latent",), 1) if mla else ("kv", ("k", "v"), heads)
-    entries, page = [each for each in _tensors(args) if each[0].startswith("kv")], args.page_size
+    cache, parts, units = ("mla", ("latent",), 1) if mla else ("kv", ("k", "v"), instance.heads)
+    entries, page = list(_tensors(args, "kv")), args.page_size
     drafts = getattr(args, "num_draft_entries", 0)
     target, draft = entries[: len(entries) - drafts], entries[len(entries) - drafts :]
     if not target or len(target) % len(parts) or len(draft) % len(parts):
         _refuse(f"{len(target)} tensors of a model and {drafts} of its draft, of which a layer has {len(parts)}")
     layers, more = len(target) // len(parts), len(draft) // len(parts)
     forms = [target[at * layers][3] for at in range(len(parts))]
-    for name, some, first, count in ((cache, target, 0, layers), ("draft", draft, layers, more)):
+    # of a hybrid model SGLang says which layers have KV; a draft's come behind them
+    numbers = getattr(args, "kv_layer_ids", None) or [*range(layers)] * len(parts) + [*range(layers, layers + more)]
+    for name, some, first, count in ((cache, target, 0, layers), ("draft", draft, len(target), more)):
         for at, (tensor, address, nbytes, item) in enumerate(some):
-            kind, layer = divmod(at, count)
+            kind, layer = at // count, numbers[first + at % count]
             if item != forms[kind] or item % page:
                 _refuse(f"rows of {name} that are unlike the model's first ({tensor}: {item} bytes a page)")
-            yield Plane(name, parts[kind], units, first + layer, tensor, address, nbytes, item, 0, item // page)
-    for layer, (tensor, address, nbytes, item) in enumerate(each for each in _tensors(args) if each not in entries):
+            yield Plane(name, parts[kind], units, layer, tensor, address, nbytes, item, 0, item // page)
+    yield from _indices(args)
+    yield from _recurrent(args, instance)
+
+
+def _indices(args: Any) -> Iterator[Plane]:
+    page = args.page_size
+    for layer, (tensor, address, nbytes, item) in enumerate(_tensors(args, "dsa")):
         if not nbytes:
             continue  # its layer attends by another layer's index
         offset = 0
@@ -116,17 +140,32 @@ def planes_of(args: Any, heads: int, *, mla: bool) -> Iterator[Plane]:
             offset += page * width
 
 
-def _tensors(args: Any) -> Iterator[tuple[str, int, int, int]]:
-    """Yield name, address, bytes and bytes of a page of every tensor, the states' after the KV's."""
-    for at, each in enumerate(zip(args.kv_data_ptrs, args.kv_data_lens, args.kv_item_lens, strict=True)):
-        yield f"kv {at}", *each
-    if not args.state_types:
+def _recurrent(args: Any, instance: Instance) -> Iterator[Plane]:
+    """Yield the segments and matrices of each layer's state; a slot takes the place of a page."""
+    kinds, known = [kind.value for kind in args.state_types], instance.recurrence
+    if "mamba" not in kinds:
         return
-    states = args.state_data_ptrs, args.state_data_lens, args.state_item_lens
-    for kind, *lists in zip(args.state_types, *states, strict=True):
-        for at, state in enumerate(zip(*lists, strict=True)):
-            yield f"{kind.value} {at}", *state
+    at = kinds.index("mamba")
+    about = zip(_tensors(args, "mamba"), args.state_dim_per_tensor[at], args.state_layer_ids[at], strict=True)
+    for (tensor, address, nbytes, item), dim, layer in about:
+        if known is None or not (pieces := known.pieces(item, dim, instance.tp)):
+            _refuse(f"a state of {item} bytes a slot, {dim} of its channels or heads here ({tensor})")
+        for part, units, offset, row in pieces:
+            yield Plane(STATE, part, units, layer, tensor, address, nbytes, item, offset, row)
 
 
-def _refuse(form: str) -> None:
+def _tensors(args: Any, only: str = "") -> Iterator[tuple[str, int, int, int]]:
+    """Yield name, address, bytes and bytes of a page of every tensor, the states' last; or of one kind."""
+    kinds = {"kv": (args.kv_data_ptrs, args.kv_data_lens, args.kv_item_lens)}
+    if args.state_types:
+        states = zip(args.state_data_ptrs, args.state_data_lens, args.state_item_lens, strict=True)
+        kinds |= {kind.value: lists for kind, lists in zip(args.state_types, states, strict=True)}
+    for kind, lists in kinds.items():
+        for at, each in enumerate(zip(*lists, strict=True)):
+            if only in ("", kind):
+                yield f"{kind} {at}", *each
+
+
+def _refuse(form: str) -> NoReturn:
     need_carried([f"{form}: {FORMS.remedy}"])
+    raise AssertionError("it is refused")

@@ -6,8 +6,8 @@ in order, a token its heads in order.  That is a dense NHD pool, whatever the el
 and the dtype is the name that SGLang has for it, which both sides have to share.  So nothing of the engine's objects is
 needed, nor torch's dtypes, nor a patch that hands tensors over.
 
-Latents, indices and drafts are named caches (`planes`).  Whatever else an instance does is refused by name (`rules`),
-and so are layers that are not alike and a page that is not whole heads.
+Latents, indices, drafts and recurrent state are named caches (`planes`).  Whatever else an instance does is refused by
+name (`rules`), and so are layers that are not alike and a page that is not whole heads.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import msgspec
 from kvproto.adapters.rules import FORMS, need_carried, present, refusals
 from kvproto.adapters.sglang.memory import view
 from kvproto.adapters.sglang.planes import layout_of_caches, named, pool_of_caches
+from kvproto.adapters.sglang.recurrence import Recurrence
 from kvproto.adapters.sglang.rules import RULES
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.pool import Pool
@@ -46,17 +47,21 @@ class Instance(msgspec.Struct, frozen=True):
     #: seconds that it waits for the other side, as prefill and as decode
     bootstrap: float = 300.0
     waiting: float = 300.0
+    #: how its recurrent state is cut; None: the model has none, or one that is not known
+    recurrence: Recurrence | None = None
     #: what it does that cannot be carried yet: a sentence a fact
     foreign: tuple[str, ...] = ()
 
 
 def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
     """Return the layout of the instance's cache.  ArgumentError: unsupported.  `args`: SGLang's KVArgs."""
-    states = present(RULES, "state", (state.value for state in args.state_types))
+    kinds = [state.value for state in args.state_types]
+    unknown = ["unknown_recurrence"] if "mamba" in kinds and instance.recurrence is None else []
+    states = [*present(RULES, "state", kinds), *present(RULES, "model", unknown)]
     foreign = [*instance.foreign, *refusals(RULES, "args", args), *states]
     if named(args, mla=mla):
         need_carried(foreign)
-        return layout_of_caches(args, instance.tp, instance.heads, mla=mla)
+        return layout_of_caches(args, instance, mla=mla)
     items = list(args.kv_item_lens)
     layers, rest = divmod(len(items), 2)
     if not layers or rest or any(len(set(some)) > 1 for some in (items[:layers], items[layers:])):
@@ -78,7 +83,7 @@ def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
 def pool_of(args: Any, layout: Layout, instance: Instance, *, mla: bool) -> Pool:
     """This rank's pool: views of SGLang's own memory, [page, token, head, byte]."""
     if layout.named:
-        return pool_of_caches(args, layout, instance.rank, instance.heads, instance.device, mla=mla)
+        return pool_of_caches(args, layout, instance, mla=mla)
     _, heads = layout.heads_of(instance.rank)
     views = []
     for index, (address, nbytes) in enumerate(zip(args.kv_data_ptrs, args.kv_data_lens, strict=True)):

@@ -5,7 +5,8 @@ SGLang's calls become events of the request's table (`tables`), the table's effe
 
 Tokens here are whole pages.  SGLang names pages and not tokens, and the two instances may have pages of different
 sizes, so a room is as long as the prompt is in units that are whole pages of both sides; what a side's own pages lack
-of that is its page 0, which SGLang keeps for what nobody reads.
+of that is its page 0, which SGLang keeps for what nobody reads.  The recurrent state of a hybrid model is the one after
+the last token; SGLang names its slot with the last pages at prefill, and with all pages at decode.
 """
 
 from __future__ import annotations
@@ -66,6 +67,14 @@ class Request:
             log.warning("%s: %s: %s", self.room, effect.what, effect.why)
         elif isinstance(effect, t.Abort):
             self.endpoint.abort(self.room)
+
+    def slot_of(self, state_indices: Any) -> int | None:
+        """Return the slot of the recurrent state, among what SGLang names for every kind of state."""
+        if state_indices is None or self.kv_mgr.layout.state is None:
+            return None
+        kinds = [kind.value for kind in self.kv_mgr.kv_args.state_types]
+        (slot,) = state_indices[kinds.index("mamba")]
+        return int(slot)
 
     def open(self, tokens: int, pages: Sequence[int], **more: Any) -> None:
         """Open the room; what the endpoint refuses fails the request."""
@@ -197,10 +206,11 @@ class Sender(Request):
     def mark_prefill_complete(self) -> None:
         """Decode gives pages before the prompt is computed."""
 
-    def send(self, kv_indices: Any, _state_indices: Any = None, _num_kv_tokens: int | None = None, **_: Any) -> None:
+    def send(self, kv_indices: Any, state_indices: Any = None, _num_kv_tokens: int | None = None, **_: Any) -> None:
         """The KV of the request's next pages is computed, or will be when what was launched has run."""
         pages = tuple(int(page) for page in kv_indices)
-        self.hear(t.Given(pages, last=self.value.given + len(pages) >= self.value.total))
+        last = self.value.given + len(pages) >= self.value.total
+        self.hear(t.Given(pages, last, self.slot_of(state_indices)))
 
     def carry_out(self, effect: Output) -> None:
         """As the table says."""
@@ -219,7 +229,8 @@ class Sender(Request):
             upto, lacking = self.prefix + self.value.given * page, 0
             if effect.last:
                 upto, lacking = self.tokens, -(-(self.tokens - upto) // page)
-            mine.produced(self.room, upto, self._event(), pages=[*effect.pages, *[0] * lacking])
+            pages = [*effect.pages, *[0] * lacking]
+            mine.produced(self.room, upto, self._event(), pages=pages, slot=effect.slot)
             if effect.last:
                 mine.aux(self.room, self.kv_mgr.aux.read(self.aux_index))
         elif isinstance(effect, t.Refuse):
@@ -287,32 +298,34 @@ class Receiver(Request):
             self.hear(t.Unmet())
 
     def send_metadata(
-        self, kv_indices: Any, aux_index: int | None = None, _state_indices: Any = None,
+        self, kv_indices: Any, aux_index: int | None = None, state_indices: Any = None,
         decode_prefix_len: int | None = None, _destination: Any = None, **_: Any,
     ) -> None:  # fmt: skip
         """There are pages: for what follows the prefix, which is there."""
         self.aux_index, self.prefix = -1 if aux_index is None else aux_index, decode_prefix_len or 0
-        self.hear(t.Given(tuple(int(page) for page in kv_indices)))
+        self.hear(t.Given(tuple(int(page) for page in kv_indices), slot=self.slot_of(state_indices)))
 
     def carry_out(self, effect: Output) -> None:
         """As the table says."""
         if isinstance(effect, t.OpenRoom):
-            self._open(list(effect.pages), self.prefix)
+            self._open(list(effect.pages), self.prefix, effect.slot)
         elif isinstance(effect, t.Decline):
-            self._open([0], 0)
+            # As page 0 is, slot 0 is SGLang's for what nobody reads.
+            self._open([0], 0, None if self.kv_mgr.layout.state is None else 0)
             if self.kv_mgr.tasks.get(self.bootstrap_room) is self:
                 self.endpoint.abort(self.room)
         else:
             super().carry_out(effect)
 
-    def _open(self, pages: list[int], prefix: int) -> None:
+    def _open(self, pages: list[int], prefix: int, slot: int | None) -> None:
         """The room is whole units long, and its prefix too: what lies between is rewritten, in page 0."""
         assert self.card is not None
         page, sizes = self.kv_mgr.layout.page_size, (self.kv_mgr.layout.page_size, self.card.layout.page_size)
         self.tokens = padded(prefix + len(pages) * page, *sizes)
         table = [*[0] * (prefix // page), *pages]
         table += [0] * (self.tokens // page - len(table))
-        self.open(self.tokens, table, prefix=prefix // lcm(*sizes) * lcm(*sizes), group=self.card.group)
+        prefix = prefix // lcm(*sizes) * lcm(*sizes)
+        self.open(self.tokens, table, prefix=prefix, group=self.card.group, slot=slot)
 
     def end(self, outcome: Outcome) -> None:
         """The room has its outcome; of one that succeeded, the metadata is put where SGLang looks for it."""

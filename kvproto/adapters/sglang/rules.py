@@ -2,7 +2,7 @@
 
 `parallel`, `disagg`, `memory` and `spec` are SGLang's own sections of its options, as it has resolved them.
 `environment` has the variables that change what kvproto relies on. `args` is what SGLang hands to a transfer backend
-(`KVArgs`), and `state` has the kinds of state beside the KV.
+(`KVArgs`), `state` has the kinds of state beside the KV, and `model` what kvproto knows of the model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from kvproto.adapters.rules import (
     PIPELINE,
     SCALES,
     SPARSE,
-    STATES,
     TIERS,
     WINDOWS,
     Lack,
@@ -39,6 +38,11 @@ PACKED = Lack("pages that hold several layers or kinds of cache", "serve with SG
 ARRANGED = Lack("rows that are rearranged inside a page", "unset SGLANG_AITER_KV_CACHE_LAYOUT")
 STAGING = Lack("SGLang's own staging", "unset SGLANG_DISAGG_STAGING_BUFFER")
 OWN_POOL = Lack("metadata in a memory pool of its own", "unset SGLANG_MOONCAKE_CUSTOM_MEM_POOL")
+UNKNOWN_STATE = Lack(
+    "recurrent states that are cut in a way it does not know, or rearranged for AMX",
+    "serve a model with gated delta nets (Qwen3-Next, Qwen3.5), Mamba2 (Falcon-H1, Nemotron-H, Granite 4) or Kimi's "
+    "delta attention, or use SGLang's own Mooncake backend",
+)
 EARLY = Lack(
     "release of pages in which something may still land",
     "unset SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE and its _TIMEOUT",
@@ -149,18 +153,21 @@ RULES: Rules = {
               "kv_data_ptrs kv_data_lens kv_item_lens page_size kv_head_num total_kv_head_num aux_data_ptrs "
               "aux_data_lens aux_item_lens gpu_id"),
     **carried("args", "a draft's tensors come after the model's, with the same page numbers", "num_draft_entries"),
-    **carried("args", "the tensors of states: those of an index are a cache",
-              "state_data_ptrs state_data_lens state_item_lens"),
+    **carried("args", "the tensors of states: those of an index are a cache, and recurrent ones",
+              "state_data_ptrs state_data_lens state_item_lens state_dim_per_tensor"),
+    **carried("args", "the layers of a hybrid model that have KV, and those that have state",
+              "kv_layer_ids state_layer_ids"),
+    **irrelevant("args", "the model's own configuration has all segments of a state",
+                 "state_slice_outer_counts state_conv_shard_groups is_hybrid_mla_backend"),
     **carried("args", "each kind of state has a rule of its own", "state_types"),
     **irrelevant("args", "kvproto asks SGLang where a rank stands, and has devices and ports of its own",
                  "engine_rank system_dp_rank ib_device rust_http_port"),
     **irrelevant("args", "counts only with what is refused",
-                 "kv_layer_ids host_kv_data_lens host_kv_item_lens host_state_data_ptrs host_state_data_lens "
-                 "host_state_item_lens state_layer_ids "
-                 "state_dim_per_tensor state_slice_outer_counts is_hybrid_mla_backend state_conv_shard_groups "
+                 "host_kv_data_lens host_kv_item_lens host_state_data_ptrs host_state_data_lens host_state_item_lens "
                  "swa_kv_cache_layout pp_rank prefill_start_layer prefill_end_layer draft_kv_layers"),
     **irrelevant("args", "counts only on other devices than GPUs and CPUs", "kv_buf_groups hidden_kv_layers"),
-    **refused("state", STATES, "mamba", False),
+    **carried("state", "a slot a request: segments of the convolution and heads of the matrix", "mamba"),
+    **refused("model", UNKNOWN_STATE, "unknown_recurrence", False),
     **refused("state", WINDOWS, "swa swa_ring", False),
     **carried("state", "keys and scales with the target's page numbers", "dsa"),
     **refused("state", SPARSE, "dsa_tail qsa_pending qsa_compressed minimax_index_k minimax_dense_kv", False),
