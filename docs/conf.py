@@ -14,11 +14,11 @@ here (`pictured`): who reads it fetches nothing from anybody else.
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import sys
 from pathlib import Path
+from shutil import copyfile
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -73,36 +73,41 @@ def lead(text: str, base: Path) -> str:
     return LINK.sub(turned, text)
 
 
-#: a machine's diagram after the line that names it, or a sequence chart
-MERMAID = re.compile(r"(?:<!-- generated: diagram (\w+) -->\n)?```mermaid\n(.*?)```\n", re.DOTALL)
-
-
-#: pictures of the pages, by file: each leads to itself, since a narrow window makes it too small to read
+#: a sequence chart; a machine's chart, of which the page has the picture, too; a picture on a line of its own
+CHART = re.compile(r"```mermaid\n(.*?)```\n", re.DOTALL)
+TWICE = re.compile(r"<details><summary>The same in Mermaid</summary>\n.*?</details>\n", re.DOTALL)
+PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)]+)\)$", re.MULTILINE)
+#: what lies beside the pages: charts that are drawn for them, and copies of pictures
 DRAWN: dict[str, str] = {}
+COPIED: dict[str, Path] = {}
 #: the page that the smallest world is explored on, and what leads to it from the pages about it
 WORLD = "world.html"
 WORLD_LINK = f'\n```{{raw}} html\n<p><a href="{WORLD}">Click through the smallest world</a>, here.</p>\n```\n'
 
 
 def pictured(text: str) -> str:
-    """The page with pictures where it has Mermaid."""
+    """The page with pictures where it has Mermaid; each leads to itself, since a narrow window makes it too small."""
+
+    def chart(match: re.Match[str]) -> str:
+        file = f"chart_{crc32(match[1].encode()):08x}.svg"
+        DRAWN[file] = sequence_svg(match[1])
+        return image(file, "A sequence chart")
 
     def picture(match: re.Match[str]) -> str:
-        machine, chart = match[1], match[2]
-        svg = (ROOT / "spec" / "diagrams" / f"{machine}.svg").read_text() if machine else sequence_svg(chart)
-        data = base64.b64encode(svg.encode()).decode()
-        named = f"The states of {machine}" if machine else "A sequence chart"
-        file = f"{machine or f'chart_{crc32(chart.encode()):08x}'}.svg"
-        DRAWN[file] = svg
-        image = f'<img alt="{named}" style="max-width:100%;height:auto" src="data:image/svg+xml;base64,{data}"/>'
-        return f'```{{raw}} html\n<a href="{file}" title="{named}, alone">{image}</a>\n```\n'
+        path = (HERE / match[2]).resolve()
+        COPIED[path.name] = path
+        return image(path.name, match[1])
 
-    return MERMAID.sub(picture, text)
+    def image(file: str, named: str) -> str:
+        shown = f'<img alt="{named}" style="max-width:100%;height:auto" src="{file}"/>'
+        return f'```{{raw}} html\n<a href="{file}" title="{named}, alone">{shown}</a>\n```\n'
+
+    return PICTURE.sub(picture, CHART.sub(chart, TWICE.sub("", text)))
 
 
 def with_more(index: str) -> str:
     """The index, its last list filled, or left out where there is nothing more."""
-    listed = {line for line in index.splitlines() if re.fullmatch(r"\w+", line)}
+    listed = set(re.findall(r"^(?:[\w ]+ <)?(\w+)>?$", index, re.MULTILINE))
     more = sorted(each.stem for each in HERE.glob("*.md") if each.stem not in listed | {"index"})
     head, _, last = index.rpartition("```{toctree}")
     return head + "```{toctree}" + last.replace(":glob:\n\n*", "\n" + "\n".join(more)) if more else head
@@ -125,6 +130,8 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     if error is None:
         for file, svg in DRAWN.items():
             (Path(app.outdir) / file).write_text(svg)
+        for file, path in COPIED.items():
+            copyfile(path, Path(app.outdir) / file)
         html, *_ = explore_page(CHECKER.explored(CHECKER.first, TELLING), "kvproto", limit=5000)
         (Path(app.outdir) / WORLD).write_text(html)
 

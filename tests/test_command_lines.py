@@ -270,6 +270,14 @@ def test_what_a_command_is_for_is_told_without_its_extra(command: str) -> None:
     assert "usage: kvproto" in done.stdout or (what in done.stdout and "pip install 'kvproto[" in done.stdout)
 
 
+def test_mutants_of_another_protocol_need_the_solver_alone() -> None:
+    asked = ["mutate", "--tables", "examples.fencing_lock.lock:LOCK", "--operator", "negate", "--jobs", "1"]
+    for program, code, says in ((WITHOUT.replace('"z3", ', ""), 0, "| all |"), (WITHOUT, 2, "'kvproto[prove]'")):
+        command = [sys.executable, "-c", program, *asked]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == code and says in done.stdout + done.stderr
+
+
 def test_a_full_disk_is_told_in_a_line() -> None:
     done = shell("kvproto export > /dev/full")
     assert (done.returncode, done.stderr) == (2, "kvproto export: No space left on device\n")

@@ -33,7 +33,7 @@ def over_sockets(folder: Path) -> None:
 def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     blocks = re.findall(r"```(python|diff|console)\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 16
+    assert len(blocks) == 17
     for kind, content in blocks:
         if kind == "console":
             for command, shown in commands(content):

@@ -70,6 +70,20 @@ def test_beyond_the_limit_a_state_has_no_steps() -> None:
     assert None in recorded["next"] and recorded["next"][0]
 
 
+def test_ranks_of_several_groups_have_the_world_s_names_in_what_is_told() -> None:
+    """The ranks of each group begin at 0: a message of P1's group was drawn as one of P0's."""
+    found = Recorder(CHECKER.explored("groups-cross", TELLING)).record(limit=150)
+    told = set[tuple[str, str]]()
+    for step in (step for steps in found["next"] for step in steps or () if step[2] is not None):
+        parts = [found["parts"][part] for part in found["states"][step[2]]]
+        mail = {(each["from"], each["to"]) for part in parts for each in part.get("mail", ())}
+        sent = {(each["party"], each["peer"]) for each in found["told"][step[3]] if each["kind"] == "sent"}
+        assert sent <= mail
+        told |= sent
+    assert {("D0", "P0"), ("D1", "P1")} <= told
+    assert {each["who"] for list_ in found["told"] for each in list_ if each["kind"] == "step"} >= {"send 0 to D1"}
+
+
 def test_a_way_is_recorded_on_from_the_edge_of_a_page(tmp_path: Path) -> None:
     """A second page begins where the first one ends, by the same numbers: a world of any size is walked."""
     out = tmp_path / "w.html"

@@ -136,7 +136,9 @@ def test_workflows_run_the_gate_and_try_the_packages_with_each_python() -> None:
 
 def test_this_version_is_in_the_changelog_and_its_licence_in_full() -> None:
     version = PROJECT["project"]["version"]
-    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## {version}" in changes
+    assert max(len(each.splitlines()) for each in re.findall(r"^- .*\n(?:  .*\n)*", changes, re.MULTILINE)) <= 3
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
     assert "END OF TERMS AND CONDITIONS" in (ROOT / "LICENSE").read_text()
 
@@ -151,3 +153,15 @@ def test_the_build_machine_has_every_backend(module: str) -> None:
 @pytest.mark.parametrize("program", ["spin", "rumur", "gcc", "chromium"])
 def test_the_build_machine_has_every_program(program: str) -> None:
     assert shutil.which(program) is not None
+
+
+def test_the_readme_is_read_in_five_minutes_and_says_each_figure_once() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL).split()) <= 1000
+    assert re.search(r"^\| \| SGLang [\d.]+, .* vLLM [\d.]+, .* TensorRT-LLM \| kvproto \|$", text, re.MULTILINE)
+    shown = text.partition("## Three figures")[2].partition("## ")[0]
+    figures = re.findall(r"^- (.*?)(?=^- |^\[)", shown, re.MULTILINE | re.DOTALL)
+    assert len(figures) == 3
+    for figure in figures:
+        assert "H200" in figure and re.search(r"`kvproto \w+", figure), "the machine and the command of its run"
+        assert all(text.count(number) == 1 for number in re.findall(r"\d+\.\d{3,}", figure))

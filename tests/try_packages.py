@@ -5,7 +5,7 @@ as anybody has it; then `kvproto --version`, the page that `kvproto` alone shows
 what the extra brings.  The archive of sources is installed once for each interpreter.  Minutes, and gigabytes where an
 extra brings torch: so it is not part of `make test`.  What an extra pins is what its users get, not what `make` pins.
 
-    make packages ARGS='--extras core,control,metrics --pythons python3.12,python3.13'
+    make packages ARGS='--extras core,control,metrics --pythons python3.12,python3.13 --dist dist'
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def install(inside: Path, *what: str | Path, cwd: Path) -> None:
     run(inside, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *what, cwd=cwd)
 
 
-def packages(folder: Path) -> tuple[Path, Path]:
+def packages(folder: Path, dist: Path) -> tuple[Path, Path]:
     """The wheel and the archive of sources, built in an environment that has the build backend alone."""
     inside = environment(sys.executable, folder / "builder")
     install(inside, "build", cwd=folder)
-    run(inside, "-m", "build", "--outdir", folder / "dist", ROOT, cwd=folder)
-    (wheel,), (sdist,) = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
+    run(inside, "-m", "build", "--outdir", dist, ROOT, cwd=folder)
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
     return wheel, sdist
 
 
@@ -87,10 +87,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make packages", description=__doc__.partition("\n")[0])
     parser.add_argument("--extras", default=",".join(TRIALS), help="which, by commas (default: all)")
     parser.add_argument("--pythons", default=sys.executable, help="interpreters, by commas (default: this one)")
+    parser.add_argument("--dist", type=Path, metavar="FOLDER", help="keep wheel and archive here, where none are")
     options = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory() as made:
-        wheel, sdist = packages(Path(made))
+        wheel, sdist = packages(Path(made), (options.dist or Path(made) / "dist").absolute())
         for python in options.pythons.split(","):
             for package, extra in [*((wheel, extra) for extra in options.extras.split(",")), (sdist, "core")]:
                 begun = time.monotonic()

@@ -177,8 +177,7 @@ class PrefillEndpoint(Endpoint):
             secret: the decode engine has to open the room with the same one, 64 bytes at most
             within: seconds for the decode ranks to open it, and without progress (default: `bootstrap`, `stall`)
             traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
-            slot: where the pool has state, the room's slot: after `tokens` tokens it holds the state until `released`
-                (None: `produced` gives it); several, where a room has several (`CachePool`)
+            slot: of the pool's state, or several (`CachePool`), lent until `released` (None: `produced` gives it)
 
         Raises:
             ArgumentError: the room is open, or was a short while ago; a page or the slot is not of the pool
@@ -244,8 +243,7 @@ class PrefillEndpoint(Endpoint):
             after: a CUDA event after which the KV is there (None: now)
             pages: the room's next page ids, after those that it has
             layers: only this rank's first so many layers are computed (None: all)
-            slot: where the pool has state, the room's slot, with the last token at the latest, if `open` had none;
-                after a withdrawal it may be another
+            slot: of the pool's state, if `open` had none, with the last token at the latest; another after a withdrawal
 
         Raises:
             ArgumentError: there are no pages for so many tokens, or no slot for the state after the last one, or the

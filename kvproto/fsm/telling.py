@@ -260,20 +260,18 @@ class Telling:
         return f"{message.name} {', '.join(said)}".strip()
 
     def fact(self, fact: Output) -> str:
-        """`StagingGranted(chunk 0, usable)`: without what goes without saying, of a nested struct the name."""
-        names = () if isinstance(fact, TimerFired) else type(fact).__struct_fields__
-        values = ((name, getattr(fact, name)) for name in names if name not in self.untold)
-        shown = [
-            self.field(name, f"{type(value).__name__}(…)" if isinstance(value, msgspec.Struct) else value)
-            for name, value in values if not isinstance(value, bytes)
+        """`StagingGranted(chunk 0, usable)`: a struct without what goes without saying."""
+        shown = [] if isinstance(fact, TimerFired) else [
+            self.field(name, value) for name in type(fact).__struct_fields__
+            if name not in self.untold and not isinstance(value := getattr(fact, name), bytes)
         ]  # fmt: skip
         return f"{type(fact).__name__}({', '.join(shown)})" if shown else type(fact).__name__
 
     def field(self, name: str, value: object) -> str:
-        """One field of an event, an effect or a message."""
+        """One field of an event, an effect or a message; of a struct its name."""
         if isinstance(value, bool):
             return name if value else f"not {name}"
-        return f"{name} {word(value)}"
+        return f"{name} {type(value).__name__}(…)" if isinstance(value, msgspec.Struct) else f"{name} {word(value)}"
 
     def drawn(self, moment: Moment, effect: Output, memory: dict[Any, Any]) -> Iterator[str]:
         """Yield the lines of a sequence chart for an effect; `memory` lasts as long as the chart."""

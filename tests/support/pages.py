@@ -27,7 +27,7 @@ def run(command: str, folder: Path, *places: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, *places)))}
     done = subprocess.run([sys.executable, "-m", "kvproto", *arguments], cwd=folder, env=environment, timeout=120,
                           capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.stderr == ""
+    assert all(line.startswith("survives: ") for line in done.stderr.splitlines())  # the course of `kvproto mutate`
     return done.stdout
 
 

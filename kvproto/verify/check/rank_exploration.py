@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
 
+from kvproto.fsm.records import StepEntry
+from kvproto.observe.written import RankLogHead
 from kvproto.verify.check.config import KINDS as FAULT_KINDS
 from kvproto.verify.check.config import Config
 from kvproto.verify.check.explorers import explorer
@@ -12,10 +15,30 @@ from kvproto.verify.check.state_encoding import DEAD, MASK, WorldEvent
 from kvproto.verify.check.step_wording import actors, body, phrase, reader, room
 from kvproto.verify.framework.explore.exploration import Exploration, Json, budget
 from kvproto.verify.framework.search import FAULT, TIMER
-from kvproto.verify.trace.rank_stories import TELLING
+from kvproto.verify.trace.rank_stories import TELLING, RankStories
 
 HEARD = frozenset({"message", "hello", "notified", "wrote"})
 ENGINE = frozenset({"engine", "open", "announce", "renew", "leave", "address", "close", "refuse", "dismiss", "abort"})
+
+
+class WorldNames(RankStories):
+    """Tells one rank's traces by the world's names: the ranks of each group begin at 0, the world's are numbered on."""
+
+    def __init__(self, config: Config, node: Any) -> None:
+        super().__init__()
+        self.config, self.node = config, node
+
+    def peers(self, head: RankLogHead, names: Mapping[Any, str]) -> dict[int, str]:
+        """By link: a rank of a world has one to each rank of the other side."""
+        del names
+        return {link: f"{'D' if head.side == 'prefill' else 'P'}{link - 1}" for link in head.links}
+
+    def machine(self, step: StepEntry) -> str:
+        """A send's decode rank is a member of the room's group."""
+        said, event = super().machine(step), cast("Any", step.event)
+        if step.machine.partition("_")[2] not in {"send", "write"}:
+            return said
+        return f"{said.rpartition(' ')[0]} {reader(self.config, self.node.names.place[event.room], event.peer)}"
 
 
 class RankExploration(Exploration):
@@ -30,6 +53,7 @@ class RankExploration(Exploration):
         self.config, self.world = config, explorer(config)
         super().__init__(name, config.about, self.world)
         self.parties = actors(config)
+        self._names = [WorldNames(config, node) for node in self.world.nodes]
         self._told: dict[tuple[int, int, Input], list[Json]] = {}
 
     # ------------------------------------------------------------------------------------------------ steps
@@ -69,7 +93,7 @@ class RankExploration(Exploration):
             node.step(value, what)
         except Violation:
             return []
-        return self.of_trace(node.rank, self.parties[at])
+        return self.of_trace(node.rank, self.parties[at], self._names[at])
 
     # ----------------------------------------------------------------------------------------------- states
     def parts(self, state: Any) -> list[tuple[Any, ...]]:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,9 @@ from kvproto.arguments import only_with, output_file, positive, whole
 from kvproto.cli.console import note, say
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.command_line import CommandLine
+from kvproto.errors import MissingExtraError
 from kvproto.verify.cli.tables_option import KV
-from kvproto.verify.mutate import gate, table_gate
 from kvproto.verify.mutate.changes import CHANGES
-from kvproto.verify.mutate.protocol_gate import ProtocolGate
 from kvproto.verify.mutate.table_operators import OPERATORS
 from kvproto.verify.mutate.verdicts import Reasons, Verdict, append, read, shard, survivors
 
@@ -92,9 +92,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         only_with(made, asked, "--tables", "--record")
     if asked.tables in (None, KV):
         # Two modules with the same functions: which mutants there are, who judges them, and what is known of them.
-        return _mutated(asked, table_gate if asked.tables else gate)
+        # They ask tests, so they need pytest and all that is tested: another protocol's mutants do not.
+        return _mutated(asked, import_module(f"kvproto.verify.mutate.{'table_gate' if asked.tables else 'gate'}"))
     if asked.record:
         made.error("--record is of this project's own tables; --log keeps the verdicts on yours")
+    try:
+        from kvproto.verify.mutate.protocol_gate import ProtocolGate
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"this needs {error.name}: pip install 'kvproto[prove]'") from error
     another = ProtocolGate(asked.tables)
     with another.at_work():
         return _mutated(asked, another)

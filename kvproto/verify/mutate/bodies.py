@@ -25,17 +25,17 @@ from typing import Any
 
 import msgspec
 
+from kvproto.endpoint.group_table import decode_group
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import TimerFired
 from kvproto.protocol.tables import TABLES
-from kvproto.verify.check import called_groups
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.mutate.operators import change, mutants_of
 
 #: where all of the code lies, and its package's name
 HOUSE = Path(__file__).parents[2]
 #: the tables that are mutated: the transfer's, and that of the decode endpoint (`mutated` has others take their place)
-MUTATED: list[Table[Any]] = [*TABLES, *called_groups.TABLES]
+MUTATED: list[Table[Any]] = [*TABLES, decode_group]
 
 
 class Body(msgspec.Struct, frozen=True):

@@ -61,10 +61,10 @@ class Exploration:
         """Return the moments of the step, as `moment_json` has them; a cause is a place in this list."""
         raise NotImplementedError
 
-    def of_trace(self, party: Driver, name: str) -> list[Json]:
+    def of_trace(self, party: Driver, name: str, telling: Telling) -> list[Json]:
         """Return the moments of what the party's trace holds, under this name."""
-        log = log_of(party, telling=self.telling)
-        moments = [moment_json(moment, self.telling) for moment in merge([log], self.telling)]
+        log = log_of(party, telling=telling)
+        moments = [moment_json(moment, telling) for moment in merge([log], telling)]
         for moment in moments:
             moment["party"] = name
             if "fate" in moment:  # the other end is in no log here

@@ -34,7 +34,7 @@ class WorldExploration(Exploration):
     def told(self, state: Any, event: WorldStep) -> list[Json]:
         """The trace of the party that takes the step."""
         member = self.world.steps.traced(event.at, state[event.at], event.what)
-        return [] if member is None else self.of_trace(member, self.parties[event.at])
+        return [] if member is None else self.of_trace(member, self.parties[event.at], self.telling)
 
     def parts(self, state: Any) -> list[tuple[Any, ...]]:
         """The parties, the queues, the budget."""
