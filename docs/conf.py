@@ -137,8 +137,9 @@ def finish(app: Sphinx, error: Exception | None) -> None:
 
 
 def plain(_app: Sphinx, _what: str, _name: str, _thing: object, _options: object, lines: list[str]) -> None:
-    """A docstring's backticks become literals, and nothing else in it is markup."""
-    said = re.split(r"``([^`]+)``|`([^`]+)`", "\n".join(lines))
+    """A docstring's backticks become literals, and nothing else in it is markup; an argument may take several lines."""
+    whole = re.sub(r"(?<=\S)\n {8,}(?=\S)", " ", "\n".join(lines))
+    said = re.split(r"``([^`]+)``|`([^`]+)`", whole)
     text = ""
     for at in range(0, len(said), 3):  # what is outside, and then what stood between two or one of them
         text += re.sub(r"([*|_\\])", r"\\\1", said[at])
