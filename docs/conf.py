@@ -86,7 +86,7 @@ WORLD_LINK = f'\n```{{raw}} html\n<p><a href="{WORLD}">Click through the smalles
 
 
 def pictured(text: str) -> str:
-    """The page with pictures where it has Mermaid; each leads to itself, since a narrow window makes it too small."""
+    """Return the page with pictures where it has Mermaid.  Each leads to itself: it may be too small to read."""
 
     def chart(match: re.Match[str]) -> str:
         file = f"chart_{crc32(match[1].encode()):08x}.svg"
@@ -137,7 +137,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
 
 
 def plain(_app: Sphinx, _what: str, _name: str, _thing: object, _options: object, lines: list[str]) -> None:
-    """A docstring's backticks become literals, and nothing else in it is markup; an argument may take several lines."""
+    """Make literals of a docstring's backticks, and a line of each argument; nothing else is markup."""
     whole = re.sub(r"(?<=\S)\n {8,}(?=\S)", " ", "\n".join(lines))
     said = re.split(r"``([^`]+)``|`([^`]+)`", whole)
     text = ""
@@ -149,7 +149,7 @@ def plain(_app: Sphinx, _what: str, _name: str, _thing: object, _options: object
 
 
 def setup(app: Sphinx) -> None:
-    """What Sphinx calls."""
+    """Sphinx calls this."""
     app.connect("source-read", read)
     app.connect("build-finished", finish)
     app.connect("autodoc-process-docstring", plain)

@@ -22,7 +22,7 @@ ENGINE = frozenset({"engine", "open", "announce", "renew", "leave", "address", "
 
 
 class WorldNames(RankStories):
-    """Tells one rank's traces by the world's names: the ranks of each group begin at 0, the world's are numbered on."""
+    """Tells a rank's traces by the world's names: there no two groups' ranks have the same number."""
 
     def __init__(self, config: Config, node: Any) -> None:
         super().__init__()
