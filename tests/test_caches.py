@@ -199,7 +199,7 @@ REFUSED = [
     ((Cache("x", ()),), "cache 'x': its parts are named []"),
     ((Cache("", (CachePart("a", 1, 1),)),), "each with a name of its own"),
     ((Cache("x", (CachePart("a", 1, 1), CachePart("a", 2, 1))),), "each with a name of its own"),
-    ((Cache("x", (CachePart("a", 1, 1),), travels="512"),), "it travels '512'; every token of a cache travels"),
+    ((Cache("x", (CachePart("a", 1, 1),), travels="512"),), "it travels '512'; all tokens do"),
     ((Cache("x", (CachePart("a", 1, 1),), (3, 3)),), "they must be a tuple of ascending numbers below the model's 61"),
     ((Cache("x", (CachePart("a", 1, 1),), (60, 61)),), "must be a tuple of ascending numbers"),
     ((Cache("x", (CachePart("a", 0, 1),)),), "part 'a' has 0 units of 1 bytes, out of bounds"),

@@ -21,20 +21,20 @@ from kvproto.io.kernels.digesting import DigestingKernels
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.memory import MemoryTransport
-from kvproto.layout.caches import END, Cache, CachePart
+from kvproto.layout.caches import ALL, Cache, CachePart
 from kvproto.protocol.states import Cause
 from kvproto.room import Status
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 
-LAYERS, PAGES = 3, 24
+LAYERS, PAGES = 3, 80
 #: two parts of one form
 SCALES = (Cache("kv", (CachePart("k", 4, 4), CachePart("v", 4, 4))),)
 
 
 def by_token(layout: Layout) -> list[Cache]:
-    return [cache for cache in layout.named if cache.travels != END]
+    return [cache for cache in layout.named if cache.travels == ALL]
 
 
 def truth(layout: Layout, seed: int) -> dict[tuple[str, int], torch.Tensor]:

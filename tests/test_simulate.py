@@ -14,7 +14,7 @@ import pytest
 import kvproto.protocol.ring
 import kvproto.rank.prefill_queues
 from kvproto.data.room_entry import RoomEntry
-from kvproto.layout.caches import END, Cache, CachePart
+from kvproto.layout.caches import END, WINDOW, Cache, CachePart
 from kvproto.layout.cut import Cut, Part
 from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.rank import prefill
@@ -34,6 +34,11 @@ CACHES = (
 HYBRID = (
     Cache("full", (CachePart("k", 4, 8), CachePart("v", 2, 4)), (1,)),
     Cache("state", (CachePart("x", 4, 21), CachePart("B", 1, 10), CachePart("heads", 4, 64)), (0, 1), "", END),
+)
+#: and a window of ten tokens on both, of heads and of a scale, in pages of its own
+WINDOWED = (
+    Cache("full", (CachePart("k", 4, 8), CachePart("v", 2, 4)), (1,)),
+    Cache("local", (CachePart("k", 4, 12), CachePart("scale", 1, 3)), (0, 1), "", WINDOW, window=10),
 )
 
 
@@ -118,8 +123,9 @@ def test_named_caches_live_through_every_fault_by_every_route(seed: int, route: 
 
 
 @pytest.mark.parametrize(("seed", "tp"), [(1, (2, 1)), (2, (1, 2)), (3, (4, 2)), (4, (1, 1))])
-def test_state_lives_through_every_fault(seed: int, tp: tuple[int, int]) -> None:
-    said = Simulation(seed, 40, tuple(FAULTS), tp=tp, caches=HYBRID).run()
+@pytest.mark.parametrize("caches", [HYBRID, WINDOWED], ids=["state", "window"])
+def test_state_and_windows_live_through_every_fault(seed: int, tp: tuple[int, int], caches: tuple[Cache, ...]) -> None:
+    said = Simulation(seed, 40, tuple(FAULTS), tp=tp, caches=caches).run()
     assert said.breach == "" and said.outcomes["NONE"] > 20
 
 
@@ -130,4 +136,5 @@ def test_state_of_a_forward_that_was_not_the_last_ends_a_simulation(monkeypatch:
         return work.produced > 0 if cut.state else computed(work, cut, part)
 
     monkeypatch.setattr(prefill, "_computed", early)
-    assert any("wrong bytes" in Simulation(seed, 60, (), caches=HYBRID).run().breach for seed in range(1, 4))
+    for caches in (HYBRID, WINDOWED):
+        assert any("wrong bytes" in Simulation(seed, 60, (), caches=caches).run().breach for seed in range(1, 4))

@@ -39,6 +39,7 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "layout.caches.MAX_CACHE_PARTS": (4, 64, "tensors of one cache"),
     "layout.caches.MAX_NAME": (16, 256, "a name in a handshake"),
     "layout.caches.MAX_STATE_GROUPS": (8, 256, "chunks of a room's state, each a launch, a write and a notification"),
+    "layout.caches.MOST_WINDOW": (1 << 20, 1 << 26, "tokens of the longest window"),
     "layout.caches.WIDEST": (8, 32, "bytes of the widest element"),
     "layout.placement.MAX_PLANES": (1 << 14, 1 << 20, "planes of one rank; a peer makes us compute as many"),
     "layout.plan.PARTS": (512, 1 << 16, "parts that a plan keeps"),

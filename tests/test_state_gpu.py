@@ -1,4 +1,4 @@
-"""State on a GPU, where there is one: rooms between processes, by own threads and by polling."""
+"""State and windows on a GPU, where there is one: rooms between processes, threaded and polled."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 
-from support.gpu_state import GpuState
+from support.gpu_state import GpuState, GpuWindow
 
 from kvproto.lab.bench.members import Members
 
 
 @pytest.mark.parametrize("own_thread", [False, True], ids=["polled", "own thread"])
 @pytest.mark.parametrize(("prefill", "decode"), [((0,), (0,)), ((0,), (1,)), ((1,), (0,))], ids=str)
-def test_state_and_tokens_arrive(prefill: tuple[int, ...], decode: tuple[int, ...], own_thread: bool) -> None:
+@pytest.mark.parametrize("ranks", [GpuState, GpuWindow])
+def test_state_and_tokens_arrive(
+    prefill: tuple[int, ...], decode: tuple[int, ...], own_thread: bool, ranks: type[GpuState]
+) -> None:
     if (needed := 1 + max(*prefill, *decode)) > (gpus := torch.cuda.device_count()):
         pytest.skip(f"this needs {needed} GPUs, torch sees {gpus}")
     sides = Members()
     for side in "PD":
-        sides.start(side, 0, GpuState, side)
+        sides.start(side, 0, ranks, side)
     try:
         made = sides.tell("P", "make", prefill, own_thread, "staged")
         sides.tell("D", "make", decode, own_thread, "staged")
@@ -31,7 +34,7 @@ def test_state_and_tokens_arrive(prefill: tuple[int, ...], decode: tuple[int, ..
             ends = sides.tell("PD", "move", room)
             assert {end for side in ends.values() for end in side} == {("NONE", "")}, ends
             assert sides.tell("D", "right", room)["D", 0]
-        # one chunk of tokens in three, and two of state, a room
+        # one chunk of tokens in three, and two of state or window, a room
         assert sides.tell("P", "counts")["P", 0]["writes"] == 2 * (3 + 2)
     finally:
         sides.close()

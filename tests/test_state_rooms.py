@@ -163,7 +163,7 @@ def test_more_groups_of_state_than_the_smallest_share_has_layers_are_refused() -
     prefill, decode = sides(FULL, cut, tp=(1, 1), pp=(3, 1))
     with pytest.raises(LayoutError, match="2 groups of state, and the smallest share has 1 layers"):
         Plan(prefill, decode, 8)
-    with pytest.raises(LayoutError, match="it has 2 groups; there are 1 to 1, and of state alone more than one"):
+    with pytest.raises(LayoutError, match="it has 2 groups; there are 1 to 1, more than one only of what"):
         sides(replace(FULL, groups=2), tp=(1, 1))
     with pytest.raises(LayoutError, match="cache 'state': groups is 1 on the prefill side and 2 on the decode side"):
         Plan(sides(FULL, state(0, 2), tp=(1, 1))[0], sides(FULL, cut, tp=(1, 1))[0], 8)
@@ -242,7 +242,7 @@ def test_no_launch_is_prepared_for_a_slot_that_is_not_known() -> None:
         prefill, cut = both.prefills[0], Cut(8, 0, 0, 1, state=True)
         prefill.open(Room(1), 8, [0, 1])
         entry = inside(prefill).entries[Room(1).key]
-        with pytest.raises(KernelError, match="no slot yet"):
+        with pytest.raises(KernelError, match="no slot and no window yet"):
             rows_of(prefill.pool, entry, cut)
         prefill.produced(Room(1), 8, slot=3)
         assert rows_of(prefill.pool, entry, cut)[2:] == (3, 1)
@@ -277,13 +277,13 @@ def test_a_slot_is_asked_for_by_name() -> None:
 
 
 def test_a_ring_too_small_for_a_chunk_of_state_is_refused_at_connect() -> None:
-    with pytest.raises(ArgumentError, match=r"a chunk of state takes \d+ bytes, the ring has 256: raise Settings.ring"):
+    with pytest.raises(ArgumentError, match=r"a chunk of state or window takes \d+ bytes, the ring has 256: raise"):
         StatePair(*sides(FULL, state(0, 2), tp=(1, 1)), chunk_tokens=8, settings=Settings(ring_bytes=256))
 
 
 @pytest.mark.parametrize(("settings", "why"), [
-    (Settings(slot_bytes=64), "of state fits no slot of 64: raise Settings.slot_bytes"),
-    (Settings(route="pages"), "state has no way over pages"),
+    (Settings(slot_bytes=64), "of state or window fits no slot of 64: raise Settings.slot_bytes"),
+    (Settings(route="pages"), "a state or window has no way"),
 ])  # fmt: skip
 def test_a_prefill_rank_that_cannot_stage_state_refuses_the_link(settings: Settings, why: str) -> None:
     with StatePair(*sides(FULL, state(0, 2), tp=(1, 1)), chunk_tokens=8, settings=SMALL_RING, ready=False) as both:

@@ -190,7 +190,7 @@ class DecodeData:
         """Count the bytes of a successful room that were written page to page."""
         assert entry.carried is not None
         plan, prefix = entry.carried
-        cuts = Cut(0, entry.tokens - prefix), *((Cut(0, 0, state=True),) if plan.state else ())
+        cuts = Cut(0, entry.tokens - prefix), *((Cut(entry.tokens, 0, state=True),) if plan.state else ())
         whole = sum(plan.part_bytes(share, cut) for cut in cuts for share in plan.of(cut).writers(self.rank.index))
         self.moved["pages"] += whole - entry.staged
 

@@ -28,6 +28,7 @@ import torch
 
 from kvproto.data.device_alarm import DeviceAlarm
 from kvproto.data.room_entry import NO_TABLE, HostPages, RoomEntry
+from kvproto.io.kernels.base import Pool
 from kvproto.io.kernels.current_device import use_device
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.logs import named
@@ -108,12 +109,15 @@ class DeviceStreams:
         placed.record_stream(self._second)
         return placed, event
 
-    def put_slots(self, entry: RoomEntry, slots: tuple[int, ...]) -> None:
-        """Put a room's slots of state, if they are several, on the device as a table; the loop's thread."""
-        if len(slots) > 1:
-            entry.slots, placed = self.place(np.array(slots))
-            # Behind every table that this thread has sent, so its event alone is enough.
-            entry.placed = entry.placed if placed is None else placed
+    def place_slots(self, state: Pool | None, slots: tuple[int, ...]) -> tuple[torch.Tensor | None, Any]:
+        """A room's slots of state, or pages of a window, as `place` does, if their pool has tables of rooms."""
+        return self.place(np.array(slots)) if state is not None and state.own_tables else (None, None)
+
+    def put_slots(self, state: Pool | None, entry: RoomEntry, slots: tuple[int, ...]) -> None:
+        """Give an open room others; the loop's thread."""
+        entry.slots, placed = self.place_slots(state, slots)
+        # Behind every table that this thread has sent, so its event alone is enough.
+        entry.placed = entry.placed if placed is None else placed
 
     def _mark_sent(self) -> Any:
         """The event after which the table is there whose copy was queued just now."""

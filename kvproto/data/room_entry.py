@@ -46,9 +46,10 @@ class RoomEntry:
     table: torch.Tensor
     pages: HostPages
     given: int
-    #: the room's slots of the pool's state; empty: the pool has none, or the engine has not given them yet
+    #: the room's slots of the pool's state, or its pages of the window; empty: the pool has neither, or the engine has
+    #: not given them yet
     slot: tuple[int, ...] = ()
-    #: several of them as a table, on the pool's device
+    #: several slots, or the pages, as a table on the pool's device
     slots: torch.Tensor | None = None
     #: its name, once it is open
     room: Room | None = None
@@ -125,12 +126,15 @@ def rows_of(pool: Pool, entry: RoomEntry, cut: Cut) -> tuple[Pool, torch.Tensor,
     """Return what kernels need to find the rows of a chunk: pool, table of pages, first token and tokens."""
     if not cut.state:
         return pool, entry.table, cut.first, cut.tokens
-    assert pool.state is not None
+    state = pool.state
+    assert state is not None
+    assert state.of is not None
     if not entry.slot:  # a launch is being prepared before the engine has given it
-        raise KernelError("the room has no slot yet")
-    if entry.slots is not None:
-        return pool.state, entry.slots, 0, 1
-    return pool.state, pool.state.slots, entry.slot[0], 1  # in a table of all slots each is at its own number
+        raise KernelError("the room has no slot and no window yet")
+    if entry.slots is None:
+        return state, state.slots, entry.slot[0], 1  # in a table of all slots each is at its own number
+    layout, _ = state.of
+    return state, entry.slots, layout.first_row(entry.tokens), layout.last_rows(entry.tokens)
 
 
 #: a table without pages

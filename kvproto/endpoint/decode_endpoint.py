@@ -16,9 +16,9 @@ from kvproto.data.decode_data import DecodeData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry, page_runs_of
 from kvproto.data.staging_buffers import Kind
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.last_rows import Slots, need_ring_for_last_rows
 from kvproto.endpoint.prefill_groups import PrefillGroups
 from kvproto.endpoint.validation import (
-    Slots,
     as_traceparent,
     check_pool,
     closed_if_it_fails,
@@ -26,7 +26,6 @@ from kvproto.endpoint.validation import (
     need_group,
     need_incarnation,
     need_layer_groups,
-    need_ring_for_state,
     need_room,
     need_secret,
     why_unprepared,
@@ -152,7 +151,7 @@ class DecodeEndpoint(Endpoint):
         plan = Plan(
             layout, self._rank.layout, self._rank.chunk_tokens if chunk_tokens is None else operator.index(chunk_tokens)
         )
-        need_ring_for_state(plan, self._rank.index, self._rank.settings)
+        need_ring_for_last_rows(plan, self._rank.index, self._rank.settings)
         self._groups.connect(group, plan, tuple(addresses))
 
     @checked
@@ -195,7 +194,7 @@ class DecodeEndpoint(Endpoint):
     def open(
         self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b"",
         traceparent: str = "", layer_groups: int | None = None,
-        slot: Slots | None = None,
+        slot: Slots | None = None, window: Any = None,
     ) -> None:  # fmt: skip
         """Open a room and give it pages for `tokens` tokens; never blocks.
 
@@ -213,16 +212,18 @@ class DecodeEndpoint(Endpoint):
             layer_groups: groups of layers that each chunk is cut into, alike on all decode ranks (None: as many as pay)
             slot: where the pool has state, the slot that gets the state after `tokens` tokens, or several if a room has
                 so many (`CachePool`); lent until `released`
+            window: where a cache travels as a window, page ids in its own table for the prompt's last tokens: from the
+                page of token `max(0, tokens - window)` on, whatever the prefix; lent likewise
 
         Raises:
             LayoutError: the prefix ends inside a page
             NotFoundError: the group was never connected
-            ArgumentError: it was announced with another length or group, or is open; or pages or the slot are missing
+            ArgumentError: it was announced with another length or group, or is open; pages, slot or window are missing
             ArgumentError: a share has fewer layers than `layer_groups`, or no kernel is compiled for so many groups
 
         """
         plan, prefix = self._groups.get(group).to.plan, operator.index(prefix)
-        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, slot=slot)
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, slot=slot, window=window)
         plan.admit(entry.tokens, prefix)
         entry.carried = plan, prefix
         said, terms = (need_secret(secret), as_traceparent(traceparent)), self._rank.terms

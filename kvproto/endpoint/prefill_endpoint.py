@@ -21,8 +21,8 @@ from kvproto.data.room_entry import RoomEntry, page_runs_of
 from kvproto.data.staging_buffers import Kind
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.endpoint.endpoint_events import RoomMet, RoomProduced
+from kvproto.endpoint.last_rows import Slots, need_last_rows_by_end
 from kvproto.endpoint.validation import (
-    Slots,
     as_traceparent,
     check_pool,
     closed_if_it_fails,
@@ -34,7 +34,6 @@ from kvproto.endpoint.validation import (
     need_room,
     need_seconds,
     need_secret,
-    need_slot_by_end,
     why_unprepared,
 )  # fmt: skip
 from kvproto.errors import ArgumentError
@@ -163,7 +162,7 @@ class PrefillEndpoint(Endpoint):
     @explained
     def open(
         self, room: Room, tokens: int, pages: Any = (), *, group: int | None = DECODE_GROUP, secret: bytes = b"",
-        within: float | None = None, traceparent: str = "", slot: Slots | None = None,
+        within: float | None = None, traceparent: str = "", slot: Slots | None = None, window: Any = None,
     ) -> None:  # fmt: skip
         """Open a room for a prompt of `tokens` tokens; never blocks.
 
@@ -178,12 +177,14 @@ class PrefillEndpoint(Endpoint):
             within: seconds for the decode ranks to open it, and without progress (default: `bootstrap`, `stall`)
             traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
             slot: of the pool's state, or several (`CachePool`), lent until `released` (None: `produced` gives it)
+            window: pages in the table of a cache that travels as a window, of tokens `max(0, tokens - window)` and on
 
         Raises:
-            ArgumentError: the room is open, or was a short while ago; a page or the slot is not of the pool
+            ArgumentError: the room is open, or was a short while ago; a page, the slot or the window is not of the pool
 
         """
-        entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, whole=False, slot=slot)
+        streams = self._data.streams
+        entry = need_room(self._rank.layout, tokens, pages, self.pool, streams, whole=False, slot=slot, window=window)
         claim = self._rank.claim(0 if group is None else need_group(group), need_secret(secret))
         trace, seconds = as_traceparent(traceparent), need_seconds(within)
         # Runs of pages that are not known yet cannot be counted; 0 leaves them out of the estimate of costs.
@@ -231,7 +232,7 @@ class PrefillEndpoint(Endpoint):
     @explained
     def produced(
         self, room: Room, tokens: int, after: Any = None, *, pages: Any = (), layers: int | None = None,
-        slot: Slots | None = None,
+        slot: Slots | None = None, window: Any = None,
     ) -> None:  # fmt: skip
         """Report that the KV of the first `tokens` tokens is in the pages; never blocks.
 
@@ -244,9 +245,10 @@ class PrefillEndpoint(Endpoint):
             pages: the room's next page ids, after those that it has
             layers: only this rank's first so many layers are computed (None: all)
             slot: of the pool's state, if `open` had none, with the last token at the latest; another after a withdrawal
+            window: pages of the window, likewise
 
         Raises:
-            ArgumentError: there are no pages for so many tokens, or no slot for the state after the last one, or the
+            ArgumentError: there are no pages for so many tokens, or no slot or window after the last one, or the
                 layers of an earlier forward are incomplete
 
         """
@@ -254,10 +256,11 @@ class PrefillEndpoint(Endpoint):
         if entry is None:
             return
         more = need_more_pages(self._rank.layout, entry, tokens, pages, self.pool)
-        place = need_slot_by_end(room, entry, tokens, slot, self.pool)
-        if (len(more) or place != entry.slot) and entry.taken and not self.withdrawn(room):
+        last = need_last_rows_by_end(room, entry, tokens, slot, window, self.pool)
+        moved = last != entry.slot
+        if (len(more) or moved) and entry.taken and not self.withdrawn(room):
             raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
-        moved, entry.slot = place != entry.slot, place
+        entry.slot = last
         held, tokens = self.pool.layers, operator.index(tokens)
         depth = need_layers(room, entry, tokens, layers, held)
         # On the caller's thread: the copy of the page table runs before the loop learns of the tokens.
@@ -274,7 +277,7 @@ class PrefillEndpoint(Endpoint):
             entry.placed = placed if placed is not None else entry.placed
             if moved:  # launches may have been prepared for the slot of before
                 self._data.gathers.prepared.forget(room.key)
-                self._data.streams.put_slots(entry, place)
+                self._data.streams.put_slots(self.pool.state, entry, last)
             if after is not None:
                 entry.mark(tokens, depth, after)
                 self._data.streams.forward = after

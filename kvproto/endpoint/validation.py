@@ -6,7 +6,7 @@ import operator
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,25 +16,22 @@ import torch
 
 from kvproto.data.device_streams import DeviceStreams
 from kvproto.data.room_entry import NO_PAGES, NO_TABLE, HostPages, RoomEntry, as_table, need_pages
+from kvproto.endpoint.last_rows import Slots, need_last_rows
 from kvproto.errors import ArgumentError, Step, failures, run_all
 from kvproto.io.control.control import Control
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
-from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.observe.logs import SECURITY
 from kvproto.protocol.codec import MAX_FRAME
 from kvproto.protocol.messages import MAX_LAYER_GROUPS, MAX_SECRET
 from kvproto.protocol.timing import Timing
-from kvproto.settings import Settings
 
 #: version, trace id, parent id, flags: W3C Trace Context
 TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-#: a room's slot of state, or its slots
-Slots = int | Sequence[int]
 #: what a message can say of a room's tokens (u32)
 MOST_TOKENS = (1 << 32) - 1
 #: the longest time that an engine may give a room: a month
@@ -105,19 +102,20 @@ def need_chunk_tokens(layout: Layout, chunk_tokens: int | None) -> None:
 
 def need_room(
     layout: Layout, tokens: int, pages: Any, pool: Pool, streams: DeviceStreams, *, whole: bool = True,
-    slot: Slots | None = None,
+    slot: Slots | None = None, window: Any = None,
 ) -> RoomEntry:  # fmt: skip
     """Make an entry with its page table on device and host; ArgumentError names what is wrong.
 
-    Unless it has to be `whole`, the table may lack pages, and the room its slots, which come later.
+    Unless it has to be `whole`, the table may lack pages, and the room its slots or window, which come later.
     """
     tokens, host = operator.index(tokens), as_table(pages)
     if not 0 < tokens <= MOST_TOKENS:
         raise ArgumentError(f"a room of {tokens} tokens: a prompt has at least one, and at most {MOST_TOKENS}")
     need_pages(layout, tokens if whole else 0, host, pool.pages)
-    mine = need_slot(pool, slot, late=not whole)
+    last = slot is not None or window is not None or pool.state is not None  # most pools have none: a call less
+    mine = need_last_rows(pool, tokens, slot, window, late=not whole) if last else ()
     # Before the table of pages is sent: the event of that one, the later, is the one that launches wait for.
-    slots, sent = streams.place(np.array(mine)) if len(mine) > 1 else (None, None)
+    slots, sent = streams.place_slots(pool.state, mine) if mine else (None, None)
     given, missing = len(host), -(-tokens // layout.page_size) - len(host)
     if missing > 0:
         host = np.concatenate([host, np.zeros(missing, np.int64)])
@@ -128,54 +126,9 @@ def need_room(
     return entry
 
 
-def need_slot(pool: Pool, slot: Slots | None, *, late: bool = False) -> tuple[int, ...]:
-    """Return the room's slots; ArgumentError: not as many as a room has, or not of the pool.
-
-    There are none without state, or if they come `late`.
-    """
-    state = pool.state
-    if slot is None and (pool.state is None or late):
-        return ()
-    if state is None:
-        raise ArgumentError(f"slot {slot}: this rank's pool has no state, so a room has no slot in it")
-    most = f"slots are 0 .. {state.pages - 1}"
-    if slot is None:
-        raise ArgumentError(f"this rank's pool has state: give the room its slot ({most})")
-    found = tuple(map(operator.index, slot)) if isinstance(slot, Sequence) else (operator.index(slot),)
-    if len(found) != state.room_slots:
-        raise ArgumentError(f"{len(found)} slots, and the state of a room is in {state.room_slots} of this pool")
-    for each in found:
-        if not 0 <= each < state.pages:
-            raise ArgumentError(f"slot {each} of a pool of state for {state.pages} requests: {most}")
-    return found
-
-
-def need_slot_by_end(room: object, entry: RoomEntry, upto: int, slot: Slots | None, pool: Pool) -> tuple[int, ...]:
-    """Return the room's slots, none if it has none yet; ArgumentError: it must have some, or not others."""
-    if slot is None and not (pool.state is not None and not entry.slot and operator.index(upto) == entry.tokens):
-        return entry.slot
-    found = need_slot(pool, slot)
-    if found != entry.slot and entry.full == entry.tokens:
-        had, has = (", ".join(map(str, each)) for each in (entry.slot, found))
-        raise ArgumentError(f"{room}: its state is in slot {had}, not {has}: withdraw it first")
-    return found
-
-
-def need_ring_for_state(plan: Plan, reader: int, settings: Settings) -> None:
-    """ArgumentError: a chunk of state does not fit in the ring, and there is no other way for it."""
-    if not plan.state_writers(reader):
-        return
-    chunk = plan.grant_bytes(reader, Cut(0, 0, 0, plan.state_groups, state=True))
-    if chunk > settings.ring_bytes:
-        told = f"a chunk of state takes {chunk} bytes, the ring has {settings.ring_bytes}"
-        raise ArgumentError(f"{told}: raise Settings.ring_bytes to that, state has no way over pages")
-    if settings.route == "pages":
-        raise ArgumentError("nothing is staged here (Settings.route), and state has no way over pages")
-
-
 def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, pool: Pool) -> HostPages:
     """Return the room's next pages, as many as it lacks; ArgumentError: too few for `upto` tokens."""
-    upto, more = operator.index(upto), as_table(pages)
+    upto, more = operator.index(upto), NO_PAGES if isinstance(pages, tuple) and not pages else as_table(pages)
     if not 0 <= upto <= entry.tokens:
         raise ArgumentError(f"{upto} tokens produced of {entry.tokens}")
     if more is NO_PAGES and entry.given == len(entry.pages):  # as most: all came with `open`

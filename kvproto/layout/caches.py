@@ -10,10 +10,12 @@ Caches of which every token travels have the same tokens, and the same page of t
 of every part.  So chunks, page tables and the protocol are as they are for K and V; only what a chunk's bytes are
 follows from the parts.  A layout without named caches has one cache with the parts K and V.
 
-One cache may be *state*, which travels at the end: recurrent state of linear attention, with one slot a request instead
+One cache may travel at the end.  It is *state*: recurrent state of linear attention, with one slot a request instead
 of pages.  Each segment that is cut by itself is a part (q, k and v, or x, B and C of a convolution, and the heads of
 the recurrence), with all bytes that a unit has in a layer for a row.  A slot is a page of one token in a layout of its
-own (`Layout.state`), so nothing else about state differs.
+own (`Layout.state`), so nothing else about state differs.  Or it is a *window*: layers that look back over so many
+tokens only, and keep them in pages of a table of their own.  The last window of the prompt travels as state does,
+wherever the decode side's prefix ends.
 
 A `Kind` is a part as plans, pools and kernels count it.  In a staged part rows of widely aligned kinds come first.  A
 kind's rows fill a multiple of its own alignment, so each kind begins aligned, whatever the tokens are.
@@ -38,9 +40,12 @@ MOST: Final = (1 << 16, 1 << 24)
 WIDEST: Final = 16
 #: groups of layers that state is cut into
 MAX_STATE_GROUPS: Final = 64
-#: how a cache travels: every token, with its chunk; or the state after the last one
+#: tokens of a window
+MOST_WINDOW: Final = 1 << 24
+#: how a cache travels: every token, with its chunk; the state after the last one; the window that ends with that
 ALL: Final = "all"
 END: Final = "end"
+WINDOW: Final = "window"
 
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
 
@@ -64,10 +69,13 @@ class Cache(msgspec.Struct, frozen=True):
     layers: Annotated[tuple[int, ...], msgspec.Meta(max_length=1 << 16)] = ()
     #: a name, equal on both sides
     dtype: Name = ""
-    #: what is sent: "all" tokens, or the state at the "end"
+    #: what is sent: "all" tokens, the state at the "end", or the last "window"
     travels: Name = ALL
-    #: of state: groups of its layers, each a chunk of its own; one is fastest, and needs the largest slot and region
+    #: of what travels at the end: groups of its layers, each a chunk of its own; one is fastest, and needs the largest
+    #: slot and region
     groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_STATE_GROUPS)] = 1
+    #: tokens of the window; 0: it travels otherwise
+    window: Annotated[int, msgspec.Meta(ge=0, le=MOST_WINDOW)] = 0
 
 
 class Kind(msgspec.Struct, frozen=True, cache_hash=True):
@@ -105,9 +113,9 @@ def wrong_caches(caches: object, layers: int) -> str:
         return f"{len(caches)} caches; a layout names from 1 to {MAX_CACHES}"
     if len({cache.name for cache in caches}) < len(caches):
         return f"two caches have one name: {', '.join(cache.name for cache in caches)}"
-    state = [cache.name for cache in caches if cache.travels == END]
-    if len(state) > 1:
-        return f"{', '.join(state)} travel at the end: give the segments of a model's state as parts of one cache"
+    last = [cache.name for cache in caches if cache.travels in (END, WINDOW)]
+    if len(last) > 1:
+        return f"{', '.join(last)} travel at the end: give a model's state, or its window, as parts of one cache"
     parts = sum(len(cache.parts) for cache in caches)
     if parts > MAX_CACHE_PARTS:
         return f"{parts} parts in all caches; there may be {MAX_CACHE_PARTS}"
@@ -118,11 +126,14 @@ def _wrong(cache: Cache, layers: int) -> str:
     held, names = cache.layers, [part.name for part in cache.parts]
     if not names or len(set(names)) < len(names) or not all((cache.name, *names)):
         return f"its parts are named {names}; it needs one part or more, each with a name of its own"
-    if cache.travels not in (ALL, END):
-        return f"it travels {cache.travels!r}; every token of a cache travels ('all'), or the state at the 'end'"
-    most = MAX_STATE_GROUPS if cache.travels == END else 1
+    if cache.travels not in (ALL, END, WINDOW):
+        return f"it travels {cache.travels!r}; all tokens do ('all'), the state at the 'end', or the last 'window'"
+    most = 1 if cache.travels == ALL else MAX_STATE_GROUPS
     if type(cache.groups) is not int or not 1 <= cache.groups <= most:
-        return f"it has {cache.groups!r} groups; there are 1 to {most}, and of state alone more than one"
+        return f"it has {cache.groups!r} groups; there are 1 to {most}, more than one only of what travels at the end"
+    few, many = (1, MOST_WINDOW) if cache.travels == WINDOW else (0, 0)
+    if type(cache.window) is not int or not few <= cache.window <= many:
+        return f"its window has {cache.window!r} tokens; where {cache.travels!r} travels it has {few} to {many}"
     numbers = isinstance(held, tuple) and all(type(layer) is int for layer in held)
     if not numbers or list(held) != sorted(set(held)) or (held and not 0 <= held[0] <= held[-1] < layers):
         return f"its layers are {held!r}; they must be a tuple of ascending numbers below the model's {layers}"
@@ -149,7 +160,7 @@ def differing_caches(prefill: Sequence[Cache], decode: Sequence[Cache]) -> str:
 
 
 def _differing(ours: Cache, theirs: Cache) -> str:
-    for field in ("travels", "dtype", "layers", "groups"):
+    for field in ("travels", "dtype", "layers", "groups", "window"):
         one, other = getattr(ours, field), getattr(theirs, field)
         if one != other:
             return f"{field} is {one or 'every one'} on the prefill side and {other or 'every one'} on the decode side"

@@ -14,7 +14,7 @@ the forward ends.
 
 State travels at the end, in chunks of its own behind the tokens': its layers in so many groups, each without tokens of
 the room.  So a prompt of which the decode side has every token still sends its state.  A state chunk begins where the
-room ends, so it may leave when all of the room's tokens are computed.
+room ends, so it may leave when all of the room's tokens are computed.  The last window of a cache travels alike.
 
 A send derives its cut once, when it opens.  Rows, effects and handlers pass the cut on, and none of them computes
 tokens, shares or offsets again.
@@ -33,13 +33,13 @@ from kvproto.layout.sharding import LayoutError
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """One chunk of a room: `tokens` tokens from `first` on, or state, in group `group` of layers."""
+    """One chunk of a room, in group `group` of layers: `tokens` tokens from `first` on, or its end."""
 
     first: int
     tokens: int
     group: int = 0
     groups: int = 1
-    #: it has the state after the room's last token, which is `first`, and no tokens
+    #: it has the state, or the window, after the room's last token, which is `first`, and no tokens of its own
     state: bool = False
 
     @property
@@ -47,10 +47,9 @@ class Cut(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         """The first token behind it."""
         return self.first + self.tokens
 
-    @property
-    def slot(self) -> Cut:
-        """A state chunk as the state's plan and kernels count it: the one slot of a table."""
-        return Cut(0, 1, self.group, self.groups)
+    def of_rows(self, rows: int) -> Cut:
+        """A chunk of what travels at the end as its own plan counts it: of one slot, or the rows of a window."""
+        return Cut(0, rows, self.group, self.groups)
 
 
 class Part(msgspec.Struct, frozen=True, gc=False, cache_hash=True):

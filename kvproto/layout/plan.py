@@ -11,8 +11,8 @@ they share its rooms, its aborts and its outcome, but post nothing.
 Of named caches each part is cut by itself, so a share has a piece of each, and replicas share the layers of a part
 instead of taking turns (`kvproto.layout.shared_caches`).
 
-State that travels at the end has a plan of its own (`Plan.state`), between the two layouts of state; chunks of state
-are cut by that one (`Plan.of`).  A rank is linked to all that it meets in either.
+What travels at the end, state or a window, has a plan of its own (`Plan.state`), between the two layouts of it; its
+chunks are cut by that one (`Plan.of`).  A rank is linked to all that it meets in either.
 
 The aux row of a reader comes from its *lead*. The last prefill stage computes its content (the first token), so the
 lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may be linked
@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import lcm
 from typing import Final, TypeVar
 
 from kvproto.layout.agreement import agree
@@ -60,8 +61,10 @@ class Plan:
         self._contacts = SharedCaches(prefill, decode) if prefill.named else Contacts(prefill, decode)
         self._rows = tuple(kind.row for kind in prefill.kinds)
         ours, theirs = prefill.state, decode.state
-        #: the plan of what travels at the end: its tokens are slots; None: nothing does
-        self.state = Plan(ours, theirs, 1) if ours is not None and theirs is not None else None
+        #: the plan of what travels at the end: its tokens are slots, or those of a window; None: nothing does
+        self.state: Plan | None = None
+        if ours is not None and theirs is not None:
+            self.state = Plan(ours, theirs, lcm(ours.page_size, theirs.page_size))
         #: chunks of a room's state
         self.state_groups = 0 if self.state is None else _state_groups(self.state)
         #: layers of the smallest share: a room has no more layer groups than that
@@ -164,13 +167,21 @@ class Plan:
         groups = self.state_groups
         yield from ([layers_of(share, group, groups) for share in shares] for group in range(groups) if shares)
 
+    @property
+    def largest_state(self) -> Cut:
+        """The first chunk of what travels at the end, of a room that fills the window."""
+        return Cut(self.of(Cut(0, 0, state=True)).prefill.named[0].window, 0, 0, self.state_groups, state=True)
+
+    def _rows_of(self, cut: Cut) -> Cut:
+        return cut.of_rows(self.of(cut).prefill.last_rows(cut.first))
+
     def part(self, writer: int, reader: int, cut: Cut) -> Part:
         """Return what the writer has of this chunk for the reader; chunks of one size share one object.
 
         LayoutError: no-duty, or layer-groups where its share has not so many layers.
         """
         if cut.state:
-            return self.of(cut).part(writer, reader, cut.slot)
+            return self.of(cut).part(writer, reader, self._rows_of(cut))
         key = writer, reader, cut.tokens, cut.group, cut.groups
         known = self._parts.get(key)
         if known is None:
@@ -184,20 +195,20 @@ class Plan:
     def part_bytes(self, share: Share, cut: Cut) -> int:
         """Return the bytes of a share in the cut: by kind [each of its layers], each [token, head, bytes]."""
         if cut.state:
-            return self.of(cut).part_bytes(share, cut.slot)
+            return self.of(cut).part_bytes(share, self._rows_of(cut))
         return self._token_bytes(share) * _counted(cut)
 
     def part_offset(self, reader: int, writer: int, cut: Cut) -> int:
         """Return the offset of the writer's part in the reader's grant of this cut."""
         if cut.state:
-            return self.of(cut).part_offset(reader, writer, cut.slot)
+            return self.of(cut).part_offset(reader, writer, self._rows_of(cut))
         self._lay_out(reader, cut.group, cut.groups)
         return _aligned(_owed(self._before, writer, reader, cut.group, cut.groups), cut)
 
     def grant_bytes(self, reader: int, cut: Cut) -> int:
         """Return the bytes of the reader's grant of this cut, all parts aligned."""
         if cut.state:
-            return self.of(cut).grant_bytes(reader, cut.slot)
+            return self.of(cut).grant_bytes(reader, self._rows_of(cut))
         return _aligned(self._lay_out(reader, cut.group, cut.groups), cut)
 
     def _token_bytes(self, share: Share) -> int:

@@ -29,7 +29,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kvproto.errors import KvprotoError
-from kvproto.layout.caches import ALL, END, MAX_CACHES, MAX_NAME, Cache, Kind, kinds_of, wrong_caches
+from kvproto.layout.caches import ALL, MAX_CACHES, MAX_NAME, Cache, Kind, kinds_of, wrong_caches
 
 Order = Literal["NHD", "HND"]
 Reason = Literal[
@@ -176,14 +176,24 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
     def kinds(self) -> tuple[Kind, ...]:
         """The parts of all caches in the order of staged parts: K and V, or those of the named caches.
 
-        Of caches of which every token travels; in a layout of state alone, the parts of the state.
+        Of caches of which every token travels; in the layout of what travels at the end, the parts of that.
         """
         return _kinds(self)
 
     @property
     def state(self) -> Layout | None:
-        """How the group holds what travels at the end: pages are slots, of one token each; None: nothing does."""
+        """How the group holds what travels at the end: state, whose pages are slots of one token, or a window."""
         return _state(self)
+
+    def last_rows(self, tokens: int) -> int:
+        """In the layout of what travels at the end: the rows of each unit that do so after so many tokens."""
+        window = self.named[0].window
+        return min(tokens, window) if window else 1
+
+    def first_row(self, tokens: int) -> int:
+        """In the layout of what travels at the end: the place of its first row in the first of its pages."""
+        window = self.named[0].window
+        return max(0, tokens - window) % self.page_size if window else 0
 
     def units_of(self, kind: Kind, rank: int) -> Interval:
         """(first, count) of the kind's units that the rank holds."""
@@ -205,9 +215,10 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
         return max(chunk_tokens * self.held_bytes(rank), 0 if self.state is None else self.state.group_bytes(rank))
 
     def group_bytes(self, rank: int) -> int:
-        """Bytes of the largest group of layers of a state."""
+        """Bytes of the largest group of layers of what travels at the end."""
         layers = -(-self.rows_of(self.kinds[0], rank)[1] // self.named[0].groups)
-        return layers * sum(kind.row * self.units_of(kind, rank)[1] for kind in self.kinds)
+        rows = self.last_rows(self.named[0].window)
+        return rows * layers * sum(kind.row * self.units_of(kind, rank)[1] for kind in self.kinds)
 
     def _check_caches(self) -> None:
         if why := wrong_caches(self.caches, self.layers):
@@ -218,7 +229,7 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
         for kind in every:
             if kind.units % self.tp and self.tp % kind.units:
                 raise LayoutError("heads-do-not-divide", f"{kind.units} units of {kind.name} on tp {self.tp}")
-        if all(cache.travels == END for cache in self.named):
+        if all(cache.travels != ALL for cache in self.named):
             return  # the state of a layout, some of whose stages may have none
         held = {layer for kind in every for layer in kind.layers}
         for stage in range(self.pp):
@@ -259,11 +270,12 @@ def _kinds(layout: Layout) -> tuple[Kind, ...]:
 
 @lru_cache(maxsize=64)
 def _state(layout: Layout) -> Layout | None:
-    last = [cache for cache in layout.named if cache.travels == END]
+    last = [cache for cache in layout.named if cache.travels != ALL]
     if len(last) in (0, len(layout.named)):
         return None
+    size = layout.page_size if last[0].window else 1
     return Layout.of_caches(
-        last, layers=layout.layers, page_size=1, tp=layout.tp, pp=layout.pp, order=layout.order, stages=layout.stages
+        last, layers=layout.layers, page_size=size, tp=layout.tp, pp=layout.pp, order=layout.order, stages=layout.stages
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "8600b8bb",
+    "layout": "7d70ac4a",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "fdc0db8a",

@@ -156,15 +156,15 @@ class PrefillLinks(Rank):
         return ""
 
     def _no_way_of_state(self, plan: Plan, reader: int) -> str:
-        """Why the state cannot be staged for this decode rank; empty: it can, or none is owed to it."""
+        """Why state or window cannot be staged for this decode rank; empty: it can, or none is owed."""
         if plan.state is None or reader not in plan.state_readers(self.index):
             return ""
-        cut = Cut(0, 0, 0, plan.state_groups, state=True)
+        cut = plan.largest_state
         size, slot = plan.part(self.index, reader, cut).nbytes, self.slot_bytes
         if self.settings.route == "pages":
-            return "nothing is staged here (Settings.route), and state has no way over pages"
+            return "nothing is staged here (Settings.route), and a state or window has no way over pages"
         if size > slot:
-            return f"a part of {size} bytes of state fits no slot of {slot}: raise Settings.slot_bytes to that"
+            return f"a part of {size} bytes of state or window fits no slot of {slot}: raise Settings.slot_bytes"
         return ""
 
     @property

@@ -1,41 +1,49 @@
-"""GPU state: ranks whose model keeps state, a slot of it beside the pages of each room."""
+"""GPU state: ranks whose model keeps state in slots, or a window in pages of its own."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
 from kvproto.io.kernels.base import Pool
-from kvproto.layout.caches import END, Cache, CachePart
+from kvproto.layout.caches import END, WINDOW, Cache, CachePart
 from kvproto.layout.sharding import Layout
-from kvproto.verify.testing.pools import empty_caches, noise, slots_beside, tensors_of
+from kvproto.verify.testing.pools import empty_caches, noise, pages_at_end, tensors_of
 from kvproto.verify.testing.task import views
-from support.gpu_ranks import PAGES, GpuRanks, pages
+from support.gpu_ranks import PAGES, TOKENS, GpuRanks, pages
 
 FULL = Cache("full", (CachePart("k", 4, 128), CachePart("v", 4, 128)), (1,))
 #: as of a gated delta net and of Mamba2's one group, so that a chunk of state has one of the two layers
 PARTS = CachePart("q", 4, 768), CachePart("B", 1, 774), CachePart("heads", 4, 4096)
 STATE = Cache("state", PARTS, (0, 1), "", END, 2)
+#: a window that begins in the middle of a page
+LOCAL = Cache("local", (CachePart("k", 4, 256), CachePart("v", 4, 128)), (0, 1), "", WINDOW, 2, window=40)
 
 
 class GpuState(GpuRanks):
     """One side's ranks."""
 
-    @staticmethod
-    def layout(tp: int) -> Layout:
-        return Layout.of_caches([FULL, STATE], layers=2, page_size=16, tp=tp)
+    last = STATE
+
+    @classmethod
+    def layout(cls, tp: int) -> Layout:
+        return Layout.of_caches([FULL, cls.last], layers=2, page_size=16, tp=tp)
 
     def pool(self, form: Layout, index: int, device: str) -> Pool:
         host = noise(form, index, PAGES, 1 if self.prefill else 2)
-        pool = empty_caches(form, index, PAGES, slots_beside(PAGES), device)
+        assert form.state is not None
+        pool = empty_caches(form, index, PAGES, pages_at_end(form.state, PAGES), device)
         for mine, whole in zip(tensors_of(pool), tensors_of(host), strict=True):
             mine.copy_(whole)
         return pool
 
-    def slot(self, number: int, *, prefill: bool) -> int:
-        return (number if prefill else number * 3 + 1) % slots_beside(PAGES)
+    def lasting(self, number: int, *, prefill: bool) -> list[int]:
+        """The slot of a room."""
+        return [(number if prefill else number * 3 + 1) % 4]
 
-    def slot_of(self, number: int) -> dict[str, int]:
-        return {"slot": self.slot(number, prefill=self.prefill)}
+    def slot_of(self, number: int) -> dict[str, Any]:
+        return {"slot": self.lasting(number, prefill=self.prefill)[0]}
 
     def right(self, number: int) -> bool:
         """Whether a decode pool has the prefill rank's bytes of this room's pages and slot."""
@@ -43,10 +51,26 @@ class GpuState(GpuRanks):
         for index, pool in enumerate(self.pools):
             sent = noise(form, index, PAGES, 1)
             assert pool.state is not None and sent.state is not None
-            for mine, theirs, ours, at in (
-                (pool, sent, pages(number), pages(number)),
-                (pool.state, sent.state, [self.slot(number, prefill=False)], [self.slot(number, prefill=True)]),
-            ):
+            ours, at = (self.lasting(number, prefill=side) for side in (False, True))
+            begin = max(0, TOKENS - self.last.window) % 16 if self.last.window else 0
+            for mine, theirs, here, there, first in (
+                (pool, sent, pages(number), pages(number), 0), (pool.state, sent.state, ours, at, begin),
+            ):  # fmt: skip
                 pairs = zip(views(mine), views(theirs), strict=True)
-                found += [torch.equal(one.cpu()[ours], other[at]) for one, other in pairs]
+                rows = [(one.cpu()[here].flatten(0, 1), other[there].flatten(0, 1)) for one, other in pairs]
+                found += [torch.equal(one[first:], other[first:]) for one, other in rows]
         return bool(found) and all(found)
+
+
+class GpuWindow(GpuState):
+    """One side's ranks, of a model with a window."""
+
+    last = LOCAL
+
+    def lasting(self, number: int, *, prefill: bool) -> list[int]:
+        """The pages of a room's window."""
+        step = 7 if prefill else 11
+        return [(number * step + at * 5) % PAGES for at in range(3)]
+
+    def slot_of(self, number: int) -> dict[str, Any]:
+        return {"window": self.lasting(number, prefill=self.prefill)}

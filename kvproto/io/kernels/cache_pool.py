@@ -5,8 +5,9 @@ tensor itself, or the part of a page that holds these rows (as the keys of an in
 is claimed by the views that lie in it.  A tensor that no view lies in has to be left out by name, with a reason, so
 that no cache is forgotten: its tokens would be decoded from whatever the decode rank has there.
 
-State that travels at the end is a pool of its own within it (`CachePool.state`): its pages are slots, of one token
-each, so kernels move a room's state by one entry of a table.  All rooms share one table, of every slot.
+What travels at the end is a pool of its own within it (`CachePool.state`).  Of state its pages are slots, of one token
+each, so kernels move a room's state by one entry of a table.  All rooms share one table, of every slot.  Of a window
+they are pages of the layout's size, as many as the engine has for windows.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class CachePool(Pool):
             self.state = slots = CachePool.__new__(CachePool)
             slots._hold(layout.state, rank, held[1], some[0])  # noqa: SLF001  # its own class
             slots.slots = torch.arange(slots.pages, device=slots.device)
+            need(not (slot_of and layout.state.named[0].window), "slot_of is of state, and this layout has a window")
             mine = len(held[1][0])
             told = f"slot_of names {len(slot_of)} layers of state, and rank {rank} holds {mine}"
             need(len(slot_of) in (0, mine), told)

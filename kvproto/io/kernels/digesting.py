@@ -30,6 +30,7 @@ from kvproto.io.kernels.crossing import Crossing, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.differing import Place, differing
 from kvproto.io.kernels.digest import new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.caches import ALL
 from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
 
@@ -117,8 +118,8 @@ class DigestingKernels(Kernels):
 
     @staticmethod
     def _made_for(pool: Pool, table: torch.Tensor, parts: Sequence[StagedPart], stream: Any) -> torch.Tensor | None:
-        if pool.of is not None and pool.of[0].kinds[0].at_end:
-            return None  # a room is known by its table, and rooms share that of slots
+        if pool.of is not None and pool.of[0].named[0].travels != ALL:
+            return None  # a room is known by its table; rooms share that of slots, and that of a window is another
         with on_stream(stream):
             return new_table([share for share, _ in parts], table.device)
 

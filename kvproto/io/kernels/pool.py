@@ -67,7 +67,7 @@ class Pool:
     the tensors disagree with each other or with `page_size`.
     """
 
-    #: what the rank holds of state that travels at the end, whose pages are slots; None: nothing
+    #: what the rank holds of what travels at the end: state, whose pages are slots, or a window; None: nothing
     state: Pool | None = None
     #: of a pool of state: every slot, int64 on the pool's device
     slots: torch.Tensor
@@ -115,6 +115,11 @@ class Pool:
         #: named caches whose pool this is, and of which rank; None: it is of K and V
         self.of: tuple[Layout, int] | None = None
         self.forget_cuts()
+
+    @property
+    def own_tables(self) -> bool:
+        """Whether each room has a table of its own in this pool of what travels at the end: not of one slot."""
+        return self.room_slots > 1 or (self.of is not None and self.of[0].named[0].window > 0)
 
     @property
     def room_slots(self) -> int:

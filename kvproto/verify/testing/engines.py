@@ -24,15 +24,21 @@ class Engines(Pair):
 
     tasks: dict[Room, RoomTask]
     pages_of: dict[Side, list[int]]
-    #: slots of state that are free; none: the model has no state
-    slots_of: dict[Side, list[int]]
+    #: free slots of state, or pages of windows; none: nothing travels at the end
+    last_of: dict[Side, list[int]]
     judges: Judge | None = None
 
     # -------------------------------------------------------------------------------- the engines' calls
     def fits(self, tokens: int) -> bool:
         """Whether both groups have pages for so many tokens."""
-        slots = all(self.slots_of.values()) or self.plan.state is None
-        return slots and all(len(self.pages_of[side]) >= -(-tokens // size) for side, size in self._sizes())
+        last = self.plan.state is None or all(len(self.last_of[s]) >= n for s, n in self._last_pages(tokens).items())
+        return last and all(len(self.pages_of[side]) >= -(-tokens // size) for side, size in self._sizes())
+
+    def _last_pages(self, tokens: int) -> dict[Side, int]:
+        """By side: pages of what travels at the end, a slot or those of the window."""
+        window = self.plan.state.prefill.named[0].window if self.plan.state is not None else 0
+        first = max(0, tokens - window)
+        return {side: -(-tokens // size) - first // size if window else 1 for side, size in self._sizes()}
 
     def _sizes(self) -> tuple[tuple[Side, int], tuple[Side, int]]:
         return ("P", self.plan.prefill.page_size), ("D", self.plan.decode.page_size)
@@ -43,23 +49,26 @@ class Engines(Pair):
         room = Room(self._next - 1 if room_id is None else room_id, gen)
         p, d = ([self.pages_of[side].pop() for _ in range(-(-tokens // size))] for side, size in self._sizes())
         self.tables[room] = p, d, tokens, prefix
-        slots = (self.slots_of["P"].pop(), self.slots_of["D"].pop()) if self.plan.state is not None else None
+        last = None
+        if self.plan.state is not None:
+            ours, theirs = ([self.last_of[s].pop() for _ in range(n)] for s, n in self._last_pages(tokens).items())
+            last = ours, theirs
         seed = self._next << 8 | gen & 0xFF
-        self.tasks[room] = RoomTask(room, self.plan, p, d, tokens, prefix, seed, slots)
+        self.tasks[room] = RoomTask(room, self.plan, p, d, tokens, prefix, seed, last)
         return room
 
     def _free(self, task: RoomTask, side: Side) -> None:
         task.freed.add(side)
         self.pages_of[side] += task.pages[side]
-        if task.slots:
-            self.slots_of[side].append(task.slots[side])
+        if task.last:
+            self.last_of[side] += task.last[side]
 
     def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
         """These prefill engines (all) open the room; nothing is scheduled."""
         for index in range(len(self.prefills)) if ranks is None else ranks:
             if self.tasks[room].may_open("P", index):
                 task = self.tasks[room]
-                self.prefills[index].open(room, task.tokens, task.pages["P"][: task.paged], slot=task.slots.get("P"))
+                self.prefills[index].open(room, task.tokens, task.pages["P"][: task.paged], **task.lent("P"))
                 task.open("P", index)
 
     def open_decode(self, room: Room, ranks: list[int] | None = None) -> None:
@@ -68,7 +77,7 @@ class Engines(Pair):
             task = self.tasks[room]
             if task.may_open("D", index):
                 self.decodes[index].open(room, task.tokens, task.pages["D"], prefix=task.prefix,
-                                        layer_groups=task.layer_groups, slot=task.slots.get("D"))  # fmt: skip
+                                        layer_groups=task.layer_groups, **task.lent("D"))  # fmt: skip
                 task.open("D", index)
 
     def announce(self, room: Room, index: int) -> None:

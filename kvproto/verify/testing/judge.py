@@ -73,9 +73,9 @@ class Judge:
         """A decode engine has been told of success: the KV, and the state, are there, now."""
         layout = self.stage.plan.decode
         wanted = [each[task.prefix :] for each in task.part(layout, index)]
-        wanted += [each[None] for each in task.state_of(layout, index)]
+        wanted += task.state_of(layout, index)
         for at, ((view, rows), want) in enumerate(zip(self._places(index, task), wanted, strict=True)):
-            where = f"tensor {at}, tokens {task.prefix}..{task.tokens - 1}, pages {task.pages['D']}, {task.slots}"
+            where = f"tensor {at}, tokens {task.prefix}..{task.tokens - 1}, pages {task.pages['D']}, {task.last}"
             same = torch.equal(view[rows], want)
             assert same, f"{task.room} succeeded on D{index} with wrong bytes in {where}"
             self.shadow[index][at][rows] = view[rows]

@@ -36,9 +36,9 @@ def noise(layout: Layout, rank: int, pages: int, seed: int) -> Pool:
     return Pool([tensor(layer, layout.k_dim, 0) for layer in own], values, layout.order, layout.page_size)
 
 
-def slots_beside(pages: int) -> int:
-    """Slots of state of a pool with so many pages."""
-    return max(2, pages // 8)
+def pages_at_end(layout: Layout, pages: int) -> int:
+    """Slots of state, or pages of windows (as this layout of them says), beside so many pages."""
+    return pages if layout.named[0].window else max(2, pages // 8)
 
 
 def empty_caches(layout: Layout, rank: int, pages: int, slots: int, device: torch.device | str = "cpu") -> CachePool:
@@ -62,7 +62,7 @@ def tensors_of(pool: Pool) -> list[torch.Tensor]:
 
 
 def _noise_of_caches(layout: Layout, rank: int, pages: int, seed: int) -> CachePool:
-    pool = empty_caches(layout, rank, pages, slots_beside(pages))
+    pool = empty_caches(layout, rank, pages, 0 if layout.state is None else pages_at_end(layout.state, pages))
     bits = torch.Generator().manual_seed(seed << 20 | rank)
     for tensor in tensors_of(pool):
         tensor.copy_(torch.randint(0, 256, tensor.shape, dtype=torch.uint8, generator=bits))

@@ -34,7 +34,7 @@ from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.deferred_kernels import DeferredKernels
 from kvproto.verify.testing.engines import Engines
 from kvproto.verify.testing.judge import Judge, WatchedFabric
-from kvproto.verify.testing.pools import slots_beside
+from kvproto.verify.testing.pools import pages_at_end
 from kvproto.verify.testing.simulated_control import (
     HandedNumbers,
     NumberedFrame,
@@ -82,8 +82,8 @@ class EngineStage(Engines):
         self.watched = WatchedFabric(piece=piece, shuffle=True, native_notify=tags)
         self.tasks = {}
         self.pages_of = {"P": list(range(pages))[::-1], "D": list(range(pages))[::-1]}
-        slots = range(slots_beside(pages) if prefill.state is not None else 0)
-        self.slots_of = {"P": [*slots], "D": [*slots][::-1]}
+        last = range(pages_at_end(prefill.state, pages) if prefill.state is not None else 0)
+        self.last_of = {"P": [*last], "D": [*last][::-1]}
         self.stalled: set[PeerId] = set()
         #: since all were polled, with no socket held: who was, and how long it is; whether links may be lost by now
         self.polled: set[int] = set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -33,7 +33,7 @@ def views(pool: Pool) -> list[torch.Tensor]:
 
 
 def every_view(pool: Pool) -> list[torch.Tensor]:
-    """Return `views` of the pool, and of its state: [slot, 1, unit, byte]."""
+    """Return `views` of the pool, and of its state or windows."""
     return [*views(pool), *(views(pool.state) if pool.state is not None else ())]
 
 
@@ -42,9 +42,9 @@ class RoomTask:
 
     def __init__(
         self, room: Room, plan: Plan, ours: list[int], theirs: list[int], tokens: int, prefix: int, seed: int,
-        slots: tuple[int, int] | None = None,
+        last: tuple[list[int], list[int]] | None = None,
     ) -> None:  # fmt: skip
-        """`slots`: of its state, on either side."""
+        """`last`: on either side, the slot of its state, or the pages of its window."""
         bits = torch.Generator().manual_seed(seed)
         self.room, self.tokens, self.prefix = room, tokens, prefix
         self.pages: dict[Side, list[int]] = {"P": ours, "D": theirs}
@@ -56,12 +56,15 @@ class RoomTask:
              for _ in kind.layers]
             for kind in plan.prefill.kinds
         ]  # fmt: skip
-        self.slots: dict[Side, int] = {} if slots is None else {"P": slots[0], "D": slots[1]}
-        #: by kind and layer the state after the last token, [unit, byte]
+        self.last: dict[Side, list[int]] = {} if last is None else {"P": last[0], "D": last[1]}
+        self._window = plan.prefill.state.named[0].window if plan.prefill.state is not None else 0
+        #: by kind and layer what travels at the end, [row, unit, byte]: a row of state, or those of the window
+        at_end = plan.prefill.state
         self.state = [
-            [torch.randint(0, 256, (kind.units, kind.row), dtype=torch.uint8, generator=bits) for _ in kind.layers]
-            for kind in (plan.prefill.state.kinds if plan.prefill.state is not None else ())
-        ]  # fmt: skip
+            [torch.randint(0, 256, (at_end.last_rows(tokens), kind.units, kind.row), dtype=torch.uint8, generator=bits)
+             for _ in kind.layers]
+            for kind in at_end.kinds
+        ] if at_end is not None else []  # fmt: skip
         self.opened: set[Name] = set()
         #: decode engines that have announced it; they open it when they have pages
         self.announced: set[Name] = set()
@@ -113,21 +116,32 @@ class RoomTask:
         return found
 
     def state_of(self, layout: Layout, index: int) -> list[torch.Tensor]:
-        """The state as this rank of the group has it."""
+        """Return what travels at the end as this rank of the group has it."""
         found = []
         for kind, tensors in zip(layout.state.kinds if layout.state is not None else (), self.state, strict=True):
             assert layout.state is not None
             (unit, units), (layer, layers) = layout.state.units_of(kind, index), layout.state.rows_of(kind, index)
-            found += [whole[unit : unit + units] for whole in tensors[layer : layer + layers]]
+            found += [whole[:, unit : unit + units] for whole in tensors[layer : layer + layers]]
         return found
 
+    def lent(self, side: Side) -> dict[str, Any]:
+        """Return what this side's engine names beside the room's pages, as arguments of its calls."""
+        pages = self.last.get(side)
+        return {} if pages is None else {"window": pages} if self._window else {"slot": pages[0]}
+
+    def _last_rows(self, layout: Layout, side: Side) -> Rows:
+        """Return where the rows that travel at the end are, in views of a pool of them."""
+        size = layout.page_size
+        first = max(0, self.tokens - self._window) % size if self._window else 0
+        return rows_of(self.last[side], first, first + layout.last_rows(self.tokens), size)
+
     def places(self, pool: Pool, side: Side, size: int) -> list[tuple[torch.Tensor, Rows]]:
-        """Return each view of the pool, and where in it the room's rows behind its prefix, or its state, are."""
+        """Return each view of the pool, and where in it the room's rows are, and its last ones."""
         rows = rows_of(self.pages[side], self.prefix, self.tokens, size)
         found = [(view, rows) for view in views(pool)]
-        if pool.state is not None:
-            slot = torch.tensor([self.slots[side]]), torch.tensor([0])
-            found += [(view, slot) for view in views(pool.state)]
+        if pool.state is not None and pool.state.of is not None:
+            last = self._last_rows(pool.state.of[0], side)
+            found += [(view, last) for view in views(pool.state)]
         return found
 
     def write(
@@ -143,10 +157,11 @@ class RoomTask:
         self._put_state(pool, layout, index, whole=last == self.tokens and layers is None)
 
     def _put_state(self, pool: Pool, layout: Layout, index: int, *, whole: bool) -> None:
-        """The state after the last token; that after any other is other bytes."""
-        if pool.state is not None:
+        """Put there what belongs behind the last token; behind any other it is other bytes."""
+        if pool.state is not None and layout.state is not None:
+            rows = self._last_rows(layout.state, "P")
             for view, state in zip(views(pool.state), self.state_of(layout, index), strict=True):
-                view[self.slots["P"], 0] = state if whole else ~state
+                view[rows] = state if whole else ~state
 
     def forward(
         self, pool: Pool, layout: Layout, index: int, first: int, last: int, layers: int | None = None
