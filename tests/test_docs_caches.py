@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 from unittest.mock import create_autospec
 
 import torch
@@ -18,10 +19,11 @@ from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 
 PAGE = (Path(__file__).parent.parent / "docs" / "caches.md").read_text()
+CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_code_of_the_page_makes_a_pool() -> None:
-    code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    code = CODE[0]
     pages = 4
     indices = [torch.zeros((pages, 64 * 132), dtype=torch.uint8) for _ in range(2)]
     latents = [torch.zeros((pages, 64, 656), dtype=torch.uint8) for _ in range(3)]
@@ -35,15 +37,25 @@ def test_the_code_of_the_page_makes_a_pool() -> None:
     assert isinstance(pool, CachePool) and pool.pages == pages
 
 
-def test_the_code_of_the_page_opens_rooms_with_slots() -> None:
-    _, code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+def opened(code: str) -> tuple[Layout, list[dict[str, Any]]]:
+    """The layout of this code, and what the two engines have given with their rooms."""
     made = create_autospec(PrefillEndpoint), create_autospec(DecodeEndpoint)
     given = {"Cache": Cache, "CachePart": CachePart, "Layout": Layout, "prefill": made[0], "decode": made[1]}
-    named: dict[str, object] = given | {"room": Room(1), "tokens": 8192, "pages": [0], "theirs": [1]}
+    more: dict[str, Any] = {"room": Room(1), "tokens": 8192, "pages": [0], "theirs": [1], "ours": [2], "fresh": [3]}
+    named: dict[str, Any] = given | more
     exec(code, named)  # noqa: S102  # the page's own
     layout = named["layout"]
     assert isinstance(layout, Layout) and layout.state is not None
-    assert [call.open.call_args.kwargs["slot"] for call in made] == [5, 2]
+    return layout, [call.open.call_args.kwargs for call in made]
+
+
+def test_the_code_of_the_page_opens_rooms_with_slots_and_windows() -> None:
+    _, given = opened(CODE[1])
+    assert [each["slot"] for each in given] == [5, 2]
+    layout, given = opened(CODE[2])
+    assert [each["window"] for each in given] == [[2], [3]]
+    assert layout.state is not None and layout.state.last_rows(8192) == 1024
+    assert len(CODE) == 3, "no other code is without a test"
 
 
 def test_replicas_send_what_the_page_says() -> None:

@@ -52,7 +52,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 ONLY: dict[str, set[str]] = {
     "adapters": {"command_line", "endpoint", "errors", "fsm", "io", "layout", "protocol", "room", "settings"},
     "verify/framework": {"fsm"},
-    "verify/mutate": {"errors", "fsm", "protocol", "verify/check", "verify/claims", "verify/framework", "verify/prove"},
+    "verify/mutate": {
+        "endpoint", "errors", "fsm", "protocol", "verify/check", "verify/claims", "verify/framework", "verify/prove",
+    },
     "errors": {"fsm"}, "layout": {"errors"}, "io": {"call_arguments", "errors", "layout"},
     "call_arguments": {"errors"},
 }  # fmt: skip
