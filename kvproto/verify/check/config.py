@@ -178,7 +178,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: the search keeps the graph and asks whether every way ends
     live: bool = True
     #: give up beyond so many states
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 20_000_000
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 40_000_000
     #: what must, and what must not, be seen in it
     must: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
