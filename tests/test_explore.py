@@ -180,6 +180,19 @@ def test_a_browser_shows_the_state_and_what_may_happen_next(tmp_path: Path) -> N
 
 
 @needs_browser
+def test_a_sequence_of_many_ranks_stays_readable_and_zooms(tmp_path: Path) -> None:
+    """In 400 pixels four ranks scroll: their labels are not made smaller than 0.85 of their size."""
+    html, *_ = explore_page(CHECKER.explored("groups-cross", TELLING), "kvproto", limit=150)
+    widths = []
+    for title in ("", "larger", "smaller"):
+        press = f"document.querySelectorAll('#zoom button').forEach((b) => b.title === '{title}' && b.click())"
+        path = written(tmp_path / "w.html", html.replace("</body>", f"<script>{press}</script></body>"))
+        (names,) = browse(path, "#way=0.0,sequence", width=400).having("names")
+        widths.append(float(str(names["width"])) / (4 * 230))
+    assert widths == [0.85, 1.25, 0.8]
+
+
+@needs_browser
 def test_an_address_of_another_recording_is_refused(tmp_path: Path) -> None:
     html, *_ = smoke()
     seen = browse(written(tmp_path / "w.html", html), "#way=99,sequence")
