@@ -196,8 +196,9 @@ class Instance:
 def _environment(start: Start) -> dict[str, str]:
     folder = Path(start.folder)
     cores = os.cpu_count() or 1
+    folders = [HERE / "cpu", HERE / "probe", *[HERE / "kernels"] * ("SGLANG_USE_CPU_ENGINE" in start.environment)]
     own = {
-        "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{HERE / 'cpu'}:{HERE / 'probe'}", "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1", "PYTHONPATH": ":".join(map(str, folders)), "OMP_NUM_THREADS": "1",
         "MOONCAKE_PROTOCOL": "tcp", "MC_LOG_LEVEL": "ERROR", "SGLANG_HOST_IP": "127.0.0.1",
         "SGLANG_LOCAL_IP_NIC": "lo", "PROBE": str(folder), "PROBE_SIDE": start.side, "PYTHONWARNINGS": "ignore",
         "KVPROTO_SGLANG": msgspec.json.encode(

@@ -17,12 +17,30 @@ DEEPSEEK = {
         "original_max_position_embeddings": 1024, "beta_fast": 32, "beta_slow": 1,
     },
 }  # fmt: skip
+#: three of four layers are gated delta nets
+QWEN = {
+    "num_key_value_heads": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+    "linear_num_key_heads": 4, "linear_num_value_heads": 8,
+}  # fmt: skip
+#: every layer has attention and Mamba2, of two groups
+FALCON = {
+    "num_key_value_heads": 4, "mamba_d_ssm": 256, "mamba_n_heads": 8, "mamba_d_head": 32, "mamba_n_groups": 2,
+    "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_chunk_size": 64,
+}  # fmt: skip
+#: by kind: transformers' name for it, and what it has beside what all have
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {"num_key_value_heads": 4}), "qwen3": ("Qwen3", {"num_key_value_heads": 4}),
+    "deepseek_v3": ("DeepseekV3", DEEPSEEK), "qwen3_5": ("Qwen3_5", QWEN), "falcon_h1": ("FalconH1", FALCON),
+}  # fmt: skip
+#: what SGLang asks for and transformers does not write
+UNWRITTEN = {"deepseek_v3": {"moe_layer_freq": 1}, "qwen3_5": {"full_attention_interval": 4}}
 
 
 def make(folder: Path, kind: str = "llama") -> None:
     """Write it, unless it is there; its weights are such that greedy tokens do not repeat themselves.
 
-    SGLang's data-parallel attention knows a "qwen3", and no "llama"; "deepseek_v3" has latents of 576 elements (MLA).
+    SGLang's data-parallel attention knows a "qwen3", and no "llama"; "deepseek_v3" has latents of 576 elements (MLA),
+    "qwen3_5" the state of gated delta nets and "falcon_h1" that of Mamba2.
     """
     if (folder / "config.json").exists():
         return
@@ -30,20 +48,21 @@ def make(folder: Path, kind: str = "llama") -> None:
     import transformers
 
     torch.manual_seed(0)
-    name = {"llama": "Llama", "qwen3": "Qwen3", "deepseek_v3": "DeepseekV3"}[kind]
-    config = getattr(transformers, f"{name}Config")(
+    family, own = KINDS[kind]
+    config = getattr(transformers, f"{family}{'Text' * (kind == 'qwen3_5')}Config")(
         vocab_size=VOCABULARY, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8,
         head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2,
-        **({"num_key_value_heads": 4} if kind != "deepseek_v3" else DEEPSEEK),
+        **own,
     )  # fmt: skip
-    model: Any = getattr(transformers, f"{name}ForCausalLM")(config)
-    for weights in model.parameters():
+    model: Any = getattr(transformers, f"{family}ForCausalLM")(config)
+    for name, weights in model.named_parameters():
         if weights.dim() > 1:
             torch.nn.init.normal_(weights, std=0.12)
+        elif name.endswith("A_log"):  # a recurrence that remembers: by default half is forgotten in a token
+            torch.nn.init.uniform_(weights, -6.0, -3.0)
     model.to(torch.float32).eval().save_pretrained(folder)
-    if kind == "deepseek_v3":  # SGLang asks for it, and transformers does not write it
-        file = folder / "config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"moe_layer_freq": 1}))
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | UNWRITTEN.get(kind, {})))
 
 
 def continued(folder: Path, prompts: list[list[int]], tokens: int) -> list[list[int]]:

@@ -5,6 +5,7 @@
     python -m examples.sglang.run --pairs 1:2 --scenarios seq killed
     python -m examples.sglang.run --pairs 2:1x2       # decode: two data-parallel ranks of one attention rank each
     python -m examples.sglang.run --pairs "mla 1:2"   # DeepSeek-V3, whose latents every rank has
+    python -m examples.sglang.run --pairs "hybrid 1:2" "mamba2 2:1"   # Qwen3.5 and Falcon-H1, with recurrent state
 
 Every scenario (`examples.sglang.scenarios`) compares tokens with those of the whole model, and what both sides moved by
 digests; after the last one each instance's cache has to be empty.  `kvproto` keeps digests and goes through all;
@@ -34,7 +35,8 @@ INTRO = """\
 
 Written by `python -m examples.sglang.run` (`make engines-sglang`) beside its JSON: real instances of SGLang 0.5.23 on a
 CPU, prefill ranks : decode ranks (1x2: two data-parallel ranks of one attention rank each), on one machine; a random
-Llama (data-parallel attention: Qwen3; mla: DeepSeek-V3, a latent a token) of 4 layers and 4 KV heads in float32, 16
+Llama (data-parallel attention: Qwen3; mla: DeepSeek-V3, a latent a token; hybrid: Qwen3.5, three of four layers gated
+delta nets; mamba2: Falcon-H1) of 4 layers and 4 KV heads in float32, 16
 greedy tokens a prompt, pages of 16, prefill in chunks of 64 tokens. Carried by `kvproto` (with digests of all that is
 moved), by kvproto without them (`plain`) and by SGLang's own staging over Mooncake (`staging`), with the same prompts.
 What each scenario does stands in [examples/sglang/scenarios.py](../sglang/scenarios.py). Times are those of two cores
@@ -45,7 +47,7 @@ HEAD = (
     "| pair | carried by | scenario | tokens of the whole model "
     "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
 )
-PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1"]
+PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "hybrid 1:2", "hybrid 2:1", "mamba2 1:2", "mamba2 2:1"]
 #: what has a column of its own, and how much is shown of a sentence
 COLUMNS, SAID = ("pair", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
 

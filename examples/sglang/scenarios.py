@@ -6,7 +6,8 @@
     refused  asked of prefill only, and aborted there; decode, asked later, hears so at once
     middle   of 8 at once, 4 aborted at decode while they are under way: the others are not touched
     stages   aborted at decode, then at prefill, at 8 moments each of a prompt's computation and transfer: both answer
-    control  two heads of one layer are swapped, or its latents turned round, at decode: the comparison has to notice
+    control  two heads of a layer (hybrid: of its state) are swapped, or its latents turned round, at decode: the
+             comparison has to notice
     astray   with data-parallel attention at prefill: decode awaits a request at another rank; both are told soon
     killed   prefill is killed while decode waits for it, and another one takes its place; decode goes on
     idle     both caches can be emptied: no page is held
@@ -46,6 +47,9 @@ BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
     "kvproto": ("kvproto", True, {}), "plain": ("kvproto", False, {}),
     "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}),
 }  # fmt: skip
+#: of a hybrid model: its kernels on a CPU, not compiled, which takes minutes; and a state in the model's own type, so
+#: that tokens are those of the model
+HYBRID = {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_MAMBA_CONV_DTYPE": "float32", "TORCHDYNAMO_DISABLE": "1"}
 SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "astray", "killed", "idle")
 #: what is compared without digests
 TIMED = ("seq", "many", "alone", "refused", "idle")
@@ -60,9 +64,9 @@ class Run:
         """`pages`: tokens a page at prefill, at decode; `keep` is called with each row that is made.
 
         A side of a pair is its TP ranks, or "1x2": two data-parallel ranks of one TP rank each; a pair of a model with
-        latents begins with "mla ".
+        latents begins with "mla ", one of a model with recurrent state with "hybrid " or "mamba2 ".
         """
-        sized = pair.removeprefix("mla ").split(":")
+        sized = pair.rpartition(" ")[2].split(":")
         self.label = pair if pages[0] == pages[1] else f"{pair} pages {pages[0]}-{pages[1]}"
         self.pair, self.backend, self.folder, self.keep = pair, backend, folder, keep
         self.rows: list[dict[str, Any]] = []
@@ -71,6 +75,7 @@ class Run:
         #: rooms that one side has given up when the other may have had all of them
         self.given_up: set[int] = set()
         name, digests, environment = BACKENDS[backend]
+        environment = environment | (HYBRID if kind_of(pair) in ("qwen3_5", "falcon_h1") else {})
         port = 20_000 + self.room % 9_000
         ranks = [[int(each) for each in side.split("x")] + [1] for side in sized]
         sides = zip(("prefill", "decode"), ranks, pages, (port, port + 100), strict=True)
@@ -271,7 +276,8 @@ class Run:
 
 def kind_of(pair: str) -> str:
     """Return the model that this pair serves."""
-    return "deepseek_v3" if pair.startswith("mla ") else "qwen3" if "x" in pair else "llama"
+    named = {"mla": "deepseek_v3", "hybrid": "qwen3_5", "mamba2": "falcon_h1"}.get(pair.rpartition(" ")[0])
+    return named or ("qwen3" if "x" in pair else "llama")
 
 
 def digests(folder: Path, given_up: set[int]) -> dict[str, Any]:

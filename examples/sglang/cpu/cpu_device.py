@@ -7,7 +7,8 @@ is passed as soon as it is recorded and a stream orders nothing.  Five kinds of 
 * `torch.cuda` streams and events that have nothing to wait for; memory is not pinned;
 * `torchvision`, which some processors of images import, and which no text model uses: a package of names that stand for
   nothing (the one from PyPI is built against another torch, and breaks the import of transformers);
-* the module of rotary embeddings is told that it is on a CPU: it would look for another engine's kernel;
+* the modules of rotary embeddings and of gated norms are told that they are on a CPU, where they would look for other
+  kernels; those of gated delta nets and Mamba2 are in a folder of their own (`kernels`), which hybrid models alone see;
 * data-parallel attention has stand-ins of its own (`dp_attention`), and the plain attention backend takes latents as
   they are;
 * where SGLang's own staging is measured: its two modules are compiled without their assertions (they say that a device
@@ -39,6 +40,7 @@ KNOWN: dict[str, dict[str, Any]] = {
     STAGING[0]: {"_STAGING_SUPPORTED_DEVICE_TYPES": ("cuda", "xpu", "cpu")},
     STAGING[1]: {},
     "sglang.srt.layers.rotary_embedding.base": {"_is_cpu": True},
+    "sglang.kernels.ops.attention.fla.layernorm_gated": {"_use_cpu": True},
 }
 
 
@@ -129,6 +131,19 @@ def _latents(module: ModuleType) -> None:
 
 
 PATCHES["sglang.srt.models.deepseek_common.attention_backend_handler"] = _latents
+
+
+def _scans(module: ModuleType) -> None:
+    if "SGLANG_USE_CPU_ENGINE" in os.environ:
+        kernels, scan = importlib.import_module("sgl_kernel.mamba"), importlib.import_module("selective_scan")
+        vars(module).update(
+            causal_conv1d_fn=kernels.causal_conv1d_fn_cpu, causal_conv1d_update=kernels.causal_conv1d_update_cpu,
+            mamba_chunk_scan_combined=scan.mamba_chunk_scan_combined,
+            selective_state_update=scan.selective_state_update,
+        )  # fmt: skip
+
+
+PATCHES["sglang.srt.layers.attention.mamba.mamba"] = _scans
 
 
 class OnCpu(importlib.machinery.SourceFileLoader):

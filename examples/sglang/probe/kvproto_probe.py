@@ -6,8 +6,9 @@ Lines of JSON, one file a process, in the folder PROBE:
     committed  a decode rank has taken a room over; when
     posts      what a prefill rank's transport was asked to do so far
 
-and a fault on purpose: of a room whose number is `CONTROL` or higher, a decode rank swaps two heads of one layer, or
-turns its latents round, once it is there.  A comparison of tokens that does not notice it is worth nothing.
+and a fault on purpose: of a room whose number is `CONTROL` or higher, a decode rank swaps two heads of one layer (of a
+hybrid model: of its state), or turns its latents round, once it is there.  A comparison of tokens that does not notice
+it is worth nothing.
 
 A clock of the host orders the lines of all processes.
 """
@@ -59,6 +60,11 @@ def committed(queue: Any, decode_req: Any, *_: Any, **__: Any) -> None:
     if req.bootstrap_room >= CONTROL:
         pool = queue.scheduler.token_to_kv_pool_allocator.get_kvcache()
         slots = queue.scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx, : len(req.origin_input_ids)]
+        if hasattr(pool, "mamba_pool"):
+            slot = queue.scheduler.req_to_token_pool.req_index_to_mamba_index_mapping[req.kv.req_pool_idx]
+            heads = pool.mamba_pool.mamba_cache.temporal[1, slot]
+            heads.copy_(heads[[1, 0, *range(2, len(heads))]])
+            return
         latent = hasattr(pool, "kv_buffer")
         for cache in [pool.kv_buffer[1]] if latent else [pool.k_buffer[1], pool.v_buffer[1]]:
             rows = cache[slots.long()]
