@@ -10,7 +10,7 @@ PARTS = {
     "notification": "7cb9ce9b",
     "vocabulary": "a832551b",
     "routes": "4a0b4ba4",
-    "prefill_room": "f8246a05",
+    "prefill_room": "61a3a8ed",
     "prefill_send": "f18aea87",
     "prefill_write": "7f3fb60d",
     "prefill_link": "41055dc2",

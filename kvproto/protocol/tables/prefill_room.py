@@ -89,7 +89,7 @@ class PrefillWork(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestFacts(msgspec.Struct, frozen=True, gc=False):
-    """The facts of a request beside its length; rooms without any share one object."""
+    """The facts of a request beside its length."""
 
     #: whose the room is; until the engine has opened it: who says so
     claim: Claim = DEFAULT
@@ -141,14 +141,6 @@ def _fan_out(v: V, chunk: int) -> int:
 def _held(v: V) -> int:
     """Return the sends of a window of chunks like the next one, but for that one."""
     return (_terms(v).window - 1) * _fan_out(v, _work(v).next) + _terms(v).aux.bit_count()
-
-
-def _facts(
-    claim: Claim, traceparent: bytes = b"", within: float = 0.0, runs: int = 0, their_runs: int = 0
-) -> RequestFacts:
-    if traceparent or within or runs or their_runs or claim != DEFAULT:
-        return RequestFacts(claim, traceparent, within, runs, their_runs)
-    return NOTHING_SAID
 
 
 # ------------------------------------------------------------------------------------------- guards
@@ -336,13 +328,13 @@ def own(v: V, e: EngineOpened, now: float) -> V:
     """The engine has the room."""
     work = replace(v.work, owned=True) if v.work else None
     trace = e.traceparent or v.facts.traceparent
-    facts = _facts(v.facts.claim, trace, e.within, e.runs, v.facts.their_runs)
+    facts = RequestFacts(v.facts.claim, trace, e.within, e.runs, v.facts.their_runs)
     return replace(v, tokens=e.tokens, work=work, facts=facts)
 
 
 def own_anew(v: V, e: EngineOpened, now: float) -> V:
     """The engine has the room, whatever was said before; nobody has claimed it."""
-    return PRoomValue(v.state, tokens=e.tokens, facts=_facts(e.claim, e.traceparent, e.within, e.runs))
+    return PRoomValue(v.state, tokens=e.tokens, facts=RequestFacts(e.claim, e.traceparent, e.within, e.runs))
 
 
 def blame_claim(v: V, e: EngineOpened, now: float) -> V:
@@ -355,18 +347,18 @@ def meet(v: V, e: PeerOpened, now: float) -> V:
     peers = v.peers | 1 << e.peer
     known = v.facts
     trace, runs = known.traceparent or e.traceparent, max(known.their_runs, e.runs)
-    facts = _facts(e.claim, trace, known.within, known.runs, runs)
+    facts = RequestFacts(e.claim, trace, known.within, known.runs, runs)
     return replace(v, terms=e.terms, tokens=e.tokens, prefix=e.prefix, peers=peers, facts=facts)
 
 
 def hear_of(v: V, e: PeerAnnounced, now: float) -> V:
     """This decode rank will open it."""
-    return replace(v, terms=e.terms, tokens=e.tokens, facts=_facts(e.claim))
+    return replace(v, terms=e.terms, tokens=e.tokens, facts=RequestFacts(e.claim))
 
 
 def _bind(v: V, claim: Claim) -> V:
     said = v.facts
-    return replace(v, facts=_facts(claim, said.traceparent, said.within, said.runs, said.their_runs))
+    return replace(v, facts=RequestFacts(claim, said.traceparent, said.within, said.runs, said.their_runs))
 
 
 def bind(v: V, e: PeerAnnounced, now: float) -> V:
@@ -444,7 +436,7 @@ def _blame(v: V, cause: Cause, *, owned: bool = True) -> V:
 
 def decline(v: V, e: EngineRefused, now: float) -> V:
     """The engine has said no to the room, before anybody has claimed it."""
-    return _blame(replace(v, facts=_facts(ANYBODY)), e.cause, owned=False)
+    return _blame(replace(v, facts=RequestFacts(ANYBODY)), e.cause, owned=False)
 
 
 def decline_claimed(v: V, e: EngineRefused, now: float) -> V:
@@ -459,7 +451,7 @@ def blame(v: V, e: EngineAborted | EngineRefused | RoomFailed | AbortAsked, now:
 
 def blame_unowned(v: V, e: AbortAsked, now: float) -> V:
     """The cause is the event's; the engine has not heard of the room."""
-    return _blame(replace(v, terms=e.terms, facts=_facts(e.claim)), e.cause, owned=False)
+    return _blame(replace(v, terms=e.terms, facts=RequestFacts(e.claim)), e.cause, owned=False)
 
 
 def blame_asked(v: V, e: AbortAsked, now: float) -> V:
