@@ -79,7 +79,8 @@ def test_a_prefix_that_ends_inside_a_block_does_not_count_it(prefix: int, units:
     made.carry[Announce](Announce("a", replace(TICKET, peer=card)))
     made.carry[Load](Load("a", (1, 2, 3, 4, 5, 6, 7), prefix))
     assert endpoint.of("announce") == [(7, ("group", 9), ("secret", b""))]
-    assert endpoint.of("open") == [(7, (1, 2, 3, 4, 5, 6, 7), ("prefix", units), ("group", 9), ("secret", b""))]
+    told = ("prefix", units), ("group", 9), ("secret", b""), ("slot", None)
+    assert endpoint.of("open") == [(7, (1, 2, 3, 4, 5, 6, 7), *told)]
 
 
 def test_a_withdrawal_returns_only_when_nothing_reads_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +169,8 @@ def test_each_forward_asks_for_grants_and_its_pages_wait_for_their_own_event() -
     sender.send([5, 6])
     assert [call[0] for call in endpoint.calls] == ["open", "prefetch", "produced", "prefetch", "produced", "aux"]
     assert endpoint.of("open") == [(48, [0, 0], ("group", 3))]
-    assert endpoint.of("produced") == [(24, "early", ("pages", [4])), (48, None, ("pages", [5, 6, 0]))]
+    told = [(24, "early", ("pages", [4]), ("slot", None)), (48, None, ("pages", [5, 6, 0]), ("slot", None))]
+    assert endpoint.of("produced") == told
     assert endpoint.of("aux") == [("row 2",)]
 
 

@@ -233,7 +233,7 @@ AT_FIRST: dict[str, Any] = {
     "an instance on several nodes": {"parallel": {"nnodes": 2}},
     "speculative decoding and the KV of its draft": {"config": {"speculative_config": "eagle"}},
     "a quantized cache": {"cache": {"cache_dtype": "nvfp4"}},
-    "recurrent states": {"model": {"is_hybrid": True}},
+    "prefix hits of a recurrent state (cache.mamba_cache_mode=align)": {"cache": {"mamba_cache_mode": "align"}},
     "an instance that is prefill and decode at once": {"role": "kv_both"},
     "parallel.later=1, which no rule": {"later": 1},
 }  # fmt: skip
@@ -243,8 +243,9 @@ AFTERWARDS = {
         uniform(FULL, FullAttentionSpec(attention_chunk_size=8192))
     ),
     "KV of their own (kind.SlidingWindowSpec=True)": caches(SlidingWindowSpec()),
-    "recurrent states": caches(FULL, MambaSpec(tokens_per_state=-1)),
-    "several groups of KV cache": caches(FULL, FULL),
+    "recurrent states other than gated delta nets": caches(FULL, MambaSpec(mamba_type="MAMBA2")),
+    "prefix hits of a recurrent state (state.mamba_cache_mode=all)": caches(FULL, MambaSpec(mamba_cache_mode="all")),
+    "several groups of attention layers": caches(FULL, MambaSpec(), FULL),
     "a quantized cache whose scales": caches(FullAttentionSpec(kv_quant_mode=Mode.INT8_PER_TOKEN_HEAD)),
     "beside its rows (spec.cache_dtype_str=nvfp4_ds_mla)": caches(MLAAttentionSpec(cache_dtype_str="nvfp4_ds_mla")),
     "a form of cache that no pool expresses": caches(MLAAttentionSpec(model_version="deepseek_v4")),

@@ -404,10 +404,10 @@ def test_a_step_gives_each_request_its_own_tokens_and_an_abort_no_answer(alone: 
     assert {order.request: order.upto for order in given} == {"begun": 3 * BLOCK, "new": 2 * BLOCK}
     step({"begun": 3 * BLOCK}, {"begun": 3 * BLOCK})
     aborted = fake_vllm.Request("begun", 6 * BLOCK, None, fake_vllm.Status.FINISHED_ABORTED)
-    assert made.request_finished(aborted, [1, 2, 3, 4]) == (True, None), "its blocks are still read"
+    assert made.request_finished_all_groups(aborted, ([1, 2, 3, 4],)) == (True, None), "its blocks are still read"
     step({"new": 2 * BLOCK}, {"new": 4 * BLOCK})
     ended = fake_vllm.Request("new", 6 * BLOCK, None, fake_vllm.Status.FINISHED_STOPPED)
-    stays, answer = made.request_finished(ended, [1, 2, 3, 4])
+    stays, answer = made.request_finished_all_groups(ended, ([1, 2, 3, 4],))
     assert stays and answer is not None and answer["do_remote_prefill"] is True
 
 

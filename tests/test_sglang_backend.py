@@ -20,12 +20,13 @@ import torch
 from msgspec.structs import replace
 
 from kvproto.adapters.card import Card, data_parallel_group, group_of
+from kvproto.adapters.recurrence import Recurrence, Segment
 from kvproto.adapters.sglang import install, manager, planes, requests, tables
 from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, announce
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, TakenError
 from kvproto.adapters.sglang.options import NAME, Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
-from kvproto.adapters.sglang.recurrence import Recurrence, Segment, recurrence_of
+from kvproto.adapters.sglang.recurrence import recurrence_of
 from kvproto.errors import ArgumentError, LinkError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table

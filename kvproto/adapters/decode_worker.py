@@ -36,20 +36,26 @@ class DecodeWorker(Worker[DecodeEndpoint]):
             self.endpoint.renew(self._room(request))
 
     def _load(self, order: Load) -> None:
-        self._open(order.request, order.blocks, order.prefix)
+        self._open(order.request, order.blocks, order.prefix, order.slots)
 
     def _skip(self, order: Skip) -> None:
+        if self.geometry.pool.state is not None:  # it would move, whatever the prefix is
+            self.endpoint.abort(self._room(order.request))
+            return
         self._open(order.request, None, self._tickets[order.request].tokens)
 
     def _give_up(self, order: GiveUp) -> None:
         if self._holds(order.request):
             self.endpoint.abort(self._room(order.request))
 
-    def _open(self, request: str, blocks: tuple[int, ...] | None, prefix: int) -> None:
+    def _open(
+        self, request: str, blocks: tuple[int, ...] | None, prefix: int, slots: tuple[int, ...] = ()
+    ) -> None:  # fmt: skip
         if not self._holds(request):
             return
         ticket, size = self._tickets[request], self.endpoint.pool.page_size
         tokens, have = self._units(ticket.tokens, ticket.tokens), self._units(prefix, ticket.tokens)
         pages = [0] * -(-tokens // size) if blocks is None else blocks
         group = Card.decode(ticket.peer).group
-        self.endpoint.open(self._room(request), tokens, pages, prefix=have, group=group, secret=ticket.secret)
+        room, secret, slot = self._room(request), ticket.secret, slots or None
+        self.endpoint.open(room, tokens, pages, prefix=have, group=group, secret=secret, slot=slot)

@@ -36,7 +36,8 @@ class PrefillWorker(Worker[PrefillEndpoint]):
         if not self._holds(order.request):
             return
         room, tokens = self._room(order.request), self._tickets[order.request].tokens
-        self.endpoint.produced(room, self._units(order.upto, tokens), self._after, pages=order.blocks)
+        upto, slot = self._units(order.upto, tokens), order.slots or None
+        self.endpoint.produced(room, upto, self._after, pages=order.blocks, slot=slot)
         if order.upto >= tokens:
             self.endpoint.aux(room, b"")
 

@@ -22,11 +22,15 @@ class Arrived(Event, frozen=True):
 
 
 class Scheduled(Event, frozen=True):
-    """The next step computes the prompt up to `upto` tokens; `blocks`: all blocks of the request."""
+    """The next step computes the prompt up to `upto` tokens; `blocks`: all blocks of the request.
+
+    `slots`: of its recurrent state; none: the model has no such state.
+    """
 
     request: str
     blocks: tuple[int, ...]
     upto: int
+    slots: tuple[int, ...] = ()
 
 
 class Preempted(Event, frozen=True):
@@ -36,11 +40,15 @@ class Preempted(Event, frozen=True):
 
 
 class Allocated(Event, frozen=True):
-    """It has blocks for its whole prompt; the KV of the first `prefix` tokens is in them already."""
+    """It has blocks for its whole prompt; the KV of the first `prefix` tokens is in them already.
+
+    `slots`: for its recurrent state.
+    """
 
     request: str
     blocks: tuple[int, ...]
     prefix: int
+    slots: tuple[int, ...] = ()
 
 
 class Finished(Event, frozen=True):

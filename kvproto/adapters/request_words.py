@@ -134,11 +134,15 @@ class OpenRoom(Body, tag="OPEN_ROOM", frozen=True):
 
 
 class GiveBlocks(Body, tag="GIVE_BLOCKS", frozen=True):
-    """This step's forward computes the prompt up to `upto` tokens; `blocks`: its additional ones."""
+    """This step's forward computes the prompt up to `upto` tokens; `blocks`: its additional ones.
+
+    `slots`: of its recurrent state; none: the model has no such state.
+    """
 
     request: str
     blocks: tuple[int, ...]
     upto: int
+    slots: tuple[int, ...] = ()
 
 
 class Withdraw(Body, tag="WITHDRAW", frozen=True):
@@ -161,11 +165,15 @@ class Announce(Body, tag="ANNOUNCE", frozen=True):
 
 
 class Load(Body, tag="LOAD", frozen=True):
-    """Have its KV come into these blocks, but for the first `prefix` tokens; report it when that is over."""
+    """Have its KV come into these blocks, but for the first `prefix` tokens; report it when that is over.
+
+    `slots`: of its recurrent state, which comes whatever the prefix is.
+    """
 
     request: str
     blocks: tuple[int, ...]
     prefix: int
+    slots: tuple[int, ...] = ()
 
 
 class Skip(Body, tag="SKIP", frozen=True):

@@ -61,6 +61,12 @@ class PromMetrics:
     pass
 
 
+class HMA:
+    pass
+
+
+#: whether a convolution's state has its channels before its taps
+CHANNELS_FIRST = [False]
 #: gives (stage, place in it) of a worker that is being made; the connector's modules keep what they imported first
 PLACES: list[Callable[[int], tuple[int, int]]] = [lambda _: (0, 0)]
 
@@ -72,11 +78,12 @@ def install(place: Callable[[int], tuple[int, int]] | None = None) -> None:
     modules: dict[str, dict[str, Any]] = {
         BASE: {
             "KVConnectorBase_V1": Connector, "KVConnectorHandshakeMetadata": object, "KVConnectorMetadata": object,
-            "KVConnectorRole": Role, "KVConnectorTransferResults": Results,
+            "KVConnectorRole": Role, "KVConnectorTransferResults": Results, "SupportsHMA": HMA,
         },
         METRICS: {"KVConnectorStats": Stats, "KVConnectorPromMetrics": PromMetrics},
         "vllm.v1.metrics.utils": {"create_metric_per_engine": lambda metric, values: metric},
         "vllm.distributed.utils": {"get_pp_indices": None},
+        "vllm.model_executor.layers.mamba.mamba_utils": {"is_conv_state_dim_first": lambda: CHANNELS_FIRST[0]},
         "vllm.logger": {"init_logger": __import__("logging").getLogger},
         "vllm.model_executor.models.utils": {"extract_layer_index": lambda name: int(name.split(".")[1])},
         "vllm.v1.request": {"RequestStatus": Status},
@@ -103,15 +110,31 @@ class Request:
     #: waits for remote KV, computes, is over and keeps its blocks, is over
     at: str = "waits"
     again: bool = False
+    #: a block in each of the groups that keep state
+    slots: list[int] = field(default_factory=list)
+    max_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        self.prompt_token_ids = [*range(self.num_prompt_tokens)]
+        self._all_token_ids = [*self.prompt_token_ids]
+
+    @property
+    def groups(self) -> tuple[list[int], ...]:
+        """Its blocks by group, those of attention after the first state's."""
+        states = [[slot] for slot in self.slots]
+        return *states[:1], list(self.blocks), *states[1:]
 
 
 class FakeEngine:
     """One instance; `make` makes a connector of a role, in a worker's place."""
 
-    def __init__(self, make: Callable[[Role, int], Any], ranks: int, blocks: int, *, chunk: int) -> None:
+    def __init__(
+        self, make: Callable[[Role, int], Any], ranks: int, blocks: int, *, chunk: int, states: int = 0
+    ) -> None:  # fmt: skip
+        """`states`: groups of layers that keep state, each with a block of a request's."""
         self.connector = make(Role.SCHEDULER, 0)
         self.workers = [make(Role.WORKER, rank) for rank in range(ranks)]
-        self.free, self.chunk = list(range(blocks)), chunk
+        self.free, self.chunk, self.states = list(range(blocks)), chunk, states
         self.requests: dict[str, Request] = {}
         self.preempted: set[str] = set()
         self.finished: set[str] = set()
@@ -139,8 +162,8 @@ class FakeEngine:
     def preempt(self, name: str) -> None:
         request = self.requests.get(name)
         if request is not None and request.at == "computes" and request.blocks:
-            self.free += request.blocks
-            request.blocks, request.computed, request.at = [], 0, "waits"
+            self._return(request)
+            request.computed, request.at = 0, "waits"
             request.again = True
             self.preempted.add(name)
 
@@ -150,7 +173,7 @@ class FakeEngine:
         scheduled = self._schedule()
         cached = SimpleNamespace(req_ids=[], num_computed_tokens=[])
         new = [SimpleNamespace(req_id=name, num_computed_tokens=self.requests[name].computed) for name in scheduled]
-        state = SimpleNamespace(get_block_ids=lambda name: (list(self.requests[name].blocks),))
+        state = SimpleNamespace(get_block_ids=lambda name: self.requests[name].groups)
         output = SimpleNamespace(
             scheduled_new_reqs=new, scheduled_cached_reqs=cached, num_scheduled_tokens=scheduled,
             preempted_req_ids=self.preempted, finished_req_ids=self.finished, kv_connector_block_state=state,
@@ -180,20 +203,22 @@ class FakeEngine:
                 continue
             count = min(self.chunk, request.num_prompt_tokens - request.computed)
             need = -(-(request.computed + count) // BLOCK) - len(request.blocks)
-            if count > 0 and need <= len(self.free):
-                request.blocks += [self.free.pop(0) for _ in range(need)]
+            slots = self.states - len(request.slots)
+            if count > 0 and need + slots <= len(self.free):
+                request.slots += self._take_blocks(slots)
+                request.blocks += self._take_blocks(need)
                 scheduled[request.request_id] = count
         return scheduled
 
     def _admit(self, request: Request) -> bool:
         hit = self.hits.get(request.request_id, 0)
         external, later = self.connector.get_num_new_matched_tokens(request, hit)
-        need = -(-request.num_prompt_tokens // BLOCK) if external else 0
-        if need > len(self.free):
+        need = -(-(hit + external) // BLOCK) if external else 0
+        if need + self.states > len(self.free):
             return False
-        request.blocks = [self.free.pop(0) for _ in range(need)]
+        request.blocks, request.slots = self._take_blocks(need), self._take_blocks(self.states)
         self.cached(request.request_id, hit, request.blocks)
-        blocks = SimpleNamespace(get_block_ids=lambda: (request.blocks,))
+        blocks = SimpleNamespace(get_block_ids=lambda: request.groups)
         self.connector.update_state_after_alloc(request, blocks, external)
         request.at = "remote" if later else "computes"
         return not later
@@ -230,16 +255,23 @@ class FakeEngine:
     def _finish(self, request: Request, status: Status) -> None:
         delayed = request.at == "remote"
         request.status = status
-        stays, answer = self.connector.request_finished(request, request.blocks)
+        stays, answer = self.connector.request_finished_all_groups(request, request.groups)
         self.finished.add(request.request_id)
         self.answers[request.request_id] = answer
         if not (delayed or stays):
             self._free(request)
 
     def _free(self, request: Request) -> None:
-        assert not set(self.free) & set(request.blocks)
-        self.free += request.blocks
+        self._return(request)
         del self.requests[request.request_id]
+
+    def _take_blocks(self, count: int) -> list[int]:
+        return [self.free.pop(0) for _ in range(count)]
+
+    def _return(self, request: Request) -> None:
+        assert not set(self.free) & {*request.blocks, *request.slots}
+        self.free += request.blocks + request.slots
+        request.blocks, request.slots = [], []
 
     def close(self) -> None:
         for worker in self.workers:

@@ -19,10 +19,10 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from kvproto.adapters.recurrence import Recurrence, Segment
 from kvproto.adapters.sglang import manager, requests
 from kvproto.adapters.sglang.bootstrap import KVProtoBootstrapServer
 from kvproto.adapters.sglang.pools import Instance
-from kvproto.adapters.sglang.recurrence import Recurrence, Segment
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import units_at

@@ -23,10 +23,11 @@ from sglang.srt.runtime_context import (
 from sglang.srt.utils.common import cpu_has_amx_support
 from sglang.srt.utils.network import get_local_ip_auto
 
+from kvproto.adapters.recurrence import Recurrence
 from kvproto.adapters.rules import fields_of, refusals
 from kvproto.adapters.sglang.install import HELD
 from kvproto.adapters.sglang.pools import Instance
-from kvproto.adapters.sglang.recurrence import Recurrence, recurrence_of
+from kvproto.adapters.sglang.recurrence import recurrence_of
 from kvproto.adapters.sglang.rules import RECORDED, RULES
 
 #: SGLang's sections of options, as it has resolved them

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
+from kvproto.adapters.recurrence import Recurrence
 from kvproto.adapters.rules import FORMS, need_carried, present, refusals
 from kvproto.adapters.sglang.memory import view
 from kvproto.adapters.sglang.planes import layout_of_caches, named, pool_of_caches
-from kvproto.adapters.sglang.recurrence import Recurrence
 from kvproto.adapters.sglang.rules import RULES
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.pool import Pool

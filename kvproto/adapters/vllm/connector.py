@@ -24,6 +24,7 @@ prefill instance leaves its card), `conformance` (whether ranks are judged as th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata,
     KVConnectorRole,
     KVConnectorTransferResults,
+    SupportsHMA,
 )
 from vllm.logger import init_logger
 from vllm.v1.request import RequestStatus
@@ -50,10 +52,11 @@ from kvproto.adapters.request_events import (
 )
 from kvproto.adapters.request_parties import ALL, everyone, scheduler
 from kvproto.adapters.request_words import Order, P, Received, Sent
+from kvproto.adapters.vllm.last_token import carried_tokens, leave_last_token
 from kvproto.adapters.vllm.logs import show_logs
 from kvproto.adapters.vllm.params import answer_of, ticket_of
 from kvproto.adapters.vllm.ranks import RankCard, data_parallel_suffix, make_worker, trust_of
-from kvproto.adapters.vllm.rules import look_at, look_into
+from kvproto.adapters.vllm.rules import look_at, look_into, tables_of
 from kvproto.adapters.vllm.stats import Counts, TransferPromMetrics, TransferStats
 from kvproto.adapters.vllm.versions import check
 from kvproto.fsm.vocabulary import Effect, Event, Report, Transmit
@@ -70,7 +73,7 @@ class Step(KVConnectorMetadata):  # type: ignore[misc]  # vLLM's own are untyped
     orders: list[Order]
 
 
-class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own are untyped here
+class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # vLLM's own are untyped here
     """Either half, by `role`."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
@@ -83,6 +86,8 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         transfer = vllm_config.kv_transfer_config
         self.extra, self.engine_id = transfer.kv_connector_extra_config, transfer.engine_id
         self.produces: bool = transfer.is_kv_producer
+        #: the groups of layers whose blocks are pages, and whose block is a slot of state
+        self.paged, self.states = tables_of(kv_cache_config)
         if role is KVConnectorRole.SCHEDULER:
             self.requests = scheduler("prefill" if self.produces else "decode")
             self.orders: list[Order] = []
@@ -117,25 +122,40 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         params, what = request.kv_transfer_params, "do_remote_decode" if self.produces else "do_remote_prefill"
         if not isinstance(params, dict) or not params.get(what):
             return
+        tokens = carried_tokens(request.num_prompt_tokens, state=bool(self.states))
+        if not tokens:
+            return  # the decode instance computes the one token
         try:
-            ticket = ticket_of(params, request.num_prompt_tokens, self.trust, produces=self.produces)
+            ticket = ticket_of(params, tokens, self.trust, produces=self.produces)
+            if self.produces and self.states:
+                leave_last_token(request)
         except ValueError as error:
             LOG.warning("request %s: kv_transfer_params that cannot be used: %s", request.request_id, error)
             return
         self._hear(Arrived(request.request_id, ticket, everyone()))
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        """Return the tokens to be loaded: all that are not here."""
+        """Return the tokens to be loaded: all that are carried and not here."""
         if self.produces or request.request_id not in self._known:
             return 0, False
-        lacking = request.num_prompt_tokens - num_computed_tokens
+        lacking = self._known[request.request_id].ticket.tokens - num_computed_tokens
         return max(lacking, 0), lacking > 0
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """A request of a decode instance has its blocks."""
         if not self.produces and request.request_id in self._known:
-            prefix = request.num_prompt_tokens - num_external_tokens
-            self._hear(Allocated(request.request_id, tuple(blocks.get_block_ids()[0]), prefix))
+            prefix = self._known[request.request_id].ticket.tokens - num_external_tokens
+            pages, slots = self._divided(blocks.get_block_ids())
+            self._hear(Allocated(request.request_id, pages, prefix, slots))
+
+    def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
+        """Return all groups: vLLM zeroes the new blocks of others, also after a load has come into them."""
+        del request
+        return tuple(sorted((self.paged, *self.states)))
+
+    def _divided(self, ids: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Divide a request's block ids, by group, into pages and slots of state."""
+        return tuple(ids[self.paged]), tuple(ids[group][0] for group in self.states)
 
     def build_connector_meta(self, scheduler_output: Any) -> Step:
         """The orders of this step."""
@@ -153,10 +173,12 @@ class KVProtoConnector(KVConnectorBase_V1):  # type: ignore[misc]  # vLLM's own 
         computed |= {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
         for name in step.num_scheduled_tokens.keys() & self._known.keys():
             if self._known[name].state in TO_COMPUTE:
-                blocks = step.kv_connector_block_state.get_block_ids(name)[0]
-                self._hear(Scheduled(name, tuple(blocks), computed[name] + step.num_scheduled_tokens[name]))
+                pages, slots = self._divided(step.kv_connector_block_state.get_block_ids(name))
+                self._hear(Scheduled(name, pages, computed[name] + step.num_scheduled_tokens[name], slots))
 
-    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+    def request_finished_all_groups(
+        self, request: Any, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
         """Whether its blocks have to stay, and what the decode instance needs."""
         del block_ids
         effects = self._hear(Finished(request.request_id, request.status in ENDED_WELL))

@@ -31,6 +31,8 @@ from kvproto.adapters.judging import judged
 from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.renamed_options import rename_options
 from kvproto.adapters.vllm.caches import geometry_of_caches, indices
+from kvproto.adapters.vllm.rules import tables_of
+from kvproto.adapters.vllm.states import geometry_of_states
 from kvproto.adapters.worker import Worker
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
@@ -68,9 +70,8 @@ def make_worker(
     """
     transfer = config.kv_transfer_config
     extra = rename_options(transfer.kv_connector_extra_config, "kv_connector_extra_config")
-    shards, index = _shards(config, len(caches)), indices(kinds)
-    latents = bool(index) or config.model_config.use_mla
-    form = _geometry(caches, shards, config.cache_config.cache_dtype, index, latents=latents)
+    shards = _shards(config, len(caches))
+    form = _geometry(caches, shards, config.cache_config.cache_dtype, kinds, latents=config.model_config.use_mla)
     timing = Timing(bootstrap=Timer(extra.get("ttl", TTL)), engine=Timer(extra.get("wait", WAIT)))
     settings = Settings(
         ring_bytes=extra.get("ring_bytes", RING), timing=timing, trace=extra.get("trace", 512),
@@ -84,8 +85,8 @@ def make_worker(
         receiver = judged(lambda: DecodeEndpoint(*mine, group=group, **more), wanted=follow)
         return DecodeWorker(receiver, form, trust_of(extra)), None
     more |= {"bind": extra["bind"]} if "bind" in extra else {}
-    block = config.cache_config.block_size
-    chunk_tokens = max(1, extra.get("chunk_tokens", CHUNK_TOKENS) // block) * block // form.unit
+    page = form.layout.page_size * form.unit
+    chunk_tokens = max(1, extra.get("chunk_tokens", CHUNK_TOKENS) // page) * form.layout.page_size
     born = more["incarnation"] = new_incarnation()
     named = group_of(transfer.engine_id)
     sender = judged(lambda: PrefillEndpoint(*mine, chunk_tokens=chunk_tokens, group=named, **more), wanted=follow)
@@ -118,12 +119,15 @@ def _shards(config: Any, layers: int) -> Shards:
 
 
 def _geometry(
-    caches: dict[str, torch.Tensor], shards: Shards, dtype: str = "auto", index: frozenset[str] = frozenset(),
-    *, latents: bool = False,
+    caches: dict[str, torch.Tensor], shards: Shards, dtype: str = "auto", kinds: Any = None, *, latents: bool = False
 ) -> Geometry:  # fmt: skip
-    first = next(iter(caches.values()))
+    attention, states = tables_of(kinds)
+    first = caches[kinds.kv_cache_groups[attention].layer_names[0]] if states else next(iter(caches.values()))
     opaque, dtype = "vllm-cpu" if first.device.type == "cpu" else "", dtype_of(dtype, first)
-    if latents:
+    if states:
+        return geometry_of_states(caches, kinds, shards.heads, shards.tp, shards.rank, dtype=dtype, opaque=opaque)
+    index = indices(kinds)
+    if latents or index:
         return geometry_of_caches(caches, index, shards.tp, shards.rank, dtype=dtype, opaque=opaque)
     tensors = [caches[name] for name in sorted(caches, key=extract_layer_index)]
     return geometry(tensors, FORM, shards, opaque=opaque, dtype=dtype)

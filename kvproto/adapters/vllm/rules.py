@@ -20,7 +20,6 @@ from kvproto.adapters.rules import (
     NODES,
     PIPELINE,
     SCALES,
-    STATES,
     TIERS,
     WINDOWS,
     Lack,
@@ -39,8 +38,15 @@ RAY = Lack(
     "leave --distributed-executor-backend at mp or uni",
 )
 GROUPS = Lack(
-    "several groups of KV cache, each with a block table", "serve a model whose layers are alike, or use vLLM's own"
+    "several groups of attention layers, each with a block table",
+    "serve a model whose attention layers are alike, or use vLLM's own",
 )
+RECURRENT = Lack(
+    "recurrent states other than gated delta nets (Mamba, KDA, linear attention)",
+    "serve a model without them, or use vLLM's own connector",
+)
+STATE_HITS = Lack("prefix hits of a recurrent state", "serve with --no-enable-prefix-caching")
+REPLAY = Lack("a recurrent state that is rebuilt from kept inputs (ReplaySSM)", "leave it off")
 INSIDE = Lack("prefix hits inside a block", "leave --prefix-match-unit out")
 TOKENS = Lack("tokens that are not computed in order (encoder and decoder, diffusion)", "serve a decoder-only model")
 NONE = Lack("a model without a KV cache", "serve it without disaggregation")
@@ -54,7 +60,8 @@ PARTS = {"parallel": "parallel_config", "cache": "cache_config", "transfer": "kv
 RECORDED = {
     "parallel": "vllm.config.parallel:ParallelConfig", "cache": "vllm.config.cache:CacheConfig",
     "transfer": "vllm.config.kv_transfer:KVTransferConfig", "config": "vllm.config.vllm:VllmConfig",
-    "spec": "vllm.v1.kv_cache_interface:MLAAttentionSpec", "group": "vllm.v1.kv_cache_interface:KVCacheGroupSpec",
+    "spec": "vllm.v1.kv_cache_interface:MLAAttentionSpec", "state": "vllm.v1.kv_cache_interface:MambaSpec",
+    "group": "vllm.v1.kv_cache_interface:KVCacheGroupSpec",
     "caches": "vllm.v1.kv_cache_interface:KVCacheConfig", "kind": "vllm.v1.kv_cache_interface:KVCacheSpec+",
 }  # fmt: skip
 
@@ -101,10 +108,13 @@ RULES: Rules = {
                  "prefix_caching_hash_algo prefix_cache_retention_interval"),
     **irrelevant("cache", "which tokens a layer computes; what it stores is the same", "kv_sharing_fast_prefill"),
     **carried("cache", "layers that are not alike are refused by their form", "kv_cache_dtype_skip_layers"),
+    **refused("cache", STATE_HITS, "mamba_cache_mode", "none"),
+    **refused("cache", REPLAY, "use_replayssm", False),
+    **carried("cache", "the specs say how a state lies in its block",
+              "mamba_page_size_padded mamba_block_size mamba_cache_dtype mamba_ssm_cache_dtype"),
     **irrelevant("cache", "counts only with what is refused",
-                 "mamba_page_size_padded skip_page_size_padded mamba_block_size "
-                 "mamba_cache_dtype mamba_ssm_cache_dtype mamba_cache_mode enable_mamba_shared_prefix_checkpoint "
-                 "replayssm_buffer_len use_replayssm swa_bounded_replay kv_offloading_backend"),
+                 "skip_page_size_padded enable_mamba_shared_prefix_checkpoint replayssm_buffer_len swa_bounded_replay "
+                 "kv_offloading_backend"),
     # --------------------------------------------------------------------------------------------- transfer
     **refused("transfer", BOTH, "kv_role", "kv_producer", "kv_consumer"),
     **carried("transfer", "kvproto's own", "kv_connector kv_connector_module_path kv_connector_extra_config engine_id "
@@ -123,9 +133,9 @@ RULES: Rules = {
                  "compilation_config profiler_config kv_events_config ec_transfer_config ec_manager_config "
                  "reasoning_config additional_config instance_id optimization_level performance_mode "
                  "weight_transfer_config shutdown_timeout"),
-    **irrelevant("config", "counts only with what is refused", "mamba_config"),
+    **irrelevant("config", "which operators compute a state", "mamba_config"),
     # ------------------------------------------------------------------------------------------------ model
-    **refused("model", STATES, "is_hybrid", False),
+    **carried("model", "its states are judged by their specs", "is_hybrid"),
     **refused("model", TOKENS, "is_encoder_decoder is_diffusion", False),
     **carried("checkpoint", "an index is a cache of its own, with the block table of the latents", "index_topk"),
     # -------------------------------------------------------------------------------------- the cache itself
@@ -133,7 +143,7 @@ RULES: Rules = {
     **carried("kind", "its members are judged one by one", "UniformTypeKVCacheSpecs"),
     **refused("kind", WINDOWS, "SlidingWindowSpec SlidingWindowMLASpec ChunkedLocalAttentionSpec CircularBufferSpec "
               "RSWASpec", False),
-    **refused("kind", STATES, "MambaSpec", False),
+    **carried("kind", "a state at the end, of which the rules of `state` say more", "MambaSpec"),
     **refused("kind", TIERS, "HiSparseHotSpec HiSparseResidentSpec", False),
     **refused("kind", TOKENS, "EncoderOnlyAttentionSpec CrossAttentionSpec", False),
     **refused("kind", FORMS, "AttentionSpec HiddenStateCacheSpec SinkFullAttentionSpec", False),
@@ -148,6 +158,15 @@ RULES: Rules = {
               "block_size block_stride_alignment page_size_padded num_kv_heads head_size head_size_v dtype"),
     **irrelevant("spec", "how rows are attended to, or counted where context parallelism cuts them",
                  "non_causal non_causal_multi_token_decode dcp_sharded max_tp_shards is_index_group_leader"),
+    **refused("state", RECURRENT, "mamba_type", "GDN_ATTN"),
+    **refused("state", STATE_HITS, "mamba_cache_mode", "none"),
+    **refused("state", STATE_HITS, "num_prefill_checkpoint_blocks", 0),
+    **refused("state", DRAFTS, "num_speculative_blocks", 0),
+    **refused("state", FORMS, "tp_replicated", False),
+    **carried("state", "say how a state lies in its block", "shapes dtypes page_size_padded block_stride_alignment"),
+    **irrelevant("state", "one state is one block, however many tokens it stands for",
+                 "block_size tokens_per_state num_heads prefill_checkpoint_alignment"),
+    **irrelevant("state", "counts where context parallelism cuts a cache", "dcp_sharded"),
     **refused("group", DRAFTS, "is_eagle_group", False),
     **refused("group", TIERS, "host_resident", False),
     **refused("group", TIERS, "role", "DEFAULT"),
@@ -193,5 +212,26 @@ def _in_groups(groups: Any) -> Iterator[str]:
         yield from refusals(RULES, "group", group)
         for _, spec in members(group):
             # the fields of a kind that is refused say nothing more
-            yield from present(RULES, "kind", [type(spec).__name__]) or refusals(RULES, "spec", spec)
-    yield from refusals(RULES, "number", SimpleNamespace(groups=len(groups)), {})
+            fields = "state" if is_state(spec) else "spec"
+            yield from present(RULES, "kind", [type(spec).__name__]) or refusals(RULES, fields, spec)
+    attending = [group for group in groups if not _keeps_state(group)]
+    yield from refusals(RULES, "number", SimpleNamespace(groups=len(attending)), {})
+
+
+def is_state(spec: Any) -> bool:
+    """Whether a layer of this spec keeps a recurrent state."""
+    return type(spec).__name__ == "MambaSpec"
+
+
+def tables_of(caches: Any) -> tuple[int, tuple[int, ...]]:
+    """Return the numbers of attention's group and of the state's groups, each of which has a block table.
+
+    `caches`: vLLM's KVCacheConfig; None: there is none yet, and one group.
+    """
+    groups = list(enumerate(caches.kv_cache_groups)) if caches is not None else []
+    states = tuple(at for at, group in groups if _keeps_state(group))
+    return next((at for at, _ in groups if at not in states), 0), states
+
+
+def _keeps_state(group: Any) -> bool:
+    return any(is_state(spec) for _, spec in members(group))

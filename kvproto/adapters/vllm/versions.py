@@ -28,15 +28,17 @@ NAMES: dict[str, tuple[str, ...]] = {
         "KVConnectorBase_V1.__init__", "KVConnectorBase_V1.build_connector_meta",
         "KVConnectorBase_V1.build_kv_connector_stats", "KVConnectorBase_V1.build_prom_metrics",
         "KVConnectorBase_V1.get_handshake_metadata", "KVConnectorBase_V1.get_kv_connector_stats",
-        "KVConnectorBase_V1.get_num_new_matched_tokens", "KVConnectorBase_V1.get_required_kvcache_layout",
+        "KVConnectorBase_V1.get_loaded_kv_cache_group_ids", "KVConnectorBase_V1.get_num_new_matched_tokens",
+        "KVConnectorBase_V1.get_required_kvcache_layout",
         "KVConnectorBase_V1.get_transfer_results",
         "KVConnectorBase_V1.handle_preemptions", "KVConnectorBase_V1.has_pending_push_work",
         "KVConnectorBase_V1.on_new_request",
-        "KVConnectorBase_V1.register_kv_caches", "KVConnectorBase_V1.request_finished",
+        "KVConnectorBase_V1.register_kv_caches",
         "KVConnectorBase_V1.save_kv_layer", "KVConnectorBase_V1.set_xfer_handshake_metadata_pp_aware",
         "KVConnectorBase_V1.shutdown", "KVConnectorBase_V1.start_load_kv",
         "KVConnectorBase_V1.update_connector_output", "KVConnectorBase_V1.update_state_after_alloc",
         "KVConnectorBase_V1.wait_for_layer_load", "KVConnectorBase_V1.wait_for_save", "KVConnectorTransferResults",
+        "SupportsHMA.request_finished_all_groups",
     ),
     "vllm.distributed.kv_transfer.kv_connector.v1.metrics": (
         "KVConnectorStats.aggregate", "KVConnectorStats.is_empty", "KVConnectorStats.reduce", "KVConnectorStats.reset",
@@ -45,6 +47,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "vllm.v1.core.sched.output": ("KVConnectorBlockState.get_block_ids",),
     "vllm.distributed.parallel_state": ("get_pp_group", "get_tp_group"),
     "vllm.distributed.utils": ("get_pp_indices",),
+    "vllm.model_executor.layers.mamba.mamba_utils": ("is_conv_state_dim_first",),
 }  # fmt: skip
 
 

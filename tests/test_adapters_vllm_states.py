@@ -1,0 +1,311 @@
+"""vLLM's hybrid models between two scripted instances: KV and state come into blocks of their own.
+
+Of N tokens it is the state after N - 1.  The layers of all groups lie over the same bytes, as vLLM has them, and what
+a rank holds is counted here by hand.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support import fake_vllm
+from support.fake_vllm import BLOCK, FakeEngine, Request, Role
+
+from kvproto.adapters import request_parties
+from kvproto.adapters.geometry import GeometryError
+from kvproto.adapters.request_events import Timing
+from kvproto.errors import ArgumentError
+from kvproto.fsm.timing import Timer
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
+
+PLACE = [0]
+fake_vllm.install(lambda _: (0, PLACE[0]))
+
+from kvproto.adapters.vllm import connector, ranks, states
+
+BLOCKS, TTL, TAPS = 40, 3.0, 3
+#: attention's layers, and those of two groups with state; all lie over each other in two regions
+FULL, STATES = (2, 5), ((0, 3), (1, 4))
+#: heads of q and k, of v, of attention; channels of a head, and bytes of a token's row
+KEYS, VALUES, HEADS, WIDE, ROW = 2, 4, 4, 4, 64
+EXTRA = {"chunk_tokens": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20}
+NAMES = map(str, itertools.count())
+
+
+class FullAttentionSpec(SimpleNamespace): ...
+
+
+class MambaSpec(SimpleNamespace): ...
+
+
+def kinds(tp: int, *, first: bool, **other: Any) -> Any:
+    """vLLM's KVCacheConfig; `first`: a convolution's channels come before its taps."""
+    channels = (2 * KEYS + VALUES) * WIDE // tp
+    spec = {
+        "shapes": ((channels, TAPS) if first else (TAPS, channels), (VALUES // tp, WIDE, WIDE)),
+        "dtypes": (torch.bfloat16, torch.float32), "mamba_type": "GDN_ATTN", "mamba_cache_mode": "none",
+    } | other  # fmt: skip
+    groups = [(FULL, FullAttentionSpec()), *((layers, MambaSpec(**spec)) for layers in STATES)]
+    groups[0], groups[1] = groups[1], groups[0]
+    return SimpleNamespace(kv_cache_groups=[
+        SimpleNamespace(layer_names=[f"layers.{layer}.of" for layer in layers], kv_cache_spec=spec)
+        for layers, spec in groups
+    ])  # fmt: skip
+
+
+def memory(tp: int) -> dict[str, torch.Tensor]:
+    """A worker's cache: one buffer of two regions, in which the layers of all groups lie."""
+    page = HEADS // tp * BLOCK * ROW
+    buffer = torch.randint(0, 256, (2, BLOCKS, page), dtype=torch.uint8)
+    state = ((2 * KEYS + VALUES) * WIDE * TAPS * 2 + VALUES * WIDE * WIDE * 4) // tp
+    found = {f"layers.{layer}.of": buffer[at].view(BLOCKS, HEADS // tp, BLOCK, ROW) for at, layer in enumerate(FULL)}
+    for layers in STATES:
+        for at, layer in enumerate(layers):
+            found[f"layers.{layer}.of"] = buffer[at, :, :state].view(torch.int8).view(BLOCKS, 1, 1, state)
+    return found
+
+
+def state_of(name: str, layer: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A request's whole state after so many tokens: [q k v, channel, byte] by heads, and [head, byte]."""
+    bits = torch.Generator().manual_seed(hash((name, layer, tokens)) % (1 << 40))
+    conv = torch.randint(0, 256, (2 * KEYS + VALUES, WIDE, TAPS, 2), dtype=torch.uint8, generator=bits)
+    return conv, torch.randint(0, 256, (VALUES, WIDE * WIDE * 4), dtype=torch.uint8, generator=bits)
+
+
+def held_state(name: str, layer: int, tokens: int, tp: int, rank: int, *, first: bool) -> torch.Tensor:
+    """The bytes of it in a rank's block."""
+    conv, matrix = state_of(name, layer, tokens)
+    per_k, per_v = KEYS // tp, VALUES // tp
+    heads = [begin + rank * count + at for begin, count in ((0, per_k), (KEYS, per_k), (2 * KEYS, per_v))
+             for at in range(count)]  # fmt: skip
+    mine = conv[heads].reshape(-1, TAPS, 2)
+    mine = mine if first else mine.transpose(0, 1)
+    return torch.cat([mine.flatten(), matrix[rank * per_v : (rank + 1) * per_v].flatten()])
+
+
+def row(name: str, layer: int, head: int, token: int) -> torch.Tensor:
+    """The row of KV that the forward computes."""
+    bits = torch.Generator().manual_seed(hash((name, layer, head, token)) % (1 << 40))
+    return torch.randint(0, 256, (ROW,), dtype=torch.uint8, generator=bits)
+
+
+class Hybrids:
+    """A prefill and a decode instance of a hybrid model, and a router."""
+
+    def __init__(self, prefill: int, decode: int, *, first: bool) -> None:
+        fake_vllm.CHANNELS_FIRST[0] = self.first = first
+        self.tp = {"kv_producer": prefill, "kv_consumer": decode}
+        self.caches: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
+        self.prefill, self.decode = self.engine("kv_producer"), self.engine("kv_consumer")
+        cards = {(0, rank): worker.get_handshake_metadata() for rank, worker in enumerate(self.prefill.workers)}
+        self.prefill.connector.set_xfer_handshake_metadata_pp_aware(cards)
+        self.decode.landed = self.landed
+
+    def engine(self, role: str) -> FakeEngine:
+        tp = self.tp[role]
+
+        def make(kind: Role, rank: int) -> Any:
+            PLACE[0] = rank
+            made = connector.KVProtoConnector(
+                fake_vllm.config(role, tp, EXTRA, role), kind, kinds(tp, first=self.first)
+            )  # fmt: skip
+            if kind is Role.WORKER:
+                self.caches[role, rank] = memory(tp)
+                made.register_kv_caches(self.caches[role, rank])
+            return made
+
+        return FakeEngine(make, tp, BLOCKS, chunk=2 * BLOCK, states=len(STATES))
+
+    def ask(self, tokens: int, *, prefill: bool = True) -> str:
+        name, room = next(NAMES), secrets.randbits(63)
+        theirs = {"do_remote_prefill": True, "room": room, "card": self.prefill.connector.card}
+        self.decode.add(f"{name}/D", tokens, theirs)
+        if prefill:
+            self.prefill.add(f"{name}/P", tokens, {"do_remote_decode": True, "room": room})
+        return name
+
+    def compute(self, name: str, first: int, upto: int, blocks: list[int]) -> None:
+        """The forward of the prefill ranks: rows of KV, and the state after the last token of the step."""
+        request, tp, plain = self.prefill.requests[name], self.tp["kv_producer"], name.split("/", maxsplit=1)[0]
+        for rank in range(tp):
+            cache = self.caches["kv_producer", rank]
+            for layer, token, head in itertools.product(FULL, range(first, upto), range(HEADS // tp)):
+                place = cache[f"layers.{layer}.of"][blocks[token // BLOCK], head, token % BLOCK]
+                place.copy_(row(plain, layer, rank * HEADS // tp + head, token))
+            for slot, layers in zip(request.slots, STATES, strict=True):
+                for layer in layers:
+                    mine = held_state(plain, layer, upto, tp, rank, first=self.first)
+                    cache[f"layers.{layer}.of"].view(torch.uint8)[slot, 0, 0] = mine
+
+    def landed(self, name: str, blocks: list[int]) -> None:
+        """Every byte is what the prefill ranks had after all tokens but the last one."""
+        request, tp, plain = self.decode.requests[name], self.tp["kv_consumer"], name.split("/", maxsplit=1)[0]
+        tokens = request.num_prompt_tokens - 1
+        for rank in range(tp):
+            cache = self.caches["kv_consumer", rank]
+            for layer, token, head in itertools.product(FULL, range(tokens), range(HEADS // tp)):
+                found = cache[f"layers.{layer}.of"][blocks[token // BLOCK], head, token % BLOCK]
+                assert torch.equal(found, row(plain, layer, rank * HEADS // tp + head, token)), (layer, token)
+            for slot, layers in zip(request.slots, STATES, strict=True):
+                for layer in layers:
+                    found = cache[f"layers.{layer}.of"].view(torch.uint8)[slot, 0, 0]
+                    assert torch.equal(found, held_state(plain, layer, tokens, tp, rank, first=self.first)), layer
+
+    def until(self, done: Callable[[], bool], seconds: float = 30.0) -> None:
+        end = time.monotonic() + seconds
+        while not done():
+            self.prefill.step(self.compute)
+            self.decode.step()
+            time.sleep(1e-3)
+            assert time.monotonic() < end
+
+    def carried(self, name: str) -> None:
+        self.until(lambda: f"{name}/D" in self.decode.resumed)
+        assert self.decode.resumed[f"{name}/D"] is False
+
+    def quiet(self) -> bool:
+        return all(not engine.requests and len(engine.free) == BLOCKS for engine in (self.prefill, self.decode))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fabric() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connector, "check", lambda: None)
+        patch.setattr(request_parties, "Timing", lambda: Timing(renew=Timer(TTL / 6)))
+        fabric = Fabric(auto=True)
+        patch.setattr(ranks, "NixlTransport", lambda: MemoryTransport(fabric))
+        yield
+
+
+@pytest.fixture(scope="module", params=[(1, 2, False), (2, 1, True)], ids=["1 to 2", "2 to 1, channels first"])
+def hybrids(request: Any) -> Iterator[Hybrids]:
+    prefill, decode, first = request.param
+    made = Hybrids(prefill, decode, first=first)
+    yield made
+    made.prefill.close()
+    made.decode.close()
+
+
+@pytest.mark.parametrize("tokens", [2, BLOCK, BLOCK + 1, 2 * BLOCK + 1, 37])
+def test_kv_and_state_after_all_tokens_but_the_last_are_carried(hybrids: Hybrids, tokens: int) -> None:
+    hybrids.carried(hybrids.ask(tokens))
+    hybrids.until(hybrids.quiet)
+
+
+def test_several_requests_have_blocks_and_slots_of_their_own(hybrids: Hybrids) -> None:
+    for name in [hybrids.ask(tokens) for tokens in (9, 14, 21)]:
+        hybrids.carried(name)
+    hybrids.until(hybrids.quiet)
+
+
+def test_a_state_whose_blocks_are_taken_away_comes_from_others(hybrids: Hybrids) -> None:
+    name = hybrids.ask(31)
+    hybrids.prefill.step(hybrids.compute)
+    before = hybrids.prefill.requests[f"{name}/P"].slots[:]
+    hybrids.prefill.preempt(f"{name}/P")
+    hybrids.prefill.step(hybrids.compute)
+    assert hybrids.prefill.requests[f"{name}/P"].slots != before
+    hybrids.carried(name)
+    hybrids.until(hybrids.quiet)
+
+
+@pytest.mark.parametrize("side", "PD")
+def test_a_request_that_is_given_up_gives_its_slots_back(hybrids: Hybrids, side: str) -> None:
+    name = hybrids.ask(30)
+    hybrids.prefill.step(hybrids.compute)
+    hybrids.decode.step()
+    (hybrids.prefill if side == "P" else hybrids.decode).abort(f"{name}/{side}")
+    hybrids.until(hybrids.quiet)
+
+
+def test_a_prompt_of_one_token_is_computed_where_it_is_decoded(hybrids: Hybrids) -> None:
+    name = hybrids.ask(1)
+    hybrids.until(hybrids.quiet)
+    assert f"{name}/D" not in hybrids.decode.resumed and hybrids.prefill.answers[f"{name}/P"] is None
+
+
+def test_a_prompt_of_which_nothing_is_loaded_is_told_to_the_prefill_instance(
+    hybrids: Hybrids, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request that does not read the prefix cache gets blocks for what it computes itself."""
+    decode = hybrids.decode.connector
+    load, decode.get_num_new_matched_tokens = decode.get_num_new_matched_tokens, lambda *_: (0, False)
+    try:
+        name = hybrids.ask(20)
+        hybrids.until(hybrids.quiet)
+        assert f"{name}/D" not in hybrids.decode.resumed and "Skip" not in caplog.text
+    finally:
+        decode.get_num_new_matched_tokens = load
+
+
+def test_the_prefill_instance_stops_before_the_last_token_and_samples_once(hybrids: Hybrids) -> None:
+    request = Request(next(NAMES), 9, {"do_remote_decode": True})
+    hybrids.prefill.connector.on_new_request(request)
+    assert (request.num_prompt_tokens, request.prompt_token_ids, request.max_tokens) == (8, [*range(8)], 1)
+    assert request._all_token_ids == request.prompt_token_ids
+    plain = Request(next(NAMES), 9, None)
+    hybrids.prefill.connector.on_new_request(plain)
+    assert (plain.num_prompt_tokens, plain.max_tokens) == (9, 16)
+    request.status = fake_vllm.Status.FINISHED_ABORTED
+    hybrids.prefill.connector.request_finished_all_groups(request, ([], [], []))
+
+
+def test_a_prompt_of_embeddings_is_not_carried(hybrids: Hybrids, caplog: pytest.LogCaptureFixture) -> None:
+    request: Any = Request(next(NAMES), 9, {"do_remote_decode": True})
+    request.prompt_token_ids = None
+    hybrids.prefill.connector.on_new_request(request)
+    assert request.num_prompt_tokens == 9 and "its last token cannot be left out" in caplog.text
+
+
+def test_vllm_zeroes_no_block_that_a_load_comes_into(hybrids: Hybrids) -> None:
+    assert hybrids.decode.connector.get_loaded_kv_cache_group_ids(None) == (0, 1, 2)
+
+
+def geometry(tp: int = 1, tensors: dict[str, torch.Tensor] | None = None, **other: Any) -> Any:
+    given = memory(tp) if tensors is None else tensors
+    return states.geometry_of_states(
+        given, kinds(tp, first=fake_vllm.CHANNELS_FIRST[0], **other), HEADS, tp, 0, dtype="uint8", opaque="vllm-cpu"
+    )  # fmt: skip
+
+
+def test_the_two_orders_of_a_convolution_are_refused_by_name() -> None:
+    layouts = []
+    for fake_vllm.CHANNELS_FIRST[0] in (False, True):
+        layouts.append(geometry().layout)
+    taps, channels = ({part.name for part in layout.named[1].parts} for layout in layouts)
+    assert taps == {f"{name}{tap}" for name in "qkv" for tap in range(TAPS)} | {"ssm"}
+    assert channels == {"q", "k", "v", "ssm"}
+    assert layouts[0].named[0].dtype == f"uint8/vllm-cpu{BLOCK}"
+
+
+def test_a_layer_that_is_in_no_group_is_refused_by_name() -> None:
+    tensors = memory(1) | {"layers.7.of": torch.zeros(BLOCKS, 1, 1, 8)}
+    with pytest.raises(GeometryError, match=re.escape("tensors layers.7.of are in no group of vLLM's cache")):
+        geometry(tensors=tensors)
+
+
+def test_a_convolution_that_is_no_q_k_and_v_is_refused() -> None:
+    fake_vllm.CHANNELS_FIRST[0] = True
+    with pytest.raises(GeometryError, match="33 channels of a convolution beside 4 heads: no q, k and v"):
+        geometry(shapes=((33, TAPS), (VALUES, WIDE, WIDE)))
+
+
+@pytest.mark.parametrize(("other", "why"), [
+    ({"mamba_type": "MAMBA2"}, "recurrent states other than gated delta nets (Mamba, KDA, linear attention)"),
+    ({"mamba_cache_mode": "align"}, "prefix hits of a recurrent state"),
+    ({"num_speculative_blocks": 2}, "speculative decoding"),
+])  # fmt: skip
+@pytest.mark.parametrize("role", list(Role))
+def test_another_state_is_refused_by_our_own_sentence(other: dict[str, Any], why: str, role: Role) -> None:
+    made = fake_vllm.config("kv_producer", 1, EXTRA, "one")
+    with pytest.raises(ArgumentError, match=f"^kvproto does not carry {re.escape(why)}"):
+        connector.KVProtoConnector(made, role, kinds(1, first=True, **other))
