@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import kvproto
+
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = [
@@ -39,3 +41,11 @@ def test_a_block_of_a_file_is_in_it(place: str, code: str) -> None:
     wanted = [line.strip() for line in code.splitlines()[1:] if line.strip() and line.strip() != "..."]
     lacking = [line for line in wanted if line not in said]
     assert not lacking, f"{place}: {path.name} has no such line: {lacking}"
+
+
+def test_settings_and_timers_that_a_page_names_are_there() -> None:
+    kinds: dict[str, type] = {"Settings": kvproto.Settings, "Timing": kvproto.Timing}
+    pages = [(path.name, path.read_text()) for path in PAGES if path.name != "CHANGELOG.md"]
+    named = [(name, *each) for name, text in pages for each in re.findall(r"\b(Settings|Timing)\.([a-z]\w*)", text)]
+    assert len(named) > 30
+    assert [each for each in named if not hasattr(kinds[each[1]], each[2])] == []
