@@ -12,6 +12,7 @@ from test_endpoint_caches import LAYERS, CachePair
 
 from kvproto import ArgumentError, Layout, LayoutError, Pool, Room
 from kvproto.data.room_entry import rows_of
+from kvproto.io.kernels.differing import Place, differing
 from kvproto.io.kernels.pool import KernelError
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.cut import Cut
@@ -103,6 +104,12 @@ class StatePair(CachePair):
             slot = None if endpoint.pool.state is None else self.slots(room)[1]
             endpoint.open(room, tokens, theirs, prefix=prefix, group=PREFILL_GROUP, slot=slot)
 
+    def every(self, room: Room) -> list[Place]:
+        tokens = self.tables[room][2]
+        state = {(tokens, layer, unit, name) for (name, layer), rows in self.truth_of(room).items()
+                 for unit in range(len(rows))}  # fmt: skip
+        return sorted({*super().every(room), *state})
+
     def check(self, *rooms: Room) -> None:
         super().check(*rooms)
         layout = self.plan.decode
@@ -138,7 +145,22 @@ def test_every_byte_of_pages_and_slots_arrives(pair: list[Layout], route: Any) -
         both.finish(*rooms)
         assert {cause for room in rooms for cause in both.causes(room)} == {Cause.NONE}
         both.check(*rooms)
+        for room in rooms:
+            assert both.places(both.prefills, room) == both.places(both.decodes, room) == both.every(room)
+            assert differing(*(both.seen[endpoint, room] for endpoint in both.endpoints)) == []
         both.rest()
+
+
+def test_another_state_has_other_digests() -> None:
+    """A decode rank that has read the state of a forward before the last one is found out."""
+    with StatePair(*sides(FULL, state(0, 2), tp=(2, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
+        right, wrong = both.open(8), both.open(8)
+        both.compute(right)
+        both.finish(right, wrong)
+        made = [both.seen[endpoint, right] for endpoint in both.prefills]
+        found = both.seen[both.decodes[0], wrong]
+        places = {place for place in differing(*made, found) if str(place[-1]).startswith("state.")}
+        assert places == {place for place in both.every(right) if str(place[-1]).startswith("state.")}
 
 
 def test_state_is_cut_into_as_many_chunks_as_its_cache_says() -> None:
@@ -245,7 +267,10 @@ def test_no_launch_is_prepared_for_a_slot_that_is_not_known() -> None:
         with pytest.raises(KernelError, match="no slot and no window yet"):
             rows_of(prefill.pool, entry, cut)
         prefill.produced(Room(1), 8, slot=3)
-        assert rows_of(prefill.pool, entry, cut)[2:] == (3, 1)
+        both.settle()
+        assert prefill.pool.state is not None
+        pool, table, first, rows = rows_of(prefill.pool, entry, cut)
+        assert (pool, table[first].item(), rows) == (prefill.pool.state, 3, 1)
 
 
 def test_two_rooms_whose_slots_cross_get_their_own() -> None:

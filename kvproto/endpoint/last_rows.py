@@ -37,7 +37,7 @@ def need_last_rows(pool: Pool, tokens: int, slot: Slots | None, window: Any, *, 
 
 def window_of(pool: Pool) -> int:
     """Tokens of the window that travels at the end; 0: none does."""
-    return 0 if pool.state is None or pool.state.of is None else pool.state.of[0].named[0].window
+    return 0 if pool.state is None or pool.state.of is None else pool.state.of[0].window
 
 
 def _need_slots(state: Pool, slot: Slots | None) -> tuple[int, ...]:

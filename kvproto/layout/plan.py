@@ -170,7 +170,7 @@ class Plan:
     @property
     def largest_state(self) -> Cut:
         """The first chunk of what travels at the end, of a room that fills the window."""
-        return Cut(self.of(Cut(0, 0, state=True)).prefill.named[0].window, 0, 0, self.state_groups, state=True)
+        return Cut(self.of(Cut(0, 0, state=True)).prefill.window, 0, 0, self.state_groups, state=True)
 
     def _rows_of(self, cut: Cut) -> Cut:
         return cut.of_rows(self.of(cut).prefill.last_rows(cut.first))

@@ -185,15 +185,18 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
         """How the group holds what travels at the end: state, whose pages are slots of one token, or a window."""
         return _state(self)
 
+    @property
+    def window(self) -> int:
+        """In the layout of what travels at the end: tokens of the window; 0: it is state."""
+        return self.named[0].window if len(self.named) == 1 else 0
+
     def last_rows(self, tokens: int) -> int:
         """In the layout of what travels at the end: the rows of each unit that do so after so many tokens."""
-        window = self.named[0].window
-        return min(tokens, window) if window else 1
+        return min(tokens, self.window) if self.window else 1
 
     def first_row(self, tokens: int) -> int:
         """In the layout of what travels at the end: the place of its first row in the first of its pages."""
-        window = self.named[0].window
-        return max(0, tokens - window) % self.page_size if window else 0
+        return max(0, tokens - self.window) % self.page_size if self.window else 0
 
     def units_of(self, kind: Kind, rank: int) -> Interval:
         """(first, count) of the kind's units that the rank holds."""
@@ -217,7 +220,7 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
     def group_bytes(self, rank: int) -> int:
         """Bytes of the largest group of layers of what travels at the end."""
         layers = -(-self.rows_of(self.kinds[0], rank)[1] // self.named[0].groups)
-        rows = self.last_rows(self.named[0].window)
+        rows = self.last_rows(self.window)
         return rows * layers * sum(kind.row * self.units_of(kind, rank)[1] for kind in self.kinds)
 
     def _check_caches(self) -> None:

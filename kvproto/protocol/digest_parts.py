@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "7d70ac4a",
+    "layout": "bebd8f5f",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "fdc0db8a",

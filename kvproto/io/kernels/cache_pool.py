@@ -65,7 +65,7 @@ class CachePool(Pool):
             self.state = slots = CachePool.__new__(CachePool)
             slots._hold(layout.state, rank, held[1], some[0])  # noqa: SLF001  # its own class
             slots.slots = torch.arange(slots.pages, device=slots.device)
-            need(not (slot_of and layout.state.named[0].window), "slot_of is of state, and this layout has a window")
+            need(not (slot_of and layout.state.window), "slot_of is of state, and this layout has a window")
             mine = len(held[1][0])
             told = f"slot_of names {len(slot_of)} layers of state, and rank {rank} holds {mine}"
             need(len(slot_of) in (0, mine), told)

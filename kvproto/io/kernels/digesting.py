@@ -11,8 +11,9 @@ tested, not watched. Parts that went page to page, past the kernels, have their 
 what both ranks' pages hold then, by plain indexing (`of_pages`): until `released` has handed the room out, nobody else
 may write there. A prefill rank leaves out those whose pages were withdrawn: they hold other KV by then.
 
-State has no digests. A room is known by its page table, which is its own tensor. What is kept of each of the last
-rooms is one number a chunk, layer and head.
+A room is known by its page table, which is its own tensor, and by that of its slots of state (`Pool.digested`). Windows
+have no digests: these count tokens from the first page, which may begin elsewhere on the other side. What is kept of
+each of the last rooms is one number a chunk, layer and head.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from kvproto.io.kernels.crossing import Crossing, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.differing import Place, differing
 from kvproto.io.kernels.digest import new_table, read_table
 from kvproto.io.kernels.torch import TorchKernels
-from kvproto.layout.caches import ALL
 from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
 
@@ -91,8 +91,12 @@ class DigestingKernels(Kernels):
         """As the contract of kernels has it: what is copied so has no digests but those of its pages."""
         return self._inner.cross(pool, crossings, most)
 
-    def read(self, table: torch.Tensor) -> dict[Place, int]:
-        """Return the digests of the room with this page table, unsigned and perhaps none; wait for the device."""
+    def read(self, table: torch.Tensor, *, at_end: int | None = None) -> dict[Place, int]:
+        """Return the digests of the room with this page table, unsigned and perhaps none; wait for the device.
+
+        With `at_end` it is a table of slots, and places have that number of tokens, after which the state is there.
+        """
+        layout = self._layout if at_end is None else self._layout.state
         with self._lock:
             _, made = self._made.get(id(table), (None, {}))
             calls = list(made.items())
@@ -100,7 +104,7 @@ class DigestingKernels(Kernels):
         for (first, shares), (side, sums, stream) in calls:
             with on_stream(stream):
                 numbers = sums.tolist()
-            places = self.places(side, first, shares)
+            places = self.places(side, first if at_end is None else at_end, shares, layout)
             found.update((place, number & (1 << 64) - 1) for place, number in zip(places, numbers, strict=True))
         return found
 
@@ -118,8 +122,8 @@ class DigestingKernels(Kernels):
 
     @staticmethod
     def _made_for(pool: Pool, table: torch.Tensor, parts: Sequence[StagedPart], stream: Any) -> torch.Tensor | None:
-        if pool.of is not None and pool.of[0].named[0].travels != ALL:
-            return None  # a room is known by its table; rooms share that of slots, and that of a window is another
+        if pool.of is not None and pool.of[0].window:
+            return None
         with on_stream(stream):
             return new_table([share for share, _ in parts], table.device)
 
@@ -138,21 +142,23 @@ class DigestingKernels(Kernels):
             while len(self._made) > self._rooms:
                 del self._made[next(iter(self._made))]
 
-    def places(self, side: Side, first: int, shares: tuple[Share, ...]) -> Iterator[Place]:
-        """Yield the places that a call with these shares makes digests of, in order."""
+    def places(
+        self, side: Side, first: int, shares: tuple[Share, ...], layout: Layout | None = None
+    ) -> Iterator[Place]:  # fmt: skip
+        """Yield the places that a call with these shares makes digests of (`layout`: the parts'), in order."""
         source = side == "gather"
         for share in shares:
             if share.pieces:
-                yield from self._parts(share, first, source=source)
+                yield from self._parts(share, first, layout or self._layout, source=source)
                 continue
             layer = self._layer + (share.src_layer if source else share.dst_layer)
             head = self._head + (share.src_head if source else share.dst_head)
             yield from product((first,), range(layer, layer + share.layers), range(head, head + share.heads))
 
-    def _parts(self, share: Share, first: int, *, source: bool) -> Iterator[Place]:
+    def _parts(self, share: Share, first: int, layout: Layout, *, source: bool) -> Iterator[Place]:
         """Yield those of a share of named caches."""
-        for kind, piece in zip(self._layout.kinds, share.pieces, strict=True):
-            layer = self._layout.rows_of(kind, self._index)[0] + (piece.src_layer if source else piece.dst_layer)
-            unit = self._layout.units_of(kind, self._index)[0] + (piece.src_unit if source else piece.dst_unit)
+        for kind, piece in zip(layout.kinds, share.pieces, strict=True):
+            layer = layout.rows_of(kind, self._index)[0] + (piece.src_layer if source else piece.dst_layer)
+            unit = layout.units_of(kind, self._index)[0] + (piece.src_unit if source else piece.dst_unit)
             for at in kind.layers[layer : layer + piece.layers]:
                 yield from ((first, at, number, kind.name) for number in range(unit, unit + piece.units))

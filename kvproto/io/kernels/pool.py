@@ -69,6 +69,8 @@ class Pool:
 
     #: what the rank holds of what travels at the end: state, whose pages are slots, or a window; None: nothing
     state: Pool | None = None
+    #: of a pool of state: its digests are wanted, which are kept by a room's table
+    digested: bool = False
     #: of a pool of state: every slot, int64 on the pool's device
     slots: torch.Tensor
     #: of a pool of state whose rooms have several slots: by layer, which of them holds it
@@ -119,7 +121,7 @@ class Pool:
     @property
     def own_tables(self) -> bool:
         """Whether each room has a table of its own in this pool of what travels at the end: not of one slot."""
-        return self.room_slots > 1 or (self.of is not None and self.of[0].named[0].window > 0)
+        return self.digested or self.room_slots > 1 or (self.of is not None and self.of[0].window > 0)
 
     @property
     def room_slots(self) -> int:

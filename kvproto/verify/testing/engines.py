@@ -36,7 +36,7 @@ class Engines(Pair):
 
     def _last_pages(self, tokens: int) -> dict[Side, int]:
         """By side: pages of what travels at the end, a slot or those of the window."""
-        window = self.plan.state.prefill.named[0].window if self.plan.state is not None else 0
+        window = self.plan.state.prefill.window if self.plan.state is not None else 0
         first = max(0, tokens - window)
         return {side: -(-tokens // size) - first // size if window else 1 for side, size in self._sizes()}
 

@@ -38,7 +38,7 @@ def noise(layout: Layout, rank: int, pages: int, seed: int) -> Pool:
 
 def pages_at_end(layout: Layout, pages: int) -> int:
     """Slots of state, or pages of windows (as this layout of them says), beside so many pages."""
-    return pages if layout.named[0].window else max(2, pages // 8)
+    return pages if layout.window else max(2, pages // 8)
 
 
 def empty_caches(layout: Layout, rank: int, pages: int, slots: int, device: torch.device | str = "cpu") -> CachePool:

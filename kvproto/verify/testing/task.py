@@ -57,7 +57,7 @@ class RoomTask:
             for kind in plan.prefill.kinds
         ]  # fmt: skip
         self.last: dict[Side, list[int]] = {} if last is None else {"P": last[0], "D": last[1]}
-        self._window = plan.prefill.state.named[0].window if plan.prefill.state is not None else 0
+        self._window = plan.prefill.state.window if plan.prefill.state is not None else 0
         #: by kind and layer what travels at the end, [row, unit, byte]: a row of state, or those of the window
         at_end = plan.prefill.state
         self.state = [
