@@ -318,6 +318,12 @@ def test_data_parallel_ranks_have_names_of_their_own() -> None:
 
 
 # ------------------------------------------------------------------------------------------- SGLang
+WINDOWS = {
+    "is_hybrid_swa": True, "swa_attention_layer_ids": [0], "full_attention_layer_ids": [1], "sliding_window_size": 128,
+    "attention_chunk_size": None, "get_swa_num_kv_heads": lambda tp: 8 // tp,
+}  # fmt: skip
+
+
 def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
     """The module that reads SGLang's objects, on a stand-in of one rank with what is given."""
     bags: dict[str, Any] = {}
@@ -358,7 +364,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
     } | {f"get_{name}": bag for name, bag in bags.items()}  # fmt: skip
     modules |= {
         "sglang.srt.arg_groups.model_override_base": {
-            "model_config_of": lambda _: SimpleNamespace(get_total_num_kv_heads=lambda: 4)
+            "model_config_of": lambda _: SimpleNamespace(get_total_num_kv_heads=lambda: 4, **WINDOWS)
         },
         "sglang.srt.configs.hybrid_arch": {"mambaish_config": lambda _: None},
         "sglang.srt.environ": {"envs": envs},
@@ -451,10 +457,15 @@ def test_a_rank_knows_how_the_recurrent_state_of_its_model_is_cut_unless_it_is_r
     assert facts.look(None, mla=False).recurrence == ("a hybrid model", 2)
 
 
-def test_every_state_of_sglang_but_an_index_and_a_recurrent_one_is_refused_by_a_word_of_its_own() -> None:
+def test_a_rank_knows_the_window_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = stand_in(monkeypatch).look(None, mla=False).window
+    assert (window.tokens, window.layers, window.full, window.heads) == (128, (0,), (1,), 8)
+
+
+def test_every_state_of_sglang_but_an_index_a_recurrent_one_and_a_window_is_refused_by_a_word_of_its_own() -> None:
     states = [name.split(".")[1] for name in recorded("sglang")["0.5.23"] if name.startswith("state.")]
-    assert rules.present(sglang.RULES, "state", ["dsa", "mamba"]) == []
-    for state in {*states} - {"dsa", "mamba"}:
+    assert rules.present(sglang.RULES, "state", ["dsa", "mamba", "swa"]) == []
+    for state in {*states} - {"dsa", "mamba", "swa"}:
         (said,) = rules.present(sglang.RULES, "state", [state])
         assert f"(state.{state}=True)" in said
 

@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvproto.adapters.card import Card, data_parallel_group, group_of
@@ -27,6 +29,7 @@ from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, TakenError
 from kvproto.adapters.sglang.options import NAME, Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
 from kvproto.adapters.sglang.recurrence import recurrence_of
+from kvproto.adapters.sglang.windows import Window, window_of
 from kvproto.errors import ArgumentError, LinkError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
@@ -147,7 +150,11 @@ def test_a_pool_is_a_view_of_sglangs_memory() -> None:
     ("other", "what"),
     [
         ({"state_types": [SimpleNamespace(value="mamba")]}, "model.unknown_recurrence=True"),
-        ({"state_types": [SimpleNamespace(value="swa")]}, "state.swa=True"),
+        ({"state_types": [SimpleNamespace(value="swa")]}, "model.unknown_window=True"),
+        ({"state_types": [SimpleNamespace(value="swa")], "num_draft_entries": 2}, "model.window_and_draft=True"),
+        ({"state_types": [SimpleNamespace(value="swa")] * 2}, "model.window_and_draft=True"),
+        ({"state_types": [SimpleNamespace(value=each) for each in ("mamba", "swa")]}, "model.state_and_window=True"),
+        ({"swa_kv_cache_layout": "hnd"}, "rows that are rearranged inside a page"),
         ({"num_draft_entries": 1}, "3 tensors of a model and 1 of its draft"),
         ({"num_draft_entries": 2, "kv_item_lens": [96, 96, 48, 48]}, "rows of draft that are unlike the model's"),
         ({"state_types": [SimpleNamespace(value="dsa")], "state_data_ptrs": [[64]], "state_data_lens": [[1024]],
@@ -219,6 +226,70 @@ def test_state_of_another_form_than_the_model_says_is_refused_by_name(form: dict
     assert [kind.name for kind in layout_of(args_of(pools, **known), instance, mla=False).kinds] == ["kv.k", "kv.v"]
     with pytest.raises(ArgumentError, match=what):
         layout_of(args_of(pools, **known | form), instance, mla=False)
+
+
+def windowed(**fields: Any) -> Any:
+    """Make a model's configuration as SGLang has resolved it."""
+    known = {
+        "is_hybrid_swa": True, "swa_attention_layer_ids": [0, 2], "full_attention_layer_ids": [1, 3],
+        "sliding_window_size": 128, "attention_chunk_size": None, "get_swa_num_kv_heads": lambda tp: 8 // tp,
+    }  # fmt: skip
+    return SimpleNamespace(**known | fields)
+
+
+def test_the_window_of_a_model_is_as_its_configuration_says() -> None:
+    assert window_of(windowed(), mla=False) == Window(128, (0, 2), (1, 3), 8)
+    assert window_of(windowed(), mla=True) == Window(128, (0, 2), (1, 3), 1)
+    others: list[dict[str, Any]] = [
+        {"is_hybrid_swa": False}, {"swa_attention_layer_ids": None}, {"full_attention_layer_ids": []},
+        {"sliding_window_size": None}, {"attention_chunk_size": 8192},
+    ]  # fmt: skip
+    for other in others:
+        assert window_of(windowed(**other), mla=False) is None
+
+
+@given(st.integers(1, 400), st.integers(2, 150), st.booleans(), st.sampled_from([1, 8, 16, 64]), st.integers(0, 400),
+       st.sampled_from([1, 16, 64]))  # fmt: skip
+def test_every_page_that_sglang_names_has_its_place_in_the_rooms_window(
+    prompt: int, window: int, inclusive: bool, page: int, before: int, theirs: int
+) -> None:
+    """The list has as many pages as the endpoint asks for, and SGLang's own where their tokens are."""
+    known, prefix = Window(window, (0,), (1,), 8), min(before, prompt - 1) // page * page
+    first = max(prefix, prompt - window + inclusive) // page
+    named = list(range(first + 1, -(-prompt // page) + 1))  # page n has number n + 1
+    tokens = requests.padded(prompt, page, theirs)
+    end = requests.padded(prompt, page)
+    found = known.pages(named, prefix, end, tokens, page)
+    begin = max(0, tokens - known.span(page)) // page
+    assert len(found) == -(-tokens // page) - begin
+    assert [number for number in found if number] == named
+    assert all(number in (0, begin + at + 1) for at, number in enumerate(found))
+    with pytest.raises(ArgumentError, match=f"SGLang names {len(named) + 9999} pages of"):
+        known.pages([1] * (len(named) + 9999), prefix, end, tokens, page)
+    if prefix < prompt - window:
+        with pytest.raises(ArgumentError, match="SGLang names 0 pages"):
+            known.pages([], prefix, end, tokens, page)
+
+
+@pytest.mark.parametrize(("form", "what"), [
+    ({"state_data_ptrs": [[64] * 3], "state_data_lens": [[960] * 3], "state_item_lens": [[192] * 3]},
+     "3 tensors of a window, which 2 layers have"),
+    ({"state_item_lens": [[193] * 4]}, "a window of 193 bytes in a page of 4 tokens"),
+    ({"state_item_lens": [[192, 192, 192, 96]]}, "layers of window.v that are not alike"),
+    ({"kv_data_ptrs": [64] * 2, "kv_data_lens": [960] * 2, "kv_item_lens": [192] * 2},
+     "1 layers that attend fully, where the model has 2"),
+])  # fmt: skip
+def test_windows_of_another_form_than_the_model_says_are_refused_by_name(form: dict[str, Any], what: str) -> None:
+    pools = [torch.zeros((5, 4, 4, 6), dtype=torch.bfloat16) for _ in range(8)]
+    known = {
+        "state_types": [SimpleNamespace(value="swa")], "state_data_ptrs": [[p.data_ptr() for p in pools[4:]]],
+        "state_data_lens": [[960] * 4], "state_item_lens": [[192] * 4], "swa_kv_cache_layout": "nhd",
+    }  # fmt: skip
+    instance = Instance("one", tp=2, rank=0, heads=4, window=Window(128, (0, 2), (1, 3), 8))
+    layout = layout_of(args_of(pools[:4], **known), instance, mla=False)
+    assert (layout.layers, [cache.window for cache in layout.named]) == (4, [0, 128 + 63])
+    with pytest.raises(ArgumentError, match=what):
+        layout_of(args_of(pools[:4], **known | form), instance, mla=False)
 
 
 def test_a_tensor_of_sglang_in_no_cache_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,70 @@ def test_a_hybrid_model_may_have_latents_an_index_and_pages_of_different_sizes(m
         stage.idle()
 
 
+@pytest.mark.parametrize(("p", "d", "pages", "window"), [
+    (1, 1, (8, 8), 20), (1, 2, (8, 8), 20), (2, 1, (16, 16), 16), (4, 2, (1, 1), 7), (2, 1, (8, 16), 20),
+    (1, 2, (16, 8), 20), (1, 1, (4, 32), 15), (1, 1, (8, 8), 200),
+])  # fmt: skip
+def test_the_last_window_arrives_in_the_pages_that_sglang_names(
+    p: int, d: int, pages: tuple[int, int], window: int
+) -> None:
+    """Prompts below, at and above the window, of one and of several forwards, and behind a prefix."""
+    with Stage(p, d, pages=pages, window=window) as stage:
+        asked = ((1, 0), (19, 0), (20, 0), (21, 0), (33, 0), (37, 32), (36, 32), (39, 0), (32, 32), (3, 0))
+        for room, (tokens, prefix) in enumerate(asked, 1):
+            stage.ask(room, tokens, prefix)
+            stage.run()
+        assert stage.decode.ended == stage.prefill.ended == dict.fromkeys(range(1, len(asked) + 1), "well")
+        layout = stage.decode.ranks[0].manager.layout
+        assert layout.state is not None and [kind.name for kind in layout.state.kinds] == ["window.k", "window.v"]
+        assert layout.layers == 5 and layout.named[-1].layers == (0, 2, 3)
+        stage.idle()
+
+
+def test_latents_may_have_a_window() -> None:
+    with Stage(2, 1, window=20, mla=True) as stage:
+        for room, tokens in enumerate((5, 64, 90), 1):
+            stage.ask(room, tokens)
+        stage.run()
+        assert set(stage.decode.ended.values()) == {"well"}
+        stage.idle()
+
+
+def test_a_request_with_a_window_is_given_up_on_either_side_and_before_it_has_pages() -> None:
+    with Stage(1, 2, window=20) as stage:
+        stage.ask(1, 90)
+        stage.run(until=lambda: any(r.at == "transfer" for r in stage.decode.live))
+        stage.decode.abort(1)
+        stage.run()
+        rows, stage.decode.rows[:] = stage.decode.rows[:], []
+        stage.ask(2, 50)
+        stage.run(until=lambda: all(p.poll() >= WAITING for r in stage.decode.live for p in r.parts))
+        stage.decode.abort(2)
+        stage.run(seconds=5.0)
+        assert "well" not in {*stage.prefill.ended.values(), *stage.decode.ended.values()}
+        stage.decode.rows[:] = rows
+        stage.ask(3, 50)
+        stage.run()
+        assert stage.decode.ended[3] == "well"
+        stage.idle()
+
+
+@pytest.mark.parametrize("change", [-60, 90])
+def test_another_number_of_window_pages_than_decode_needs_fails_the_request_alone(change: int) -> None:
+    """Prefill names pages of another window than the model's configuration has."""
+    with Stage(1, 1, window=70) as stage:
+        stage.prefill.window += change
+        stage.ask(1, 250)
+        stage.run()
+        assert "SGLang names " in stage.prefill.ended[1] and "for a window of 71" in stage.prefill.ended[1]
+        assert stage.decode.ended[1] not in {"", "well"}
+        stage.prefill.window = 70
+        stage.ask(2, 250)
+        stage.run()
+        assert stage.decode.ended[2] == stage.prefill.ended[2] == "well"
+        stage.idle()
+
+
 def test_a_hybrid_request_is_given_up_on_either_side_and_before_it_has_pages() -> None:
     with Stage(1, 2, state="gdn") as stage:
         stage.ask(1, 90)

@@ -2,9 +2,9 @@
 
 An instance has ranks that do the same in the same order: all poll, and the lowest answer counts for all.  Pages are
 taken when SGLang takes them and are free when it frees them; a free page is filled with noise, and noise it must still
-be when it is taken again: a write that lands too late is found.  Slots of recurrent state are alike.  The KV of a
-request is a number of its own in every byte, so what a decode rank has in its pages and slot is compared with what
-should be there, and so is the row of metadata.
+be when it is taken again: a write that lands too late is found.  Slots of recurrent state and pages of windows
+are alike.  The KV of a request is a number of its own in every byte, so what a decode rank has in its pages and slot is
+compared with what should be there, and so is the row of metadata.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kvproto.adapters.recurrence import Recurrence, Segment
 from kvproto.adapters.sglang import manager, requests
 from kvproto.adapters.sglang.bootstrap import KVProtoBootstrapServer
 from kvproto.adapters.sglang.pools import Instance
+from kvproto.adapters.sglang.windows import Window
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import units_at
@@ -64,6 +65,7 @@ class Request:
         self.pages: list[int] = []
         self.row, self.sent, self.at = -1, 0, "queued"
         self.slot = 0
+        self.window: list[int] = []
         self.why = ""
 
 
@@ -73,9 +75,13 @@ class SGLang:
     def __init__(
         self, fabric: Fabric, side: str, tp: int, heads: int, page: int, server: str, *, mla: bool = False,
         data_parallel: int = 1, dp_rank: int = 0, by_room: bool = True, index: bool = False, drafts: int = 0,
-        state: str = "",
+        state: str = "", window: int = 0,
     ) -> None:  # fmt: skip
-        """Make it; `index`: the last layer has one; `drafts`: layers of a draft; `state`: of which kind."""
+        """Make it; `index`: the last layer has one; `drafts`: layers of a draft; `state`: of which kind.
+
+        `window`: tokens that some layers look back.
+        """
+        self.window, self.local = window, list(range(1, PAGES))
         self.side, self.page, self.server, self.mla, self.state = side, page, server, mla, state
         self.slots = list(range(1, SLOTS))
         self.free, self.rows = list(range(1, PAGES)), list(range(ROWS))[::-1]  # the first one has row 0
@@ -98,19 +104,23 @@ class SGLang:
                 state_data_lens=[[each.nbytes for each in indices]] * index, state_item_lens=[[0, page * 132]] * index,
             )  # fmt: skip
             states = self.recurrent(args, tp, rank) if state else []
+            windows = self.windowed(args, tp) if window else []
             if index:  # in a page all keys, then all scales
                 pools.append(indices[1][:, : page * 128].view(PAGES, page, 1, 128))
                 pools.append(indices[1][:, page * 128 :].view(PAGES, page, 1, 4))
             instance = Instance(
                 f"{side} {server}", tp, rank, heads, data_parallel, dp_rank, by_room, bootstrap_server=server, chunk=32,
                 recurrence=recurrence(state) if state else None,
+                window=Window(window + 1, RECURRENT, ATTENTION, 1 if mla else HEADS) if window else None,
             )  # fmt: skip
             mode = SimpleNamespace(value=side)
             manager = cls(args, mode, SimpleNamespace(instance=instance), is_mla_backend=mla)
             head = 0 if mla else units_at(heads, tp, rank)[0]
             self.ranks.append(
-                SimpleNamespace(rank=rank, head=head, pools=pools, aux=aux, manager=manager, states=states)
-            )
+                SimpleNamespace(
+                    rank=rank, head=head, pools=pools, aux=aux, manager=manager, states=states, windows=windows
+                )
+            )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- memory
     def recurrent(self, args: Any, tp: int, rank: int) -> list[torch.Tensor]:
@@ -124,6 +134,43 @@ class SGLang:
         cut = [each.shape[-1 if self.state == "kda" and each.shape[1] == TAPS else 1] for each in found]
         args.state_dim_per_tensor, args.state_layer_ids = [cut], [[*RECURRENT] * 2]
         return found
+
+    def windowed(self, args: Any, tp: int) -> list[torch.Tensor]:
+        """Tensors of the window as SGLang lists them: K of all layers that have it, then V."""
+        shape, count = (PAGES, self.page, 1 if self.mla else HEADS // tp, DIM), len(RECURRENT) * (2 - self.mla)
+        found = [torch.full(shape, 0xEE, dtype=torch.uint8) for _ in range(count)]
+        args.state_types.append(SimpleNamespace(value="swa"))
+        args.state_data_ptrs.append([each.data_ptr() for each in found])
+        args.state_data_lens.append([each.nbytes for each in found])
+        args.state_item_lens.append([each[0].nbytes for each in found])
+        args.swa_kv_cache_layout = "nhd"
+        return found
+
+    def rows_of(self, rank: Any, room: int, at: int, first: int, tokens: int) -> torch.Tensor:
+        """The rows of these tokens, [token, head, dim], in a tensor of the window."""
+        _, _, held, width = rank.windows[at].shape
+        t = torch.arange(first, first + tokens).view(-1, 1, 1)
+        h = torch.arange(held).view(1, -1, 1) + (0 if self.mla else rank.rank * held)
+        return ((room * 41 + at * 7 + t * 13 + h * 59 + torch.arange(width)) % 241).to(torch.uint8)
+
+    def take_window(self, request: Request) -> None:
+        """Pages from the one with the first token of the last window, or from the prefix's end on."""
+        if self.window and not request.window:
+            first = max(request.prefix, request.tokens - self.window) // self.page
+            count = -(-request.tokens // self.page) - first
+            request.window = [self.local.pop() for _ in range(count)]
+            for tensor in (each for rank in self.ranks for each in rank.windows):
+                assert (tensor[request.window] == 0xEE).all(), f"{self.side}: something was written into a free page"
+
+    def last_window(self, rank: Any, request: Request) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """By tensor: pages and places of the last window's tokens, and what is there."""
+        first = max(request.prefix, request.tokens - self.window)
+        at = torch.arange(first, request.tokens) - first // self.page * self.page
+        pages = torch.tensor(request.window, dtype=torch.int64)[at // self.page]
+        return [
+            (pages, at % self.page, self.rows_of(rank, request.room, number, first, request.tokens - first))
+            for number in range(len(rank.windows))
+        ]
 
     def state_of(self, room: int, layer: int, tp: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a rank's part of a layer's state after the room's last token: convolution and matrices."""
@@ -150,7 +197,8 @@ class SGLang:
     def indices(self, request: Request) -> Any:
         """State indices as SGLang gives them: for every kind of state."""
         kinds = [kind.value for kind in self.ranks[0].manager.kv_args.state_types]
-        return [[np.array(request.slot)] if kind == "mamba" else None for kind in kinds] or None
+        named = {"mamba": [np.array(request.slot)], "swa": np.array(request.window)}
+        return [named.get(kind) for kind in kinds] or None
 
     def bytes_of(self, rank: Any, room: int, layer: int, first: int, tokens: int) -> torch.Tensor:
         """The KV of these tokens: [token, head, dim] of one tensor of a rank."""
@@ -179,11 +227,13 @@ class SGLang:
                     aux[request.row] = 0
             self.rows.append(request.row)
         if request.slot:
-            for rank in self.ranks:
-                for tensor in rank.states:
-                    tensor[request.slot] = 0xEE
+            for tensor in (each for rank in self.ranks for each in rank.states):
+                tensor[request.slot] = 0xEE
             self.slots.append(request.slot)
-        request.pages, request.row, request.slot = [], -1, 0
+        for tensor in (each for rank in self.ranks for each in rank.windows):
+            tensor[request.window] = 0xEE
+        self.local += request.window
+        request.pages, request.row, request.slot, request.window = [], -1, 0, []
 
     # ---------------------------------------------------------------------------------------- scheduler
     def add(self, request: Request) -> None:
@@ -254,12 +304,16 @@ class SGLang:
         whole = -(-count // self.page) if last else count // self.page
         at = (request.sent - request.prefix) // self.page
         self.take_slot(request)
+        if last:  # what the window has left behind is free by now
+            self.take_window(request)
         for rank, part in zip(self.ranks, request.parts, strict=True):
             self.fill(rank, request, first, upto)
             states = self.states_of(request.room, len(self.ranks), rank.rank)
             for tensor, state in zip(rank.states, states, strict=True):
                 tensor[request.slot] = state if last else 255 - state  # of fewer tokens it is another
             if last:
+                for tensor, (pages, places, rows) in zip(rank.windows, self.last_window(rank, request), strict=True):
+                    tensor[pages, places] = rows
                 for aux, size in zip(rank.aux, AUX, strict=True):
                     aux[request.row] = torch.full((size,), request.room % 200 + 1, dtype=torch.uint8)
             if whole or part.should_send_kv_chunk(whole, last):
@@ -321,6 +375,7 @@ class SGLang:
         elif poll == WAITING and self.rows and (pages := self.take(-(-request.tokens // self.page))) is not None:
             request.pages, request.row = pages, self.rows.pop()
             self.take_slot(request)
+            self.take_window(request)
             for rank in self.ranks:
                 self.fill_prefix(rank, request)
             for part in request.parts:
@@ -352,7 +407,11 @@ class SGLang:
             self.end(request, "failed")
 
     def check(self, request: Request) -> None:
-        """The KV of the whole prompt, the state behind it, and the metadata."""
+        """The KV of the whole prompt and its last window, the state behind it, and the metadata."""
+        for rank in self.ranks:
+            for at, (pages, places, rows) in enumerate(self.last_window(rank, request)):
+                wrong = f"room {request.room}, rank {rank.rank}, window {at}: other bytes"
+                assert torch.equal(rank.windows[at][pages, places], rows), wrong
         request.prefix, prefix = 0, request.prefix
         for rank in self.ranks:
             for layer, pool in enumerate(rank.pools):
@@ -410,6 +469,7 @@ class Stage:
         for side in (self.prefill, self.decode):
             assert sorted(side.free) == list(range(1, PAGES)), f"{side.side} lacks pages"
             assert sorted(side.rows) == list(range(ROWS)), f"{side.side} lacks rows"
+            assert sorted(side.local) == list(range(1, PAGES)), f"{side.side} lacks pages of windows"
             assert sorted(side.slots) == list(range(1, SLOTS)), f"{side.side} lacks slots"
             end = time.monotonic() + 10.0
             while any(rank.manager.tasks for rank in side.ranks):  # a room that was declined has no scheduler to ask

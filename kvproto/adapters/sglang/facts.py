@@ -29,6 +29,7 @@ from kvproto.adapters.sglang.install import HELD
 from kvproto.adapters.sglang.pools import Instance
 from kvproto.adapters.sglang.recurrence import recurrence_of
 from kvproto.adapters.sglang.rules import RECORDED, RULES
+from kvproto.adapters.sglang.windows import window_of
 
 #: SGLang's sections of options, as it has resolved them
 SECTIONS = {"parallel": get_parallel, "disagg": get_disagg, "memory": get_memory, "spec": get_spec}
@@ -88,5 +89,6 @@ def look(server_args: Any, *, mla: bool) -> Instance:
         bootstrap=float(envs.SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT.get()),
         waiting=float(envs.SGLANG_DISAGGREGATION_WAITING_TIMEOUT.get()),
         recurrence=recurrence(server_args, parallel.attn_tp_size),
+        window=window_of(model_config_of(server_args), mla=mla),
         foreign=tuple(foreign()),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Plane: makes named caches of SGLang's latents, indices, drafts and state, from their addresses.
+"""Plane: makes named caches of SGLang's latents, indices, drafts, state and windows.
 
 `KVArgs` lists a tensor a layer: latents or all K and then all V of the model, then the same of its draft, whose pages
 have the target's numbers.  Sparse attention (DSA) adds a tensor for each layer that has an index of its own; in a page
@@ -6,7 +6,8 @@ all keys of 128 bytes come first, then all scales of four.  SGLang sends an inde
 with the tokens that it is of.
 
 Recurrent state has a tensor for each layer of a convolution and of a matrix, a row a slot (`recurrence`).  A hybrid
-model's layers have SGLang's own numbers.
+model's layers have SGLang's own numbers.  Layers with a window have a tensor or two each in a pool of their own
+(`windows`).
 
 A draft's tensors say nothing of their heads, so a draft must have rows of the target's form.  A tensor of another form
 is refused by name, and so is one that lies in no cache (`kvproto.io.kernels.cache_pool`).
@@ -15,7 +16,7 @@ is refused by name, and so is one that lies in no cache (`kvproto.io.kernels.cac
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, product
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
@@ -24,11 +25,16 @@ from kvproto.adapters.geometry import INDEX
 from kvproto.adapters.rules import FORMS, need_carried
 from kvproto.adapters.sglang.memory import view
 from kvproto.io.kernels.cache_pool import CachePool
-from kvproto.layout.caches import ALL, END, Cache, CachePart
+from kvproto.layout.caches import ALL, END, WINDOW, Cache, CachePart
 from kvproto.layout.sharding import Layout
 
 if TYPE_CHECKING:
     from kvproto.adapters.sglang.pools import Instance
+    from kvproto.adapters.sglang.windows import Window
+
+
+#: name, address, bytes, and those of a page
+Tensor = tuple[str, int, int, int]
 
 
 class Plane(NamedTuple):
@@ -48,8 +54,8 @@ class Plane(NamedTuple):
     row: int
 
 
-#: the cache of recurrent state
-STATE = "state"
+#: the caches of recurrent state and of windows
+STATE, LOCAL = "state", "window"
 
 
 def named(args: Any, *, mla: bool) -> bool:
@@ -76,10 +82,9 @@ def layout_of_caches(args: Any, instance: Instance, *, mla: bool) -> Layout:
         (on,) = held
         every = on == tuple(range(layers))
         dtypes = {"index": "", STATE: instance.recurrence.dtype if instance.recurrence is not None else ""}
-        travels = END if name == STATE else ALL
-        caches.append(
-            Cache(name, tuple(parts), () if every else on, dtypes.get(name, args.kv_cache_dtype_str), travels)
-        )
+        travels, dtype = {STATE: END, LOCAL: WINDOW}.get(name, ALL), dtypes.get(name, args.kv_cache_dtype_str)
+        span = instance.window.span(args.page_size) if instance.window is not None and name == LOCAL else 0
+        caches.append(Cache(name, tuple(parts), () if every else on, dtype, travels, window=span))
     return Layout.of_caches(caches, layers=layers, page_size=args.page_size, tp=tp)
 
 
@@ -117,6 +122,12 @@ def planes_of(args: Any, instance: Instance, *, mla: bool) -> Iterator[Plane]:
     forms = [target[at * layers][3] for at in range(len(parts))]
     # of a hybrid model SGLang says which layers have KV; a draft's come behind them
     numbers = getattr(args, "kv_layer_ids", None) or [*range(layers)] * len(parts) + [*range(layers, layers + more)]
+    windows, known = list(_tensors(args, "swa")), instance.window
+    if windows and known is not None:
+        yield from _windows(windows, known, parts, page)
+        numbers = [*known.full] * len(parts)
+        if layers != len(known.full):
+            _refuse(f"{layers} layers that attend fully, where the model has {len(known.full)}")
     for name, some, first, count in ((cache, target, 0, layers), ("draft", draft, len(target), more)):
         for at, (tensor, address, nbytes, item) in enumerate(some):
             kind, layer = at // count, numbers[first + at % count]
@@ -125,6 +136,16 @@ def planes_of(args: Any, instance: Instance, *, mla: bool) -> Iterator[Plane]:
             yield Plane(name, parts[kind], units, layer, tensor, address, nbytes, item, 0, item // page)
     yield from _indices(args)
     yield from _recurrent(args, instance)
+
+
+def _windows(tensors: list[Tensor], known: Window, parts: tuple[str, ...], page: int) -> Iterator[Plane]:
+    if len(tensors) != len(parts) * len(known.layers):
+        _refuse(f"{len(tensors)} tensors of a window, which {len(known.layers)} layers have")
+    numbered = product(parts, known.layers)
+    for (part, layer), (tensor, address, nbytes, item) in zip(numbered, tensors, strict=True):
+        if item % page:
+            _refuse(f"a window of {item} bytes in a page of {page} tokens ({tensor})")
+        yield Plane(LOCAL, part, known.heads, layer, tensor, address, nbytes, item, 0, item // page)
 
 
 def _indices(args: Any) -> Iterator[Plane]:
@@ -154,7 +175,7 @@ def _recurrent(args: Any, instance: Instance) -> Iterator[Plane]:
             yield Plane(STATE, part, units, layer, tensor, address, nbytes, item, offset, row)
 
 
-def _tensors(args: Any, only: str = "") -> Iterator[tuple[str, int, int, int]]:
+def _tensors(args: Any, only: str = "") -> Iterator[Tensor]:
     """Yield name, address, bytes and bytes of a page of every tensor, the states' last; or of one kind."""
     kinds = {"kv": (args.kv_data_ptrs, args.kv_data_lens, args.kv_item_lens)}
     if args.state_types:

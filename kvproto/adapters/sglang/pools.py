@@ -6,8 +6,8 @@ in order, a token its heads in order.  That is a dense NHD pool, whatever the el
 and the dtype is the name that SGLang has for it, which both sides have to share.  So nothing of the engine's objects is
 needed, nor torch's dtypes, nor a patch that hands tensors over.
 
-Latents, indices, drafts and recurrent state are named caches (`planes`).  Whatever else an instance does is refused by
-name (`rules`), and so are layers that are not alike and a page that is not whole heads.
+Latents, indices, drafts, recurrent state and windows are named caches (`planes`).  Whatever else an instance does is
+refused by name (`rules`), and so are layers that are not alike and a page that is not whole heads.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kvproto.adapters.rules import FORMS, need_carried, present, refusals
 from kvproto.adapters.sglang.memory import view
 from kvproto.adapters.sglang.planes import layout_of_caches, named, pool_of_caches
 from kvproto.adapters.sglang.rules import RULES
+from kvproto.adapters.sglang.windows import Window
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.pool import Pool
 from kvproto.layout.sharding import Layout
@@ -49,6 +50,8 @@ class Instance(msgspec.Struct, frozen=True):
     waiting: float = 300.0
     #: how its recurrent state is cut; None: the model has none, or one that is not known
     recurrence: Recurrence | None = None
+    #: its sliding windows; None: the model has none in a pool of their own, or such as are not known
+    window: Window | None = None
     #: what it does that cannot be carried yet: a sentence a fact
     foreign: tuple[str, ...] = ()
 
@@ -56,8 +59,7 @@ class Instance(msgspec.Struct, frozen=True):
 def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
     """Return the layout of the instance's cache.  ArgumentError: unsupported.  `args`: SGLang's KVArgs."""
     kinds = [state.value for state in args.state_types]
-    unknown = ["unknown_recurrence"] if "mamba" in kinds and instance.recurrence is None else []
-    states = [*present(RULES, "state", kinds), *present(RULES, "model", unknown)]
+    states = [*present(RULES, "state", kinds), *present(RULES, "model", unknown(args, instance, kinds))]
     foreign = [*instance.foreign, *refusals(RULES, "args", args), *states]
     if named(args, mla=mla):
         need_carried(foreign)
@@ -78,6 +80,18 @@ def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
         layers=layers, heads=heads, k_dim=k // args.page_size // local, v_dim=v // args.page_size // local, itemsize=1,
         dtype=args.kv_cache_dtype_str, page_size=args.page_size, tp=instance.tp,
     )  # fmt: skip
+
+
+def unknown(args: Any, instance: Instance, kinds: list[str]) -> list[str]:
+    """Return what the states of this model are that kvproto does not know, or cannot carry side by side."""
+    windows = kinds.count("swa")
+    found = {
+        "unknown_recurrence": "mamba" in kinds and instance.recurrence is None,
+        "unknown_window": windows > 0 and instance.window is None,
+        "state_and_window": windows > 0 and "mamba" in kinds,
+        "window_and_draft": windows > 1 or (windows > 0 and args.num_draft_entries > 0),
+    }
+    return [name for name, is_so in found.items() if is_so]
 
 
 def pool_of(args: Any, layout: Layout, instance: Instance, *, mla: bool) -> Pool:

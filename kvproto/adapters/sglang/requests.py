@@ -6,7 +6,8 @@ SGLang's calls become events of the request's table (`tables`), the table's effe
 Tokens here are whole pages.  SGLang names pages and not tokens, and the two instances may have pages of different
 sizes, so a room is as long as the prompt is in units that are whole pages of both sides; what a side's own pages lack
 of that is its page 0, which SGLang keeps for what nobody reads.  The recurrent state of a hybrid model is the one after
-the last token; SGLang names its slot with the last pages at prefill, and with all pages at decode.
+the last token; SGLang names its slot, or the pages of the last window (`windows`), with the last pages at prefill, and
+with all pages at decode.
 """
 
 from __future__ import annotations
@@ -68,21 +69,33 @@ class Request:
         elif isinstance(effect, t.Abort):
             self.endpoint.abort(self.room)
 
-    def slot_of(self, state_indices: Any) -> int | None:
-        """Return the slot of the recurrent state, among what SGLang names for every kind of state."""
-        if state_indices is None or self.kv_mgr.layout.state is None:
+    def ending(self, state_indices: Any) -> tuple[int, ...] | None:
+        """Return the slot of the state, or the window's pages, of what SGLang names for each kind."""
+        last = self.kv_mgr.layout.state
+        if state_indices is None or last is None:
             return None
         kinds = [kind.value for kind in self.kv_mgr.kv_args.state_types]
-        (slot,) = state_indices[kinds.index("mamba")]
-        return int(slot)
+        return tuple(int(each) for each in state_indices[kinds.index("swa" if last.named[0].window else "mamba")])
 
-    def open(self, tokens: int, pages: Sequence[int], **more: Any) -> None:
+    def lent(self, ending: tuple[int, ...] | None, end: int) -> dict[str, Any]:
+        """Return the room's slot or window.  ArgumentError: it is of another form.
+
+        `end`: the token at which SGLang's own pages end.
+        """
+        layout, window = self.kv_mgr.layout, self.kv_mgr.instance.window
+        if ending is None:
+            return {}
+        if window is None or layout.state is None or not layout.state.named[0].window:
+            return {"slot": ending[0]}
+        return {"window": window.pages(ending, self.prefix, end, self.tokens, layout.page_size)}
+
+    def open(self, pages: Sequence[int], ending: tuple[int, ...] | None = None, end: int = 0, **more: Any) -> None:
         """Open the room; what the endpoint refuses fails the request."""
         tasks = self.kv_mgr.tasks
         try:
             if tasks.setdefault(self.bootstrap_room, self) is not self:
                 raise ArgumentError(f"{self.room} is in use: two requests have the same bootstrap_room")
-            self.endpoint.open(self.room, tokens, pages, **more)
+            self.endpoint.open(self.room, self.tokens, pages, **more, **self.lent(ending, end))
         except KvprotoError as error:
             if tasks[self.bootstrap_room] is self:
                 del tasks[self.bootstrap_room]
@@ -210,7 +223,7 @@ class Sender(Request):
         """The KV of the request's next pages is computed, or will be when what was launched has run."""
         pages = tuple(int(page) for page in kv_indices)
         last = self.value.given + len(pages) >= self.value.total
-        self.hear(t.Given(pages, last, self.slot_of(state_indices)))
+        self.hear(t.Given(pages, last, self.ending(state_indices)))
 
     def carry_out(self, effect: Output) -> None:
         """As the table says."""
@@ -222,22 +235,30 @@ class Sender(Request):
             if self.tokens < self.caller.tokens and not self.taken:
                 self._reject(self.caller.tokens)
             else:
-                self.open(self.tokens, [0] * (self.prefix // page), group=self.caller.group)
+                self.open([0] * (self.prefix // page), group=self.caller.group)
         elif isinstance(effect, t.Prefetch):
             mine.prefetch(self.room)
         elif isinstance(effect, t.HandOver):
-            upto, lacking = self.prefix + self.value.given * page, 0
-            if effect.last:
-                upto, lacking = self.tokens, -(-(self.tokens - upto) // page)
-            pages = [*effect.pages, *[0] * lacking]
-            mine.produced(self.room, upto, self._event(), pages=pages, slot=effect.slot)
-            if effect.last:
-                mine.aux(self.room, self.kv_mgr.aux.read(self.aux_index))
+            self._hand_over(effect)
         elif isinstance(effect, t.Refuse):
             if not self.taken:
                 mine.refuse(self.room)
         else:
             super().carry_out(effect)
+
+    def _hand_over(self, effect: t.HandOver) -> None:
+        page, mine = self.kv_mgr.layout.page_size, self.endpoint
+        end = self.prefix + self.value.given * page
+        upto = self.tokens if effect.last else end
+        try:
+            more = self.lent(effect.ending, end)
+        except ArgumentError as error:
+            self.give_up(str(error))
+            return
+        pages = [*effect.pages, *[0] * -(-(upto - end) // page)]
+        mine.produced(self.room, upto, self._event(), pages=pages, **more)
+        if effect.last:
+            mine.aux(self.room, self.kv_mgr.aux.read(self.aux_index))
 
     def _reject(self, wanted: int) -> None:
         """A request that SGLang has rejected: a stub of the prompt goes through its queues to the end."""
@@ -303,29 +324,30 @@ class Receiver(Request):
     ) -> None:  # fmt: skip
         """There are pages: for what follows the prefix, which is there."""
         self.aux_index, self.prefix = -1 if aux_index is None else aux_index, decode_prefix_len or 0
-        self.hear(t.Given(tuple(int(page) for page in kv_indices), slot=self.slot_of(state_indices)))
+        self.hear(t.Given(tuple(int(page) for page in kv_indices), ending=self.ending(state_indices)))
 
     def carry_out(self, effect: Output) -> None:
         """As the table says."""
         if isinstance(effect, t.OpenRoom):
-            self._open(list(effect.pages), self.prefix, effect.slot)
+            self._open(list(effect.pages), effect.ending)
         elif isinstance(effect, t.Decline):
-            # As page 0 is, slot 0 is SGLang's for what nobody reads.
-            self._open([0], 0, None if self.kv_mgr.layout.state is None else 0)
+            # As page 0 is, slot 0 is SGLang's for what nobody reads, and so is page 0 of windows.
+            self._open([0], None if self.kv_mgr.layout.state is None else (0,))
             if self.kv_mgr.tasks.get(self.bootstrap_room) is self:
                 self.endpoint.abort(self.room)
         else:
             super().carry_out(effect)
 
-    def _open(self, pages: list[int], prefix: int, slot: int | None) -> None:
+    def _open(self, pages: list[int], ending: tuple[int, ...] | None) -> None:
         """The room is whole units long, and its prefix too: what lies between is rewritten, in page 0."""
         assert self.card is not None
         page, sizes = self.kv_mgr.layout.page_size, (self.kv_mgr.layout.page_size, self.card.layout.page_size)
-        self.tokens = padded(prefix + len(pages) * page, *sizes)
-        table = [*[0] * (prefix // page), *pages]
-        table += [0] * (self.tokens // page - len(table))
-        prefix = prefix // lcm(*sizes) * lcm(*sizes)
-        self.open(self.tokens, table, prefix=prefix, group=self.card.group, slot=slot)
+        table = [*[0] * (self.prefix // page), *pages]
+        end = len(table) * page
+        self.tokens = padded(end, *sizes)
+        table += [0] * ((self.tokens - end) // page)
+        prefix = self.prefix // lcm(*sizes) * lcm(*sizes)
+        self.open(table, ending, end, prefix=prefix, group=self.card.group)
 
     def end(self, outcome: Outcome) -> None:
         """The room has its outcome; of one that succeeded, the metadata is put where SGLang looks for it."""

@@ -43,6 +43,15 @@ UNKNOWN_STATE = Lack(
     "serve a model with gated delta nets (Qwen3-Next, Qwen3.5), Mamba2 (Falcon-H1, Nemotron-H, Granite 4) or Kimi's "
     "delta attention, or use SGLang's own Mooncake backend",
 )
+UNKNOWN_WINDOW = Lack(
+    "windows whose length or layers it does not know, or chunked local attention",
+    "serve a model with sliding windows on some layers and full attention on others (gpt-oss, MiMo-V2, Gemma 4), or "
+    "use SGLang's own Mooncake backend",
+)
+BESIDE = Lack(
+    "a window beside recurrent state, or beside a draft",
+    "serve the model without speculation, or one that has no such state, or use SGLang's own Mooncake backend",
+)
 EARLY = Lack(
     "release of pages in which something may still land",
     "unset SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE and its _TIMEOUT",
@@ -148,12 +157,13 @@ RULES: Rules = {
     **refused("args", SCALES, "kv_cache_dtype_str", "auto", "bf16", "bfloat16", "float16", "float32", "fp8_e5m2",
               "fp8_e4m3"),
     **refused("args", FORMS, "kv_layout mla_compression_ratios", None),
+    **refused("args", ARRANGED, "swa_kv_cache_layout", None, "nhd"),
     **refused("args", TIERS, "host_kv_data_ptrs", None),
     **carried("args", "the pools, their pages and the metadata of requests",
               "kv_data_ptrs kv_data_lens kv_item_lens page_size kv_head_num total_kv_head_num aux_data_ptrs "
               "aux_data_lens aux_item_lens gpu_id"),
     **carried("args", "a draft's tensors come after the model's, with the same page numbers", "num_draft_entries"),
-    **carried("args", "the tensors of states: those of an index are a cache, and recurrent ones",
+    **carried("args", "the tensors of states: those of an index are a cache, and recurrent ones, and windows",
               "state_data_ptrs state_data_lens state_item_lens state_dim_per_tensor"),
     **carried("args", "the layers of a hybrid model that have KV, and those that have state",
               "kv_layer_ids state_layer_ids"),
@@ -164,11 +174,14 @@ RULES: Rules = {
                  "engine_rank system_dp_rank ib_device rust_http_port"),
     **irrelevant("args", "counts only with what is refused",
                  "host_kv_data_lens host_kv_item_lens host_state_data_ptrs host_state_data_lens host_state_item_lens "
-                 "swa_kv_cache_layout pp_rank prefill_start_layer prefill_end_layer draft_kv_layers"),
+                 "pp_rank prefill_start_layer prefill_end_layer draft_kv_layers"),
     **irrelevant("args", "counts only on other devices than GPUs and CPUs", "kv_buf_groups hidden_kv_layers"),
     **carried("state", "a slot a request: segments of the convolution and heads of the matrix", "mamba"),
     **refused("model", UNKNOWN_STATE, "unknown_recurrence", False),
-    **refused("state", WINDOWS, "swa swa_ring", False),
+    **refused("model", UNKNOWN_WINDOW, "unknown_window", False),
+    **refused("model", BESIDE, "state_and_window window_and_draft", False),
+    **carried("state", "the last window, in pages of a pool of its own", "swa"),
+    **refused("state", WINDOWS, "swa_ring", False),
     **carried("state", "keys and scales with the target's page numbers", "dsa"),
     **refused("state", SPARSE, "dsa_tail qsa_pending qsa_compressed minimax_index_k minimax_dense_kv", False),
     **refused("state", SCALES, "block_scale block_scale_swa", False),

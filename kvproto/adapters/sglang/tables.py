@@ -105,12 +105,12 @@ class Scheduled(Event, frozen=True):
 class Given(Event, frozen=True):
     """The KV of these pages, the request's next ones, is computed; or KV is to come into them.
 
-    With the last ones comes the slot of the recurrent state, if the model has such.
+    With the last ones comes the slot of the recurrent state, or come the pages of the window, if the model has such.
     """
 
     pages: tuple[int, ...]
     last: bool = True
-    slot: int | None = None
+    ending: tuple[int, ...] | None = None
 
 
 class GivenUp(Event, frozen=True):
@@ -142,7 +142,7 @@ class OpenRoom(Effect, frozen=True):
     """Open the room."""
 
     pages: tuple[int, ...] = ()
-    slot: int | None = None
+    ending: tuple[int, ...] | None = None
 
 
 class Prefetch(Effect, frozen=True):
@@ -150,11 +150,11 @@ class Prefetch(Effect, frozen=True):
 
 
 class HandOver(Effect, frozen=True):
-    """Hand over the pages' KV; after the last ones also the state in the slot, and the aux row."""
+    """Hand over the pages' KV; after the last ones also the state or the window, and the aux row."""
 
     pages: tuple[int, ...]
     last: bool
-    slot: int | None
+    ending: tuple[int, ...] | None
 
 
 class Refuse(Effect, frozen=True):
@@ -189,8 +189,8 @@ def well(v: Request, e: Ended, now: float) -> bool: return e.well
 def counted(v: Request, e: Given, now: float) -> Request: return replace(v, given=v.given + len(e.pages))
 def started(v: Request, e: Started, now: float) -> Request: return replace(v, total=e.pages)
 def open_room(v: Request, e: Started) -> Output: return OpenRoom()
-def open_for(v: Request, e: Given) -> Output: return OpenRoom(e.pages, e.slot)
-def hand_over(v: Request, e: Given) -> Output: return HandOver(e.pages, e.last, e.slot)
+def open_for(v: Request, e: Given) -> Output: return OpenRoom(e.pages, e.ending)
+def hand_over(v: Request, e: Given) -> Output: return HandOver(e.pages, e.last, e.ending)
 def prefetch(v: Request, e: Scheduled) -> Output: return Prefetch()
 def refuse_it(v: Request, e: GivenUp | TimerFired) -> Output: return Refuse()
 def decline(v: Request, e: GivenUp) -> Output: return Decline()
