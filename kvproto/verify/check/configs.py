@@ -73,7 +73,7 @@ CROWDS: dict[str, Config] = {
 HASTY: dict[str, Config] = {
     f"{name}-2x2-r{ring}": replace(world, rooms=2, chunks=2, ring=ring, hasty=True, about="two rooms of two chunks")
     for name, world, rings in (
-        ("2p1d", Config(prefills=2), (2, 3, 4)),
+        ("2p1d", Config(prefills=2), (2, 4)),  # three units hold no more chunks of two writers than two
         ("1p2d", Config(decodes=2), (2, 3, 4)),
         ("2p2d", Config(prefills=2, decodes=2, stages=2), (2, 4)),
     )
