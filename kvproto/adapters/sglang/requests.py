@@ -71,8 +71,7 @@ class Request:
 
     def ending(self, state_indices: Any) -> tuple[int, ...] | None:
         """Return the slot of the state, or the window's pages, of what SGLang names for each kind."""
-        last = self.kv_mgr.layout.state
-        if state_indices is None or last is None:
+        if state_indices is None or (last := self.kv_mgr.layout.state) is None:
             return None
         kinds = [kind.value for kind in self.kv_mgr.kv_args.state_types]
         return tuple(int(each) for each in state_indices[kinds.index("swa" if last.named[0].window else "mamba")])
@@ -82,9 +81,9 @@ class Request:
 
         `end`: the token at which SGLang's own pages end.
         """
-        layout, window = self.kv_mgr.layout, self.kv_mgr.instance.window
         if ending is None:
             return {}
+        layout, window = self.kv_mgr.layout, self.kv_mgr.instance.window
         if window is None or layout.state is None or not layout.state.named[0].window:
             return {"slot": ending[0]}
         return {"window": window.pages(ending, self.prefix, end, self.tokens, layout.page_size)}

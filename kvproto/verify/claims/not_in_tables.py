@@ -78,9 +78,9 @@ NOT_IN_TABLES = (
          "data/room_entry.py:rows_of", "data/gathers.py:_bind", "data/prefill_data.py:prepare_pages",
          "data/decode_data.py:arrived", "endpoint/prefill_endpoint.py:prepare",
          "endpoint/prefill_groups.py:_make_kernels", "endpoint/validation.py:need_room",
-         "endpoint/last_rows.py:need_last_rows", "endpoint/last_rows.py:need_last_rows_by_end",
+         "endpoint/last_rows.py:need_last_rows_by_end",
          "endpoint/last_rows.py:window_of",
-         "endpoint/prefill_endpoint.py:produced"),
+         "endpoint/endpoint.py:_kernels"),
         "tests/test_state_rooms.py",
     ),
     Exemption(
