@@ -22,7 +22,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import fake_vllm
-from support.fake_vllm import BLOCK, FakeEngine, Role
+from support.fake_vllm import BLOCK, PLACE, FakeEngine, Role
 
 from kvproto.adapters import request_parties
 from kvproto.adapters.card import Card
@@ -36,8 +36,7 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Outcome, Room
 
-PLACE = [0]
-fake_vllm.install(lambda _: (0, PLACE[0]))
+fake_vllm.install()
 
 from kvproto.adapters.vllm import connector, ranks, stats, versions
 from kvproto.adapters.vllm.versions import RECORD, VersionError

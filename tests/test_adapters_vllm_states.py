@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from support import fake_vllm
-from support.fake_vllm import BLOCK, FakeEngine, Request, Role
+from support.fake_vllm import BLOCK, PLACE, FakeEngine, Request, Role
 
 from kvproto.adapters import request_parties
 from kvproto.adapters.geometry import GeometryError
@@ -27,8 +27,7 @@ from kvproto.fsm.timing import Timer
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 
-PLACE = [0]
-fake_vllm.install(lambda _: (0, PLACE[0]))
+fake_vllm.install()
 
 from kvproto.adapters.vllm import connector, ranks, states
 

@@ -67,13 +67,12 @@ class HMA:
 
 #: whether a convolution's state has its channels before its taps
 CHANNELS_FIRST = [False]
-#: gives (stage, place in it) of a worker that is being made; the connector's modules keep what they imported first
-PLACES: list[Callable[[int], tuple[int, int]]] = [lambda _: (0, 0)]
+#: the tensor-parallel rank of a worker that is being made: one for all files, whichever of them was imported last
+PLACE = [0]
 
 
-def install(place: Callable[[int], tuple[int, int]] | None = None) -> None:
-    """Put the modules where imports find them; `place`, if given, is that of `PLACES` from now on."""
-    PLACES[:] = [place] if place else PLACES
+def install() -> None:
+    """Put the modules where imports find them."""
     group = SimpleNamespace
     modules: dict[str, dict[str, Any]] = {
         BASE: {
@@ -88,8 +87,8 @@ def install(place: Callable[[int], tuple[int, int]] | None = None) -> None:
         "vllm.model_executor.models.utils": {"extract_layer_index": lambda name: int(name.split(".")[1])},
         "vllm.v1.request": {"RequestStatus": Status},
         "vllm.distributed.parallel_state": {
-            "get_pp_group": lambda: group(rank_in_group=PLACES[0](0)[0]),
-            "get_tp_group": lambda: group(rank_in_group=PLACES[0](0)[1]),
+            "get_pp_group": lambda: group(rank_in_group=0),
+            "get_tp_group": lambda: group(rank_in_group=PLACE[0]),
         },
     }  # fmt: skip
     for name, values in modules.items():
