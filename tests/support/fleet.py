@@ -33,7 +33,7 @@ LAYOUT = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat
 THEIRS = Layout(layers=2, heads=2, k_dim=32, v_dim=16, itemsize=2, dtype="bfloat16", page_size=2 * PAGE, tp=1)
 QUICK = Timing(
     resend=Timer(0.1, 20), grant_retry=Timer(0.1, 5), call=Timer(0.1, 40), engine=Timer(4.0), bootstrap=Timer(4.0),
-    stall=Timer(6.0), lease=Timer(1.0), write=Timer(1.0), kernel=Timer(2.0), connect_timeout=Timer(4.0),
+    stall=Timer(12.0), lease=Timer(1.0), write=Timer(1.0), kernel=Timer(2.0), connect_timeout=Timer(4.0),
     heartbeat=Timer(0.2, 5), silence=Timer(4.0), forget=Timer(30.0),
 )  # fmt: skip
 # By the ring, however small: the phases that a test waits for are those of staging.
