@@ -258,7 +258,8 @@ class PrefillEndpoint(Endpoint):
         more = need_more_pages(self._rank.layout, entry, tokens, pages, self.pool)
         last = need_last_rows_by_end(room, entry, tokens, slot, window, self.pool)
         moved = last != entry.slot
-        if (len(more) or moved) and entry.taken and not self.withdrawn(room):
+        others = moved or len(more) > 0
+        if others and entry.taken and not self.withdrawn(room):
             raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
         entry.slot = last
         held, tokens = self.pool.layers, operator.index(tokens)
