@@ -122,8 +122,9 @@ def test_latents_may_have_a_window() -> None:
         stage.idle()
 
 
-def test_a_request_with_a_window_is_given_up_on_either_side_and_before_it_has_pages() -> None:
-    with Stage(1, 2, window=20) as stage:
+@pytest.mark.parametrize("model", [{"window": 20}, {"state": "gdn"}], ids=["window", "state"])
+def test_a_request_of_a_hybrid_model_is_given_up_on_either_side_and_before_it_has_pages(model: dict[str, Any]) -> None:
+    with Stage(1, 2, **model) as stage:
         stage.ask(1, 90)
         stage.run(until=lambda: any(r.at == "transfer" for r in stage.decode.live))
         stage.decode.abort(1)
@@ -154,25 +155,6 @@ def test_another_number_of_window_pages_than_decode_needs_fails_the_request_alon
         stage.ask(2, 250)
         stage.run()
         assert stage.decode.ended[2] == stage.prefill.ended[2] == "well"
-        stage.idle()
-
-
-def test_a_hybrid_request_is_given_up_on_either_side_and_before_it_has_pages() -> None:
-    with Stage(1, 2, state="gdn") as stage:
-        stage.ask(1, 90)
-        stage.run(until=lambda: any(r.at == "transfer" for r in stage.decode.live))
-        stage.decode.abort(1)
-        stage.run()
-        rows, stage.decode.rows[:] = stage.decode.rows[:], []
-        stage.ask(2, 50)
-        stage.run(until=lambda: all(p.poll() >= WAITING for r in stage.decode.live for p in r.parts))
-        stage.decode.abort(2)
-        stage.run(seconds=5.0)
-        assert "well" not in {*stage.prefill.ended.values(), *stage.decode.ended.values()}
-        stage.decode.rows[:] = rows
-        stage.ask(3, 50)
-        stage.run()
-        assert stage.decode.ended[3] == "well"
         stage.idle()
 
 

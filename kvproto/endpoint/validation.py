@@ -128,7 +128,7 @@ def need_room(
 
 def need_more_pages(layout: Layout, entry: RoomEntry, upto: int, pages: Any, pool: Pool) -> HostPages:
     """Return the room's next pages, as many as it lacks; ArgumentError: too few for `upto` tokens."""
-    upto, more = operator.index(upto), NO_PAGES if isinstance(pages, tuple) and not pages else as_table(pages)
+    upto, more = operator.index(upto), as_table(pages)
     if not 0 <= upto <= entry.tokens:
         raise ArgumentError(f"{upto} tokens produced of {entry.tokens}")
     if more is NO_PAGES and entry.given == len(entry.pages):  # as most: all came with `open`

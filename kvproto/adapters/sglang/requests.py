@@ -74,7 +74,7 @@ class Request:
         if state_indices is None or (last := self.kv_mgr.layout.state) is None:
             return None
         kinds = [kind.value for kind in self.kv_mgr.kv_args.state_types]
-        return tuple(int(each) for each in state_indices[kinds.index("swa" if last.named[0].window else "mamba")])
+        return tuple(int(each) for each in state_indices[kinds.index("swa" if last.window else "mamba")])
 
     def lent(self, ending: tuple[int, ...] | None, end: int) -> dict[str, Any]:
         """Return the room's slot or window.  ArgumentError: it is of another form.
@@ -84,7 +84,7 @@ class Request:
         if ending is None:
             return {}
         layout, window = self.kv_mgr.layout, self.kv_mgr.instance.window
-        if window is None or layout.state is None or not layout.state.named[0].window:
+        if window is None or layout.state is None or not layout.state.window:
             return {"slot": ending[0]}
         return {"window": window.pages(ending, self.prefix, end, self.tokens, layout.page_size)}
 
