@@ -79,29 +79,46 @@ FEW, MANY = 30, 1 << 10
 PAUSE_S: float = 0.5
 KIND = 1
 names = 7
+WAYS = "add", "read"
+KINDS = {"few": FEW}
+
+class Options:
+    pause_s: float = abs(2.0)
+    kind = 3
 
 def add(values: "tl.tensor"):
     return values + MANY
 
-def read():
-    return FEW
+async def read():
+    await FEW
+    return FEW, WAYS
 """
 
 
-def test_numbers_that_a_module_names_are_scaled_and_their_readers_asked() -> None:
-    def made(each: CodeMutant) -> tuple[int, int, float]:
+def test_what_a_module_or_a_field_begins_with_is_changed_and_its_readers_asked() -> None:
+    def made(each: CodeMutant) -> tuple[Any, ...]:
         space: dict[str, Any] = {}
         exec(compile(mutated(each, NUMBERS), "numbers", "exec"), space)  # noqa: S102
-        return space["FEW"], space["MANY"], space["PAUSE_S"]
+        return space["FEW"], space["MANY"], space["PAUSE_S"], space["Options"].pause_s
 
-    scaled = [each for each in mutants_of("numbers.py", NUMBERS) if each.operator == "scale"]
-    assert [each.where for each in scaled] == ["FEW", "FEW", "MANY", "MANY", "PAUSE_S", "PAUSE_S"]
+    found = mutants_of("numbers.py", NUMBERS)
+    scaled = [each for each in found if each.operator == "scale"]
+    places = ["FEW", "MANY", "PAUSE_S", "Options.pause_s"]
+    assert [each.where for each in scaled] == [place for place in places for _ in range(2)]
     assert {made(each) for each in scaled} == {
-        (600, 1024, 0.5), (30, 20480, 0.5), (1, 1024, 0.5), (30, 51, 0.5), (30, 1024, 10.0), (30, 1024, 0.025),
+        (600, 1024, 0.5, 2.0), (30, 20480, 0.5, 2.0), (1, 1024, 0.5, 2.0), (30, 51, 0.5, 2.0),
+        (30, 1024, 10.0, 2.0), (30, 1024, 0.025, 2.0), (30, 1024, 0.5, 40.0), (30, 1024, 0.5, 0.1),
     }  # fmt: skip
-    reached = [Reached("reads", 0.1, (11,)), Reached("adds", 0.2, (8,)), Reached("looks at values", 0.3, ())]
+    entries = [each for each in found if each.operator == "entry"]
+    assert [each.where for each in entries] == ["WAYS", "WAYS", "KINDS"]
+    ways = [ast.unparse(mutated(each, NUMBERS).body[4]) for each in entries[:2]]
+    assert ways == ["WAYS = ('read',)", "WAYS = ('add',)"]
+    assert [each.where for each in found if each.operator == "return"] == ["add", "read"]
+    reached = [Reached("reads", 0.1, (17, 18)), Reached("adds", 0.2, (14,)), Reached("looks at values", 0.3, ())]
     choice = Choice(NUMBERS, reached, 9.0)
-    asked = {each.where: [test.test for test in choice.tests(each)] for each in scaled}
+    asked = {each.where: [test.test for test in choice.tests(each)] for each in (*scaled, *entries)}
+    assert asked["WAYS"] == asked["FEW"]
+    assert len(asked["Options.pause_s"]) == 3
     assert asked["FEW"] == ["reads", "looks at values"] and asked["MANY"] == ["adds", "looks at values"]
     assert len(asked["PAUSE_S"]) == 3, "nobody reads it here"
 
@@ -125,6 +142,13 @@ def test_the_projects_own_targets_and_reasons_fit_its_files() -> None:
         name, _, part = test.partition("::")
         first = part.partition("::")[0].partition("[")[0]
         assert not first or re.search(rf"^ *(def|class) {first}\b", (ROOT / name).read_text(), re.MULTILINE), test
+
+
+def test_every_file_that_an_engine_runs_is_a_target() -> None:
+    targets = load(ROOT).targets
+    for folder in ("adapters", "data", "endpoint", "io", "layout", "loop", "rank"):
+        files = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "kvproto" / folder).rglob("*.py"))]
+        assert [file for file in files if file not in targets and mutants_of(file, (ROOT / file).read_text())] == []
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:

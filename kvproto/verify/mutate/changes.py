@@ -8,7 +8,7 @@
     call        a statement that is a call is left out (what waits for an event is one, too)
     assign      an assignment to an attribute or an item is left out
     drop        a `raise`, `del`, `break` or `continue` is left out, or one of `|=` and its like
-    entry       an entry of a dictionary or a set is left out
+    entry       an entry of a dictionary or a set is left out, or of a tuple or list that a module names
     return      what is returned is None
     truth       True is False, and the other way round
     constant    a whole number is one more
@@ -16,7 +16,7 @@
     sign        `+=` is `-=`, and the other way round
     extreme     `min` is `max`, `any` is `all`, and the other way round
     swap        two arguments that stand next to each other are exchanged (but for the least or greatest of them)
-    scale       a number that a module names is twenty times as large, or a twentieth
+    scale       a number that a module names, or a field begins with, is twenty times as large, or a twentieth
 
 A change is made in the node itself, or is another node in its place.
 """
@@ -38,8 +38,8 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.Pow: ast.Mult,
 }  # fmt: skip
 EXTREMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
-#: the operator of numbers that a module names, in two ways, and how much they are scaled
-SCALED, TIMES = (("scale", 2),), 20
+#: how much numbers are scaled
+TIMES = 20
 #: of a node, the variant that is asked for; the node in its place, or None if it was changed itself
 Change = Callable[[ast.AST, int], ast.AST | None]
 
@@ -48,6 +48,16 @@ def sites(node: ast.AST) -> Iterator[tuple[str, int]]:
     """The operators that fit this node, and how many ways each has."""
     for operator, ways in FITS.get(type(node), ()):
         yield operator, int(ways(node))
+
+
+def named_sites(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """The operators that fit what a module or a class names, and how many ways each has."""
+    if isinstance(node, ast.expr) and is_number(node):
+        yield "scale", 2
+    elif isinstance(node, ast.Dict):
+        yield "entry", len(node.keys)
+    elif isinstance(node, ast.Set | ast.Tuple | ast.List) and len(node.elts) > 1:
+        yield "entry", len(node.elts)
 
 
 def is_number(node: ast.expr) -> bool:
@@ -154,7 +164,7 @@ def _assign(node: ast.AST, _: int) -> None:
 
 
 def _entry(node: ast.AST, variant: int) -> None:
-    assert isinstance(node, ast.Dict | ast.Set)
+    assert isinstance(node, ast.Dict | ast.Set | ast.Tuple | ast.List)
     for entries in (node.keys, node.values) if isinstance(node, ast.Dict) else (node.elts,):
         del entries[variant]
 

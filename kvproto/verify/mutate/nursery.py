@@ -9,7 +9,7 @@ Of a kernel Triton's interpreter reads the text when it first runs: the changed 
 
 Three kinds of mutants cannot be planted so, and are told as such (`ELSEWHERE`): those of functions that ran already
 while tests were collected, and may have left anything behind, those that take a function its last look at a variable of
-the function around it, and numbers at the top of a module, which are copied from there.  They are tried in a process
+the function around it, and what a module or class names, which is copied from there.  They are tried in a process
 that imports the changed text (`trial`).
 """
 

@@ -1,9 +1,10 @@
 """Operators: a mutant is one small change of one function, by an operator (`changes` has them).
 
 A site is found by its place in the tree (`ast.walk` of the same text is the same order), so a mutant is three numbers
-and a name, and can be made anywhere from the file alone.  Bodies of functions are changed, kernels among them, and of
-what stands at the top of a module the numbers with a name in upper case (`scale`).  Text for people is left alone
-(messages of exceptions, f-strings, calls of a log), and so are types.
+and a name, and can be made anywhere from the file alone.  Bodies of functions are changed, kernels among them, and
+values that are made once, when the module is imported: what has a name in upper case or is a field's first value, and
+the arguments of its call (`Timer(10.0)`).  Of those, numbers are scaled, and dictionaries, sets and tuples lose an
+entry.  Text for people is left alone (messages of exceptions, f-strings, calls of a log), and so are types.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kvproto.verify.mutate.changes import CHANGES, SCALED, is_number, sites
+from kvproto.verify.mutate.changes import CHANGES, named_sites, sites
 
 #: calls for people: nothing depends on them
 TALK = frozenset(("debug", "info", "warning", "frame", "part", "logs", "note"))
@@ -27,7 +28,7 @@ class CodeMutant(msgspec.Struct, frozen=True, order=True):
     operator: str
     node: int
     variant: int
-    #: the function (of a number at the top of a module its name), and the text of the line as it is
+    #: the function (of what a module or class names: that name), and the text of the line as it is
     where: str
     text: str
 
@@ -45,17 +46,16 @@ class CodeMutant(msgspec.Struct, frozen=True, order=True):
 def mutants_of(file: str, text: str) -> list[CodeMutant]:
     """Every mutant of this text, in the order of its lines."""
     tree, lines = ast.parse(text), text.splitlines()
-    owners, silent = _owners(tree), _silent(tree)
-    numbers: dict[ast.AST, str] = dict(_numbers(tree))
+    owners, silent, named = _owners(tree), _silent(tree), dict(_named(tree))
     found = []
     for number, node in enumerate(ast.walk(tree)):
-        where = owners.get(node) or numbers.get(node)
+        where = owners.get(node) or named.get(node)
         if where is None or node in silent:
             continue
         line = _line(node)
         found += [
             CodeMutant(file, line, operator, number, variant, where, lines[line - 1].strip())
-            for operator, variants in (sites(node) if node in owners else SCALED)
+            for operator, variants in (sites(node) if node in owners else named_sites(node))
             for variant in range(variants)
         ]
     return sorted(found)
@@ -108,7 +108,7 @@ def _owners(tree: ast.AST) -> dict[ast.AST, str]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ClassDef):
                 enter(child, f"{name}{child.name}.", inside=False)
-            elif isinstance(child, ast.FunctionDef):
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 for each in child.body:
                     owners[each] = f"{name}{child.name}"
                     enter(each, f"{name}{child.name}.", inside=True)
@@ -120,19 +120,27 @@ def _owners(tree: ast.AST) -> dict[ast.AST, str]:
     return owners
 
 
-def _numbers(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
-    """By number that a module names in upper case: the name."""
+def _named(tree: ast.Module | ast.ClassDef, within: str = "") -> Iterator[tuple[ast.AST, str]]:
+    """By value that a module names in upper case, or that a field of a class begins with: the name."""
     for each in tree.body:
-        if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None:
+        if isinstance(each, ast.ClassDef):
+            yield from _named(each, f"{within}{each.name}.")
+        elif isinstance(each, ast.AnnAssign if within else ast.Assign | ast.AnnAssign) and each.value is not None:
             target = each.targets[0] if isinstance(each, ast.Assign) else each.target
             pairs = [(target, each.value)]
             if isinstance(target, ast.Tuple) and isinstance(each.value, ast.Tuple):
                 pairs = list(zip(target.elts, each.value.elts, strict=True))
             yield from (
-                (value, name.id)
+                (part, f"{within}{name.id}")
                 for name, value in pairs
-                if isinstance(name, ast.Name) and name.id.isupper() and is_number(value)
+                if isinstance(name, ast.Name) and (within or name.id.isupper())
+                for part in (value, *_arguments(value))
             )
+
+
+def _arguments(value: ast.expr) -> list[ast.expr]:
+    """Those of a call, as a timer's period; none, if it is none."""
+    return [*value.args, *(each.value for each in value.keywords)] if isinstance(value, ast.Call) else []
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:

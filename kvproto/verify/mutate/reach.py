@@ -7,8 +7,8 @@ before, then the quickest.  One that no test reaches survives without a trial, a
 is worth is asked of as many as fit.
 
 A statement is reached when any of its lines is: Python tells of an expression over several lines by the line of each
-part.  A number at the top of a module is read where a function names it; those tests are asked about it, too, that come
-by no line of the file, since they look at its values.
+part.  What a module names is read where a function names it; those tests are asked about it, too, that come by no line
+of the file, since they look at its values.  About what fields begin with all tests are asked.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Choice:
 
     def _reaches(self, test: Reached, mutant: CodeMutant) -> bool:
         statements = {self.statement(mutant.line)}
-        if mutant.operator == "scale":
+        if mutant.operator == "scale" or mutant.where.isupper():
             statements = self._readers.get(mutant.where, set())
             if not statements or not test.lines:
                 return True
@@ -113,7 +113,7 @@ class Choice:
 
 def _read(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Names in upper case that functions read, each with its line."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
         for each in (node for part in function.body for node in ast.walk(part)):
             if isinstance(each, ast.Name) and each.id.isupper():
                 yield each.id, each.lineno
