@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("verify/prove",),
     ("verify/adapters", "verify/mutate"),
     ("verify/cli",),
+    ("lab/warm_ranks",),
     ("lab/process_group",),
     ("lab/bench",),
     ("lab/demo",),

@@ -154,7 +154,7 @@ class ProcessGroup:
 
     def __init__(self, programs: Sequence[Program] = (), *, warm: str = "kvproto.lab.demo.warm") -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([warm])
+        context.set_forkserver_preload([warm, "kvproto.lab.warm_ranks"])
         self._pipes: dict[str, Connection] = {}
         self._ends: dict[str, Any] = {}
         self._over: set[str] = set()

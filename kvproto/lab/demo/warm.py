@@ -16,7 +16,7 @@ import sys
 import torch
 import torch.distributed
 
-for _name in ("kvproto.lab.demo.rank", "zmq", "nixl._api"):
+for _name in ("kvproto.lab.demo.rank_program", "zmq", "nixl._api"):
     if importlib.util.find_spec(_name.partition(".")[0]) is not None:
         importlib.import_module(_name)
 
