@@ -38,6 +38,9 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/kvproto demo $(ARGS)
 
+# Hundreds of tests start processes of ours: each would compile what it imports anew where the machine says "no bytecode".
+test night pytest: export PYTHONDONTWRITEBYTECODE :=
+
 # The lint runs beside the tests: it fills the times in which these wait.
 test: $(VENV)/.test
 	@$(MAKE) --no-print-directory -j 2 lint pytest

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import Phase, settings
 
+from kvproto.lab.process_group import WARM
+
 if TYPE_CHECKING:
     from kvproto.io.control.control import Control
 
@@ -37,6 +39,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     place = {f"test_{name}": at for at, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_fork_server_for_all() -> None:
+    """Have whatever starts the process's fork server load the model, too: else each later rank would, in seconds."""
+    WARM.append("kvproto.lab.demo.warm")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -35,6 +35,8 @@ from typing import Any, Self
 from kvproto.errors import KvprotoError
 
 ORPHANED = 70  # exit code of a rank whose parent is gone
+#: what every fork server has loaded, beside what the first group asks for; a process has one server
+WARM = ["kvproto.lab.warm_ranks"]
 SETTLE_S = 0.3  # after a failure: how long to listen for an earlier cause before choosing one
 
 
@@ -154,7 +156,7 @@ class ProcessGroup:
 
     def __init__(self, programs: Sequence[Program] = (), *, warm: str = "kvproto.lab.demo.warm") -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([warm, "kvproto.lab.warm_ranks"])
+        context.set_forkserver_preload([*WARM, warm])
         self._pipes: dict[str, Connection] = {}
         self._ends: dict[str, Any] = {}
         self._over: set[str] = set()
