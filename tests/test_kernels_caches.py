@@ -16,6 +16,7 @@ import pytest
 import recurrence
 import torch
 from cache_case import CASES, SPARSE, CacheCase, check_case
+from support.night import NIGHT
 
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.pool import KernelError
@@ -46,8 +47,10 @@ if not INTERPRETED and importlib.util.find_spec("triton") is not None:
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("digests", [False, True])
+@pytest.mark.parametrize(
+    ("case", "digests"),
+    [(case, digests) for case in CASES for digests in (True, False) if NIGHT or digests or case is CASES[0]],
+)
 def test_triton_moves_what_a_copy_row_by_row_moves(case: CacheCase, digests: bool) -> None:
     from kvproto.io.kernels.triton import TritonKernels
 

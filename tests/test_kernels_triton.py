@@ -20,7 +20,7 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from support.night import NIGHT
+from support.night import NIGHT, by_night
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
@@ -84,8 +84,8 @@ else:
     #: More than a part of most cases has.
     LARGE = 4096
     RUNS = [(case, small(case)) for case in PAIRS + SHAPES] + [(case, LARGE) for case in SHAPES]
-    #: by day each is gathered or scattered: one kernel does both, by a constant
-    GATHERED, SCATTERED = (RUNS, RUNS) if NIGHT else (RUNS[::2], RUNS[1::2])
+    #: by day a quarter is gathered and another quarter scattered: one kernel does both, by a constant
+    GATHERED, SCATTERED = (RUNS, RUNS) if NIGHT else (RUNS[::4], RUNS[2::4])
 
     #: tests of many forms, which look at overflow by night
     MANY = ("test_gather", "test_scatter", "test_digests")
@@ -106,22 +106,24 @@ else:
     def test_scatter(case: Case, tile: int) -> None:
         check_scatters(kernels(tile=tile), case)
 
-    @pytest.mark.parametrize("case", [PAIRS[0], PAIRS[3], PAIRS[6], PAIRS[11], SHAPES[6], SHAPES[15]], ids=str)
+    ALONE = [PAIRS[11], PAIRS[0], PAIRS[3], PAIRS[6], SHAPES[6], SHAPES[15]]
+
+    @pytest.mark.parametrize("case", ALONE[: by_night(6, by_day=1)], ids=str)
     def test_each_part_in_programs_of_its_own(case: Case) -> None:
         check_gathers(kernels(tile=small(case), mixed=False), case)
         check_scatters(kernels(tile=small(case), mixed=False), case)
 
-    @pytest.mark.parametrize("case", [BASE, SHAPES[5], SHAPES[8]], ids=str)
+    @pytest.mark.parametrize("case", [SHAPES[8], BASE, SHAPES[5]][: by_night(3, by_day=1)], ids=str)
     def test_with_the_defaults(case: Case) -> None:
         check_gathers(kernels(), case)
         check_scatters(kernels(), case)
 
-    @pytest.mark.parametrize("shift", [1, 2, 4, 8])
+    @pytest.mark.parametrize("shift", by_night([1, 2, 4, 8], by_day=[1, 4]))
     def test_staging_at_any_byte(shift: int) -> None:
         check_gathers(kernels(tile=256), BASE, shift=shift)
         check_scatters(kernels(tile=256), BASE, shift=shift)
 
-    @pytest.mark.parametrize("case", [PAIRS[2], SHAPES[5], SHAPES[8], SHAPES[15]], ids=str)
+    @pytest.mark.parametrize("case", [PAIRS[2], SHAPES[5], SHAPES[8], SHAPES[15]][: by_night(4, by_day=2)], ids=str)
     def test_cells_in_one_launch(case: Case) -> None:
         check_cells(kernels(tile=small(case)), case)
 
@@ -141,7 +143,7 @@ else:
     #: words of four bytes, and a head of two pieces
     COUNTED = [replace(BASE, dims=(6, 10)), replace(BASE, dims=(128, 128), heads=2, tokens=3)]
 
-    @pytest.mark.parametrize("case", PAIRS[:12:3] + SHAPES + COUNTED, ids=str)
+    @pytest.mark.parametrize("case", (PAIRS[:12:3] + SHAPES + COUNTED)[:: by_night(1, by_day=4)], ids=str)
     def test_digests(case: Case) -> None:
         check_digests(kernels(tile=small(case)), case)
 
