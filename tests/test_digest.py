@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from support.builds import SOURCE, Edit, build, digest_of, write_digest
 from support.digests import Digests
+from support.night import by_night
 
 from kvproto.fsm.digest import differing
 from kvproto.protocol.codec import RawHello
@@ -214,11 +215,12 @@ def test_what_changes_no_meaning_changes_nothing(what: str, tmp_path: Path, dige
 
 def test_every_planted_hazard_is_another_build() -> None:
     ours, unseen = protocol_texts(), set()
-    for mutation in MUTANTS.values():
+    asked = list(MUTANTS.values())[:: by_night(1, by_day=3)]
+    for mutation in asked:
         with TablePatch() as bench:
             mutation.apply(bench)
             unseen |= {mutation.name} if protocol_texts() == ours else set()
-    assert unseen == BESIDE
+    assert unseen == BESIDE & {mutation.name for mutation in asked}
     assert protocol_texts() == ours
 
 

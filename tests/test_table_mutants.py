@@ -370,7 +370,7 @@ def test_a_dialled_line_is_no_place_of_its_own() -> None:
 def test_a_left_out_effect_is_noticed_by_lint_or_proof_and_has_no_reason(tmp_path: Path) -> None:
     """A reason would say that it comes later: a world has no time, and a timer costs some."""
     effects = [each for each in EVERY if each.operator == "effect"]
-    asked = by_night(effects, by_day=Random(31).sample(effects, 40))
+    asked = by_night(effects, by_day=Random(31).sample(effects, 20))
     assert [each.name for each in asked if not judge(each, Effort(worlds_s=0.0, compares=False)).killed] == []
     for file in (table_gate.FILE, table_gate.LEFT_OUT_FILE):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ set and of every quotient.  Texts and bytes can be compared, and asked whether t
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ MOST = 4000
 Facts = list[Any]
 
 SET = z3.ArraySort(z3.IntSort(), z3.BoolSort())
+NOBODY = z3.EmptySet(z3.IntSort())
 _card = z3.Function("card", SET, z3.IntSort())
 _below = z3.Function("below", z3.IntSort(), SET)
 #: places that were named (`1 << n`), and ends of sets of all that is below
@@ -35,6 +37,8 @@ _ends: dict[int, tuple[Any, Any]] = {}
 _asked: dict[int, tuple[Any, Any, Any, bool]] = {}
 #: by choice and member: the choice, whether it is this member, and whether it is another one
 _members: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+#: by what is done, with what: the two, and what they make; ways do the same again
+_made: dict[tuple[Any, ...], tuple[Any, Any, Any]] = {}
 _quotient = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
 
 
@@ -141,6 +145,15 @@ def _joined(make: Callable[..., Any], terms: list[Any]) -> Any:
     return z3.BoolRef(make(context.ref(), len(terms), (z3.Ast * len(terms))(*[term.ast for term in terms])), context)
 
 
+def _make(what: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """Make something of two terms, or of a term and a number, once a proof: the conversions take longest."""
+    at = (what, left.get_id(), right.get_id(), "") if isinstance(right, z3.ExprRef) else (what, left.get_id(), right)
+    found = _made.get(at)
+    if found is None:
+        found = _made[at] = left, right, what(left, right)  # with both, so that no other term has their numbers
+    return found[2]
+
+
 class Term:
     """Base of all that stands for something unknown."""
 
@@ -187,8 +200,8 @@ def truth(value: Any) -> Any:
 def as_truth(value: Term) -> Any:
     """Return the term's truth as a formula, without branching on it."""
     if isinstance(value, Bits):
-        return value.term != z3.EmptySet(z3.IntSort())
-    return value.term != 0
+        return _make(operator.ne, value.term, NOBODY)
+    return _make(operator.ne, value.term, 0)
 
 
 class Number(Term):
@@ -197,24 +210,24 @@ class Number(Term):
     __slots__ = ()
 
     def __bool__(self) -> bool:
-        return decide(self.term != 0)
+        return decide(as_truth(self))
 
     def _as(self, other: Any) -> Any:
         return number(other)
 
     def __add__(self, other: Any) -> Any:
-        return Number(self.term + number(other))
+        return Number(_make(operator.add, self.term, number(other)))
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return Number(self.term - number(other))
+        return Number(_make(operator.sub, self.term, number(other)))
 
     def __rsub__(self, other: Any) -> Any:
         return Number(number(other) - self.term)
 
     def __mul__(self, other: Any) -> Any:
-        return Number(self.term * number(other))
+        return Number(_make(operator.mul, self.term, number(other)))
 
     __rmul__ = __mul__
 
@@ -222,36 +235,35 @@ class Number(Term):
         return Number(-self.term)
 
     def __truediv__(self, other: Any) -> Any:
-        return Number(self.term / number(other))
+        return Number(_make(operator.truediv, self.term, number(other)))
 
     def __floordiv__(self, other: Any) -> Any:
         if self.term.is_real():
             return Number(z3.ToReal(z3.ToInt(self.term / number(other))))
         by, over = number(other), self.term
-        found = _quotient(over, by)
-        _fact(z3.Implies(by > 0, z3.And((over < 0) == (found < 0), z3.Implies(over == 0, found == 0))))
-        return Number(found)
+        _fact(_make(_is_quotient, over, by))
+        return Number(_make(_quotient, over, by))
 
     def __rfloordiv__(self, other: int) -> Any:
         return Number(z3.IntVal(other)) // self
 
     def __eq__(self, other: object) -> Any:
-        return Truth(self.term == number(other))
+        return Truth(_make(operator.eq, self.term, number(other)))
 
     def __ne__(self, other: object) -> Any:
-        return Truth(self.term != number(other))
+        return Truth(_make(operator.ne, self.term, number(other)))
 
     def __lt__(self, other: Any) -> Any:
-        return _far(other, True) or Truth(self.term < number(other))
+        return _far(other, True) or Truth(_make(operator.lt, self.term, number(other)))
 
     def __le__(self, other: Any) -> Any:
-        return _far(other, True) or Truth(self.term <= number(other))
+        return _far(other, True) or Truth(_make(operator.le, self.term, number(other)))
 
     def __gt__(self, other: Any) -> Any:
-        return _far(other, False) or Truth(self.term > number(other))
+        return _far(other, False) or Truth(_make(operator.gt, self.term, number(other)))
 
     def __ge__(self, other: Any) -> Any:
-        return _far(other, False) or Truth(self.term >= number(other))
+        return _far(other, False) or Truth(_make(operator.ge, self.term, number(other)))
 
     def __rrshift__(self, mask: int) -> Any:
         return Shifted(Bits(bits(mask)), self.term)
@@ -259,6 +271,12 @@ class Number(Term):
     def __rlshift__(self, one: int) -> Any:
         assert one == 1, "only 1 << rank is a set"
         return OneBit(z3.SetAdd(z3.EmptySet(z3.IntSort()), self.term), self.term)
+
+
+def _is_quotient(over: Any, by: Any) -> Any:
+    """As much as is known of a quotient."""
+    found = _make(_quotient, over, by)
+    return z3.Implies(by > 0, z3.And((over < 0) == (found < 0), z3.Implies(over == 0, found == 0)))
 
 
 def _far(other: Any, below: bool) -> Truth | None:  # noqa: FBT001
@@ -281,10 +299,10 @@ class Opaque(Number):
     __slots__ = ()
 
     def __eq__(self, other: object) -> Any:
-        return Truth(self.term == opaque(other))
+        return Truth(_make(operator.eq, self.term, opaque(other)))
 
     def __ne__(self, other: object) -> Any:
-        return Truth(self.term != opaque(other))
+        return Truth(_make(operator.ne, self.term, opaque(other)))
 
 
 def opaque(value: Any) -> Any:
@@ -303,12 +321,12 @@ class Bits(Term):
         return decide(as_truth(self))
 
     def __and__(self, other: Any) -> Any:
-        return Bits(z3.SetIntersect(self.term, bits(other)))
+        return Bits(_make(z3.SetIntersect, self.term, bits(other)))
 
     __rand__ = __and__
 
     def __or__(self, other: Any) -> Any:
-        return Bits(z3.SetUnion(self.term, bits(other)))
+        return Bits(_make(z3.SetUnion, self.term, bits(other)))
 
     __ror__ = __or__
 
@@ -319,10 +337,10 @@ class Bits(Term):
         return Shifted(self, number(place))
 
     def __eq__(self, other: object) -> Any:
-        return Truth(self.term == bits(other))
+        return Truth(_make(operator.eq, self.term, bits(other)))
 
     def __ne__(self, other: object) -> Any:
-        return Truth(self.term != bits(other))
+        return Truth(_make(operator.ne, self.term, bits(other)))
 
     def __gt__(self, other: Any) -> Any:
         assert other == 0, "a mask is only compared with 0"
@@ -330,10 +348,14 @@ class Bits(Term):
 
     def bit_count(self) -> Number:
         """How many there are."""
-        count = _card(self.term)
-        _fact(count >= 0)
-        _fact((count == 0) == (self.term == z3.EmptySet(z3.IntSort())))
-        return Number(count)
+        count = Number(_card(self.term))
+        _fact(_make(operator.ge, count.term, 0))
+        _fact(_make(_is_count, count.term, self.term))
+        return count
+
+
+def _is_count(count: Any, of: Any) -> Any:
+    return (count == 0) == (of == NOBODY)
 
 
 class OneBit(Bits):
@@ -358,7 +380,11 @@ class Shifted:
 
     def __and__(self, one: int) -> Truth:
         assert one == 1, "only the lowest bit is asked for"
-        return Truth(z3.IsMember(self.place, self.mask.term))
+        return Truth(_make(_has, self.mask.term, self.place))
+
+
+def _has(mask: Any, place: Any) -> Any:
+    return z3.IsMember(place, mask)
 
 
 def below(place: Any) -> Bits:
@@ -383,6 +409,7 @@ def forget() -> None:
     _ends.clear()
     _asked.clear()
     _members.clear()
+    _made.clear()
 
 
 def bits(value: Any) -> Any:
