@@ -37,9 +37,15 @@ def graph(html: str) -> dict[str, Any]:
 
 def browse(path: Path, word: str, width: int = 1500) -> Page:
     """The page after its script has run, offline, at this address."""
-    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
-               f"--user-data-dir={path.parent / 'profile'}", "--virtual-time-budget=5000", f"--window-size={width},900",
-               "--dump-dom", f"file://{path}{word}"]  # fmt: skip
+    return visit(f"file://{path}{word}", path.parent, width)
+
+
+def visit(address: str, folder: Path, width: int = 1500) -> Page:
+    """The page at this address after its script has run, with no network but this machine's."""
+    nowhere = "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--host-resolver-rules={nowhere}",
+               f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=5000", f"--window-size={width},900",
+               "--dump-dom", address]  # fmt: skip
     return Page(subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout)
 
 

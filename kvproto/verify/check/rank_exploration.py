@@ -77,7 +77,7 @@ class RankExploration(Exploration):
     def told(self, state: Any, event: Any) -> list[Json]:
         """The trace of the rank that takes the step."""
         at, what = event.at, event.what
-        if at >= self.world.n or what[0] in ("crash", "restart"):
+        if at >= self.world.n or what[0] in ("crash", "restart", "slow"):
             return []
         asked = at, state >> self.world.shifts[at] & MASK, what
         if (moments := self._told.get(asked)) is None:

@@ -141,7 +141,7 @@ def deed(config: Config, event: WorldEvent) -> str:
         return f"is called by {other} (session {what[2][2].session})"
     words = {
         "open": "its engine opens {0}", "announce": "its engine announces {0}", "renew": "its engine renews {0}",
-        "leave": f"its engine lets go of {_group(config, what)}",
+        "leave": "its engine lets go of {0}",
         "address": f"its engine names an address for {other} where nobody is",
         "tried": f"has tried the address for {other} long enough",
         "close": "it says goodbye",
@@ -150,7 +150,8 @@ def deed(config: Config, event: WorldEvent) -> str:
         "age": "has no lease left", "peer crashed": "loses a peer's writes",
     }  # fmt: skip
     if kind in words:
-        return words[kind].format(room(config, what[1]) if len(what) > 1 and isinstance(what[1], int) else "")
+        named = _group if kind == "leave" else _room
+        return words[kind].format(named(config, what))
     plain = {
         "wired": "is wired to D{1}", "wire failed": "cannot be wired to D{1}", "lost": f"loses its link to {other}",
         "overflowed": f"has more to say to {other} than may wait",
@@ -159,6 +160,11 @@ def deed(config: Config, event: WorldEvent) -> str:
         "wrote late": "learns of its write to D{5}, when leases are over: {1}",
     }  # fmt: skip
     return plain[kind].format(*what)
+
+
+def _room(config: Config, what: tuple[Any, ...]) -> str:
+    """Name the room, if it is about one."""
+    return room(config, what[1]) if len(what) > 1 and isinstance(what[1], int) else ""
 
 
 def _group(config: Config, what: tuple[Any, ...]) -> str:

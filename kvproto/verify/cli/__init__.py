@@ -14,7 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("kvproto.verify.cli.export_command", "the protocol as JSON, for other languages and tools"),
     "trace": ("kvproto.verify.cli.trace_command", "the story of a room across ranks: text, sequence chart, JSON"),
     "replay": ("kvproto.verify.cli.replay_command", "check a trace against the tables; show the first difference"),
-    "explore": ("kvproto.verify.cli.world_command", "a small world as one web page: choose what happens next"),
+    "explore": ("kvproto.verify.cli.world_command", "a world as a web page: choose what happens next"),
     "inspect": ("kvproto.verify.cli.inspect_command", "a trace as one web page, to step through"),
 }
 #: the extras that a command needs, where they are not the demonstration's

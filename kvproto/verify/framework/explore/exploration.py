@@ -1,12 +1,14 @@
 """Exploration: a world's states and steps, and what a reader is shown of them.
 
-`record` goes breadth first through the states and makes a graph that a page can be given: states are lists of numbered
-parts, and steps name their words and moments by number, so what many states share is written once.  States that differ
-by an exchange of names stay apart here, since a reader follows names.
+`Recorder.record` goes breadth first through the states and makes a graph that a page can be given; `Recorder.along`
+makes the same of one way alone, for a page that asks again after each step.  States are lists of numbered parts, and
+steps name their words and moments by number, so what many states share is written once.  States that differ by an
+exchange of names stay apart here, since a reader follows names.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -86,6 +88,10 @@ class Numbered(msgspec.Struct):
             self.items.append(item())
         return place
 
+    def some(self, places: Iterable[int]) -> dict[int, Any]:
+        """Return the things at these places, by place."""
+        return {place: self.items[place] for place in places}
+
 
 class Recorder:
     """Records the graph of an exploration."""
@@ -106,23 +112,37 @@ class Recorder:
 
         `way`: the steps of a counterexample; `choices`, in its place: the number of each step among those of its state.
         """
-        start = self._number(self.space.initial())
-        taken, todo = self._choose(start, choices) if choices else self._walk(start, way)
+        taken, todo = self._take(way, choices)
         queued = set(todo)
         while todo and len(self.states) < limit:
             fresh = [target for target in dict.fromkeys(self._expand(todo.popleft())) if target not in queued]
             queued.update(fresh)
             todo += fresh
-        world = self.world
         return {
-            "world": world.name, "about": world.about, "headings": world.headings, "way": taken,
-            "states": self.shown, "next": self.next, "parts": self.parts.items, "phrases": self.phrases.items,
-            "told": self.told.items, "unrest": self.unrest,
+            "way": taken, "states": self.shown, "next": self.next, "parts": self.parts.items,
+            "phrases": self.phrases.items, "told": self.told.items, "unrest": self.unrest,
         }  # fmt: skip
 
-    def _walk(self, start: int, way: Iterable[Any]) -> tuple[list[int], deque[int]]:
+    def along(self, *, way: Iterable[Any] = (), choices: Sequence[int] = ()) -> Json:
+        """Return the same of this way's states alone, by number, with the moments of the steps taken."""
+        taken, states = self._take(way, choices)
+        self._expand(states[-1])
+        steps = {number: self.next[number] or [] for number in states}
+        parts = {part for number in states for part in self.shown[number]}
+        phrases = {step[0] for each in steps.values() for step in each}
+        told = {steps[number][choice][3] for number, choice in zip(states, taken, strict=False)}
+        return {
+            "way": taken, "states": {number: self.shown[number] for number in states}, "next": steps,
+            "parts": self.parts.some(parts), "phrases": self.phrases.some(phrases), "told": self.told.some(told),
+            "unrest": {number: self.unrest[number] for number in states if number in self.unrest},
+        }  # fmt: skip
+
+    def _take(self, way: Iterable[Any], choices: Sequence[int]) -> tuple[list[int], deque[int]]:
+        return self._choose(choices) if choices else self._walk(way)
+
+    def _walk(self, way: Iterable[Any]) -> tuple[list[int], deque[int]]:
         """Follow these steps; return the choices taken, and the states on the way."""
-        taken, states = list[int](), deque([start])
+        taken, states = list[int](), deque([self._number(self.space.initial())])
         for event in way:
             self._expand(states[-1])
             place = self.events[states[-1]].index(event)
@@ -133,9 +153,9 @@ class Recorder:
             states.append(target)
         return taken, states
 
-    def _choose(self, start: int, choices: Sequence[int]) -> tuple[list[int], deque[int]]:
+    def _choose(self, choices: Sequence[int]) -> tuple[list[int], deque[int]]:
         """Take these choices; return them, and the states on the way.  ArgumentError: there is no such step."""
-        states = deque([start])
+        states = deque([self._number(self.space.initial())])
         for place, choice in enumerate(choices, 1):
             self._expand(states[-1])
             steps = self.next[states[-1]] or []
@@ -178,6 +198,13 @@ class Recorder:
         phrase, moments = self.world.phrase(state, event), [] if broken else self.world.told(state, event)
         told = self.told(msgspec.json.encode(moments), lambda: moments)
         return [self.phrases(phrase, lambda: phrase), self.world.kind(event), target, told, broken]
+
+
+def read_way(text: str) -> tuple[int, ...]:
+    """Read the way of a page's address.  ArgumentError: it is none."""
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})*", text):
+        raise ArgumentError(f"{text[:40]!r} is no way: numbers with dots between them, as in 0.2.1")
+    return tuple(map(int, text.split(".")))
 
 
 def budget(counts: Iterable[tuple[str, int]]) -> Json:

@@ -1,7 +1,8 @@
 // ------------------------------------------------------------------------------------------------- explore
 // The page's moments are those of the way so far: the places of the steps that were chosen, one after the other.
-const graph = data.graph;
+let graph = data.graph;
 let way = [];
+let turn = 0;   // counts the ways that were asked for
 
 function trail() {   // the states on the way; the last step may lead nowhere, since it breaks a property
   const states = [0];
@@ -59,6 +60,7 @@ function button(kind, text, act, title) {
   return made;
 }
 
+const copier = (text, copied, title) => button("", text, () => navigator.clipboard && navigator.clipboard.writeText(copied()), title);
 function choose(choice) { travel([...way, choice]); }
 function takeBack() { if (way.length) travel(way.slice(0, -1)); }
 
@@ -67,18 +69,19 @@ function controls(host) {
   bar.append(
     button("", "◀ take back", takeBack, "the last step (Backspace)"), " ",
     button("", "start over", () => travel([]), "the first state"), " ",
-    button("", "copy link", () => navigator.clipboard && navigator.clipboard.writeText(location.href), "the address leads to this state"),
+    copier("copy link", () => location.href, "the address leads to this state"),
   );
+  if (graph.live) bar.append(" ", copier("copy command", () => recorded(way), "a colleague's page begins in this state"));
   host.append(make("h3", "", graph.world + (graph.about ? ": " + graph.about : "")), bar);
 }
 
-const recorded = (choices) => graph.command + " --way " + choices.join(".");
+const recorded = (choices) => graph.command + (choices.length ? " --way " + choices.join(".") : "");
 
 function beyond(list) {   // the same choices lead to the same state of every recording of this world
   const command = recorded(way);
   list.append(
     make("p", "fact", "Nothing beyond this state was recorded. A page that begins here, with this way:"), make("pre", "", command),
-    button("", "copy command", () => navigator.clipboard && navigator.clipboard.writeText(command), command),
+    copier("copy command", () => command, command),
   );
 }
 
@@ -167,7 +170,14 @@ function panel() {
   showWay(host, states);
 }
 
+const has = (choices) => !graph.live || choices.every((choice, n) => choice === graph.way[n]);   // or its server has it
 function travel(choices) {
+  turn += 1;
+  if (has(choices)) settle(choices);
+  else ask(choices, turn);
+}
+
+function settle(choices) {
   way = choices;
   retell();
   refilter();
@@ -197,7 +207,7 @@ place.word = () => "way=" + way.join(".");
 place.take = (word) => {
   if (!word.startsWith("way=")) return false;
   const choices = word.slice(4).split(".").filter(Boolean).map(Number);
-  if (!possible(choices)) {
+  if (!graph.live && !possible(choices)) {
     byId("differences").hidden = false;
     byId("differences").textContent = "this address is not of this recording; " + recorded(choices) + " may record it";
     return false;

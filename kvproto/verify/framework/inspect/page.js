@@ -17,13 +17,20 @@ let at = 0;       // index of the current moment
 
 // ------------------------------------------------------------------------------------------------ filters
 function choices(select, values, every) {
-  select.append(new Option(every, ""), ...values.map((value) => new Option(value, value)));
+  const chosen = select.value;
+  select.replaceChildren(new Option(every, ""), ...values.map((value) => new Option(value, value)));
+  if (values.includes(chosen)) select.value = chosen;
 }
-const told = data.graph ? data.graph.told.flat() : moments;   // whatever may be shown
-const distinct = (key) => [...new Set(told.map((m) => m[key]).filter((v) => v !== null && v !== undefined))].map(String);
-choices(byId("subject"), distinct("subject"), "all");
-choices(byId("part"), distinct("part").sort(), "all");
-choices(byId("party"), data.parties, "all");
+const told = () => (data.graph ? Object.values(data.graph.told).flat() : moments);   // whatever may be shown
+const distinct = (key) => [...new Set(told().map((m) => m[key]).filter((v) => v !== null && v !== undefined))].map(String);
+let several = false;   // subjects: then each line says which
+function offer() {
+  choices(byId("subject"), distinct("subject"), "all");
+  choices(byId("part"), distinct("part").sort(), "all");
+  choices(byId("party"), data.parties, "all");
+  several = byId("subject").length > 2;
+}
+offer();
 for (const id of ["parts", "aside"]) byId(id).hidden = !byId(id).firstElementChild.textContent;   // words that a protocol may lack
 
 function passes(m) {
@@ -34,7 +41,6 @@ function passes(m) {
 }
 
 // --------------------------------------------------------------------------------------------------- list
-const several = distinct("subject").length > 1;   // then each line says which
 function line(index) {
   const row = bare(moments[index]);
   row.dataset.index = index;
