@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ import pytest
 aiohttp = pytest.importorskip("aiohttp", reason="the router needs aiohttp, which vLLM brings")
 from aiohttp import web
 
-from kvproto.adapters.vllm.router import Instance, Router, least, parse
+from kvproto.adapters.vllm import router_metrics, router_requests
+from kvproto.adapters.vllm.router import Instance, Router, asked, least, main, parse
+from kvproto.adapters.vllm.router_metrics import RouterMetrics
 from kvproto.adapters.vllm.router_requests import needs_no_prefill, params_for, prefill_body
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -428,3 +431,168 @@ def test_each_prefill_instance_has_its_card(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         parse(["--prefill", "a", "--card", "x", "--prefill", "b", "--decode", "c"])
     assert "2 prefill instances and 1 cards: give each --prefill its --card" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------- which instance, how often, how counted
+def test_of_instances_that_are_passed_over_the_first_to_be_back_is_taken_and_of_others_the_least_asked() -> None:
+    now = time.monotonic()
+    one, two = Instance("http://one"), Instance("http://two")
+    assert (one.asked, one.paused) == (0, 0.0)
+    one.paused, two.paused = now + 90.0, now + 60.0
+    assert least([one, two]) is two
+    one.paused, two.paused, two.asked = now - 9.0, 0.0, 1
+    assert least([one, two]) is one, "a pause that is over counts no more"
+    one.paused, two.paused, one.asked = 0.0, now - 9.0, 2
+    assert least([one, two]) is two
+
+
+def test_requests_of_an_instance_are_counted_while_it_is_asked() -> None:
+    one = Instance("http://one")
+    with asked(one):
+        assert one.asked == 1
+        with asked(one):
+            assert one.asked == 2
+    assert one.asked == 0
+
+
+@pytest.mark.parametrize(("bad", "good"), [(1, 1), (3, 1), (1, 3)])
+def test_a_request_is_tried_once_more_than_there_are_instances_of_a_side(tmp_path: Path, bad: int, good: int) -> None:
+    async def play() -> None:
+        prefills = [StandIn(f"p{at}", refusing(503)) for at in range(bad)]
+        decodes = [StandIn(f"d{at}", slow) for at in range(good)]
+        async with (
+            fleet(tmp_path, prefills, decodes) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            assert a.status == 502
+        assert sum(len(each.bodies) for each in prefills) == max(bad, good) + 1
+
+    asyncio.run(play())
+
+
+def test_a_decode_instance_that_is_away_is_not_waited_for_until_the_prompt_is_computed(tmp_path: Path) -> None:
+    async def play() -> None:
+        bad, good = StandIn("bad", refusing(503)), StandIn("good")
+        begun = time.monotonic()
+        async with (
+            fleet(tmp_path, [StandIn("p", slow)], [bad, good]) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            assert (await a.json())["by"] == "good"
+        assert time.monotonic() - begun < 30.0
+
+    asyncio.run(play())
+
+
+def test_an_answer_that_has_begun_is_the_decode_instances_matter_alone(tmp_path: Path) -> None:
+    """A prefill instance that fails afterwards has computed what was needed."""
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b"begun, ")
+        await asyncio.sleep(0.4)
+        await answer.write(b"ended")
+        return answer
+
+    async def late(_: web.Request) -> web.Response:
+        await asyncio.sleep(0.2)
+        return web.Response(status=500)
+
+    async def play() -> None:
+        async with (
+            fleet(tmp_path, [StandIn("p", late)], [StandIn("d", stream)]) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            assert (a.status, await a.text()) == (200, "begun, ended")
+
+    asyncio.run(play())
+
+
+def test_an_empty_answer_and_the_client_s_own_headers_are_passed_on(tmp_path: Path) -> None:
+    seen = list[dict[str, str]]()
+
+    async def nothing(request: web.Request) -> web.Response:
+        seen.append({name: request.headers.get(name, "") for name in ("Authorization", "X-Request-Id", "Cookie")})
+        return web.Response()
+
+    async def play() -> None:
+        headers = {"Authorization": "Bearer me", "X-Request-Id": "7", "Cookie": "mine"}
+        async with (
+            fleet(tmp_path, [StandIn("p", nothing)], [StandIn("d", nothing)]) as (session, _),
+            session.post("/v1/completions", json=BODY, headers=headers) as a,
+        ):
+            assert (a.status, await a.text()) == (200, "")
+        assert seen
+        assert all(each == {"Authorization": "Bearer me", "X-Request-Id": "7", "Cookie": ""} for each in seen)
+
+    asyncio.run(play())
+
+
+def test_an_instance_that_is_gone_is_not_well_and_an_error_has_vllm_s_form(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with fleet(tmp_path, [StandIn("p")], [StandIn("d")]) as (session, router):
+            async with session.get("/health") as a:
+                assert a.status == 200
+            router.prefills[0].url = "http://127.0.0.1:9"
+            async with session.get("/health") as a:
+                error: dict[str, Any] = {"type": "ServiceUnavailable", "param": None, "code": 503}
+                error["message"] = "no prefill instance is well"
+                assert (a.status, await a.json()) == (503, {"error": error})
+
+    asyncio.run(play())
+
+
+def test_a_router_counts_requests_in_flight_retries_and_the_seconds_that_they_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, counts = [5.0], RouterMetrics()
+    monkeypatch.setattr(router_metrics, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    assert "kvproto_router_in_flight 0" in counts.text()
+    for status in ("200", "502"):
+        with counts.request() as told:
+            now[0] += 2.5
+            told.status = status
+            assert "kvproto_router_in_flight 1" in counts.text()
+        counts.retried("http://away")
+    lines = counts.text().splitlines()
+    assert {"kvproto_router_in_flight 0", "kvproto_router_seconds_total 5.0",
+            'kvproto_router_retries_total{instance="http://away"} 2', 'kvproto_router_requests_total{status="502"} 1',
+            "# TYPE kvproto_router_retries_total counter"} <= {*lines}  # fmt: skip
+
+
+def test_a_room_is_of_63_bits_and_a_secret_of_128(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for = list[int]()
+    monkeypatch.setattr(router_requests.secrets, "randbits", lambda bits: asked_for.append(bits) or 7)
+    prefill, decode = params_for("a card")
+    assert asked_for == [63] and prefill["room"] == decode["room"] == 7 and len(prefill["secret"]) == 32
+
+
+@pytest.mark.parametrize(
+    ("body", "alone"),
+    [({"prompt": [1, "two"]}, True), ({"prompt": ["one"]}, False), ({"prompt_logprobs": 0}, True),
+     ({"echo": True, "logprobs": 0}, True), ({"echo": True}, False), ({"logprobs": 1}, False)],
+)  # fmt: skip
+def test_which_requests_one_instance_answers(body: dict[str, Any], alone: bool) -> None:
+    assert needs_no_prefill(body) is alone
+
+
+@pytest.mark.parametrize("missing", ["--prefill", "--card", "--decode"])
+def test_a_router_needs_an_instance_of_each_side(missing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"--prefill": "http://p", "--card": "c", "--decode": "http://d"}
+    with pytest.raises(SystemExit):
+        parse([word for name, value in given.items() if name != missing for word in (name, value)])
+    assert missing in capsys.readouterr().err
+
+
+def test_a_router_serves_the_instances_of_its_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = list[Any]()
+    monkeypatch.setattr(Router, "app", lambda self: self)
+    monkeypatch.setattr(web, "run_app", lambda made, **how: served.append((made, how)))
+    words = "router --prefill http://p/ --card c --prefill http://q --card e --decode http://d --port 1"
+    monkeypatch.setattr("sys.argv", words.split())
+    main()
+    ((made, how),) = served
+    assert [(each.url, each.card) for each in made.prefills] == [("http://p", Path("c")), ("http://q", Path("e"))]
+    assert [(each.url, each.card) for each in made.decodes] == [("http://d", None)]
+    assert how == {"host": "127.0.0.1", "port": 1, "handler_cancellation": True}

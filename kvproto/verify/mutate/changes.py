@@ -7,7 +7,7 @@
     join        `and` is `or`, and the other way round
     call        a statement that is a call is left out (what waits for an event is one, too)
     assign      an assignment to an attribute or an item is left out
-    drop        a `raise`, `del`, `break` or `continue` is left out, or one of `|=` and its like
+    drop        a `raise`, `del` of an item, `break` or `continue` is left out, or one of `|=` and its like
     entry       an entry of a dictionary or a set is left out, or of a tuple or list that a module names
     return      what is returned is None
     truth       True is False, and the other way round
@@ -82,6 +82,11 @@ def _told(node: ast.Raise) -> bool:
     return not (isinstance(node.exc, ast.Name) and node.exc.id == "NotImplementedError")
 
 
+def _of_items(node: ast.Delete) -> bool:
+    """Whether something loses an item or an attribute: a name that is gone is missed by nobody."""
+    return not all(isinstance(each, ast.Name) for each in node.targets)
+
+
 def _is_truth(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, bool)
 
@@ -109,7 +114,7 @@ FITS: dict[type[ast.AST], tuple[tuple[str, Callable[[Any], int]], ...]] = {
     ast.BoolOp: (("operand", lambda node: len(node.values)), ("join", _once)),
     ast.Expr: (("call", lambda node: isinstance(node.value, ast.Call)),),
     ast.Assign: (("assign", _one_place),),
-    ast.Raise: (("drop", _told),), ast.Delete: (DROP,), ast.Break: (DROP,), ast.Continue: (DROP,),
+    ast.Raise: (("drop", _told),), ast.Delete: (("drop", _of_items),), ast.Break: (DROP,), ast.Continue: (DROP,),
     ast.Dict: (("entry", lambda node: len(node.keys)),),
     ast.Set: (("entry", lambda node: len(node.elts) * (len(node.elts) > 1)),),
     ast.Return: (("return", lambda node: not (_is_nothing(node.value) or _is_truth(node.value))),),
