@@ -562,10 +562,10 @@ def test_a_router_counts_requests_in_flight_retries_and_the_seconds_that_they_to
 
 
 def test_a_room_is_of_63_bits_and_a_secret_of_128(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked_for = list[int]()
-    monkeypatch.setattr(router_requests.secrets, "randbits", lambda bits: asked_for.append(bits) or 7)
+    stand_in = SimpleNamespace(randbits=lambda bits: bits, token_hex=lambda size: size)
+    monkeypatch.setattr(router_requests, "secrets", stand_in)
     prefill, decode = params_for("a card")
-    assert asked_for == [63] and prefill["room"] == decode["room"] == 7 and len(prefill["secret"]) == 32
+    assert prefill["room"] == decode["room"] == 63 and prefill["secret"] == decode["secret"] == 16
 
 
 @pytest.mark.parametrize(
