@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from support.scripted_endpoint import ScriptedEndpoint
 
 from kvproto import ArgumentError
 from kvproto.adapters import introductions, prefill_worker
@@ -29,48 +30,19 @@ from kvproto.adapters.request_words import (
     Ticket,
     Withdraw,
 )
-from kvproto.errors import LinkError, NotFoundError
+from kvproto.errors import LinkError
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Outcome, Room
 
 LAYOUT = Layout(layers=2, heads=4, k_dim=4, v_dim=4, itemsize=2, dtype="float16", page_size=4, tp=1)
 CARD = Card(7, 1, LAYOUT, 8, ("tcp://10.0.0.1:5",))
-TOKENS, PAGE, UNIT = 21, 4, 2
+TOKENS, UNIT = 21, 2
 TICKET = Ticket(5, TOKENS, CARD.encode(), secret=b"s")
 
 
-class Scripted:
-    """An endpoint that keeps every call, and answers as it is told to."""
-
-    def __init__(self) -> None:
-        self.calls, self.called = list[tuple[Any, ...]](), set[int]()
-        self.answers: dict[str, Any] = {"finished": [], "released": [], "withdrawn": True, "any_up": False,
-                                        "agreed": False, "ready": True, "leads_to": True}  # fmt: skip
-        self.pool = SimpleNamespace(page_size=PAGE, state=None, device=SimpleNamespace(type="cpu"))
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any, **more: Any) -> Any:
-            self.calls.append((name, *args, more) if more else (name, *args))
-            answer = self.answers.get(name)
-            if name == "connect":
-                self.called.add(more["group"])
-            elif name == "disconnect":
-                self.called.discard(args[0])
-            elif name == "ready" and args[0] not in self.called:
-                raise NotFoundError("nobody is called by this number")
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-
-        return call
-
-    def of(self, name: str) -> list[tuple[Any, ...]]:
-        return [call[1:] for call in self.calls if call[0] == name]
-
-
-def decode(trust: CardTrust | None = None) -> tuple[Any, Scripted]:
-    endpoint: Any = Scripted()
+def decode(trust: CardTrust | None = None) -> tuple[Any, ScriptedEndpoint]:
+    endpoint: Any = ScriptedEndpoint()
     return DecodeWorker(endpoint, Geometry(endpoint.pool, LAYOUT, UNIT), trust), endpoint
 
 
@@ -171,8 +143,8 @@ def test_a_timer_of_the_rank_fires_at_its_deadline_and_not_before(monkeypatch: p
 
 
 # --------------------------------------------------------------------------------------------- prefill
-def prefill() -> tuple[Any, Scripted]:
-    endpoint: Any = Scripted()
+def prefill() -> tuple[Any, ScriptedEndpoint]:
+    endpoint: Any = ScriptedEndpoint()
     worker = PrefillWorker(endpoint, Geometry(endpoint.pool, LAYOUT, UNIT))
     worker.before([OpenRoom("one", replace(TICKET, peer="d"))])
     return worker, endpoint
@@ -211,7 +183,7 @@ class Known:
     """Introductions at a scripted endpoint, and a clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **trust: Any) -> None:
-        self.endpoint, self.now = Scripted(), [0.0]
+        self.endpoint, self.now = ScriptedEndpoint(), [0.0]
         endpoint: Any = self.endpoint
         self.of = Introductions(endpoint, CardTrust(**trust))
         monkeypatch.setattr(introductions, "time", SimpleNamespace(monotonic=lambda: self.now[0]))

@@ -24,8 +24,9 @@ from kvproto.adapters.card import MAX_TEXT, Card
 from kvproto.adapters.card_trust import SECRET_FILE, CardTrust
 from kvproto.adapters.sglang import bootstrap, http_server
 from kvproto.adapters.sglang.bootstrap import SIGNATURE, Announcer, Cards, KVProtoBootstrapServer, announce
-from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank
+from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, Ranks
 from kvproto.adapters.sglang.http_server import HEAD, HttpServer
+from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
 
 HELD = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16", page_size=4, tp=2)
@@ -452,3 +453,150 @@ def test_with_a_card_secret_announcements_and_cards_are_signed(
         trust.check(card)
     finally:
         at.server.close()
+
+
+# ---------------------------------------------------------------- how a rank is announced, call by call
+def announced(monkeypatch: pytest.MonkeyPatch, answers: list[tuple[int, str]]) -> list[tuple[str, str]]:
+    """What is logged while a rank gets these answers."""
+    logged = list[tuple[str, str]]()
+    log = SimpleNamespace(**{kind: lambda text, *of, kind=kind: logged.append((kind, text % of))
+                             for kind in ("warning", "info")})  # fmt: skip
+    announcer = Announcer("here:9", ONE[1], log, lives=lambda: bool(answers))
+    assert announcer.daemon, "a process that ends does not wait for it"
+    monkeypatch.setattr(announcer, "_tell", lambda: answers.pop(0))
+    monkeypatch.setattr(announcer._over, "wait", lambda _: None)
+    announcer.run()
+    return logged
+
+
+def test_a_refusal_is_logged_at_once_and_a_server_that_does_not_answer_after_5_50_and_500_tries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    what = "prefill rank 1 to the bootstrap server at here:9"
+    taken = ("warning", f"cannot announce {what}: taken")
+    assert announced(monkeypatch, [(409, "taken")] * 9) == [taken]
+    assert announced(monkeypatch, [(409, "taken"), (200, ""), (200, ""), (409, "taken")]) == [
+        taken, ("info", f"announced {what}"), taken,
+    ]  # fmt: skip
+    gone = ("warning", f"cannot announce {what}: gone")
+    assert announced(monkeypatch, [(0, "gone")] * 4) == [] and announced(monkeypatch, [(0, "gone")] * 600) == [gone]
+    assert announced(monkeypatch, [(0, "gone")] * 4 + [(200, "")] + [(0, "gone")] * 4) == []
+    told = announced(monkeypatch, [(0, f"try {at}") for at in range(1, 601)])
+    assert [text.rpartition(" ")[2] for _, text in told] == ["5", "50", "500"], "a reason that changes all the time"
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(ConnectionRefusedError("refused"), "refused"), (TimeoutError(), "TimeoutError")]
+)
+def test_a_server_that_does_not_answer_is_told_by_the_error_or_its_kind(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, why: str
+) -> None:
+    def ask(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(bootstrap, "ask", ask)
+    assert Announcer("here:9", ONE[0], LOG)._tell() == (0, why)
+
+
+def test_a_nonce_is_kept_as_it_is_given_and_another_one_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, logged = [b"a" * 70, b"a" * 64, b"b"], list[str]()
+    monkeypatch.setattr(bootstrap, "ask", lambda *_: (HTTPStatus.OK, answers.pop(0)))
+    announcer = Announcer("here:9", ONE[0], SimpleNamespace(info=lambda text, *_: logged.append(text)))
+    for nonce, count in (("a" * 64, 0), ("a" * 64, 0), ("b", 1)):
+        assert announcer._tell() == (HTTPStatus.OK, "") and announcer.rank.nonce == nonce and len(logged) == count
+
+
+def test_a_card_that_is_there_is_asked_for_where_it_is_wanted_and_a_forgotten_one_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bootstrap, "KEPT", 1)
+    now, asked, waits = [100.0], list[str](), list[float]()
+
+    class Answer(Future[Card | str]):
+        def result(self, timeout: float | None = None) -> Card | str:
+            waits.append(-1.0 if timeout is None else timeout)
+            return super().result(timeout)
+
+    def submit(_fetch: object, address: str, _dp_rank: int) -> Future[Card | str]:
+        asked.append(address)
+        answer = Answer()
+        answer.set_result(Card(1, 100, HELD, 8, ("tcp://a:1", "tcp://a:2")) if address == "here" else "nobody")
+        return answer
+
+    monkeypatch.setattr(bootstrap, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    cards = Cards()
+    monkeypatch.setattr(cards, "_threads", SimpleNamespace(submit=submit))
+    assert isinstance(cards.get("here", wait=0.5), Card) and waits[0] == 0.5
+    now[0] += 9.0
+    cards.get("here")
+    assert asked == ["here"], "it is asked for anew where it is wanted"
+    assert cards.get("there") == "nobody" and [*cards._known] == [("there", 0)]
+    cards.get("there")
+    now[0] += bootstrap.AGAIN
+    cards.get("there")
+    assert asked == ["here", "there", "there"], "of one that has no card another answer may come"
+
+
+@pytest.mark.parametrize(("query", "status"), [("dp_rank=0", 200), ("dp_rank=000000", 200), ("dp_rank=0000000", 400),
+                                               ("dp_rank=x", 400), ("dp_rank=1", 400)])  # fmt: skip
+def test_the_number_of_a_data_parallel_rank_has_its_digits_and_its_bound(at: Server, query: str, status: int) -> None:
+    at.register(*ONE)
+    assert at.ask("GET", f"/card?{query}").startswith(str(status))
+
+
+@pytest.mark.parametrize(("place", "of", "well"), [(0, 1, True), (1, 1, False), (1, 2, True), (-1, 2, False),
+                                                   (0, 4096, True), (0, 4097, False), (0, 0, False)])  # fmt: skip
+def test_a_data_parallel_rank_is_one_of_its_instance_s(place: int, of: int, well: bool) -> None:
+    ranks, body = Ranks(), msgspec.json.encode(replace(ONE[0], dp_rank=place, data_parallel=of))
+    if well:
+        assert len(ranks.put(body)) == 32, "a nonce of 16 bytes"
+    else:
+        with pytest.raises(ArgumentError, match="data-parallel rank"):
+            ranks.put(body)
+
+
+def test_ranks_are_kept_by_the_trust_that_they_are_given_and_one_that_the_instance_has_not_is_refused() -> None:
+    strict, clock = CardTrust(b"0123456789abcdef"), ManualClock(0.0)
+    assert Ranks(strict).trust is strict and Ranks().trust == CardTrust()
+    ranks = Ranks(clock=clock.now)
+    for dp_rank in range(2):
+        for rank in ONE:
+            ranks.put(msgspec.json.encode(replace(rank, dp_rank=dp_rank, data_parallel=2)))
+    assert ranks.card(1) is not None
+    with pytest.raises(ArgumentError, match="data-parallel rank 2: this instance has 2"):
+        ranks.card(2)
+    clock.advance(LIVES + 1.0)
+    ranks.put(msgspec.json.encode(replace(ONE[0], data_parallel=2)))
+    assert len(ranks._known) == 4, "an instance that starts anew as it was keeps what it had"
+    ranks._known[0, 1].rank = replace(ranks._known[0, 1].rank, chunk_tokens=16)
+    clock.advance(LIVES + 1.0)
+    ranks.put(msgspec.json.encode(replace(ONE[0], data_parallel=2)))
+    assert len(ranks._known) == 1, "one of another kind is none of it"
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [(b"GET /health\r\n\r\n", 400), (b"GET /health SPDY/3\r\n\r\n", 400), (b"GET /health HTTP/1.0\r\n\r\n", 200),
+     (b"PUT /rank HTTP/1.1\r\nContent-Length: 0000001\r\n\r\nx", 400),
+     (b"PUT /rank HTTP/1.1\r\nContent-Length: 00000001\r\n\r\nx", 400)],
+)  # fmt: skip
+def test_a_first_line_and_a_length_are_as_http_has_them(at: Server, said: bytes, status: int) -> None:
+    with socket.create_connection(("127.0.0.1", at.server.port), 5.0) as line:
+        line.sendall(said)
+        answer = b"".join(iter(lambda: line.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    long = b"00000001" in said
+    assert (b"and a body with a Content-Length" in answer) == (long or b"SPDY" in said)
+
+
+def test_a_body_may_be_as_long_as_the_server_takes_and_no_longer() -> None:
+    server = HttpServer("127.0.0.1", 0, lambda _m, _p, _h, body: (HTTPStatus.OK, str(len(body))), longest=4)
+    assert server.daemon
+    try:
+        for size, status in ((4, 200), (5, 400)):
+            line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+            line.request("PUT", "/", b"x" * size)
+            assert line.getresponse().status == status
+            line.close()
+    finally:
+        server.close()
