@@ -1,4 +1,4 @@
-"""What a worker makes of orders and outcomes, call by call, at an endpoint that writes down what it is asked."""
+"""Workers and introductions, call by call, at an endpoint that writes down what it is asked."""
 
 from __future__ import annotations
 

@@ -457,7 +457,7 @@ def test_with_a_card_secret_announcements_and_cards_are_signed(
 
 # ---------------------------------------------------------------- how a rank is announced, call by call
 def announced(monkeypatch: pytest.MonkeyPatch, answers: list[tuple[int, str]]) -> list[tuple[str, str]]:
-    """What is logged while a rank gets these answers."""
+    """Return the log of a rank that gets these answers."""
     logged = list[tuple[str, str]]()
     log = SimpleNamespace(**{kind: lambda text, *of, kind=kind: logged.append((kind, text % of))
                              for kind in ("warning", "info")})  # fmt: skip

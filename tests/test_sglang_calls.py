@@ -1,4 +1,4 @@
-"""What SGLang's calls become, one at a time, at an endpoint that writes down what it is asked."""
+"""SGLang calls one thing at a time, at an endpoint that writes down what it is asked."""
 
 from __future__ import annotations
 
