@@ -21,8 +21,18 @@ from support import fake_vllm
 
 from examples.engine_runs import refusals as page
 from examples.engine_runs.table import PAGE, placed
-from kvproto.adapters import rules
-from kvproto.adapters.rules import Rule, fields_of, installed_fields, need_carried, refusals
+from kvproto.adapters import judging, rules
+from kvproto.adapters.rules import (
+    Lack,
+    Rule,
+    carried,
+    fields_of,
+    installed_fields,
+    irrelevant,
+    need_carried,
+    refusals,
+    refused,
+)
 from kvproto.adapters.sglang import install
 from kvproto.adapters.sglang import rules as sglang
 from kvproto.errors import ArgumentError
@@ -474,3 +484,20 @@ def test_every_state_of_sglang_but_an_index_a_recurrent_one_and_a_window_is_refu
 def test_the_page_lists_every_refusal_with_its_words() -> None:
     text = PAGE.read_text()
     assert placed(text, page.told(), page.BEGIN, page.END) == text, "write it anew: make engines-table"
+
+
+def test_rules_are_made_for_each_field_of_a_section() -> None:
+    lack = Lack("something", "do without")
+    assert carried("cache", "why", "a b") == {f"cache.{name}": Rule("carried", "why") for name in "ab"}
+    assert irrelevant("cache", "why", "a") == {"cache.a": Rule("irrelevant", "why")}
+    assert refused("cache", lack, "a b", 1, None) == {
+        f"cache.{name}": Rule("refused", lack=lack, off=(1, None)) for name in "ab"
+    }  # fmt: skip
+    assert refused("cache", lack, "a") == {"cache.a": Rule("refused", lack=lack, off=())}
+
+
+def test_a_rank_is_judged_where_it_is_wanted_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = SimpleNamespace(judged=lambda make: ("judged", make()))
+    monkeypatch.setattr(importlib, "import_module", {judging.JUDGE: judge}.__getitem__)
+    found: list[object] = [judging.judged(lambda: "an endpoint", wanted=wanted) for wanted in (True, False)]
+    assert found == [("judged", "an endpoint"), "an endpoint"]

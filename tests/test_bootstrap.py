@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import logging
@@ -600,3 +601,21 @@ def test_a_body_may_be_as_long_as_the_server_takes_and_no_longer() -> None:
             line.close()
     finally:
         server.close()
+
+
+def test_as_many_callers_as_there_may_be_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = HttpServer("127.0.0.1", 0, lambda *_: (HTTPStatus.OK, "here"), longest=8, connections=1)
+    try:
+        assert asked(server.port) == "200 here"
+    finally:
+        server.close()
+    read, written = list[int](), bytearray()
+
+    async def take(count: int) -> bytes:
+        read.append(count)
+        return b""
+
+    monkeypatch.setattr(server, "_most", 0)
+    line: Any = SimpleNamespace(read=take, write=written.extend, transport=SimpleNamespace(abort=lambda: None))
+    asyncio.run(server._connected(line, line))
+    assert read == [HEAD] and written.startswith(b"HTTP/1.1 503"), "it may send the rest, and then read the answer"

@@ -217,3 +217,37 @@ def test_a_room_that_is_withdrawn_or_aborted_beside_its_copies_ends_well(engines
         pair.check(room)
         pair.rest()
         assert engines[0].launches == -(-TOKENS // CHUNK)
+
+
+# ------------------------------------------------------------------------------------- which pages are runs of bytes
+def rows(token: int, head: int, page_size: int = 4) -> Rows:
+    return Rows(page_size=page_size, token=token, head=head, page=512)
+
+
+@pytest.mark.parametrize(
+    ("token", "head", "heads", "page_size", "dense"),
+    [(32, 8, 4, 4, True), (64, 8, 4, 4, False), (32, 16, 4, 4, False), (8, 32, 4, 4, True), (8, 64, 4, 4, False),
+     (16, 32, 4, 4, False), (8, 99, 1, 4, True), (99, 8, 4, 1, True), (99, 16, 4, 1, False), (99, 99, 1, 1, True),
+     (16, 8, 1, 4, False), (99, 16, 4, 2, False), (8, 16, 4, 2, True), (16, 16, 4, 2, False), (99, 16, 2, 2, False)],
+)  # fmt: skip
+def test_a_page_is_one_run_where_nothing_lies_between_its_rows(
+    token: int, head: int, heads: int, page_size: int, dense: bool
+) -> None:
+    assert engine_pages._dense(rows(token, head, page_size), heads, 8) is dense
+
+
+def test_engines_take_pieces_that_are_long_enough_on_a_device_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [PageRun(0, 0, engine_pages.LEAST, 1 << 20, 1 << 20), PageRun(0, 0, 1 << 20, 1 << 20, 1 << 20)]
+    monkeypatch.setattr(engine_pages, "page_runs", lambda _: runs)
+    monkeypatch.setattr(engine_pages, "_driver_queue", lambda: lambda *_: 0)
+    made = engine_pages.engine_pages([], 0)
+    assert made is not None and made.page_bytes == engine_pages.LEAST + (1 << 20)
+    assert not made._joins, "one of them does not fill its step"
+    assert engine_pages.engine_pages([], -1) is None
+    runs[0] = PageRun(0, 0, engine_pages.LEAST - 1, 1 << 20, 1 << 20)
+    assert engine_pages.engine_pages([], 0) is None
+    runs.clear()
+    assert engine_pages.engine_pages([], 0) is None
+    runs.append(PageRun(0, 0, 1 << 20, 1 << 20, 1 << 20))
+    monkeypatch.setattr(engine_pages, "_driver_queue", lambda: None)
+    assert engine_pages.engine_pages([], 0) is None

@@ -236,3 +236,13 @@ APART = {
 @pytest.mark.parametrize("pool", APART.values(), ids=APART)
 def test_planes_that_interleave_are_not(pool: Pool) -> None:
     place(pool)
+
+
+def test_k_may_be_one_element_of_a_row_and_a_page_one_token() -> None:
+    made = geometry([torch.zeros(4, 2, 4, 8)], "BNHC", Shards(4, 1), k_dim=1)
+    assert (made.layout.k_dim, made.layout.v_dim) == (1, 7)
+    for k_dim in (-1, 8):
+        with pytest.raises(GeometryError, match="it must leave something for V"):
+            geometry([torch.zeros(4, 2, 4, 8)], "BNHC", Shards(4, 1), k_dim=k_dim)
+    flat = geometry([torch.zeros(6, 4, 8)], "SHC", Shards(4, 1), page_size=1)
+    assert (flat.layout.page_size, flat.pool.pages) == (1, 6)

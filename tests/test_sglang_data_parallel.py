@@ -305,3 +305,65 @@ def test_a_reporter_ends_when_it_is_told_to_or_its_rank_does() -> None:
         made.stop()
         made.join(5.0)
         assert not made.is_alive()
+
+
+def test_rooms_that_are_reported_at_once_wake_the_reporter_and_are_bounded() -> None:
+    made: Any = RoomReporter(0, lambda _: (200, b"{}"), list, lambda *_: None)
+    assert made.daemon
+    assert (made._new, made._over) == (False, False)
+    woken = list[bool]()
+    notify: Any = made._changed
+    notify.notify = lambda: woken.append(True)
+    made.add(1, at_once=False)
+    assert not woken and not made._new
+    for room in range(2, MOST + 2):
+        made.add(room, at_once=True)
+    assert len(woken) == MOST and made._new and len(made._once) == MOST
+    made.add(MOST + 2, at_once=True)
+    assert len(made._once) == MOST and 2 not in made._once, "the oldest is forgotten"
+    made.stop()
+    assert len(woken) == MOST + 2 and made._over
+
+
+def test_a_reporter_waits_for_news_and_looks_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    lives, seen, waits = iter((True, True, False)), list[tuple[set[int], set[int]]](), list[tuple[Any, float]]()
+    made = RoomReporter(0, lambda _: (200, b"{}"), lambda: {3, 4}, lambda *_: None, lambda: next(lives))
+    condition: Any = made._changed
+
+    def wait_for(wanted: Callable[[], bool], seconds: float) -> None:
+        waits.append((wanted(), seconds))
+        made._over = True
+        waits.append((wanted(), seconds))
+        made._over = False
+
+    condition.wait_for = wait_for
+    monkeypatch.setattr(made, "report", lambda rooms, awaited: seen.append((rooms, awaited)))
+    made.add(3, at_once=True)
+    made.add(5, at_once=False)
+    made._refused = {4, 9}
+    made.run()
+    assert waits == [(told, room_reporter.LOOK_S) for told in (True, True, False, True)]
+    assert seen == [({5}, set())] * 2 and made._refused == {4}
+
+
+def test_a_room_that_is_refused_here_is_refused_once_and_the_rest_of_an_answer_counts() -> None:
+    refused = list[tuple[int, int]]()
+    made = RoomReporter(0, lambda _: (200, b'{"7": 0, "8": 1, "9": 1}'), list, lambda *each: refused.append(each))
+    made.add(9, at_once=False)
+    made.report({9}, {8})
+    assert refused == [(8, 1)] and made._refused == {8} and made.elsewhere(9) == 1 and made.elsewhere(7) is None
+
+
+def test_a_room_that_is_reported_again_is_the_newest_that_the_directory_has() -> None:
+    clock = ManualClock()
+    directory = RoomDirectory(clock.now)
+    for room in (1, 2):
+        directory.report(msgspec.json.encode(RoomReport(0, (room,))))
+    clock.advance(KEPT_S - 1.0)
+    directory.report(msgspec.json.encode(RoomReport(0, (1,))))
+    clock.advance(1.0)
+    directory.report(msgspec.json.encode(RoomReport(0, ())))
+    assert [*directory._at] == [2, 1], "it is no older than what is kept"
+    clock.advance(0.5)
+    directory.report(msgspec.json.encode(RoomReport(0, ())))
+    assert [*directory._at] == [1]

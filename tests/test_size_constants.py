@@ -1,4 +1,4 @@
-"""Every bound of rank, layout, data, loop and endpoint lies between two sizes, each for a reason.
+"""Every bound of the running code lies between two sizes, each for a reason.
 
 A bound that is off by a hundred times fails no behaviour test, since these set it small: it shows as memory that grows,
 as a pass that takes too long, or as work that is done again.  The table is by hand; a new constant has no row.
@@ -12,11 +12,36 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from support import fake_vllm
+
+fake_vllm.install()  # the constants of vLLM's adapter stand in modules that import vLLM
 
 PACKAGE = Path(__file__).parent.parent / "kvproto"
-FOLDERS = ("data", "endpoint", "layout", "loop", "rank")
+FOLDERS = ("adapters", "data", "endpoint", "io/kernels", "layout", "loop", "rank")
+#: it imports SGLang, and names no whole number
+LEFT_OUT = {"adapters/sglang/facts.py"}
 #: by module and name: the least and the most, and why
 BOUNDS: dict[str, tuple[int, int, str]] = {
+    "adapters.card.MAX_TEXT": (1 << 14, 1 << 20, "a card with the addresses of as many ranks as a group may have"),
+    "adapters.card.MAX_ADDRESS": (128, 1024, "a host name has 253 characters at most"),
+    "adapters.card.MAX_DATA_PARALLEL": (256, 1 << 14, "as many groups are derived from one card"),
+    "adapters.card.U48": (1 << 48, 1 << 48, "an incarnation on the wire"),
+    "adapters.card.U64": (1 << 64, 1 << 64, "a group on the wire"),
+    "adapters.card_trust.SHORTEST": (16, 32, "bytes of a secret that nobody guesses"),
+    "adapters.card_trust.INSTANCES": (32, 4096, "links and plans that requests can make a decode rank hold"),
+    "adapters.sglang.bootstrap.KEPT": (256, 1 << 16, "cards of a decode rank; each is kilobytes"),
+    "adapters.sglang.bootstrap.ASKERS": (4, 64, "threads; servers that do not answer hold one for seconds"),
+    "adapters.sglang.bootstrap.DIGITS": (4, 9, "of a data-parallel rank"),
+    "adapters.sglang.http_server.CONNECTIONS": (64, 4096, "descriptors of an engine's process"),
+    "adapters.sglang.http_server.HEAD": (1 << 13, 1 << 16, "bytes; of each connection as many are held"),
+    "adapters.sglang.http_server.DIGITS": (6, 9, "of the length of a body, which is compared with its bound"),
+    "adapters.sglang.room_directory.MOST": (512, 1 << 15, "rooms of one report: some tens of kilobytes"),
+    "adapters.sglang.room_directory.ALL": (1 << 13, 1 << 20, "rooms of an instance that are under way"),
+    "adapters.sglang.windows.SLACK": (16, 256, "tokens by which pages of both sides may differ; each travels"),
+    "adapters.vllm.ranks.CHUNK_TOKENS": (128, 4096, "a forward's worth of tokens, or less"),
+    "adapters.vllm.ranks.RING": (1 << 27, 1 << 33, "bytes of the device's memory beside the pool"),
+    "adapters.vllm.router.PIECE": (1 << 12, 1 << 20, "bytes of a stream that are held a client"),
+    "adapters.vllm.router.LONGEST": (1 << 24, 1 << 30, "bytes of a request with images"),
     "data.device_alarm.MOST": (2, 64, "the driver holds a pipe for each"),
     "data.gathers.AHEAD": (2, 8, "one runs and one is ready; more take slots from other rooms"),
     "data.launches.TOGETHER": (2, 64, "one kernel's arguments; a single launch costs as much as several small ones"),
@@ -29,10 +54,27 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "data.staged_writes.SMALL": (1 << 14, 1 << 21, "bytes that take the wire no longer than a post takes"),
     "data.staging_buffers.PARTS": (512, 1 << 16, "parts of a buffer, each a view"),
     "data.writes.BUDGET": (1024, 1 << 17, "pieces of one pass: tens of milliseconds"),
+    "data.writes.TOGETHER": (2, 64, "small writes of one moment; more wait for the last of them"),
     "endpoint.engine_news.PENDING": (256, 1 << 16, "events that an engine may be behind; each is an object"),
     "endpoint.explain.NAMED": (2, 16, "names in a sentence that is still read"),
     "endpoint.prefill_groups.STEPS": (4, 256, "each holds a plan, also of a group that is gone"),
     "endpoint.validation.MOST_TOKENS": ((1 << 32) - 1, (1 << 32) - 1, "what a message can say"),
+    "io.kernels.batch.RUN_TIME_ARGUMENTS": (15, 15, "as many as the kernel takes"),
+    "io.kernels.batch.CELL_ARGUMENTS": (34, 34, "as many as the kernel takes for a cell"),
+    "io.kernels.batch.MAX_ROWS": (256, 4096, "rows of a tile; registers hold them"),
+    "io.kernels.batch.MAX_UNITS": (1 << 30, (1 << 31) - 1, "the kernel counts units in 32 bits"),
+    "io.kernels.cache_pool.ANY_PAGE": (1 << 32, 1 << 32, "a page number on the wire"),
+    "io.kernels.digest.SPREAD": (16, 16, "both sides' digests are compared"),
+    "io.kernels.digest.FACTOR_1": (0x9E3779B97F4A7C15, 0x9E3779B97F4A7C15, "both sides' digests are compared"),
+    "io.kernels.digest.FACTOR_2": (0xBF58476D1CE4E5B9, 0xBF58476D1CE4E5B9, "both sides' digests are compared"),
+    "io.kernels.digest.WORD_DOMAIN": (1 << 32, 1 << 32, "both sides' digests are compared"),
+    "io.kernels.digest.KIND_STEP": (1 << 24, 1 << 24, "both sides' digests are compared"),
+    "io.kernels.digesting.ROOMS": (128, 1 << 14, "rooms that an engine has not asked about; each holds a table"),
+    "io.kernels.engine_pages.LEAST": (1 << 17, 1 << 22, "bytes that a copy engine moves in the time of one call"),
+    "io.kernels.engine_pages.TOGETHER": (8, 256, "copies of one call, which holds up the next one"),
+    "io.kernels.flat_batch.RUN_TIME_ARGUMENTS": (14, 14, "as many as the kernel takes"),
+    "io.kernels.tile.MAX_PARTS": (8, 8, "parts of a tile; the kernel has arguments for each"),
+    "io.kernels.triton.WHOLE": (100, 100, "per cent"),
     "layout.agreement.MAX_CHUNK_TOKENS": ((1 << 32) - 1, (1 << 32) - 1, "no room has more"),
     "layout.byte_runs_numpy.BATCH": (512, 1 << 16, "runs at a time, in arrays that fit a cache"),
     "layout.caches.MAX_CACHES": (4, 64, "a model's caches in one page table"),
@@ -46,10 +88,17 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "layout.plan.PART_ALIGNMENT": (256, 256, "both sides lay regions out by it"),
     "layout.sharding.DEFAULT_CHUNK_TOKENS": (1024, 1 << 16, "tokens a cell where the prefill side is not chunked"),
     "layout.sharding.MAX_RANKS": (64, 4096, "ranks of a group; a peer makes us compute as many"),
+    "loop.event_loop.DEAF": (4, 1024, "passes without descriptors, until it is said"),
     "loop.event_loop.EVERY": (2, 64, "passes between looks at what is seldom there"),
     "loop.event_loop.LIMIT": (32, 4096, "inputs of one pass: milliseconds"),
+    "loop.party_loop.MAX_FRAME": (1 << 12, 1 << 20, "bytes of a message of a small protocol"),
+    "loop.party_loop.REPORTS": (16, 1 << 14, "reports that nobody has read"),
     "loop.rank_loop.CALLS": (3, 64, "a rank calls twice a second"),
+    "rank.base.BESIDE": (12, 12, "a code, compared with others"),
+    "rank.base.CURRENT": (8, 8, "a code, compared with others"),
     "rank.base.CUTS": (128, 1 << 14, "terms of rooms that are live, shared by them"),
+    "rank.base.OUTSIDER": (2, 2, "a code, compared with others"),
+    "rank.base.STALE": (4, 4, "a code, compared with others"),
     "rank.prefill.OLDEST": (4, 256, "rooms that are looked at for the next writes; all would take a pass"),
     "rank.prefill_links.ESTIMATES": (32, 1 << 13, "a link's; there may be thousands of links"),
     "rank.prefill_links.KEPT": (1 << 10, 1 << 18, "lengths and claims of live rooms, shared by them"),
@@ -58,17 +107,24 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
 
 
 def constants() -> Iterator[str]:
-    """Module and name of each whole number that is assigned at the top of a module."""
+    """Module and name of each whole number above one that is assigned at the top of a module."""
     for folder in FOLDERS:
         for path in sorted((PACKAGE / folder).rglob("*.py")):
+            if path.relative_to(PACKAGE).as_posix() in LEFT_OUT:
+                continue
             module = import_module("kvproto." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts))
             for node in ast.parse(path.read_text()).body:
                 if isinstance(getattr(node, "value", None), ast.Call):
                     continue  # it follows from others
                 targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-                for target in targets:
-                    if isinstance(target, ast.Name) and target.id.isupper() and type(vars(module)[target.id]) is int:
-                        yield f"{module.__name__.removeprefix('kvproto.')}.{target.id}"
+                for name in (each for target in targets if target for each in ast.walk(target)):
+                    if isinstance(name, ast.Name) and name.id.isupper() and is_bound(vars(module)[name.id]):
+                        yield f"{module.__name__.removeprefix('kvproto.')}.{name.id}"
+
+
+def is_bound(value: object) -> bool:
+    """Tell bounds from zero and one, which number things."""
+    return type(value) is int and value > 1
 
 
 def test_every_bound_has_a_row() -> None:

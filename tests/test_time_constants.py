@@ -13,16 +13,21 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from support import fake_vllm
 
 from kvproto.adapters.request_events import Timing as RequestTiming
 from kvproto.protocol.timing import Timing
 
+fake_vllm.install()  # the constants of vLLM's adapter stand in modules that import vLLM
 PACKAGE = Path(__file__).parent.parent / "kvproto"
 FOLDERS = (
     "adapters", "data", "endpoint", "fsm", "io", "layout", "loop", "metrics", "observe", "protocol", "rank",
 )  # fmt: skip
 #: names of times that do not end in _S
-OTHERS = {"FAST", "SLOW", "PERIOD", "LONGEST_WAIT", "GLANCE", "QUANTUM", "ANSWER", "AGAIN"}
+OTHERS = {
+    "FAST", "SLOW", "PERIOD", "LONGEST_WAIT", "GLANCE", "QUANTUM", "ANSWER", "AGAIN", "BEAT", "SECONDS", "TTL",
+    "WAIT",
+}  # fmt: skip
 #: by module and name: the least and the most, in seconds, and why
 BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.prefill_worker.WITHDRAW_S": (2.0, 30.0, "longer than a write that is in flight; an engine's step stands"),
@@ -32,6 +37,10 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.sglang.manager.GLANCE": (0.005, 0.05, "an HTTP answer on a LAN; the scheduler stands meanwhile"),
     "adapters.sglang.bootstrap.ANSWER": (1.0, 15.0, "an HTTP answer of a busy process; less than a card"),
     "adapters.sglang.bootstrap.AGAIN": (0.2, 5.0, "an instance that starts is found soon, and asked no hundred times"),
+    "adapters.sglang.bootstrap.BEAT": (0.5, 5.0, "a rank that a server has lost is known again; a request a rank"),
+    "adapters.sglang.http_server.SECONDS": (1.0, 15.0, "a request on a LAN; one that says nothing holds a descriptor"),
+    "adapters.vllm.ranks.TTL": (20.0, 300.0, "a decode instance comes within it; blocks are held meanwhile"),
+    "adapters.vllm.ranks.WAIT": (20.0, 300.0, "a request that is queued for its forward is no lost one"),
     "adapters.sglang.room_directory.KEPT_S": (61.0, 600.0, "longer than SGLang's own wait for a room's first message"),
     "adapters.sglang.room_directory.AWAITED_S": (2.0, 30.0, "reports are renewed meanwhile; a room sent again waits"),
     "adapters.sglang.room_reporter.LOOK_S": (0.05, 1.0, "a stray room is told within a second; reports are bundled"),
@@ -114,6 +123,7 @@ def test_times_that_depend_on_each_other_keep_their_order() -> None:
     assert timing.connect_timeout.period > connector.WARM_S and timing.write.period >= prefill_worker.WITHDRAW_S
     assert timing.heartbeat.period * timing.heartbeat.tries > decode_endpoint.STALL_S
     renew = RequestTiming().renew.period
+    assert 5.0 <= renew <= 30.0, "a message a request that waits for blocks"
     assert 2 * renew < min(timing.bootstrap.period, timing.engine.period, timing.stall.period), "it may be lost once"
 
 
