@@ -19,6 +19,7 @@ class WorldExploration(Exploration):
     def __init__(self, name: str, world: World, telling: Telling) -> None:
         super().__init__(name, world.chances.about, world)
         self.world, self.telling, self.parties = world, telling, list(world.scenario.names)
+        self._told: dict[tuple[Any, ...], list[Json]] = {}
 
     def phrase(self, state: Any, event: WorldStep) -> str:
         """As a counterexample words it."""
@@ -33,8 +34,12 @@ class WorldExploration(Exploration):
 
     def told(self, state: Any, event: WorldStep) -> list[Json]:
         """The trace of the party that takes the step."""
-        member = self.world.steps.traced(event.at, state[event.at], event.what)
-        return [] if member is None else self.of_trace(member, self.parties[event.at], self.telling)
+        asked = event.at, state[event.at], event.what
+        if (moments := self._told.get(asked)) is None:
+            member = self.world.steps.traced(*asked)
+            moments = [] if member is None else self.of_trace(member, self.parties[event.at], self.telling)
+            self._told[asked] = moments
+        return moments
 
     def parts(self, state: Any) -> list[tuple[Any, ...]]:
         """The parties, the queues, the budget."""
