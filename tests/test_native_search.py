@@ -23,7 +23,7 @@ from kvproto.cli import main
 from kvproto.verify.check.config import Budget, Config
 from kvproto.verify.check.configs import CONFIGS
 from kvproto.verify.check.mutations import MUTANTS
-from kvproto.verify.check.native import answers, library, native_search
+from kvproto.verify.check.native import answers, build, library, native_search
 from kvproto.verify.check.native.native_search import EnginesDisagreeError
 from kvproto.verify.check.new_rooms import NewRoomSearch
 from kvproto.verify.check.search import Engine, NativeNewRoomSearch, NativeRankSearch, RankSearch, check
@@ -166,14 +166,14 @@ def planted(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.
     """The name of the world in which a fault, planted in the source of the search, has to be noticed."""
     world, file, was, becomes = PLANTED[request.param]
     folder = Path(library.__file__).parent
-    for name in library.SOURCES:
+    for name in build.SOURCES:
         text = (folder / name).read_text()
         assert name != file or text.count(was) >= 1, f"{file} has no {was!r}"
         (tmp_path / name).write_text(text.replace(was, becomes) if name == file else text)
     made = tmp_path / "planted.so"
     gcc = compiler()
     assert gcc is not None
-    subprocess.run([gcc, *library.FLAGS, "-O0", "-w", "-o", str(made), str(tmp_path / "search.c")], check=True)
+    subprocess.run([*build.command(gcc, tmp_path, made), "-O0", "-w"], check=True)
     monkeypatch.setattr(native_search, "library", lambda: library.declared(ctypes.CDLL(str(made))))
     return world
 

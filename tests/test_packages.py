@@ -57,17 +57,22 @@ def sdist(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / name
 
 
-@pytest.fixture(scope="module")
-def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, made from the unpacked archive and not from the checkout."""
-    out = tmp_path_factory.mktemp("wheel")
+def built(sdist: Path, out: Path, **more: str) -> Path:
+    """A wheel, made from the unpacked archive and not from the checkout."""
     with tarfile.open(sdist) as archive:
         archive.extractall(out, filter="data")
     (tree,) = (each for each in out.iterdir() if each.is_dir())
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
-    run(*pip, "--no-build-isolation", "--no-index", "--wheel-dir", str(out), str(tree), cwd=out)
+    env = {name: value for name, value in os.environ.items() if name != "KVPROTO_BUILD_NATIVE"} | more
+    run(*pip, "--no-build-isolation", "--no-index", "--wheel-dir", str(out), str(tree), cwd=out, env=env)
     (made,) = out.glob("kvproto-*.whl")
     return made
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel for every machine."""
+    return built(sdist, tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_archive_of_sources_is_complete(sdist: Path, checkout: Path) -> None:
@@ -108,12 +113,33 @@ def test_what_is_installed_from_it_runs_alone(wheel: Path, tmp_path: Path) -> No
 @pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
 @pytest.mark.parametrize("engine", ["native", "python"])
 def test_what_is_installed_searches_in_c_where_there_is_a_compiler(wheel: Path, tmp_path: Path, engine: str) -> None:
-    """There is one wheel for all: it has the sources, and a process without a compiler searches in Python."""
+    """The wheel for every machine has the sources, and a process without a compiler searches in Python."""
+    said = searched(wheel, tmp_path, engine, compiling=engine == "native")
+    compiled = "the default, compiled on this machine"
+    assert (compiled if engine == "native" else "there is no C compiler: install gcc") in said
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
+def test_a_wheel_with_the_compiled_search_needs_no_compiler(sdist: Path, tmp_path: Path) -> None:
+    (out := tmp_path / "out").mkdir()
+    made = built(sdist, out, KVPROTO_BUILD_NATIVE="1")
+    python, interface, machine = made.stem.split("-")[2:]
+    assert (python, interface) == ("py3", "none") and machine.startswith("linux_")
+    with zipfile.ZipFile(made) as archive:
+        assert len([name for name in archive.namelist() if name.endswith(".so")]) == 1
+        (about,) = (name for name in archive.namelist() if name.endswith("/WHEEL"))
+        assert b"Root-Is-Purelib: false" in archive.read(about)
+    assert "the default, compiled in its wheel" in searched(made, tmp_path, "native", compiling=False)
+    assert not list((tmp_path / "cache").rglob("*.so"))
+
+
+def searched(wheel: Path, tmp_path: Path, engine: str, *, compiling: bool) -> str:
+    """Search a world by the unpacked wheel, by this engine; returns what the doctor says of it."""
     (installed := tmp_path / "installed").mkdir()
     shutil.unpack_archive(wheel, installed, "zip")
     env = {**os.environ, "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     env.pop("KVPROTO_NATIVE", None)
-    if engine == "python":
+    if not compiling:
         env["PATH"] = str(tmp_path)
     ran = json.loads(run(sys.executable, "-m", "kvproto", "check", "smoke", "--json", cwd=tmp_path, env=env))["runs"]
     assert [(each["engine"], each["ended"]) for each in ran] == [(engine, "exhausted")]
@@ -121,5 +147,4 @@ def test_what_is_installed_searches_in_c_where_there_is_a_compiler(wheel: Path, 
 from kvproto.cli.doctor import TRIALS, attempt
 print(next(attempt(trial) for trial in TRIALS if trial.name == "search in C"))
 """
-    said = run(sys.executable, "-c", doctor, cwd=tmp_path, env=env)
-    assert ("the default" if engine == "native" else "there is no C compiler: install gcc") in said
+    return run(sys.executable, "-c", doctor, cwd=tmp_path, env=env)

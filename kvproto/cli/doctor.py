@@ -96,10 +96,10 @@ import triton
 print(triton.__version__)
 """, "pip install triton (Linux); the torch kernels work without"),
     Trial("library", "search in C", """
-from kvproto.verify.check.native.library import missing
+from kvproto.verify.check.native.library import missing, origin
 why = missing()
 assert why is None, why
-print("kvproto check --engine native, the default")
+print(f"kvproto check --engine native, the default, {origin()}")
 """, "apt-get install gcc libc6-dev; kvproto check searches in Python without, with the same results"),
     Trial("library", "hypothesis", "import hypothesis; print(hypothesis.__version__)",
           "pip install 'kvproto[testing]'"),

@@ -1,14 +1,13 @@
-"""Library: compiles the search in C, once for each state of its source, and loads it.
+"""Library: loads the search in C that its wheel brought, or compiles it once for each source.
 
-The compiled file lies in the user's cache, under a name that its source decides, so a later process finds it.  Where
-that folder cannot be written, each process compiles its own.  Without a compiler there is no search in C, and the one
-in Python has the same results.
+What is compiled here lies in the user's cache, under a name that its source decides, so a later process finds it.
+Where that folder cannot be written, each process compiles its own.  A file of the wheel that this machine cannot load
+is passed over.  Without a compiler there is then no search in C, and the one in Python has the same results.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
 import subprocess
@@ -18,10 +17,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from kvproto.verify.check.native.answers import Ask, Rules
+from kvproto.verify.check.native.build import SOURCES, command, file_name
 from kvproto.verify.framework.native.library import CompilerError, compiler
-
-SOURCES = ("search.c", "memory.c", "answers.c", "steps.c", "hasty.c", "graph.c")
-FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC")
 
 
 def missing() -> str | None:
@@ -39,24 +36,36 @@ def missing() -> str | None:
 def library() -> ctypes.CDLL:
     """The search in C.  CompilerError: there is no compiler, or it refuses the source."""
     with as_file(files(__package__)) as folder:
-        text = b"".join((folder / name).read_bytes() for name in SOURCES)
-        told = (*FLAGS, platform.machine(), platform.libc_ver()[1])
-        name = f"search-{hashlib.sha256(text + ' '.join(told).encode()).hexdigest()[:20]}.so"
-        return declared(ctypes.CDLL(str(_compiled(folder / SOURCES[0], name))))
+        return declared(_of_the_wheel(folder) or ctypes.CDLL(str(_compiled(folder))))
 
 
-def _compiled(source: Path, name: str) -> Path:
-    kept = _cache()
+def origin() -> str:
+    """Return where the search in C was compiled, for a reader."""
+    with as_file(files(__package__)) as folder:
+        return "compiled on this machine" if _of_the_wheel(folder) is None else "compiled in its wheel"
+
+
+def _of_the_wheel(folder: Path) -> ctypes.CDLL | None:
+    came = folder / file_name(folder)
+    try:
+        return ctypes.CDLL(str(came)) if came.exists() else None
+    except OSError:
+        return None  # it is for another C library: this machine compiles its own
+
+
+def _compiled(folder: Path) -> Path:
+    name, kept = file_name(folder, platform.libc_ver()[1]), _cache()
     if kept is not None and (kept / name).exists():
         return kept / name
     found = compiler()
     if found is None:
         raise CompilerError("there is no C compiler: install gcc, with the headers of the C library")
     made = Path(tempfile.mkdtemp(prefix="kvproto-", dir=kept)) / name
-    command = [found, *FLAGS, "-o", str(made), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own source
+    done = subprocess.run(  # noqa: S603  # our own source
+        command(found, folder, made), capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise CompilerError(f"{found} refuses {source}: {done.stderr[:2000]}")
+        raise CompilerError(f"{found} refuses {folder / SOURCES[0]}: {done.stderr[:2000]}")
     if kept is None:
         return made
     made.replace(kept / name)  # in one step: another process may do the same
