@@ -1,4 +1,4 @@
-"""The printed C beside the rows one by one and the generated Python: random triples, planted faults."""
+"""The printed C beside the rows and the generated Python: random triples, worlds, planted faults."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
+from support.night import by_night
 from support.triples import Triples
 
 from examples.two_phase_commit import protocol as commit
 from kvproto.adapters import request_events, request_tables, room_tables
 from kvproto.endpoint.group_table import decode_group
+from kvproto.fsm.driver import steps
 from kvproto.fsm.table import Row, Table, Value
 from kvproto.fsm.timing import NamedTimers
 from kvproto.fsm.vocabulary import State
@@ -23,6 +25,9 @@ from kvproto.protocol.tables import TABLES
 from kvproto.protocol.tables.decode_grant import decode_grant
 from kvproto.protocol.tables.prefill_write import prefill_write
 from kvproto.protocol.timing import Timing
+from kvproto.verify.check.configs import CONFIGS, SUITES
+from kvproto.verify.check.node import Watched
+from kvproto.verify.check.search import check
 from kvproto.verify.framework.lint_printable import lint_printable
 from kvproto.verify.framework.native import operators
 from kvproto.verify.framework.native.c_code import CCode, TablePrinter, c_code, unprintable
@@ -42,6 +47,8 @@ ALL: tuple[tuple[Table[Any], NamedTimers], ...] = (
 )  # fmt: skip
 #: triples of each pair of state and event
 EACH = 4
+#: small worlds whose steps are compared by day
+WORLDS = ("smoke", "abort-link-tells", "unordered", "groups-cross", "deep-two-crash-write", "timed-drop")
 
 
 pytestmark = pytest.mark.skipif(compiler() is None and not os.environ.get("CI"), reason="there is no C compiler")
@@ -66,6 +73,28 @@ def triples(table: Table[Any], seed: int, each: int = EACH) -> Iterator[tuple[An
 def test_random_steps_are_the_same_three_times(comparison: Comparison, table: Table[Any], timing: NamedTimers) -> None:
     found = [comparison.difference(table, timing, *triple) for triple in triples(table, seed=7)]
     assert [each for each in found if each] == []
+
+
+def test_every_step_of_ranks_in_worlds_is_the_same_three_times(
+    comparison: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search asks the rows one by one and the printed C, too, what it asks its ranks."""
+    table_of, met, found = {table.value: table for table in TABLES}, set[tuple[Any, ...]](), set[str]()
+    asked = Watched.ask
+
+    def ask(rank: Watched, *about: Any) -> list[Any]:
+        effects = asked(rank, *about)
+        for now, _, event, value, _ in steps(rank.rank.trace):
+            if (now, event, value) not in met:
+                met.add((now, event, value))
+                found.add(comparison.difference(table_of[type(value)], rank.rank.timing, value, event, now))
+        return effects
+
+    monkeypatch.setattr(Watched, "ask", ask)
+    before = comparison.compared
+    for name in by_night(SUITES["small"], by_day=WORLDS):
+        assert check(name, CONFIGS[name]).violations == []
+    assert found <= {""} and comparison.compared - before > 1000
 
 
 def test_every_table_is_printable() -> None:
