@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -41,21 +42,28 @@ from kvproto.verify.mutate.verdicts import EQUAL, Verdict, append, read, shard, 
 from kvproto.verify.testing.simulation import FAULTS, Simulation
 
 ROOT = Path(__file__).parent.parent
-EVERY = mutants()
 COUNT = by_night(400, by_day=28)
+
+
+@cache
+def every() -> list[TableMutant]:
+    """All mutants; not when the file is loaded, which every process of a run does."""
+    return mutants()
+
+
 NOTHING = Effort(worlds_s=0.0)
 
 
 def named(part: str) -> TableMutant:
     """The one mutant whose name ends so."""
-    (found,) = [each for each in EVERY if each.name.endswith(part)]
+    (found,) = [each for each in every() if each.name.endswith(part)]
     return found
 
 
 def test_every_operator_makes_mutants_and_no_two_have_one_name() -> None:
-    assert {each.operator for each in EVERY} == set(OPERATORS)
-    assert {each.table for each in EVERY} == set(SUBJECTS)
-    assert len({each.name for each in EVERY}) == len(EVERY)
+    assert {each.operator for each in every()} == set(OPERATORS)
+    assert {each.table for each in every()} == set(SUBJECTS)
+    assert len({each.name for each in every()}) == len(every())
 
 
 def test_a_mutant_changes_one_thing_and_the_bench_puts_it_back() -> None:
@@ -67,7 +75,7 @@ def test_a_mutant_changes_one_thing_and_the_bench_puts_it_back() -> None:
         return found
 
     before = now()
-    for mutant in sample(EVERY, 150, 1):
+    for mutant in sample(every(), 150, 1):
         # a function that times a state touches the rows of its timer, and stands in one place
         most = len(mutant.touched) if mutant.operator == "body" else 1
         with TablePatch() as bench:
@@ -81,8 +89,8 @@ def test_a_mutant_changes_one_thing_and_the_bench_puts_it_back() -> None:
 
 
 def test_a_sample_has_of_each_operator_and_is_its_seed() -> None:
-    assert {each.operator for each in sample(EVERY, len(OPERATORS), 1)} == set(OPERATORS)
-    assert sample(EVERY, 40, 1) == sample(EVERY, 40, 1) != sample(EVERY, 40, 2)
+    assert {each.operator for each in sample(every(), len(OPERATORS), 1)} == set(OPERATORS)
+    assert sample(every(), 40, 1) == sample(every(), 40, 1) != sample(every(), 40, 2)
 
 
 def test_a_guard_loses_one_condition_and_a_change_one_field() -> None:
@@ -169,7 +177,7 @@ def test_a_world_is_asked_by_a_hint_first() -> None:
 def test_reasons_are_for_mutants_that_there_are_and_tests_are_files(tmp_path: Path) -> None:
     known = table_gate.load(ROOT)
     assert all((ROOT / test.removeprefix("--deselect=").partition("::")[0]).is_file() for test in known.tests)
-    assert set(known.kills) & {each.name for each in EVERY}
+    assert set(known.kills) & {each.name for each in every()}
     with pytest.raises(ArgumentError, match="own tree"):
         table_gate.load(tmp_path)
     with pytest.raises(ArgumentError, match="no operator"):
@@ -183,7 +191,7 @@ def test_a_log_is_taken_up_again_and_shards_are_read_together(
 ) -> None:
     monkeypatch.chdir(ROOT)
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    asked = sample([each for each in EVERY if each.operator != "swap"], 9, 2)  # what commutes needs no verdict
+    asked = sample([each for each in every() if each.operator != "swap"], 9, 2)  # what commutes needs no verdict
     first, second, digest = shard(asked, 1, 2), shard(asked, 2, 2), table_gate.digest(ROOT, asked)
     assert sorted(first + second) == asked
     for each in first:
@@ -301,7 +309,7 @@ def test_a_seeded_sample_leaves_no_survivor_without_a_reason(capfd: pytest.Captu
     with capfd.disabled():
         print(f"\nmutants of the tables: {COUNT}, seed {seed}") if NIGHT else None
     told: list[Verdict[TableMutant]] = []
-    found = table_gate.run(ROOT, known, sample(EVERY, COUNT, seed), table_gate.EFFORT_S, 1, told.append)
+    found = table_gate.run(ROOT, known, sample(every(), COUNT, seed), table_gate.EFFORT_S, 1, told.append)
     assert [each.mutant.name for each in survivors(known, found)] == []
     assert sum(each.killed for each in found) > len(found) / 2
     assert len(told) <= len(found) == COUNT and f"| all | {COUNT} |" in table_gate.table(known, found)
@@ -369,7 +377,7 @@ def test_a_dialled_line_is_no_place_of_its_own() -> None:
 
 def test_a_left_out_effect_is_noticed_by_lint_or_proof_and_has_no_reason(tmp_path: Path) -> None:
     """A reason would say that it comes later: a world has no time, and a timer costs some."""
-    effects = [each for each in EVERY if each.operator == "effect"]
+    effects = [each for each in every() if each.operator == "effect"]
     asked = by_night(effects, by_day=Random(31).sample(effects, 20))
     assert [each.name for each in asked if not judge(each, Effort(worlds_s=0.0, compares=False)).killed] == []
     for file in (table_gate.FILE, table_gate.LEFT_OUT_FILE):

@@ -28,6 +28,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -131,6 +132,15 @@ def _rank(connection: Connection, target: str, args: tuple[Any, ...]) -> None:
 # ---- the parent's side --------------------------------------------------------------------------------------------
 
 
+def fork_server(warm: str) -> ForkServerContext:
+    """Start the process's fork server if it has none, with `warm` loaded; what makes processes of it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*WARM, warm])
+    with _patched(_environment()):
+        multiprocessing.forkserver.ensure_running()
+    return context
+
+
 @dataclass(frozen=True)
 class Program:
     """One process: its name, "module:function" to call with a `ParentPipe` and `args` (all picklable)."""
@@ -155,14 +165,10 @@ class ProcessGroup:
     """
 
     def __init__(self, programs: Sequence[Program] = (), *, warm: str = "kvproto.lab.demo.warm") -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([*WARM, warm])
+        self._context = fork_server(warm)
         self._pipes: dict[str, Connection] = {}
         self._ends: dict[str, Any] = {}
         self._over: set[str] = set()
-        with _patched(_environment()):
-            multiprocessing.forkserver.ensure_running()
-        self._context = context
         for program in programs:
             self.start(program)
 

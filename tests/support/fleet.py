@@ -9,7 +9,6 @@ it in flight.  (Through shared memory it would be over when the call returns.)
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.fsm.timing import Timer
+from kvproto.lab.process_group import fork_server
 from kvproto.lab.torture.rank import ucx_over_tcp
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.timing import Timing
@@ -39,7 +39,6 @@ QUICK = Timing(
 # By the ring, however small: the phases that a test waits for are those of staging.
 SETTINGS = Settings(timing=QUICK, ring_bytes=1 << 20, slots=2, window=2, costs="free")
 GROUPS = {"P1": 1, "P2": 2, "D1": 11, "D2": 12}
-_spawn = multiprocessing.get_context("spawn")
 
 
 class Member:
@@ -189,8 +188,9 @@ class Process:
 
     def __init__(self, name: str, bind: str, keys: str | None = None) -> None:
         self.name, self.bind = name, bind
-        self.pipe, theirs = _spawn.Pipe()
-        self.process = _spawn.Process(target=_main, args=(theirs, name, bind, keys), daemon=True)
+        context = fork_server("kvproto.lab.torture.warm")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_main, args=(theirs, name, bind, keys), daemon=True)
         self.process.start()
         theirs.close()
         self.started = False
