@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.night import by_night
 
 from kvproto.verify.check.config import Budget, Config
 from kvproto.verify.check.search import RankSearch
@@ -18,8 +19,7 @@ def world(rooms: int, **faults: int) -> Config:
 
 @pytest.mark.parametrize(
     "config",
-    [world(2, link=1), world(2, crash=1), world(2, drop=1), world(2, abort=1), world(3)],
-    ids=["link", "crash", "drop", "abort", "three rooms"],
+    [world(2, link=1), world(2, drop=1), world(2, abort=1), world(3), *by_night([world(2, crash=1)], by_day=[])],
 )
 def test_of_each_orbit_one_state_is_kept(config: Config) -> None:
     kept = RankSearch("exchanged", config)

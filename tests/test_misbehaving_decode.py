@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from support.hostile import Suspect, SuspectDecode
 from support.hostile_search import checked_values, idle_value, simulated_values
 from support.hostile_worlds import HostileWorld, search, seen, unseen
+from support.night import NIGHT
 
 from kvproto.protocol import events as ev
 from kvproto.protocol.routes import decode_routes
@@ -71,6 +72,9 @@ WORLDS = {
     "a group that has grown": decode(Config(chunks=1), 380, idle_value, wider=True),
 }
 
+#: a third of each world, which by day is searched, does not bring all rows about
+by_night_alone = pytest.mark.skipif(not NIGHT, reason="all of each world (KVPROTO_NIGHT=1)")
+
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_nothing_that_is_said_answered_or_called_stops_a_decode_rank(name: str) -> None:
@@ -88,6 +92,7 @@ ELSEWHERE = {
 }
 
 
+@by_night_alone
 def test_every_row_and_every_route_is_there_because_somebody_can_bring_it_about() -> None:
     lines = unseen(WORLDS, DECODE)
     lacking = [line for line in lines if not any(what in line for what in ELSEWHERE)]

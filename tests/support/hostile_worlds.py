@@ -42,7 +42,7 @@ def search(world: HostileWorld) -> Collector:
         starts = [suspect.start, *world.starts(suspect)]
         counts.rows.clear()  # what honest worlds have fired
         counts.routes.clear()
-        HostileSearch(suspect, starts).run(world.limit * by_night(20, by_day=1))
+        HostileSearch(suspect, starts).run(by_night(20 * world.limit, by_day=world.limit // 3))
     return counts
 
 
