@@ -65,6 +65,9 @@ class DecodeMemory(Node):
         #: units of the largest part, and of a chunk whose parts are all as large
         self.most = config.pieces * -(-config.layers // config.layer_groups)
         self.bits = self.most * len(self.writers)
+        #: by writer and chunk, as they are asked for
+        self._parts: dict[tuple[int, int], Part] = {}
+        self._masks: dict[tuple[int, int], int] = {}
 
     def memory(self, v: DNode, what: Input, outs: list[RankOutput]) -> DNode:
         """Apply an input to the writes; add a report of an end to `outs`. Raises `Violation`."""
@@ -133,7 +136,10 @@ class DecodeMemory(Node):
         return -(-self._part_of(p, chunk).nbytes // UNIT)
 
     def _part_of(self, p: int, chunk: int) -> Part:
-        return self.plan.part(p, self.member, self.cut_at(chunk))
+        part = self._parts.get((p, chunk))
+        if part is None:
+            part = self._parts[p, chunk] = self.plan.part(p, self.member, self.cut_at(chunk))
+        return part
 
     def _units(self, chunk: int, p: int, offset: int) -> list[int]:
         first = (offset + self._part_of(p, chunk).offset) // UNIT
@@ -148,7 +154,10 @@ class DecodeMemory(Node):
 
     def _part(self, chunk: int, p: int) -> int:
         """All pieces of a part, in pages."""
-        return (1 << self._pieces(p, chunk)) - 1 << self._bit(chunk, p, 0)
+        mask = self._masks.get((p, chunk))
+        if mask is None:
+            mask = self._masks[p, chunk] = (1 << self._pieces(p, chunk)) - 1 << self._bit(chunk, p, 0)
+        return mask
 
     def whole(self) -> int:
         """Every part of a room, in pages."""

@@ -114,8 +114,10 @@ class Menus(CheckedWorld):
         """As for `CheckedWorld`."""
         super().__init__(config)
         self.sights: set[str] = set()
+        #: the faults of which this world has any
+        self.possible = frozenset(kind for kind in KINDS if getattr(config.budget, kind))
         #: what was said may not come
-        self.lossy = bool(config.budget.drop)
+        self.lossy = "drop" in self.possible
         self.menus: list[dict[int, Menu]] = [{} for _ in self.nodes]
         self.options: dict[int, list[Option]] = {}
         #: a link: what its decode end can hear, and what its prefill end can
@@ -160,7 +162,7 @@ class Menus(CheckedWorld):
         if kind == "plain" and not cost:
             menu.plain.add(self.choice(at, number, move.input, ""))
             return
-        if kind == "plain" and not getattr(self.config.budget, cost):
+        if kind == "plain" and cost not in self.possible:
             return  # most moves are faults of which this world has none
         touched = self.touched(at, move.peer)
         later = LazyChoice(self, at, number, move.input, cost if kind == "plain" else "", move.room, touched)
@@ -239,7 +241,7 @@ class Menus(CheckedWorld):
         found = self.options.get(number)
         if found is None:
             wire = self.wires.values[number]
-            cheap = {"", *(k for k in KINDS if getattr(self.config.budget, k))}
+            cheap = {"", *self.possible}
             found = self.options[number] = [
                 (d.way, d.item, self.wires(d.left) - number, d.cost)
                 for d in deliveries(wire, self.config.net)

@@ -69,13 +69,13 @@ def prefill_end(p: Any, at_d: int, node: DecodeMemory) -> PrefillEnd:
     if link is None or link.state is not PLink.UP:
         return PrefillEnd(epoch=epoch)
     others = _anothers(p, node)
-    theirs = set(node.mine) - others
     at_work = _mask(
         k for k, room in p.rank[0] if k not in others and room.state in ALIVE and room.peers >> node.member & 1
     )
     succeeded = _mask(k for k, outcome in enumerate(p.outcome) if outcome == SUCCESS and k not in others)
-    sends = ((k, at >> 16, send) for k, parts in p.rank[4] for at, send in parts if at & 0xFFFF == node.member)
-    waiting = tuple(_waiting(k, chunk, send) for k, chunk, send in sends if k in theirs and _waits(send))
+    sends = ((k, at >> 16, send) for k, parts in p.rank[4] for at, send in parts
+             if at & 0xFFFF == node.member and k in node.mine and k not in others)
+    waiting = tuple(_waiting(k, chunk, send) for k, chunk, send in sends if _waits(send))
     return PrefillEnd(link.epoch, epoch, (link.mark_round, link.mark_tail), at_work, succeeded, waiting)
 
 

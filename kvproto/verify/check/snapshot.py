@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -44,6 +45,7 @@ from kvproto.rank.decode import DecodeRank
 from kvproto.rank.fair_queue import FairQueue, SendKey
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.space_queue import SpaceQueue
+from kvproto.rank.value import DecodeValue, PrefillValue
 from kvproto.verify.check.moments import lately
 from kvproto.verify.check.sides import Side
 
@@ -66,6 +68,9 @@ class Names:
         """
         self.keys, self.first, self.ordered, self.askers = keys, first, ordered, askers
         self.place = {key: k for k, key in enumerate(keys)} | {keys[k]: k for k in mine}
+        #: by the identity of a value that was put back: the value, and what it was frozen as; most steps leave most
+        #: values as they are
+        self.frozen: dict[int, tuple[Any, Any]] = {}
 
     def peer(self, k: int, member: int) -> int:
         """This rank of the room's other group, as ranks of that side are counted; its link is the next number."""
@@ -85,7 +90,7 @@ class Names:
 
 def _room(value: Any) -> Any:
     work = value.work
-    if value.state.name in FAILED:
+    if value.state._name_ in FAILED:  # `name` is a property, and takes as long as all else here
         prefill, cause = isinstance(work, PWork), work.cause
         kept = PWork(cause=cause, owned=work.owned) if prefill else DWork(cause=cause, untold=work.untold)
         return replace(value, due=INFINITY, peers=0, work=kept)
@@ -143,12 +148,21 @@ class Forms(NamedTuple):
 UNTIMED = Forms(_room, _send, _write, _link, lambda value: _grant(value, 1))
 
 
+def _unchanged(names: Names, forms: Forms) -> dict[int, tuple[Any, Any]]:
+    """Return what need not be frozen again; where time has numbers, all has grown older."""
+    return names.frozen if forms is UNTIMED else {}
+
+
 def _rooms(rank: Rank, names: Names, forms: Forms) -> tuple[Frozen, Frozen]:
-    place: Callable[[int], int] = names.place.__getitem__
-    met = ((place(key), forms.room(v)) for key, v in rank.rooms.items())
-    rooms = tuple(met) if names.ordered else tuple(sorted(met, key=lambda pair: pair[0]))
-    ended = ((place(key), forms.room(v)) for key, v in rank.tombs.items())
-    return rooms, by_end(ended) if names.ordered else tuple(sorted(ended, key=lambda pair: pair[0]))
+    place, old, room = names.place, _unchanged(names, forms), forms.room
+    met = [(place[key], v if id(v) in old else room(v)) for key, v in rank.rooms.items()]
+    ended = [(place[key], v if id(v) in old else room(v)) for key, v in rank.tombs.items()]
+    if names.ordered:
+        return tuple(met), by_end(ended)
+    return tuple(sorted(met, key=_first)), tuple(sorted(ended, key=_first))
+
+
+_first = itemgetter(0)
 
 
 def by_end(tombs: Iterable[tuple[int, Any]]) -> Frozen:
@@ -158,13 +172,13 @@ def by_end(tombs: Iterable[tuple[int, Any]]) -> Frozen:
 
 def _links(rank: Rank, peers: int, forms: Forms) -> Frozen:
     """By the peer's rank; None: there is none."""
-    return tuple(forms.link(rank.links[i + 1]) if i + 1 in rank.links else None for i in range(peers))
+    return tuple([forms.link(rank.links[i + 1]) if i + 1 in rank.links else None for i in range(peers)])
 
 
 def _thawed_rooms(names: Names, rooms: Frozen, tombs: Frozen) -> dict[str, Any]:
-    return {
-        "rooms": {names.keys[k]: v for k, v in rooms}, "tombs": OrderedDict((names.keys[k], v) for k, v in tombs)
-    }  # fmt: skip
+    keys = names.keys
+    names.frozen = {id(v): (v, v) for _, v in (*rooms, *tombs)}
+    return {"rooms": {keys[k]: v for k, v in rooms}, "tombs": OrderedDict([(keys[k], v) for k, v in tombs])}
 
 
 def freeze_prefill(rank: PrefillRank, names: Names, peers: int, forms: Forms = UNTIMED) -> Frozen:
@@ -173,7 +187,7 @@ def freeze_prefill(rank: PrefillRank, names: Names, peers: int, forms: Forms = U
     The parts are (rooms, tombs, links, terms, sends, free slots, slots held, queue for slots, waiting for a mark,
     writes, permits held, queue for them, a link's queue for credits).
     """
-    place, keep = names.place, forms.send
+    place, keep, old = names.place, forms.send, _unchanged(names, forms)
     names.follow((place[key], value) for key, value in (*rank.rooms.items(), *rank.tombs.items()))
     links = _links(rank, peers, forms)
     known = tuple((rank.peers[d + 1].terms,) if d + 1 in rank.peers else None for d in range(peers))
@@ -181,20 +195,25 @@ def freeze_prefill(rank: PrefillRank, names: Names, peers: int, forms: Forms = U
     seen = {d: _mark(rank.links[d + 1]) for d in range(peers) if d + 1 in rank.links}
 
     def sent(k: int, at: int, v: Any) -> Any:
-        return replace(keep(v), mark=v.mark == seen.get(names.peer(k, at & 0xFFFF), 0))
+        known = v.mark == seen.get(names.peer(k, at & 0xFFFF), 0)
+        if id(v) in old and (before := old[id(v)][1]).mark == known:
+            return before
+        return replace(keep(v), mark=known)
 
-    sends = tuple(
-        (place[key], tuple((at, sent(place[key], at, v)) for at, v in group.items()))
-        for key, group in sorted(rank.sends.items(), key=lambda item: place[item[0]])
-    )
-    held = tuple(sorted((place[k], c, p, slot) for (k, c, p), slot in rank.slot_of.items()))
-    queue = tuple((place[k], c, p) for k, c, p in rank.slot_queue)
+    sends = tuple(sorted(
+        [
+            (place[key], tuple([(at, sent(place[key], at, v)) for at, v in group.items()]))
+            for key, group in rank.sends.items()
+        ], key=_first,
+    ))  # fmt: skip
+    held = tuple(sorted([(place[k], c, p, slot) for (k, c, p), slot in rank.slot_of.items()]))
+    queue = tuple([(place[k], c, p) for k, c, p in rank.slot_queue])
     heaps = [rank.watch.get(d + 1, ()) for d in range(peers)]
-    watch = tuple(tuple(sorted((r, e, place[k], c, p) for r, e, k, c, p in heap)) for heap in heaps)
-    permits = tuple(sorted((place[k], c, p) for k, c, p in rank.permits))
-    waiting = tuple((place[k], c, p) for k, c, p in rank.permit_queue)
+    watch = tuple([tuple(sorted([(r, e, place[k], c, p) for r, e, k, c, p in heap])) if heap else () for heap in heaps])
+    permits = tuple(sorted([(place[k], c, p) for k, c, p in rank.permits]))
+    waiting = tuple([(place[k], c, p) for k, c, p in rank.permit_queue])
     free = tuple(sorted(rank.free_slots))
-    queues = tuple(tuple((place[k], c, p) for k, c, p in rank.credit_queues.get(d + 1, ())) for d in range(peers))
+    queues = tuple([tuple([(place[k], c, p) for k, c, p in rank.credit_queues.get(d + 1, ())]) for d in range(peers)])
     rooms = _rooms(rank, names, forms)
     return (*rooms, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues)
 
@@ -204,12 +223,15 @@ def _mark(link: Any) -> int:
     return int(link.mark_round << 48 | link.mark_tail)
 
 
-def _marked(parts: Frozen, links: Frozen) -> dict[int, Any]:
+def _marked(names: Names, parts: Frozen, links: Frozen) -> dict[int, Any]:
     """Return a room's sends with their watermarks: the link's, or an older one; `links` of the room's
     group.
     """
     marks = [_mark(link) if link is not None else 0 for link in links]
-    return {at: replace(v, mark=marks[at & 0xFFFF] if v.mark else -1) for at, v in parts}
+    made = {at: replace(v, mark=marks[at & 0xFFFF] if v.mark else -1) for at, v in parts}
+    for at, v in parts:
+        names.frozen[id(made[at])] = made[at], v
+    return made
 
 
 def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, plan: Any) -> None:
@@ -227,8 +249,10 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, 
         return FairQueue(((keys[k], c, p) for k, c, p in some), rank.slot_queue.link)
 
     # where the rank has stopped, the search may go on from before
-    rank.restore(replace(
-        rank.value(), **_thawed_rooms(names, rooms, tombs),
+    rank.restore(PrefillValue(
+        **_thawed_rooms(names, rooms, tombs),
+        heard_by=rank.heard_by, next_link=rank.next_link, next_epoch=rank.next_epoch,
+        slot_queue=rank.slot_queue, permit_queue=rank.permit_queue,
         unclaimed={keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE},
         links={d + 1: v for d, v in enumerate(links) if v is not None},
         peers={
@@ -237,7 +261,7 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, 
             if peer is not None
         },
         writes={(keys[k], at): v for k, at, v in writes},
-        sends={keys[k]: _marked(parts, links[names.peer(k, 0) :]) for k, parts in sends},
+        sends={keys[k]: _marked(names, parts, links[names.peer(k, 0) :]) for k, parts in sends},
         free_slots=list(free), slot_of={(keys[k], c, p): slot for k, c, p, slot in held},
         permits={(keys[k], c, p) for k, c, p in permits}, credits=asked,
         credit_queues={
@@ -295,8 +319,10 @@ def thaw_decode(rank: DecodeRank, names: Names, frozen: Frozen) -> None:
     space = SpaceQueue()
     for k, c, size in queue:
         space.put((keys[k], c), size, kept["rooms"][keys[k]].tokens)
-    rank.restore(replace(
-        rank.value(), **kept, links={p + 1: v for p, v in enumerate(links) if v is not None},
+    rank.restore(DecodeValue(
+        **kept, peers=rank.peers, writes=rank.writes, heard_by=rank.heard_by, next_link=rank.next_link,
+        ring=ring, space_turns=rank.space_turns,
+        links={p + 1: v for p, v in enumerate(links) if v is not None},
         grants={
             keys[k]: {c: replace(v, grant=names.grant(k, c)) if v.grant else v for c, v in group} for k, group in grants
         },

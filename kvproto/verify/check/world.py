@@ -50,7 +50,7 @@ class CheckedWorld:
         self.prefills = [self.PREFILL(config, p) for p in range(prefill.everyone)]
         self.decodes = [self.DECODE(config, d) for d in range(decode.everyone)]
         self.nodes: list[PrefillNode | DecodeNode] = [*self.prefills, *self.decodes]
-        self.pairs = config.links
+        self.pairs, self.apart = config.links, config.several_groups
         #: the first decode rank's component, and how many components are ranks
         self.first_decode, self.n = prefill.everyone, len(self.nodes)
         self.link_at = {pair: self.n + i for i, pair in enumerate(self.pairs)}
@@ -240,7 +240,7 @@ class CheckedWorld:
     def may_fail(self, number: int, k: int) -> bool:
         """Whether something has happened, by the budget of this number, for which a room may fail."""
         spent: BudgetState = self.budgets.values[number]
-        return (spent.hard and not self.config.several_groups) or bool(spent.blamed >> k & 1)
+        return (spent.hard and not self.apart) or bool(spent.blamed >> k & 1)
 
     # -------------------------------------------------------------------------------------------- budget
     def touched(self, at: int, peer: int) -> int:
@@ -248,7 +248,7 @@ class CheckedWorld:
 
         There are none where no other group has to be left alone.
         """
-        if not self.config.several_groups:
+        if not self.apart:
             return 0
         node = self.nodes[at]
         first = -1 if peer < 0 or node.names.askers else peer - node.others.member(peer)

@@ -125,17 +125,24 @@ class Answers:
         menu = self.world.menu(at, number)
         plain = [choice[3].what for choice in menu.plain.all()]
         turns = [turn[:2] for turn in self.hasty.turns_of(at, number)] if self.hasty else [(0, 1)] * len(plain)
-        bits = [(rank, _place(bit)) for rank, bit in turns]
-        sections: list[list[tuple[int, ...]]] = [
-            [(self._deed(at, what), NONE, 0, 0, NONE, 0, *bit) for what, bit in zip(plain, bits, strict=True)],
-            [self._choice(later, later.cost) for later in menu.costly],
-            [self._choice(later, "early", links) for links, later in menu.short],
-            [self._beat(end, link, later) for end, link, later in menu.beats],
-            [self._choice(later, "timeout") for later in menu.long],
-            [self._choice(later, "timeout") for later in menu.rare],
-        ]
         first = next((i for i, what in enumerate(plain) if what[0] in SWIFT), NONE)
-        return [first, *(n for section in sections for n in (len(section), *(n for row in section for n in row)))]
+        found = [first, len(plain)]
+        for what, (rank, bit) in zip(plain, turns, strict=True):
+            found += self._deed(at, what), NONE, 0, 0, NONE, 0, rank, _place(bit)
+        found.append(len(menu.costly))
+        for later in menu.costly:
+            found += self._choice(later, later.cost)
+        found.append(len(menu.short))
+        for links, later in menu.short:
+            found += self._choice(later, "early", links)
+        found.append(len(menu.beats))
+        for end, link, later in menu.beats:
+            found += self._beat(end, link, later)
+        for section in (menu.long, menu.rare):
+            found.append(len(section))
+            for later in section:
+                found += self._choice(later, "timeout")
+        return found
 
     def _choice(self, later: LazyChoice, cost: str, links: int = 0, end: int = 0) -> tuple[int, ...]:
         price = self._price(cost, later.room, later.touched)

@@ -14,6 +14,7 @@ typedef uint64_t Mask; /* of links, or of what is slow */
 
 #define NONE UINT32_MAX
 #define MOST_PARTS 32
+#define FORESEEN 64        /* states that are looked for at a time */
 #define MOST_STATES 0x7fffffffu /* an edge's highest bit says that it is a timer */
 enum Ending { WELL, FAULTY, STUCK, RAISED, FULL };
 
@@ -122,12 +123,34 @@ static uint64_t hash(const States *states, const uint8_t *bytes) {
     memcpy(&word, bytes + at, states->size - at);
     return mixed(sum ^ word);
 }
+static int same(const uint8_t *a, const uint8_t *b, N size) { /* a call of memcmp takes longer than so few bytes */
+    for (; size >= 8; size -= 8, a += 8, b += 8) {
+        uint64_t x, y;
+        memcpy(&x, a, 8); memcpy(&y, b, 8);
+        if (x != y) return 0;
+    }
+    while (size--) if (a[size] != b[size]) return 0;
+    return 1;
+}
 static N *entry(const States *states, const uint8_t *bytes) {
     uint64_t at = hash(states, bytes) & states->mask;
     while (states->table[at] != NONE &&
-           memcmp(states->bytes + (uint64_t)states->table[at] * states->size, bytes, states->size))
+           !same(states->bytes + (uint64_t)states->table[at] * states->size, bytes, states->size))
         at = (at + 1) & states->mask;
     return states->table + at;
+}
+/* Fetch what `known` will read for each of these states: most of a search waits for memory, and so it waits once. */
+static void foresee(const States *states, const N *numbers, uint64_t count) {
+    uint64_t places[FORESEEN];
+    for (uint64_t i = 0; i < count; i++, numbers += states->parts) {
+        uint8_t bytes[3 * MOST_PARTS];
+        places[i] = pack(states, numbers, bytes) ? hash(states, bytes) & states->mask : 0;
+        __builtin_prefetch(states->table + places[i]);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        N place = states->table[places[i]];
+        if (place != NONE) __builtin_prefetch(states->bytes + (uint64_t)place * states->size);
+    }
 }
 /* A new table of all states; `mask` is its size less one. */
 static void rebuild(States *states, uint64_t mask) {

@@ -46,6 +46,10 @@ static int expand(Search *s, uint64_t at) {
     else next_states(s, state);
     uint64_t first = s->edges.count, met = s->states.count;
     for (uint64_t i = 0; i < s->kinds.count; i++) {
+        if (i % FORESEEN == 0) {
+            uint64_t left = s->kinds.count - i;
+            foresee(&s->states, s->next.at + i * s->parts, left < FORESEEN ? left : FORESEEN);
+        }
         N kind = s->kinds.at[i], to = reached(s, s->next.at + i * s->parts);
         moves |= kind;
         if (kind != FAULT && s->rules.live) append(&s->edges, to | (kind == TIMER ? TIMER_EDGE : 0));
