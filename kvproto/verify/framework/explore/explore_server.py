@@ -20,7 +20,7 @@ from kvproto.verify.framework.explore.exploration import Exploration, Recorder, 
 from kvproto.verify.framework.explore.explore_page import page_with
 
 HOST = "127.0.0.1"
-#: states at which the record begins anew: some hundred MiB
+#: states at which the record begins anew: some 150 MiB
 MOST_STATES = 50_000
 HEADERS = {
     "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
