@@ -81,7 +81,7 @@ class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
         check()
         look_at(vllm_config)
         if kv_cache_config is not None:
-            look_into(kv_cache_config, vllm_config)
+            look_into(kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
         transfer = vllm_config.kv_transfer_config
         self.extra, self.engine_id = transfer.kv_connector_extra_config, transfer.engine_id

@@ -45,10 +45,6 @@ RECURRENT = Lack(
     "recurrent states other than gated delta nets (Mamba, KDA, linear attention)",
     "serve a model without them, or use vLLM's own connector",
 )
-STATE_RANKS = Lack(
-    "a recurrent state on a decode instance of several tensor-parallel ranks",
-    "serve it with --tensor-parallel-size 1; the prefill instance may have more ranks",
-)
 STATE_HITS = Lack("prefix hits of a recurrent state", "serve with --no-enable-prefix-caching")
 REPLAY = Lack("a recurrent state that is rebuilt from kept inputs (ReplaySSM)", "leave it off")
 INSIDE = Lack("prefix hits inside a block", "leave --prefix-match-unit out")
@@ -177,7 +173,6 @@ RULES: Rules = {
     **refused("group", FORMS, "enable_kv_transfer", True),
     **carried("group", "judged by its kind and fields", "layer_names kv_cache_spec"),
     **refused("number", GROUPS, "groups", 1),
-    **refused("number", STATE_RANKS, "decode_ranks_with_state", 0, 1),
     **refused("caches", TIERS, "hisparse_host_num_blocks hisparse_host_block_stride", None),
     **refused("caches", TIERS, "hisparse_shared_host_pool", False),
     **carried("caches", "read from the tensors, their strides included",
@@ -200,15 +195,9 @@ def look_at(config: Any) -> None:
     )
 
 
-def look_into(caches: Any, config: Any) -> None:
+def look_into(caches: Any) -> None:
     """Refuse a `KVCacheConfig` with unsupported facts; ArgumentError has a sentence for each fact."""
-    need_carried(
-        [
-            *refusals(RULES, "caches", caches),
-            *_in_groups(caches.kv_cache_groups),
-            *refusals(RULES, "number", _numbers(caches, config), {}),
-        ]
-    )
+    need_carried([*refusals(RULES, "caches", caches), *_in_groups(caches.kv_cache_groups)])
 
 
 def members(group: Any) -> Iterable[tuple[str, Any]]:
@@ -225,16 +214,8 @@ def _in_groups(groups: Any) -> Iterator[str]:
             # the fields of a kind that is refused say nothing more
             fields = "state" if is_state(spec) else "spec"
             yield from present(RULES, "kind", [type(spec).__name__]) or refusals(RULES, fields, spec)
-
-
-def _numbers(caches: Any, config: Any) -> SimpleNamespace:
-    """Count what no field says: groups of attention, and ranks that would decode from a state."""
-    _, states = tables_of(caches)
-    decodes = bool(states) and not config.kv_transfer_config.is_kv_producer
-    return SimpleNamespace(
-        groups=len(caches.kv_cache_groups) - len(states),
-        decode_ranks_with_state=config.parallel_config.tensor_parallel_size if decodes else 0,
-    )
+    attending = [group for group in groups if not _keeps_state(group)]
+    yield from refusals(RULES, "number", SimpleNamespace(groups=len(attending)), {})
 
 
 def is_state(spec: Any) -> bool:
