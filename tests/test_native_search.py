@@ -214,6 +214,13 @@ def test_a_search_stops_at_its_limit() -> None:
     assert differences(config) == [] and by_python(config)["ended"] == "limit"
 
 
+def test_a_state_takes_48_bytes_at_most() -> None:
+    search = NativeRankSearch("", replace(CONFIGS["2p1d-2rooms-calm"], limit=20_000))
+    search.run()
+    assert len(search.order) >= 20_000
+    assert search._c.search_bytes(search._search) <= 48 * len(search.order)
+
+
 # ------------------------------------------------------------------------------------------- which engine
 def test_what_needs_a_clock_is_searched_in_python() -> None:
     assert check("", CONFIGS["timed-no-aux"]).engine == "python"
