@@ -501,3 +501,19 @@ def test_a_rank_is_judged_where_it_is_wanted_and_nowhere_else(monkeypatch: pytes
     monkeypatch.setattr(importlib, "import_module", {judging.JUDGE: judge}.__getitem__)
     found: list[object] = [judging.judged(lambda: "an endpoint", wanted=wanted) for wanted in (True, False)]
     assert found == [("judged", "an endpoint"), "an endpoint"]
+
+
+def test_sglang_s_environment_is_read_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = stand_in(monkeypatch)
+    many = "an hour or more"
+    for held, told in (("3599", 3599.0), ("3600", many), ("300", 300.0), (install.FOR_EVER, many)):
+        monkeypatch.setenv(install.HELD, held)
+        monkeypatch.setenv("SGLANG_MOONCAKE_CUSTOM_MEM_POOL", "NVLINK")
+        found = facts.environment()
+        assert getattr(found, install.HELD) == told and found.SGLANG_MOONCAKE_CUSTOM_MEM_POOL == "NVLINK"
+
+
+def test_a_default_that_pydantic_describes_by_a_factory_is_made() -> None:
+    described: Any = SimpleNamespace(get_default=lambda *, call_default_factory: call_default_factory)
+    (made,) = fields_of(make_dataclass("Config", [("field", Any, described)])).values()
+    assert made() is True

@@ -440,3 +440,5 @@ def test_a_worker_has_its_place_among_stages_and_its_layers_in_the_model_s_order
     assert shards == Shards(4, 12, 2, 2, (4, 8), 3)
     held = ranks._geometry(caches, shards).pool.k
     assert [each.data_ptr() for each in held] == [caches[f"layers.{layer}"].data_ptr() for layer in range(4, 12)]
+    config.parallel_config.tensor_parallel_size = 4
+    assert ranks._shards(config, len(caches)) == Shards(4, 12, 4, 2, (4, 8), 5)

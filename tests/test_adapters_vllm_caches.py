@@ -88,3 +88,14 @@ def test_both_sides_compare_what_is_packed_into_bytes() -> None:
     assert [ranks.dtype_of(name, cache) for name in ("fp8", "fp8_e5m2", "fp8_ds_mla")] == [
         "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla"]  # fmt: skip
     assert ranks.dtype_of("auto", cache.bfloat16()) == "bfloat16"
+
+
+def test_every_rank_has_all_of_a_latent_and_a_pool_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [kind.units for kind in made(tensors()).layout.kinds] == [1, 1, 1]
+    with pytest.raises(GeometryError, match="a model has one on each of its layers"):
+        made({name: tensor for name, tensor in tensors().items() if name in INDICES})
+    apart = tensors()
+    for name in INDICES:
+        apart[name] = torch.zeros(BLOCKS, 1, TOKENS, 140, dtype=torch.uint8)[..., :132]
+    with pytest.raises(GeometryError, match="a block is known as 128 bytes of keys"):
+        made(apart)

@@ -231,3 +231,25 @@ def test_the_trust_of_an_extra_configuration_is_its_file_networks_and_count(monk
     extra = {"card_secret": "a file", "card_networks": ["10.0.0.0/8"], "card_instances": 3}
     told: list[Any] = [ranks.trust_of(extra), ranks.trust_of({})]
     assert told == [("a file", ("10.0.0.0/8",), 3), ("", (), INSTANCES)]
+
+
+@pytest.mark.usefixtures("checks")
+def test_a_decode_instance_says_nothing_of_steps_and_of_what_is_preempted() -> None:
+    made = decode()
+    made.orders = []
+    assert step(made, {"one": BLOCK}, {"one"}) == []
+
+
+def test_a_forward_on_a_gpu_is_awaited_by_an_event_where_there_are_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, after = list[Any](), list[Any]()
+    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=recorded.append))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: ("stream of", device))
+    device, made = SimpleNamespace(type="cuda"), SimpleNamespace(orders=["some"])
+    worker = SimpleNamespace(endpoint=SimpleNamespace(pool=SimpleNamespace(device=device)),
+                             after=lambda *given: after.append(given))  # fmt: skip
+    of: Any = SimpleNamespace(_get_connector_metadata=lambda: made, worker=worker)
+    connector.KVProtoConnector.wait_for_save(of)
+    assert recorded == [("stream of", device)] and after[0][0] == ["some"] and after[0][1] is not None
+    made.orders = []
+    connector.KVProtoConnector.wait_for_save(of)
+    assert len(recorded) == 1 and after[1] == ([], None)

@@ -24,6 +24,7 @@ from kvproto.adapters.geometry import GeometryError
 from kvproto.adapters.request_events import Timing
 from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
+from kvproto.io.kernels.pool import KernelError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 
@@ -308,3 +309,22 @@ def test_another_state_is_refused_by_our_own_sentence(other: dict[str, Any], why
     made = fake_vllm.config("kv_producer", 1, EXTRA, "one")
     with pytest.raises(ArgumentError, match=f"^kvproto does not carry {re.escape(why)}"):
         connector.KVProtoConnector(made, role, kinds(1, first=True, **other))
+
+
+def test_states_of_unlike_layers_and_a_pool_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def state(channels: int) -> Any:
+        spec = SimpleNamespace(shapes=((TAPS, channels), (4, 8, 4)), dtypes=(torch.bfloat16, torch.float32))
+        return states._Layer(0, 0, "one", spec)
+
+    fake_vllm.CHANNELS_FIRST[0] = False
+    (q, k, v) = states._recurrence_of([state(2 * 3 * 4 + 4 * 8)], 2).segments
+    assert [(each.name, each.units, each.channels) for each in (q, k, v)] == [("q", 6, 4), ("k", 6, 4), ("v", 8, 8)]
+    with pytest.raises(GeometryError, match="those of all layers must be alike"):
+        states._recurrence_of([state(56), state(64)], 2)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise KernelError("no such pool")
+
+    monkeypatch.setattr(states, "CachePool", refuse)
+    with pytest.raises(GeometryError, match="no-pool: no such pool"):
+        geometry()

@@ -291,12 +291,42 @@ def test_of_two_protocols_the_older_side_is_named(monkeypatch: pytest.MonkeyPatc
         replace(CARD, protocol=(5, 6)).check()
 
 
-@pytest.mark.parametrize("failed", [(False, True), (True, False), (False, False)])
-def test_a_load_that_failed_on_any_rank_resumes_as_failed(failed: tuple[bool, bool]) -> None:
+@pytest.mark.parametrize("failed", [(False,) * 3, *((at == 0, at == 1, at == 2) for at in range(3))])
+def test_a_load_that_failed_on_any_rank_resumes_as_failed(failed: tuple[bool, ...]) -> None:
     """In whatever order the ranks report."""
-    party = scheduler("decode", 2)
-    party.handle(Arrived("one", TICKET, everyone(2)), 0.0)
+    party = scheduler("decode", 3)
+    party.handle(Arrived("one", TICKET, everyone(3)), 0.0)
     party.handle(Allocated("one", (1, 2), 0), 0.0)
     effects = [each for rank, bad in enumerate(failed, 1) for each in party.receive(rank, Received("one", bad), 0.0)]
     (resumed,) = [each for each in effects if isinstance(each, Resume)]
     assert resumed.recompute is any(failed)
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most"),
+    [("chunk_tokens", 4, (1 << 32) - 4), ("data_parallel", 1, 4096), ("incarnation", 0, (1 << 48) - 1),
+     ("group", 0, (1 << 64) - 1)],
+)  # fmt: skip
+def test_the_numbers_of_a_card_have_their_bounds(field: str, least: int, most: int) -> None:
+    for value in (least, most):
+        assert getattr(replace(CARD, **{field: value}), field) == value
+    for value in (-4 if field == "chunk_tokens" else least - 1, most + (4 if field == "chunk_tokens" else 1)):
+        with pytest.raises(ArgumentError, match=f"card: {field} is"):
+            replace(CARD, **{field: value})
+
+
+def test_the_tokens_of_a_chunk_are_one_or_more() -> None:
+    of_one = replace(LAYOUT, page_size=1)
+    assert replace(CARD, layout=of_one, chunk_tokens=1).chunk_tokens == 1
+    with pytest.raises(ArgumentError, match="it is a number from 1 to 4294967295"):
+        replace(CARD, layout=of_one, chunk_tokens=0)
+
+
+@pytest.mark.parametrize(("address", "well"), [("x", True), ("x" * 512, True), ("x" * 513, False), ("", False),
+                                               ("tcp://a:1\n", False)])  # fmt: skip
+def test_an_address_of_a_card_is_short_and_can_be_shown(address: str, well: bool) -> None:
+    if well:
+        assert replace(CARD, addresses=(address,)).addresses == (address,)
+    else:
+        with pytest.raises(ArgumentError, match="printable characters"):
+            replace(CARD, addresses=(address,))

@@ -7,6 +7,7 @@ import http.client
 import inspect
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -193,7 +194,8 @@ def test_the_state_of_a_model_is_cut_as_its_configuration_says(tp: int) -> None:
     found = [Segment("q", 16, 128), Segment("k", 16, 128), Segment("v", 32, 128)]
     assert nets == Recurrence(tuple(found), 3, 32, "bfloat16, float32")
     sizes = {"intermediate_size": 4096, "ssm_state_size": 128}
-    for kind, field, groups in (("NemotronHConfig", "n_groups", 8), ("FalconH1Config", "mamba_n_groups", 1)):
+    for kind, field, groups in (("NemotronHConfig", "n_groups", 8), ("FalconH1Config", "mamba_n_groups", 1),
+                                ("GraniteMoeHybridConfig", "mamba_n_groups", 8)):  # fmt: skip
         mamba2 = recurrence_of(configured(kind, tp, **sizes, **{field: groups}), tp)
         found = [Segment("x", 32, 128), Segment("B", groups, 128), Segment("C", groups, 128)]
         assert mamba2 == Recurrence(tuple(found), 3, 32, "bfloat16, float32")
@@ -553,6 +555,7 @@ def test_the_plugin_makes_a_backend_of_this_name(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv(install.HELD)
     install.plugin()
     install.plugin()
+    assert os.environ[install.HELD] == install.FOR_EVER
     assert choices == ["kvproto"] and TransferBackend("kvproto").name == "KVPROTO"
     hook, kind = hooks["sglang.srt.disaggregation.utils.get_kv_class"]
     assert kind == "around"

@@ -11,6 +11,7 @@ import torch
 from support.scripted_endpoint import ScriptedEndpoint
 
 from kvproto.adapters.card import Card
+from kvproto.adapters.recurrence import Recurrence, Segment
 from kvproto.adapters.sglang import install, manager, memory, options, planes, requests, tables
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, unknown
@@ -18,6 +19,7 @@ from kvproto.adapters.sglang.windows import Window
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.timing import Timer
+from kvproto.layout.caches import ALL, WINDOW
 from kvproto.layout.sharding import DEFAULT_CHUNK_TOKENS, Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Caller, Outcome, Room
@@ -90,7 +92,9 @@ def test_a_request_begins_without_anything() -> None:
     unnamed, _ = sender(room=0)
     assert unnamed.room == Room(0)
     wrong, _ = sender(room=-1)
-    assert wrong.why.startswith("bootstrap_room: ") and wrong.poll() == 0
+    assert wrong.why.startswith("bootstrap_room: ") and wrong.poll() == 0 and wrong.room == Room(0)
+    no: Any = None
+    assert sender(no)[0].room == Room(0)
 
 
 def test_a_sender_gives_its_pages_with_what_decode_s_larger_pages_lack() -> None:
@@ -169,7 +173,7 @@ def test_a_room_that_is_open_is_reported_no_more() -> None:
 
 
 # ----------------------------------------------------------------------------------------------- decode
-def receiver(room: int = 5, **more: Any) -> tuple[Any, Any]:
+def receiver(room: Any = 5, **more: Any) -> tuple[Any, Any]:
     made: Any = ScriptedManager(prefill=False, **more)
     return requests.Receiver(made, "here:1", room), made
 
@@ -185,6 +189,8 @@ def test_a_receiver_opens_its_room_with_its_prefix_and_whole_pages_of_both_sides
     (opened,) = at.endpoint.of("open")
     assert opened == (Room(5), 32, [0, 0, 0, 0, 0, 21, 22, 23], {"prefix": 16, "group": 7})
     assert (one.aux_index, one.prefix) == (3, 20) and one.abort_notified
+    at.card = ArgumentError("it is asked for no more")
+    assert one.poll() == 3 and not one.why
     at.tasks.clear()
     assert not one.abort_notified
     short, at = receiver()
@@ -258,13 +264,13 @@ def test_a_prefill_rank_listens_on_its_host_and_reports_rooms_from_one_rank_of_s
     monkeypatch.setattr(manager, "PrefillEndpoint", make)
     monkeypatch.setattr(manager, "announce", lambda *_: None)
     for rank, data_parallel in ((0, 1), (1, 2), (0, 2)):
-        mine = Instance("one", 2, rank, 4, data_parallel, 1, host="10.1.2.3", bootstrap_server="b:9", chunk=32)
+        mine = Instance("one", 2, rank, 4, data_parallel, 1, host="10.1.2.3", bootstrap_server="b:9", chunk=30)
         of: Any = SimpleNamespace(
             instance=mine, options=Options(), layout=LAYOUT, kv_args=None, prefill=True, make_transport=dict,
             mla=False, _reporter=lambda _: SimpleNamespace(start=lambda: started.append((rank, data_parallel))),  # noqa: B023
         )  # fmt: skip
         manager.Manager._make(of, 9)
-    assert made[0]["bind"] == "tcp://10.1.2.3:*" and made[0]["chunk_tokens"] == 32
+    assert made[0]["bind"] == "tcp://10.1.2.3:*" and made[0]["chunk_tokens"] == 28
     assert started == [(0, 2)], "the first rank of each data-parallel rank, where there are several"
 
 
@@ -472,3 +478,109 @@ def test_forwards_are_heard_of_in_the_scheduler_that_makes_senders(monkeypatch: 
         assert install.get_kv_class(None, ours, SimpleNamespace(value="sender")) == 1
     assert told == [("sglang.srt.managers.scheduler.Scheduler.run_batch", install.run_batch, "before"), "all"]
     install.await_forwards.cache_clear()
+
+
+def test_what_a_receiver_s_own_pages_lack_of_a_unit_is_page_0() -> None:
+    one, at = receiver()
+    at.card = Card(7, 1, Layout(layers=2, heads=4, k_dim=4, v_dim=4, itemsize=1, dtype="bfloat16", page_size=16, tp=1),
+                   16, CARD.addresses)  # fmt: skip
+    one.init(0)
+    one.send_metadata([21, 22])
+    assert at.endpoint.of("open") == [(Room(5), 16, [21, 22, 0, 0], {"prefix": 0, "group": 7})]
+
+
+def test_a_receiver_of_a_hybrid_model_is_given_up_over_slot_0() -> None:
+    one, at = receiver()
+    at.layout = SimpleNamespace(page_size=4, state=SimpleNamespace(window=0))
+    one.init(0)
+    one.give_up("no more")
+    assert at.endpoint.of("open") == [(Room(5), 4, [0], {"prefix": 0, "group": 7, "slot": 0})]
+
+
+def test_a_forward_on_a_gpu_is_awaited_by_an_event_unless_sglang_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = list[Any]()
+    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=recorded.append))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: ("stream of", device))
+    one, at = sender()
+    at.endpoint.pool.device = device = SimpleNamespace(type="cuda")
+    one._early_send_wait_event = "earlier"
+    assert one._event() == "earlier" and not recorded
+    assert one._event() is not None and recorded == [("stream of", device)]
+
+
+def test_a_prefill_instance_is_looked_for_anew_and_called_where_its_links_lead_elsewhere() -> None:
+    asked, calls = list[str](), list[Card]()
+    endpoint = SimpleNamespace(leads_to=lambda *_: False, ready=lambda *_: True)
+    of: Any = SimpleNamespace(
+        endpoint=endpoint, known=SimpleNamespace(call=calls.append), called={("here", 0): CARD},
+        prefill_info_table={"here": manager.Prefill(1, follow_bootstrap_room=True)},
+        cards=SimpleNamespace(get=lambda *_, **__: CARD), try_ensure_parallel_info=asked.append,
+    )  # fmt: skip
+    assert manager.Manager.reached(of, "here", 0) == CARD
+    assert asked == ["here"] and calls == [CARD], "it has the card that was called, and the links lead elsewhere"
+    endpoint.leads_to = lambda *_: True
+    manager.Manager.reached(of, "here", 0)
+    assert calls == [CARD]
+
+
+def test_choices_and_times_that_nobody_has_made_are_of_their_order() -> None:
+    assert 1 << 27 <= Options().ring_bytes <= 1 << 33 and 2 <= Options().slots <= 16
+    mine, times = Instance("one", 1, 0, 4), tables.Timing()
+    assert all(60.0 <= each <= 600.0 for each in (mine.bootstrap, mine.waiting))
+    assert all(60.0 <= each.period <= 600.0 for each in (times.bootstrap, times.waiting))
+
+
+def test_parts_of_a_cache_on_different_layers_are_refused() -> None:
+    known = Recurrence((Segment("q", 4, 2),), 3, 4, "float32")
+    args = args_of([64] * 4, state_types=[SimpleNamespace(value="mamba")], state_data_ptrs=[[1, 2]],
+                   state_data_lens=[[240, 400]], state_item_lens=[[24, 40]], state_dim_per_tensor=[[8, 4]],
+                   state_layer_ids=[[0, 2]], kv_layer_ids=[1, 3] * 2)  # fmt: skip
+    with pytest.raises(ArgumentError, match="parts of state on different layers"):
+        planes.layout_of_caches(args, Instance("one", 1, 0, 4, recurrence=known), mla=False)
+    args.state_layer_ids = [[0, 0]]
+    found = planes.layout_of_caches(args, Instance("one", 1, 0, 4, recurrence=known), mla=False)
+    assert {cache.name: (cache.dtype, cache.layers) for cache in found.named} == {
+        "kv": ("bfloat16", (1, 3)), "state": ("float32", (0,)),
+    }  # fmt: skip
+
+
+def test_each_cache_has_the_type_of_its_elements_and_travels_as_it_is_kept() -> None:
+    kinds = [SimpleNamespace(value=kind) for kind in ("dsa", "swa")]
+    args = args_of([64] * 2, state_types=kinds, state_data_ptrs=[[1], [2]], state_data_lens=[[528], [64]],
+                   state_item_lens=[[528], [32]])  # fmt: skip
+    mine = Instance("one", 1, 0, 4, window=Window(8, (2,), (0, 1), 1))
+    found = planes.layout_of_caches(args, mine, mla=True)
+    told = {cache.name: (cache.dtype, cache.travels, cache.window) for cache in found.named}
+    assert told == {"mla": ("bfloat16", ALL, 0), "index": ("", ALL, 0), "window": ("bfloat16", WINDOW, 71)}
+
+
+def test_a_cache_has_as_many_pages_as_its_smallest_tensor() -> None:
+    tensors = [torch.zeros(pages * 64, dtype=torch.uint8) for pages in (6, 5)]
+    args = args_of([64] * 2, kv_data_ptrs=[each.data_ptr() for each in tensors],
+                   kv_data_lens=[each.nbytes for each in tensors])  # fmt: skip
+    mine = Instance("one", 1, 0, 4)
+    layout = planes.layout_of_caches(args, mine, mla=True)
+    assert planes.pool_of_caches(args, layout, mine, mla=True).pages == 5
+
+
+def test_windows_that_are_known_and_not_there_are_no_planes_and_neither_are_those_that_are_not_known() -> None:
+    mine = Instance("one", 1, 0, 4, window=Window(8, (1,), (0, 2), 4))
+    assert {plane.cache for plane in planes.planes_of(args_of([64] * 4), mine, mla=False)} == {"kv"}
+    windowed = args_of([64] * 4, state_types=[SimpleNamespace(value="swa")], state_data_ptrs=[[1, 2]],
+                       state_data_lens=[[64, 64]], state_item_lens=[[32, 32]])  # fmt: skip
+    assert {plane.cache for plane in planes.planes_of(windowed, Instance("one", 1, 0, 4), mla=False)} == {"kv"}
+
+
+def test_a_state_that_is_not_known_is_refused() -> None:
+    mamba = [SimpleNamespace(value="mamba")]
+    args = args_of([64] * 4, state_types=mamba, state_data_ptrs=[[1]], state_data_lens=[[64]],
+                   state_item_lens=[[32]], state_dim_per_tensor=[[4]], state_layer_ids=[[0]])  # fmt: skip
+    with pytest.raises(ArgumentError, match="a state of 32 bytes a slot"):
+        list(planes.planes_of(args, Instance("one", 1, 0, 4), mla=False))
+
+
+def test_a_window_begins_at_the_first_token_of_a_short_prompt() -> None:
+    window = Window(8, (0,), (1,), 4)
+    assert window.pages([7] * 5, 0, 5, 5, 1) == [7] * 5
+    with pytest.raises(ArgumentError, match="names 4 pages of 1 tokens"):
+        window.pages([7] * 4, 0, 5, 5, 1)

@@ -350,7 +350,7 @@ def test_a_room_that_is_refused_here_is_refused_once_and_the_rest_of_an_answer_c
     refused = list[tuple[int, int]]()
     made = RoomReporter(0, lambda _: (200, b'{"7": 0, "8": 1, "9": 1}'), list, lambda *each: refused.append(each))
     made.add(9, at_once=False)
-    made.report({9}, {8})
+    made.report({9}, {7, 8})
     assert refused == [(8, 1)] and made._refused == {8} and made.elsewhere(9) == 1 and made.elsewhere(7) is None
 
 

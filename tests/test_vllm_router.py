@@ -17,7 +17,7 @@ aiohttp = pytest.importorskip("aiohttp", reason="the router needs aiohttp, which
 from aiohttp import web
 
 from kvproto.adapters.vllm import router_metrics, router_requests
-from kvproto.adapters.vllm.router import Instance, Router, asked, least, main, parse
+from kvproto.adapters.vllm.router import PASSED, Instance, Router, asked, least, main, parse
 from kvproto.adapters.vllm.router_metrics import RouterMetrics
 from kvproto.adapters.vllm.router_requests import needs_no_prefill, params_for, prefill_body
 
@@ -596,3 +596,30 @@ def test_a_router_serves_the_instances_of_its_command_line(monkeypatch: pytest.M
     assert [(each.url, each.card) for each in made.prefills] == [("http://p", Path("c")), ("http://q", Path("e"))]
     assert [(each.url, each.card) for each in made.decodes] == [("http://d", None)]
     assert how == {"host": "127.0.0.1", "port": 1, "handler_cancellation": True}
+
+
+def test_an_answer_of_500_is_one_of_an_instance_that_is_away_and_the_error_says_whose(tmp_path: Path) -> None:
+    async def play() -> None:
+        bad, good = StandIn("bad", refusing(500)), StandIn("good")
+        async with (
+            fleet(tmp_path, [StandIn("p", slow)], [bad, good]) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            assert (await a.json())["by"] == "good"
+        async with (
+            fleet(tmp_path, [StandIn("p", slow)], [bad]) as (session, _),
+            session.post("/v1/completions", json=BODY) as a,
+        ):
+            assert (await a.json())["error"]["message"] == f"{bad.url}: it answers 500"
+
+    asyncio.run(play())
+
+
+def test_what_is_passed_and_what_is_not_are_all_that_the_page_names() -> None:
+    assert {*PASSED} == {"Authorization", "X-Request-Id", "traceparent", "tracestate"}
+    generation = [
+        "stream_options", "max_completion_tokens", "min_tokens", "n", "best_of", "use_beam_search", "logprobs",
+        "top_logprobs", "echo",
+    ]  # fmt: skip
+    plain = prefill_body(dict.fromkeys([*generation, "prompt", "seed"], 1), {"room": 5})
+    assert plain == {"prompt": 1, "seed": 1, "max_tokens": 1, "stream": False, "kv_transfer_params": {"room": 5}}
