@@ -94,7 +94,7 @@ def test_a_request_begins_without_anything() -> None:
     wrong, _ = sender(room=-1)
     assert wrong.why.startswith("bootstrap_room: ") and wrong.poll() == 0 and wrong.room == Room(0)
     no: Any = None
-    assert sender(no)[0].room == Room(0)
+    assert sender(no)[0].room == Room(0) and not sender(no)[0].why
 
 
 def test_a_sender_gives_its_pages_with_what_decode_s_larger_pages_lack() -> None:
