@@ -31,7 +31,7 @@ TRIALS: dict[str, list[str] | str] = {
     "otel": "from kvproto import RoomSpans",
     "prove": ["prove", "decode_link"],
     "router": "import kvproto.adapters.vllm.router",
-    "bench": ["bench", "step", "--rooms", "60", "--quick", "--theirs", "0"],
+    "bench": ["bench", "step", "--rooms", "60", "--quick"],
     "demo": ["demo", "--help"],
     "testing": "import kvproto.verify.testing, hypothesis",
     "docs": "import sphinx, furo, myst_parser",
