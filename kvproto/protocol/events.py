@@ -130,7 +130,7 @@ ROOM_CHUNK = -2
 
 
 class TimerFired(vocabulary.TimerFired, frozen=True):
-    """The timer of the machine's state ended; it may be started `tries` times in all.
+    """The timer of the machine's state ended; the protocol answers `tries` ends with another try.
 
     A room's and a link's have `ROOM_CHUNK` for a chunk, and a link's its number for a peer (a room's: 0).  `busy`, of
     a link: it is still needed.  On a prefill rank, a write to its peer is in flight; on a decode rank, where the link
@@ -203,7 +203,7 @@ class RoomRenewed(RoomEvent, frozen=True):
 
 
 class ForwardScheduled(RoomEvent, frozen=True):
-    """The prefill engine will soon compute the room: grants are worth asking for."""
+    """The prefill engine will soon compute the room: its sends open, and ask when their KV is there."""
 
 
 class TokensProduced(RoomEvent, frozen=True):
