@@ -120,10 +120,12 @@ def test_every_world_can_be_explored(name: str) -> None:
 
 # ------------------------------------------------------------------------------------------------- the command
 def test_the_command_prints_an_address_and_ends_with_an_interrupt() -> None:
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # who is ignored hands that on
     process = subprocess.Popen(
         [sys.executable, "-m", "kvproto", "explore", "smoke", "--serve"], cwd=ROOT, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
+    signal.signal(signal.SIGINT, handler)
     assert process.stdout is not None
     address = urlsplit(process.stdout.readline().split()[0])
     link = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=30)

@@ -14,7 +14,7 @@ PARTS = {
     "prefill_send": "f18aea87",
     "prefill_write": "7f3fb60d",
     "prefill_link": "41055dc2",
-    "decode_room": "78d152a0",
+    "decode_room": "57c1adda",
     "decode_grant": "ccc39b7a",
     "decode_link": "d557df51",
 }

@@ -173,6 +173,11 @@ def of_plan(v: V, e: ChunkRequested, now: float) -> bool:
     return first_chunk(v) <= e.chunk < end_chunk(v) and bool(_writers(v, e) >> e.peer & 1)
 
 
+def of_plan_over_pages(v: V, e: ChunkRequested, now: float) -> bool:
+    """The plan has this chunk and this writer, who asks for the pages."""
+    return e.pages and of_plan(v, e, now)
+
+
 def tried_so_far(v: V) -> int:
     """How often the state's timer has ended."""
     return _work(v).tries
@@ -382,12 +387,14 @@ def say_gone(v: V, e: RoomEvent) -> Output:
     return do.Reply(e.room, Gone())
 
 
-def open_grant(v: V, e: ChunkRequested) -> StagingRequested | PagesRequested:
-    """Begin the chunk: its first writer asks for a region, or for the pages."""
-    writers = _writers(v, e)
-    if e.pages:
-        return PagesRequested(e.room, e.chunk, e.peer, writers, e.asked, e.link, e.epoch, e.cut)
-    return StagingRequested(e.room, e.chunk, e.peer, writers, e.asked, e.cut)
+def open_grant(v: V, e: ChunkRequested) -> StagingRequested:
+    """Begin the chunk: its first writer asks for a region."""
+    return StagingRequested(e.room, e.chunk, e.peer, _writers(v, e), e.asked, e.cut)
+
+
+def open_grant_over_pages(v: V, e: ChunkRequested) -> PagesRequested:
+    """Begin the chunk: its first writer asks for the pages."""
+    return PagesRequested(e.room, e.chunk, e.peer, _writers(v, e), e.asked, e.link, e.epoch, e.cut)
 
 
 def say_in_place(v: V, e: ChunkNotified | ChunkRequested) -> Output:
@@ -493,6 +500,7 @@ row(S.AWAIT_PEERS, LinkCameUp,                    do=(tell_one_open,))
 row((S.OPEN, S.AWAIT_AUX), TimerFired,            when=tries_left, let=tried, do=(ask_after,))
 row((*LIVE, S.DONE), ChunkRequested,              when=pages_in_place, do=(say_in_place,))
 ignore(LIVE,       ChunkRequested, "a late request: the chunk is in place", when=in_place)
+row(FILLS,         ChunkRequested,                when=of_plan_over_pages, let=more_grants, do=(open_grant_over_pages,), again=True)
 row(FILLS,         ChunkRequested,                when=of_plan, let=more_grants, do=(open_grant,), again=True)
 row(S.AWAIT_PEERS, ChunkLanded,                   let=place)
 row(S.OPEN,        ChunkLanded,    S.DONE,        when=last_chunk, let=place, do=(announce, release))

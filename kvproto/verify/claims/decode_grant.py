@@ -142,13 +142,13 @@ def every_staged_part_is_there(v: V, g: Seen) -> bool:
 
 
 # -------------------------------------------------------------------------------------- the assumptions
-@assumes(ev.StagingRequested, ev.PagesRequested, paid="rank: `region_asked`, `pages_asked` and `open_grant` put the terms' in")
+@assumes(ev.StagingRequested, ev.PagesRequested, paid="rank: `region_asked`, `pages_asked`; decode_room: `open_grant`, `open_grant_over_pages`")
 def writers_of_the_plan(v: V, e: ev.StagingRequested | ev.PagesRequested, g: Seen) -> bool:
     """The event names the writers of the plan, which are some."""
     return bool(e.writers) and (v.state == S.NEW or e.writers == g.agreed)
 
 
-@assumes(ev.StagingRequested, ev.PagesRequested, paid="decode_room: `of_plan`")
+@assumes(ev.StagingRequested, ev.PagesRequested, paid="decode_room: `of_plan`, `of_plan_over_pages`")
 def the_first_is_a_writer(v: V, e: ev.StagingRequested | ev.PagesRequested, g: Seen) -> bool:
     """The writer that opens a grant is one of its writers."""
     return v.state != S.NEW or among(e.peer, e.writers)
