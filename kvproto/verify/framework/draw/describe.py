@@ -91,6 +91,6 @@ def _integer(info: msgspec.inspect.IntType) -> str:
     if least is not None and top is not None:
         bits = top.bit_length()
         return f"u{bits}" if not least and top == (1 << bits) - 1 else f"{least} to {top}"
-    if least == 0:
-        return "u64"
+    if least in (0, 1):
+        return "u64" if least == 0 else "u64, not 0"
     return "int"

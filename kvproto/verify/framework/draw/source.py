@@ -9,11 +9,16 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
 from functools import cache
 from typing import Any
 
+import msgspec
+
 from kvproto.fsm.table import Table
+
+PLAIN = (int, float, str, bytes, msgspec.Struct)
 
 
 @cache
@@ -30,17 +35,33 @@ def expression(function: Callable[..., object]) -> str:
 
 
 def helpers(functions: list[Callable[..., object]]) -> Iterator[Callable[..., object]]:
-    """The functions of the same module that these call, directly or not, and that are not among them."""
+    """The functions of the same package that these call, directly or not, and that are not among them."""
     known = set(functions)
     todo = list(functions)
     while todo:
         function = todo.pop(0)
         for name in function.__code__.co_names:
             found = function.__globals__.get(name)
-            if inspect.isfunction(found) and found.__module__ == function.__module__ and found not in known:
+            if inspect.isfunction(found) and _package(found) == _package(function) and found not in known:
                 known.add(found)
                 todo.append(found)
                 yield found
+
+
+def _package(function: Callable[..., object]) -> list[str]:
+    """Return what the modules of a protocol have in common, where it lies in several."""
+    return function.__module__.split(".")[:2]
+
+
+def constants(functions: Iterable[Callable[..., object]]) -> dict[str, object]:
+    """Return the numbers, texts and values in capitals that these functions name."""
+    found: dict[str, object] = {}
+    for function in functions:
+        for name in function.__code__.co_names:
+            value = function.__globals__.get(name)
+            if name.isupper() and isinstance(value, PLAIN) and not isinstance(value, Enum):
+                found[name] = value
+    return found
 
 
 def used(table: Table[Any]) -> tuple[list[Callable[..., Any]], list[Callable[..., Any]], list[Callable[..., Any]]]:

@@ -16,7 +16,7 @@ from kvproto.fsm.plain_json import hints
 from kvproto.fsm.table import Row, Table
 from kvproto.fsm.vocabulary import Effect, Event, Internal, Report
 from kvproto.verify.framework.draw.describe import comments, kind_of, members, sentence
-from kvproto.verify.framework.draw.source import expression, helpers, used
+from kvproto.verify.framework.draw.source import constants, expression, helpers, used
 
 VERBS = {"row": "", "ignore": "ignored: ", "refuse": "refused: "}
 
@@ -93,9 +93,12 @@ def functions_md(table: Table[Any]) -> str:
     for title, functions in (("guard", guards), ("change", lets), ("effect", acts)):
         lines = [(f"`{f.__name__}`", sentence(f), f"`{expression(f)}`") for f in functions]
         parts.append(table_md((title, "meaning", "exactly"), lines))
-    more = [(f"`{f.__name__}`", sentence(f), f"`{expression(f)}`") for f in helpers([*guards, *lets, *acts])]
+    helping = list(helpers([*guards, *lets, *acts]))
+    more = [(f"`{f.__name__}`", sentence(f), f"`{expression(f)}`") for f in helping]
     if more:
         parts.append(table_md(("helper", "meaning", "exactly"), more))
+    if named := constants([*guards, *lets, *acts, *helping]):
+        parts.append(table_md(("constant", "value"), [(f"`{name}`", f"`{value}`") for name, value in named.items()]))
     return "\n".join(parts)
 
 
