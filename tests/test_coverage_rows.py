@@ -112,7 +112,7 @@ def test_the_plugin_reports_and_can_fail_a_run(tmp_path: Path, workers: int) -> 
         return subprocess.run([*command, *more], capture_output=True, text=True, timeout=120, check=False,
                               cwd=tmp_path, env=environment)  # fmt: skip
 
-    plenty = run("--rows-least", "10")
+    plenty = run("--rows-least", "9")
     assert plenty.returncode == 0, plenty.stdout + plenty.stderr
     rows, routes = COUNTS.percent()
     assert f"together     {rows:.1f} % of the rows fired, {routes:.1f} % of the routes" in plenty.stdout
