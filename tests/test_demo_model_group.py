@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kvproto.lab.process_group import ORPHANED, ParentPipe, ProcessGroup, Program, RankError
+from kvproto.lab.process_group import ORPHANED, WARM, ParentPipe, ProcessGroup, Program, RankError
 
 HERE = "test_demo_model_group"
 
@@ -194,3 +195,9 @@ if __name__ == "__main__":
     with ProcessGroup([Program(name, f"{HERE}:sleeps") for name in "ab"], warm="kvproto.lab.process_group") as _crew:
         print(*_crew.collect("pid", "ab", 60).values(), flush=True)
         time.sleep(600)
+
+
+def test_what_a_fork_server_loads_can_be_loaded() -> None:
+    """A fork server passes over a module that cannot be imported, and each rank then loads for itself."""
+    for name in (*WARM, "kvproto.lab.torture.warm"):
+        importlib.import_module(name)
