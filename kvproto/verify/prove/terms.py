@@ -213,6 +213,7 @@ class Number(Term):
         return decide(as_truth(self))
 
     def _as(self, other: Any) -> Any:
+        """Convert what it is compared with."""
         return number(other)
 
     def __add__(self, other: Any) -> Any:
@@ -248,10 +249,10 @@ class Number(Term):
         return Number(z3.IntVal(other)) // self
 
     def __eq__(self, other: object) -> Any:
-        return Truth(_make(operator.eq, self.term, number(other)))
+        return Truth(_make(operator.eq, self.term, self._as(other)))
 
     def __ne__(self, other: object) -> Any:
-        return Truth(_make(operator.ne, self.term, number(other)))
+        return Truth(_make(operator.ne, self.term, self._as(other)))
 
     def __lt__(self, other: Any) -> Any:
         return _far(other, True) or Truth(_make(operator.lt, self.term, number(other)))
@@ -298,11 +299,8 @@ class Opaque(Number):
 
     __slots__ = ()
 
-    def __eq__(self, other: object) -> Any:
-        return Truth(_make(operator.eq, self.term, opaque(other)))
-
-    def __ne__(self, other: object) -> Any:
-        return Truth(_make(operator.ne, self.term, opaque(other)))
+    def _as(self, other: Any) -> Any:
+        return opaque(other)
 
 
 def opaque(value: Any) -> Any:
