@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from support.hostile import Suspect, SuspectDecode
 from support.hostile_search import checked_values, idle_value, simulated_values
 from support.hostile_worlds import HostileWorld, search, seen, unseen
-from support.night import NIGHT
+from support.night import night_alone
 
 from kvproto.protocol import events as ev
 from kvproto.protocol.routes import decode_routes
@@ -73,7 +73,7 @@ WORLDS = {
 }
 
 #: a third of each world, which by day is searched, does not bring all rows about
-by_night_alone = pytest.mark.skipif(not NIGHT, reason="all of each world (KVPROTO_NIGHT=1)")
+by_night_alone = night_alone("all of each world")
 
 
 @pytest.mark.parametrize("name", WORLDS)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.night import NIGHT
+from support.night import night_alone
 
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels import count
@@ -299,7 +299,7 @@ def test_a_log_has_each_trial_and_counts_as_long_as_its_file_is_the_same(tmp_pat
             read([path], [mutant], same)
 
 
-@pytest.mark.skipif(not NIGHT, reason="by day the same few each time (KVPROTO_NIGHT=1)")
+@night_alone("by day the same few each time")
 @pytest.mark.timeout(600)  # a process for each test that is asked
 def test_a_seeded_sample_of_the_quick_files_leaves_no_survivor_without_a_reason() -> None:
     seed = time.strftime("%Y%m%d")

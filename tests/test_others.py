@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from support.night import NIGHT
+from support.night import night_alone
 from support.pages import commands, compare, run
 
 from examples.others import report
@@ -33,7 +33,7 @@ BREAKS = {
 CASES = [(system, case) for system in SYSTEMS for case in system.cases]
 #: states up to which mended worlds are searched here; those that are larger than that
 BOUND, LARGE = 6_000, {"R3", "R12", "R17"}
-by_night_alone = pytest.mark.skipif(not NIGHT, reason="a million states (KVPROTO_NIGHT=1)")
+by_night_alone = night_alone("a million states")
 each_case = pytest.mark.parametrize(("system", "case"), CASES, ids=[case for _, case in CASES])
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
-from support.night import NIGHT
+from support.night import night_alone
 
 from examples.two_phase_commit import parties
 from examples.two_phase_commit.parties import PROTOCOL, WORDS, SenderIs, make
@@ -110,7 +110,7 @@ def test_a_world_is_searched_to_its_end(name: str) -> None:
     assert (result.ended, result.states, result.transitions) == ("exhausted", *COUNTS[name])
 
 
-@pytest.mark.skipif(not NIGHT, reason="a quarter of a million states (KVPROTO_NIGHT=1)")
+@night_alone("a quarter of a million states")
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_world_is_searched_to_its_end(name: str) -> None:
     result = search(name)

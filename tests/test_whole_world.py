@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from support.night import NIGHT
+from support.night import night_alone
 
 from kvproto.verify.check.config import Budget
 from kvproto.verify.check.configs import CONFIGS
@@ -53,7 +53,7 @@ def test_the_worlds_of_what_is_open_exist_and_have_numbers(lemma: Any) -> None:
         assert [name for name in searched(lemma.name) if re.fullmatch(asked, name)], asked
 
 
-@pytest.mark.skipif(not NIGHT, reason="some seconds of a core (KVPROTO_NIGHT=1)")
+@night_alone("some seconds of a core")
 def test_rooms_that_have_ended_begin_anew_where_no_tombstone_meets_an_open_that_was_overtaken() -> None:
     """`ended_rooms_stay_ended` needs its assumption: an ABORT overtakes its OPEN and finds no tombstone."""
     world = replace(CONFIGS["deep-tombstone-abort"], net="unordered", swift=True, budget=Budget(abort=1))

@@ -12,12 +12,12 @@ import functools
 from collections import Counter
 
 import pytest
-from support.night import NIGHT
+from support.night import night_alone
 from support.witness import Rumoured, Spun, bare, changed, model, rumur, spin
 from witness.chunk_search import ChunkSearchResult, explore
 from witness.promela import FILES, FOLDER
 
-by_night_alone = pytest.mark.skipif(not NIGHT, reason="hundreds of thousands of states (KVPROTO_NIGHT=1)")
+by_night_alone = night_alone("hundreds of thousands of states")
 #: the others are searched for the better part of a minute each
 BY_DAY = ("chunk_small",)
 TROUBLED = ("empty", "full", "small")
