@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import torch
 from support.stories import layout
 
+from kvproto.endpoint.endpoint_events import EventsMissed
 from kvproto.errors import EndpointError, LinkError
 from kvproto.io.control.control import Control
 from kvproto.loop.held_signals import held_signals
@@ -241,6 +243,41 @@ def test_an_interrupt_in_the_middle_of_a_call_is_raised_when_the_pass_is_over(pa
     end.poll()
 
 
+class Interrupted(deque[Any]):
+    """News of which the last one is taken in the moment of a signal."""
+
+    def popleft(self) -> Any:
+        last = super().popleft()
+        if not self:
+            signal.raise_signal(signal.SIGINT)
+        return last
+
+
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.parametrize("queues", [("outcomes", "releases"), ("stream",)], ids=["lists", "stream"])
+def test_no_news_are_lost_by_an_interrupt_while_they_are_taken(pair: Pair, queues: tuple[str, ...]) -> None:
+    end = pair.decodes[0]
+    takes = {"outcomes": end.finished, "releases": end.released, "stream": end.events}
+    if "stream" in queues:
+        end.events()
+    rooms = [pair.open(6) for _ in range(2)]
+    for room in rooms:
+        pair.produce(room)
+    end._news._missed = True
+    until(lambda: bool([each.poll() for each in pair.endpoints]) and not end.rooms())
+    for queue in queues:
+        news = list(getattr(end._news, queue))
+        setattr(end._news, queue, Interrupted(news))
+        with pytest.raises(KeyboardInterrupt):
+            takes[queue]()
+        setattr(end._news, queue, deque(getattr(end._news, queue)))
+        if queue == "outcomes":
+            assert not end.released(), "the engine has not got the outcomes"
+        assert takes[queue]() == [*news, *[EventsMissed()] * (queue == "stream")] and len(news) >= len(rooms)
+        assert not takes[queue]() and not getattr(end._news, queue)
+    assert not end._entries
+
+
 @pytest.mark.usefixtures("interrupts")
 def test_a_signal_ends_the_sleep_of_a_loop_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     end = pair.prefills[0]
@@ -324,15 +361,21 @@ def test_a_close_does_each_step_once_and_says_what_failed(
     data.transport.close()
 
 
-def test_a_close_that_is_interrupted_runs_to_its_end_and_is_interrupted_then(pair: Pair) -> None:
-    end = pair.decodes[0]
+@pytest.mark.usefixtures("interrupts")
+@pytest.mark.parametrize("by_signal", [False, True])
+def test_a_close_that_is_interrupted_runs_to_its_end_and_is_interrupted_then(pair: Pair, *, by_signal: bool) -> None:
+    end, done = pair.decodes[0], list[str]()
 
     def interrupt() -> None:
-        raise KeyboardInterrupt
+        if not by_signal:
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        done.append("the step that was under way")
 
     inside(end).loop.farewells.append(("good-bye", interrupt))
     with pytest.raises(KeyboardInterrupt):
         end.close()
+    assert bool(done) == by_signal
     assert inside(end).loop.control._closed and cast("Any", inside(end).data.transport).closed
 
 

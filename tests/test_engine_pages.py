@@ -106,13 +106,15 @@ def test_a_short_part_goes_by_engines_only_beside_a_forward(
         pair.check(*rooms)
 
 
-def test_pages_are_read_by_the_launch() -> None:
+def test_pages_are_read_by_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_pages, "LONG", 1)
     near, far = (np.zeros((9, 16), np.uint8) for _ in range(2))
     near[:] = np.arange(1, 10, dtype=np.uint8)[:, None]
     engine = HostEngine([PageRun(near.ctypes.data, far.ctypes.data, 16, 16, 16)])
-    pages = np.array([5, 2, 7], np.int64)
-    launch = EngineLaunch(engine, pages[:], np.array([6, 1, 8]), (), None, lambda: 100)
-    pages[:] = 8, 1, 6
+    part = MappedPart(cast("Any", None), (), 9, 1, {}, engine)
+    entry = cast("Any", SimpleNamespace(pages=np.array([5, 2, 7], np.int64), table=None))
+    launch = part.bind(entry, np.array([6, 1, 8], "<u4").tobytes(), 0, 3, cast("Any", None))
+    entry.pages[:] = 8, 1, 6  # others come before the launch
     assert launch(None, None).done()
     assert far[:, 0].tolist() == [0, 2, 0, 0, 0, 0, 9, 0, 7]
 
@@ -143,6 +145,8 @@ def test_rows_that_adjoin_are_one_run_and_forms_that_differ_are_none() -> None:
     assert page_runs([Crossing(64, 2, rows, rows, planes)]) == [
         PageRun(0, 5000, 512, 1024, 1024), PageRun(512, 9000, 256, 1024, 1024), PageRun(768, 5768, 256, 1024, 1024),
     ]  # fmt: skip
+    wider = Rows(4096, 128, 64, 2)
+    assert page_runs([Crossing(64, 2, rows, wider, ((0, 0), (256, 256)))]) == [PageRun(0, 0, 512, 1024, 4096)]
     by_head = Rows(1024, 64, 128, 2)
     assert page_runs([Crossing(64, 2, by_head, by_head, ((0, 0),))]) == [PageRun(0, 0, 256, 1024, 1024)]
     apart = Rows(1024, 256, 64, 2)
@@ -163,19 +167,21 @@ def test_short_pieces_and_hosts_without_a_device_have_no_engine(monkeypatch: pyt
 def test_copies_go_in_batches_and_what_was_queued_before_a_refusal_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given, told = list[int](), list[Any]()
+    given, told = list[list[list[int]]](), list[Any]()
 
     def queue(copies: Any, stream: int) -> int:
-        given.append(copies.shape[1])
+        given.append(copies.tolist())
         return 0 if len(given) % 3 else 700 + stream
 
     stream = SimpleNamespace(cuda_stream=7, synchronize=lambda: told.append("waited"), wait_event=told.append)
     monkeypatch.setattr(engine_pages, "TOGETHER", 2)
     monkeypatch.setattr(Events, "ticket", lambda _, on: ("ticket", on))
     engine = EnginePages(-1, [PageRun(0, 0, 8, 16, 16)], queue)
-    launch = EngineLaunch(engine, np.arange(4), np.arange(4), (lambda *on: told.append(on),), None, lambda: 100)  # type: ignore[arg-type]
+    near, far = np.arange(4), np.arange(4)[::-1]
+    launch = EngineLaunch(engine, near, far, (lambda *on: told.append(on),), None, lambda: 100)  # type: ignore[arg-type]
     ticket: Any = launch(stream, None)
-    assert ticket == ("ticket", stream) and given == [2, 2] and told == [(stream, None)]
+    assert ticket == ("ticket", stream) and told == [(stream, None)]
+    assert given == [[[48, 32], [0, 16], [8, 8]], [[16, 0], [32, 48], [8, 8]]]
     with pytest.raises(KernelError, match="CUresult 707"):
         launch(stream, "after")
     assert told[1:] == [(stream, "after"), "after", "waited"]

@@ -330,6 +330,40 @@ def test_a_call_that_raises_is_told_and_what_it_raised_is_handled(loop: ToldLoop
     assert loop.backlog == (0, 0)
 
 
+#: by part of a pass, in their order: what its fault is called
+PARTS = {
+    "call": "a call of the engine", "source": "Script", "frame": "a frame from peer", "flush": "sending",
+    "bulk": "Bulky", "passed": "what is done once a second",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_whatever_raises_in_a_pass_is_told_and_the_rest_of_the_pass_is_done(
+    loop: ToldLoop, script: Script, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    bulk = Bulky(script, 1)
+    owners: dict[str, tuple[object, str]] = {
+        "source": (script, "poll"), "frame": (loop, "hear"), "flush": (script, "flush"), "bulk": (bulk, "run"),
+        "passed": (loop, "passed"),
+    }  # fmt: skip
+
+    def fail(*_: object) -> None:
+        script.told.append(what)
+        raise OSError("planted")
+
+    if what in owners:
+        monkeypatch.setattr(*owners[what], fail)
+    loop.call(fail if what == "call" else lambda: script.told.append("call"))
+    loop.sources.append(cast("Any", script))
+    loop.background.append(bulk)
+    script.frames, script.outboxes.held, loop.second = [("peer", b"x")], True, 100.0
+    assert loop.poll()
+    found = [each if isinstance(each, str) else cast("Any", each)[:2] for each in script.told]
+    done = ["frame" if each == ("frame", "peer") else each for each in found if each != ("fault", PARTS[what])]
+    assert done == [*PARTS][:5] + ["flush"] * (what != "bulk") + ["passed"]
+    assert len(found) - len(done) == done.count(what) == loop.counts["faults"]
+
+
 # ------------------------------------------------------------------------------------------------- bounds
 def test_a_pass_takes_so_many_calls_and_frames_and_the_next_one_the_rest(loop: ToldLoop, script: Script) -> None:
     for _ in range(LIMIT + 2):

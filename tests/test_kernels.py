@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -21,8 +21,9 @@ from kernels_cases import (
     table_of,
 )
 
-from kvproto.io.kernels.base import EventTicket, KernelError, Pool
-from kvproto.io.kernels.torch import TorchKernels
+from kvproto.io.kernels.base import Events, EventTicket, KernelError, Pool
+from kvproto.io.kernels.crossing import HostCopy
+from kvproto.io.kernels.torch import TorchKernels, _places
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Share
 
@@ -66,6 +67,81 @@ def test_a_copy_waits_for_the_event_that_it_comes_after(call: str) -> None:
     event = SimpleNamespace(wait=lambda: waited.append("after"))
     getattr(TORCH, call)(pool, table, 0, 11, [(SHARE, part)], after=event)
     assert waited == ["after"]
+
+
+def test_each_share_and_all_of_them_together_are_checked_when_they_are_prepared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool, asked = pool_of(BASE.plan.prefill, 0, 8, 1), list[tuple[object, ...]]()
+    monkeypatch.setattr(pool, "cut", lambda *about: asked.append(about))
+    other = replace_share(layers=1)
+    TORCH.prepare(pool, "scatter", [SHARE, other])
+    assert asked == [("scatter", (SHARE,)), ("scatter", (other,)), ("scatter", (SHARE, other))]
+
+
+def test_a_pool_on_the_host_alone_is_copied_into_mapped_pages_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pool_of(BASE.plan.prefill, 0, 8, 1)
+    assert isinstance(TORCH.cross(pool, []), HostCopy)
+    monkeypatch.setattr(pool, "device", torch.device("cuda"))
+    assert TORCH.cross(pool, []) is None
+
+
+class DeviceTable:
+    """A table whose ids cannot be looked at without waiting; indexing it needs indices on its device."""
+
+    device = torch.device("meta")
+
+    def __init__(self, table: torch.Tensor) -> None:
+        self.table = table
+
+    def __getitem__(self, at: torch.Tensor) -> torch.Tensor:
+        return self.table[at]
+
+
+def test_on_a_device_tokens_are_found_without_a_look_at_the_table_and_a_ticket_tells_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool, table, part = ordinary()
+    made = torch.arange
+    near = _places(pool, table, 3, 7)
+
+    def arange(first: int, end: int, *, device: object = None) -> torch.Tensor:
+        assert device in (None, DeviceTable.device)
+        return made(first, end)
+
+    monkeypatch.setattr(torch, "arange", arange)
+    far = _places(pool, cast("Any", DeviceTable(table)), 3, 7)
+    assert [each.tolist() for each in far] == [each.tolist() for each in near]
+    monkeypatch.setattr(pool, "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: ("stream of", device))
+    monkeypatch.setattr(Events, "ticket", lambda _, stream: ("ticket", stream))
+    ticket: Any = TORCH.gather(pool, table, 0, 11, SHARE, part)
+    assert ticket == ("ticket", ("stream of", torch.device("cuda")))
+
+
+def test_ids_behind_the_tokens_of_a_call_are_not_looked_at() -> None:
+    pool, table, part = ordinary()
+    TORCH.gather(pool, torch.cat([table, torch.tensor([99, -1])]), 0, 11, SHARE, part)
+    with pytest.raises(KernelError, match=r"names pages .*99 of 8"):
+        TORCH.gather(pool, torch.tensor([*table[:-1].tolist(), 99]), 0, 11, SHARE, part)
+
+
+def test_a_pool_may_begin_at_any_element_of_the_engine_s_tensor() -> None:
+    """Words are as wide as where it begins allows, counted in bytes: the sixth element of two is byte 12."""
+    plain = pool_of(BASE.plan.prefill, 0, 8, 1)
+
+    def shifted(tensor: torch.Tensor) -> torch.Tensor:
+        whole = torch.zeros(6 + tensor.numel(), dtype=tensor.dtype)
+        view = whole[6:].view(tensor.shape)
+        view.copy_(tensor)
+        return view
+
+    pool = Pool([shifted(each) for each in plain.k], [shifted(each) for each in plain.v])
+    table, nbytes = table_of(8, 4, 11, 1), plain.part_bytes(SHARE, 11)
+    outs = [torch.zeros(nbytes, dtype=torch.uint8) for _ in range(2)]
+    for each, out in zip((plain, pool), outs, strict=True):
+        TORCH.gather(each, table, 0, 11, SHARE, out)
+    assert torch.equal(*outs)
 
 
 def replace_share(**changes: int) -> Share:

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pytest
 
-from kvproto.io.transports.base import Handle, WritePart
+from kvproto.io.transports.base import Handle, TransportError, WritePart
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.links import InFlightWrite
 from kvproto.io.transports.memory import MemoryTransport
@@ -55,3 +56,23 @@ def test_what_has_not_ended_when_a_transport_closes_is_taken_over_before_the_end
     transport.close(0.0)
     assert transport.left == [Handle(0)] and set(target.tolist()) == {0}
     assert not transport.busy() and transport.quiescent(Handle(0)) and transport.poll() == []
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("step", ["_progress", "_gather", "_end"])
+def test_a_close_of_which_a_step_fails_goes_on_to_its_end_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, step: str, error: type[BaseException]
+) -> None:
+    transport, _, _alive = left_in_flight(Fabric())
+
+    def fail() -> None:
+        raise error("planted")
+
+    monkeypatch.setattr(transport, step, fail)
+    with pytest.raises(error if error is KeyboardInterrupt else TransportError, match="planted"):
+        transport.close(0.02)
+    assert transport.closed and hasattr(transport, "left") == (step != "_end")
+    if step != "_gather":
+        assert transport.quiescent(Handle(0)) and not transport.busy()
+    monkeypatch.undo()
+    transport.close()

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kvproto.call_arguments import checked, explained
 from kvproto.data.room_entry import RoomEntry
 from kvproto.endpoint.endpoint_events import EndpointEvent, Reported, RoomOpened, peer_event
-from kvproto.endpoint.engine_news import EngineNews
+from kvproto.endpoint.engine_news import EngineNews, taken
 from kvproto.endpoint.explain import explain, explain_link, spoken
 from kvproto.endpoint.reasons import reason
 from kvproto.endpoint.validation import pick_kernels
@@ -40,7 +40,6 @@ from kvproto.io.control.control import Control
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.current_device import use_device
 from kvproto.io.kernels.digesting import Cell, DigestingKernels, Place
-from kvproto.loop.held_signals import held_signals
 from kvproto.loop.own_thread import SWITCH_S, OwnThread
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.durations import ROOM_BOUNDS, Durations
@@ -283,9 +282,7 @@ class Endpoint:
         if not self._news.outcomes:
             self._check_broken()
             return []
-        with held_signals():
-            # A signal handler that raised here would lose outcomes that are taken and not yet returned.
-            return self._news.take_outcomes()
+        return taken(self._news.take_outcomes)
 
     def released(self) -> list[Room]:
         """Return the rooms released since the last call: the transfer does not touch their pages any more.
@@ -297,8 +294,7 @@ class Endpoint:
         if not self._news.releases:
             self._check_broken()
             return []
-        with held_signals():
-            return self._news.take_releases()
+        return taken(self._news.take_releases)
 
     def events(self) -> list[EndpointEvent]:
         """Return what happened since the last call, in order: the types of `kvproto.endpoint.endpoint_events`.
@@ -309,8 +305,7 @@ class Endpoint:
         """
         if not self._news:
             self._check_broken()
-        with held_signals():
-            return self._news.take_events()
+        return taken(self._news.take_events)
 
     def _check_broken(self) -> None:
         """EndpointError if the loop's own thread has ended: nothing will come any more."""

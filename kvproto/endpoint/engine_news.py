@@ -8,19 +8,26 @@ The loop's thread adds, the engine's thread takes.  An engine chooses one of two
 Either way an entry is kept until its release has been handed out, so that the engine can ask for aux rows and digests.
 Nothing grows without bound: outcomes and releases are at most one for each room that the engine has opened, and of
 other events `PENDING` wait at most.
+
+News reach the engine, or stay: a signal handler that raises while they are taken has them given back (`taken`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from kvproto.data.room_entry import RoomEntry
 from kvproto.endpoint.endpoint_events import EndpointEvent, EventsMissed, RoomFinished, RoomReleased
 from kvproto.endpoint.news import News
+from kvproto.loop.held_signals import held_signals
 from kvproto.room import Outcome, Room
 
+T = TypeVar("T")
+#: what was taken, and the call that gives it back
+Taken = tuple[list[T], Callable[[], None]]
 #: events that wait for an engine, at most, before others than outcomes and releases are left out
 PENDING = 4096
 
@@ -83,41 +90,56 @@ class EngineNews:
             self.alarm.set()
 
     # ---------------------------------------------------------------------------------------------- taking
-    def take_outcomes(self) -> list[Outcome]:
-        """Return the outcomes since the last call."""
+    def take_outcomes(self) -> Taken[Outcome]:
+        """Take the outcomes since the last call."""
         outcomes = _drain(self.outcomes)
         for outcome in outcomes:
             self._hand_out(outcome)
-        return outcomes
 
-    def take_releases(self) -> list[Room]:
-        """Return the rooms released since the last call; to an engine that takes outcomes, after these."""
+        def undo() -> None:
+            for outcome in outcomes:
+                self._hand_out(outcome, handed=False)
+            self.outcomes.extendleft(reversed(outcomes))
+
+        return outcomes, undo
+
+    def take_releases(self) -> Taken[Room]:
+        """Take the rooms released since the last call; for an engine that takes outcomes, after these."""
         rooms: list[Room] = []
         early: list[Room] = []
+        ended = dict[int, RoomEntry]()
         for room in _drain(self.releases):
             # An engine that takes both must not free a room's pages before it has read how the room ended.
             if self.asks_outcomes and not self._entries[room.key].handed:
                 early.append(room)
             else:
                 rooms.append(room)
-                del self._entries[room.key]
+                ended[room.key] = self._entries.pop(room.key)
         # Back in front and in order: the next call hands them out, after their outcomes.
         self.releases.extendleft(reversed(early))
         while not self.asks_outcomes and len(self.outcomes) > self._kept:
             self._hand_out(self.outcomes.popleft())
-        return rooms
 
-    def take_events(self) -> list[EndpointEvent]:
-        """Return everything since the last call, in order; entries of released rooms stay one call longer."""
+        def undo() -> None:
+            self._entries.update(ended)
+            self.releases.extendleft(reversed(rooms))
+
+        return rooms, undo
+
+    def take_events(self) -> Taken[EndpointEvent]:
+        """Take everything since the last call, in order; entries of released rooms stay one call longer."""
         stream = self.stream if self.stream is not None else self._begin_stream()
-        for key in self._leaving:
-            self._entries.pop(key, None)
+        leaving, ended = self._leaving, {key: self._entries.pop(key) for key in self._leaving if key in self._entries}
         found: list[EndpointEvent] = _drain(stream)
         self._leaving = [event.room.key for event in found if isinstance(event, RoomReleased)]
-        if self._missed:
-            self._missed = False
-            found.append(EventsMissed())
-        return found
+        missed, self._missed = self._missed, False
+
+        def undo() -> None:
+            self._entries.update(ended)
+            self._leaving, self._missed = leaving, self._missed or missed
+            stream.extendleft(reversed(found))
+
+        return [*found, EventsMissed()] if missed else found, undo
 
     def _begin_stream(self) -> deque[EndpointEvent]:
         """Return the stream, which begins with the news that the engine has not taken by the lists."""
@@ -127,10 +149,22 @@ class EngineNews:
                 self.stream = deque([*told, *map(RoomReleased, _drain(self.releases))])
             return self.stream
 
-    def _hand_out(self, outcome: Outcome) -> None:
+    def _hand_out(self, outcome: Outcome, *, handed: bool = True) -> None:
         entry = self._entries.get(outcome.room.key)
         if entry is not None:  # else the release was taken first
-            entry.handed = True
+            entry.handed = handed
+
+
+def taken(take: Callable[[], Taken[T]]) -> list[T]:
+    """Return what a method of `EngineNews` takes; a signal that is raised meanwhile gives it back."""
+    undo: Callable[[], None] = lambda: None  # noqa: E731
+    try:
+        with held_signals():
+            found, undo = take()
+        return found  # noqa: TRY300  # up to here a handler may raise
+    except BaseException:
+        undo()
+        raise
 
 
 def _drain(queue: deque[Any]) -> list[Any]:

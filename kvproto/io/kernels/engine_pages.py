@@ -83,7 +83,7 @@ def _form(rows: Rows) -> tuple[int, int, int]:
 def _dense(rows: Rows, heads: int, row: int) -> bool:
     """Whether these heads of all tokens of a page are one run of bytes, whichever of the two comes first."""
     by_token = rows.token == heads * row or rows.page_size == 1
-    by_head = rows.head == rows.page_size * row and (rows.token == row or rows.page_size == 1)
+    by_head = rows.head == rows.page_size * row and rows.token == row
     return (by_token and (rows.head == row or heads == 1)) or by_head
 
 
