@@ -12,6 +12,9 @@ themselves, a kernel's stores, or the copy engines where pages are long, by each
 (`Settings.forward_slowdown`; 100: no forward is spared).  *pages*: NIXL's prepared lists.  `layered` pools have a run
 of bytes for each page, layer, K and V, `packed` ones have all of a page in one.
 
+The `floor` of a mapped row is a kernel of as many multiprocessors that stores as many bytes in one run: what they cost
+the work, and how fast they are, whatever is stored.
+
 Every byte of the first transfer of a row is compared, and of the last one, which goes beside the work.
 """
 
@@ -39,6 +42,8 @@ WAYS: dict[str, tuple[Route, bool]] = {
     "bulk": ("staged", False), "staged": ("staged", False), "mapped": ("pages", True), "pages": ("pages", False),
 }
 POOLS = {"layered": False, "packed": True}
+#: without rooms: what the prefill rank does by itself
+BARE = "bulk", "floor"
 #: of the bulk write's time: work that is shorter than the transfer, and work that is longer
 SHORT, LONG = 0.6, 2.5
 #: MiB of a room, and of a staged chunk
@@ -65,7 +70,7 @@ class Beside(BenchProcesses):
         self.members.tell("PD", "fill", names, tokens, False)
         self.members.tell("PD", "open_next")
         right = self._checked(names, 0, tokens)
-        turn, bulk = 1, statistics.median(self._moved("bulk", [], gib * tokens, 0)[0] for _ in range(3))
+        turn, bulk = 1, statistics.median(self._moved("bulk", [(0, 0)], gib * tokens, 0)[0] for _ in range(3))
         alone = statistics.median(self._moved(way, [(n, turn + k) for n in names], tokens, 0)[0] for k in range(3))
         turn += 3
         if way == "bulk":
@@ -74,14 +79,14 @@ class Beside(BenchProcesses):
         for side in "PD":
             step = statistics.median(self._alone(side, 8) for _ in range(3)) / 8
             short, long = (max(1, round(share * 1e3 * bulk / step)) if step else 0 for share in (SHORT, LONG))
-            slow, times = list[float](), list[float]()
+            slow, times, floor = list[float](), list[float](), list[tuple[float, float]]()
             for _ in range(repeats):
                 if short:
-                    before = self._alone(side, short)
-                    _, work = self._turn(way, names, turn, tokens, side, short)
-                    slow.append(2 * work / (before + self._alone(side, short)) - 1)
-                seconds, _ = self._turn(way, names, turn + 1, tokens, side, long)
-                times.append(seconds)
+                    slow.append(self._slowed(way, names, turn, tokens, side, short))
+                times.append(self._turn(way, names, turn + 1, tokens, side, long)[0])
+                if way == "mapped" and self.cuda:
+                    slowed = self._slowed("floor", names, percent, tokens, side, short)
+                    floor.append((slowed, bulk / self._turn("floor", names, percent, tokens, side, long)[0]))
                 turn += 2
             rows.append({
                 "pool": pool, "way": way, "page": page, "gib": gib, "percent": percent,
@@ -90,6 +95,8 @@ class Beside(BenchProcesses):
                     "taken_ms": 1e3 * statistics.median(slow) * statistics.median(times) / gib} if slow else {}),
                 "bulk_ms": 1e3 * bulk, "alone_ms": 1e3 * alone, "beside_ms": 1e3 * statistics.median(times),
                 "share_alone": bulk / alone, "share": bulk / statistics.median(times),
+                **({"floor_slowdown": statistics.median(slowed for slowed, _ in floor),
+                    "floor_share": statistics.median(share for _, share in floor)} if floor else {}),
                 "repeats": repeats,
             })  # fmt: skip
         self.members.tell("D", "mark")
@@ -112,22 +119,31 @@ class Beside(BenchProcesses):
     def _alone(self, side: str, steps: int) -> float:
         return float(self.members.tell(side, "alone", steps)[side, 0])
 
+    def _slowed(self, way: str, names: Sequence[int], gen: int, tokens: int, side: str, steps: int) -> float:
+        """How much longer so many steps of the work take beside a transfer of all than alone."""
+        before = self._alone(side, steps)
+        _, work = self._turn(way, names, gen, tokens, side, steps)
+        return 2 * work / (before + self._alone(side, steps)) - 1
+
     def _turn(
         self, way: str, names: Sequence[int], gen: int, tokens: int, side: str, steps: int
     ) -> tuple[float, float]:  # fmt: skip
-        """One transfer of all beside so many steps on a side; its seconds, and milliseconds of the work."""
-        if way == "bulk":
-            return self._moved(way, [], len(names) * tokens, steps, side)
+        """One transfer of all beside so many steps on a side; its seconds, and milliseconds of the work.
+
+        `gen` of the rooms; of a floor, which has none, the percent of the multiprocessors.
+        """
+        if way in BARE:
+            return self._moved(way, [(0, gen)], len(names) * tokens, steps, side)
         return self._moved(way, [(name, gen) for name in names], tokens, steps, side)
 
     def _moved(
         self, way: str, rooms: list[tuple[int, int]], tokens: int, steps: int, side: str = ""
     ) -> tuple[float, float]:  # fmt: skip
-        if way != "bulk":
+        if way not in BARE:
             self.members.tell("PD", "open", rooms, tokens)
         told = self.members.tell("PD", "beside", way, rooms, tokens, time.perf_counter() + LEAD_S, side, steps)
         begin, ended, _ = told["P", 0]
-        end = ended if way == "bulk" else told["D", 0][1]
+        end = ended if way in BARE else told["D", 0][1]
         return end - begin, told[side, 0][2] if side else 0.0
 
 

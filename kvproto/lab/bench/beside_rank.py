@@ -10,6 +10,7 @@ import torch
 
 from kvproto.lab.bench.pipeline_rank import LONGEST_S, PipelineRank, give_way
 from kvproto.room import Room
+from kvproto.verify.testing import inside
 
 #: rows and columns of the products, and bytes that are copied at a time
 SIDE, COPIED = 8192, 1 << 30
@@ -62,13 +63,35 @@ class BesideRank(PipelineRank):
             self._forwards += 1
             self.endpoint.produced(NEXT, self._forwards * self.form.prefill.page_size, work[1])
             self.endpoint.poll()
-        if way != "bulk":
+        if way not in ("bulk", "floor"):
             begin, end, _ = self.go(rooms, tokens, at)
         elif self.side == "P":
-            begin, end = self.bulk(tokens, at)
+            begin, end = self.bulk(tokens, at) if way == "bulk" else self.straight(rooms[0][1], at)
         else:
             begin = end = at
         return begin, end, self._over(work)
+
+    def straight(self, percent: int, at: float) -> tuple[float, float]:
+        """Store what a bulk write sent, from its buffer into the peer's mapped ring, by so many multiprocessors."""
+        from kvproto.io.kernels.across import AcrossTuning  # Triton's: a machine without it runs the rest
+        from kvproto.lab.bench.straight_stores import straight_stores
+
+        assert self.source is not None
+        inner, buffer = inside(self.endpoint), self.source[0]
+        (peer,) = set(inner.data.link_peer.values())
+        programs = max(1, AcrossTuning().programs * percent // 100)
+        launch = straight_stores(buffer, inner.data.transport.maps(peer)[0], programs)
+        stream = inner.data.streams.stores
+        while time.perf_counter() < at:
+            self.endpoint.poll()
+        end: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        begin = time.perf_counter()
+        with torch.cuda.stream(stream):
+            launch()
+            end.record()
+        while not end.query():
+            give_way()
+        return begin, time.perf_counter()
 
     def _begin(self, steps: int) -> Any:
         """Launch the work; its two events, None without a device or without work."""

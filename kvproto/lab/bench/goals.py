@@ -78,12 +78,12 @@ GOALS = (
          {"rooms": _crowd}, ("tokens", "rooms"), least=0.95),
     Goal("the same, what the busiest prefill rank sends, of the mean", "hybrid", "busiest writer", most=1.1),
     *(Goal(f"{work} a transfer of {pool} pools by the default", "beside", "slowdown",
-           {"side": side, "pool": pool, "way": "mapped", "percent": 10}, most=most)
+           {"side": side, "pool": pool, "way": "mapped", "percent": 10}, most=most, floor="floor slowdown")
       for pool in ("layered", "packed")
       for side, work, most in (("P", "how much longer products take beside", 0.06),
                                ("D", "how much longer memory traffic takes beside", 0.18))),
     *(Goal(f"a transfer of {pool} pools by the default, beside products: share of the bulk write alone", "beside",
-           "share", {"side": "P", "pool": pool, "way": "mapped", "percent": 10}, least=0.8)
+           "share", {"side": "P", "pool": pool, "way": "mapped", "percent": 10}, least=0.8, floor="floor share")
       for pool in ("layered", "packed")),
     *(Goal(f"{POSTED}, 64 rooms open, us, {name}", "control", f"{POSTED}, {part} us", {"table": "rows", "rooms": 64},
            most=most, floor=f"posting to posted, {part} us")
