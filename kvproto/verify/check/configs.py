@@ -125,7 +125,7 @@ _NIGHT = _each(NIGHT)
 CONFIGS |= {name: _NIGHT.pop(name) for name in ("1p2d-swift-calm", "1p2d-swift-drop", "2p1d-swift-calm")}
 #: larger worlds in which writes carry their notification: a quarter of an hour more than the standard ones
 SUITES["tells"] = tuple(name for name in CONFIGS if "-tells-" in name)
-#: two by two ranks with two rooms of two chunks, in haste: ten minutes on two cores
+#: two by two ranks with two rooms of two chunks, in haste: five minutes on two cores
 SUITES["two-by-two"] = tuple(name for name in CONFIGS if name.startswith("2p2d-2x2-"))
 _APART = {*_LONG, *SUITES["tells"], *SUITES["two-by-two"]}
 SUITES["standard"] = tuple(name for name in CONFIGS if name not in _APART)

@@ -36,8 +36,8 @@ examples:
   kvproto check                              the smallest world, in no time
   kvproto check quick                        ten small ones: after every change of a row
   kvproto check small --counts spec/counts.toml    all small ones, before a commit that changes a row
-  kvproto check standard --jobs 2            before a release; fifteen minutes on two cores
-  kvproto check two-by-two --jobs 2          before a release; ten minutes on two cores
+  kvproto check standard --jobs 2            before a release; eight minutes on two cores
+  kvproto check two-by-two --jobs 2          before a release; five minutes on two cores
   kvproto check deep --jobs 2                before a release: several faults at once, and long histories
   kvproto check abort drop --json            for tools: states, transitions, states_per_s, violations
   kvproto check --mutants                    the mutants: is each planted hazard noticed, and by which property?
