@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         PeerLost,
         PeerSilent,
         PeerUp,
+        PoolAttached,
+        PoolDetached,
         Reported,
         RoomFinished,
         RoomMet,
@@ -60,17 +62,17 @@ __all__ = [
     "TABLES", "ArgumentError", "Cache", "CachePart", "CachePool", "Cause", "DecodeEndpoint", "EndpointError",
     "EndpointEvent", "EventsMissed", "Fabric", "Keys", "KvprotoError", "Layout", "LayoutError", "LinkError",
     "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport", "NixlTransport", "NotFoundError",
-    "Outcome", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Plan", "Pool", "PrefillEndpoint", "Reported", "Room",
-    "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased", "RoomSpans", "Settings", "Status", "Timer",
-    "Timing", "TransportError", "align_chunk_tokens",
+    "Outcome", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Plan", "Pool", "PoolAttached", "PoolDetached",
+    "PrefillEndpoint", "Reported", "Room", "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased",
+    "RoomSpans", "Settings", "Status", "Timer", "Timing", "TransportError", "align_chunk_tokens",
 ]  # fmt: skip
 
 #: where each name is
 _HOME = {
     "DecodeEndpoint": "endpoint.decode_endpoint", "PrefillEndpoint": "endpoint.prefill_endpoint",
     **dict.fromkeys((
-        "EndpointEvent", "EventsMissed", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Reported", "RoomFinished",
-        "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased",
+        "EndpointEvent", "EventsMissed", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "PoolAttached",
+        "PoolDetached", "Reported", "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased",
     ), "endpoint.endpoint_events"),
     "MetricsExporter": "metrics.exporter", "RoomSpans": "endpoint.spans",
     "Outcome": "room", "Room": "room", "Status": "room",

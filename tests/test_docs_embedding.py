@@ -7,9 +7,11 @@ from pathlib import Path
 from unittest.mock import Mock, create_autospec
 
 from support.pages import commands, compare, run
+from support.stories import layout
 
 from kvproto import DecodeEndpoint, PrefillEndpoint
 from kvproto.fsm.vocabulary import Transmit
+from kvproto.verify.testing.pair import Pair
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "embedding.md").read_text()
@@ -22,7 +24,7 @@ def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
 
 
 def test_the_code_of_the_page_runs_and_says_what_it_says() -> None:
-    code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    code, _, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     found: dict[str, list[object]] = {}
     exec(code, found)  # noqa: S102  # the page's own
     said = [type(each.body).__name__ for each in found["orders"] if isinstance(each, Transmit)]
@@ -30,8 +32,18 @@ def test_the_code_of_the_page_runs_and_says_what_it_says() -> None:
     assert "FreeBlocks" not in {type(each).__name__ for each in found["ended"]}
 
 
+def test_the_fragment_of_the_page_takes_the_pool_away_and_gives_another() -> None:
+    _, code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
+        prefill, engine = pair.prefills[0], Mock()
+        engine.pool.return_value = pair.pool(pair.plan.prefill, 0, 1)
+        exec(code, {"endpoint": prefill, "engine": engine})  # noqa: S102  # the page's own
+        assert [each[0] for each in engine.method_calls] == ["sleep", "wake", "pool"]
+        assert prefill.pool is engine.pool.return_value and not prefill.detached
+
+
 def test_the_hook_of_the_page_says_what_the_endpoint_takes() -> None:
-    _, code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    _, _, code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     endpoint, event = create_autospec(PrefillEndpoint, instance=True), object()
     names = {"endpoint": endpoint, "every": 2, "layers": 4, "batch": [(1, 30)], "room": 1, "upto": 30, "event": event}
     exec(code, names | {"torch": Mock()})  # noqa: S102  # the page's own

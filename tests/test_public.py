@@ -198,7 +198,7 @@ def test_an_endpoint_shows_calls_and_hides_its_parts() -> None:
         for endpoint in (pair.prefills[0], pair.decodes[0]):
             shown = {name for name in dir(endpoint) if not name.startswith("_")}
             assert {name for name in shown if not callable(getattr(endpoint, name))} <= {
-                "pool", "trace_dir", "next_deadline", "address", "spans", "closed",
+                "pool", "trace_dir", "next_deadline", "address", "spans", "closed", "detached",
             }  # fmt: skip
             parts = inside(endpoint)
             assert parts.loop.rank is parts.rank and parts.data.entries is parts.entries

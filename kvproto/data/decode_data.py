@@ -9,6 +9,7 @@ CPU is over when it returns.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -17,15 +18,15 @@ from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.joint_launches import JointLaunches
 from kvproto.data.kernel_ends import KernelEnds
 from kvproto.data.launches import Launches
-from kvproto.data.pool_memory import costs_profile, open_memory, steps_back
+from kvproto.data.pool_memory import away, costs_profile, open_memory, steps_back, taken_memory
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry, rows_of
 from kvproto.data.staged_writes import SMALL
 from kvproto.data.staging_buffers import Kind, Staging
-from kvproto.errors import Step
+from kvproto.errors import Step, failures, raise_exit, run_all
 from kvproto.fsm.codec import WireError
 from kvproto.io.kernels.base import Kernels, Pool, StagedPart, Ticket
-from kvproto.io.transports.base import Arrived, Transport
+from kvproto.io.transports.base import Arrived, Transport, TransportError
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.loop.rank_loop import Loop
@@ -62,6 +63,9 @@ class DecodeData:
         if undo is not None:
             undo += steps_back(transport, self.memory.regions)
         rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
+        #: the instance of a detached pool, until no peer can write there; and the instance that comes after this one
+        self.former: Transport | None = None
+        self.next: Transport | None = None
         self.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         self.scatters: dict[tuple[int, int], Ticket] = {}
         self.ends = KernelEnds(loop, "scatter", ev.Scattered, ev.ScatterFailed)
@@ -85,7 +89,9 @@ class DecodeData:
     # ---------------------------------------------------------------------------------------- as a source
     def adopt(self) -> None:
         """The calling thread is the loop's."""
-        self.transport.adopt()
+        for each in (self.former, self.transport):
+            if each is not None:
+                each.adopt()
 
     def busy(self) -> bool:
         """A scatter is in flight, or a prefill rank may be writing or wiring up, which needs our polls."""
@@ -105,6 +111,8 @@ class DecodeData:
         real = self.loop.clock.real
         began = real()
         news = self.transport.poll()
+        if self.former is not None:  # peers take leave of it, and may need its progress; what it says is of no room
+            self.former.poll()
         # A transport that takes in bytes in its poll, as one over TCP does, tells of them when all are here.
         self.stirs = real() - began > STIRS_S
         for event in news:  # each by itself: one that raises costs no other part its notification
@@ -118,8 +126,52 @@ class DecodeData:
         return bool(news or done)
 
     def close(self) -> None:
-        """End the transport."""
-        self.transport.close()
+        """End the transport, and those before and after it."""
+        failed = run_all([(name, each.close) for name, each in self._transports() if each is not None])
+        raise_exit(failed)
+        if failed:
+            raise TransportError(failures(failed))
+
+    def _transports(self) -> Iterator[tuple[str, Transport | None]]:
+        if self.next is not None:
+            self.next.adopt()  # it was made on the engine's thread
+        yield from (("the transport", self.transport), ("the former transport", self.former), ("the next", self.next))
+
+    # ------------------------------------------------------------------------------ memory that comes and goes
+    @property
+    def at_work(self) -> bool:
+        """Whether a scatter may still write pages."""
+        return bool(self.scatters or self.launches or self.rank.grants)
+
+    def succeed(self) -> None:
+        """Have calls describe the next instance, which has no memory yet; this one keeps its own."""
+        assert self.next is not None
+        self.former, self.transport, self.next = self.transport, self.next, None
+        self.transport.adopt()
+        self.rank.endpoint = self.transport.endpoint()
+
+    def leave_memory(self) -> None:
+        """Close ring and pool to the former instance, which ends, and free the ring.
+
+        No peer may be connected to that instance any more, but those that are gone.
+        """
+        former = self.former
+        assert former is not None
+        failed = run_all([*reversed(steps_back(former, self.memory.regions)), ("the former transport", former.close)])
+        raise_exit(failed)
+        if failed:
+            raise TransportError(failures(failed))
+        self.former, self.pool, self.memory = None, self.pool.husk(), away(self.memory.told)
+        self.ring.give_back()
+
+    def take_memory(self, pool: Pool) -> None:
+        """Open this pool, and a ring, to the transport.
+
+        Raises what the constructor does, and then holds nothing.
+        """
+        with taken_memory(self.transport, self.ring, pool, self.rank) as memory:
+            self.rank.endpoint = self.transport.endpoint()
+        self.pool, self.memory, self.rank.placement = pool, memory, memory.told
 
     def _arrived(self, tag: bytes) -> None:
         try:

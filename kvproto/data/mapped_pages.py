@@ -132,16 +132,21 @@ class MappedPages:
 
     def make(self, peer: PeerId, plan: Plan, parts: Sequence[Share], theirs: Placement | None) -> None:
         """Prepare kernels for these parts, if the peer's pages are mapped.  Any thread; may take seconds."""
-        theirs, maps = theirs or dense(plan.decode, parts[0].reader), self.transport.maps(peer)
-        if not maps or self.ours.closed or theirs.closed:
+        theirs, maps, ours = theirs or dense(plan.decode, parts[0].reader), self.transport.maps(peer), self.ours
+        if not maps or ours.closed or theirs.closed:
             return
         for part in parts:
             try:
                 made = self._make(peer, plan, part, theirs, maps)
-            except TransportError:  # no such region: a write of the transport's will tell
+            except (TransportError, LookupError):  # no such region, here or there: a write of the transport's will tell
                 return
-            if made is not None:
+            if made is not None and ours is self.ours:  # else the pool has gone meanwhile
                 self._made[peer, part] = made
+
+    def move(self, pool: Pool, ours: Placement) -> None:
+        """Take another pool, or none: no part that was prepared holds any more."""
+        self.pool, self.ours = pool, ours
+        self._made.clear()
 
     def get(self, peer: PeerId, part: Share) -> MappedPart | None:
         """Return the prepared part; None: the transport's own writes carry it."""

@@ -84,6 +84,12 @@ class PageWrites:
         caps = transport.caps
         self.most = min(BATCH, caps.max_descs, caps.max_inflight_descs)
 
+    def move(self, ours: Placement) -> None:
+        """Take another pool, or none: no byte runs that were computed hold any more."""
+        for link in list(self._forms):
+            self.forget(link)
+        self.ours = ours
+
     def batches(
         self, link: int, peer: PeerId, plan: Plan, part: Share, theirs: Placement | None,
         pages: HostPages, peer_pages: HostPages, cut: Cut,

@@ -13,17 +13,21 @@ own and dense rows, peers need no placement (`kvproto.layout.placement.dense`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
 import torch
 
+from kvproto.data.staging_buffers import Staging
 from kvproto.errors import ArgumentError, Step, failures, run_all
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.base import Kind, MemoryRegion, Transport, TransportCaps
 from kvproto.layout.placement import Placement, Strides, dense
 from kvproto.layout.sharding import Layout
+from kvproto.rank.base import Rank
 
 #: what the links of a transport cost where pools are in the hosts' memory, by profile
 LINKS = {"nixl": "shm", "mooncake": "tcp"}
@@ -68,9 +72,31 @@ def open_memory(
     return PoolMemory(regions, None if placement == usual else placement, placement)
 
 
+@contextmanager
+def taken_memory(transport: Transport, staging: Staging, pool: Pool, rank: Rank) -> Iterator[PoolMemory]:
+    """Allocate staging again, and register it and this pool; if the block raises nothing is held."""
+    staging.obtain()
+    regions: list[MemoryRegion] = []
+    try:
+        closed = rank.settings.route == "staged"
+        memory = open_memory(transport, staging.wire, pool, rank.layout, rank.index, closed=closed)
+        regions = memory.regions
+        yield memory
+    except BaseException as error:
+        if failed := run_all(reversed(steps_back(transport, regions))):
+            error.add_note(f"and memory stays registered: {failures(failed)}")
+        staging.give_back()
+        raise
+
+
 def steps_back(transport: Transport, regions: list[MemoryRegion]) -> list[Step]:
     """List what takes the regions back, for the newest step to run first."""
     return [(f"region {each.index}", partial(transport.deregister, each)) for each in regions]
+
+
+def away(told: Placement | None) -> PoolMemory:
+    """Return the memory of a pool that is detached: none; peers keep what they were `told`."""
+    return PoolMemory([], told, Placement((), (), "the pool is detached"))
 
 
 def costs_profile(caps: TransportCaps, pool: Pool) -> str:

@@ -1,6 +1,7 @@
 """The prefill rank's data: staging slots and writes.
 
-One buffer holds the slots; it and the pool's tensors are registered with the transport once.  A gathered part is one
+One buffer holds the slots; it and the pool's tensors are registered with the transport once, or again after a detach.
+A gathered part is one
 piece of one write, and the write carries its notification, if the transport can (`staged_writes`).  A part that is
 written page to page has many pieces: it is cut into batches that the transport accepts.  `writes` has the posting of
 both, and their ends.
@@ -12,6 +13,7 @@ link's machine decides which connection its writes use; an unused connection is 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -20,7 +22,7 @@ from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.gathers import Gathers
 from kvproto.data.mapped_pages import EngineLaunch, MappedPages, MappedPart
 from kvproto.data.page_writes import PageBatch, PageWrites
-from kvproto.data.pool_memory import costs_profile, open_memory, steps_back
+from kvproto.data.pool_memory import PoolMemory, away, costs_profile, open_memory, steps_back, taken_memory
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import NOT_CONNECTED, PreparedWrites
@@ -72,7 +74,7 @@ class PrefillData:
         )
         if undo is not None:
             undo += steps_back(transport, self.memory.regions)
-        self.regions, rank.placement = self.memory.regions, self.memory.told
+        self.regions, rank.placement = [*self.memory.regions], self.memory.told
         self.staging.lifted = transport.lifts(self.regions[0])
         self.page_writes = PageWrites(transport, self.regions, self.memory.placement)
         #: by link: the transport's name of the peer
@@ -276,6 +278,45 @@ class PrefillData:
                 # A failure costs the peer some milliseconds, and the write that has been posted nothing.
                 self.loop.attempt("a nudge", partial(self.loop.connections.send, link, at.epoch, 0, Heartbeat()))
 
+    # ------------------------------------------------------------------------------ memory that comes and goes
+    @property
+    def at_work(self) -> bool:
+        """Whether a gather or a write may still read pages or slots."""
+        return bool(self.gathers or self.writes or self.rank.writes)
+
+    def leave_memory(self) -> Iterator[str]:
+        """Close pool and slots to the transport, and free the slots; yield what that waits for.
+
+        No peer knows these regions, since nobody writes here; so links stay as they are.
+        """
+        self._expected.clear()
+        self.prepared_writes.move(self.regions[0])
+        self._use(self.gathers.pool.husk(), away(self.memory.told))
+        while self.regions:
+            try:
+                self.transport.deregister(self.regions[-1])
+            except Busy as error:
+                yield f"the transport ({error})"
+                continue
+            self.regions.pop()
+        self.staging.give_back()
+
+    def take_memory(self, pool: Pool) -> None:
+        """Open this pool, and slots, to the transport.
+
+        Raises what the constructor does, and then holds nothing.
+        """
+        with taken_memory(self.transport, self.staging, pool, self.rank) as memory:
+            self.staging.lifted = self.transport.lifts(memory.regions[0])
+        self.regions[:], self.rank.placement = memory.regions, memory.told
+        self.prepared_writes.move(self.regions[0])
+        self._use(pool, memory)
+
+    def _use(self, pool: Pool, memory: PoolMemory) -> None:
+        self.gathers.pool, self.memory = pool, memory
+        self.page_writes.move(memory.placement)
+        self.mapped.move(pool, memory.placement)
+
     # --------------------------------------------------------------------------------------------- links
     def learn(self, link: int) -> None:
         """This decode rank has called anew: its rows may lie elsewhere."""
@@ -289,6 +330,13 @@ class PrefillData:
         self.link_peer[link] = peer
         self.leaving.discard(peer)
         self.rank.reach(link, mapped=self._stores(link, peer))
+
+    def reach_anew(self, link: int) -> None:
+        """Estimate the routes of a link from the pool that there is now."""
+        to, peer = self.rank.peers[link], self.link_peer.get(link)
+        to.estimates, to.owed = {}, {}
+        if peer is not None:
+            self.rank.reach(link, mapped=self._stores(link, peer))
 
     def _stores(self, link: int, peer: PeerId) -> bool:
         """Whether a kernel stores this link's parts; if none does although one could, log why."""

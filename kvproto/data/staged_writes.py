@@ -86,6 +86,12 @@ class PreparedWrites:
         for slot in [slot for slot, (_, made) in self._kept.items() if made.peer == peer]:
             self._drop(slot)
 
+    def move(self, staging: MemoryRegion) -> None:
+        """Take slots from other memory: nothing that was made ready holds any more."""
+        for slot in list(self._kept):
+            self._drop(slot)
+        self.staging = staging
+
     def _drop(self, slot: int) -> None:
         kept = self._kept.pop(slot, None)
         if kept is not None and kept[1].prepared is not None:

@@ -68,21 +68,32 @@ class Staging:
         """ArgumentError: there is no such kind, or the machine has not so much memory."""
         if kind not in get_args(Kind):
             raise ArgumentError(f"staging is 'device' or 'pinned', not {kind!r}")
+        self.nbytes, self.kind = nbytes, kind
         self.streams, self.twins = streams, kind == "pinned" and streams.stream is not None
         #: the transport takes what it writes from `near` by itself
         self.lifted = False
-        new = partial(
-            _obtain, nbytes, str(streams.device), partial(torch.empty, nbytes, dtype=torch.uint8, device=streams.device)
-        )
+        self._events = Events()
+        self._copies: Any = new_stream(streams.device) if self.twins else None
+        self.obtain()
+
+    def obtain(self) -> None:
+        """Allocate the memory.  ArgumentError: the machine has not so much."""
+        nbytes, device = self.nbytes, self.streams.device
+        new = partial(_obtain, nbytes, str(device), partial(torch.empty, nbytes, dtype=torch.uint8, device=device))
         twin = new() if self.twins else None
         shared = partial(HostBuffer, nbytes, page_locked=self.twins, twin=twin)
-        self._host = _obtain(nbytes, "this host", shared) if kind == "pinned" else None
+        self._host = _obtain(nbytes, "this host", shared) if self.kind == "pinned" else None
         self.wire = self._host.bytes if self._host is not None else new()
         self.near = twin if twin is not None else self.wire
         #: bytes of `near`, by the first and how many they are
         self.parts = Parts(self.near)
-        self._events = Events()
-        self._copies: Any = new_stream(streams.device) if self.twins else None
+
+    def give_back(self) -> None:
+        """Free the memory, to which no kernel and no transport has anything left to do."""
+        if self._copies is not None:
+            self._copies.synchronize()
+        self._host, self.wire = None, torch.empty(0, dtype=torch.uint8)
+        self.near, self.parts = self.wire, Parts(self.wire)
 
     def sent_off(self, first: int, last: int, ticket: Ticket) -> Ticket:
         """A gather into bytes [first, last) of `near` was queued: its ticket, or that of the copy to `wire`."""

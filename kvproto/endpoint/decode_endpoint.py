@@ -16,6 +16,7 @@ from kvproto.data.decode_data import DecodeData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry, page_runs_of
 from kvproto.data.staging_buffers import Kind
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.explain import explain_link
 from kvproto.endpoint.last_rows import Slots, need_ring_for_last_rows
 from kvproto.endpoint.prefill_groups import PrefillGroups
 from kvproto.endpoint.validation import (
@@ -315,6 +316,22 @@ class DecodeEndpoint(Endpoint):
         return entry.aux
 
     # ------------------------------------------------------------------------------------------ the loop's
+    def _prepare_leave(self) -> None:
+        self._data.next = self._data.transport.successor()
+
+    def _leave_memory(self) -> Iterator[str]:
+        self._data.succeed()
+        self._groups.call_anew()
+        while link := self._rank.awaits_return():
+            yield f"a peer that may still write: {explain_link(self._rank, link)}"
+        self._data.leave_memory()
+
+    def _prepare(self, pool: Pool) -> None:
+        self._groups.prepare_kernels(pool)
+
+    def _tell_peers(self) -> None:
+        self._groups.call_anew()
+
     def _knows_room(self, key: int) -> bool:
         del key
         return True

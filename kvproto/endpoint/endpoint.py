@@ -21,18 +21,26 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kvproto.call_arguments import checked, explained
 from kvproto.data.room_entry import RoomEntry
-from kvproto.endpoint.endpoint_events import EndpointEvent, Reported, RoomOpened, peer_event
+from kvproto.endpoint.endpoint_events import (
+    EndpointEvent,
+    PoolAttached,
+    PoolDetached,
+    Reported,
+    RoomOpened,
+    peer_event,
+)
 from kvproto.endpoint.engine_news import EngineNews, taken
 from kvproto.endpoint.explain import explain, explain_link, spoken
+from kvproto.endpoint.pool_attachment import PoolAttachment, Rooms
 from kvproto.endpoint.reasons import reason
-from kvproto.endpoint.validation import pick_kernels
+from kvproto.endpoint.validation import check_pool, pick_kernels
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import Clock
@@ -48,7 +56,7 @@ from kvproto.observe.rank_traces import save
 from kvproto.observe.trace_files import TraceSnapshots
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
-from kvproto.protocol.events import room_of
+from kvproto.protocol.events import room_name, room_of
 from kvproto.protocol.messages import Goodbye
 from kvproto.protocol.states import Cause
 from kvproto.rank.base import Rank
@@ -63,6 +71,8 @@ SILENCES = "silences of peers that live"
 #: seconds for which `close` waits until peers know of the rooms that it gives up, and their writes have ended; and then
 #: until they have answered a goodbye
 LINGER_S = 0.1
+#: why a room ends whose engine takes the pool away
+DETACHES = "its engine detaches the pool"
 
 
 class Endpoint:
@@ -80,6 +90,7 @@ class Endpoint:
         self._loop.logs.blame = self._blame
         self._digesting: DigestingKernels | None = None
         self._news = EngineNews(self._entries, rank.settings.tombstones)
+        self._attachment = PoolAttachment(self._loop, self._detached)
         self._loop.ended = self._news.alarm.set
         self._loop.logs.reported = lambda text: self._news.add(Reported(text))
         # Rooms first: a goodbye ends the links by which peers have to learn that the rooms are given up.
@@ -134,7 +145,10 @@ class Endpoint:
 
     def metrics(self) -> dict[str, int]:
         """Return all counters since the start, and current numbers of rooms, links and entries; any thread."""
-        held = {"rooms": len(self._rank.rooms), "links": len(self._rank.links), "entries": len(self._entries)}
+        held = {
+            "rooms": len(self._rank.rooms), "links": len(self._rank.links), "entries": len(self._entries),
+            "pool attached": int(not self._attachment.why),
+        }  # fmt: skip
         counted = {**self._rank.counts, **self._loop.counts, **self._loop.control.counts.away}
         return {**self._data.stats, **counted, **held}
 
@@ -224,6 +238,97 @@ class Endpoint:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    # ---------------------------------------------------------------------------- memory that comes and goes
+    @checked
+    def detach(self, rooms: Rooms = "finish") -> None:
+        """Begin to take the pool away, as an engine that sleeps or loads weights needs it; never blocks.
+
+        From now on no room is opened.  When the pool is the engine's again, `detached` says so, and `PoolDetached`
+        comes: nothing reads it, nothing can land in it, and neither it nor the staging memory is registered with a
+        transport.  Staging is freed, too (on a GPU: to torch's cache).  The endpoint holds none of the pool's tensors
+        then.  Links stay; those of a decode rank are called anew, once now and once by `attach`.  `pool_words` says
+        what a detach waits for.
+
+        Args:
+            rooms: of those that are not over: "finish" waits for them, "end" gives them up as `abort` does
+
+        Raises:
+            ArgumentError: the pool is detached, or is being detached
+            TransportError: a decode rank's next instance of the transport cannot be made
+
+        """
+        self._attachment.begin(rooms, self._prepare_leave, self._leave)
+
+    @checked
+    def attach(self, pool: Pool) -> None:
+        """Go on with this pool after a detach: register it and staging memory, and let rooms be opened.
+
+        It blocks as the constructor does, and the loop waits meanwhile.
+
+        Raises:
+            ArgumentError: the endpoint has a pool; or this one is not this rank's share, or on another device
+            TransportError: the transport does not take the memory; the pool stays detached
+
+        """
+        check_pool(self._rank.layout, self._rank.index, pool, None)
+        if pool.device != self.pool.device:
+            raise ArgumentError(f"the pool is on {pool.device}, and this endpoint works on {self.pool.device}")
+        self._attachment.end(lambda: self._take(pool))
+
+    @property
+    def detached(self) -> bool:
+        """Whether `detach` is over, and the pool the engine's; any thread."""
+        return self._attachment.detached
+
+    def pool_words(self) -> str:
+        """Say what a detach waits for, or that the pool is detached; empty: it is attached.  Any thread."""
+        return self._attachment.why
+
+    def _prepare_leave(self) -> None:
+        """On the caller's thread: do what may take time, or fail, before the pool goes."""
+
+    def _leave(self, end: bool) -> Iterator[str]:  # noqa: FBT001
+        ended = set[int]()
+        while left := [entry.room for entry in list(self._entries.values()) if entry.room and not entry.released]:
+            for room in left if end else ():
+                if room.key not in ended:
+                    ended.add(room.key)
+                    self._loop.blames.fail(room.key, self._abort_cause, DETACHES)
+                    self._happen(ev.EngineAborted(room.key, self._abort_cause))
+            yield f"{len(left)} rooms, {room_name(left[0].key)} among them"
+        while self._data.at_work:
+            yield "a copy or a write that is in flight"
+        yield from self._leave_memory()
+        self.pool = self.pool.husk()
+
+    def _leave_memory(self) -> Iterator[str]:
+        """Close the memory to the transport, of which nothing is in use; yield what that waits for."""
+        raise NotImplementedError
+
+    def _detached(self) -> None:
+        self._loop.counts["pools detached"] += 1
+        self._loop.logs.pool("detached")
+        self._news.add(PoolDetached())
+
+    def _take(self, pool: Pool) -> None:
+        if self._digesting is not None and pool.state is not None:
+            pool.state.digested = True
+        self._prepare(pool)  # first: after a failure here nothing is held
+        self._data.take_memory(pool)
+        self.pool = pool
+        self._tell_peers()
+        self._loop.counts["pools attached"] += 1
+        self._loop.logs.pool("attached")
+        self._news.add(PoolAttached())
+
+    def _prepare(self, pool: Pool) -> None:
+        """Compile the kernels of all links for this pool."""
+        raise NotImplementedError
+
+    def _tell_peers(self) -> None:
+        """Have links work with the memory of now."""
+        raise NotImplementedError
+
     # ------------------------------------------------------------------------------------------- rooms
     def _enter(self, room: Room, entry: RoomEntry, begin: Event | Callable[[], None]) -> None:
         key = room.key
@@ -231,6 +336,7 @@ class Endpoint:
             raise ArgumentError(f"{room} is open, or was a short while ago: a new attempt needs a new gen")
         entry.room, entry.opened = room, self._loop.clock.real()
         self._loop.check()
+        self._attachment.need()
         # After the check, since a loop that has broken would never hand the room out again.
         self._entries[key] = entry
         self._news.add(RoomOpened(room, entry.tokens))
@@ -352,6 +458,8 @@ class Endpoint:
     def explain(self, room: Room) -> str:
         """Say what the room waits for, from whom, since when."""
         told = explain(self._rank, room.key, self._loop.now)
+        if self._attachment.why and room.key in self._rank.rooms:
+            told += f" And {self._attachment.why}."
         return f"{self._loop.fate}; before: {told}" if self._loop.broken is not None else told
 
     @explained
@@ -367,6 +475,8 @@ class Endpoint:
         """
         if self._digesting is None:
             raise ArgumentError("this endpoint makes no digests: give it digests=True")
+        if self.pool.is_husk:
+            raise ArgumentError(f"{self._attachment.why}: ask for digests before")
         entry = self._entries.get(room.key)
         if entry is None:
             raise NotFoundError(f"{room} is unknown, or was handed out by released: ask for its digests before")

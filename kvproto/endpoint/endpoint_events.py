@@ -93,6 +93,14 @@ class PeerLeft(EndpointEvent, frozen=True):
     rank: int
 
 
+class PoolDetached(EndpointEvent, frozen=True):
+    """The pool is the engine's: `detach` is over."""
+
+
+class PoolAttached(EndpointEvent, frozen=True):
+    """The endpoint has a pool again: `attach` is over, and rooms may be opened."""
+
+
 class Reported(EndpointEvent, frozen=True):
     """An error in words, as `reports()` lists it."""
 

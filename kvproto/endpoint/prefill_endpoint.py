@@ -10,7 +10,7 @@ can be opened before its first forward.
 from __future__ import annotations
 
 import operator
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.current_device import keep_device, use_device
 from kvproto.io.kernels.digesting import Cell, Place
 from kvproto.io.transports.base import PeerId, Transport
+from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
 from kvproto.loop.connector import WireUp
 from kvproto.loop.event_loop import Handlers
@@ -57,6 +58,7 @@ from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.states import Cause
 from kvproto.protocol.tables.prefill_room import opened_by_all
 from kvproto.protocol.tables.prefill_send import reads_withdrawn
+from kvproto.rank.base import LinkPeer
 from kvproto.rank.prefill import PrefillRank
 from kvproto.room import Caller, Room
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
@@ -396,30 +398,57 @@ class PrefillEndpoint(Endpoint):
             entry.written = self._loop.clock.real()
 
     def _connect(self, effect: do.Connect) -> None:
-        caller, index = self._rank.peers[effect.link], self._rank.index
-        plan, placement = caller.plan, caller.placement
+        caller = self._rank.peers[effect.link]
+        plan = caller.plan
         assert plan is not None
         self._data.learn(effect.link)
-        owed = [share for share in plan.duties(index) if share.reader == caller.rank]
-        why = plan.why_staged(owed[0], self._data.memory.placement, placement) if owed else ""
+        owed = self._owed(caller)
+        why = plan.why_staged(owed[0], self._data.memory.placement, caller.placement) if owed else ""
         if why:
             self._loop.logs.staged(self._peer_name(effect.link), why)
 
         # Both functions run on the connecting thread: kernels compile and names are looked up without holding the loop.
-        def prepare() -> None:
-            if self._rank.settings.route != "pages":
-                for shares in plan.cuts(owed, self._rank.settings.layer_groups):
-                    self._data.kernels.prepare(self.pool, "gather", shares)
-            if plan.state is not None and self.pool.state is not None:
-                mine = [share for share in plan.state.duties(index) if share.reader == caller.rank]
-                for shares in plan.state_cuts(mine):
-                    self._data.kernels.prepare(self.pool.state, "gather", shares)
-
-        def reach(peer: str) -> None:
-            for shares in plan.cuts(owed, self._rank.settings.layer_groups):
-                self._data.mapped.make(PeerId(peer), plan, shares, placement)
-
+        prepare, reach = lambda: self._prepare_kernels(caller, self.pool), partial(self._map_pages, caller)
         self._wire_up.connect(effect.link, effect.session, caller.endpoint, prepare, reach)
+
+    def _owed(self, caller: LinkPeer) -> list[Share]:
+        assert caller.plan is not None
+        return [share for share in caller.plan.duties(self._rank.index) if share.reader == caller.rank]
+
+    def _prepare_kernels(self, caller: LinkPeer, pool: Pool) -> None:
+        """Compile what the parts of this decode rank need; without a pool that is done when there is one."""
+        plan, groups = caller.plan, self._rank.settings.layer_groups
+        assert plan is not None
+        if pool.is_husk:
+            return
+        if self._rank.settings.route != "pages":
+            for shares in plan.cuts(self._owed(caller), groups):
+                self._data.kernels.prepare(pool, "gather", shares)
+        if plan.state is not None and pool.state is not None:
+            mine = [share for share in plan.state.duties(self._rank.index) if share.reader == caller.rank]
+            for shares in plan.state_cuts(mine):
+                self._data.kernels.prepare(pool.state, "gather", shares)
+
+    def _map_pages(self, caller: LinkPeer, peer: str) -> None:
+        assert caller.plan is not None
+        for shares in caller.plan.cuts(self._owed(caller), self._rank.settings.layer_groups):
+            self._data.mapped.make(PeerId(peer), caller.plan, shares, caller.placement)
+
+    def _leave_memory(self) -> Iterator[str]:
+        return self._data.leave_memory()
+
+    def _prepare(self, pool: Pool) -> None:
+        for caller in self._rank.peers.values():
+            if caller.plan is not None:
+                self._prepare_kernels(caller, pool)
+
+    def _tell_peers(self) -> None:
+        # Peers know nothing of this memory, so nothing is said: this rank works out anew what it does with theirs.
+        for link, caller in self._rank.peers.items():
+            if caller.plan is not None:
+                if (peer := self._data.link_peer.get(link)) is not None:
+                    self._loop.attempt("mapping a peer's pages", partial(self._map_pages, caller, peer))
+                self._data.reach_anew(link)
 
     def _wired(self, event: ev.WiredUp | ev.WireFailed) -> None:
         def tell() -> None:

@@ -22,6 +22,7 @@ from kvproto.fsm.party import Member
 from kvproto.fsm.routing import Routes
 from kvproto.fsm.timing import Timers
 from kvproto.fsm.vocabulary import Effect, Event, Report
+from kvproto.io.kernels.base import Pool
 from kvproto.io.kernels.current_device import keep_device
 from kvproto.layout.cut import Cut
 from kvproto.layout.placement import closed_between
@@ -185,6 +186,23 @@ class PrefillGroups:
         )
 
     # --------------------------------------------------------------------------------------- the loop's thread
+    def call_anew(self) -> None:
+        """Close every link in good order and call again, since the memory that HELLO describes has changed.
+
+        A prefill rank that answers has let go of the transport's former instance: it is connected to the new one.
+        """
+        loop, rank, links = self._loop, self._rank, self.links
+        loop.submit(rank.take_leave(loop.now))
+        loop.attempt("sending", loop.control.flush)  # a call overtakes what is held back, and replaces it
+        for link in rank.to_call_anew():
+            links.settle(link)
+            loop.submit(rank.call_anew(link, loop.now))
+
+    def prepare_kernels(self, pool: Pool) -> None:
+        """Make the kernels of every connected group for this pool."""
+        for value in list(self._party.groups.values()):
+            self._make_kernels(value.to.plan, pool)
+
     def forget_link(self, effect: do.ForgetLink) -> None:
         """Close the connections of a link that the rank has forgotten."""
         at = self.links.forget(effect.link)
@@ -247,8 +265,10 @@ class PrefillGroups:
     def _slow(self, plan: Plan, addresses: Sequence[str]) -> bool:
         return self._data.compiles or any(is_name(addresses[rank]) for rank in plan.linked_to(self._rank.index))
 
-    def _make_kernels(self, plan: Plan) -> None:
-        index, pool, kernels = self._rank.index, self._data.pool, self._data.kernels
+    def _make_kernels(self, plan: Plan, pool: Pool | None = None) -> None:
+        index, kernels, pool = self._rank.index, self._data.kernels, pool or self._data.pool
+        if pool.is_husk:  # they are made when there is another one
+            return
         for shares in plan.cuts(plan.writers(index), self._rank.settings.layer_groups):
             kernels.prepare(pool, "scatter", shares)
         if plan.state is not None and pool.state is not None:

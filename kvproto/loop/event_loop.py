@@ -31,6 +31,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -138,6 +140,28 @@ class EventLoop(LoopThread):
         self._inbox.append(action)
         if self._owner is not None and self._owner != get_ident():
             self.control.wake()
+
+    def ask(self, action: Callable[[], Any]) -> Any:
+        """Have the loop's thread call `action`, and return or raise what it does; blocks; any thread.
+
+        EndpointError: the loop is closed or broken.
+        """
+        if self._owner in (None, get_ident()):
+            self.claim()
+            with held_signals():
+                return action()
+        answer = Future[Any]()
+
+        def act() -> None:
+            try:
+                answer.set_result(action())
+            except BaseException as error:  # noqa: BLE001  # the caller's, whatever it is
+                answer.set_exception(error)
+
+        self.call(act)
+        while not wait_for((answer,), LONGEST_WAIT).done:
+            self.check()
+        return answer.result()
 
     def raise_event(self, event: Event) -> None:
         """Have the party handle `event` in this pass (on the loop's thread)."""

@@ -54,6 +54,7 @@ METRICS: dict[str, Metric] = {
                             " ends; decode counts staged bytes when they are scattered, pages when the room succeeds."),
     "kvproto_open_rooms": Metric("gauge", (), "Rooms that the engine opened and whose outcome or release it has not"
                                  " taken yet."),
+    "kvproto_pool_attached": Metric("gauge", (), "1: the endpoint has its pool; 0: it is detached, or about to be."),
     "kvproto_sends": Metric("gauge", ("state",), "Prefill: sends that are not over, by state."),
     "kvproto_grants": Metric("gauge", ("state",), "Decode: chunks under way, by state."),
     "kvproto_parts": Metric("counter", ("route",), "Prefill: parts by route: staged, pages (page by page, since the"
@@ -113,6 +114,7 @@ def measure(endpoint: Endpoint) -> Iterator[Measured]:
     for phase, durations in endpoint._phases.items():  # noqa: SLF001
         yield Measured("kvproto_room_seconds", (phase,), durations.copy())
     yield Measured("kvproto_open_rooms", (), len(endpoint._entries))  # noqa: SLF001
+    yield Measured("kvproto_pool_attached", (), int(not endpoint.pool_words()))
     yield from _counted("kvproto_links_by_build", _by_build(rank))
     silent = sorted(rank.links, key=lambda link: -rank.links[link].silent)[:LONGEST_SILENCES]
     for link in silent:

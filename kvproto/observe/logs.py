@@ -4,7 +4,7 @@ There are six loggers of the standard library, each with one subject.  No handle
 above them only a null handler), and a disabled logger costs a look-up.
 
     kvproto.rooms       the end of a room: INFO; if no engine asked for it: WARNING
-    kvproto.links       a link is up, or disconnected: INFO; lost, refused, or forgotten: WARNING
+    kvproto.links       a link is up, or disconnected; the pool comes or goes: INFO; lost, refused, forgotten: WARNING
     kvproto.transport   a write, a gather, a scatter or a connection has failed: WARNING
     kvproto.frames      a message that violates the protocol: WARNING; dropped messages, counted: INFO
     kvproto.security    refused connections, counted once a second, and insecure=True: WARNING
@@ -178,6 +178,10 @@ class Logs:
     def left(self, what: str) -> None:
         """Log that a link is forgotten, because the engine has disconnected its group."""
         self.links.say(logging.INFO, "%s: %s is forgotten: the engine has disconnected it", self.name, what)
+
+    def pool(self, fate: str) -> None:
+        """Log that the engine has its pool again, or has given one."""
+        self.links.say(logging.INFO, "%s: the pool is %s", self.name, fate)
 
     def wire(self, what: str, why: str) -> None:
         """Log that the transport could not connect to a peer."""

@@ -30,7 +30,7 @@ from kvproto.protocol.routes import ChunkIs, HeardMessage, decode_routes
 from kvproto.protocol.states import DLink
 from kvproto.protocol.tables.decode_grant import HOLDS, DGrantValue, decode_grant, in_doubt
 from kvproto.protocol.tables.decode_room import decode_room
-from kvproto.protocol.tables.links import DLinkValue, decode_link
+from kvproto.protocol.tables.links import CALLED, DLinkValue, decode_link
 from kvproto.rank.base import LinkPeer, Rank, bits, by_room, mask
 from kvproto.rank.room_turns import RoomTurns
 from kvproto.rank.space_queue import ChunkKey, SpaceQueue
@@ -98,6 +98,19 @@ class DecodeRank(Rank):
         # The upper bits name the incarnation, so a restarted rank repeats no session of its former life.
         session = old.session + 1 if old is not None else self.incarnation << 16
         return link, self.handle(ev.CallAsked(link, session, address, anew), now)
+
+    def call_anew(self, link: int, now: float) -> list[Effect]:
+        """Call at once on a link that is down, instead of when its timer ends."""
+        at = self.links[link]
+        return self.handle(ev.CallAsked(link, at.session, at.address, anew=True), now)
+
+    def to_call_anew(self) -> list[int]:
+        """Return the links that are down and wanted."""
+        return [link for link, at in self.links.items() if at.state in CALLED and not at.leaving]
+
+    def awaits_return(self) -> int:
+        """Return a link through which something may still land that was posted before it went down; 0: none."""
+        return next((link for link, at in self.links.items() if at.state is DLink.AWAIT_RETURN), 0)
 
     def leave(self, group: int, now: float) -> list[Effect]:
         """Let go of this prefill group: of each link to it."""

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ GROUPS = {"P1": 1, "P2": 2, "D1": 11, "D2": 12}
 class Member:
     """The process's part: an endpoint, and answers about it."""
 
-    def __init__(self, name: str, bind: str, keys: str | None) -> None:
+    def __init__(self, name: str, bind: str, keys: str | None, backend: str = "nixl") -> None:
         os.environ["UCX_MODULES"] = "^ib"
         os.environ["UCX_NET_DEVICES"], os.environ["UCX_TLS"] = "lo", ucx_over_tcp()
         os.environ["NIXL_LOG_LEVEL"] = "FATAL"
@@ -52,11 +52,12 @@ class Member:
 
         from kvproto.endpoint.decode_endpoint import DecodeEndpoint
         from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+        from kvproto.io.transports.mooncake import MooncakeTransport
         from kvproto.io.transports.nixl import NixlTransport
         from kvproto.verify.testing.pools import noise
 
         torch.set_num_threads(1)
-        self.transport, group = NixlTransport(), GROUPS[name]
+        self.transport, group = NixlTransport() if backend == "nixl" else MooncakeTransport("127.0.0.1"), GROUPS[name]
         self.endpoint: Any
         if name.startswith("P"):
             self.endpoint = PrefillEndpoint(
@@ -171,12 +172,33 @@ class Member:
 
         return str(self.endpoint.explain(Room(room)))
 
+    def detach(self, rooms: str) -> None:
+        self.endpoint.detach(rooms)
+
+    def detached(self) -> int | None:
+        """Regions that are registered, once the pool is detached."""
+        transport = inside(self.endpoint).data.transport
+        return len(transport._table.regions()) if self.endpoint.detached else None
+
+    def attach(self) -> None:
+        """Attach a new pool, of the noise that the first one had."""
+        from kvproto.verify.testing.pools import noise
+
+        prefill = hasattr(self.endpoint, "address")
+        self.endpoint.attach(noise(LAYOUT, 0, 2 * PAGES, 1) if prefill else noise(THEIRS, 0, PAGES, 2))
+
+    def resident(self) -> int:
+        """Bytes of memory of this process."""
+        from kvproto.verify.testing.holdings import resident
+
+        return resident()
+
     def close(self) -> None:
         self.endpoint.close()
 
 
-def _main(pipe: Connection, name: str, bind: str, keys: str | None) -> None:
-    member = Member(name, bind, keys)
+def _main(pipe: Connection, name: str, bind: str, keys: str | None, backend: str = "nixl") -> None:
+    member = Member(name, bind, keys, backend)
     pipe.send("ready")
     member.serve(pipe)
     sys.stdout.flush()
@@ -186,11 +208,11 @@ def _main(pipe: Connection, name: str, bind: str, keys: str | None) -> None:
 class Process:
     """The parent's handle of a member."""
 
-    def __init__(self, name: str, bind: str, keys: str | None = None) -> None:
+    def __init__(self, name: str, bind: str, keys: str | None = None, backend: str = "nixl") -> None:
         self.name, self.bind = name, bind
         context = fork_server("kvproto.lab.torture.warm")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_main, args=(theirs, name, bind, keys), daemon=True)
+        self.process = context.Process(target=_main, args=(theirs, name, bind, keys, backend), daemon=True)
         self.process.start()
         theirs.close()
         self.started = False
@@ -236,13 +258,14 @@ def _port() -> int:
 class BenchProcesses:
     """P1, P2, D1, D2."""
 
-    def __init__(self) -> None:
-        self.binds = {name: f"tcp://127.0.0.1:{_port()}" for name in ("P1", "P2")}
-        self.members = {name: Process(name, self.binds.get(name, "")) for name in GROUPS}
+    def __init__(self, names: Sequence[str] = tuple(GROUPS), backend: str = "nixl") -> None:
+        self.binds = {name: f"tcp://127.0.0.1:{_port()}" for name in names if name.startswith("P")}
+        self.members = {name: Process(name, self.binds.get(name, ""), None, backend) for name in names}
         self.rooms: dict[int, tuple[str, str, list[int], list[int], int]] = {}
         self.next, self.page = 1, 0
-        for name in ("D1", "D2"):
-            self.connect(name)
+        for name in names:
+            if name.startswith("D"):
+                self.connect(name)
 
     def __getitem__(self, name: str) -> Process:
         return self.members[name]
@@ -258,7 +281,8 @@ class BenchProcesses:
 
     def healthy(self) -> None:
         """Wait until every link is up on both sides."""
-        until(lambda: all(self[name].ask("up") == 2 for name in GROUPS), "every link to be up", 30)
+        links = {"P": sum(name.startswith("D") for name in self.members), "D": len(self.binds)}
+        until(lambda: all(self[name].ask("up") == links[name[0]] for name in self.members), "every link to be up", 30)
 
     def room(
         self, p: str, d: str, tokens: int = 100, *, produced: int | None = None, sides: str = "PD", forward: bool = True
@@ -303,7 +327,7 @@ class BenchProcesses:
     def rests(self, before: dict[str, Any]) -> None:
         """Wait until every rank holds what it held before."""
         end = time.monotonic() + 10
-        for name in GROUPS:
+        for name in self.members:
             while changed := self._changed(name, before[name]):
                 assert time.monotonic() < end, f"{name} holds (before, now): {changed}"
                 time.sleep(0.02)

@@ -17,6 +17,7 @@ so many bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from math import gcd
 from typing import Any, Literal
@@ -134,6 +135,20 @@ class Pool:
         every = self.kinds if self.state is None else (*self.kinds, *self.state.kinds)
         return next(tensor for tensors in every for tensor in tensors)
 
+    def husk(self) -> Pool:
+        """Return this pool without its memory: of the same shape, and no byte of it is there."""
+        made = copy(self)
+        made.kinds = tuple([_without_memory(each) for each in tensors] for tensors in self.kinds)
+        made.k, made.v = ([_without_memory(each) for each in tensors] for tensors in (self.k, self.v))
+        made.state = None if self.state is None else self.state.husk()
+        made.forget_cuts()
+        return made
+
+    @property
+    def is_husk(self) -> bool:
+        """Whether no byte of the pool is there."""
+        return self.first.is_meta
+
     def forget_cuts(self) -> None:
         """Drop the cached cuts."""
         self._cuts: dict[tuple[Side, tuple[Share, ...]], SliceCopy] = {}
@@ -149,6 +164,10 @@ class Pool:
         """Bytes of the staged part of a share."""
         pieces = ((share.piece(kind), grain.row) for kind, grain in enumerate(self.grains))
         return tokens * sum(piece.layers * piece.units * row for piece, row in pieces)
+
+
+def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 #: by order: the axes of page, token, head and row

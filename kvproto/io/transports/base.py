@@ -197,6 +197,12 @@ class Transport(Protocol):
     @property
     def instance(self) -> PeerId: ...
 
+    def successor(self) -> Transport:
+        """Make the next instance: of this backend and these options, with no memory and no peers yet.
+
+        The calling thread owns it. This one goes on until `close`; a library that has one engine a process serves both,
+        so memory has to be closed here before it is opened there. Any thread."""
+
     def adopt(self) -> None:
         """Make the calling thread the owner. The previous owner must have stopped calling."""
 

@@ -41,6 +41,9 @@ class MemoryTransport(WriteRecords[InFlightWrite]):
         self.fabric, self._mapping = fabric, maps
         self._known: dict[PeerId, tuple[object, dict[int, int]]] = {}
 
+    def successor(self) -> MemoryTransport:
+        return MemoryTransport(self.fabric, max_inflight_descs=self.caps.max_inflight_descs, maps=self._mapping)
+
     def maps(self, peer: PeerId) -> dict[int, int] | None:
         link = self._links.get(peer) if self._mapping else None
         if link is None:

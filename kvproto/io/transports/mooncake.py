@@ -95,27 +95,56 @@ def _load() -> Any:
     return engine
 
 
-class MooncakeTransport(WriteRecords[_MooncakeWrite]):
-    """`host`: this process's address for peers. BackendUnavailable, also for a second engine."""
+class _Engine:
+    """The one engine of this process, which ends with the last transport that it serves."""
 
-    def __init__(self, host: str, instance: str | None = None, protocol: str = "tcp", device: str = "") -> None:
+    def __init__(self, host: str, protocol: str, device: str) -> None:
         library = _load()
         if not _running.acquire(blocking=False):
             raise BackendUnavailable("this process has a Mooncake engine already: one a process, close it first")
-        kinds: tuple[Kind, ...] = ("DRAM", "VRAM") if getattr(library, "SUPPORT_CUDA", False) else ("DRAM",)
-        caps = TransportCaps("mooncake", kinds, MAX_TAG, MAX_DESCS, MAX_INFLIGHT_DESCS, False, False)
-        super().__init__(caps, PeerId(instance or uuid.uuid4().hex))
         try:
-            self._engine: Any = library.TransferEngine()
-            status = self._engine.initialize(host, "P2PHANDSHAKE", protocol, device)
-            self.address = f"{host}:{self._engine.get_rpc_port()}" if status == 0 else ""
+            self.raw: Any = library.TransferEngine()
+            status = self.raw.initialize(host, "P2PHANDSHAKE", protocol, device)
+            self.address = f"{host}:{self.raw.get_rpc_port()}" if status == 0 else ""
         except BaseException:
             _running.release()  # the next one may be tried
             raise
         if status != 0:
             _running.release()
             raise BackendUnavailable(f"Mooncake does not start on {host} with {protocol}: status {status}")
+        self.kinds: tuple[Kind, ...] = ("DRAM", "VRAM") if getattr(library, "SUPPORT_CUDA", False) else ("DRAM",)
+        self._serves = 0
+
+    def enter(self) -> Any:
+        """Serve one transport more; returns the library's engine."""
+        self._serves += 1
+        return self.raw
+
+    def leave(self) -> None:
+        """Serve one transport less."""
+        self._serves -= 1
+        if not self._serves:
+            self.raw = None
+            _running.release()
+
+
+class MooncakeTransport(WriteRecords[_MooncakeWrite]):
+    """`host`: this process's address for peers. BackendUnavailable, also for a second engine."""
+
+    def __init__(
+        self, host: str, instance: str | None = None, protocol: str = "tcp", device: str = "", *,
+        engine: _Engine | None = None,
+    ) -> None:  # fmt: skip
+        """`engine`: a predecessor's, which serves this one, too."""
+        self._shared = engine or _Engine(host, protocol, device)
+        caps = TransportCaps("mooncake", self._shared.kinds, MAX_TAG, MAX_DESCS, MAX_INFLIGHT_DESCS, False, False)
+        super().__init__(caps, PeerId(instance or uuid.uuid4().hex))
+        self._host, self.address = host, self._shared.address
+        self._engine: Any = self._shared.enter()
         self._tasks: dict[PeerId, int] = {}
+
+    def successor(self) -> MooncakeTransport:
+        return MooncakeTransport(self._host, engine=self._shared)
 
     def _attach(self, region: MemoryRegion) -> None:
         status = self._engine.register_memory(region.addr, region.nbytes)
@@ -216,7 +245,7 @@ class MooncakeTransport(WriteRecords[_MooncakeWrite]):
 
     def _end(self) -> None:
         self._engine = None
-        _running.release()
+        self._shared.leave()
 
 
 def _address(endpoint: InstanceDescription) -> str:

@@ -132,6 +132,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         mems = agent.get_backend_mem_types("UCX")
         kinds: tuple[Kind, ...] = tuple(k for k in _MEMORY if f"{k}_SEG" in mems)
         super().__init__(TransportCaps("nixl", kinds, MAX_TAG, MAX_DESCS, MAX_INFLIGHT_DESCS, True, True), name)
+        self._params = dict(params or {})
         self._agent: Any = agent
         self._raw: Any = agent.agent
         self._mems = {"DRAM": self._nixl.DRAM_SEG, "VRAM": self._nixl.VRAM_SEG}
@@ -145,6 +146,9 @@ class NixlTransport(WriteRecords[_NixlWrite]):
                 "this release of NIXL, or its UCX_ settings, write metadata in a form that cannot be checked: a peer's "
                 "metadata reaches NIXL unread, and can end this process (docs/security.md)"
             )
+
+    def successor(self) -> NixlTransport:
+        return NixlTransport(params=self._params, maps=self._maps is not None)
 
     # -- regions
 

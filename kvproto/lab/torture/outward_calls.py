@@ -89,9 +89,9 @@ NOTHING: dict[str, Callable[[], object]] = {
 TRUSTED = {
     "transport.register": "a region", "transport.endpoint": "a description", "transport.connect": "a peer",
     "transport.remote": "a region", "transport.prepare": "a prepared write", "transport.close": "all is quiescent",
-    "transport.page_lists": "lists", "ranks.call": "a link", "ranks.leave": "links are let go of",
-    "control.connect": "a peer", "control.close": "sockets are closed", "clock.now": "a time", "clock.again": "a time",
-    "clock.real": "a time",
+    "transport.page_lists": "lists", "transport.successor": "a transport", "ranks.call": "a link",
+    "ranks.leave": "links are let go of", "control.connect": "a peer", "control.close": "sockets are closed",
+    "clock.now": "a time", "clock.again": "a time", "clock.real": "a time",
 }  # fmt: skip
 #: calls that no run makes, and why none of an endpoint can go wrong there
 UNMADE = {
@@ -171,12 +171,13 @@ class Injected:
         if call not in self._calls:
             return real
 
-        def made(*args: Any, **named: Any) -> Any:
+        def through(*args: Any, **named: Any) -> Any:
             if call in {"transport.quiescent", "transport.abandon"} and args[0] == UNPOSTED:
                 return True
-            return self._by.make(self._side, call, real, *args, **named)
+            made = self._by.make(self._side, call, real, *args, **named)
+            return Injected(self._by, self._side, self._part, made) if call == "transport.successor" else made
 
-        return made
+        return through
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._real, name, value)

@@ -97,6 +97,9 @@ def _play(pair: InjectedPair) -> list[str]:
         pair.until(lambda: not pair.decodes[0].links())
         pair.ask(pair.connect, 0)
         found += _connect(pair)
+    if pair.setup.sleeps:
+        pair.sleep()
+        found += _connect(pair)
     found += _scraped(pair)
     troubled = set(rooms[2:])
     while True:  # until one was opened after the fault
@@ -216,9 +219,11 @@ def _end(pair: InjectedPair) -> list[str]:
         struck = pair.injector.strike.call if pair.injector.strike else ""
         if not inside(endpoint).loop.closed or not (control._closed or struck == "control.close"):  # noqa: SLF001
             found.append("close did not run to its end")
-        if not transport.closed and struck != "transport.close":
-            found.append("the transport was not closed")
-        transport.close()
+        last = inside(endpoint).data.transport  # after a detach another instance
+        for each in (transport, vars(last).get("_real", last)):
+            if not each.closed and struck != "transport.close":
+                found.append("the transport was not closed")
+            each.close()
     return found
 
 

@@ -2,7 +2,7 @@
 
     staged    rooms through the ring, after an endpoint that cannot be made; then the prefill engine does not poll
     pages     rooms page to page; the decode engine leaves the prefill group and comes back
-    mapped    rooms that kernels store into the peer's pages
+    mapped    rooms that kernels store into the peer's pages; both engines detach their pools and attach them again
     slow      copies that end a turn later, with digests; the transport loses the peer while a write is in flight
     device    a fake device: copies wait in streams, and small ones are launched together
     threads   each loop on a thread of its own, and a metrics server that asks them
@@ -73,12 +73,13 @@ class Setup(msgspec.Struct, frozen=True):
     refused: bool = False
     silent: bool = False
     leaves: bool = False
+    sleeps: bool = False
     cut: bool = False
 
 
 SETUPS: dict[str, Setup] = {
     "staged": Setup(refused=True, silent=True), "pages": Setup("pages", leaves=True),
-    "mapped": Setup("pages", maps=True), "slow": Setup(slow=True, cut=True), "device": Setup(device=True),
+    "mapped": Setup("pages", maps=True, sleeps=True), "slow": Setup(slow=True, cut=True), "device": Setup(device=True),
     "threads": Setup(threads=True), "nixl": Setup(backend="nixl", leaves=True),
 }  # fmt: skip
 
@@ -229,6 +230,16 @@ class InjectedPair(Pair):
                 time.sleep(TICK_S)
         return True
 
+    def sleep(self) -> None:
+        """Both engines detach their pools, and attach the same again, twice if a call has failed."""
+        pools = [(endpoint, endpoint.pool) for endpoint in self.endpoints]
+        for endpoint, _ in pools:
+            self.ask(endpoint.detach)
+        self.until(lambda: not any("is being detached" in endpoint.pool_words() for endpoint, _ in pools))
+        for endpoint, pool in pools * 2:
+            if endpoint.detached:
+                self.ask(endpoint.attach, pool)
+
     def silence(self) -> None:
         """The prefill engine does not poll for a while, and its process is there."""
         end = self.injector.time.now() + SILENCE_S
@@ -248,7 +259,9 @@ class InjectedPair(Pair):
         return inside((self.prefills if side == "P" else self.decodes)[0]).loop.broken is not None
 
     def right(self, room: Any) -> bool:
-        """Whether the room's KV is in the decode pages."""
+        """Whether the room's KV is in the decode pages, or these went with a detached pool."""
+        if self.decodes[0].pool.is_husk:
+            return True
         ours, theirs, tokens, _ = self.tables[room]
         wanted, have = (tokens_of(pool, pages) for pool, pages in (
             (noise(whole_model(MODEL), 0, self.pages, 1), ours), (self.decodes[0].pool, theirs)
