@@ -72,7 +72,7 @@ class BesideRank(PipelineRank):
         return begin, end, self._over(work)
 
     def straight(self, percent: int, at: float) -> tuple[float, float]:
-        """Store what a bulk write sent, from its buffer into the peer's mapped ring, by few multiprocessors."""
+        """Store a bulk write's bytes, from its buffer into the mapped ring, by so many multiprocessors."""
         from kvproto.io.kernels.across import AcrossTuning  # Triton's: a machine without it runs the rest
         from kvproto.lab.bench.straight_stores import straight_stores
 
