@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +14,7 @@ from support.scripted_sglang import FAILED, WAITING, Stage
 
 from kvproto.adapters.sglang import requests
 from kvproto.endpoint import endpoint
+from kvproto.errors import ArgumentError
 
 ROOMS = count(1000)
 
@@ -153,6 +155,26 @@ def test_another_number_of_window_pages_than_decode_needs_fails_the_request_alon
         assert stage.decode.ended[1] not in {"", "well"}
         stage.prefill.window = 70
         stage.ask(2, 250)
+        stage.run()
+        assert stage.decode.ended[2] == stage.prefill.ended[2] == "well"
+        stage.idle()
+
+
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+def test_a_room_that_cannot_be_opened_on_one_side_fails_on_the_other_at_once(
+    side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Stage(1, 2) as stage:
+        mine, other = getattr(stage, side), getattr(stage, {"prefill": "decode", "decode": "prefill"}[side])
+        for each in mine.ranks:
+            refused = Mock(side_effect=ArgumentError("page 999 of a pool of 64"))
+            monkeypatch.setattr(each.manager.endpoint, "open", refused)
+        stage.ask(1, 50)
+        stage.run(seconds=5.0)
+        assert "page 999" in mine.ended[1]
+        assert other.ended[1] not in {"", "well"}
+        monkeypatch.undo()
+        stage.ask(2, 50)
         stage.run()
         assert stage.decode.ended[2] == stage.prefill.ended[2] == "well"
         stage.idle()

@@ -89,18 +89,21 @@ class Request:
         return {"window": window.pages(ending, self.prefix, end, self.tokens, layout.page_size)}
 
     def open(self, pages: Sequence[int], ending: tuple[int, ...] | None = None, end: int = 0, **more: Any) -> None:
-        """Open the room; what the endpoint refuses fails the request."""
-        tasks = self.kv_mgr.tasks
+        """Open the room; what the endpoint refuses fails the request, on the other side, too."""
         try:
-            if tasks.setdefault(self.bootstrap_room, self) is not self:
+            if self.kv_mgr.tasks.setdefault(self.bootstrap_room, self) is not self:
                 raise ArgumentError(f"{self.room} is in use: two requests have the same bootstrap_room")
             self.endpoint.open(self.room, self.tokens, pages, **more, **self.lent(ending, end))
         except KvprotoError as error:
-            if tasks[self.bootstrap_room] is self:
-                del tasks[self.bootstrap_room]
             self.why = str(error)
+            if not self.taken and self.turned_away():
+                return  # the endpoint says when it is over
             self.hear(t.Ended(well=False))
             self.hear(t.Released())
+
+    def turned_away(self) -> bool:
+        """Tell the other side that it cannot be opened here; whether the endpoint has it until then."""
+        raise NotImplementedError
 
     def end(self, outcome: Outcome) -> None:
         """The room has its outcome."""
@@ -259,6 +262,12 @@ class Sender(Request):
         if effect.last:
             mine.aux(self.room, self.kv_mgr.aux.read(self.aux_index))
 
+    def turned_away(self) -> bool:
+        """A refusal waits for decode, whenever it asks."""
+        del self.kv_mgr.tasks[self.bootstrap_room]
+        self.endpoint.refuse(self.room, why=self.why)
+        return False
+
     def _reject(self, wanted: int) -> None:
         """A request that SGLang has rejected: a stub of the prompt goes through its queues to the end."""
         self.why = f"SGLang has rejected the request here: it computes {self.tokens} tokens of a prompt of {wanted}"
@@ -347,6 +356,17 @@ class Receiver(Request):
         table += [0] * ((self.tokens - end) // page)
         prefix = self.prefix // lcm(*sizes) * lcm(*sizes)
         self.open(table, ending, end, prefix=prefix, group=self.card.group)
+
+    def turned_away(self) -> bool:
+        """The room is announced and given up, which prefill hears."""
+        assert self.card is not None
+        try:
+            self.endpoint.announce(self.room, self.tokens, group=self.card.group)
+            self.endpoint.abort(self.room)
+        except KvprotoError:  # it is not a room at all
+            del self.kv_mgr.tasks[self.bootstrap_room]
+            return False
+        return True
 
     def end(self, outcome: Outcome) -> None:
         """The room has its outcome; of one that succeeded, the metadata is put where SGLang looks for it."""

@@ -34,7 +34,7 @@ _below = z3.Function("below", z3.IntSort(), SET)
 _places: dict[int, Any] = {}
 _ends: dict[int, tuple[Any, Any]] = {}
 #: by condition: it, what of it is asked and its negation, and whether it holds where that does; ways ask the same again
-_asked: dict[int, tuple[Any, Any, Any, bool]] = {}
+_asked: dict[int, tuple[Any, int, Any, Any, bool]] = {}
 #: by choice and member: the choice, whether it is this member, and whether it is another one
 _members: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 #: by what is done, with what: the two, and what they make; ways do the same again
@@ -79,37 +79,47 @@ class Ways:
 
     def decide(self, term: Any) -> bool:
         """Whether the condition holds, on this way."""
-        plain, negated, positive = _question(term)
+        _, at, plain, negated, positive = _question(term)
         if plain is None:
             return positive
-        known = self.known.get(plain.get_id())
+        known = self.known.get(at)
         if known is None:
             place = len(self.taken)
             known = self.given[place] if place < len(self.given) else True
             if place >= len(self.given):
                 self.ahead.append([*self.taken, False])
             self.taken.append(known)
-            self.known[plain.get_id()] = known
+            self.known[at] = known
             self.conditions.append(plain if known else negated)
         return known is positive
 
 
-def _question(term: Any) -> tuple[Any, Any, bool]:
-    """Return a condition without negation, its negation, and whether it had none.
+def _question(term: Any) -> tuple[Any, int, Any, Any, bool]:
+    """Return the condition, what it is without negation (number, term, negated), and if it had none.
 
-    Of one that is known the first two are None, and the last is the answer.
+    Of one that is known those two are None, and the last is the answer.
     """
-    found = _asked.get(term.get_id())
+    found = _asked.get(_id(term))
     if found is None:
         simple = z3.simplify(term)
         if z3.is_true(simple) or z3.is_false(simple):
-            found = term, None, None, z3.is_true(simple)
+            found = term, 0, None, None, z3.is_true(simple)
         else:
             positive = not z3.is_not(simple)
             plain = simple if positive else simple.arg(0)
-            found = term, plain, z3.Not(plain), positive
-        _asked[term.get_id()] = found  # with the condition, so that no other one has its number
-    return found[1:]
+            found = term, _id(plain), plain, z3.Not(plain), positive
+        _asked[_id(term)] = found  # with the condition, so that no other one has its number
+    return found
+
+
+def _id(term: Any) -> int:
+    """The number of a term, which z3 is asked for once: that takes longer than what it is for."""
+    try:
+        return int(term.kept_id)
+    except AttributeError:
+        kept: int = term.get_id()
+        term.kept_id = kept
+        return kept
 
 
 def decide(term: Any) -> bool:
@@ -147,7 +157,7 @@ def _joined(make: Callable[..., Any], terms: list[Any]) -> Any:
 
 def _make(what: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """Make something of two terms, or of a term and a number, once a proof: the conversions take longest."""
-    at = (what, left.get_id(), right.get_id(), "") if isinstance(right, z3.ExprRef) else (what, left.get_id(), right)
+    at = (what, _id(left), _id(right), "") if isinstance(right, z3.ExprRef) else (what, _id(left), right)
     found = _made.get(at)
     if found is None:
         found = _made[at] = left, right, what(left, right)  # with both, so that no other term has their numbers
