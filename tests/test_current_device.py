@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -144,6 +144,14 @@ def test_every_call_and_every_thread_of_an_endpoint_works_on_the_pools_device(
     pair: OnADevice, devices: Devices
 ) -> None:
     pair.pump(lambda: all(each.ready() for each in pair.decodes))
+
+    def digest(*_: object) -> dict[Any, int]:
+        Watched.seen["digest", devices.current] += 1
+        return {}
+
+    pair.prefills[0]._digesting = cast("Any", SimpleNamespace(read=digest, of_pages=digest))
+    pair.open_prefill(room := pair.name(4))
+    assert pair.prefills[0].digests(room) == {}
     assert devices.current == 1 - Watched.ours, "what the caller had"
     turns = [inside(each).loop.turns for each in pair.endpoints]
     for each in pair.endpoints:
@@ -158,7 +166,7 @@ def test_every_call_and_every_thread_of_an_endpoint_works_on_the_pools_device(
         each.close()
     assert devices.current == 1 - Watched.ours
     on = {name: {place for known, place in Watched.seen if known == name} for name, _ in Watched.seen}
-    names = "register", "endpoint", "connect", "warm", "poll", "close", "prepare"
+    names = "register", "endpoint", "connect", "warm", "poll", "close", "prepare", "digest"
     assert on == {name: {Watched.ours} for name in names}
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -397,10 +398,38 @@ def test_a_trace_that_cannot_be_written_costs_no_other_work(
 ) -> None:
     end = pair.prefills[0]
     end.follow_trace(tmp_path / "trace.jsonl", every=1.0)
-    room = pair.open(20)
+    end.trace_dir = tmp_path
+    room, failing = pair.open(20), pair.open(20)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", boom)
         inside(end).loop.second = 0.0
         end.poll()
+        end.abort(failing)
+        pair.pump(lambda: pair.over(failing))
     pair.finish(room)
-    assert pair.causes(room) == {Cause.NONE} and any("planted" in text for text in end.reports())
+    assert pair.causes(room) == {Cause.NONE} and pair.causes(failing) == {Cause.PREFILL_ABORTED}
+    assert [text.partition(": ")[0] for text in end.reports()] == ["TraceSnapshots.look", "a trace of a failed room"]
+
+
+@pytest.mark.parametrize("what", ["_time_outcome", "ended", "save", "nothing"])
+def test_what_fails_at_the_end_of_a_room_leaves_out_nothing_else_that_is_done_then(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    end, done, room = pair.prefills[0], list[str](), pair.open(20)
+
+    def note(name: str) -> Callable[..., None]:
+        def act(*_: object) -> None:
+            done.append(name)
+            if name == what:
+                raise RuntimeError("planted")
+
+        return act
+
+    end.trace_dir, end.spans = tmp_path, cast("Any", SimpleNamespace(ended=note("ended")))
+    for owner, name in ((end, "_time_outcome"), (end._traces, "save"), (inside(end).loop.logs, "room")):
+        monkeypatch.setattr(owner, name, note(name))
+    end.abort(room)
+    pair.pump(lambda: pair.over(room))
+    assert done == ["_time_outcome", "ended", "room", "save"]
+    assert pair.causes(room) == {Cause.PREFILL_ABORTED}
+    assert len(end.reports()) == (what != "nothing")

@@ -299,6 +299,13 @@ def test_what_is_given_in_one_go_counts_in_the_room_s_share() -> None:
     assert given(rank) == [(11, 3), (11, 4), (11, 5), (21, 1)] and list(rank.space_queue) == [(11, 6), (11, 7)]
 
 
+def test_a_room_s_smaller_chunk_does_not_overtake_an_older_one_that_waits() -> None:
+    """It would fit into the room's share, and use up what the older one waits for."""
+    rank = filled(6, (11, FIRST, 9 * CHUNK_TOKENS + 1))
+    ask(rank, 11, *range(6), 9)
+    assert given(rank) == [(11, chunk) for chunk in range(5)] and list(rank.space_queue) == [(11, 5), (11, 9)]
+
+
 def test_a_chunk_that_is_larger_than_the_ring_is_denied_and_one_that_just_fits_is_not() -> None:
     for size, denied in ((SIZE, False), (SIZE - 1, True)):
         rank = filled(1, (11, FIRST, CHUNK_TOKENS))

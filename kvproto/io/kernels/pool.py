@@ -175,12 +175,9 @@ AXES: dict[str, tuple[int, int, int, int]] = {"NHD": (0, 1, 2, 3), "HND": (0, 2,
 
 
 def grain_of(tensor: torch.Tensor, order: str) -> ByteGeometry:
-    """Return the byte geometry of a tensor whose axes are in this order."""
+    """Return the byte geometry of a `plain` tensor whose axes are in this order."""
     size = tensor.element_size()
-    row = tensor.shape[3] * size
-    # The stride of a dimension of one element says nothing; the row's size then keeps the alignment.
-    steps = [tensor.stride(axis) * size if tensor.shape[axis] > 1 else row for axis in AXES[order][:3]]
-    return ByteGeometry(row, *steps)
+    return ByteGeometry(tensor.shape[3] * size, *(tensor.stride(axis) * size for axis in AXES[order][:3]))
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
