@@ -75,6 +75,9 @@ def test_a_trace_that_is_too_short_is_repeated_later_with_blocks_of_its_own() ->
     assert found[2].blocks[0] == found[3].blocks[0], "within a turn prefixes are shared as before"
 
 
-@pytest.mark.parametrize(("name", "requests"), [("mooncake_conversation.jsonl", 100), ("azure_conversation.csv", 200)])
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [("mooncake_conversation.jsonl", 100), ("mooncake_synthetic.jsonl", 100), ("azure_conversation.csv", 200)],
+)
 def test_the_excerpts_that_come_along_are_read(name: str, requests: int) -> None:
     assert len(read_trace(EXCERPTS / name)) == requests
