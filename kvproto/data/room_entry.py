@@ -22,7 +22,7 @@ from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
-from kvproto.room import Room
+from kvproto.room import Outcome, Room
 
 #: events of a room that are kept
 MARKS = 64
@@ -69,6 +69,11 @@ class RoomEntry:
     #: as (first token, tokens, share)
     carried: tuple[Plan, int] | None = None
     by_pages: list[tuple[int, int, Share]] = field(default_factory=list)
+    #: of a name that the engine has shared the room with: the entry that has the room; else the entries of such names
+    of: RoomEntry | None = None
+    takers: tuple[RoomEntry, ...] = ()
+    #: how the room has ended; and what the engine was told of this name, which it may have given up before
+    end: Outcome | None = None
     cause: Cause | None = None
     released: bool = False
     #: the engine has been handed the outcome
@@ -87,6 +92,16 @@ class RoomEntry:
     ended: float = 0.0
     #: decode: bytes of its parts that have come through the ring and are in its pages
     staged: int = 0
+
+    @property
+    def main(self) -> RoomEntry:
+        """The entry that has the room."""
+        return self.of or self
+
+    @property
+    def names(self) -> tuple[RoomEntry, ...]:
+        """The entries of all names of the room."""
+        return self.main, *self.main.takers
 
     @property
     def transfer(self) -> tuple[float, float] | None:

@@ -15,6 +15,7 @@ from kvproto.call_arguments import checked, explained
 from kvproto.data.decode_data import DecodeData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry, page_runs_of
 from kvproto.data.staging_buffers import Kind
+from kvproto.endpoint import takers
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.endpoint.explain import explain_link
 from kvproto.endpoint.last_rows import Slots, need_ring_for_last_rows
@@ -252,7 +253,7 @@ class DecodeEndpoint(Endpoint):
         self._loop.call(begin)
 
     def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterator[Cell]:
-        if entry.cause is not Cause.NONE or entry.carried is None or self._digesting is None:
+        if entry.end is None or not entry.end.ok or entry.carried is None or self._digesting is None:
             return
         plan, prefix = entry.carried
         for number in range(chunks(entry.tokens, prefix, plan.chunk_tokens)):
@@ -305,15 +306,52 @@ class DecodeEndpoint(Endpoint):
     def renew(self, room: Room) -> None:
         """Announce the room again, which restarts its timers on both sides; no effect on an open room."""
         if self._entry(room) is not None:
-            self._loop.call(ev.RoomRenewed(room.key))
+            self._loop.call(ev.RoomRenewed(self._key(room)))
+
+    @explained
+    def share(self, room: Room, name: Room) -> None:
+        """Give a room's pages one name more, as for one of several samples of a prompt; never blocks.
+
+        The name has an outcome, a release and the aux row of its own; no peer hears of it.  `abort` ends a name at
+        once, and the transfer with its last one.  All names are released with the room: when the engine has taken
+        every release, nothing of the transfer touches the pages, and it frees them with the last of its own uses.
+
+        Args:
+            room: a room, or another name of it, that `open` or `announce` has named here
+            name: a new one, of the same kind
+
+        Raises:
+            NotFoundError: the room is unknown here, or its release was handed out
+            ArgumentError: there is a room of this name, or was a short while ago
+
+        """
+        entry = self._entry(room)
+        if entry is None:
+            raise NotFoundError(f"{room} is over, and was handed out: open a room of its own for {name}")
+        main = entry.main
+        made = RoomEntry(main.tokens, main.table, main.pages, main.given, of=main)
+        self._enter(name, made, lambda: takers.join(made, self._news))
+
+    @explained
+    def abort(self, room: Room) -> None:
+        """Give the room up; nothing happens if it is over.  Of a shared one, give up this name of it."""
+        entry = self._entry(room)
+        if entry is None:
+            return
+
+        def begin() -> None:
+            if not takers.give_up(entry, self._abort_cause, self._news):
+                self._happen(ev.EngineAborted(self._key(room), self._abort_cause))
+
+        self._loop.call(begin)
 
     @explained
     def aux(self, room: Room) -> bytes:
         """The aux row; NotFoundError until it has landed, and after the room was handed out by `released`."""
         entry = self._entry(room)
-        if entry is None or entry.aux is None:
+        if entry is None or entry.main.aux is None:
             raise NotFoundError(f"the aux row of {room} has not landed")
-        return entry.aux
+        return entry.main.aux
 
     # ------------------------------------------------------------------------------------------ the loop's
     def _prepare_leave(self) -> None:

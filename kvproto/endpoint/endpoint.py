@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kvproto.call_arguments import checked, explained
 from kvproto.data.room_entry import RoomEntry
+from kvproto.endpoint import takers
 from kvproto.endpoint.endpoint_events import (
     EndpointEvent,
     PoolAttached,
@@ -289,7 +290,7 @@ class Endpoint:
 
     def _leave(self, end: bool) -> Iterator[str]:  # noqa: FBT001
         ended = set[int]()
-        while left := [entry.room for entry in list(self._entries.values()) if entry.room and not entry.released]:
+        while left := [each.main.room for each in list(self._entries.values()) if each.main.room and not each.released]:
             for room in left if end else ():
                 if room.key not in ended:
                     ended.add(room.key)
@@ -357,13 +358,19 @@ class Endpoint:
             raise NotFoundError(f"{room} is not open here: open it first (or it has been over for long)")
         return entry
 
+    def _key(self, room: Room) -> int:
+        """Return the key of the room that this is a name of."""
+        entry = self._entries.get(room.key)
+        named = None if entry is None else entry.main.room
+        return room.key if named is None else named.key
+
     @explained
     def status(self, room: Room) -> Status:
         """Return the status of a room.  NotFoundError: it is unknown, or long over."""
         entry = self._entries.get(room.key)
         if entry is not None and entry.cause is not None:
             return Status.FAILED if entry.cause else Status.SUCCESS
-        value = self._rank.value_of(room.key)
+        value = self._rank.value_of(self._key(room))
         if value is None:
             if entry is None:
                 raise NotFoundError(f"{room} is unknown, or long over")
@@ -457,8 +464,9 @@ class Endpoint:
     @explained
     def explain(self, room: Room) -> str:
         """Say what the room waits for, from whom, since when."""
-        told = explain(self._rank, room.key, self._loop.now)
-        if self._attachment.why and room.key in self._rank.rooms:
+        key = self._key(room)
+        told = explain(self._rank, key, self._loop.now)
+        if self._attachment.why and key in self._rank.rooms:
             told += f" And {self._attachment.why}."
         return f"{self._loop.fate}; before: {told}" if self._loop.broken is not None else told
 
@@ -480,6 +488,7 @@ class Endpoint:
         entry = self._entries.get(room.key)
         if entry is None:
             raise NotFoundError(f"{room} is unknown, or was handed out by released: ask for its digests before")
+        entry = entry.main
         with use_device(self.pool.gpu):
             found = self._digesting.read(entry.table)
             if entry.slots is not None:
@@ -504,8 +513,7 @@ class Endpoint:
     def _outcome(self, effect: do.AnnounceOutcome) -> None:
         entry = self._entries.get(effect.room)
         # The first outcome stays: a room that fails while it is closed would otherwise be reported twice.
-        if entry is not None and entry.room is not None and entry.cause is None:
-            entry.cause = effect.cause
+        if entry is not None and entry.room is not None and entry.end is None:
             blames = self._loop.blames
             blame = blames.find(effect.room, effect.cause)
             why = reason(self._rank, effect, entry.fault, blame, entry.tokens)
@@ -514,7 +522,7 @@ class Endpoint:
             value = self._rank.value_of(effect.room)
             trace = value.traceparent.decode("ascii", "replace") if value is not None else ""
             outcome = Outcome(entry.room, effect.cause, entry.aux or b"", why, trace)
-            self._news.add_outcome(outcome)
+            takers.end(entry, outcome, self._news)
             # the room is over and handed out: measuring and logging may fail, and change nothing
             self._loop.attempt("the times of a room", partial(self._time_outcome, entry, effect.cause))
             self._end_span(outcome, entry)
@@ -544,8 +552,7 @@ class Endpoint:
             self._data.prepared.forget(effect.room)
         entry = self._entries.get(effect.room)
         if entry is not None and entry.room is not None and not entry.released:
-            entry.released = True
-            self._news.add_release(entry.room)
+            takers.release(entry, self._news)
             self._phases["release"].note(self._loop.clock.real() - entry.ended)
 
     def _link(self, effect: do.AnnounceLink) -> None:

@@ -131,7 +131,7 @@ NOT_IN_TABLES = (
         "Status, outcome, times, counts and explanation are read from the values and change none.",
         ("endpoint/endpoint.py:status", "endpoint/prefill_endpoint.py:caller", "endpoint/endpoint.py:_outcome",
          "endpoint/prefill_endpoint.py:_knows_room", "loop/blames.py:take",
-         "endpoint/decode_endpoint.py:_stage", "endpoint/decode_endpoint.py:_by_pages",
+         "endpoint/decode_endpoint.py:_stage", "endpoint/takers.py:give_up", "endpoint/takers.py:_tell",
          "endpoint/prefill_groups.py:_wanted", "endpoint/prefill_groups.py:leads_to",
          "data/room_entry.py:transfer",
          "room.py:ok", "metrics/metrics.py:_decode", "endpoint/spans.py:ended",
