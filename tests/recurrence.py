@@ -131,13 +131,10 @@ def move(
             for share in plan.of(cut).writers(reader):
                 part = plan.part(share.writer, reader, cut)
                 staged = region[part.offset : part.offset + part.nbytes]
-                source = ours[share.writer][0].state
-                assert source is not None
-                kernels.gather(source, tables[0], 0, 1, part.share, staged)
+                kernels.gather(ours[share.writer][0].ends[0], tables[0], 0, 1, part.share, staged)
                 parts.append((part.share, staged))
                 moved += part.nbytes
-            assert pool.state is not None
-            kernels.scatter(pool.state, tables[1], 0, 1, parts)
+            kernels.scatter(pool.ends[0], tables[1], 0, 1, parts)
     for rank, mine in enumerate(wanted):
         put(model, tp[1], rank, mine, far, truth)
         for name in TENSORS:

@@ -64,7 +64,7 @@ def test_a_request_that_needs_no_load_opens_its_room_over_pages_that_nobody_read
 
 def test_with_recurrent_state_a_request_that_needs_no_load_is_given_up() -> None:
     worker, endpoint = decode()
-    endpoint.pool.state = "some"
+    endpoint.pool.ends = ("some",)
     worker.before([Announce("one", TICKET), Skip("one")])
     assert endpoint.of("abort") == [(Room(5),)] and not endpoint.of("open")
 

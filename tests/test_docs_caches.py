@@ -54,7 +54,7 @@ def test_the_code_of_the_page_opens_rooms_with_slots_and_windows() -> None:
     assert [each["slot"] for each in given] == [5, 2]
     layout, given = opened(CODE[2])
     assert [each["window"] for each in given] == [[2], [3]]
-    assert layout.state is not None and layout.state.last_rows(8192) == 1024
+    assert [end.last_rows(8192) for end in layout.ends] == [1024]
     assert len(CODE) == 3, "no other code is without a test"
 
 

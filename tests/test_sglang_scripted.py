@@ -80,7 +80,7 @@ def test_the_state_after_the_last_token_arrives_in_the_slot_that_sglang_names(ki
         stage.run()
         assert stage.decode.ended == stage.prefill.ended == dict.fromkeys(range(1, 7), "well")
         layout = stage.decode.ranks[0].manager.layout
-        found = {kind.name for each in (layout, layout.state) for kind in each.kinds}
+        found = {kind.name for each in (layout, *layout.ends) for kind in each.kinds}
         assert found == set(HYBRID[kind]) and layout.layers == 5
         stage.idle()
 
@@ -110,7 +110,7 @@ def test_the_last_window_arrives_in_the_pages_that_sglang_names(
             stage.run()
         assert stage.decode.ended == stage.prefill.ended == dict.fromkeys(range(1, len(asked) + 1), "well")
         layout = stage.decode.ranks[0].manager.layout
-        assert layout.state is not None and [kind.name for kind in layout.state.kinds] == ["window.k", "window.v"]
+        assert [kind.name for end in layout.ends for kind in end.kinds] == ["window.k", "window.v"]
         assert layout.layers == 5 and layout.named[-1].layers == (0, 2, 3)
         stage.idle()
 

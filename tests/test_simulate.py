@@ -40,6 +40,8 @@ WINDOWED = (
     Cache("full", (CachePart("k", 4, 8), CachePart("v", 2, 4)), (1,)),
     Cache("local", (CachePart("k", 4, 12), CachePart("scale", 1, 3)), (0, 1), "", WINDOW, window=10),
 )
+#: all of it in one model
+BOTH = *HYBRID, WINDOWED[1]
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
@@ -123,7 +125,7 @@ def test_named_caches_live_through_every_fault_by_every_route(seed: int, route: 
 
 
 @pytest.mark.parametrize(("seed", "tp"), [(1, (2, 1)), (2, (1, 2)), (3, (4, 2)), (4, (1, 1))])
-@pytest.mark.parametrize("caches", [HYBRID, WINDOWED], ids=["state", "window"])
+@pytest.mark.parametrize("caches", [HYBRID, WINDOWED, BOTH], ids=["state", "window", "both"])
 def test_state_and_windows_live_through_every_fault(seed: int, tp: tuple[int, int], caches: tuple[Cache, ...]) -> None:
     said = Simulation(seed, 40, tuple(FAULTS), tp=tp, caches=caches).run()
     assert said.breach == "" and said.outcomes["NONE"] > 20
@@ -136,5 +138,5 @@ def test_state_of_a_forward_that_was_not_the_last_ends_a_simulation(monkeypatch:
         return work.produced > 0 if cut.state else computed(work, cut, part)
 
     monkeypatch.setattr(prefill, "_computed", early)
-    for caches in (HYBRID, WINDOWED):
+    for caches in (HYBRID, WINDOWED, BOTH):
         assert any("wrong bytes" in Simulation(seed, 60, (), caches=caches).run().breach for seed in range(1, 4))

@@ -172,7 +172,7 @@ def test_a_stage_with_state_alone_writes_no_token_and_one_without_writes_no_stat
 
 
 @pytest.mark.parametrize(("caches", "why"), [
-    ((FULL, state((0,)), Cache("other", MAMBA, (2,), "", END)), "state, other travel at the end: give a model's state"),
+    ((FULL, state((0,)), Cache("other", MAMBA, (2,), "", END, 2)), "its groups differ .state in 1, other in 2.: give"),
     ((FULL, Cache("state", MAMBA, (0,), "", "last")), "it travels 'last'; all tokens do"),
 ])  # fmt: skip
 def test_state_that_is_not_carried_is_refused_by_name(caches: tuple[Cache, ...], why: str) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from test_endpoint_caches import LAYERS, CachePair
 
 from kvproto import ArgumentError, Layout, LayoutError, Pool, Room
-from kvproto.data.room_entry import rows_of
+from kvproto.data.chunk_launch import end_rows
 from kvproto.io.kernels.differing import Place, differing
 from kvproto.io.kernels.pool import KernelError
 from kvproto.layout.caches import END, Cache, CachePart
@@ -50,10 +50,9 @@ class StatePair(CachePair):
     def parts(self, layout: Layout, index: int, seed: int) -> dict[str, list[torch.Tensor]]:
         parts = super().parts(layout, index, seed)
         bits = torch.Generator().manual_seed(seed << 8 | index)
-        assert layout.state is not None
-        for kind in layout.state.kinds:
-            shape = SLOTS, layout.state.units_of(kind, index)[1], kind.row
-            layers = range(layout.state.rows_of(kind, index)[1])
+        for kind in layout.ends[0].kinds:
+            shape = SLOTS, layout.units_of(kind, index)[1], kind.row
+            layers = range(layout.rows_of(kind, index)[1])
             parts[kind.name] = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=bits) for _ in layers]
         return parts
 
@@ -70,12 +69,11 @@ class StatePair(CachePair):
 
     def mine(self, layout: Layout, index: int, pool: Pool) -> dict[tuple[str, int], torch.Tensor]:
         """A rank's views of its state by part and layer, [slot, unit, byte]."""
-        if pool.state is None:
+        if not pool.ends:
             return {}
-        assert layout.state is not None
         stage = torch.tensor_split(torch.arange(layout.layers), layout.pp)[index // layout.tp].tolist()
         found: dict[tuple[str, int], torch.Tensor] = {}
-        for kind, views in zip(layout.state.kinds, pool.state.kinds, strict=True):
+        for kind, views in zip(layout.ends[0].kinds, pool.ends[0].kinds, strict=True):
             layers = [layer for layer in kind.layers if layer in stage]
             found |= {(kind.name, layer): view[:, 0] for layer, view in zip(layers, views, strict=True)}
         return found
@@ -94,14 +92,14 @@ class StatePair(CachePair):
     def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
         ours, _, tokens, _ = self.tables[room]
         for endpoint in self.prefills if ranks is None else [self.prefills[i] for i in ranks]:
-            slot = None if endpoint.pool.state is None else self.slots(room)[0]
+            slot = self.slots(room)[0] if endpoint.pool.ends else None
             endpoint.open(room, tokens, ours, slot=slot)
             endpoint.prefetch(room)
 
     def open_decode(self, room: Room, ranks: list[int] | None = None) -> None:
         _, theirs, tokens, prefix = self.tables[room]
         for endpoint in self.decodes if ranks is None else [self.decodes[i] for i in ranks]:
-            slot = None if endpoint.pool.state is None else self.slots(room)[1]
+            slot = self.slots(room)[1] if endpoint.pool.ends else None
             endpoint.open(room, tokens, theirs, prefix=prefix, group=PREFILL_GROUP, slot=slot)
 
     def every(self, room: Room) -> list[Place]:
@@ -261,16 +259,15 @@ def test_a_prefill_room_s_slot_may_come_with_its_last_token_and_be_another_after
 
 def test_no_launch_is_prepared_for_a_slot_that_is_not_known() -> None:
     with StatePair(*sides(FULL, state(0, 2), tp=(1, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
-        prefill, cut = both.prefills[0], Cut(8, 0, 0, 1, state=True)
+        prefill = both.prefills[0]
         prefill.open(Room(1), 8, [0, 1])
         entry = inside(prefill).entries[Room(1).key]
         with pytest.raises(KernelError, match="no slot and no window yet"):
-            rows_of(prefill.pool, entry, cut)
+            end_rows(prefill.pool, entry, 0)
         prefill.produced(Room(1), 8, slot=3)
         both.settle()
-        assert prefill.pool.state is not None
-        pool, table, first, rows = rows_of(prefill.pool, entry, cut)
-        assert (pool, table[first].item(), rows) == (prefill.pool.state, 3, 1)
+        pool, table, first, rows = end_rows(prefill.pool, entry, 0)
+        assert (pool, table[first].item(), rows) == (prefill.pool.ends[0], 3, 1)
 
 
 def test_two_rooms_whose_slots_cross_get_their_own() -> None:

@@ -26,8 +26,7 @@ class OverlaidPair(StatePair):
 
     def pool(self, layout: Layout, index: int, seed: int) -> Pool:
         parts = self.parts(layout, index, seed)
-        assert layout.state is not None
-        for kind in layout.state.kinds:
+        for kind in layout.ends[0].kinds:
             parts[kind.name][1] = parts[kind.name][0]
         tensors = {f"{name} {at}": view for name, views in parts.items() for at, view in enumerate(views)}
         return CachePool(layout, index, parts, tensors, slot_of=SLOT_OF)

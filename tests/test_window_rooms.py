@@ -62,14 +62,13 @@ class WindowPair(CachePair):
 
     def parts(self, layout: Layout, index: int, seed: int) -> dict[str, list[torch.Tensor]]:
         parts = super().parts(layout, index, seed)
-        assert layout.state is not None
-        parts |= {kind.name: [] for kind in layout.state.kinds}
+        parts |= {kind.name: [] for end in layout.ends for kind in end.kinds}
         for (name, _), held in self.held(layout, index, rows(layout, seed)).items():
             parts[name].append(held if layout.order == "NHD" else held.transpose(1, 2).contiguous())
         return parts
 
     def window_of(self, endpoint: Any, room: Room, side: int) -> list[int] | None:
-        return None if endpoint.pool.state is None else self.windows[room][side]
+        return self.windows[room][side] if endpoint.pool.ends else None
 
     def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
         ours, _, tokens, _ = self.tables[room]
@@ -106,10 +105,8 @@ class WindowPair(CachePair):
 
     @staticmethod
     def mine(layout: Layout, pool: Pool) -> dict[str, list[torch.Tensor]]:
-        if pool.state is None:
-            return {}
-        assert layout.state is not None
-        return {kind.name: list(views) for kind, views in zip(layout.state.kinds, pool.state.kinds, strict=True)}
+        ends = zip(layout.ends, pool.ends, strict=True) if pool.ends else ()
+        return {kind.name: list(views) for end, held in ends for kind, views in zip(end.kinds, held.kinds, strict=True)}
 
 
 CASES = [
@@ -149,8 +146,8 @@ def test_slots_and_regions_are_for_the_whole_window() -> None:
     """Two layers of ten tokens of 64 bytes of each head, beside chunks of eight tokens of 40."""
     with WindowPair(*sides(FULL, LOCAL, tp=(4, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
         assert inside(both.prefills[0]).data.slot_bytes == 2 * TOKENS * 64
-        assert both.plan.part(0, 0, both.plan.largest_state).nbytes == 2 * TOKENS * 64
-        assert both.plan.grant_bytes(0, both.plan.largest_state) == 4 * 2 * TOKENS * 64
+        assert both.plan.part(0, 0, both.plan.whole_state[0]).nbytes == 2 * TOKENS * 64
+        assert both.plan.grant_bytes(0, both.plan.whole_state[0]) == 4 * 2 * TOKENS * 64
         room = both.open(7)
         both.finish(room)
         moved = sum(inside(each).data.moved["staged"] for each in both.decodes)
@@ -181,12 +178,12 @@ def test_pages_of_a_window_may_come_with_the_last_token_and_be_others_after_a_wi
         right, ours = both.windows[room][0], both.tables[room][0]
         wrong, one = right[::-1], both.prefills[0]
         one.produced(room, 8)
-        with pytest.raises(ArgumentError, match=r"window: 0 pages of 4 tokens; tokens 6 .. 15 of the prompt lie in 3"):
+        with pytest.raises(ArgumentError, match=r"window: 0 pages of 4 tokens of local; tokens 6 .. 15 of the"):
             one.produced(room, 16)
         for endpoint in both.prefills:
             endpoint.produced(room, 16, window=wrong)
             endpoint.produced(room, 16, window=wrong)
-        with pytest.raises(ArgumentError, match=r"its window is in pages .*, not .*: withdraw it first"):
+        with pytest.raises(ArgumentError, match=r"its local is in pages .*, not .*: withdraw it first"):
             one.produced(room, 16, window=right)
         for endpoint in both.prefills:
             endpoint.withdraw(room, 8)
@@ -203,12 +200,12 @@ def test_pages_of_a_window_may_come_with_the_last_token_and_be_others_after_a_wi
 def test_what_is_not_the_window_s_is_refused_by_name() -> None:
     with WindowPair(*sides(FULL, LOCAL, tp=(1, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
         decode, prefill = both.decodes[0], both.prefills[0]
-        with pytest.raises(ArgumentError, match=r"0 pages of 4 tokens; tokens 2 .. 11 of the prompt lie in 3, from"):
+        with pytest.raises(ArgumentError, match=r"0 pages of 4 tokens of local; tokens 2 .. 11 of the prompt lie"):
             decode.open(Room(1), 12, [0, 1, 2])
-        with pytest.raises(ArgumentError, match=r"4 pages of 4 tokens; tokens 5 .. 14 of the prompt lie in 3"):
+        with pytest.raises(ArgumentError, match=r"4 pages of 4 tokens of local; tokens 5 .. 14 of the prompt lie in 3"):
             prefill.open(Room(1), 15, [0, 1, 2, 3], window=[0, 1, 2, 3])
         for pages in ([0, 1, 60], [0, -1, 2]):
-            with pytest.raises(ArgumentError, match=r"window: its pages are 0 .. 59, and not all of"):
+            with pytest.raises(ArgumentError, match=r"window: pages of local are 0 .. 59, and not all of"):
                 prefill.open(Room(1), 12, [0, 1, 2], window=pages)
         with pytest.raises(ArgumentError, match="slot 0: this rank's pool has no state"):
             prefill.open(Room(1), 12, [0, 1, 2], slot=0, window=[0, 1, 2])
@@ -228,12 +225,10 @@ def test_a_window_has_a_length_and_nothing_else_has(cache: Cache, why: str) -> N
         sides(FULL, cache, tp=(1, 1))
 
 
-def test_windows_of_other_lengths_and_a_window_beside_state_are_refused() -> None:
+def test_windows_of_other_lengths_are_refused() -> None:
     ours, theirs = sides(FULL, LOCAL, tp=(1, 1))[0], sides(FULL, replace(LOCAL, window=12), tp=(1, 1))[1]
     with pytest.raises(LayoutError, match="cache 'local': window is 10 on the prefill side and 12 on the decode side"):
         Plan(ours, theirs, 8)
-    with pytest.raises(LayoutError, match="local, state travel at the end: give a model's state, or its window"):
-        sides(FULL, LOCAL, Cache("state", (CachePart("ssm", 4, 64),), (0,), "", END), tp=(1, 1))
 
 
 def test_a_ring_too_small_for_a_window_is_refused_at_connect() -> None:

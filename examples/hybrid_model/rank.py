@@ -26,11 +26,10 @@ class Rank:
     def __init__(self, side: str, index: int, job: Job) -> None:
         self.side, self.index, self.job = side, index, job
         self.layout = job.layout(job.prefill if side == "P" else job.decode)
-        assert self.layout.state is not None
         pages = -(-job.tokens // PAGE) + 2
         noise = torch.Generator().manual_seed(100 + index)
         self.parts: dict[str, list[torch.Tensor]] = {}
-        for each, rows in ((self.layout, (pages, PAGE)), (self.layout.state, (SLOTS,))):
+        for each, rows in ((self.layout, (pages, PAGE)), *((end, (SLOTS,)) for end in self.layout.ends)):
             for kind in each.kinds:
                 shape = *rows, each.units_of(kind, index)[1], kind.row // 4
                 self.parts[kind.name] = [torch.randn(shape, generator=noise) for _ in kind.layers]

@@ -39,7 +39,7 @@ class DecodeWorker(Worker[DecodeEndpoint]):
         self._open(order.request, order.blocks, order.prefix, order.slots)
 
     def _skip(self, order: Skip) -> None:
-        if self.geometry.pool.state is not None:  # it would move, whatever the prefix is
+        if self.geometry.pool.ends:  # it would move, whatever the prefix is
             self.endpoint.abort(self._room(order.request))
             return
         self._open(order.request, None, self._tickets[order.request].tokens)

@@ -14,18 +14,19 @@ from functools import partial
 
 import torch
 
+from kvproto.data.chunk_launch import Placed, bind_chunk
 from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.joint_launches import JointLaunches
 from kvproto.data.kernel_ends import KernelEnds
 from kvproto.data.launches import Launches
 from kvproto.data.pool_memory import away, costs_profile, open_memory, steps_back, taken_memory
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
-from kvproto.data.room_entry import NO_TABLE, RoomEntry, rows_of
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import SMALL
 from kvproto.data.staging_buffers import Kind, Staging
 from kvproto.errors import Step, failures, raise_exit, run_all
 from kvproto.fsm.codec import WireError
-from kvproto.io.kernels.base import Kernels, Pool, StagedPart, Ticket
+from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.transports.base import Arrived, Transport, TransportError
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
@@ -205,13 +206,13 @@ class DecodeData:
     def _bind(self, effect: do.LaunchScatter, entry: RoomEntry, plan: Plan) -> ReadyLaunch:
         if entry.table is NO_TABLE:
             self.streams.place_all()
-        index, cut, parts, nbytes = self.rank.index, effect.cut, list[StagedPart](), 0
+        index, cut, parts, nbytes = self.rank.index, effect.cut, list[Placed](), 0
         for share in plan.of(cut).writers(index):
             if effect.writers >> share.writer & 1:
                 part = plan.part(share.writer, index, cut)
-                parts.append((part.share, self.ring.parts[effect.offset + part.offset, part.nbytes]))
+                parts.append((part.share, effect.offset + part.offset, part.nbytes))
                 nbytes += part.nbytes
-        launch = self.kernels.bind("scatter", *rows_of(self.pool, entry, cut), parts)
+        launch = bind_chunk(self.kernels, "scatter", self.pool, entry, cut, parts, self.ring.parts)
         return ReadyLaunch(entry, plan, launch, effect.offset, effect.end, nbytes)
 
     def _scatter(self, effect: do.LaunchScatter) -> None:

@@ -35,6 +35,8 @@ from kvproto.observe.logs import named
 from kvproto.protocol.states import Cause
 
 new_stream: Callable[..., Any] = torch.cuda.Stream
+#: a room's slots, or pages of a window, by cache that travels at the end
+Ends = tuple[tuple[int, ...], ...]
 
 
 class CurrentStream:
@@ -109,13 +111,19 @@ class DeviceStreams:
         placed.record_stream(self._second)
         return placed, event
 
-    def place_slots(self, state: Pool | None, slots: tuple[int, ...]) -> tuple[torch.Tensor | None, Any]:
-        """A room's slots of state, or pages of a window, as `place` does, if their pool has tables of rooms."""
-        return self.place(np.array(slots)) if state is not None and state.own_tables else (None, None)
+    def place_ends(self, pool: Pool, ends: Ends) -> tuple[tuple[torch.Tensor | None, ...], Any]:
+        """A room's slots of state and pages of windows, as `place` does, where pools have tables of rooms."""
+        own = [mine if end.own_tables else () for end, mine in zip(pool.ends, ends, strict=True)] if ends else []
+        if not any(own):
+            return (None,) * len(own), None
+        # One copy for all of them, which costs what one of them would.
+        whole, event = self.place(np.concatenate([np.array(mine, np.int64) for mine in own]))
+        tables = torch.split(whole, [len(mine) for mine in own])
+        return tuple(table if mine else None for table, mine in zip(tables, own, strict=True)), event
 
-    def put_slots(self, state: Pool | None, entry: RoomEntry, slots: tuple[int, ...]) -> None:
+    def put_ends(self, pool: Pool, entry: RoomEntry, ends: Ends) -> None:
         """Give an open room others; the loop's thread."""
-        entry.slots, placed = self.place_slots(state, slots)
+        entry.end_tables, placed = self.place_ends(pool, ends)
         # Behind every table that this thread has sent, so its event alone is enough.
         entry.placed = entry.placed if placed is None else placed
 

@@ -17,11 +17,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvproto.data.chunk_launch import bind_chunk
 from kvproto.data.joint_launches import JointLaunches
 from kvproto.data.kernel_ends import KernelEnds
 from kvproto.data.launches import TOGETHER, Launches
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
-from kvproto.data.room_entry import NO_TABLE, RoomEntry, rows_of
+from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import SMALL
 from kvproto.data.staging_buffers import Staging
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
@@ -105,8 +106,8 @@ class Gathers:
             self.staging.streams.place_all()
         share, nbytes, cut = part.share, part.nbytes, effect.to.cut
         start = effect.slot * self.slot_bytes
-        parts = ((share, self.staging.parts[start, nbytes]),)
-        launch = self.kernels.bind("gather", *rows_of(self.pool, entry, cut), parts)
+        parts = ((share, start, nbytes),)
+        launch = bind_chunk(self.kernels, "gather", self.pool, entry, cut, parts, self.staging.parts)
         depth = self.pool.layers if cut.state else share.src_layer + share.layers
         return ReadyLaunch(entry, part, launch, start, start + nbytes, nbytes, depth)
 

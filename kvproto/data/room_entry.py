@@ -16,9 +16,6 @@ import numpy.typing as npt
 import torch
 
 from kvproto.errors import ArgumentError
-from kvproto.io.kernels.base import Pool
-from kvproto.io.kernels.pool import KernelError
-from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
@@ -46,11 +43,11 @@ class RoomEntry:
     table: torch.Tensor
     pages: HostPages
     given: int
-    #: the room's slots of the pool's state, or its pages of the window; empty: the pool has neither, or the engine has
-    #: not given them yet
-    slot: tuple[int, ...] = ()
-    #: several slots, or the pages, as a table on the pool's device
-    slots: torch.Tensor | None = None
+    #: by cache that travels at the end (`Pool.ends`): the room's slots of state, or its pages of the window; empty: the
+    #: engine has not given them yet
+    ends: tuple[tuple[int, ...], ...] = ()
+    #: the same as tables on the pool's device; None: in the pool's table of all slots
+    end_tables: tuple[torch.Tensor | None, ...] = ()
     #: its name, once it is open
     room: Room | None = None
     aux: bytes | None = None
@@ -135,21 +132,6 @@ class RoomEntry:
         self.marks = [(upto, layers, self.marks[-1][2])] if self.marks else []
         # Withdrawn pages hold other KV by the time that digests are computed.
         self.by_pages = [cell for cell in self.by_pages if cell[0] + cell[1] <= upto]
-
-
-def rows_of(pool: Pool, entry: RoomEntry, cut: Cut) -> tuple[Pool, torch.Tensor, int, int]:
-    """Return what kernels need to find the rows of a chunk: pool, table of pages, first token and tokens."""
-    if not cut.state:
-        return pool, entry.table, cut.first, cut.tokens
-    state = pool.state
-    assert state is not None
-    assert state.of is not None
-    if not entry.slot:  # a launch is being prepared before the engine has given it
-        raise KernelError("the room has no slot and no window yet")
-    if entry.slots is None:
-        return state, state.slots, entry.slot[0], 1  # in a table of all slots each is at its own number
-    layout, _ = state.of
-    return state, entry.slots, layout.first_row(entry.tokens), layout.last_rows(entry.tokens)
 
 
 #: a table without pages

@@ -245,7 +245,7 @@ class DecodeEndpoint(Endpoint):
         if (known.tokens, known.announced) != (entry.tokens, group):
             told = f"{known.tokens} tokens at group {known.announced}"
             raise ArgumentError(f"{room} was announced with {told}, and is opened with {entry.tokens} at {group}")
-        known.announced, known.carried, known.slot, known.slots = 0, entry.carried, entry.slot, entry.slots
+        known.announced, known.carried, known.ends, known.end_tables = 0, entry.carried, entry.ends, entry.end_tables
         known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
         if known.table is NO_TABLE:
             # Page tables of one pass go to the device in one copy.

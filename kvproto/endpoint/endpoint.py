@@ -312,8 +312,8 @@ class Endpoint:
         self._news.add(PoolDetached())
 
     def _take(self, pool: Pool) -> None:
-        if self._digesting is not None and pool.state is not None:
-            pool.state.digested = True
+        for end in pool.ends:
+            end.digested = self._digesting is not None
         self._prepare(pool)  # first: after a failure here nothing is held
         self._data.take_memory(pool)
         self.pool = pool
@@ -474,8 +474,8 @@ class Endpoint:
     def digests(self, room: Room) -> dict[Place, int]:
         """Return {(first token of a chunk, layer, head): 64-bit digest} of a room's KV; waits for the device.
 
-        Of named caches it is {(first token of a chunk, layer, unit, "cache.part"): digest}; of state the first is the
-        number of the room's tokens, and windows have none. Digests are of gathered or
+        Of named caches it is {(first token of a chunk, layer, unit, "cache.part"): digest}; of what travels at the end
+        the first is the number of the room's tokens. Digests are of gathered or
         scattered parts, and of the pages of parts that went page to page, except pages that were withdrawn later. Call
         it after the outcome and before `released` hands the room out: NotFoundError after that.
 
@@ -491,8 +491,9 @@ class Endpoint:
         entry = entry.main
         with use_device(self.pool.gpu):
             found = self._digesting.read(entry.table)
-            if entry.slots is not None:
-                found |= self._digesting.read(entry.slots, at_end=entry.tokens)
+            for end, table in zip(self.pool.ends, entry.end_tables, strict=False):
+                if table is not None:
+                    found |= self._digesting.read(table, end=end.end, tokens=entry.tokens)
             # A part that was gathered and withdrawn may have gone page to page later: what was sent last counts.
             return found | self._digesting.of_pages(self.pool, entry.pages, self._by_pages(entry, found))
 
@@ -505,8 +506,8 @@ class Endpoint:
         kernels = kernels or pick_kernels(self.pool)
         if digests:
             kernels = self._digesting = DigestingKernels(kernels, self._rank.layout, self._rank.index)
-            if self.pool.state is not None:
-                self.pool.state.digested = True
+            for end in self.pool.ends:
+                end.digested = True
         return kernels
 
     # ----------------------------------------------------------------------------------------- effects

@@ -21,7 +21,7 @@ from kvproto.data.room_entry import RoomEntry, page_runs_of
 from kvproto.data.staging_buffers import Kind
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.endpoint.endpoint_events import RoomMet, RoomProduced
-from kvproto.endpoint.last_rows import Slots, need_last_rows_by_end
+from kvproto.endpoint.last_rows import Slots, need_last_rows_by_end, prepare_ends
 from kvproto.endpoint.validation import (
     as_traceparent,
     check_pool,
@@ -179,7 +179,8 @@ class PrefillEndpoint(Endpoint):
             within: seconds for the decode ranks to open it, and without progress (default: `bootstrap`, `stall`)
             traceparent: the request's trace (W3C Trace Context; a malformed one is ignored), see `Outcome.traceparent`
             slot: of the pool's state, or several (`CachePool`), lent until `released` (None: `produced` gives it)
-            window: pages in the table of a cache that travels as a window, of tokens `max(0, tokens - window)` and on
+            window: pages in the table of a cache that travels as a window, of tokens `max(0, tokens - window)` and on;
+                of several states or windows, each of the two is a dict by the name of the cache
 
         Raises:
             ArgumentError: the room is open, or was a short while ago; a page, the slot or the window is not of the pool
@@ -259,11 +260,11 @@ class PrefillEndpoint(Endpoint):
             return
         more = need_more_pages(self._rank.layout, entry, tokens, pages, self.pool)
         last = need_last_rows_by_end(room, entry, tokens, slot, window, self.pool)
-        moved = last != entry.slot
+        moved = last != entry.ends
         others = moved or len(more) > 0
         if others and entry.taken and not self.withdrawn(room):
             raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
-        entry.slot = last
+        entry.ends = last
         held, tokens = self.pool.layers, operator.index(tokens)
         depth = need_layers(room, entry, tokens, layers, held)
         # On the caller's thread: the copy of the page table runs before the loop learns of the tokens.
@@ -280,7 +281,7 @@ class PrefillEndpoint(Endpoint):
             entry.placed = placed if placed is not None else entry.placed
             if moved:  # launches may have been prepared for the slot of before
                 self._data.gathers.prepared.forget(room.key)
-                self._data.streams.put_slots(self.pool.state, entry, last)
+                self._data.streams.put_ends(self.pool, entry, last)
             if after is not None:
                 entry.mark(tokens, depth, after)
                 self._data.streams.forward = after
@@ -424,10 +425,9 @@ class PrefillEndpoint(Endpoint):
         if self._rank.settings.route != "pages":
             for shares in plan.cuts(self._owed(caller), groups):
                 self._data.kernels.prepare(pool, "gather", shares)
-        if plan.state is not None and pool.state is not None:
+        if plan.state is not None:
             mine = [share for share in plan.state.duties(self._rank.index) if share.reader == caller.rank]
-            for shares in plan.state_cuts(mine):
-                self._data.kernels.prepare(pool.state, "gather", shares)
+            prepare_ends(self._data.kernels, "gather", pool, plan.state_cuts(mine))
 
     def _map_pages(self, caller: LinkPeer, peer: str) -> None:
         assert caller.plan is not None

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from kvproto.endpoint import group_table as gt
 from kvproto.endpoint.group_table import PENDING, Destination, Group, GroupValue, decode_group
+from kvproto.endpoint.last_rows import prepare_ends
 from kvproto.endpoint.link_calls import LinkCall, LinkCalls
 from kvproto.errors import ArgumentError, EndpointError, LinkError, NotFoundError, one_line
 from kvproto.fsm.party import Member
@@ -271,9 +272,8 @@ class PrefillGroups:
             return
         for shares in plan.cuts(plan.writers(index), self._rank.settings.layer_groups):
             kernels.prepare(pool, "scatter", shares)
-        if plan.state is not None and pool.state is not None:
-            for shares in plan.state_cuts(plan.state.writers(index)):
-                kernels.prepare(pool.state, "scatter", shares)
+        if plan.state is not None:
+            prepare_ends(kernels, "scatter", pool, plan.state_cuts(plan.state.writers(index)))
 
     def _prepare(self, effect: gt.Prepare) -> None:
         if self._slow(effect.to.plan, effect.to.named):

@@ -112,16 +112,16 @@ def need_room(
     if not 0 < tokens <= MOST_TOKENS:
         raise ArgumentError(f"a room of {tokens} tokens: a prompt has at least one, and at most {MOST_TOKENS}")
     need_pages(layout, tokens if whole else 0, host, pool.pages)
-    last = slot is not None or window is not None or pool.state is not None  # most pools have none: a call less
+    last = slot is not None or window is not None or pool.ends  # most pools have none: a call less
     mine = need_last_rows(pool, tokens, slot, window, late=not whole) if last else ()
     # Before the table of pages is sent: the event of that one, the later, is the one that launches wait for.
-    slots, sent = streams.place_slots(pool.state, mine) if mine else (None, None)
+    tables, sent = streams.place_ends(pool, mine) if mine else ((), None)
     given, missing = len(host), -(-tokens // layout.page_size) - len(host)
     if missing > 0:
         host = np.concatenate([host, np.zeros(missing, np.int64)])
         table, placed = streams.place(host)
-        return RoomEntry(tokens, table, host, given, mine, slots, placed=placed)
-    entry = RoomEntry(tokens, NO_TABLE, host, given, mine, slots, placed=sent)
+        return RoomEntry(tokens, table, host, given, mine, tables, placed=placed)
+    entry = RoomEntry(tokens, NO_TABLE, host, given, mine, tables, placed=sent)
     streams.put_off(entry)
     return entry
 

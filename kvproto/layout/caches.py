@@ -10,15 +10,17 @@ Caches of which every token travels have the same tokens, and the same page of t
 of every part.  So chunks, page tables and the protocol are as they are for K and V; only what a chunk's bytes are
 follows from the parts.  A layout without named caches has one cache with the parts K and V.
 
-One cache may travel at the end.  It is *state*: recurrent state of linear attention, with one slot a request instead
-of pages.  Each segment that is cut by itself is a part (q, k and v, or x, B and C of a convolution, and the heads of
-the recurrence), with all bytes that a unit has in a layer for a row.  A slot is a page of one token in a layout of its
-own (`Layout.state`), so nothing else about state differs.  Or it is a *window*: layers that look back over so many
-tokens only, and keep them in pages of a table of their own.  The last window of the prompt travels as state does,
-wherever the decode side's prefix ends.
+Other caches travel at the end.  Such a one is *state*: recurrent state of linear attention, with one slot a request
+instead of pages.  Each segment that is cut by itself is a part (q, k and v, or x, B and C of a convolution, and the
+heads of the recurrence), with all bytes that a unit has in a layer for a row.  A slot is a page of one token in a
+layout of its own (`Layout.ends`), so nothing else about state differs.  Or it is a *window*: layers that look back over
+so many tokens only, and keep them in pages of a table of their own.  The last window of the prompt travels as state
+does, wherever the decode side's prefix ends.  All that travels at the end does so in the same chunks (`Layout.state`).
 
 A `Kind` is a part as plans, pools and kernels count it.  In a staged part rows of widely aligned kinds come first.  A
-kind's rows fill a multiple of its own alignment, so each kind begins aligned, whatever the tokens are.
+kind's rows fill a multiple of its own alignment, so each kind begins aligned, whatever the tokens are.  Caches that
+travel at the end have unequal numbers of rows.  So their kinds are ordered by cache, and each cache is a *block* of the
+part, which begins at a multiple of the widest alignment.
 """
 
 from __future__ import annotations
@@ -71,8 +73,8 @@ class Cache(msgspec.Struct, frozen=True):
     dtype: Name = ""
     #: what is sent: "all" tokens, the state at the "end", or the last "window"
     travels: Name = ALL
-    #: of what travels at the end: groups of its layers, each a chunk of its own; one is fastest, and needs the largest
-    #: slot and region
+    #: of what travels at the end: groups of its layers, each a chunk of its own, alike in all such caches; one is
+    #: fastest, and needs the largest slot and region
     groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_STATE_GROUPS)] = 1
     #: tokens of the window; 0: it travels otherwise
     window: Annotated[int, msgspec.Meta(ge=0, le=MOST_WINDOW)] = 0
@@ -102,7 +104,12 @@ def kinds_of(caches: Sequence[Cache], layers: int) -> tuple[Kind, ...]:
         Kind(cache.name, part.name, part.units, part.row_bytes, cache.layers or range(layers), cache.travels == END)
         for cache in caches for part in cache.parts
     ]  # fmt: skip
-    return tuple(sorted(found, key=lambda kind: (-gcd(WIDEST, kind.row), kind.cache, kind.part)))
+    last = {cache.name for cache in caches if cache.travels != ALL}
+
+    def place(kind: Kind) -> tuple[str, int, str, str]:
+        return kind.cache if kind.cache in last else "", -gcd(WIDEST, kind.row), kind.cache, kind.part
+
+    return tuple(sorted(found, key=place))
 
 
 def wrong_caches(caches: object, layers: int) -> str:
@@ -113,13 +120,15 @@ def wrong_caches(caches: object, layers: int) -> str:
         return f"{len(caches)} caches; a layout names from 1 to {MAX_CACHES}"
     if len({cache.name for cache in caches}) < len(caches):
         return f"two caches have one name: {', '.join(cache.name for cache in caches)}"
-    last = [cache.name for cache in caches if cache.travels in (END, WINDOW)]
-    if len(last) > 1:
-        return f"{', '.join(last)} travel at the end: give a model's state, or its window, as parts of one cache"
     parts = sum(len(cache.parts) for cache in caches)
     if parts > MAX_CACHE_PARTS:
         return f"{parts} parts in all caches; there may be {MAX_CACHE_PARTS}"
-    return next((f"cache {cache.name!r}: {why}" for cache in caches if (why := _wrong(cache, layers))), "")
+    found = next((f"cache {cache.name!r}: {why}" for cache in caches if (why := _wrong(cache, layers))), "")
+    last = {cache.name: cache.groups for cache in caches if cache.travels != ALL}
+    if not found and len(set(last.values())) > 1:
+        told = ", ".join(f"{name} in {groups}" for name, groups in last.items())
+        return f"what travels at the end is cut together, and its groups differ ({told}): give it equal `groups`"
+    return found
 
 
 def _wrong(cache: Cache, layers: int) -> str:

@@ -14,7 +14,9 @@ the forward ends.
 
 State travels at the end, in chunks of its own behind the tokens': its layers in so many groups, each without tokens of
 the room.  So a prompt of which the decode side has every token still sends its state.  A state chunk begins where the
-room ends, so it may leave when all of the room's tokens are computed.  The last window of a cache travels alike.
+room ends, so it may leave when all of the room's tokens are computed.  The last window of a cache travels alike, and a
+model's state and windows together: their layers are cut as those of one cache.  A part of such a chunk has a block for
+each cache (`block_offsets`), because each has another number of rows.
 
 A send derives its cut once, when it opens.  Rows, effects and handlers pass the cut on, and none of them computes
 tokens, shares or offsets again.
@@ -23,11 +25,13 @@ tokens, shares or offsets again.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
 
+from kvproto.layout.caches import WIDEST
 from kvproto.layout.contacts import Piece, Share
 from kvproto.layout.sharding import LayoutError
 
@@ -47,9 +51,9 @@ class Cut(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         """The first token behind it."""
         return self.first + self.tokens
 
-    def of_rows(self, rows: int) -> Cut:
-        """A chunk of what travels at the end as its own plan counts it: of one slot, or the rows of a window."""
-        return Cut(0, rows, self.group, self.groups)
+    def of_end(self, tokens: int) -> Cut:
+        """A chunk of what travels at the end as its own plan counts it: after so many tokens."""
+        return Cut(0, tokens, self.group, self.groups)
 
 
 class Part(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -103,6 +107,23 @@ def layers_of(share: Share, group: int, groups: int) -> Share:
         first, end = mine.start - share.src_layer, mine.stop - share.src_layer
     source, target = share.src_layer + first, share.dst_layer + first
     return replace(share, src_layer=source, dst_layer=target, layers=end - first, pieces=pieces)
+
+
+def block_offsets(sizes: Iterable[int]) -> list[int]:
+    """Return where blocks of these bytes begin in a part, and where the last one ends."""
+    found, at = list[int](), 0
+    for size in sizes:
+        # One without bytes takes no place: a part of one cache alone is that cache's rows.
+        at = -(at // -WIDEST) * WIDEST if size else at
+        found.append(at)
+        at += size
+    return [*found, at]
+
+
+@lru_cache(maxsize=4096)
+def in_block(share: Share, first: int, end: int) -> Share:
+    """The share with the pieces of these kinds alone: those of one cache."""
+    return replace(share, pieces=share.pieces[first:end])
 
 
 def _within(piece: Piece, layers: range) -> Piece:

@@ -11,8 +11,9 @@ they share its rooms, its aborts and its outcome, but post nothing.
 Of named caches each part is cut by itself, so a share has a piece of each, and replicas share the layers of a part
 instead of taking turns (`kvproto.layout.shared_caches`).
 
-What travels at the end, state or a window, has a plan of its own (`Plan.state`), between the two layouts of it; its
-chunks are cut by that one (`Plan.of`).  A rank is linked to all that it meets in either.
+What travels at the end, state and windows, has a plan of its own (`Plan.state`), between the two layouts of it; its
+chunks are cut by that one (`Plan.of`).  There a part has a block for each cache, of as many rows as that one has.  A
+rank is linked to all that it meets in either.
 
 The aux row of a reader comes from its *lead*. The last prefill stage computes its content (the first token), so the
 lead is on the last stage that writes to the reader. If the decode side has stages too, its early readers may be linked
@@ -32,7 +33,7 @@ from typing import Final, TypeVar
 
 from kvproto.layout.agreement import agree
 from kvproto.layout.contacts import Contacts, Share
-from kvproto.layout.cut import Cut, Part, chunks, layers_of
+from kvproto.layout.cut import Cut, Part, block_offsets, chunks, layers_of
 from kvproto.layout.placement import Placement, closed_between, page_runs
 from kvproto.layout.sharding import Layout, LayoutError, units_at
 from kvproto.layout.shared_caches import SharedCaches
@@ -42,7 +43,8 @@ __all__ = ["Plan", "Share", "Sizes", "plan_between"]
 PART_ALIGNMENT: Final = 256  #: bytes; every part of a grant starts at a multiple, so every grant does
 PARTS: Final = 4096  #: parts of chunks that a plan keeps
 T = TypeVar("T")
-Sizes = tuple[tuple[int, int], ...]  #: parts as (bytes a token, how many such parts)
+Widths = tuple[int, ...]  #: bytes of a row of each block of a part: of a token, or of each cache at the end
+Sizes = tuple[tuple[Widths, int], ...]  #: parts as (their widths, how many such parts)
 
 
 class Plan:
@@ -52,8 +54,9 @@ class Plan:
     Raises `LayoutError` if the two layouts, or the chunk size (tokens a cell), do not go together.
     """
 
-    __slots__ = ("_alike", "_before", "_contacts", "_duties", "_linked_to", "_parts", "_rows", "_share", "_sizes",
-                 "_writers", "chunk_tokens", "decode", "fewest_layers", "prefill", "state", "state_groups")  # fmt: skip
+    __slots__ = ("_alike", "_before", "_blocks", "_contacts", "_duties", "_ends", "_linked_to", "_parts", "_rows",
+                 "_share", "_sizes", "_writers", "chunk_tokens", "decode", "fewest_layers", "prefill", "state",
+                 "state_groups")  # fmt: skip
 
     def __init__(self, prefill: Layout, decode: Layout, chunk_tokens: int) -> None:
         agree(prefill, decode, chunk_tokens)
@@ -61,6 +64,9 @@ class Plan:
         self._contacts = SharedCaches(prefill, decode) if prefill.named else Contacts(prefill, decode)
         self._rows = tuple(kind.row for kind in prefill.kinds)
         ours, theirs = prefill.state, decode.state
+        #: of a plan of what travels at the end: the layout of each cache, and the numbers of its kinds
+        self._ends = prefill.ends if ours is None else ()
+        self._blocks = prefill.blocks if self._ends else ((0, len(self._rows)),)
         #: the plan of what travels at the end: its tokens are slots, or those of a window; None: nothing does
         self.state: Plan | None = None
         if ours is not None and theirs is not None:
@@ -168,12 +174,14 @@ class Plan:
         yield from ([layers_of(share, group, groups) for share in shares] for group in range(groups) if shares)
 
     @property
-    def largest_state(self) -> Cut:
-        """The first chunk of what travels at the end, of a room that fills the window."""
-        return Cut(self.of(Cut(0, 0, state=True)).prefill.window, 0, 0, self.state_groups, state=True)
+    def whole_state(self) -> tuple[Cut, ...]:
+        """The chunks of what travels at the end, of a room that fills every window."""
+        tokens, groups = 0 if self.state is None else self.state.prefill.window, self.state_groups
+        return tuple(Cut(tokens, 0, group, groups, state=True) for group in range(groups))
 
-    def _rows_of(self, cut: Cut) -> Cut:
-        return cut.of_rows(self.of(cut).prefill.last_rows(cut.first))
+    def _of_end(self, cut: Cut) -> Cut:
+        # Rooms longer than every window are alike.
+        return cut.of_end(min(cut.first, self.of(cut).prefill.window))
 
     def part(self, writer: int, reader: int, cut: Cut) -> Part:
         """Return what the writer has of this chunk for the reader; chunks of one size share one object.
@@ -181,7 +189,7 @@ class Plan:
         LayoutError: no-duty, or layer-groups where its share has not so many layers.
         """
         if cut.state:
-            return self.of(cut).part(writer, reader, self._rows_of(cut))
+            return self.of(cut).part(writer, reader, self._of_end(cut))
         key = writer, reader, cut.tokens, cut.group, cut.groups
         known = self._parts.get(key)
         if known is None:
@@ -193,29 +201,45 @@ class Plan:
         return known
 
     def part_bytes(self, share: Share, cut: Cut) -> int:
-        """Return the bytes of a share in the cut: by kind [each of its layers], each [token, head, bytes]."""
+        """Return the bytes of a share in the cut: by kind [each of its layers], each [token, head, bytes].
+
+        Of what travels at the end they are so in each cache's block.
+        """
         if cut.state:
-            return self.of(cut).part_bytes(share, self._rows_of(cut))
-        return self._token_bytes(share) * _counted(cut)
+            return self.of(cut).part_bytes(share, self._of_end(cut))
+        return self._size(self._widths(share), cut)
 
     def part_offset(self, reader: int, writer: int, cut: Cut) -> int:
         """Return the offset of the writer's part in the reader's grant of this cut."""
         if cut.state:
-            return self.of(cut).part_offset(reader, writer, self._rows_of(cut))
+            return self.of(cut).part_offset(reader, writer, self._of_end(cut))
         self._lay_out(reader, cut.group, cut.groups)
-        return _aligned(_owed(self._before, writer, reader, cut.group, cut.groups), cut)
+        return self._aligned(_owed(self._before, writer, reader, cut.group, cut.groups), cut)
 
     def grant_bytes(self, reader: int, cut: Cut) -> int:
         """Return the bytes of the reader's grant of this cut, all parts aligned."""
         if cut.state:
-            return self.of(cut).grant_bytes(reader, self._rows_of(cut))
-        return _aligned(self._lay_out(reader, cut.group, cut.groups), cut)
+            return self.of(cut).grant_bytes(reader, self._of_end(cut))
+        return self._aligned(self._lay_out(reader, cut.group, cut.groups), cut)
 
-    def _token_bytes(self, share: Share) -> int:
+    def _widths(self, share: Share) -> Widths:
         if not share.pieces:
-            return share.heads * share.layers * self.prefill.cell_bytes
-        pieces = zip(self._rows, share.pieces, strict=True)
-        return sum(row * piece.units * piece.layers for row, piece in pieces)
+            return (share.heads * share.layers * self.prefill.cell_bytes,)
+        rows = [row * piece.units * piece.layers for row, piece in zip(self._rows, share.pieces, strict=True)]
+        return tuple(sum(rows[first:end]) for first, end in self._blocks)
+
+    def _size(self, widths: Widths, cut: Cut) -> int:
+        tokens = _counted(cut)
+        if not self._ends:
+            return widths[0] * tokens
+        rows = [each.last_rows(tokens) for each in self._ends]
+        return block_offsets(width * count for width, count in zip(widths, rows, strict=True))[-1]
+
+    def _aligned(self, sizes: Sizes, cut: Cut) -> int:
+        total = 0
+        for widths, parts in sizes:
+            total += -(self._size(widths, cut) // -PART_ALIGNMENT) * PART_ALIGNMENT * parts
+        return total
 
     def direct(self, share: Share, ours: Placement | None = None, theirs: Placement | None = None) -> bool:
         """Whether the share goes page to page in whole pages.
@@ -272,10 +296,10 @@ class Plan:
         """Note what lies before each part; parts of one size are counted: a look-up costs the sizes."""
         known = self._sizes.get((reader, group, groups))
         if known is None:
-            sizes: Counter[int] = Counter()
+            sizes: Counter[Widths] = Counter()
             for share in self.writers(reader):
                 self._before[share.writer, reader, group, groups] = tuple(sizes.items())
-                sizes[self._token_bytes(layers_of(share, group, groups))] += 1
+                sizes[self._widths(layers_of(share, group, groups))] += 1
             known = self._sizes[reader, group, groups] = tuple(sizes.items())
         return known
 
@@ -293,13 +317,6 @@ def _state_groups(state: Plan) -> int:
         told = f"{groups} groups of state, and the smallest share has {state.fewest_layers} layers"
         raise LayoutError("layer-groups", f"{told}: cut it into no more groups than that")
     return groups
-
-
-def _aligned(sizes: Sizes, cut: Cut) -> int:
-    tokens, total = _counted(cut), 0
-    for size, parts in sizes:
-        total += -(size * tokens // -PART_ALIGNMENT) * PART_ALIGNMENT * parts
-    return total
 
 
 def _counted(cut: Cut) -> int:

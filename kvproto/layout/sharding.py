@@ -20,8 +20,10 @@ then say nothing, and its dtype is a name that no other layout has: a build that
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from math import lcm
 from typing import Annotated, Final, Literal, get_args
 
@@ -29,7 +31,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kvproto.errors import KvprotoError
-from kvproto.layout.caches import ALL, MAX_CACHES, MAX_NAME, Cache, Kind, kinds_of, wrong_caches
+from kvproto.layout.caches import ALL, MAX_CACHES, MAX_NAME, WIDEST, Cache, Kind, kinds_of, wrong_caches
 
 Order = Literal["NHD", "HND"]
 Reason = Literal[
@@ -182,20 +184,36 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def state(self) -> Layout | None:
-        """How the group holds what travels at the end: state, whose pages are slots of one token, or a window."""
+        """How all that travels at the end is held, as one layout; None: nothing does, or this is it."""
         return _state(self)
 
     @property
+    def ends(self) -> tuple[Layout, ...]:
+        """The layout of each cache that travels at the end, by name; a page of state is a slot."""
+        return _ends(self)
+
+    @property
+    def blocks(self) -> tuple[Interval, ...]:
+        """Numbers (first, end) of the kinds of each cache, in the layout of what travels at the end."""
+        ends = list(accumulate((len(each.kinds) for each in self.ends), initial=0))
+        return tuple(pairwise(ends))
+
+    @property
+    def name(self) -> str:
+        """In a layout of one cache: its name."""
+        return self.named[0].name
+
+    @property
     def window(self) -> int:
-        """In the layout of what travels at the end: tokens of the window; 0: it is state."""
-        return self.named[0].window if len(self.named) == 1 else 0
+        """In a layout of what travels at the end: tokens of its longest window; 0: there is none."""
+        return max((cache.window for cache in self.named), default=0)
 
     def last_rows(self, tokens: int) -> int:
-        """In the layout of what travels at the end: the rows of each unit that do so after so many tokens."""
+        """In a layout of `ends`: the rows of each unit that travel after so many tokens."""
         return min(tokens, self.window) if self.window else 1
 
     def first_row(self, tokens: int) -> int:
-        """In the layout of what travels at the end: the place of its first row in the first of its pages."""
+        """In a layout of `ends`: the place of its first row in the first of its pages."""
         return max(0, tokens - self.window) % self.page_size if self.window else 0
 
     def units_of(self, kind: Kind, rank: int) -> Interval:
@@ -218,10 +236,17 @@ class Layout(msgspec.Struct, frozen=True, cache_hash=True):
         return max(chunk_tokens * self.held_bytes(rank), 0 if self.state is None else self.state.group_bytes(rank))
 
     def group_bytes(self, rank: int) -> int:
-        """Bytes of the largest group of layers of what travels at the end."""
-        layers = -(-self.rows_of(self.kinds[0], rank)[1] // self.named[0].groups)
-        rows = self.last_rows(self.window)
-        return rows * layers * sum(kind.row * self.units_of(kind, rank)[1] for kind in self.kinds)
+        """Bytes that a group of layers of what travels at the end has at most, by its heaviest layers."""
+        weights = Counter[int]()
+        for each in self.ends:
+            rows = each.last_rows(each.window)
+            for kind in each.kinds:
+                first, held = each.rows_of(kind, rank)
+                for layer in kind.layers[first : first + held]:
+                    weights[layer] += rows * kind.row * each.units_of(kind, rank)[1]
+        layers = -(-len(weights) // self.named[0].groups)
+        gaps = WIDEST * (len(self.ends) - 1)
+        return sum(sorted(weights.values())[len(weights) - layers :]) + (gaps if weights else 0)
 
     def _check_caches(self) -> None:
         if why := wrong_caches(self.caches, self.layers):
@@ -274,9 +299,18 @@ def _kinds(layout: Layout) -> tuple[Kind, ...]:
 @lru_cache(maxsize=64)
 def _state(layout: Layout) -> Layout | None:
     last = [cache for cache in layout.named if cache.travels != ALL]
-    if len(last) in (0, len(layout.named)):
-        return None
-    size = layout.page_size if last[0].window else 1
+    return None if len(last) in (0, len(layout.named)) else _of(layout, last)
+
+
+@lru_cache(maxsize=64)
+def _ends(layout: Layout) -> tuple[Layout, ...]:
+    last = sorted((cache for cache in layout.named if cache.travels != ALL), key=lambda cache: cache.name)
+    return tuple(_of(layout, [cache]) for cache in last)
+
+
+def _of(layout: Layout, last: list[Cache]) -> Layout:
+    """The layout of these caches that travel at the end."""
+    size = layout.page_size if any(cache.window for cache in last) else 1
     return Layout.of_caches(
         last, layers=layout.layers, page_size=size, tp=layout.tp, pp=layout.pp, order=layout.order, stages=layout.stages
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "bebd8f5f",
+    "layout": "6d06f0f7",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "fdc0db8a",

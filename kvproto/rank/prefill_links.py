@@ -159,8 +159,7 @@ class PrefillLinks(Rank):
         """Why state or window cannot be staged for this decode rank; empty: it can, or none is owed."""
         if plan.state is None or reader not in plan.state_readers(self.index):
             return ""
-        cut = plan.largest_state
-        size, slot = plan.part(self.index, reader, cut).nbytes, self.slot_bytes
+        size, slot = max(plan.part(self.index, reader, cut).nbytes for cut in plan.whole_state), self.slot_bytes
         if self.settings.route == "pages":
             return "nothing is staged here (Settings.route), and a state or window has no way over pages"
         if size > slot:

@@ -9,7 +9,7 @@ import torch
 from kvproto.io.kernels.base import Pool
 from kvproto.layout.caches import END, WINDOW, Cache, CachePart
 from kvproto.layout.sharding import Layout
-from kvproto.verify.testing.pools import empty_caches, noise, pages_at_end, tensors_of
+from kvproto.verify.testing.pools import empty_caches, noise, tensors_of
 from kvproto.verify.testing.task import views
 from support.gpu_ranks import PAGES, TOKENS, GpuRanks, pages
 
@@ -32,8 +32,7 @@ class GpuState(GpuRanks):
 
     def pool(self, form: Layout, index: int, device: str) -> Pool:
         host = noise(form, index, PAGES, 1 if self.prefill else 2)
-        assert form.state is not None
-        pool = empty_caches(form, index, PAGES, pages_at_end(form.state, PAGES), device)
+        pool = empty_caches(form, index, PAGES, device=device)
         for mine, whole in zip(tensors_of(pool), tensors_of(host), strict=True):
             mine.copy_(whole)
         return pool
@@ -50,11 +49,10 @@ class GpuState(GpuRanks):
         form, found = self.layout(len(self.pools)), list[bool]()
         for index, pool in enumerate(self.pools):
             sent = noise(form, index, PAGES, 1)
-            assert pool.state is not None and sent.state is not None
             ours, at = (self.lasting(number, prefill=side) for side in (False, True))
             begin = max(0, TOKENS - self.last.window) % 16 if self.last.window else 0
             for mine, theirs, here, there, first in (
-                (pool, sent, pages(number), pages(number), 0), (pool.state, sent.state, ours, at, begin),
+                (pool, sent, pages(number), pages(number), 0), (pool.ends[0], sent.ends[0], ours, at, begin),
             ):  # fmt: skip
                 pairs = zip(views(mine), views(theirs), strict=True)
                 rows = [(one.cpu()[here].flatten(0, 1), other[there].flatten(0, 1)) for one, other in pairs]

@@ -17,7 +17,7 @@ class ScriptedEndpoint:
         self.calls, self.called = list[tuple[Any, ...]](), set[int]()
         self.answers: dict[str, Any] = {"finished": [], "released": [], "withdrawn": True, "any_up": False,
                                         "agreed": False, "ready": True, "leads_to": True}  # fmt: skip
-        self.pool = SimpleNamespace(page_size=PAGE, state=None, device=SimpleNamespace(type="cpu"))
+        self.pool = SimpleNamespace(page_size=PAGE, ends=(), device=SimpleNamespace(type="cpu"))
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **more: Any) -> Any:

@@ -95,7 +95,7 @@ def pool_of_caches(args: Any, layout: Layout, instance: Instance, *, mla: bool) 
     """
     planes, parts = sorted(planes_of(args, instance, mla=mla)), dict[str, list[torch.Tensor]]()
     whole = {plane.name: view(plane.address, (plane.nbytes,), instance.device) for plane in planes}
-    for each in [layout] if layout.state is None else [layout, layout.state]:
+    for each in (layout, *layout.ends):
         named = {kind.name: each.units_of(kind, instance.rank)[1] for kind in each.kinds}
         held = [plane for plane in planes if f"{plane.cache}.{plane.part}" in named]
         pages = min(plane.nbytes // plane.page for plane in held)

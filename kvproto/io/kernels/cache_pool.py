@@ -5,9 +5,9 @@ tensor itself, or the part of a page that holds these rows (as the keys of an in
 is claimed by the views that lie in it.  A tensor that no view lies in has to be left out by name, with a reason, so
 that no cache is forgotten: its tokens would be decoded from whatever the decode rank has there.
 
-What travels at the end is a pool of its own within it (`CachePool.state`).  Of state its pages are slots, of one token
-each, so kernels move a room's state by one entry of a table.  All rooms share one table, of every slot.  Of a window
-they are pages of the layout's size, as many as the engine has for windows.
+Each cache that travels at the end is a pool of its own within it (`CachePool.ends`).  Of state its pages are slots, of
+one token each, so kernels move a room's state by one entry of a table.  All rooms share one table, of every slot.  Of a
+window they are pages of the layout's size, as many as the engine has for that one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kvproto.layout.sharding import Layout
 
 #: pages of a pool without memory, as many as a message can number
 ANY_PAGE = 1 << 32
+SlotOf = Sequence[int] | Mapping[str, Sequence[int]]
 Span = tuple[int, int]  #: addresses of the first byte, and behind the last one
 
 
@@ -39,7 +40,8 @@ class CachePool(Pool):
         parts: by "cache.part", one tensor for each layer of that cache that the rank holds, by layer
         tensors: every cache tensor of the engine, by name
         left_out: why a tensor, or the rest of one that has parts, is in none of the caches, by name
-        slot_of: of each layer of state that the rank holds, which of a room's slots it is in (empty: a room has one)
+        slot_of: by cache that travels at the end, which of a room's slots, or tables of its window, each layer that the
+            rank holds is in (not named: a room has one); a sequence where there is one such cache
 
     Raises:
         KernelError: parts or tensors are missing, of another form than the layout says, or claimed by nothing
@@ -49,11 +51,11 @@ class CachePool(Pool):
     @checked
     def __init__(
         self, layout: Layout, rank: int, parts: Mapping[str, Sequence[torch.Tensor]],
-        tensors: Mapping[str, torch.Tensor], left_out: Mapping[str, str] | None = None, slot_of: Sequence[int] = (),
+        tensors: Mapping[str, torch.Tensor], left_out: Mapping[str, str] | None = None, slot_of: SlotOf = (),
     ) -> None:  # fmt: skip
         # Not Pool's own: there is no K or V whose one dim, dtype or number of heads could be asked for.
         need(layout.named, "a pool of caches needs a layout that names them: Layout.of_caches")
-        layouts = [layout] if layout.state is None else [layout, layout.state]
+        layouts = [layout, *(layout.ends if layout.state is not None else ())]
         names = {kind.name for each in layouts for kind in each.kinds}
         need(set(parts) == names, f"parts are {', '.join(sorted(parts))}; the layout has {', '.join(sorted(names))}")
         held = [_views(each, rank, parts) for each in layouts]
@@ -61,15 +63,12 @@ class CachePool(Pool):
         need(some, f"rank {rank} holds no layer of any cache")
         need(len({view.device for view in some}) == 1, "all parts of a pool must be on one device")
         self._hold(layout, rank, held[0], some[0])
-        if layout.state is not None and any(held[1]):
-            self.state = slots = CachePool.__new__(CachePool)
-            slots._hold(layout.state, rank, held[1], some[0])  # noqa: SLF001  # its own class
-            slots.slots = torch.arange(slots.pages, device=slots.device)
-            need(not (slot_of and layout.state.window), "slot_of is of state, and this layout has a window")
-            mine = len(held[1][0])
-            told = f"slot_of names {len(slot_of)} layers of state, and rank {rank} holds {mine}"
-            need(len(slot_of) in (0, mine), told)
-            slots.slot_of = tuple(slot_of)
+        if layout.state is not None:
+            named = _slots_by_cache(layout, slot_of)
+            blocks = zip(layout.ends, layout.state.blocks, held[1:], strict=True)
+            self.ends = tuple(
+                _end(each, rank, views, block, named.get(each.name, ())) for each, block, views in blocks if any(views)
+            )
         _need_claims(some, tensors, left_out or {})
 
     def _hold(self, layout: Layout, rank: int, views: Sequence[list[torch.Tensor]], near: torch.Tensor) -> None:
@@ -88,6 +87,29 @@ class CachePool(Pool):
             for kind, found in zip(layout.kinds, views, strict=True)
         )
         self.forget_cuts()
+
+
+def _slots_by_cache(layout: Layout, slot_of: SlotOf) -> Mapping[str, Sequence[int]]:
+    names = [each.name for each in layout.ends]
+    if isinstance(slot_of, Mapping):
+        need(set(slot_of) <= set(names), f"slot_of is of {', '.join(slot_of)}; at the end travel {', '.join(names)}")
+        return slot_of
+    need(len(names) == 1 or not slot_of, f"slot_of: say of which cache it is, of {', '.join(names)}")
+    return {names[0]: slot_of}
+
+
+def _end(
+    layout: Layout, rank: int, views: Sequence[list[torch.Tensor]], block: tuple[int, int], slot_of: Sequence[int]
+) -> CachePool:  # fmt: skip
+    """Return the pool of one cache that travels at the end."""
+    pool = CachePool.__new__(CachePool)
+    pool._hold(layout, rank, views, next(view for found in views for view in found))  # noqa: SLF001  # its own class
+    pool.slots, pool.block = torch.arange(pool.pages, device=pool.device), block
+    mine = len(views[0])
+    told = f"slot_of names {len(slot_of)} layers of {layout.name}, and rank {rank} holds {mine}"
+    need(len(slot_of) in (0, mine), told)
+    pool.slot_of = tuple(slot_of)
+    return pool
 
 
 def _views(layout: Layout, rank: int, parts: Mapping[str, Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:

@@ -11,9 +11,10 @@ tested, not watched. Parts that went page to page, past the kernels, have their 
 what both ranks' pages hold then, by plain indexing (`of_pages`): until `released` has handed the room out, nobody else
 may write there. A prefill rank leaves out those whose pages were withdrawn: they hold other KV by then.
 
-A room is known by its page table, which is its own tensor, and by that of its slots of state (`Pool.digested`). Windows
-have no digests: these count tokens from the first page, which may begin elsewhere on the other side. What is kept of
-each of the last rooms is one number a chunk, layer and head.
+A room is known by its page table, which is its own tensor, and by those of what travels at the end (`Pool.digested`).
+Digests number a window's tokens from the first page of its table, so with digests that one begins where the other
+side's does (`Pool.origin`); of pages that do not divide that, windows have none. What is kept of each of the last rooms
+is one number a chunk, layer and head.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from kvproto.io.kernels.base import Kernels, Pool, Side, StagedPart, Ticket, on_
 from kvproto.io.kernels.crossing import Crossing, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.differing import Place, differing
 from kvproto.io.kernels.digest import new_table, read_table
+from kvproto.io.kernels.pool import ORIGIN
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
@@ -91,12 +93,12 @@ class DigestingKernels(Kernels):
         """As the contract of kernels has it: what is copied so has no digests but those of its pages."""
         return self._inner.cross(pool, crossings, most)
 
-    def read(self, table: torch.Tensor, *, at_end: int | None = None) -> dict[Place, int]:
+    def read(self, table: torch.Tensor, *, end: Layout | None = None, tokens: int = 0) -> dict[Place, int]:
         """Return the digests of the room with this page table, unsigned and perhaps none; wait for the device.
 
-        With `at_end` it is a table of slots, and places have that number of tokens, after which the state is there.
+        `end`: the layout of the cache that travels at the end of which it is the table; places then have the number of
+        the room's `tokens`, after which the state is there, or the window.
         """
-        layout = self._layout if at_end is None else self._layout.state
         with self._lock:
             _, made = self._made.get(id(table), (None, {}))
             calls = list(made.items())
@@ -104,7 +106,7 @@ class DigestingKernels(Kernels):
         for (first, shares), (side, sums, stream) in calls:
             with on_stream(stream):
                 numbers = sums.tolist()
-            places = self.places(side, first if at_end is None else at_end, shares, layout)
+            places = self.places(side, first if end is None else tokens, shares, end)
             found.update((place, number & (1 << 64) - 1) for place, number in zip(places, numbers, strict=True))
         return found
 
@@ -122,7 +124,7 @@ class DigestingKernels(Kernels):
 
     @staticmethod
     def _made_for(pool: Pool, table: torch.Tensor, parts: Sequence[StagedPart], stream: Any) -> torch.Tensor | None:
-        if pool.of is not None and pool.of[0].window:
+        if pool.digested and pool.end.window and pool.origin != ORIGIN:
             return None
         with on_stream(stream):
             return new_table([share for share, _ in parts], table.device)

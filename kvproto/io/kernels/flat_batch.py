@@ -103,7 +103,7 @@ def _planes(pool: Pool, slices: Sequence[Slice], tile: int, *, digests: bool) ->
             for layer in range(mine.layers):
                 address = tensors[mine.layer + layer].data_ptr() + mine.unit * grain.head
                 first = entry + one.entries[number] + layer * mine.units
-                slot = pool.slot_of[mine.layer + layer] if pool.slot_of else 0
+                slot = pool.slot_of[mine.layer + layer] * pool.stride if pool.slot_of else 0
                 found.setdefault(form, []).append((layer, number, part, address, part, before, first, slot))
                 before += mine.width
         entry += one.digests

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import gcd
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 
@@ -31,6 +31,8 @@ from kvproto.layout.plan import Share
 from kvproto.layout.sharding import Layout
 
 Side = Literal["gather", "scatter"]
+#: tokens: pages of such as divide this have digests of windows that both sides can compare
+ORIGIN: Final = 4096
 
 
 class KernelError(KvprotoError, ValueError):
@@ -68,13 +70,16 @@ class Pool:
     the tensors disagree with each other or with `page_size`.
     """
 
-    #: what the rank holds of what travels at the end: state, whose pages are slots, or a window; None: nothing
-    state: Pool | None = None
-    #: of a pool of state: its digests are wanted, which are kept by a room's table
+    #: a pool for each cache that travels at the end and that the rank holds, by name: of state, whose pages are slots,
+    #: or of a window
+    ends: tuple[Pool, ...] = ()
+    #: of a pool in `ends`: the first of its kinds among those of all that travels at the end, and the one behind them
+    block: tuple[int, int] = (0, 0)
+    #: of a pool in `ends`: its digests are wanted, which are kept by a room's table
     digested: bool = False
     #: of a pool of state: every slot, int64 on the pool's device
     slots: torch.Tensor
-    #: of a pool of state whose rooms have several slots: by layer, which of them holds it
+    #: of a pool in `ends` whose rooms have several slots, or tables of their windows: by layer, which of them holds it
     slot_of: tuple[int, ...] = ()
 
     @checked
@@ -120,27 +125,55 @@ class Pool:
         self.forget_cuts()
 
     @property
+    def end(self) -> Layout:
+        """The layout of its cache, where it is a pool in `ends`."""
+        assert self.of is not None
+        return self.of[0]
+
+    @property
     def own_tables(self) -> bool:
-        """Whether each room has a table of its own in this pool of what travels at the end: not of one slot."""
-        return self.digested or self.room_slots > 1 or (self.of is not None and self.of[0].window > 0)
+        """Whether each room has a table of its own in this pool of `ends`: not of one slot."""
+        return self.digested or self.room_slots > 1 or self.end.window > 0
 
     @property
     def room_slots(self) -> int:
-        """Return how many slots a room has in this pool of state."""
+        """Return how many slots, or tables of its window, a room has in this pool of `ends`."""
         return max(self.slot_of, default=0) + 1
 
     @property
+    def origin(self) -> int:
+        """Tokens at whose multiples a room's table of its window may begin in this pool of `ends`.
+
+        With digests it is alike on both sides, whose pages differ: digests number the tokens from a table's first page.
+        """
+        return ORIGIN if self.digested and ORIGIN % self.page_size == 0 else self.page_size
+
+    @property
+    def stride(self) -> int:
+        """Entries of one of a room's several tables in this pool of `ends`, whatever the room's length."""
+        window = self.end.window
+        return -((window + self.origin - 1) // -self.page_size) if window else 1
+
+    def first_row(self, tokens: int) -> int:
+        """Return the row, in its table of this pool of `ends`, with which a room of so many tokens begins."""
+        return max(0, tokens - self.end.window) % self.origin if self.end.window else 0
+
+    @property
+    def every(self) -> tuple[list[torch.Tensor], ...]:
+        """The tensors of each kind, those of what travels at the end behind the others."""
+        return (*self.kinds, *(tensors for end in self.ends for tensors in end.kinds))
+
+    @property
     def first(self) -> torch.Tensor:
-        """The first tensor of the pool, or of its state; all are on one device."""
-        every = self.kinds if self.state is None else (*self.kinds, *self.state.kinds)
-        return next(tensor for tensors in every for tensor in tensors)
+        """The first tensor of the pool, or of what travels at the end; all are on one device."""
+        return next(tensor for tensors in self.every for tensor in tensors)
 
     def husk(self) -> Pool:
         """Return this pool without its memory: of the same shape, and no byte of it is there."""
         made = copy(self)
         made.kinds = tuple([_without_memory(each) for each in tensors] for tensors in self.kinds)
         made.k, made.v = ([_without_memory(each) for each in tensors] for tensors in (self.k, self.v))
-        made.state = None if self.state is None else self.state.husk()
+        made.ends = tuple(end.husk() for end in self.ends)
         made.forget_cuts()
         return made
 

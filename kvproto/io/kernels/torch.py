@@ -70,7 +70,8 @@ class TorchKernels(Kernels):
         with on_stream(stream):
             if after is not None:
                 after.wait()
-            places = [_places(pool, table[at:], first, tokens) for at in range(pool.room_slots)]
+            several = pool.stride if pool.room_slots > 1 else 0
+            places = [_places(pool, table[several * at :], first, tokens) for at in range(pool.room_slots)]
             entry = 0
             for index, (part, buffer) in enumerate(zip(cut.slices, buffers, strict=True)):
                 views = cut.plans.setdefault(("heads", index), {})

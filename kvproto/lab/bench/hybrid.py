@@ -59,7 +59,7 @@ def form_of(rooms: int, tokens: int, chunk_tokens: int, groups: int, *, tiny: bo
     prefill, decode = layouts(groups, tiny=tiny)
     form = HybridForm(prefill, decode, INSTANCES, rooms, tokens, chunk_tokens, Settings())
     plan = form.plan
-    cuts = Cut(0, min(tokens, chunk_tokens)), plan.largest_state
+    cuts = Cut(0, min(tokens, chunk_tokens)), plan.whole_state[0]
     need = sum(plan.grant_bytes(0, cut) for cut in cuts) * -(-rooms // INSTANCES) * plan.state_groups
     whole = 2 * sum(form.owed(writer, 0) for writer in range(RANKS))
     ring = max(whole, min(MOST_RING, need))

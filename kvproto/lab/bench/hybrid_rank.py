@@ -111,10 +111,8 @@ class HybridRank(PipelineRank):
         case, pool = self.case, self.pool
         layout, rank = (case.prefill, self.index) if self.side == "P" else (case.decode, self.index % case.decode.ranks)
         assert pool is not None
-        assert pool.state is not None
-        assert layout.state is not None
         seed, slot = room << 12, self._rooms().index(room)
-        for each, held in ((layout, pool), (layout.state, pool.state)):
+        for each, held in ((layout, pool), *((end.end, end) for end in pool.ends)):
             for kind, tensors in zip(each.kinds, held.kinds, strict=True):
                 (unit, units), (first, _) = each.units_of(kind, rank), each.rows_of(kind, rank)
                 for at, tensor in enumerate(tensors):

@@ -76,12 +76,9 @@ NOT_IN_TABLES = (
         "A chunk is of tokens or of state by its number. Pool, slot, plan and kernels follow from that, and what may be"
         " told of it: state is staged alone, is there when all tokens are, and needs a slot that holds it.",
         ("rank/prefill.py:_open_window", "rank/prefill.py:_computed", "rank/prefill_links.py:_no_way_of_state",
-         "data/room_entry.py:rows_of", "data/gathers.py:_bind", "data/prefill_data.py:prepare_pages",
+         "data/chunk_launch.py:bind_chunk", "data/gathers.py:_bind", "data/prefill_data.py:prepare_pages",
          "data/decode_data.py:arrived", "endpoint/prefill_endpoint.py:_prepare_kernels",
-         "endpoint/prefill_groups.py:_make_kernels", "endpoint/validation.py:need_room",
-         "endpoint/last_rows.py:need_last_rows_by_end",
-         "endpoint/last_rows.py:window_of",
-         "endpoint/endpoint.py:_kernels", "endpoint/endpoint.py:_take"),
+         "endpoint/prefill_groups.py:_make_kernels"),
         "tests/test_state_rooms.py",
     ),
     Exemption(

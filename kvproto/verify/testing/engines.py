@@ -8,13 +8,14 @@ AssertionError.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.room import Room
 from kvproto.verify.testing.judge import Judge
 from kvproto.verify.testing.pair import Pair
-from kvproto.verify.testing.task import Key, RoomTask, Side
+from kvproto.verify.testing.task import Key, Last, RoomTask, Side
 
 BOTH = 2
 
@@ -24,21 +25,21 @@ class Engines(Pair):
 
     tasks: dict[Room, RoomTask]
     pages_of: dict[Side, list[int]]
-    #: free slots of state, or pages of windows; none: nothing travels at the end
-    last_of: dict[Side, list[int]]
+    #: by cache that travels at the end: free slots of state, or pages of its window
+    last_of: dict[Side, Last]
     judges: Judge | None = None
 
     # -------------------------------------------------------------------------------- the engines' calls
     def fits(self, tokens: int) -> bool:
         """Whether both groups have pages for so many tokens."""
-        last = self.plan.state is None or all(len(self.last_of[s]) >= n for s, n in self._last_pages(tokens).items())
+        last = all(len(self.last_of[s][name]) >= n for s in self.last_of for name, n in self._last_pages(s, tokens))
         return last and all(len(self.pages_of[side]) >= -(-tokens // size) for side, size in self._sizes())
 
-    def _last_pages(self, tokens: int) -> dict[Side, int]:
-        """By side: pages of what travels at the end, a slot or those of the window."""
-        window = self.plan.state.prefill.window if self.plan.state is not None else 0
-        first = max(0, tokens - window)
-        return {side: -(-tokens // size) - first // size if window else 1 for side, size in self._sizes()}
+    def _last_pages(self, side: Side, tokens: int) -> Iterator[tuple[str, int]]:
+        """Yield each cache that travels at the end, and its pages of a room: a slot, or those of the window."""
+        for end in (self.plan.prefill if side == "P" else self.plan.decode).ends:
+            size, first = end.page_size, max(0, tokens - end.window)
+            yield end.name, -(-tokens // size) - first // size if end.window else 1
 
     def _sizes(self) -> tuple[tuple[Side, int], tuple[Side, int]]:
         return ("P", self.plan.prefill.page_size), ("D", self.plan.decode.page_size)
@@ -49,10 +50,10 @@ class Engines(Pair):
         room = Room(self._next - 1 if room_id is None else room_id, gen)
         p, d = ([self.pages_of[side].pop() for _ in range(-(-tokens // size))] for side, size in self._sizes())
         self.tables[room] = p, d, tokens, prefix
-        last = None
-        if self.plan.state is not None:
-            ours, theirs = ([self.last_of[s].pop() for _ in range(n)] for s, n in self._last_pages(tokens).items())
-            last = ours, theirs
+        last: dict[Side, Last] = {
+            side: {name: [free[name].pop() for _ in range(n)] for name, n in self._last_pages(side, tokens)}
+            for side, free in self.last_of.items()
+        }
         seed = self._next << 8 | gen & 0xFF
         self.tasks[room] = RoomTask(room, self.plan, p, d, tokens, prefix, seed, last)
         return room
@@ -60,24 +61,24 @@ class Engines(Pair):
     def _free(self, task: RoomTask, side: Side) -> None:
         task.freed.add(side)
         self.pages_of[side] += task.pages[side]
-        if task.last:
-            self.last_of[side] += task.last[side]
+        for name, pages in task.last[side].items():
+            self.last_of[side][name] += pages
 
     def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
         """These prefill engines (all) open the room; nothing is scheduled."""
         for index in range(len(self.prefills)) if ranks is None else ranks:
             if self.tasks[room].may_open("P", index):
-                task = self.tasks[room]
-                self.prefills[index].open(room, task.tokens, task.pages["P"][: task.paged], **task.lent("P"))
+                task, endpoint = self.tasks[room], self.prefills[index]
+                endpoint.open(room, task.tokens, task.pages["P"][: task.paged], **task.lent("P", endpoint.pool))
                 task.open("P", index)
 
     def open_decode(self, room: Room, ranks: list[int] | None = None) -> None:
         """These decode engines (all) open the room."""
         for index in range(len(self.decodes)) if ranks is None else ranks:
-            task = self.tasks[room]
+            task, endpoint = self.tasks[room], self.decodes[index]
             if task.may_open("D", index):
-                self.decodes[index].open(room, task.tokens, task.pages["D"], prefix=task.prefix,
-                                        layer_groups=task.layer_groups, **task.lent("D"))  # fmt: skip
+                endpoint.open(room, task.tokens, task.pages["D"], prefix=task.prefix, layer_groups=task.layer_groups,
+                              **task.lent("D", endpoint.pool))  # fmt: skip
                 task.open("D", index)
 
     def announce(self, room: Room, index: int) -> None:

@@ -73,7 +73,7 @@ class Judge:
         """A decode engine has been told of success: the KV, and the state, are there, now."""
         layout = self.stage.plan.decode
         wanted = [each[task.prefix :] for each in task.part(layout, index)]
-        wanted += task.state_of(layout, index)
+        wanted += [rows for end in self.stage.decodes[index].pool.ends for rows in task.state_of(end.end, index)]
         for at, ((view, rows), want) in enumerate(zip(self._places(index, task), wanted, strict=True)):
             where = f"tensor {at}, tokens {task.prefix}..{task.tokens - 1}, pages {task.pages['D']}, {task.last}"
             same = torch.equal(view[rows], want)

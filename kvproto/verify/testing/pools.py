@@ -37,15 +37,16 @@ def noise(layout: Layout, rank: int, pages: int, seed: int) -> Pool:
 
 
 def pages_at_end(layout: Layout, pages: int) -> int:
-    """Slots of state, or pages of windows (as this layout of them says), beside so many pages."""
+    """Slots of state, or pages of a window (as this layout of `ends` says), beside so many pages."""
     return pages if layout.window else max(2, pages // 8)
 
 
-def empty_caches(layout: Layout, rank: int, pages: int, slots: int, device: torch.device | str = "cpu") -> CachePool:
-    """A rank's pool of named caches, of whatever bytes; `slots`: of its state, if it has any."""
+def empty_caches(
+    layout: Layout, rank: int, pages: int, slots: int = 0, device: torch.device | str = "cpu"
+) -> CachePool:  # fmt: skip
+    """A rank's pool of named caches, of whatever bytes; `slots`: of each at the end (0: `pages_at_end`)."""
     parts = dict[str, list[torch.Tensor]]()
-    both = [(layout, pages)] if layout.state is None else [(layout, pages), (layout.state, slots)]
-    for each, held in both:
+    for each, held in ((layout, pages), *((end, slots or pages_at_end(end, pages)) for end in layout.ends)):
         for kind in each.kinds:
             inner = (each.page_size, each.units_of(kind, rank)[1])
             shape = held, *(inner if each.order == "NHD" else inner[::-1]), kind.row
@@ -57,12 +58,11 @@ def empty_caches(layout: Layout, rank: int, pages: int, slots: int, device: torc
 
 def tensors_of(pool: Pool) -> list[torch.Tensor]:
     """Every tensor of the pool by kind and layer, those of its state last."""
-    every = pool.kinds if pool.state is None else (*pool.kinds, *pool.state.kinds)
-    return [tensor for tensors in every for tensor in tensors]
+    return [tensor for tensors in pool.every for tensor in tensors]
 
 
 def _noise_of_caches(layout: Layout, rank: int, pages: int, seed: int) -> CachePool:
-    pool = empty_caches(layout, rank, pages, 0 if layout.state is None else pages_at_end(layout.state, pages))
+    pool = empty_caches(layout, rank, pages)
     bits = torch.Generator().manual_seed(seed << 20 | rank)
     for tensor in tensors_of(pool):
         tensor.copy_(torch.randint(0, 256, tensor.shape, dtype=torch.uint8, generator=bits))

@@ -82,8 +82,9 @@ class EngineStage(Engines):
         self.watched = WatchedFabric(piece=piece, shuffle=True, native_notify=tags)
         self.tasks = {}
         self.pages_of = {"P": list(range(pages))[::-1], "D": list(range(pages))[::-1]}
-        last = range(pages_at_end(prefill.state, pages) if prefill.state is not None else 0)
-        self.last_of = {"P": [*last], "D": [*last][::-1]}
+        last = {end.name: range(pages_at_end(end, pages)) for end in prefill.ends}
+        self.last_of = {"P": {name: [*free] for name, free in last.items()},
+                        "D": {name: [*free][::-1] for name, free in last.items()}}  # fmt: skip
         self.stalled: set[PeerId] = set()
         #: since all were polled, with no socket held: who was, and how long it is; whether links may be lost by now
         self.polled: set[int] = set()

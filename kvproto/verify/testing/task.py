@@ -18,6 +18,8 @@ MOST_LAYER_GROUPS = 3
 Name = tuple[Side, int]
 Key = tuple[Side, int, Room]
 Rows = tuple[torch.Tensor, torch.Tensor]
+#: by cache that travels at the end: the slot of its state, or the pages of its window
+Last = dict[str, list[int]]
 
 
 def rows_of(pages: list[int], first: int, last: int, size: int) -> Rows:
@@ -33,8 +35,8 @@ def views(pool: Pool) -> list[torch.Tensor]:
 
 
 def every_view(pool: Pool) -> list[torch.Tensor]:
-    """Return `views` of the pool, and of its state or windows."""
-    return [*views(pool), *(views(pool.state) if pool.state is not None else ())]
+    """Return `views` of the pool, and of its states and windows."""
+    return [view for each in (pool, *pool.ends) for view in views(each)]
 
 
 class RoomTask:
@@ -42,9 +44,9 @@ class RoomTask:
 
     def __init__(
         self, room: Room, plan: Plan, ours: list[int], theirs: list[int], tokens: int, prefix: int, seed: int,
-        last: tuple[list[int], list[int]] | None = None,
+        last: dict[Side, Last],
     ) -> None:  # fmt: skip
-        """`last`: on either side, the slot of its state, or the pages of its window."""
+        """`last`: by side, what it has of each cache that travels at the end."""
         bits = torch.Generator().manual_seed(seed)
         self.room, self.tokens, self.prefix = room, tokens, prefix
         self.pages: dict[Side, list[int]] = {"P": ours, "D": theirs}
@@ -56,15 +58,16 @@ class RoomTask:
              for _ in kind.layers]
             for kind in plan.prefill.kinds
         ]  # fmt: skip
-        self.last: dict[Side, list[int]] = {} if last is None else {"P": last[0], "D": last[1]}
-        self._window = plan.prefill.state.window if plan.prefill.state is not None else 0
-        #: by kind and layer what travels at the end, [row, unit, byte]: a row of state, or those of the window
-        at_end = plan.prefill.state
-        self.state = [
-            [torch.randint(0, 256, (at_end.last_rows(tokens), kind.units, kind.row), dtype=torch.uint8, generator=bits)
-             for _ in kind.layers]
-            for kind in at_end.kinds
-        ] if at_end is not None else []  # fmt: skip
+        self.last = last
+        #: by cache, kind and layer what travels at the end, [row, unit, byte]: a row of state, or those of the window
+        self.state = {
+            end.name: [
+                [torch.randint(0, 256, (end.last_rows(tokens), kind.units, kind.row), dtype=torch.uint8, generator=bits)
+                 for _ in kind.layers]
+                for kind in end.kinds
+            ]
+            for end in plan.prefill.ends
+        }  # fmt: skip
         self.opened: set[Name] = set()
         #: decode engines that have announced it; they open it when they have pages
         self.announced: set[Name] = set()
@@ -116,32 +119,34 @@ class RoomTask:
         return found
 
     def state_of(self, layout: Layout, index: int) -> list[torch.Tensor]:
-        """Return what travels at the end as this rank of the group has it."""
+        """Return what this rank of the group has of a cache that travels at the end (`Layout.ends`)."""
         found = []
-        for kind, tensors in zip(layout.state.kinds if layout.state is not None else (), self.state, strict=True):
-            assert layout.state is not None
-            (unit, units), (layer, layers) = layout.state.units_of(kind, index), layout.state.rows_of(kind, index)
+        for kind, tensors in zip(layout.kinds, self.state[layout.name], strict=True):
+            (unit, units), (layer, layers) = layout.units_of(kind, index), layout.rows_of(kind, index)
             found += [whole[:, unit : unit + units] for whole in tensors[layer : layer + layers]]
         return found
 
-    def lent(self, side: Side) -> dict[str, Any]:
+    def lent(self, side: Side, pool: Pool) -> dict[str, Any]:
         """Return what this side's engine names beside the room's pages, as arguments of its calls."""
-        pages = self.last.get(side)
-        return {} if pages is None else {"window": pages} if self._window else {"slot": pages[0]}
+        found: dict[str, dict[str, Any]] = {}
+        for end in pool.ends:
+            what, mine = "window" if end.end.window else "slot", self.last[side][end.end.name]
+            found.setdefault(what, {})[end.end.name] = mine if end.end.window else mine[0]
+        return found
 
     def _last_rows(self, layout: Layout, side: Side) -> Rows:
-        """Return where the rows that travel at the end are, in views of a pool of them."""
-        size = layout.page_size
-        first = max(0, self.tokens - self._window) % size if self._window else 0
-        return rows_of(self.last[side], first, first + layout.last_rows(self.tokens), size)
+        """Return where the rows of a cache that travels at the end are, in views of its pool."""
+        size, window = layout.page_size, layout.window
+        first = max(0, self.tokens - window) % size if window else 0
+        return rows_of(self.last[side][layout.name], first, first + (min(self.tokens, window) if window else 1), size)
 
     def places(self, pool: Pool, side: Side, size: int) -> list[tuple[torch.Tensor, Rows]]:
         """Return each view of the pool, and where in it the room's rows are, and its last ones."""
         rows = rows_of(self.pages[side], self.prefix, self.tokens, size)
         found = [(view, rows) for view in views(pool)]
-        if pool.state is not None and pool.state.of is not None:
-            last = self._last_rows(pool.state.of[0], side)
-            found += [(view, last) for view in views(pool.state)]
+        for end in pool.ends:
+            last = self._last_rows(end.end, side)
+            found += [(view, last) for view in views(end)]
         return found
 
     def write(
@@ -154,13 +159,13 @@ class RoomTask:
         for layer, view, whole in zip(own, views(pool), self.part(layout, index), strict=True):
             if layer < end:
                 view[rows] = whole[first:last]
-        self._put_state(pool, layout, index, whole=last == self.tokens and layers is None)
+        self._put_state(pool, index, whole=last == self.tokens and layers is None)
 
-    def _put_state(self, pool: Pool, layout: Layout, index: int, *, whole: bool) -> None:
+    def _put_state(self, pool: Pool, index: int, *, whole: bool) -> None:
         """Put there what belongs behind the last token; behind any other it is other bytes."""
-        if pool.state is not None and layout.state is not None:
-            rows = self._last_rows(layout.state, "P")
-            for view, state in zip(views(pool.state), self.state_of(layout, index), strict=True):
+        for end in pool.ends:
+            rows = self._last_rows(end.end, "P")
+            for view, state in zip(views(end), self.state_of(end.end, index), strict=True):
                 view[rows] = state if whole else ~state
 
     def forward(
@@ -198,7 +203,7 @@ class RoomTask:
             rows = rows_of(self.pages["P"], first, self.tokens, layout.page_size)
             for view in views(pool):
                 view[rows] = ~view[rows]
-            self._put_state(pool, layout, index, whole=False)
+            self._put_state(pool, index, whole=False)
         self.taken.discard(index)
 
     def whole(self, plan: Plan) -> bool:

@@ -1,0 +1,112 @@
+"""Chunk launch: makes the gather or scatter of a chunk, of tokens or of what travels at the end.
+
+Tokens of all caches lie in the room's one page table, so a chunk of them is one launch.  What travels at the end has
+a pool, and a table, for each cache.  So a chunk of it is a launch a cache, one after the other on the rank's stream,
+and each moves its cache's block of the staged parts (`kvproto.layout.cut.block_offsets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from kvproto.data.room_entry import RoomEntry
+from kvproto.data.staging_buffers import Parts
+from kvproto.io.kernels.base import Kernels, Launch, Pool, Side, StagedPart, Ticket
+from kvproto.io.kernels.pool import KernelError
+from kvproto.layout.cut import Cut, block_offsets, in_block
+from kvproto.layout.plan import Share
+
+#: a share, the first byte of its part in the staging buffer, and how many there are
+Placed = tuple[Share, int, int]
+#: where kernels find rows: their pool, a table of pages, the first row in it and how many there are
+Rows = tuple[Pool, torch.Tensor, int, int]
+
+
+class ChunkLaunch:
+    """Queues the launches of a chunk, one after the other on a stream, as one."""
+
+    __slots__ = ("_launches",)
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._launches = launches
+
+    def __call__(self, stream: Any, after: Any) -> Ticket:
+        """Queue them; the ticket is that of all."""
+        first, *others = self._launches
+        tickets = [first(stream, after)]
+        try:
+            tickets += [launch(stream, after) for launch in others]
+        except Exception:
+            # To the caller nothing was launched, and a launch before this one may be under way.
+            if stream is not None:
+                stream.synchronize()
+            raise
+        return _Tickets(tickets)
+
+
+class _Tickets:
+    __slots__ = ("_fault", "_left")
+
+    def __init__(self, tickets: list[Ticket]) -> None:
+        self._left = tickets
+        self._fault: Exception | None = None
+
+    def done(self) -> bool:
+        while self._left:
+            try:
+                if not self._left[-1].done():
+                    return False
+            except Exception as fault:  # noqa: BLE001  # raised below, when nothing of the chunk is under way
+                self._fault = fault
+            self._left.pop()
+        if self._fault is not None:
+            raise self._fault
+        return True
+
+
+def bind_chunk(
+    kernels: Kernels, side: Side, pool: Pool, entry: RoomEntry, cut: Cut, parts: Sequence[Placed], staged: Parts
+) -> Launch:  # fmt: skip
+    """Return the launch that moves these parts of the chunk between the pool and the staging buffer."""
+    if not cut.state:
+        return kernels.bind(side, pool, entry.table, cut.first, cut.tokens, _cut(parts, staged))
+    launches = [
+        kernels.bind(side, *end_rows(pool, entry, at), mine)
+        for at, mine in enumerate(_of_ends(pool, entry, parts, staged)) if mine
+    ]  # fmt: skip
+    return launches[0] if len(launches) == 1 else ChunkLaunch(launches)
+
+
+def end_rows(pool: Pool, entry: RoomEntry, at: int) -> Rows:
+    """Return where the room has its rows of the pool's cache of this number that travels at the end."""
+    if not entry.ends or not entry.ends[at]:  # a launch is being prepared before the engine has given it
+        raise KernelError("the room has no slot and no window yet")
+    end, table = pool.ends[at], entry.end_tables[at]
+    if table is None:
+        return end, end.slots, entry.ends[at][0], 1  # in a table of all slots each is at its own number
+    return end, table, end.first_row(entry.tokens), end.end.last_rows(entry.tokens)
+
+
+def _cut(parts: Sequence[Placed], staged: Parts) -> list[StagedPart]:
+    return [(share, staged[first, nbytes]) for share, first, nbytes in parts]
+
+
+def _of_ends(
+    pool: Pool, entry: RoomEntry, parts: Sequence[Placed], staged: Parts
+) -> Iterator[list[StagedPart]]:  # fmt: skip
+    """Yield for each cache that travels at the end its blocks of these parts."""
+    found: list[list[Placed]] = [[] for _ in pool.ends]
+    rows = [end.end.last_rows(entry.tokens) for end in pool.ends]
+    for share, first, _ in parts:
+        mine = [in_block(share, *end.block) for end in pool.ends]
+        # A cache that this rank does not hold has no pieces in the share, and so no block in the part.
+        sizes = [end.part_bytes(each, count) for end, each, count in zip(pool.ends, mine, rows, strict=True)]
+        offsets = block_offsets(sizes)
+        for blocks, each, (begin, _), size in zip(found, mine, pairwise(offsets), sizes, strict=True):
+            if size:
+                blocks.append((each, first + begin, size))
+    return (_cut(blocks, staged) for blocks in found)
