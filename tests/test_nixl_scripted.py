@@ -479,6 +479,26 @@ def test_lists_are_prepared_once_a_link_and_writes_are_made_of_indices(world: Wo
     assert not agent.lists and not agent.transfers, "nothing of the link is left"
 
 
+def test_the_indices_of_each_side_count_that_side_s_pages(world: World) -> None:
+    """Our pages are 128 bytes apart and theirs 64: of ours half as many precede the second piece's."""
+    theirs = world.writer.remote(world.peer, 0)
+    pieces = [PagePiece(world.region, theirs, at, at, 128, 64, 32) for at in (0, 32)]
+    lists = world.writer.page_lists(world.peer, pieces)
+    world.near[:] = np.arange(SIZE) // 32
+    handle = world.writer.write_pages(lists, np.array([1, 2]), np.array([3, 5]), b"")
+    assert world.told() == [Completed(handle)] and 2 * lists.near == lists.far
+    assert [int(world.far[32 * half]) for half in (6, 7, 10, 11)] == [4, 5, 8, 9]
+    assert np.count_nonzero(world.far) == 4 * 32
+
+
+def test_lists_go_with_the_region_that_they_read(world: World) -> None:
+    pages_of(world)
+    agent = world.library.agents["w"]
+    assert len(agent.lists) == 2
+    world.writer.deregister(world.region)
+    assert not agent.lists and not world.writer._links.known(world.peer).lists
+
+
 @pytest.mark.parametrize("call", [1, 2])
 def test_what_was_prepared_of_lists_that_are_refused_is_released(
     world: World, monkeypatch: pytest.MonkeyPatch, call: int
