@@ -13,6 +13,7 @@ from examples.engine_runs.table import of_sglang, of_vllm, placed, read, told
 from examples.sglang.run import Table
 from examples.sglang.scenarios import digests
 from examples.vllm.judging import Records, Row, table
+from examples.vllm.reference import Reference
 
 PLACES = {"0/0/0": 11, "0/0/1": 12, "64/0/0": 13}
 BLOCKS = {"0/0/0": 7, "1/0/0": 8}
@@ -100,6 +101,14 @@ def test_a_row_that_is_not_as_it_must_be_says_why() -> None:
     assert not row.good
 
 
+@pytest.mark.parametrize(("got", "fits"), [
+    ([1, 2, 3], "equal"), ([1, 2], "other"), ([1, 5, 9], "tie"), ([1, 6, 3], "other"), ([7, 2, 3], "other"),
+])  # fmt: skip
+def test_an_answer_may_leave_the_whole_model_s_where_another_token_is_as_likely(got: list[int], fits: str) -> None:
+    assert Reference([1, 2, 3], [[1], [2, 5], [3]]).fits(got) == fits
+    assert Reference([1, 2, 3]).fits(got) == ("equal" if fits == "equal" else "other")
+
+
 def test_rows_of_sglang_take_the_place_of_older_ones_and_are_a_page(tmp_path: Path) -> None:
     file = tmp_path / "sglang.json"
     old: dict[str, Any] = {"pair": "1:2", "backend": "plain", "scenario": "many", "tokens": "15/16", "good": False}
@@ -146,3 +155,5 @@ def test_the_engines_own_connector_stands_beside_kvproto() -> None:
     assert "| yes | 60 | - | 99 | yes | **no**: blocks are held |" in text
     assert "| SGLang | 2 → 1 | refused | - | 9, 0 | - | yes | - | - | - | yes | **no**: no answer |" in text
     assert told(of_vllm([vllm | {"back": False}])).count("**no**") == 2
+    assert "| 8 of 8 |" in (tied := told(of_vllm([vllm | {"equal": 5, "ties": 3}])))
+    assert "3 leave it at a tie" in tied

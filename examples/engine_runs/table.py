@@ -67,12 +67,18 @@ def of_vllm(rows: list[dict[str, Any]]) -> list[Cell]:
     return [
         Cell(
             "vLLM", row["pair"].replace("-", " → ").replace("+", " and "),
-            OWN if row["carrier"] == "nixl" else row["carrier"], row["scenario"], (row["equal"], row["asked"]),
+            OWN if row["carrier"] == "nixl" else row["carrier"], row["scenario"],
+            (row["equal"] + row.get("ties", 0), row["asked"]),
             tuple(row["digests"]), tuple(row["sums"]), row["back"], row["lags"][0] if row["lags"] else None,
-            not row["wrong"], "; ".join(row["wrong"]), row["note"], row["build"],
+            not row["wrong"], "; ".join(row["wrong"]), "; ".join(filter(None, (_tied(row), row["note"]))),
+            row.get("build", ""),
         )
         for row in rows
     ]  # fmt: skip
+
+
+def _tied(row: dict[str, Any]) -> str:
+    return f"{row['ties']} leave it at a tie" if row.get("ties") else ""
 
 
 def of_sglang(rows: list[dict[str, Any]]) -> list[Cell]:

@@ -12,12 +12,23 @@ from typing import Any, Literal
 import msgspec
 import psutil
 
+from examples.vllm.model import Kind
+
 Carrier = Literal["kvproto", "plain", "nixl"]
 """kvproto with digests and checksums, of which instances that are cut alike go by the cheaper route and others by the
 ring; by the cheaper route and without either, which cost time; vLLM's own NixlConnector."""
 BLOCK = 32
 #: tokens that the prefill instance computes a step
 CHUNK = 64
+#: by kind of model: what the connector is told, and how the engine serves it
+RING: dict[Kind, dict[str, Any]] = {
+    "dense": {"chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20}, "hybrid": {"ring_bytes": 64 << 20},
+}  # fmt: skip
+SERVED: dict[Kind, dict[str, Any]] = {
+    "dense": {"dtype": "float32", "block_size": BLOCK, "enable_prefix_caching": True,
+              "disable_hybrid_kv_cache_manager": True},
+    "hybrid": {"dtype": "bfloat16", "enable_prefix_caching": False},
+}  # fmt: skip
 #: by instance: where NixlConnector listens
 PORTS = {"P": "5600", "P2": "5620", "D": "5650"}
 ENVIRONMENT = {
@@ -44,9 +55,9 @@ class Instance:
 
     def __init__(
         self, name: str, tp: int, model: Path, out: Path, carrier: Carrier, *, ttl: float = 60.0, wait: float = 60.0,
-        route: str = "cost",
+        route: str = "cost", kind: Kind = "dense",
     ) -> None:  # fmt: skip
-        """`name`: begins with P or D; `ttl`, `wait`, `route`: as the connector has them."""
+        """`name`: begins with P or D; `ttl`, `wait`, `route`: as the connector has them; `kind`: of the model."""
         os.environ.update(ENVIRONMENT)
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
@@ -66,18 +77,16 @@ class Instance:
             }  # fmt: skip
             extra = {
                 "record": str(out), "name": name, "digests": carrier == "kvproto", "ttl": ttl, "wait": wait,
-                "route": route,
-                "chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20, "card": str(self._card),
+                "route": route, "card": str(self._card), **RING[kind],
             }  # fmt: skip
         transfer = KVTransferConfig(
             engine_id=name, kv_load_failure_policy="recompute", kv_connector_extra_config=extra,
             kv_role="kv_producer" if produces else "kv_consumer", kv_buffer_device="cpu", **how,
         )  # fmt: skip
         args = AsyncEngineArgs(
-            model=str(model), skip_tokenizer_init=True, enforce_eager=True, max_model_len=512, dtype="float32",
-            max_num_seqs=8, block_size=BLOCK, seed=0, enable_prefix_caching=True, tensor_parallel_size=tp,
-            disable_custom_all_reduce=True, max_num_batched_tokens=CHUNK if produces else 512,
-            enable_chunked_prefill=True, kv_transfer_config=transfer, disable_hybrid_kv_cache_manager=True,
+            model=str(model), skip_tokenizer_init=True, enforce_eager=True, max_model_len=512, max_num_seqs=8, seed=0,
+            tensor_parallel_size=tp, disable_custom_all_reduce=True, enable_chunked_prefill=True,
+            max_num_batched_tokens=CHUNK if produces else 512, kv_transfer_config=transfer, **SERVED[kind],
         )  # fmt: skip
         self.engine = AsyncLLM.from_engine_args(args)
         found = psutil.Process().children(recursive=True)

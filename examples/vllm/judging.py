@@ -26,10 +26,10 @@ HEAD = (
 )
 
 
-class Row(msgspec.Struct):
+class Row(msgspec.Struct, omit_defaults=True):
     """A scenario's outcome; `lags`: median and longest milliseconds; `posts`: of prefill ranks, by their way;
     `computed`: tokens of a prompt that decode has computed, at most; `wrong`: why it is not as it must be; `build`: the
-    kvproto it was run with."""
+    kvproto it was run with; `ties`: answers that leave the whole model's where another token is as likely."""
 
     pair: str
     carrier: str
@@ -47,6 +47,7 @@ class Row(msgspec.Struct):
     seconds: float
     note: str
     build: str = ""
+    ties: int = 0
 
     @property
     def good(self) -> bool:
@@ -56,6 +57,7 @@ class Row(msgspec.Struct):
     def line(self) -> str:
         """As a line of the table."""
         tokens = f"{self.equal} of {self.asked}" if self.asked else "-"
+        tokens += f", {self.ties} at a tie" if self.ties else ""
         outcomes = ", ".join(f"{name} {count}" for name, count in sorted(self.outcomes.items())) or "-"
         lags = ", ".join(f"{lag:.0f}" for lag in self.lags) or "-"
         both = [f"{pair[0]}, {pair[1]}" if self.carrier == "kvproto" else "-" for pair in (self.digests, self.sums)]

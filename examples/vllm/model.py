@@ -1,40 +1,60 @@
-"""A small Llama with seeded weights, and what it answers unsharded: `python -m examples.vllm.model FOLDER`.
+"""Models with seeded weights, small, and their answers unsharded: `python -m examples.vllm.model FOLDER`.
 
-Weights are wide enough that greedy tokens hardly repeat.  Nothing is downloaded.
+*dense* is a Llama in float32: every answer has to be the whole model's.  *hybrid* is a Qwen3-Next, three of whose four
+layers are gated delta nets.  Its kernels compute in bfloat16 alone, so two shards without any transfer move a log
+probability by up to .06: where two tokens lie nearer than `NEAR` to each other either is right, and what follows
+cannot be compared.  Nothing is downloaded.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
+import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
+
+from examples.vllm.reference import Reference
+
+Kind = Literal["dense", "hybrid"]
 #: tokens of the prompts: within a block, whole blocks, several chunks, one block and a bit
 LENGTHS = (37, 64, 100, 200, 260, 31, 5, 333)
 VOCABULARY, ANSWER, WIDTH = 512, 24, 0.12
+#: log probabilities of tokens that are told, and how far from the best one a token is as right
+TOLD, NEAR = 8, 0.13
+SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
+         "head_dim": 64, "max_position_embeddings": 1024, "tie_word_embeddings": False, "bos_token_id": 1,
+         "eos_token_id": 2}  # fmt: skip
+#: by kind: transformers' name for it, and its own sizes; vLLM's kernels for a CPU want heads of 128
+FAMILIES: dict[Kind, tuple[str, dict[str, Any]]] = {
+    "dense": ("Llama", {"hidden_size": 256, "intermediate_size": 512}),
+    "hybrid": ("Qwen3Next", {
+        "hidden_size": 128, "intermediate_size": 256, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "mlp_only_layers": [0, 1, 2],
+    }),
+}  # fmt: skip
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, kind: Kind = "dense") -> None:
     """Write it there, unless it is there."""
     if (folder / "config.json").exists():
         return
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8,
-        num_key_value_heads=4, head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False, bos_token_id=1,
-        eos_token_id=2,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config)
-    for weights in model.parameters():
-        if weights.dim() > 1:
+    family, own = FAMILIES[kind]
+    model: Any = getattr(transformers, f"{family}ForCausalLM")(getattr(transformers, f"{family}Config")(**SIZES, **own))
+    for name, weights in model.named_parameters():
+        if kind == "dense" and weights.dim() > 1:  # wide enough that greedy tokens hardly repeat
             torch.nn.init.normal_(weights, std=WIDTH)
+        elif name.endswith("A_log"):  # a recurrence that remembers: by default half is forgotten in a token
+            torch.nn.init.uniform_(weights, -6.0, -3.0)
     model.save_pretrained(folder)  # in float32, as it was made
 
 
@@ -49,12 +69,19 @@ def prompts() -> list[list[int]]:
     return [*plain, plain[3] + tokens(90), plain[4][:224] + tokens(5)]
 
 
-def answers(folder: Path, asked: list[list[int]]) -> list[list[int]]:
-    """Greedy tokens of the whole model in one process: the reference; kept beside the model."""
-    kept = folder / "answers.json"
-    if kept.exists():
-        known: dict[str, list[int]] = json.loads(kept.read_text())
-        return [known[str(prompt)] for prompt in asked]
+def answers(folder: Path, asked: list[list[int]], kind: Kind = "dense") -> list[Reference]:
+    """Greedy tokens of the whole model in one process; kept beside the model."""
+    kept = folder / "references.json"
+    if not kept.exists():
+        if kind == "dense":
+            kept.write_bytes(msgspec.json.encode(_of_transformers(folder, asked)))
+        else:  # an engine that has ended leaves threads behind
+            command = [sys.executable, "-m", "examples.vllm.model", str(folder), str(kept)]
+            subprocess.run(command, check=True)  # noqa: S603  # our own program
+    return msgspec.json.decode(kept.read_bytes(), type=list[Reference])
+
+
+def _of_transformers(folder: Path, asked: list[list[int]]) -> list[Reference]:
     import torch
     from transformers import LlamaForCausalLM
 
@@ -68,10 +95,31 @@ def answers(folder: Path, asked: list[list[int]]) -> list[list[int]]:
                 torch.tensor([prompt]), max_new_tokens=ANSWER, min_new_tokens=ANSWER, do_sample=False, pad_token_id=0,
                 eos_token_id=None,
             )  # fmt: skip
-            found.append(whole[0, len(prompt) :].tolist())
-    kept.write_text(json.dumps(dict(zip(map(str, asked), found, strict=True))))
+            found.append(Reference(whole[0, len(prompt) :].tolist()))
+    return found
+
+
+def _of_vllm(folder: Path, asked: list[list[int]]) -> list[Reference]:
+    """Ask the engine alone, which computes in the same precision as its shards."""
+    from vllm import LLM, SamplingParams
+
+    engine = LLM(model=str(folder), enforce_eager=True, max_model_len=512, dtype="bfloat16", max_num_seqs=4, seed=0,
+                 max_num_batched_tokens=64, enable_prefix_caching=False, skip_tokenizer_init=True)  # fmt: skip
+    how = SamplingParams(max_tokens=ANSWER, temperature=0, ignore_eos=True, detokenize=False, logprobs=TOLD)
+    found = []
+    for prompt in asked:
+        said = engine.generate([{"prompt_token_ids": prompt}], how, use_tqdm=False)[0].outputs[0]
+        told = [{token: each.logprob for token, each in by.items()} for by in said.logprobs or ()]
+        near = [[token for token, each in by.items() if each > max(by.values()) - NEAR] for by in told]
+        found.append(Reference(list(said.token_ids), near))
     return found
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]))
+    if len(sys.argv) == 2:  # noqa: PLR2004  # a folder alone
+        make(Path(sys.argv[1]))
+    else:
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        Path(sys.argv[2]).write_bytes(msgspec.json.encode(_of_vllm(Path(sys.argv[1]), prompts())))
+        sys.stdout.flush()
+        os._exit(0)  # whatever threads the engine has left behind

@@ -45,6 +45,8 @@ class RecordingConnector(KVProtoConnector):
         self.rank_in_group = get_tp_group().rank_in_group
         self._open(str(self.rank_in_group))
         self.caches, counts = list(kv_caches.values()), self.worker.on_outcome
+        # A layer of recurrence has slots in place of blocks, and no heads that could be told apart.
+        self.summed = len({each.shape for each in self.caches}) == 1
         #: by request: its blocks, and the first of them that is carried
         self.blocks, self.ended = dict[str, tuple[list[int], int]](), dict[str, Outcome]()
 
@@ -82,10 +84,11 @@ class RecordingConnector(KVProtoConnector):
 
     def _released(self, request: str) -> None:
         outcome, (blocks, first) = self.ended.pop(request), self.blocks.pop(request, ([], 0))
-        sums = self._sums(blocks, first) if outcome.ok and self.extra.get("digests") else {}
+        sums = self._sums(blocks, first) if outcome.ok and self.summed and self.extra.get("digests") else {}
         self._note(event="released", request=request, room=outcome.room.id, sums=sums)
         if not self.produces and (Path(self.extra["record"]) / "spoil").exists():
-            self.caches[1][blocks] = self.caches[1][blocks].flip(1)
+            cache = max(self.caches, key=lambda each: each.shape[1])
+            cache[blocks] = cache[blocks].flip(1)
 
     def _sums(self, blocks: list[int], first: int) -> dict[str, int]:
         """By block of the prompt, layer, head of the model."""

@@ -180,3 +180,5 @@ COMPARED = (
     "sequential", "in turn", "32 at once", "decode leaves between", "never fetched", "too late", "killed between",
 )  # fmt: skip
 TIMED = ("sequential", "in turn", "32 at once")
+#: those of a model whose prompts end in a state
+OF_HYBRIDS = ("sequential", "in turn", "at once", "decode leaves between", "control")

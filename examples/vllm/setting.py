@@ -11,6 +11,7 @@ import msgspec
 
 from examples.vllm import model
 from examples.vllm.instances import Answer, Instance
+from examples.vllm.reference import Reference
 from kvproto.adapters.vllm.router_requests import params_for
 
 Tokens = list[int]
@@ -24,7 +25,7 @@ class Setting(msgspec.Struct):
     prefills: list[Instance]
     decode: Instance
     prompts: list[Tokens]
-    answers: list[Tokens]
+    answers: list[Reference]
     out: Path
     ttl: float
     wait: float
@@ -84,7 +85,7 @@ class Found(msgspec.Struct):
     """What was answered, beside what had to be; milliseconds of the hand-over; what else is to be said."""
 
     got: list[Tokens]
-    want: list[Tokens]
+    want: list[Reference]
     lags: list[float] = msgspec.field(default_factory=list)
     #: tokens of a prompt that the decode instance has computed itself, at most; None: all, as it must be
     computed: int | None = None
