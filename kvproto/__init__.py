@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         RoomProduced,
         RoomReleased,
     )
+    from kvproto.endpoint.host_pool import HostPool
     from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
     from kvproto.endpoint.spans import RoomSpans
     from kvproto.errors import (
@@ -60,11 +61,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TABLES", "ArgumentError", "Cache", "CachePart", "CachePool", "Cause", "DecodeEndpoint", "EndpointError",
-    "EndpointEvent", "EventsMissed", "Fabric", "Keys", "KvprotoError", "Layout", "LayoutError", "LinkError",
-    "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport", "NixlTransport", "NotFoundError",
-    "Outcome", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Plan", "Pool", "PoolAttached", "PoolDetached",
-    "PrefillEndpoint", "Reported", "Room", "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased",
-    "RoomSpans", "Settings", "Status", "Timer", "Timing", "TransportError", "align_chunk_tokens",
+    "EndpointEvent", "EventsMissed", "Fabric", "HostPool", "Keys", "KvprotoError", "Layout", "LayoutError",
+    "LinkError", "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport", "NixlTransport",
+    "NotFoundError", "Outcome", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Plan", "Pool", "PoolAttached",
+    "PoolDetached", "PrefillEndpoint", "Reported", "Room", "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced",
+    "RoomReleased", "RoomSpans", "Settings", "Status", "Timer", "Timing", "TransportError", "align_chunk_tokens",
 ]  # fmt: skip
 
 #: where each name is
@@ -74,6 +75,7 @@ _HOME = {
         "EndpointEvent", "EventsMissed", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "PoolAttached",
         "PoolDetached", "Reported", "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased",
     ), "endpoint.endpoint_events"),
+    "HostPool": "endpoint.host_pool",
     "MetricsExporter": "metrics.exporter", "RoomSpans": "endpoint.spans",
     "Outcome": "room", "Room": "room", "Status": "room",
     "ArgumentError": "errors", "EndpointError": "errors", "KvprotoError": "errors", "LinkError": "errors",
@@ -89,6 +91,7 @@ _HOME = {
 #: the extras that bring what a name needs, for those that need more than the core
 _EXTRAS = {
     "DecodeEndpoint": "nixl,gpu", "PrefillEndpoint": "nixl,gpu", "Pool": "gpu", "CachePool": "gpu",
+    "HostPool": "nixl,gpu",
     "Fabric": "nixl", "Keys": "nixl",
     "MemoryTransport": "nixl", "MetricsExporter": "metrics", "RoomSpans": "otel",
     "MooncakeTransport": "mooncake-cpu", "NixlTransport": "nixl", "TransportError": "nixl",

@@ -43,6 +43,7 @@ from kvproto.io.transports.base import (
     WritePart,
 )
 from kvproto.io.transports.endpoint import decode, encode
+from kvproto.io.transports.host_memory import SharedMemory
 from kvproto.io.transports.page_lists import PageLists, PagePiece
 from kvproto.io.transports.regions import bulk
 from kvproto.verify.testing.transport_ends import LocalPeer, ProcessPeer, Rank, wait
@@ -389,6 +390,32 @@ class TransportContract:
         if rig.transport.caps.native_notify:
             rig.arrived(1)
         assert rig.peer.ask("read", 0, 0, 4096) == rig.source[:4096].tobytes()
+
+    def test_the_next_instance_is_another_begins_with_nothing_and_ends_by_itself(self, rig: Rig) -> None:
+        rig.connect()
+        following, memory, told = rig.transport.successor(), SharedMemory(4096), list[TransportEvent]()
+        try:
+            assert following.caps == rig.transport.caps
+            assert following.instance != rig.transport.instance
+            with pytest.raises(StaleEndpoint, match="not connected"):
+                following.remote(PeerId(rig.connect()), 0)
+            peer = following.connect(rig.peer.ask("endpoint"))
+            region = following.register(memory.addr, 4096)
+            assert region.index == 0
+            handle = following.write(peer, region, following.remote(peer, 0), bulk(0, 0, 4096), b"")
+
+            def ended() -> bool:
+                rig.peer.ask("read", 0, 0, 1)  # a peer of this process polls when it is asked something
+                told.extend(following.poll())
+                return bool(told)
+
+            wait(ended, "the write of the next instance")
+            assert told == [Completed(handle)]
+            following.deregister(region)
+        finally:
+            following.close()
+        handle = rig.write(bulk(0, 0, 4096))
+        assert rig.finish(handle) == [Completed(handle)]
 
     def test_connect_and_warm_run_on_another_thread_while_the_owner_works(self, rig: Rig) -> None:
         results: list[object] = []
