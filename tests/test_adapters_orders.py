@@ -17,7 +17,8 @@ from kvproto.adapters.geometry import Geometry
 from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.request_words import Announce, GiveBlocks, GiveUp, Load, OpenRoom, Ticket, Withdraw
 from kvproto.adapters.sglang import tables
-from kvproto.adapters.sglang.requests import Receiver, Sender
+from kvproto.adapters.sglang.receiver import Receiver
+from kvproto.adapters.sglang.sender import Sender
 from kvproto.fsm.machine import Machine
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause

@@ -153,7 +153,7 @@ def test_nothing_that_runs_imports_what_verifies_or_measures() -> None:
 @pytest.mark.parametrize("places", [
     ("kvproto.endpoint.prefill_endpoint", "kvproto.endpoint.decode_endpoint"),
     ("kvproto.adapters.prefill_worker", "kvproto.adapters.decode_worker", "kvproto.adapters.vllm.params"),
-    ("kvproto.adapters.sglang.manager", "kvproto.adapters.sglang.requests"),
+    ("kvproto.adapters.sglang.sender", "kvproto.adapters.sglang.receiver"),
 ])  # fmt: skip
 def test_a_process_that_serves_loads_no_wing(places: tuple[str, ...]) -> None:
     loaded = "[name for name in sys.modules if name.startswith(('kvproto.verify', 'kvproto.lab'))]"

@@ -29,7 +29,9 @@ from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, ann
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, TakenError
 from kvproto.adapters.sglang.options import NAME, Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
+from kvproto.adapters.sglang.receiver import Receiver
 from kvproto.adapters.sglang.recurrence import recurrence_of
+from kvproto.adapters.sglang.sender import Sender
 from kvproto.adapters.sglang.windows import Window, window_of
 from kvproto.errors import ArgumentError, LinkError
 from kvproto.fsm.machine import Machine
@@ -98,7 +100,7 @@ def test_in_every_order_of_calls_the_answers_are_what_sglang_relies_on(table: Ta
 
 # ----------------------------------------------------------------------------------------- signatures
 RECORDED: dict[str, dict[str, str]] = json.loads(install.RECORDED.read_text())
-OURS = {"BaseKVManager": manager.Manager, "BaseKVSender": requests.Sender, "BaseKVReceiver": requests.Receiver,
+OURS = {"BaseKVManager": manager.Manager, "BaseKVSender": Sender, "BaseKVReceiver": Receiver,
         "BaseKVBootstrapServer": KVProtoBootstrapServer}  # fmt: skip
 
 

@@ -15,6 +15,8 @@ from kvproto.adapters.recurrence import Recurrence, Segment
 from kvproto.adapters.sglang import install, manager, memory, options, planes, requests, tables
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, unknown
+from kvproto.adapters.sglang.receiver import Receiver
+from kvproto.adapters.sglang.sender import Sender
 from kvproto.adapters.sglang.windows import Window
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
@@ -77,7 +79,7 @@ class ScriptedManager:
 
 def sender(room: int = 5, *, told: bool = False, **instance: Any) -> tuple[Any, Any]:
     made: Any = ScriptedManager(prefill=True, **instance)
-    return requests.Sender(made, "here:1", room, told), made
+    return Sender(made, "here:1", room, told), made
 
 
 def called(one: Any, at: Any, tokens: int = 32, prefix: int = 8, page: int = 8) -> None:
@@ -146,7 +148,7 @@ def test_rooms_of_data_parallel_ranks_are_reported_where_nobody_can_compute_thei
     def reported(room: int, *, told: bool = False, **instance: Any) -> tuple[Any, Reporter]:
         made: Any = ScriptedManager(prefill=True, data_parallel=2, **instance)
         made.reporter = Reporter()
-        return requests.Sender(made, "here:1", room, told), made.reporter
+        return Sender(made, "here:1", room, told), made.reporter
 
     one, where = reported(4)
     assert where.added == {4: False} and one.value.state is not tables.S.FAILED
@@ -175,7 +177,7 @@ def test_a_room_that_is_open_is_reported_no_more() -> None:
 # ----------------------------------------------------------------------------------------------- decode
 def receiver(room: Any = 5, **more: Any) -> tuple[Any, Any]:
     made: Any = ScriptedManager(prefill=False, **more)
-    return requests.Receiver(made, "here:1", room), made
+    return Receiver(made, "here:1", room), made
 
 
 def test_a_receiver_opens_its_room_with_its_prefix_and_whole_pages_of_both_sides() -> None:
@@ -444,7 +446,7 @@ def test_classes_stand_on_sglang_s_bases_and_know_its_facts_and_errors(monkeypat
         "manager": "KVProtoManager", "sender": "KVProtoSender", "receiver": "KVProtoReceiver",
         "bootstrap_server": "KVProtoServer", "kvargs": "dict",
     }  # fmt: skip
-    for kind, ours in [("manager", manager.Manager), ("sender", requests.Sender), ("receiver", requests.Receiver)]:
+    for kind, ours in [("manager", manager.Manager), ("sender", Sender), ("receiver", Receiver)]:
         assert made[kind].__mro__[1] is ours and made[kind].__mro__[-2] is bases[f"BaseKV{kind.capitalize()}"]
     assert made["bootstrap_server"].__mro__[-2] is bases["BaseKVBootstrapServer"]
     assert (made["manager"].look, made["manager"].metric, made["manager"].failure) == (Reporter, "metric", FailureError)
@@ -456,7 +458,7 @@ def test_classes_stand_on_sglang_s_bases_and_know_its_facts_and_errors(monkeypat
 def test_a_sender_hears_of_the_forward_that_computes_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     one, _ = sender()
     heard = list[Any]()
-    monkeypatch.setattr(requests.Sender, "scheduled", lambda self: heard.append(self))  # noqa: PLW0108  # bound
+    monkeypatch.setattr(Sender, "scheduled", lambda self: heard.append(self))  # noqa: PLW0108  # bound
     batch = SimpleNamespace(reqs=[SimpleNamespace(disagg_kv_sender=one), SimpleNamespace(disagg_kv_sender=7),
                                   SimpleNamespace()])  # fmt: skip
     for each in (batch, SimpleNamespace(reqs=None), None):

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.scripted_sglang import FAILED, WAITING, Stage
 
-from kvproto.adapters.sglang import requests
+from kvproto.adapters.sglang.receiver import Receiver
+from kvproto.adapters.sglang.sender import Sender
 from kvproto.endpoint import endpoint
 from kvproto.errors import ArgumentError
 
@@ -258,7 +259,7 @@ def test_a_second_sender_of_a_room_does_not_touch_the_first(way: str) -> None:
     with Stage(1, 1) as stage:
         stage.ask(1, 90)
         stage.run(until=lambda: any(r.at == "computing" for r in stage.prefill.live))
-        other = requests.Sender(stage.prefill.ranks[0].manager, stage.prefill.server, 1)
+        other = Sender(stage.prefill.ranks[0].manager, stage.prefill.server, 1)
         assert other.poll() == WAITING
         if way == "aborted":
             other.abort()
@@ -274,7 +275,7 @@ def test_a_second_receiver_of_a_room_is_given_up_before_it_has_pages() -> None:
     with Stage(1, 1) as stage:
         stage.ask(1, 90, prefill=False)
         stage.run(until=lambda: any(r.at == "transfer" for r in stage.decode.live))
-        other = requests.Receiver(stage.decode.ranks[0].manager, stage.decode.server, 1)
+        other = Receiver(stage.decode.ranks[0].manager, stage.decode.server, 1)
         other.init(0)
         assert other.poll() == WAITING
         other.abort()
@@ -290,7 +291,7 @@ def test_a_receiver_is_given_up_after_its_prefill_instance_was_let_go_of() -> No
         stage.ask(1, 20)
         stage.run()
         manager = stage.decode.ranks[0].manager
-        other = requests.Receiver(manager, stage.decode.server, 2)
+        other = Receiver(manager, stage.decode.server, 2)
         other.init(0)
         assert other.poll() == WAITING
         assert other.card is not None

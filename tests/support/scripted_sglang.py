@@ -20,9 +20,11 @@ import numpy as np
 import torch
 
 from kvproto.adapters.recurrence import Recurrence, Segment
-from kvproto.adapters.sglang import manager, requests
+from kvproto.adapters.sglang import manager
 from kvproto.adapters.sglang.bootstrap import KVProtoBootstrapServer
 from kvproto.adapters.sglang.pools import Instance
+from kvproto.adapters.sglang.receiver import Receiver
+from kvproto.adapters.sglang.sender import Sender
 from kvproto.adapters.sglang.windows import Window
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
@@ -237,7 +239,7 @@ class SGLang:
 
     # ---------------------------------------------------------------------------------------- scheduler
     def add(self, request: Request) -> None:
-        kind = requests.Sender if self.side == "prefill" else requests.Receiver
+        kind = Sender if self.side == "prefill" else Receiver
         request.parts = [kind(r.manager, self.server, request.room, request.told is not None) for r in self.ranks]
         self.live.append(request)
         if self.side == "decode" and all(self.server in rank.manager.prefill_info_table for rank in self.ranks):

@@ -79,7 +79,7 @@ def classes() -> dict[str, type]:
     why = differing(metadata.version("sglang"), record())
     if why:
         raise UnsupportedEngineError(why)
-    from kvproto.adapters.sglang import facts, manager, requests
+    from kvproto.adapters.sglang import facts, manager, receiver, sender
     from kvproto.adapters.sglang.bootstrap import KVProtoBootstrapServer
 
     base = import_module("sglang.srt.disaggregation.base.conn")
@@ -87,8 +87,8 @@ def classes() -> dict[str, type]:
     own["failure"] = staticmethod(import_module("sglang.srt.disaggregation.common.conn").KVTransferError)
     return {
         "manager": type("KVProtoManager", (manager.Manager, base.BaseKVManager), own),
-        "sender": type("KVProtoSender", (requests.Sender, base.BaseKVSender), {}),
-        "receiver": type("KVProtoReceiver", (requests.Receiver, base.BaseKVReceiver), {}),
+        "sender": type("KVProtoSender", (sender.Sender, base.BaseKVSender), {}),
+        "receiver": type("KVProtoReceiver", (receiver.Receiver, base.BaseKVReceiver), {}),
         "bootstrap_server": type("KVProtoServer", (KVProtoBootstrapServer, base.BaseKVBootstrapServer), {}),
         "kvargs": base.KVArgs,
     }
@@ -113,7 +113,7 @@ def await_forwards() -> None:
 
 def run_batch(_scheduler: Any, batch: Any, *_: Any, **__: Any) -> None:
     """Before SGLang's function of this name: those of the batch whose KV is handed over are computed next."""
-    from kvproto.adapters.sglang.requests import Sender
+    from kvproto.adapters.sglang.sender import Sender
 
     for request in getattr(batch, "reqs", None) or ():
         sender = getattr(request, "disagg_kv_sender", None)
