@@ -19,7 +19,7 @@ from kvproto.io.kernels.base import Events
 from kvproto.io.kernels.crossing import Crossing, Done, Rows
 from kvproto.io.kernels.engine_pages import EnginePages, PageRun, page_runs
 from kvproto.io.kernels.pool import KernelError
-from kvproto.io.transports.base import Transport
+from kvproto.io.transports.base import Transport, UsageError
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.room import Room
 from kvproto.verify.testing import inside
@@ -127,6 +127,8 @@ def test_a_peer_s_page_numbers_keep_more_than_sixteen_bits(monkeypatch: pytest.M
     launch = part.bind(entry, np.array(there, "<u4").tobytes(), 0, 3, cast("Any", None))
     assert isinstance(launch, EngineLaunch)
     assert (launch.far.tolist(), launch.near.tolist(), launch.edges) == (there, [65_537, 66_000, 2], ())
+    with pytest.raises(UsageError, match="page 70000 of a peer whose regions hold 70000"):
+        part.check(np.array([3, 70_000], "<u4").tobytes(), 0, 2)
 
 
 def test_pages_in_a_row_on_both_sides_are_one_copy_where_nothing_lies_between() -> None:

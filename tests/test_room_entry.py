@@ -65,6 +65,12 @@ def test_page_ids_come_in_any_form_and_are_the_room_s_own(given: Any) -> None:
     assert int(given[0]) == 3
 
 
+@pytest.mark.parametrize("form", [list, np.array, torch.tensor, lambda ids: torch.tensor(ids, dtype=torch.int32)])
+def test_page_ids_of_more_than_sixteen_bits_stay_as_they_are(form: Any) -> None:
+    ids = [65_535, 65_536, 1 << 30]
+    assert as_table(form(ids)).tolist() == ids
+
+
 @pytest.mark.parametrize("none", [(), [], np.empty(0), torch.empty(0), torch.empty(0, dtype=torch.bool)])
 def test_no_pages_have_no_type(none: Any) -> None:
     assert as_table(none).tolist() == [] and as_table(none).dtype == np.int64
