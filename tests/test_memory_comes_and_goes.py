@@ -182,6 +182,8 @@ def test_a_peer_that_is_gone_holds_the_pool_for_lease_and_write_and_no_longer() 
         decode.detach()  # and nobody polls the prefill rank, as if its process had stopped
         longest, step = timing.lease.period + timing.write.period, timing.call.period / 20
         decode.poll()
+        clock.advance(1.0)
+        decode.poll()
         began = clock.now()
         while not decode.detached and clock.now() < began + 1.2 * longest:
             assert "a peer that may still write: link 1" in decode.pool_words() and regions(pair.prefills[0])
@@ -301,3 +303,16 @@ def test_an_endpoint_may_be_closed_while_its_pool_goes_and_when_it_is_gone(one: 
     one.decodes.clear()
     one.prefills[0].detach(rooms="end")
     one.pump(lambda: one.prefills[0].detached)
+
+
+def test_a_room_that_succeeds_as_the_last_one_does_so_on_both_sides(pair: Sleepers) -> None:
+    decode = pair.decodes[0]
+    for _ in range(3):
+        room = pair.open(TOKENS)
+        pair.pump(lambda room=room: all(each.opened_by_all(room) for each in pair.prefills))  # type: ignore[misc]
+        decode.detach()
+        pair.produce(room)
+        pair.pump(lambda: decode.detached)
+        pair.pump(lambda room=room: pair.over(room))  # type: ignore[misc]
+        assert pair.causes(room) == {Cause.NONE}
+        pair.wake(decode)

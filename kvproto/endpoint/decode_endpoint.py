@@ -16,7 +16,7 @@ from kvproto.data.decode_data import DecodeData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry, page_runs_of
 from kvproto.data.staging_buffers import Kind
 from kvproto.endpoint import takers
-from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.endpoint import LINGER_S, Endpoint
 from kvproto.endpoint.explain import explain_link
 from kvproto.endpoint.last_rows import Slots, need_ring_for_last_rows
 from kvproto.endpoint.prefill_groups import PrefillGroups
@@ -358,6 +358,10 @@ class DecodeEndpoint(Endpoint):
         self._data.next = self._data.transport.successor()
 
     def _leave_memory(self) -> Iterator[str]:
+        # A prefill rank may not have seen yet that the last room's write is over: a goodbye would fail the room there.
+        end = self._loop.now + LINGER_S
+        while self._loop.now < end:
+            yield "peers, which end their last rooms"
         self._data.succeed()
         self._groups.call_anew()
         while link := self._rank.awaits_return():

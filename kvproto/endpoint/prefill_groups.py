@@ -193,6 +193,7 @@ class PrefillGroups:
         A prefill rank that answers has let go of the transport's former instance: it is connected to the new one.
         """
         loop, rank, links = self._loop, self._rank, self.links
+        loop.attempt("sending", loop.control.flush)  # a goodbye overtakes what is held back of rooms
         loop.submit(rank.take_leave(loop.now))
         loop.attempt("sending", loop.control.flush)  # a call overtakes what is held back, and replaces it
         for link in rank.to_call_anew():
