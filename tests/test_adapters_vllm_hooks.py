@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ def step(made: connector.KVProtoConnector, counts: dict[str, int], preempted: An
     """A step that computes so many tokens of each request from its beginning; returns its orders."""
     cached = SimpleNamespace(req_ids=[], num_computed_tokens=[])
     new = [SimpleNamespace(req_id=name, num_computed_tokens=0) for name in counts]
-    state = SimpleNamespace(get_block_ids=lambda _: ([1, 2, 3, 4, 5, 6],))
+    state = SimpleNamespace(get_block_ids=lambda _: ([1, 2, 3, 4, 5, 70_006],))
     output = SimpleNamespace(
         scheduled_new_reqs=new, scheduled_cached_reqs=cached, num_scheduled_tokens=counts,
         preempted_req_ids=preempted, kv_connector_block_state=state,
@@ -94,8 +94,9 @@ def test_what_was_sent_frees_its_blocks_once_and_what_came_resumes_as_it_came(mo
     assert not made._known
     for failed in (None, {"one"}):
         theirs, heard = decode(), list[Any]()
-        blocks = SimpleNamespace(get_block_ids=lambda: ([1, 2, 3, 4, 5, 6],))
+        blocks = SimpleNamespace(get_block_ids=lambda: ([1, 2, 3, 4, 5, 70_006],))
         theirs.update_state_after_alloc(Request("one", 6 * BLOCK, None), blocks, 6 * BLOCK)
+        assert cast("Any", theirs.orders[-1]).blocks == (1, 2, 3, 4, 5, 70_006)
         monkeypatch.setattr(theirs, "_settle", heard.extend)
         theirs.update_connector_output(output(finished_recving={"one"}, failed_recving=failed))
         assert [each.recompute for each in heard] == [bool(failed)] and not theirs._known
@@ -108,7 +109,7 @@ def test_the_tokens_to_load_are_those_that_are_not_here() -> None:
                              ("one", 30, (0, False)), ("nobody", 0, (0, False))]:  # fmt: skip
         assert made.get_num_new_matched_tokens(Request(name, 24, None), here) == told
     assert prefill("one").get_num_new_matched_tokens(Request("one", 24, None), 0) == (0, False)
-    blocks = SimpleNamespace(get_block_ids=lambda: ([1, 2, 3, 4, 5, 6],))
+    blocks = SimpleNamespace(get_block_ids=lambda: ([1, 2, 3, 4, 5, 70_006],))
     made.update_state_after_alloc(Request("one", 24, None), blocks, 0)
     assert type(made.orders[-1]) is Skip
 

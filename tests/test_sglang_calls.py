@@ -108,11 +108,11 @@ def test_a_sender_gives_its_pages_with_what_decode_s_larger_pages_lack() -> None
     assert opened == (Room(5), 24, [0, 0], {"group": 9})
     assert one.should_send_kv_chunk(1, last_chunk=False) and one.should_send_kv_chunk(0, last_chunk=True)
     assert not one.should_send_kv_chunk(0, last_chunk=False)
-    one.send([11, 12])
+    one.send([70_011, 12])
     one._early_send_wait_event = "earlier"
     one.send([13])
     assert at.endpoint.of("produced") == [
-        (Room(5), 16, None, {"pages": [11, 12]}), (Room(5), 24, "earlier", {"pages": [13, 0]}),
+        (Room(5), 16, None, {"pages": [70_011, 12]}), (Room(5), 24, "earlier", {"pages": [13, 0]}),
     ]  # fmt: skip
     assert at.endpoint.of("aux") == [(Room(5), b"row 2")] and one._early_send_wait_event is None
     assert one.get_transfer_metric().transfer_total_bytes == 3 * 32
@@ -187,9 +187,9 @@ def test_a_receiver_opens_its_room_with_its_prefix_and_whole_pages_of_both_sides
     one.poll()
     assert not at.endpoint.calls, "SGLang has not found out where the request is"
     one.init(0)
-    one.send_metadata([21, 22, 23], 3, None, 20)
+    one.send_metadata([21, 22, 70_023], 3, None, 20)
     (opened,) = at.endpoint.of("open")
-    assert opened == (Room(5), 32, [0, 0, 0, 0, 0, 21, 22, 23], {"prefix": 16, "group": 7})
+    assert opened == (Room(5), 32, [0, 0, 0, 0, 0, 21, 22, 70_023], {"prefix": 16, "group": 7})
     assert (one.aux_index, one.prefix) == (3, 20) and one.abort_notified
     at.card = ArgumentError("it is asked for no more")
     assert one.poll() == 3 and not one.why

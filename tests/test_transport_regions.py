@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kvproto.io.transports import regions
 from kvproto.io.transports.base import (
     BadEndpoint,
+    MemoryRegion,
     PeerId,
     RemoteRegion,
     StaleEndpoint,
@@ -30,6 +31,7 @@ from kvproto.io.transports.endpoint import (
     decode,
     encode,
 )
+from kvproto.io.transports.page_lists import PageLists, PagePiece, PagesRequest
 from kvproto.io.transports.regions import RegionTable, as_descs, bulk, joined, remote_table, request
 
 CAPS = TransportCaps("memory", ("DRAM", "VRAM"), 64, 100, 100, True, False)
@@ -360,3 +362,13 @@ def test_each_side_is_bounded_by_its_own_region(pieces: int, larger: str) -> Non
                 request([part], b"", own, {3: dst}, CAPS)
         else:
             assert request([part], b"", own, {3: dst}, CAPS).local[:, 1].sum() == size
+
+
+def test_indices_of_pages_keep_more_than_sixteen_bits() -> None:
+    peer, nbytes = PeerId("peer"), 1 << 20
+    near, far = MemoryRegion(0, 1 << 20, nbytes, "DRAM", 0), RemoteRegion(peer, 0, 1 << 30, nbytes, "DRAM", 0)
+    lists = PageLists(peer, tuple(PagePiece(near, far, at, at, 8, 8, 4) for at in (0, 4)))
+    lists.near, lists.far = 100_000, 120_000
+    asked = PagesRequest(lists, np.array([65_536, 99_999]), np.array([70_000, 1]), CAPS)
+    assert asked.indices("near").tolist() == [65_536, 99_999, 165_536, 199_999]
+    assert asked.indices("far").tolist() == [70_000, 1, 190_000, 120_001]

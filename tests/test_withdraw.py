@@ -13,6 +13,7 @@ from support.stories import layout
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.vocabulary import Event
+from kvproto.io.transports.fabric import Fabric
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -153,6 +154,20 @@ def test_pages_that_are_still_read_are_not_replaced(pair: Pair) -> None:
     assert prefill.withdrawn(room)
     with pytest.raises(NotFoundError):
         prefill.withdraw(Room(99), 0)
+
+
+def test_pages_that_a_write_reads_are_back_when_it_has_ended() -> None:
+    fabric = Fabric()  # nothing moves until it is told to
+    settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 18, route="pages")
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS, settings=settings, fabric=fabric) as pair:
+        room, prefill = pair.open(TOKENS), pair.prefills[0]
+        prefill.produced(room, TOKENS)
+        pair.pump(lambda: bool(inside(prefill).data.writes.flying))
+        prefill.withdraw(room, 0)
+        for _ in range(5):
+            pair.turn()
+        assert not prefill.withdrawn(room), "the write reads them"
+        pair.pump(lambda: fabric.run() >= 0 and prefill.withdrawn(room))
 
 
 def test_nobody_hears_that_pages_are_back_before_the_sends_know_that_they_were_taken(
