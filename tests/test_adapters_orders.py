@@ -80,7 +80,7 @@ def test_a_prefix_that_ends_inside_a_block_does_not_count_it(prefix: int, units:
     made.carry[Announce](Announce("a", replace(TICKET, peer=card)))
     made.carry[Load](Load("a", (1, 2, 3, 4, 5, 6, 7), prefix))
     assert endpoint.of("announce") == [(7, ("group", 9), ("secret", b""))]
-    told = ("prefix", units), ("group", 9), ("secret", b""), ("slot", None)
+    told = ("prefix", units), ("group", 9), ("secret", b""), ("slot", None), ("window", None)
     assert endpoint.of("open") == [(7, (1, 2, 3, 4, 5, 6, 7), *told)]
 
 

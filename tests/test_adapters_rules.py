@@ -248,14 +248,15 @@ AT_FIRST: dict[str, Any] = {
     "parallel.later=1, which no rule": {"later": 1},
 }  # fmt: skip
 AFTERWARDS = {
-    "sliding windows or chunked local attention": caches(FullAttentionSpec(sliding_window=128)),
+    "sliding windows in the blocks of full attention": caches(FullAttentionSpec(sliding_window=128)),
     "chunked local attention with KV of their own (spec.attention_chunk_size": caches(
         uniform(FULL, FullAttentionSpec(attention_chunk_size=8192))
     ),
-    "KV of their own (kind.SlidingWindowSpec=True)": caches(SlidingWindowSpec()),
+    "the KV of its draft (window.extra_retained_tokens=2)": caches(FULL, SlidingWindowSpec(extra_retained_tokens=2)),
+    "recurrent states beside sliding windows": caches(FULL, MambaSpec(), SlidingWindowSpec()),
     "recurrent states other than gated delta nets": caches(FULL, MambaSpec(mamba_type="MAMBA2")),
     "prefix hits of a recurrent state (state.mamba_cache_mode=all)": caches(FULL, MambaSpec(mamba_cache_mode="all")),
-    "several groups of attention layers": caches(FULL, MambaSpec(), FULL),
+    "several groups of layers that attend fully": caches(FULL, MambaSpec(), FULL),
     "a quantized cache whose scales": caches(FullAttentionSpec(kv_quant_mode=Mode.INT8_PER_TOKEN_HEAD)),
     "beside its rows (spec.cache_dtype_str=nvfp4_ds_mla)": caches(MLAAttentionSpec(cache_dtype_str="nvfp4_ds_mla")),
     "a form of cache that no pool expresses": caches(MLAAttentionSpec(model_version="deepseek_v4")),

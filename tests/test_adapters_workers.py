@@ -51,14 +51,14 @@ def test_a_decode_worker_opens_a_room_with_whole_units_the_prefix_and_its_slots(
     worker.before([Announce("one", TICKET)])
     assert endpoint.of("announce") == [(Room(5), 11, {"group": 7, "secret": b"s"})], "21 tokens are 11 units"
     worker.before([Load("one", (9, 8, 7), 5, (3,))])
-    how = {"prefix": 2, "group": 7, "secret": b"s", "slot": (3,)}
+    how = {"prefix": 2, "group": 7, "secret": b"s", "slot": (3,), "window": None}
     assert endpoint.of("open") == [(Room(5), 11, (9, 8, 7), how)]
 
 
 def test_a_request_that_needs_no_load_opens_its_room_over_pages_that_nobody_reads() -> None:
     worker, endpoint = decode()
     worker.before([Announce("one", TICKET), Skip("one")])
-    how = {"prefix": 11, "group": 7, "secret": b"s", "slot": None}
+    how = {"prefix": 11, "group": 7, "secret": b"s", "slot": None, "window": None}
     assert endpoint.of("open") == [(Room(5), 11, [0, 0, 0], how)] and not endpoint.of("abort")
 
 
@@ -157,7 +157,8 @@ def test_a_prefill_worker_opens_a_room_of_whole_units_and_gives_what_is_computed
     worker.after([GiveBlocks("one", (4, 5), 7, (2,))], "event")
     worker.after([GiveBlocks("one", (6,), TOKENS)])
     assert endpoint.of("produced") == [
-        (Room(5), 3, "event", {"pages": (4, 5), "slot": (2,)}), (Room(5), 11, None, {"pages": (6,), "slot": None}),
+        (Room(5), 3, "event", {"pages": (4, 5), "slot": (2,), "window": None}),
+        (Room(5), 11, None, {"pages": (6,), "slot": None, "window": None}),
     ]  # fmt: skip
     assert endpoint.of("aux") == [(Room(5), b"")]
 

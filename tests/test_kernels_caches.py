@@ -16,7 +16,10 @@ import pytest
 import recurrence
 import torch
 from cache_case import CASES, SPARSE, CacheCase, check_case
+from ends_judge import Move
+from msgspec.structs import replace
 from support.night import NIGHT
+from test_end_caches import FULL, LONG, STATE, TABLES, of
 
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.pool import KernelError
@@ -67,6 +70,15 @@ def test_a_room_s_state_is_in_its_slots(tp: tuple[int, int], slot_of: tuple[int,
 
     kernels = TritonKernels() if INTERPRETED else TorchKernels()
     assert recurrence.move(kernels, recurrence.DELTA, tp, 1, slot_of=slot_of) > 0
+
+
+def test_a_room_s_window_is_in_its_tables_beside_its_state() -> None:
+    from kvproto.io.kernels.triton import TritonKernels
+
+    caches = replace(FULL, layers=()), LONG, STATE
+    move = Move(of(*caches, tp=2), of(*caches, page_size=2), 8, 13, 8, tables=TABLES)
+    assert move.run(TritonKernels() if INTERPRETED else TorchKernels()) > 0
+    move.judge()
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")

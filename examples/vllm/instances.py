@@ -23,11 +23,13 @@ CHUNK = 64
 #: by kind of model: what the connector is told, and how the engine serves it
 RING: dict[Kind, dict[str, Any]] = {
     "dense": {"chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20}, "hybrid": {"ring_bytes": 64 << 20},
+    "windows": {"chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20},
 }  # fmt: skip
 SERVED: dict[Kind, dict[str, Any]] = {
     "dense": {"dtype": "float32", "block_size": BLOCK, "enable_prefix_caching": True,
               "disable_hybrid_kv_cache_manager": True},
     "hybrid": {"dtype": "bfloat16", "enable_prefix_caching": False},
+    "windows": {"dtype": "float32", "block_size": BLOCK, "enable_prefix_caching": True},
 }  # fmt: skip
 #: by instance: where NixlConnector listens
 PORTS = {"P": "5600", "P2": "5620", "D": "5650"}

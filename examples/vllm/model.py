@@ -3,7 +3,8 @@
 *dense* is a Llama in float32: every answer has to be the whole model's.  *hybrid* is a Qwen3-Next, three of whose four
 layers are gated delta nets.  Its kernels compute in bfloat16 alone, so two shards without any transfer move a log
 probability by up to .06: where two tokens lie nearer than `NEAR` to each other either is right, and what follows
-cannot be compared.  Nothing is downloaded.
+cannot be compared.  *windows* is a Gemma 3 in float32, of whose six layers four look back over `WINDOW` tokens.
+Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import msgspec
 
 from examples.vllm.reference import Reference
 
-Kind = Literal["dense", "hybrid"]
+Kind = Literal["dense", "hybrid", "windows"]
 #: tokens of the prompts: within a block, whole blocks, several chunks, one block and a bit
 LENGTHS = (37, 64, 100, 200, 260, 31, 5, 333)
 VOCABULARY, ANSWER, WIDTH = 512, 24, 0.12
+#: tokens of a window: of one and a half blocks
+WINDOW = 48
 #: log probabilities of tokens that are told, and how far from the best one a token is as right
 TOLD, NEAR = 8, 0.13
 SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
@@ -35,6 +38,11 @@ FAMILIES: dict[Kind, tuple[str, dict[str, Any]]] = {
         "hidden_size": 128, "intermediate_size": 256, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
         "linear_num_key_heads": 2, "linear_num_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2,
         "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "mlp_only_layers": [0, 1, 2],
+    }),
+    "windows": ("Gemma3", {
+        "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6, "tie_word_embeddings": True,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "sliding_window": WINDOW,
+        "query_pre_attn_scalar": 64,
     }),
 }  # fmt: skip
 
@@ -49,9 +57,10 @@ def make(folder: Path, kind: Kind = "dense") -> None:
 
     torch.manual_seed(0)
     family, own = FAMILIES[kind]
-    model: Any = getattr(transformers, f"{family}ForCausalLM")(getattr(transformers, f"{family}Config")(**SIZES, **own))
+    of: Any = getattr(transformers, f"{family}ForCausalLM")
+    model = of(of.config_class(**SIZES | own))
     for name, weights in model.named_parameters():
-        if kind == "dense" and weights.dim() > 1:  # wide enough that greedy tokens hardly repeat
+        if kind != "hybrid" and weights.dim() > 1:  # wide enough that greedy tokens hardly repeat
             torch.nn.init.normal_(weights, std=WIDTH)
         elif name.endswith("A_log"):  # a recurrence that remembers: by default half is forgotten in a token
             torch.nn.init.uniform_(weights, -6.0, -3.0)
@@ -73,7 +82,7 @@ def answers(folder: Path, asked: list[list[int]], kind: Kind = "dense") -> list[
     """Greedy tokens of the whole model in one process; kept beside the model."""
     kept = folder / "references.json"
     if not kept.exists():
-        if kind == "dense":
+        if kind != "hybrid":
             kept.write_bytes(msgspec.json.encode(_of_transformers(folder, asked)))
         else:  # an engine that has ended leaves threads behind
             command = [sys.executable, "-m", "examples.vllm.model", str(folder), str(kept)]
@@ -83,10 +92,10 @@ def answers(folder: Path, asked: list[list[int]], kind: Kind = "dense") -> list[
 
 def _of_transformers(folder: Path, asked: list[list[int]]) -> list[Reference]:
     import torch
-    from transformers import LlamaForCausalLM
+    from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)
-    model = LlamaForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
     model.train(False)
     found = []
     with torch.inference_mode():

@@ -44,7 +44,11 @@ class RecordingConnector(KVProtoConnector):
         super().register_kv_caches(kv_caches)
         self.rank_in_group = get_tp_group().rank_in_group
         self._open(str(self.rank_in_group))
-        self.caches, counts = list(kv_caches.values()), self.worker.on_outcome
+        groups = self._kv_cache_config.kv_cache_groups
+        local = {name for group in self.windows for name in groups[group].layer_names}
+        # Windows lie in blocks of other tables than those that orders have.
+        self.caches = [cache for name, cache in kv_caches.items() if name not in local]
+        counts = self.worker.on_outcome
         # A layer of recurrence has slots in place of blocks, and no heads that could be told apart.
         self.summed = len({each.shape for each in self.caches}) == 1
         #: by request: its blocks, and the first of them that is carried

@@ -4,6 +4,7 @@
     python -m examples.vllm.run 1-2 2-1                             # prefill ranks - decode ranks
     python -m examples.vllm.run 1+2-2                               # two prefill instances, of 1 and of 2 ranks
     python -m examples.vllm.run "hybrid 1-2"                        # of a model with gated delta nets
+    python -m examples.vllm.run "windows 1-2"                       # of a model with sliding windows
     python -m examples.vllm.run 1-2 --only sequential,killed        # their rows are made anew, the others stay
     python -m examples.vllm.run --missing                           # what has no row yet, or one that is not good
     python -m examples.vllm.run --table-only FILE                   # of what was run before
@@ -36,7 +37,8 @@ from examples.engine_runs.build import build
 from examples.vllm import model
 from examples.vllm.judging import Records, Row, table
 
-PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2")
+PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2",
+         "windows 1-1", "windows 1-2", "windows 2-1")  # fmt: skip
 CARRIERS = ("kvproto", "plain", "nixl")
 OUT = Path(".engines/vllm-runs")
 INTRO = """\
@@ -46,12 +48,14 @@ Written by `python -m examples.vllm.run` (`make engines-vllm`): real instances o
 ranks, on one machine; a random Llama of 4 layers and 4 KV heads in float32, 24 greedy tokens a prompt, blocks of 32,
 prefill in chunks of 64 tokens; in rows of a hybrid a Qwen3-Next in bfloat16, three of whose layers are gated delta
 nets, whose answer may leave the whole model's where another token is as likely (a tie: within .13 in log probability,
-which two shards without any transfer move by up to .06). Carried by `kvproto` (with digests and checksums of all that
-is moved; by the ring, unless both sides are cut alike), by kvproto without them, by the route that it chooses (`plain`;
-the posts tell which), and by vLLM's own NixlConnector (`nixl`), one right after the other. The answers are compared
-with the model's in one process; the digests of every (chunk, layer, head) that was gathered with those of what was
-scattered; the blocks that lie in the decode instance's cache with those in the prefill instance's, whatever way they
-came. What each scenario does stands in [examples/vllm/scenarios.py](../vllm/scenarios.py), what a row has to fulfil in
+which two shards without any transfer move by up to .06); in rows of windows a Gemma 3 in float32, of whose six layers
+four look back over 48 tokens (their blocks are not compared, their digests are). Carried by `kvproto` (with digests and
+checksums of all that is moved; by the ring, unless both sides are cut alike), by kvproto without them, by the route
+that it chooses (`plain`; the posts tell which), and by vLLM's own NixlConnector (`nixl`), one right after the other.
+The answers are compared with the model's in one process; the digests of every (chunk, layer, head) that was gathered
+with those of what was scattered; the blocks that lie in the decode instance's cache with those in the prefill
+instance's, whatever way they came. What each scenario does stands in
+[examples/vllm/scenarios.py](../vllm/scenarios.py), what a row has to fulfil in
 [examples/vllm/judging.py](../vllm/judging.py). Outcomes are counted a rank. Times are those of two cores that do other
 things, too: they tell orders of magnitude.
 
@@ -189,11 +193,12 @@ def counters() -> dict[str, float]:
 def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: bool) -> list[str]:
     """Scenarios that are to be run; `asked`: empty means all."""
     from examples.vllm.killing import OF_TWO
-    from examples.vllm.scenarios import COMPARED, OF_HYBRIDS, SCENARIOS, TIMED
+    from examples.vllm.scenarios import COMPARED, OF_HYBRIDS, OF_WINDOWS, SCENARIOS, TIMED
 
     all_of = {"kvproto": tuple(SCENARIOS), "plain": TIMED, "nixl": COMPARED}[carrier]
-    if kind_of(pair)[0] == "hybrid":
-        all_of = OF_HYBRIDS if carrier == "kvproto" else ()
+    if (kind := kind_of(pair)[0]) != "dense":
+        mine = OF_HYBRIDS if kind == "hybrid" else OF_WINDOWS
+        all_of = mine if carrier == "kvproto" else ()
     if "+" in pair:
         all_of = tuple(OF_TWO) if carrier == "kvproto" else ()
     names = [name for name in all_of if not asked or name in asked]

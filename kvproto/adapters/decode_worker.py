@@ -36,7 +36,7 @@ class DecodeWorker(Worker[DecodeEndpoint]):
             self.endpoint.renew(self._room(request))
 
     def _load(self, order: Load) -> None:
-        self._open(order.request, order.blocks, order.prefix, order.slots)
+        self._open(order.request, order.blocks, order.prefix, order.slots, order.windows)
 
     def _skip(self, order: Skip) -> None:
         if self.geometry.pool.ends:  # it would move, whatever the prefix is
@@ -49,7 +49,8 @@ class DecodeWorker(Worker[DecodeEndpoint]):
             self.endpoint.abort(self._room(order.request))
 
     def _open(
-        self, request: str, blocks: tuple[int, ...] | None, prefix: int, slots: tuple[int, ...] = ()
+        self, request: str, blocks: tuple[int, ...] | None, prefix: int, slots: tuple[int, ...] = (),
+        windows: tuple[tuple[int, ...], ...] = (),
     ) -> None:  # fmt: skip
         if not self._holds(request):
             return
@@ -58,4 +59,5 @@ class DecodeWorker(Worker[DecodeEndpoint]):
         pages = [0] * -(-tokens // size) if blocks is None else blocks
         group = Card.decode(ticket.peer).group
         room, secret, slot = self._room(request), ticket.secret, slots or None
-        self.endpoint.open(room, tokens, pages, prefix=have, group=group, secret=secret, slot=slot)
+        window = self.geometry.window(windows, tokens, have)
+        self.endpoint.open(room, tokens, pages, prefix=have, group=group, secret=secret, slot=slot, window=window)

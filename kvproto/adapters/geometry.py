@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -58,6 +58,24 @@ class Geometry:
     pool: Pool
     layout: Layout
     unit: int = 1
+    #: of each of the engine's block tables for windows: the cache whose rows they are
+    windows: tuple[str, ...] = ()
+
+    def window(self, tables: Sequence[Sequence[int]], tokens: int, have: int = 0) -> dict[str, Any] | None:
+        """Return a room's pages of its windows, as an endpoint takes them; None: there are no tables.
+
+        `tables`: the engine's, from the prompt's first page on; `tokens` of the room, of which the engine has the
+        first `have`: what it has is others', too, and is written to page 0, which engines keep for what nobody reads.
+        """
+        if not tables:
+            return None
+        found: dict[str, list[list[int]]] = {}
+        spans, size = {end.end.name: end.end.window for end in self.pool.ends}, self.pool.page_size
+        for name, table in zip(self.windows, tables, strict=True):
+            first, end = max(0, tokens - spans[name]) // size, -(-tokens // size)
+            pages = [page if at >= have // size else 0 for at, page in enumerate(table[first:end], first)]
+            found.setdefault(name, []).append(pages)
+        return {name: mine if len(mine) > 1 else mine[0] for name, mine in found.items()}
 
     def units(self, tokens: int, *, whole: bool = False) -> int:
         """`tokens` of the engine as tokens of the transfer; a block that is not full counts if these are all

@@ -24,13 +24,14 @@ class Arrived(Event, frozen=True):
 class Scheduled(Event, frozen=True):
     """The next step computes the prompt up to `upto` tokens; `blocks`: all blocks of the request.
 
-    `slots`: of its recurrent state; none: the model has no such state.
+    `slots`: of its recurrent state; none: the model has no such state.  `windows`: as orders have them.
     """
 
     request: str
     blocks: tuple[int, ...]
     upto: int
     slots: tuple[int, ...] = ()
+    windows: tuple[tuple[int, ...], ...] = ()
 
 
 class Preempted(Event, frozen=True):
@@ -42,13 +43,14 @@ class Preempted(Event, frozen=True):
 class Allocated(Event, frozen=True):
     """It has blocks for its whole prompt; the KV of the first `prefix` tokens is in them already.
 
-    `slots`: for its recurrent state.
+    `slots`: for its recurrent state; `windows`: as orders have them.
     """
 
     request: str
     blocks: tuple[int, ...]
     prefix: int
     slots: tuple[int, ...] = ()
+    windows: tuple[tuple[int, ...], ...] = ()
 
 
 class Finished(Event, frozen=True):

@@ -126,7 +126,7 @@ def open_room(v: Request, e: Scheduled) -> Output:
 
 def give(v: Handed, e: Scheduled) -> Output:
     """Tell the ranks what this step computes, and the new blocks."""
-    return Broadcast(v.ranks, GiveBlocks(e.request, e.blocks[v.before:], min(e.upto, v.ticket.tokens), e.slots))
+    return Broadcast(v.ranks, GiveBlocks(e.request, e.blocks[v.before:], min(e.upto, v.ticket.tokens), e.slots, e.windows))
 
 
 def withdraw(v: Request, e: Preempted) -> Output:
@@ -156,7 +156,7 @@ def announce(v: Request, e: Arrived) -> Output:
 
 def load(v: Request, e: Allocated) -> Output:
     """Load the missing KV into its blocks."""
-    return Broadcast(v.ranks, Load(e.request, e.blocks, e.prefix, e.slots))
+    return Broadcast(v.ranks, Load(e.request, e.blocks, e.prefix, e.slots, e.windows))
 
 
 def skip(v: Request, e: Allocated) -> Output:

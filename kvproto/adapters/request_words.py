@@ -137,12 +137,14 @@ class GiveBlocks(Body, tag="GIVE_BLOCKS", frozen=True):
     """This step's forward computes the prompt up to `upto` tokens; `blocks`: its additional ones.
 
     `slots`: of its recurrent state; none: the model has no such state.
+    `windows`: by table of its windows, its blocks from the prompt's first on, 0 where it has none any more.
     """
 
     request: str
     blocks: tuple[int, ...]
     upto: int
     slots: tuple[int, ...] = ()
+    windows: tuple[tuple[int, ...], ...] = ()
 
 
 class Withdraw(Body, tag="WITHDRAW", frozen=True):
@@ -168,12 +170,14 @@ class Load(Body, tag="LOAD", frozen=True):
     """Have its KV come into these blocks, but for the first `prefix` tokens; report it when that is over.
 
     `slots`: of its recurrent state, which comes whatever the prefix is.
+    `windows`: by table of its windows, its blocks from the prompt's first on, 0 where it has none.
     """
 
     request: str
     blocks: tuple[int, ...]
     prefix: int
     slots: tuple[int, ...] = ()
+    windows: tuple[tuple[int, ...], ...] = ()
 
 
 class Skip(Body, tag="SKIP", frozen=True):

@@ -111,6 +111,8 @@ class Request:
     again: bool = False
     #: a block in each of the groups that keep state
     slots: list[int] = field(default_factory=list)
+    #: the blocks in each of the groups with a window, 0 for those that it has no more
+    windows: list[list[int]] = field(default_factory=list)
     max_tokens: int = 16
 
     def __post_init__(self) -> None:
@@ -121,19 +123,20 @@ class Request:
     def groups(self) -> tuple[list[int], ...]:
         """Its blocks by group, those of attention after the first state's."""
         states = [[slot] for slot in self.slots]
-        return *states[:1], list(self.blocks), *states[1:]
+        return *states[:1], list(self.blocks), *states[1:], *map(list, self.windows)
 
 
 class FakeEngine:
     """One instance; `make` makes a connector of a role, in a worker's place."""
 
     def __init__(
-        self, make: Callable[[Role, int], Any], ranks: int, blocks: int, *, chunk: int, states: int = 0
+        self, make: Callable[[Role, int], Any], ranks: int, blocks: int, *, chunk: int, states: int = 0,
+        windows: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
-        """`states`: groups of layers that keep state, each with a block of a request's."""
+        """`states`: groups that keep state, each with a block of a request; `windows`: of each further group."""
         self.connector = make(Role.SCHEDULER, 0)
         self.workers = [make(Role.WORKER, rank) for rank in range(ranks)]
-        self.free, self.chunk, self.states = list(range(blocks)), chunk, states
+        self.free, self.chunk, self.states, self.windows = list(range(bool(windows), blocks)), chunk, states, windows
         self.requests: dict[str, Request] = {}
         self.preempted: set[str] = set()
         self.finished: set[str] = set()
@@ -203,7 +206,8 @@ class FakeEngine:
             count = min(self.chunk, request.num_prompt_tokens - request.computed)
             need = -(-(request.computed + count) // BLOCK) - len(request.blocks)
             slots = self.states - len(request.slots)
-            if count > 0 and need + slots <= len(self.free):
+            if count > 0 and need * (1 + len(self.windows)) + slots <= len(self.free):
+                self._slide(request, request.computed, request.computed + count)
                 request.slots += self._take_blocks(slots)
                 request.blocks += self._take_blocks(need)
                 scheduled[request.request_id] = count
@@ -213,9 +217,10 @@ class FakeEngine:
         hit = self.hits.get(request.request_id, 0)
         external, later = self.connector.get_num_new_matched_tokens(request, hit)
         need = -(-(hit + external) // BLOCK) if external else 0
-        if need + self.states > len(self.free):
+        if need * (1 + len(self.windows)) + self.states > len(self.free):
             return False
         request.blocks, request.slots = self._take_blocks(need), self._take_blocks(self.states)
+        self._slide(request, hit + external, hit + external)
         self.cached(request.request_id, hit, request.blocks)
         blocks = SimpleNamespace(get_block_ids=lambda: request.groups)
         self.connector.update_state_after_alloc(request, blocks, external)
@@ -264,13 +269,23 @@ class FakeEngine:
         self._return(request)
         del self.requests[request.request_id]
 
+    def _slide(self, request: Request, computed: int, upto: int) -> None:
+        """Free the blocks of windows that the next token does not look back at, and give those of the tokens."""
+        request.windows = request.windows or [[] for _ in self.windows]
+        for table, window in zip(request.windows, self.windows, strict=True):
+            behind = max(0, computed - window + 1) // BLOCK
+            self.free += [block for block in table[:behind] if block]
+            table[:behind] = [0] * behind
+            table.extend(self._take_blocks(-(-upto // BLOCK) - len(table)))
+
     def _take_blocks(self, count: int) -> list[int]:
         return [self.free.pop(0) for _ in range(count)]
 
     def _return(self, request: Request) -> None:
-        assert not set(self.free) & {*request.blocks, *request.slots}
-        self.free += request.blocks + request.slots
-        request.blocks, request.slots = [], []
+        held = [*request.blocks, *request.slots, *(block for table in request.windows for block in table if block)]
+        assert not set(self.free) & set(held) and len(set(held)) == len(held)
+        self.free += held
+        request.blocks, request.slots, request.windows = [], [], []
 
     def close(self) -> None:
         for worker in self.workers:

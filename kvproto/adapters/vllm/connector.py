@@ -56,7 +56,7 @@ from kvproto.adapters.vllm.last_token import carried_tokens, leave_last_token
 from kvproto.adapters.vllm.logs import show_logs
 from kvproto.adapters.vllm.params import answer_of, ticket_of
 from kvproto.adapters.vllm.ranks import RankCard, data_parallel_suffix, make_worker, trust_of
-from kvproto.adapters.vllm.rules import look_at, look_into, tables_of
+from kvproto.adapters.vllm.rules import look_at, look_into, tables_of, windows_of
 from kvproto.adapters.vllm.stats import Counts, TransferPromMetrics, TransferStats
 from kvproto.adapters.vllm.versions import check
 from kvproto.fsm.vocabulary import Effect, Event, Report, Transmit
@@ -86,8 +86,9 @@ class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
         transfer = vllm_config.kv_transfer_config
         self.extra, self.engine_id = transfer.kv_connector_extra_config, transfer.engine_id
         self.produces: bool = transfer.is_kv_producer
-        #: the groups of layers whose blocks are pages, and whose block is a slot of state
+        #: the groups of layers whose blocks are pages, whose block is a slot of state, and which have a window
         self.paged, self.states = tables_of(kv_cache_config)
+        self.windows = windows_of(kv_cache_config)
         if role is KVConnectorRole.SCHEDULER:
             self.requests = scheduler("prefill" if self.produces else "decode")
             self.orders: list[Order] = []
@@ -122,12 +123,12 @@ class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
         params, what = request.kv_transfer_params, "do_remote_decode" if self.produces else "do_remote_prefill"
         if not isinstance(params, dict) or not params.get(what):
             return
-        tokens = carried_tokens(request.num_prompt_tokens, state=bool(self.states))
+        tokens = carried_tokens(request.num_prompt_tokens, state=self._ends)
         if not tokens:
             return  # the decode instance computes the one token
         try:
             ticket = ticket_of(params, tokens, self.trust, produces=self.produces)
-            if self.produces and self.states:
+            if self.produces and self._ends:
                 leave_last_token(request)
         except ValueError as error:
             LOG.warning("request %s: kv_transfer_params that cannot be used: %s", request.request_id, error)
@@ -145,17 +146,25 @@ class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
         """A request of a decode instance has its blocks."""
         if not self.produces and request.request_id in self._known:
             prefix = self._known[request.request_id].ticket.tokens - num_external_tokens
-            pages, slots = self._divided(blocks.get_block_ids())
-            self._hear(Allocated(request.request_id, pages, prefix, slots))
+            pages, slots, windows = self._divided(blocks.get_block_ids())
+            self._hear(Allocated(request.request_id, pages, prefix, slots, windows))
 
     def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
         """Return all groups: vLLM zeroes the new blocks of others, also after a load has come into them."""
         del request
-        return tuple(sorted((self.paged, *self.states)))
+        return tuple(sorted((self.paged, *self.states, *self.windows)))
 
-    def _divided(self, ids: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Divide a request's block ids, by group, into pages and slots of state."""
-        return tuple(ids[self.paged]), tuple(ids[group][0] for group in self.states)
+    @property
+    def _ends(self) -> bool:
+        """Whether something of a prompt travels at its end: then all but its last token is carried."""
+        return bool(self.states or self.windows)
+
+    def _divided(
+        self, ids: Sequence[Sequence[int]]
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]:  # fmt: skip
+        """Divide a request's block ids, by group, into pages, slots of state and tables of windows."""
+        slots = tuple(ids[group][0] for group in self.states)
+        return tuple(ids[self.paged]), slots, tuple(tuple(ids[group]) for group in self.windows)
 
     def build_connector_meta(self, scheduler_output: Any) -> Step:
         """The orders of this step."""
@@ -173,8 +182,9 @@ class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
         computed |= {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
         for name in step.num_scheduled_tokens.keys() & self._known.keys():
             if self._known[name].state in TO_COMPUTE:
-                pages, slots = self._divided(step.kv_connector_block_state.get_block_ids(name))
-                self._hear(Scheduled(name, pages, computed[name] + step.num_scheduled_tokens[name], slots))
+                pages, slots, windows = self._divided(step.kv_connector_block_state.get_block_ids(name))
+                upto = computed[name] + step.num_scheduled_tokens[name]
+                self._hear(Scheduled(name, pages, upto, slots, windows))
 
     def request_finished_all_groups(
         self, request: Any, block_ids: tuple[list[int], ...]

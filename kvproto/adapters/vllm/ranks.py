@@ -31,8 +31,9 @@ from kvproto.adapters.judging import judged
 from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.renamed_options import rename_options
 from kvproto.adapters.vllm.caches import geometry_of_caches, indices
-from kvproto.adapters.vllm.rules import tables_of
+from kvproto.adapters.vllm.rules import tables_of, windows_of
 from kvproto.adapters.vllm.states import geometry_of_states
+from kvproto.adapters.vllm.windows import geometry_of_windows
 from kvproto.adapters.worker import Worker
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
@@ -121,11 +122,13 @@ def _shards(config: Any, layers: int) -> Shards:
 def _geometry(
     caches: dict[str, torch.Tensor], shards: Shards, dtype: str = "auto", kinds: Any = None, *, latents: bool = False
 ) -> Geometry:  # fmt: skip
-    attention, states = tables_of(kinds)
-    first = caches[kinds.kv_cache_groups[attention].layer_names[0]] if states else next(iter(caches.values()))
+    (attention, states), windows = tables_of(kinds), windows_of(kinds)
+    several = states or windows
+    first = caches[kinds.kv_cache_groups[attention].layer_names[0]] if several else next(iter(caches.values()))
     opaque, dtype = "vllm-cpu" if first.device.type == "cpu" else "", dtype_of(dtype, first)
-    if states:
-        return geometry_of_states(caches, kinds, shards.heads, shards.tp, shards.rank, dtype=dtype, opaque=opaque)
+    if several:
+        of = geometry_of_states if states else geometry_of_windows
+        return of(caches, kinds, shards.heads, shards.tp, shards.rank, dtype=dtype, opaque=opaque)
     index = indices(kinds)
     if latents or index:
         return geometry_of_caches(caches, index, shards.tp, shards.rank, dtype=dtype, opaque=opaque)

@@ -38,9 +38,14 @@ RAY = Lack(
     "leave --distributed-executor-backend at mp or uni",
 )
 GROUPS = Lack(
-    "several groups of attention layers, each with a block table",
-    "serve a model whose attention layers are alike, or use vLLM's own",
+    "several groups of layers that attend fully, each with a block table, or none",
+    "serve a model whose fully attending layers are alike, or use vLLM's own",
 )
+UNIFIED = Lack(
+    "sliding windows in the blocks of full attention",
+    "serve without --disable-hybrid-kv-cache-manager, or use vLLM's own connector",
+)
+MIXED = Lack("recurrent states beside sliding windows", "serve a model with one of the two, or use vLLM's own")
 RECURRENT = Lack(
     "recurrent states other than gated delta nets (Mamba, KDA, linear attention)",
     "serve a model without them, or use vLLM's own connector",
@@ -61,7 +66,7 @@ RECORDED = {
     "parallel": "vllm.config.parallel:ParallelConfig", "cache": "vllm.config.cache:CacheConfig",
     "transfer": "vllm.config.kv_transfer:KVTransferConfig", "config": "vllm.config.vllm:VllmConfig",
     "spec": "vllm.v1.kv_cache_interface:MLAAttentionSpec", "state": "vllm.v1.kv_cache_interface:MambaSpec",
-    "group": "vllm.v1.kv_cache_interface:KVCacheGroupSpec",
+    "window": "vllm.v1.kv_cache_interface:SlidingWindowSpec", "group": "vllm.v1.kv_cache_interface:KVCacheGroupSpec",
     "caches": "vllm.v1.kv_cache_interface:KVCacheConfig", "kind": "vllm.v1.kv_cache_interface:KVCacheSpec+",
 }  # fmt: skip
 
@@ -141,13 +146,14 @@ RULES: Rules = {
     # -------------------------------------------------------------------------------------- the cache itself
     **carried("kind", "a page table and rows that are alike", "FullAttentionSpec MLAAttentionSpec"),
     **carried("kind", "its members are judged one by one", "UniformTypeKVCacheSpecs"),
-    **refused("kind", WINDOWS, "SlidingWindowSpec SlidingWindowMLASpec ChunkedLocalAttentionSpec CircularBufferSpec "
-              "RSWASpec", False),
+    **carried("kind", "a window at the end, of which the rules of `window` say more", "SlidingWindowSpec"),
+    **refused("kind", WINDOWS, "SlidingWindowMLASpec ChunkedLocalAttentionSpec CircularBufferSpec RSWASpec", False),
     **carried("kind", "a state at the end, of which the rules of `state` say more", "MambaSpec"),
     **refused("kind", TIERS, "HiSparseHotSpec HiSparseResidentSpec", False),
     **refused("kind", TOKENS, "EncoderOnlyAttentionSpec CrossAttentionSpec", False),
     **refused("kind", FORMS, "AttentionSpec HiddenStateCacheSpec SinkFullAttentionSpec", False),
-    **refused("spec", WINDOWS, "sliding_window attention_chunk_size", None),
+    **refused("spec", UNIFIED, "sliding_window", None),
+    **refused("spec", WINDOWS, "attention_chunk_size", None),
     **refused("spec", SCALES, "kv_quant_mode", "NONE", "FP8_PER_TENSOR"),
     **refused("spec", SCALES, "state_content_bytes num_head_slots", None),
     **refused("spec", SCALES, "cache_dtype_str", None, *WHOLE),
@@ -158,6 +164,14 @@ RULES: Rules = {
               "block_size block_stride_alignment page_size_padded num_kv_heads head_size head_size_v dtype"),
     **irrelevant("spec", "how rows are attended to, or counted where context parallelism cuts them",
                  "non_causal non_causal_multi_token_decode dcp_sharded max_tp_shards is_index_group_leader"),
+    **carried("window", "the last so many tokens travel when all are computed", "sliding_window"),
+    **refused("window", DRAFTS, "extra_retained_tokens", 0),
+    **refused("window", SCALES, "kv_quant_mode", "NONE", "FP8_PER_TENSOR"),
+    **refused("window", SCALES, "state_content_bytes num_head_slots", None),
+    **refused("window", FORMS, "tokens_per_state", 1),
+    **carried("window", "read from the tensors, their strides included",
+              "block_size block_stride_alignment page_size_padded num_kv_heads head_size head_size_v dtype"),
+    **irrelevant("window", "counts where context parallelism cuts a cache", "dcp_sharded max_tp_shards"),
     **refused("state", RECURRENT, "mamba_type", "GDN_ATTN"),
     **refused("state", STATE_HITS, "mamba_cache_mode", "none"),
     **refused("state", STATE_HITS, "num_prefill_checkpoint_blocks", 0),
@@ -173,6 +187,7 @@ RULES: Rules = {
     **refused("group", FORMS, "enable_kv_transfer", True),
     **carried("group", "judged by its kind and fields", "layer_names kv_cache_spec"),
     **refused("number", GROUPS, "groups", 1),
+    **refused("number", MIXED, "states_and_windows", False),
     **refused("caches", TIERS, "hisparse_host_num_blocks hisparse_host_block_stride", None),
     **refused("caches", TIERS, "hisparse_shared_host_pool", False),
     **carried("caches", "read from the tensors, their strides included",
@@ -212,10 +227,11 @@ def _in_groups(groups: Any) -> Iterator[str]:
         yield from refusals(RULES, "group", group)
         for _, spec in members(group):
             # the fields of a kind that is refused say nothing more
-            fields = "state" if is_state(spec) else "spec"
+            fields = "state" if is_state(spec) else "window" if _is_window(spec) else "spec"
             yield from present(RULES, "kind", [type(spec).__name__]) or refusals(RULES, fields, spec)
-    attending = [group for group in groups if not _keeps_state(group)]
-    yield from refusals(RULES, "number", SimpleNamespace(groups=len(attending)), {})
+    states, windows = (sum(map(keeps, groups)) for keeps in (_keeps_state, _keeps_window))
+    counted = SimpleNamespace(groups=len(groups) - states - windows, states_and_windows=bool(states and windows))
+    yield from refusals(RULES, "number", counted, {})
 
 
 def is_state(spec: Any) -> bool:
@@ -224,14 +240,28 @@ def is_state(spec: Any) -> bool:
 
 
 def tables_of(caches: Any) -> tuple[int, tuple[int, ...]]:
-    """Return the numbers of attention's group and of the state's groups, each of which has a block table.
+    """Return the number of full attention's group, and those of the state's, each with a block table.
 
     `caches`: vLLM's KVCacheConfig; None: there is none yet, and one group.
     """
     groups = list(enumerate(caches.kv_cache_groups)) if caches is not None else []
     states = tuple(at for at, group in groups if _keeps_state(group))
-    return next((at for at, _ in groups if at not in states), 0), states
+    return next((at for at, group in groups if at not in states and not _keeps_window(group)), 0), states
+
+
+def windows_of(caches: Any) -> tuple[int, ...]:
+    """Return the numbers of the groups whose layers have a window, each of which has a block table."""
+    groups = caches.kv_cache_groups if caches is not None else ()
+    return tuple(at for at, group in enumerate(groups) if _keeps_window(group))
 
 
 def _keeps_state(group: Any) -> bool:
     return any(is_state(spec) for _, spec in members(group))
+
+
+def _keeps_window(group: Any) -> bool:
+    return any(_is_window(spec) for _, spec in members(group))
+
+
+def _is_window(spec: Any) -> bool:
+    return type(spec).__name__ == "SlidingWindowSpec"

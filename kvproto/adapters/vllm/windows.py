@@ -1,0 +1,88 @@
+"""Windows: carries vLLM's models with sliding attention, each group of which has a table of its own.
+
+vLLM divides the layers into groups of equal numbers: of a model with one layer of full attention to five with a window,
+one group attends fully and five have a window.  All groups lie over the same bytes, and a block is of one group at a
+time.  Groups with a window of one length are one cache here, in as many tables (`CachePool`'s `slot_of`).
+
+vLLM frees the blocks behind a window, and gives decode none for them.  The decode instance computes the prompt's last
+token, so what it needs of a window of so many tokens is one less, before that one.  Where blocks are moved whole, that
+many tokens lie in up to `blocks_of` of them: one may be a block that neither side has.  Its number is 0 then, that of
+vLLM's block which nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from vllm.model_executor.models.utils import extract_layer_index
+
+from kvproto.adapters.geometry import Geometry, GeometryError, opaque_blocks
+from kvproto.adapters.vllm.rules import members, tables_of, windows_of
+from kvproto.io.kernels.cache_pool import CachePool
+from kvproto.io.kernels.pool import KernelError
+from kvproto.layout.caches import WINDOW, Cache, CachePart
+from kvproto.layout.sharding import Layout
+
+
+class _Layer(NamedTuple):
+    """A layer with a window: the table of its cache that its blocks are in, and its name in vLLM."""
+
+    layer: int
+    table: int
+    name: str
+
+
+def geometry_of_windows(
+    tensors: Mapping[str, torch.Tensor], kinds: Any, heads: int, tp: int, rank: int, *, dtype: str, opaque: str
+) -> Geometry:  # fmt: skip
+    """Return the pool and layout of a worker's KV; GeometryError names what cannot be moved.
+
+    `kinds`: vLLM's KVCacheConfig; `heads`: KV heads of the model; `opaque`: as `adapters.geometry` has it.
+    """
+    full, _ = tables_of(kinds)
+    attention = {extract_layer_index(name): name for name, _ in members(kinds.kv_cache_groups[full])}
+    names, windows = list[str](), dict[str, list[_Layer]]()
+    lengths = dict[str, int]()
+    for group in windows_of(kinds):
+        some = list(members(kinds.kv_cache_groups[group]))
+        length = some[0][1].sliding_window
+        cache = f"window{length}"
+        lengths[cache] = length
+        held = windows.setdefault(cache, [])
+        held += [_Layer(extract_layer_index(name), names.count(cache), name) for name, _ in some]
+        names.append(cache)
+    first = tensors[attention[min(attention)]].permute(0, 2, 1, 3)
+    unit = first.shape[1] if opaque else 1
+    dtype = f"{dtype}/{opaque}{unit}" if opaque else dtype
+    views = {"full.kv": [_view(tensors[attention[layer]], opaque) for layer in sorted(attention)]}
+    caches = [Cache("full", (_part(heads, views["full.kv"]),), tuple(sorted(attention)), dtype)]
+    for cache, held in windows.items():
+        held.sort()
+        mine = views[f"{cache}.kv"] = [_view(tensors[each.name], opaque) for each in held]
+        layers_of, rows = tuple(each.layer for each in held), blocks_of(lengths[cache], unit)
+        caches.append(Cache(cache, (_part(heads, mine),), layers_of, dtype, WINDOW, window=rows))
+    layers = 1 + max(layer for cache in caches for layer in cache.layers)
+    size = 1 if opaque else first.shape[1]
+    layout = Layout.of_caches(caches, layers=layers, page_size=size, tp=tp)
+    slot_of = {cache: [each.table for each in held] for cache, held in windows.items()}
+    try:
+        pool = CachePool(layout, rank, views, tensors, slot_of=slot_of)
+    except KernelError as error:
+        raise GeometryError("no-pool", str(error)) from error
+    return Geometry(pool, layout, unit, tuple(names))
+
+
+def blocks_of(window: int, unit: int) -> int:
+    """Return in how many rows of `unit` tokens those lie that a prompt's last token looks back at."""
+    return max(1, window - 1) if unit == 1 else max(0, window - 2 + unit - 1) // unit + 1
+
+
+def _view(tensor: torch.Tensor, opaque: str) -> torch.Tensor:
+    rows = tensor.permute(0, 2, 1, 3)
+    return opaque_blocks(rows) if opaque else rows
+
+
+def _part(heads: int, views: list[torch.Tensor]) -> CachePart:
+    return CachePart("kv", heads, views[0].shape[3] * views[0].element_size())
