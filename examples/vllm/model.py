@@ -40,7 +40,7 @@ FAMILIES: dict[Kind, tuple[str, dict[str, Any]]] = {
         "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "mlp_only_layers": [0, 1, 2],
     }),
     "windows": ("Gemma3", {
-        "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6, "tie_word_embeddings": True,
+        "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6,
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "sliding_window": WINDOW,
         "query_pre_attn_scalar": 64,
     }),
