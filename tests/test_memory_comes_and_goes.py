@@ -316,3 +316,11 @@ def test_a_room_that_succeeds_as_the_last_one_does_so_on_both_sides(pair: Sleepe
         pair.pump(lambda room=room: pair.over(room))  # type: ignore[misc]
         assert pair.causes(room) == {Cause.NONE}
         pair.wake(decode)
+
+
+def test_the_event_of_an_attach_comes_when_rooms_may_be_opened(one: Sleepers, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, told = one.decodes[0], dict[type, str]()
+    monkeypatch.setattr(decode._news, "add", lambda event: told.setdefault(type(event), decode.pool_words()))
+    one.sleep(decode)
+    one.wake(decode)
+    assert told[PoolDetached] == "this endpoint's pool is detached" and told[PoolAttached] == ""

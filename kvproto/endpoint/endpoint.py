@@ -274,7 +274,7 @@ class Endpoint:
         check_pool(self._rank.layout, self._rank.index, pool, None)
         if pool.device != self.pool.device:
             raise ArgumentError(f"the pool is on {pool.device}, and this endpoint works on {self.pool.device}")
-        self._attachment.end(lambda: self._take(pool))
+        self._attachment.end(lambda: self._take(pool), self._attached)
 
     @property
     def detached(self) -> bool:
@@ -318,6 +318,8 @@ class Endpoint:
         self._data.take_memory(pool)
         self.pool = pool
         self._tell_peers()
+
+    def _attached(self) -> None:
         self._loop.counts["pools attached"] += 1
         self._loop.logs.pool("attached")
         self._news.add(PoolAttached())

@@ -61,15 +61,20 @@ class PoolAttachment:
             self.attached = False
         self._loop.call(lambda: self._loop.sources.append(self))
 
-    def end(self, take: Callable[[], None]) -> None:
-        """Have the loop's thread take another pool."""
+    def end(self, take: Callable[[], None], done: Callable[[], None]) -> None:
+        """Have the loop's thread take another pool; `done` is called when rooms may be opened."""
+
+        def act() -> None:
+            take()
+            self.attached, self.why = True, ""
+            done()
+
         with self._lock:
             if self.attached:
                 raise ArgumentError("this endpoint has a pool: detach it first")
             if self._steps is not None:
                 raise ArgumentError(f"{self.why}: wait until it is `detached`")
-            self._loop.ask(take)
-            self.attached, self.why = True, ""
+            self._loop.ask(act)
 
     # ---------------------------------------------------------------------------------------- as a source
     def poll(self) -> bool:
