@@ -87,7 +87,7 @@ class Forwards(Engines):
         super().__init__(*SHAPES[shape], chunk_tokens=CHUNK_TOKENS, settings=settings)
         self.tasks, self.groups, self.staged = {}, groups, route == "staged"
         self.pages_of = {"P": list(range(self.pages)), "D": list(range(self.pages))}
-        self.last_of = {}
+        self.last_of = {"P": {}, "D": {}}
         self.room = self.name(TOKENS)
         self.tasks[self.room].layer_groups = groups
         self.open_decode(self.room)

@@ -29,15 +29,15 @@ def join(entry: RoomEntry, news: EngineNews) -> None:
 
 
 def end(entry: RoomEntry, outcome: Outcome, news: EngineNews) -> None:
-    """Hand out the outcome of the room to each of its names, except those that were given up."""
+    """Hand out the outcome of the room to each of its names, except those that were given up; `entry` has the room."""
     entry.end = outcome
-    for each in entry.names:
+    for each in (entry, *entry.takers):
         _tell(each, outcome, news)
 
 
 def release(entry: RoomEntry, news: EngineNews) -> None:
-    """Hand out the release of each name."""
-    for each in entry.names:
+    """Hand out the release of each name; `entry` has the room."""
+    for each in (entry, *entry.takers):
         _release(each, news)
 
 
