@@ -29,14 +29,14 @@ def join(entry: RoomEntry, news: EngineNews) -> None:
 
 
 def end(entry: RoomEntry, outcome: Outcome, news: EngineNews) -> None:
-    """Hand out the outcome of the room to each of its names, except those that were given up; `entry` has the room."""
+    """Hand out the outcome of this entry's room to each of its names, except those that were given up."""
     entry.end = outcome
     for each in (entry, *entry.takers):
         _tell(each, outcome, news)
 
 
 def release(entry: RoomEntry, news: EngineNews) -> None:
-    """Hand out the release of each name; `entry` has the room."""
+    """Hand out the release of each name of this entry's room."""
     for each in (entry, *entry.takers):
         _release(each, news)
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import pytest
 
 DAY, NIGHT = (bool(os.environ.get(f"KVPROTO_{name}")) for name in ("DAY", "NIGHT"))
-#: by test, how many of its cases stay by day; by case, whether it does
+#: by test, how many of its cases stay by day; by case and by file, whether it does
 STAY: dict[str, int] = {
     name: stay
     for part in tomllib.loads((Path(__file__).parent / "night.toml").read_text("utf-8")).values()
@@ -45,7 +45,7 @@ def left_out(names: list[str]) -> set[str]:
         raise LookupError(f"tests/support/night.toml names what is not there: {gone}")
     cases = defaultdict[str, list[str]](list)
     for name in names:
-        if STAY.get(name, 1):
+        if STAY.get(name, 1) and STAY.get(name.partition("::")[0], 1):
             cases[name.partition("[")[0]].append(name)
     kept = set[str]()
     for test, of in cases.items():
