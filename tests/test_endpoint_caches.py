@@ -53,23 +53,23 @@ def truth(layout: Layout, seed: int) -> dict[tuple[str, int], torch.Tensor]:
 class CachePair(Pair):
     """Two groups whose pools are of named caches."""
 
-    def __init__(self, *args: Any, maps: bool = False, **more: Any) -> None:
-        self.maps = maps
+    def __init__(self, *args: Any, maps: bool = False, digests: bool = True, **more: Any) -> None:
+        self.maps, self.digests = maps, digests
         self.seen: dict[tuple[Endpoint, Room], dict[Place, int]] = {}
         super().__init__(*args, pages=PAGES, **more)
 
     def make_prefill(self, index: int) -> PrefillEndpoint:
         plan, pool = self.plan, self.pool(self.plan.prefill, index, 1)
         return PrefillEndpoint(plan.prefill, index, pool, self.transport(), chunk_tokens=plan.chunk_tokens,
-                               group=PREFILL_GROUP, settings=self.settings, digests=True)  # fmt: skip
+                               group=PREFILL_GROUP, settings=self.settings, digests=self.digests)  # fmt: skip
 
     def make_decode(self, index: int) -> DecodeEndpoint:
         plan, pool = self.plan, self.pool(self.plan.decode, index, 2)
         return DecodeEndpoint(plan.decode, index, pool, self.transport(), chunk_tokens=plan.chunk_tokens,
-                              group=DECODE_GROUP, settings=self.settings, digests=True)  # fmt: skip
+                              group=DECODE_GROUP, settings=self.settings, digests=self.digests)  # fmt: skip
 
     def collect(self) -> None:
-        for endpoint in self.endpoints:
+        for endpoint in self.endpoints if self.digests else ():
             for room in self.tables:
                 known = room.key in inside(endpoint).entries and (endpoint, room) not in self.seen
                 if known and endpoint.status(room) is Status.SUCCESS:

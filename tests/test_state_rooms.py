@@ -149,6 +149,19 @@ def test_every_byte_of_pages_and_slots_arrives(pair: list[Layout], route: Any) -
         both.rest()
 
 
+@pytest.mark.parametrize("pair", [sides(FULL, state(0, 2), tp=tp) for tp in ((1, 1), (2, 1), (1, 2))])
+def test_without_digests_rooms_share_one_table_of_all_slots(pair: list[Layout]) -> None:
+    with StatePair(*pair, chunk_tokens=8, digests=False) as both:
+        rooms = [both.open(21), both.open(14, prefix=4), both.open(8, prefix=8)]
+        tables = [inside(both.decodes[0]).entries[room.key].end_tables for room in rooms]
+        assert tables == [(None,)] * len(rooms)
+        for room in rooms:
+            both.compute(room)
+        both.finish(*rooms)
+        both.check(*rooms)
+        both.rest()
+
+
 def test_another_state_has_other_digests() -> None:
     """A decode rank that has read the state of a forward before the last one is found out."""
     with StatePair(*sides(FULL, state(0, 2), tp=(2, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
