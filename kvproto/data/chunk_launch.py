@@ -74,6 +74,8 @@ def bind_chunk(
     """Return the launch that moves these parts of the chunk between the pool and the staging buffer."""
     if not cut.state:
         return kernels.bind(side, pool, entry.table, cut.first, cut.tokens, _cut(parts, staged))
+    if pool.ends[0].block == (0, len(parts[0][0].pieces)):  # one cache alone: its block is the whole part
+        return kernels.bind(side, *end_rows(pool, entry, 0), _cut(parts, staged))
     launches = [
         kernels.bind(side, *end_rows(pool, entry, at), mine)
         for at, mine in enumerate(_of_ends(pool, entry, parts, staged)) if mine

@@ -232,6 +232,8 @@ class Plan:
         tokens = _counted(cut)
         if not self._ends:
             return widths[0] * tokens
+        if len(widths) == 1:
+            return widths[0] * self._ends[0].last_rows(tokens)
         rows = [each.last_rows(tokens) for each in self._ends]
         return block_offsets(width * count for width, count in zip(widths, rows, strict=True))[-1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "6d06f0f7",
+    "layout": "c870eb7f",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "fdc0db8a",
