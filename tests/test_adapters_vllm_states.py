@@ -325,6 +325,6 @@ def test_states_of_unlike_layers_and_a_pool_that_cannot_be_are_refused(monkeypat
     def refuse(*_: Any, **__: Any) -> None:
         raise KernelError("no such pool")
 
-    monkeypatch.setattr(states, "CachePool", refuse)
+    monkeypatch.setattr("kvproto.adapters.geometry.CachePool", refuse)
     with pytest.raises(GeometryError, match="no-pool: no such pool"):
         geometry()

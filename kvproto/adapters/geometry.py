@@ -24,13 +24,14 @@ A form that no pool can express is refused by name, with a remedy.  This is plai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from kvproto.errors import ArgumentError
+from kvproto.io.kernels.cache_pool import CachePool, SlotOf
 from kvproto.io.kernels.pool import KernelError, Pool
 from kvproto.layout.sharding import Layout
 
@@ -220,6 +221,17 @@ def _pool(keys: list[torch.Tensor], values: list[torch.Tensor]) -> Pool:
         if by_head:
             return Pool([key.transpose(1, 2) for key in keys], [value.transpose(1, 2) for value in values], "HND")
         return Pool(keys, values, "NHD")
+    except KernelError as error:
+        raise GeometryError("no-pool", str(error)) from error
+
+
+def named_pool(
+    layout: Layout, rank: int, parts: Mapping[str, Sequence[torch.Tensor]], tensors: Mapping[str, torch.Tensor],
+    slot_of: SlotOf = (),
+) -> CachePool:  # fmt: skip
+    """Return the pool of named caches, as `CachePool` takes them.  GeometryError: they are no pool."""
+    try:
+        return CachePool(layout, rank, parts, tensors, slot_of=slot_of)
     except KernelError as error:
         raise GeometryError("no-pool", str(error)) from error
 

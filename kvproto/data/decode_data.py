@@ -128,10 +128,7 @@ class DecodeData:
 
     def close(self) -> None:
         """End the transport, and those before and after it."""
-        failed = run_all([(name, each.close) for name, each in self._transports() if each is not None])
-        raise_exit(failed)
-        if failed:
-            raise TransportError(failures(failed))
+        _all_of([(name, each.close) for name, each in self._transports() if each is not None])
 
     def _transports(self) -> Iterator[tuple[str, Transport | None]]:
         if self.next is not None:
@@ -158,10 +155,7 @@ class DecodeData:
         """
         former = self.former
         assert former is not None
-        failed = run_all([*reversed(steps_back(former, self.memory.regions)), ("the former transport", former.close)])
-        raise_exit(failed)
-        if failed:
-            raise TransportError(failures(failed))
+        _all_of([*reversed(steps_back(former, self.memory.regions)), ("the former transport", former.close)])
         self.former, self.pool, self.memory = None, self.pool.husk(), away(self.memory.told)
         self.ring.give_back()
 
@@ -253,3 +247,11 @@ class DecodeData:
         pages = entry.pages[effect.cut.first // size : -(-effect.cut.end // size)]
         body = msg.PagesRsp(effect.chunk, pages.astype("<u4").tobytes(), effect.asked)
         self.loop.connections.send(effect.link, effect.epoch, effect.room, body)
+
+
+def _all_of(steps: list[Step]) -> None:
+    """Take all of these steps, whatever one of them raises; TransportError: some failed."""
+    failed = run_all(steps)
+    raise_exit(failed)
+    if failed:
+        raise TransportError(failures(failed))

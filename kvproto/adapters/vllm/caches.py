@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import INDEX, Geometry, GeometryError, opaque_blocks
+from kvproto.adapters.geometry import INDEX, Geometry, GeometryError, named_pool, opaque_blocks
 from kvproto.adapters.vllm.rules import members
-from kvproto.io.kernels.cache_pool import CachePool
-from kvproto.io.kernels.pool import KernelError
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.sharding import Layout
 
@@ -51,10 +49,7 @@ def geometry_of_caches(
         layers = tuple(layer for layer, _ in keys)
         caches.append(_cache("index", views, () if len(layers) == len(latents) else layers, ""))
     layout = Layout.of_caches(caches, layers=len(latents), page_size=views["mla.latent"][0].shape[1], tp=tp)
-    try:
-        return Geometry(CachePool(layout, rank, views, tensors), layout, unit)
-    except KernelError as error:
-        raise GeometryError("no-pool", str(error)) from error
+    return Geometry(named_pool(layout, rank, views, tensors), layout, unit)
 
 
 def _cache(name: str, views: Mapping[str, list[torch.Tensor]], layers: tuple[int, ...], dtype: str) -> Cache:

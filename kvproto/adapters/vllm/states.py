@@ -19,11 +19,9 @@ import torch
 from vllm.model_executor.layers.mamba.mamba_utils import is_conv_state_dim_first
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import Geometry, GeometryError, opaque_blocks
+from kvproto.adapters.geometry import Geometry, GeometryError, named_pool, opaque_blocks
 from kvproto.adapters.recurrence import Recurrence, Segment
 from kvproto.adapters.vllm.rules import members, tables_of
-from kvproto.io.kernels.cache_pool import CachePool
-from kvproto.io.kernels.pool import KernelError
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.sharding import Layout
 
@@ -76,10 +74,7 @@ def geometry_of_states(
     if missing:
         raise GeometryError("no-pool", f"tensors {', '.join(missing)} are in no group of vLLM's cache")
     found = {"full.kv": views} | {f"state.{name}": some for name, (_, some) in parts.items()}
-    try:
-        pool = CachePool(layout, rank, found, claimed, slot_of=[state.slot for state in states])
-    except KernelError as error:
-        raise GeometryError("no-pool", str(error)) from error
+    pool = named_pool(layout, rank, found, claimed, [state.slot for state in states])
     return Geometry(pool, layout, unit)
 
 

@@ -18,10 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import Geometry, GeometryError, opaque_blocks
+from kvproto.adapters.geometry import Geometry, named_pool, opaque_blocks
 from kvproto.adapters.vllm.rules import members, tables_of, windows_of
-from kvproto.io.kernels.cache_pool import CachePool
-from kvproto.io.kernels.pool import KernelError
 from kvproto.layout.caches import WINDOW, Cache, CachePart
 from kvproto.layout.sharding import Layout
 
@@ -67,10 +65,7 @@ def geometry_of_windows(
     size = 1 if opaque else first.shape[1]
     layout = Layout.of_caches(caches, layers=layers, page_size=size, tp=tp)
     slot_of = {cache: [each.table for each in held] for cache, held in windows.items()}
-    try:
-        pool = CachePool(layout, rank, views, tensors, slot_of=slot_of)
-    except KernelError as error:
-        raise GeometryError("no-pool", str(error)) from error
+    pool = named_pool(layout, rank, views, tensors, slot_of)
     return Geometry(pool, layout, unit, tuple(names))
 
 
