@@ -21,7 +21,6 @@ from kvproto.loop.event_loop import (
     FAST,
     HELD_S,
     LIMIT,
-    LONGEST_WAIT,
     LOOK_S,
     PASS_S,
     PERIOD,
@@ -31,6 +30,7 @@ from kvproto.loop.event_loop import (
     EventLoop,
     Handlers,
 )
+from kvproto.loop.loop_thread import LONGEST_WAIT
 
 NEVER = float("inf")
 

@@ -37,7 +37,8 @@ class ToldThread(LoopThread):
             raise move
         return bool(move)
 
-    def wait(self) -> None:
+    def wait(self, timeout: float = 0.0) -> None:
+        del timeout
         self.told.append("wait")
         if not self.moves:
             self.rests.set()

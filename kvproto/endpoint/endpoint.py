@@ -19,7 +19,6 @@ checks arguments, and keeps entries until the engine has got outcome and release
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
@@ -109,14 +108,14 @@ class Endpoint:
     def poll(self) -> bool:
         """One bounded pass; whether anything happened."""
         if self.pool.gpu < 0:  # on a CPU no call more
-            return self._loop.poll()
+            return self._loop.whole.poll()
         with use_device(self.pool.gpu):
-            return self._loop.poll()
+            return self._loop.whole.poll()
 
     @checked
     def wait(self, timeout: float = 1.0) -> None:
         """Sleep until there may be something to do, `timeout` seconds at most."""
-        self._loop.wait(max(0.0, timeout))  # in this order NaN is 0; it would sleep for ever
+        self._loop.whole.wait(max(0.0, timeout))  # in this order NaN is 0; it would sleep for ever
 
     @checked
     def start(
@@ -133,16 +132,16 @@ class Endpoint:
         such interval.
         """
         asks = OwnThread(switch_interval, freeze=freeze, cores=cores, gpu=self.pool.gpu)
-        self._loop.run(f"kvproto-{type(self).__name__}-{self._rank.index}", asks)
+        self._loop.whole.run(f"kvproto-{type(self).__name__}-{self._rank.index}", asks)
 
     def adopt(self) -> None:
         """Poll from the calling thread from now on; the one that did so before must have stopped."""
-        self._loop.adopt()
+        self._loop.whole.adopt()
 
     @property
     def next_deadline(self) -> float:
         """Seconds from the last `poll` until the next one is due, if nothing arrives before; infinity: never."""
-        return self._loop.due
+        return self._loop.whole.due
 
     def metrics(self) -> dict[str, int]:
         """Return all counters since the start, and current numbers of rooms, links and entries; any thread."""
@@ -205,7 +204,7 @@ class Endpoint:
         Peers are notified that this engine gave the rooms up, and have a tenth of a second to confirm.
         """
         with use_device(self.pool.gpu):
-            self._loop.close()
+            self._loop.whole.close()
 
     def _give_up(self) -> None:
         """Notify the peers of every open room; else they would wait for missed heartbeats.
@@ -225,7 +224,7 @@ class Endpoint:
         loop = self._loop
         if loop.broken is not None:
             return
-        loop.poll()  # a peer that has said goodbye first would answer none
+        loop.whole.poll()  # a peer that has said goodbye first would answer none
         heard, said = loop.heard, loop.connections.said
         known = heard[Goodbye]
         loop.now = loop.clock.again()
@@ -437,8 +436,7 @@ class Endpoint:
         # Before the look at the queues: news that come after the look set it again and end the wait.
         self._news.alarm.clear()
         if not (self._news or self._loop.broken or self._loop.closed):
-            longest = threading.TIMEOUT_MAX
-            self._news.alarm.wait(None if timeout is None else min(max(0.0, timeout), longest))
+            self._news.alarm.sleep(timeout)
         return bool(self._news or self._loop.broken)
 
     def fileno(self) -> int:

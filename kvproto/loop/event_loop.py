@@ -41,7 +41,7 @@ from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import Control, Peer
 from kvproto.loop.held_signals import held_signals
-from kvproto.loop.loop_thread import LoopThread
+from kvproto.loop.loop_thread import LONGEST_WAIT, LoopThread
 from kvproto.observe.durations import PASS_BOUNDS, Durations
 
 FAST, SLOW = 50e-6, 250e-6
@@ -55,7 +55,6 @@ LOOK_S = 1e-4
 PASS_S = 0.01
 #: seconds that messages are held, to be bundled, in a long pass
 HELD_S = 3e-4
-LONGEST_WAIT = 1.0
 #: passes in a row in which nothing can be received before the loop ends by that, and the longest sleep between two
 DEAF, DEAF_S = 64, 1 / 32
 #: seconds from one `passed` to the next
@@ -147,7 +146,7 @@ class EventLoop(LoopThread):
         EndpointError: the loop is closed or broken.
         """
         if self._owner in (None, get_ident()):
-            self.claim()
+            self.whole.claim()
             with held_signals():
                 return action()
         answer = Future[Any]()
@@ -218,13 +217,19 @@ class EventLoop(LoopThread):
         if self._owner != get_ident() or self.broken is not None:
             self.claim()
         with held_signals():
-            moved = self._pass()
+            moved = self.turn()
+        if self._kept is not None:  # else no call more
+            self.raise_held()
+        return moved
+
+    def raise_held(self) -> None:
+        """Raise what asked the process to end while a pass ran."""
         if self._kept is not None:
             error, self._kept = self._kept, None
             raise error
-        return moved
 
-    def _pass(self) -> bool:
+    def turn(self) -> bool:
+        """Do the pass of a `poll`, on the thread of the loop, with signals held back."""
         self.turns += 1
         self.now, self._began = self.clock.now(), self.clock.real()
         self._let_go = self._looked = self._began
@@ -261,8 +266,7 @@ class EventLoop(LoopThread):
     def wait(self, timeout: float = LONGEST_WAIT) -> None:
         """Sleep until there may be something to do, `timeout` seconds at most."""
         self.claim()
-        alarms = self._alarms() if self._pace == SLOW and self._began - self._progress > STILL_S else None
-        left = min(self._due(self._pace if alarms is None else REST_S), timeout)
+        left, alarms = self.rest(timeout)
         if not left:
             return
         self.clock.allow(left)
@@ -270,11 +274,17 @@ class EventLoop(LoopThread):
             more = (alarms,) if alarms else ()
             woken = self.attempt("the control plane's wait", lambda: self.control.wait(left, *more))
         if alarms is not None and woken:
-            # What it waited for is here, or is about to be: a gather ends some time after its forward.
-            self._pace, self._progress = FAST, self.clock.real()
-        if self._kept is not None:
-            error, self._kept = self._kept, None
-            raise error
+            self.rouse()
+        self.raise_held()
+
+    def rest(self, timeout: float) -> tuple[float, list[int] | None]:
+        """Return how long the loop may sleep, and what wakes it; None: its sources have to be polled."""
+        alarms = self._alarms() if self._pace == SLOW and self._began - self._progress > STILL_S else None
+        return min(self._due(self._pace if alarms is None else REST_S), timeout), alarms
+
+    def rouse(self) -> None:
+        """Poll fast after a rest: what was waited for is here or near, as a gather behind its forward."""
+        self._pace, self._progress = FAST, self.clock.real()
 
     def _alarms(self) -> list[int] | None:
         """Return what wakes the loop when any source moves; None: one of them has to be polled."""
@@ -292,7 +302,7 @@ class EventLoop(LoopThread):
         real = MonotonicClock().real  # the loop's own clock may stand still
         end = real() + seconds
         while goes_on() and real() < end:
-            if not self.poll():
+            if not self.whole.poll():
                 self.control.wait(SLOW)
 
     @property

@@ -21,6 +21,9 @@ from kvproto.io.control.control import Control
 from kvproto.loop.held_signals import held_signals
 from kvproto.loop.own_thread import OwnThread
 
+#: seconds of a sleep, at most
+LONGEST_WAIT = 1.0
+
 
 class Source(Protocol):
     """Something that raises events by itself and has to be polled."""
@@ -46,6 +49,8 @@ class LoopThread:
 
     def __init__(self, control: Control) -> None:
         self.control = control
+        #: what is polled, run and closed for this loop: itself, or the loops that it is joined with (`JoinedLoops`)
+        self.whole: LoopThread = self
         self.sources: list[Source] = []
         self.closed = self._closing = False
         #: what ended the loop's own thread
@@ -63,8 +68,13 @@ class LoopThread:
         """One bounded pass; whether anything happened."""
         raise NotImplementedError
 
-    def wait(self) -> None:
-        """Sleep until there may be something to do."""
+    def wait(self, timeout: float = LONGEST_WAIT) -> None:
+        """Sleep until there may be something to do, `timeout` seconds at most."""
+        raise NotImplementedError
+
+    @property
+    def due(self) -> float:
+        """Seconds from the last pass until the next one is due, if nothing arrives before; infinity: never."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -157,15 +167,19 @@ class LoopThread:
             return
         self._closing = True
         with held_signals():
-            failed = run_all([
-                *self.helpers, ("its thread", self.stop), ("its owner", self.adopt), *self.farewells,
-                ("who waits for it", self._shut), *[(type(source).__name__, source.close) for source in self.sources],
-                ("the control plane", lambda: self.control.close(0.1)),
-            ])  # fmt: skip
+            first: list[Step] = [*self.helpers, ("its thread", self.stop), ("its owner", self.adopt)]
+            failed = run_all([*first, *self.farewells, *self.last_steps()])
         self._owner = None  # so that a thread that still polls gets EndpointError: it is closed
         raise_exit(failed)
         if failed:
             raise EndpointError(f"it is closed, but not all went well: {failures(failed)}")
+
+    def last_steps(self) -> list[Step]:
+        """List the steps of `close` after which nothing can be called any more."""
+        return [
+            ("who waits for it", self._shut), *[(type(source).__name__, source.close) for source in self.sources],
+            ("the control plane", lambda: self.control.close(0.1)),
+        ]  # fmt: skip
 
     def _shut(self) -> None:
         self.closed = True

@@ -219,6 +219,14 @@ class Control:
                 return False
         return True
 
+    def descriptors(self) -> tuple[int, ...]:
+        """Return what ends a sleep elsewhere as it ends `wait`; nothing: there is something now."""
+        self._check_open()
+        if self._waker.called:
+            self._waker.clear()
+            return ()
+        return () if self._has_input() else (self._waker.fileno(), *self._watched.sleepers())
+
     def wake(self) -> None:
         """End the loop's wait, or its next one. The only call for any thread."""
         self._waker.wake()

@@ -116,6 +116,11 @@ class Waker:
         except OSError:
             return  # full: the sleeper is called already; closed: nobody sleeps here any more
 
+    @property
+    def called(self) -> bool:
+        """Whether `wake` was called since the last `clear`."""
+        return self._called
+
     def clear(self) -> None:
         """Forget the calls so far."""
         try:

@@ -1,0 +1,119 @@
+"""Joined loops: several event loops on one thread, each with its own party, control plane and sources.
+
+A turn is one bounded pass of each loop, so none waits for another's queue.  What one raises is raised when all have had
+their pass.  The sleep is as long as the shortest of theirs, and what wakes one of them wakes all.  They run, break and
+close together: `close` lets every loop say its last messages before anything of one is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from threading import get_ident
+
+from kvproto.errors import Step
+from kvproto.loop.event_loop import EventLoop
+from kvproto.loop.held_signals import held_signals
+from kvproto.loop.loop_thread import LONGEST_WAIT, LoopThread
+
+
+class JoinedLoops(LoopThread):
+    """The thread of some loops, which are polled, run and closed by this object alone."""
+
+    def __init__(self, loops: Mapping[str, EventLoop], last: Step) -> None:
+        """Join these by their names, the one that listens first; `last` is done when all are closed."""
+        self._loops, self._names, self._last = [*loops.values()], [*loops], last
+        super().__init__(self._loops[0].control)
+        for each in self._loops:
+            each.whole = self
+
+    # ---------------------------------------------------------------------------------------- polling
+    def poll(self) -> bool:
+        """One bounded pass of each loop; whether anything happened."""
+        if self._owner != get_ident() or self.broken is not None:
+            self.claim()
+        moved, failed = False, list[BaseException]()
+        with held_signals():
+            for each in self._loops:
+                try:
+                    moved |= each.turn()
+                except BaseException as error:  # noqa: BLE001  # raised below: the others have their pass first
+                    failed.append(error)
+        for each in self._loops:
+            each.raise_held()
+        if failed:
+            raise failed[0]
+        return moved
+
+    def wait(self, timeout: float = LONGEST_WAIT) -> None:
+        """Sleep until one of the loops may have something to do, `timeout` seconds at most."""
+        self.claim()
+        rests = [each.rest(timeout) for each in self._loops]
+        left = min(seconds for seconds, _ in rests)
+        fds = [fd for _, alarms in rests for fd in alarms or ()]
+        first, *others = self._loops
+        for each in others:
+            found = each.attempt("its descriptors", each.control.descriptors)
+            if not found:
+                return
+            fds += found
+        if not left:
+            return
+        for each in self._loops:
+            each.clock.allow(left)
+        with held_signals(self.control.wake):
+            woken = first.attempt("the control plane's wait", partial(first.control.wait, left, fds))
+        for each, (_, alarms) in zip(self._loops, rests, strict=True):
+            if alarms is not None and woken:
+                each.rouse()
+            each.raise_held()
+
+    @property
+    def due(self) -> float:
+        """Seconds until the next pass of one of the loops is due."""
+        return min(each.due for each in self._loops)
+
+    # ------------------------------------------------------------------------------------- the thread
+    @property
+    def broken(self) -> BaseException | None:
+        """The error that ended the thread of all loops."""
+        return self._loops[0].broken
+
+    @broken.setter
+    def broken(self, error: BaseException | None) -> None:
+        for each in self._loops:
+            each.broken = error
+
+    def adopt(self) -> None:
+        """Make the calling thread that of all loops."""
+        self._owner = get_ident()
+        for each in self._loops:
+            each.adopt()
+
+    def broke(self, error: BaseException) -> None:
+        """Handle the consequences for every loop: nobody polls them any more."""
+        for each in self._loops:
+            each.ended()
+            each.broke(error)
+
+    def close(self) -> None:
+        """Stop, and release what all loops have; idempotent.
+
+        EndpointError: all of it was tried, and something failed.
+        """
+        if self._closing:
+            return
+        for name, each in zip(self._names, self._loops, strict=True):
+            self.helpers += _named(name, each.helpers)
+            self.farewells += _named(name, each.farewells)
+        super().close()
+
+    def last_steps(self) -> list[Step]:
+        """List those of every loop, and then the last one of all."""
+        pairs = zip(self._names, self._loops, strict=True)
+        steps = [step for name, each in pairs for step in _named(name, each.last_steps())]
+        return [("who waits for all", self._shut), *steps, self._last]
+
+
+def _named(name: str, steps: list[Step]) -> list[Step]:
+    return [(f"{name}: {what}", step) for what, step in steps]
