@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         RoomReleased,
     )
     from kvproto.endpoint.host_pool import HostPool
+    from kvproto.endpoint.peer_endpoint import PeerEndpoint
     from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
     from kvproto.endpoint.spans import RoomSpans
     from kvproto.errors import (
@@ -63,14 +64,16 @@ __all__ = [
     "TABLES", "ArgumentError", "Cache", "CachePart", "CachePool", "Cause", "DecodeEndpoint", "EndpointError",
     "EndpointEvent", "EventsMissed", "Fabric", "HostPool", "Keys", "KvprotoError", "Layout", "LayoutError",
     "LinkError", "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport", "NixlTransport",
-    "NotFoundError", "Outcome", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Plan", "Pool", "PoolAttached",
-    "PoolDetached", "PrefillEndpoint", "Reported", "Room", "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced",
-    "RoomReleased", "RoomSpans", "Settings", "Status", "Timer", "Timing", "TransportError", "align_chunk_tokens",
+    "NotFoundError", "Outcome", "PeerEndpoint", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Plan", "Pool",
+    "PoolAttached", "PoolDetached", "PrefillEndpoint", "Reported", "Room", "RoomFinished", "RoomMet", "RoomOpened",
+    "RoomProduced", "RoomReleased", "RoomSpans", "Settings", "Status", "Timer", "Timing", "TransportError",
+    "align_chunk_tokens",
 ]  # fmt: skip
 
 #: where each name is
 _HOME = {
     "DecodeEndpoint": "endpoint.decode_endpoint", "PrefillEndpoint": "endpoint.prefill_endpoint",
+    "PeerEndpoint": "endpoint.peer_endpoint",
     **dict.fromkeys((
         "EndpointEvent", "EventsMissed", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "PoolAttached",
         "PoolDetached", "Reported", "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased",
@@ -91,7 +94,7 @@ _HOME = {
 #: the extras that bring what a name needs, for those that need more than the core
 _EXTRAS = {
     "DecodeEndpoint": "nixl,gpu", "PrefillEndpoint": "nixl,gpu", "Pool": "gpu", "CachePool": "gpu",
-    "HostPool": "nixl,gpu",
+    "HostPool": "nixl,gpu", "PeerEndpoint": "nixl,gpu",
     "Fabric": "nixl", "Keys": "nixl",
     "MemoryTransport": "nixl", "MetricsExporter": "metrics", "RoomSpans": "otel",
     "MooncakeTransport": "mooncake-cpu", "NixlTransport": "nixl", "TransportError": "nixl",

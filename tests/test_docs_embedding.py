@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, create_autospec
 
 from support.pages import commands, compare, run
+from support.peers import PAGES, Peers
 from support.stories import layout
 
-from kvproto import DecodeEndpoint, PrefillEndpoint
+from kvproto import Cause, DecodeEndpoint, MemoryTransport, PeerEndpoint, PrefillEndpoint, Room
 from kvproto.fsm.vocabulary import Transmit
-from kvproto.verify.testing.pair import Pair
+from kvproto.room import Caller
+from kvproto.verify.testing.pair import SMALL, Pair
+from kvproto.verify.testing.pools import noise
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "embedding.md").read_text()
@@ -24,7 +29,7 @@ def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
 
 
 def test_the_code_of_the_page_runs_and_says_what_it_says() -> None:
-    code, _, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     found: dict[str, list[object]] = {}
     exec(code, found)  # noqa: S102  # the page's own
     said = [type(each.body).__name__ for each in found["orders"] if isinstance(each, Transmit)]
@@ -33,7 +38,7 @@ def test_the_code_of_the_page_runs_and_says_what_it_says() -> None:
 
 
 def test_the_fragment_of_the_page_takes_the_pool_away_and_gives_another() -> None:
-    _, code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    _, code, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     with Pair(layout(1), layout(1), chunk_tokens=8) as pair:
         prefill, engine = pair.prefills[0], Mock()
         engine.pool.return_value = pair.pool(pair.plan.prefill, 0, 1)
@@ -42,8 +47,26 @@ def test_the_fragment_of_the_page_takes_the_pool_away_and_gives_another() -> Non
         assert prefill.pool is engine.pool.return_value and not prefill.detached
 
 
+def test_the_fragment_of_the_page_takes_kv_from_a_peer() -> None:
+    *_, code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    with Peers(layout(1), layout(1)) as peers:
+        (far,), engine, fabric = peers.groups[2], Mock(), peers.fabric
+        engine.pool.return_value = pool = noise(layout(1), 0, PAGES, 3)
+        named: dict[str, Any] = {
+            "PeerEndpoint": partial(PeerEndpoint, settings=SMALL), "layout": layout(1), "rank": 0, "engine": engine,
+            "transport": MemoryTransport(fabric), "other_layout": layout(1), "other_addresses": [far.address],
+            "other": 2, "turn": Room(7), "tokens": 128, "pages": range(32), "held": 64,
+        }  # fmt: skip
+        exec(code.replace("512,", "8,"), named)  # noqa: S102  # the page's own
+        with named["peer"] as peer:
+            assert peer.decode.pool is peer.prefill.pool is pool
+            peers.there.pump(lambda: far.prefill.caller(Room(7)) == Caller(3, 128, 64, 4))
+            peer.decode.abort(Room(7))
+            peers.there.pump(lambda: far.prefill.caller(Room(7)) == Caller(3, 128, 64, 4, Cause.DECODE_ABORTED))
+
+
 def test_the_hook_of_the_page_says_what_the_endpoint_takes() -> None:
-    _, _, code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    *_, code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     endpoint, event = create_autospec(PrefillEndpoint, instance=True), object()
     names = {"endpoint": endpoint, "every": 2, "layers": 4, "batch": [(1, 30)], "room": 1, "upto": 30, "event": event}
     exec(code, names | {"torch": Mock()})  # noqa: S102  # the page's own

@@ -20,7 +20,6 @@ from kvproto.endpoint.validation import (
     LONGEST_S,
     as_traceparent,
     check_pool,
-    closed_if_it_fails,
     make_control,
     need_group,
     need_incarnation,
@@ -32,6 +31,7 @@ from kvproto.endpoint.validation import (
     need_secret,
     new_incarnation,
     pick_kernels,
+    undone_if_it_fails,
 )
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import LOOPBACK, ControlError
@@ -71,9 +71,9 @@ def test_a_life_has_a_number_of_its_own_or_the_one_that_it_is_given() -> None:
 
 def test_what_is_made_of_a_control_plane_that_fails_closes_it() -> None:
     kept, failed = (make_control(LOOPBACK, None, Timing(), insecure=False) for _ in range(2))
-    with closed_if_it_fails(kept):
+    with undone_if_it_fails(("the control plane", kept.close)):
         pass
-    with pytest.raises(MemoryError), closed_if_it_fails(failed):
+    with pytest.raises(MemoryError), undone_if_it_fails(("the control plane", failed.close)):
         raise MemoryError
     assert kept.address is not None and failed.address is not None
     with pytest.raises(ControlError, match="in use"):

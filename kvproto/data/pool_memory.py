@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
@@ -44,14 +44,23 @@ class PoolMemory:
     told: Placement | None
     placement: Placement
 
+    @property
+    def pool(self) -> list[MemoryRegion]:
+        """The regions behind staging."""
+        return self.regions[1:]
+
 
 def open_memory(
-    transport: Transport, staging: torch.Tensor, pool: Pool, layout: Layout, rank: int, *, closed: bool = False
+    transport: Transport, staging: torch.Tensor, pool: Pool, layout: Layout, rank: int, *, closed: bool = False,
+    opened: PoolMemory | None = None,
 ) -> PoolMemory:  # fmt: skip
     """Register staging and pool with the transport, or staging alone if the pool can only be staged.
 
+    `opened`: the memory of the rank's decode role, which has the pool open; then staging alone is registered.
     ArgumentError: two planes of the pool share bytes.  `TransportError`: the transport does not take the memory.
     """
+    if opened is not None:  # no peer knows these slots, so they may have any index
+        return replace(opened, regions=[_region(transport, staging.data_ptr(), staging.numel(), staging), *opened.pool])
     why = 'Settings.route is "staged"' if closed else ""
     usual, caps = dense(layout, rank), transport.caps
     first = pool.first
@@ -135,13 +144,17 @@ def place(pool: Pool) -> tuple[list[tuple[int, int]], Placement]:
 def _register(
     transport: Transport, regions: list[MemoryRegion], address: int, size: int, like: torch.Tensor
 ) -> None:  # fmt: skip
-    region, wanted = transport.register(address, size, _kind(like), max(like.get_device(), 0)), len(regions)
+    region, wanted = _region(transport, address, size, like), len(regions)
     regions.append(region)
     if region.index != wanted:
         raise ArgumentError(
             f"memory that peers know as region {wanted} would be region {region.index} of this transport: it serves "
             "another endpoint, or has done so: make a transport for each endpoint"
         )
+
+
+def _region(transport: Transport, address: int, size: int, like: torch.Tensor) -> MemoryRegion:
+    return transport.register(address, size, _kind(like), max(like.get_device(), 0))
 
 
 def _kind(tensor: torch.Tensor) -> Kind:

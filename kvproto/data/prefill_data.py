@@ -56,11 +56,11 @@ class PrefillData:
     def __init__(
         self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport,
         entries: dict[int, RoomEntry], staging: Kind = "device",
-        undo: list[Step] | None = None,
+        undo: list[Step] | None = None, opened: PoolMemory | None = None,
     ) -> None:  # fmt: skip
         """The slots' size is in the rank's settings; the largest part is a whole chunk of this rank's KV.
 
-        `undo`: what is to be done if its endpoint cannot be made.
+        `undo`: what is to be done if its endpoint cannot be made; `opened`: the memory of the rank's decode role.
         """
         self.loop, self.rank, self.kernels, self.transport, self.entries = loop, rank, kernels, transport, entries
         self.streams = DeviceStreams(pool.device)
@@ -70,10 +70,11 @@ class PrefillData:
         self.slot_bytes = rank.slot_bytes
         self.staging = Staging(rank.settings.slots * self.slot_bytes, self.streams, staging)
         self.memory = open_memory(
-            transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
-        )
+            transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged",
+            opened=opened,
+        )  # fmt: skip
         if undo is not None:
-            undo += steps_back(transport, self.memory.regions)
+            undo += steps_back(transport, self.memory.regions[: 1 if opened is not None else None])
         self.regions, rank.placement = [*self.memory.regions], self.memory.told
         self.staging.lifted = transport.lifts(self.regions[0])
         self.page_writes = PageWrites(transport, self.regions, self.memory.placement)

@@ -23,13 +23,13 @@ from kvproto.endpoint.prefill_groups import PrefillGroups
 from kvproto.endpoint.validation import (
     as_traceparent,
     check_pool,
-    closed_if_it_fails,
     make_control,
     need_group,
     need_incarnation,
     need_layer_groups,
     need_room,
     need_secret,
+    undone_if_it_fails,
     why_unprepared,
 )
 from kvproto.errors import ArgumentError, NotFoundError
@@ -103,7 +103,7 @@ class DecodeEndpoint(Endpoint):
             settings=settings,
         )
         control = make_control(None, keys, rank.settings.timing, insecure=insecure)
-        with closed_if_it_fails(control) as undo, use_device(pool.gpu):
+        with undone_if_it_fails(("the control plane", control.close)) as undo, use_device(pool.gpu):
             super().__init__(rank, pool, control, clock or SteadyClock(STALL_S))
             kernels = self._kernels(kernels, digests=digests)
             self._data = DecodeData(self._loop, rank, pool, kernels, transport, self._entries, staging, undo)

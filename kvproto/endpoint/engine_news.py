@@ -43,6 +43,8 @@ class EngineNews:
         #: None: the engine has not asked for events
         self.stream: deque[EndpointEvent] | None = None
         self.alarm = News()
+        #: wakes an engine that waits for the news of several endpoints (None: there is no such engine)
+        self.common: News | None = None
         #: whether the engine takes outcomes by their list
         self.asks_outcomes = False
         self._missed = False
@@ -88,6 +90,8 @@ class EngineNews:
         """Wake the threads that wait for news."""
         if not self.alarm.is_set():  # a waiter clears it first and then looks, so nothing is missed
             self.alarm.set()
+        if self.common is not None and not self.common.is_set():
+            self.common.set()
 
     # ---------------------------------------------------------------------------------------------- taking
     def take_outcomes(self) -> Taken[Outcome]:

@@ -37,6 +37,10 @@ class News(threading.Event):
         # Last: news that are set between the two steps would else be read away, and count as told for ever.
         super().clear()
 
+    def sleep(self, timeout: float | None) -> None:
+        """Block until the next `set`, `timeout` seconds at most."""
+        self.wait(None if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
+
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)

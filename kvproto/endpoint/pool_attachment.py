@@ -37,6 +37,8 @@ class PoolAttachment:
         self.attached = True
         #: a sentence about a pool that is not there, or about to go; empty: it is attached
         self.why = ""
+        #: a sentence about a pool that stays until the endpoint is closed; empty: it may be detached
+        self.stays = ""
 
     @property
     def detached(self) -> bool:
@@ -52,6 +54,8 @@ class PoolAttachment:
         """Prepare, and take the pool away by these steps, which yield what they wait for.  Any thread."""
         if rooms not in get_args(Rooms):
             raise ArgumentError(f"rooms={rooms!r}: rooms 'end' or 'finish'")
+        if self.stays:
+            raise ArgumentError(self.stays)
         with self._lock:  # of two threads one is refused
             if not self.attached:
                 raise ArgumentError(f"{self.why}: it can be detached again once another one is attached")
@@ -71,7 +75,7 @@ class PoolAttachment:
 
         with self._lock:
             if self.attached:
-                raise ArgumentError("this endpoint has a pool: detach it first")
+                raise ArgumentError(self.stays or "this endpoint has a pool: detach it first")
             if self._steps is not None:
                 raise ArgumentError(f"{self.why}: wait until it is `detached`")
             self._loop.ask(act)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproto.call_arguments import checked, explained
+from kvproto.data.pool_memory import PoolMemory
 from kvproto.data.prefill_data import PrefillData
 from kvproto.data.room_entry import RoomEntry, page_runs_of
 from kvproto.data.staging_buffers import Kind
@@ -25,7 +26,6 @@ from kvproto.endpoint.last_rows import Slots, need_last_rows_by_end, prepare_end
 from kvproto.endpoint.validation import (
     as_traceparent,
     check_pool,
-    closed_if_it_fails,
     make_control,
     need_group,
     need_incarnation,
@@ -34,6 +34,7 @@ from kvproto.endpoint.validation import (
     need_room,
     need_seconds,
     need_secret,
+    undone_if_it_fails,
     why_unprepared,
 )  # fmt: skip
 from kvproto.errors import ArgumentError
@@ -70,6 +71,8 @@ class PrefillEndpoint(Endpoint):
     _rank: PrefillRank
     _data: PrefillData
     _abort_cause, _gives_up, _answered = Cause.PREFILL_ABORTED, ev.EngineRefused, True
+    #: the memory of the rank's decode role, if it has one (`PeerEndpoint`)
+    _opened: PoolMemory | None = None
 
     @checked
     def __init__(
@@ -113,10 +116,12 @@ class PrefillEndpoint(Endpoint):
             settings=settings,
         )
         control = make_control(bind, keys, rank.settings.timing, insecure=insecure)
-        with closed_if_it_fails(control) as undo, use_device(pool.gpu):
+        with undone_if_it_fails(("the control plane", control.close)) as undo, use_device(pool.gpu):
             super().__init__(rank, pool, control, clock or MonotonicClock())
             kernels = self._kernels(kernels, digests=digests)
-            self._data = PrefillData(self._loop, rank, pool, kernels, transport, self._entries, staging, undo)
+            self._data = PrefillData(
+                self._loop, rank, pool, kernels, transport, self._entries, staging, undo, self._opened
+            )
         rank.met, self._data.writes.arrived = self._met, self._arrived
         if pool.gpu >= 0:  # only there kernels are compiled, and not by the loop
             rank.unprepared = partial(why_unprepared, most=rank.settings.layer_groups)

@@ -213,12 +213,12 @@ def make_control(
 
 
 @contextmanager
-def closed_if_it_fails(control: Control) -> Iterator[list[Step]]:
-    """Close the control plane and run the yielded steps if the block raises, so nothing is leaked.
+def undone_if_it_fails(*first: Step) -> Iterator[list[Step]]:
+    """Run these steps, and those that the block adds to the list, if it raises, so nothing is leaked.
 
     The newest step runs first, all of them run, and the block's own error is the one that is raised.
     """
-    undo: list[Step] = [("the control plane", control.close)]
+    undo = [*first]
     try:
         yield undo
     except BaseException as error:

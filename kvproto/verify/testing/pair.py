@@ -54,6 +54,9 @@ PATIENT = replace(SMALL, timing=Timing(grant_retry=Timer(20.0, 3, 20.0)))
 class Pair:
     """Two groups, connected; `ready` waits until every link is up."""
 
+    #: the numbers of the groups, and the seeds of the noise in their pools, the prefill side first
+    numbers, seeds = (PREFILL_GROUP, DECODE_GROUP), (1, 2)
+
     def __init__(
         self, prefill: Layout, decode: Layout, *, chunk_tokens: int, pages: int = 64, settings: Settings | None = None,
         fabric: Fabric | None = None, clock: Callable[[], Clock] | None = None, ready: bool = True,
@@ -68,7 +71,7 @@ class Pair:
         self.releases: Counter[tuple[str, int, Room]] = Counter()
         self._next = 1
         self.prefills = [self.make_prefill(index) for index in range(prefill.ranks)]
-        self.before = [self.pool(decode, index, 2) for index in range(decode.ranks)]
+        self.before = [self.pool(decode, index, self.seeds[1]) for index in range(decode.ranks)]
         self.decodes = [self.make_decode(index) for index in range(decode.ranks)]
         for index in range(decode.ranks):
             self.connect(index)
@@ -87,21 +90,23 @@ class Pair:
         """A new life of this prefill rank, on an address of its own."""
         layout = self.plan.prefill
         return PrefillEndpoint(
-            layout, index, self.pool(layout, index, 1), self.transport(), chunk_tokens=self.plan.chunk_tokens,
-            group=PREFILL_GROUP, settings=self.settings, clock=self._clock() if self._clock else None,
+            layout, index, self.pool(layout, index, self.seeds[0]), self.transport(),
+            chunk_tokens=self.plan.chunk_tokens, group=self.numbers[0], settings=self.settings,
+            clock=self._clock() if self._clock else None,
         )  # fmt: skip
 
     def make_decode(self, index: int) -> DecodeEndpoint:
         """A new life of this decode rank; it has called nobody yet."""
         layout = self.plan.decode
         return DecodeEndpoint(
-            layout, index, self.pool(layout, index, 2), self.transport(), chunk_tokens=self.plan.chunk_tokens,
-            group=DECODE_GROUP, settings=self.settings, clock=self._clock() if self._clock else None,
+            layout, index, self.pool(layout, index, self.seeds[1]), self.transport(),
+            chunk_tokens=self.plan.chunk_tokens, group=self.numbers[1], settings=self.settings,
+            clock=self._clock() if self._clock else None,
         )  # fmt: skip
 
     def connect(self, index: int) -> None:
         """The decode rank calls the prefill group."""
-        self.decodes[index].connect(self.plan.prefill, [p.address for p in self.prefills], group=PREFILL_GROUP)
+        self.decodes[index].connect(self.plan.prefill, [p.address for p in self.prefills], group=self.numbers[0])
 
     @property
     def endpoints(self) -> list[Endpoint]:
@@ -187,14 +192,14 @@ class Pair:
         """These prefill engines (all) open the room and schedule it."""
         ours, _, tokens, _ = self.tables[room]
         for endpoint in self.prefills if ranks is None else [self.prefills[i] for i in ranks]:
-            endpoint.open(room, tokens, ours)
+            endpoint.open(room, tokens, ours, group=self.numbers[1])
             endpoint.prefetch(room)
 
     def open_decode(self, room: Room, ranks: list[int] | None = None) -> None:
         """These decode engines (all) open the room."""
         _, theirs, tokens, prefix = self.tables[room]
         for endpoint in self.decodes if ranks is None else [self.decodes[i] for i in ranks]:
-            endpoint.open(room, tokens, theirs, prefix=prefix, group=PREFILL_GROUP)
+            endpoint.open(room, tokens, theirs, prefix=prefix, group=self.numbers[0])
 
     def produce(self, room: Room, tokens: int | None = None, *, aux: bytes | None = b"aux") -> None:
         """Every prefill engine has computed so many tokens (all), and gives the aux row."""
@@ -221,7 +226,7 @@ class Pair:
     # --------------------------------------------------------------------------------------- judgement
     def check(self, *rooms: Room) -> None:
         """The KV of these rooms is in the decode pages bit for bit, and no other byte of any pool has changed."""
-        layout, whole = self.plan.decode, noise(whole_model(self.plan.prefill), 0, self.pages, 1)
+        layout, whole = self.plan.decode, noise(whole_model(self.plan.prefill), 0, self.pages, self.seeds[0])
         for endpoint, before in zip(self.decodes, self.before, strict=True):
             index = inside(endpoint).rank.index
             (head, heads), (layer, layers) = layout.heads_of(index), layout.layers_of(index)

@@ -1,0 +1,150 @@
+"""Peer endpoints: both directions at once over one transport, one registration and one thread.
+
+Real endpoints, sockets and bytes; over NIXL between processes in `test_peer_processes`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from support.peers import Peers
+from support.stories import layout
+
+from kvproto.errors import ArgumentError
+from kvproto.io.transports.base import StaleEndpoint
+from kvproto.protocol.states import Cause
+from kvproto.verify.testing.access import inside
+from kvproto.verify.testing.pools import tokens_of
+
+TOKENS = 30
+#: ranks of the two groups
+SHAPES = ((1, 1), (2, 1), (1, 2))
+
+
+@pytest.fixture
+def peers() -> Iterator[Peers]:
+    """One rank and one rank."""
+    with Peers(layout(1), layout(1)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("route", ["staged", "pages", "mapped"])
+def test_rooms_of_both_directions_arrive_at_the_same_time(shape: tuple[int, int], route: str) -> None:
+    maps = route == "mapped"
+    with Peers(*map(layout, shape), route="staged" if route == "staged" else "pages", maps=maps) as peers:
+        rooms = [(each, each.open(TOKENS - size)) for size in range(3) for each in peers.both]
+        for each, room in rooms:
+            each.produce(room)
+        peers.there.pump(lambda: all(each.over(room) for each, room in rooms))
+        for each in peers.both:
+            assert {cause for one, room in rooms if one is each for cause in each.causes(room)} == {Cause.NONE}
+            each.check(*each.tables)
+        for each in peers.both:
+            each.rest()
+            assert not [text for endpoint in each.endpoints for text in endpoint.reports()]
+
+
+def test_one_room_number_is_two_rooms(peers: Peers) -> None:
+    there, back = (each.open(TOKENS, room_id=7) for each in peers.both)
+    assert there == back
+    peers.there.decodes[0].abort(there)
+    peers.back.finish(back)
+    peers.there.pump(lambda: peers.there.over(there))
+    assert (peers.there.causes(there), peers.back.causes(back)) == ({Cause.DECODE_ABORTED}, {Cause.NONE})
+    peers.back.check(back)
+
+
+def test_memory_is_registered_once_and_peers_know_no_slot() -> None:
+    with Peers(layout(1), layout(1), route="pages") as peers:
+        (near, far), ring = peers.all, peers.settings.ring_bytes
+        data, known = inside(near.prefill).data, inside(far.prefill).data.transport
+        transport: Any = data.transport
+        planes, slots = len(near.prefill.pool.k) + len(near.prefill.pool.v), data.regions[0].index
+        assert len(transport._table.regions()) == 2 + planes
+        assert data.memory.pool == inside(near.decode).data.memory.pool
+        assert known.remote(data.transport.instance, 0).nbytes == ring
+        with pytest.raises(StaleEndpoint, match=f"no region {slots}"):
+            known.remote(data.transport.instance, slots)
+
+
+def test_what_was_taken_is_sent_back(peers: Peers) -> None:
+    """As a prompt's KV that the other engine has evicted meanwhile."""
+    near, far = (peer.prefill.pool for peer in peers.all)
+    there = peers.there.open(TOKENS)
+    peers.there.finish(there)
+    mine, theirs, *_ = peers.there.tables[there]
+    sent = tokens_of(near, mine)
+    for tensor in (*near.k, *near.v):
+        tensor[mine] = 0
+    back = peers.back.name(TOKENS)
+    peers.back.tables[back] = theirs, mine, TOKENS, 0
+    peers.back.open_decode(back)
+    peers.back.open_prefill(back)
+    peers.back.finish(back)
+    for was, taken, now in zip(sent, tokens_of(far, theirs), tokens_of(near, mine), strict=True):
+        assert torch.equal(was[:TOKENS], taken[:TOKENS]) and torch.equal(was[:TOKENS], now[:TOKENS])
+
+
+def test_one_thread_runs_both_roles_and_one_wait_has_the_news_of_both(peers: Peers) -> None:
+    before = threading.active_count()
+    for peer in peers.all:
+        peer.start()
+    assert threading.active_count() == before + 2
+    for each in peers.both:
+        room = each.open(TOKENS)
+        each.produce(room)
+        for group in (1, 2):
+            (peer,), deadline = peers.groups[group], time.monotonic() + 10.0
+            mine = peer.prefill if each.numbers[0] == group else peer.decode
+            while not mine.released():
+                mine.finished()
+                assert time.monotonic() < deadline and peer.wait_news(5.0)
+        assert not any(peer.wait_news(0.0) for peer in peers.all)
+
+
+def test_a_peer_that_has_nothing_to_do_sleeps_and_wakes_for_each_role(peers: Peers) -> None:
+    peers.there.settle()
+    near = peers.all[0]
+    loops = [inside(role).loop for role in (near.prefill, near.decode)]
+    for peer in peers.all:
+        peer.start()
+    time.sleep(0.3)
+    before = [loop.turns for loop in loops]
+    time.sleep(0.5)
+    assert all(loop.turns - turns < 100 for loop, turns in zip(loops, before, strict=True))
+    for role in (near.prefill, near.decode):
+        asked, called = time.monotonic(), threading.Event()
+        inside(role).loop.call(called.set)
+        assert called.wait(5.0) and time.monotonic() - asked < 0.2
+
+
+def test_a_pool_stays_until_the_endpoint_is_closed(peers: Peers) -> None:
+    for role in (peers.all[0].prefill, peers.all[0].decode):
+        with pytest.raises(ArgumentError, match="a peer endpoint keeps its pool until it is closed"):
+            role.detach()
+        with pytest.raises(ArgumentError, match="a peer endpoint keeps its pool until it is closed"):
+            role.attach(role.pool)
+
+
+def test_withdrawn_tokens_are_sent_anew_in_both_directions(peers: Peers) -> None:
+    rooms = [(each, each.open(TOKENS)) for each in peers.both]
+    for each, room in rooms:
+        each.produce(room, TOKENS // 2, aux=None)
+    peers.there.settle()
+    for each, room in rooms:
+        each.prefills[0].withdraw(room, 8)
+    peers.there.pump(lambda: all(each.prefills[0].withdrawn(room) for each, room in rooms))
+    for each, room in rooms:
+        ours = each.tables[room][0]
+        each.prefills[0].produced(room, TOKENS, pages=ours[2:])
+        each.prefills[0].aux(room, b"aux")
+    peers.there.pump(lambda: all(each.over(room) for each, room in rooms))
+    for each, room in rooms:
+        assert each.causes(room) == {Cause.NONE}
+        each.check(room)
