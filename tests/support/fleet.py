@@ -41,24 +41,31 @@ SETTINGS = Settings(timing=QUICK, ring_bytes=1 << 20, slots=2, window=2, costs="
 GROUPS = {"P1": 1, "P2": 2, "D1": 11, "D2": 12}
 
 
+def make_transport(backend: str) -> Any:
+    """The transport of this process, whose bytes go over TCP."""
+    os.environ["UCX_MODULES"] = "^ib"
+    os.environ["UCX_NET_DEVICES"], os.environ["UCX_TLS"] = "lo", ucx_over_tcp()
+    os.environ["NIXL_LOG_LEVEL"] = "FATAL"
+    import torch
+
+    from kvproto.io.transports.mooncake import MooncakeTransport
+    from kvproto.io.transports.nixl import NixlTransport
+
+    torch.set_num_threads(1)
+    return NixlTransport() if backend == "nixl" else MooncakeTransport("127.0.0.1")
+
+
 class Member:
     """The process's part: an endpoint, and answers about it."""
 
     def __init__(self, name: str, bind: str, keys: str | None, backend: str = "nixl") -> None:
-        os.environ["UCX_MODULES"] = "^ib"
-        os.environ["UCX_NET_DEVICES"], os.environ["UCX_TLS"] = "lo", ucx_over_tcp()
-        os.environ["NIXL_LOG_LEVEL"] = "FATAL"
-        import torch
-
+        self.transport = make_transport(backend)
         from kvproto.endpoint.decode_endpoint import DecodeEndpoint
         from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
-        from kvproto.io.transports.mooncake import MooncakeTransport
-        from kvproto.io.transports.nixl import NixlTransport
         from kvproto.verify.testing.pools import noise
 
-        torch.set_num_threads(1)
-        self.transport, group = NixlTransport() if backend == "nixl" else MooncakeTransport("127.0.0.1"), GROUPS[name]
         self.endpoint: Any
+        group = GROUPS[name]
         if name.startswith("P"):
             self.endpoint = PrefillEndpoint(
                 LAYOUT, 0, noise(LAYOUT, 0, 2 * PAGES, 1), self.transport, chunk_tokens=CHUNK_TOKENS, group=group,
@@ -74,16 +81,20 @@ class Member:
         self.outcomes: dict[int, tuple[str, float]] = {}
         self.releases: dict[int, float] = {}
 
+    def collect(self) -> None:
+        """Take what the engine is told: an outcome and a release come once each."""
+        for outcome in self.endpoint.finished():
+            assert outcome.room.id not in self.outcomes, "a second outcome"
+            self.outcomes[outcome.room.id] = outcome.cause.name, time.monotonic()
+        for room in self.endpoint.released():
+            assert room.id not in self.releases, "a second release"
+            self.releases[room.id] = time.monotonic()
+
     def serve(self, pipe: Connection) -> None:
         while True:
             if not self.endpoint.poll():
                 self.endpoint.wait(0.002)
-            for outcome in self.endpoint.finished():
-                assert outcome.room.id not in self.outcomes, "a second outcome"
-                self.outcomes[outcome.room.id] = outcome.cause.name, time.monotonic()
-            for room in self.endpoint.released():
-                assert room.id not in self.releases, "a second release"
-                self.releases[room.id] = time.monotonic()
+            self.collect()
             if pipe.poll(0):
                 name, args = pipe.recv()
                 pipe.send(getattr(self, name)(*args))
@@ -197,8 +208,8 @@ class Member:
         self.endpoint.close()
 
 
-def _main(pipe: Connection, name: str, bind: str, keys: str | None, backend: str = "nixl") -> None:
-    member = Member(name, bind, keys, backend)
+def _main(pipe: Connection, kind: type[Any], *args: object) -> None:
+    member = kind(*args)
     pipe.send("ready")
     member.serve(pipe)
     sys.stdout.flush()
@@ -208,11 +219,13 @@ def _main(pipe: Connection, name: str, bind: str, keys: str | None, backend: str
 class Process:
     """The parent's handle of a member."""
 
-    def __init__(self, name: str, bind: str, keys: str | None = None, backend: str = "nixl") -> None:
+    def __init__(
+        self, name: str, bind: str, keys: str | None = None, backend: str = "nixl", kind: type[Any] = Member
+    ) -> None:  # fmt: skip
         self.name, self.bind = name, bind
         context = fork_server("kvproto.lab.torture.warm")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_main, args=(theirs, name, bind, keys, backend), daemon=True)
+        self.process = context.Process(target=_main, args=(theirs, kind, name, bind, keys, backend), daemon=True)
         self.process.start()
         theirs.close()
         self.started = False
@@ -249,7 +262,8 @@ def until(done: Callable[[], Any], what: str, seconds: float = 15.0) -> Any:
     return answer
 
 
-def _port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -259,7 +273,7 @@ class BenchProcesses:
     """P1, P2, D1, D2."""
 
     def __init__(self, names: Sequence[str] = tuple(GROUPS), backend: str = "nixl") -> None:
-        self.binds = {name: f"tcp://127.0.0.1:{_port()}" for name in names if name.startswith("P")}
+        self.binds = {name: f"tcp://127.0.0.1:{free_port()}" for name in names if name.startswith("P")}
         self.members = {name: Process(name, self.binds.get(name, ""), None, backend) for name in names}
         self.rooms: dict[int, tuple[str, str, list[int], list[int], int]] = {}
         self.next, self.page = 1, 0
