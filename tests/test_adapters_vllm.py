@@ -9,6 +9,7 @@ import inspect
 import itertools
 import json
 import logging
+import pickle
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -380,6 +381,14 @@ def test_a_card_has_ranks_by_stage_and_place_and_the_latest_incarnation(alone: A
     card = Card.decode((tmp_path / "card_dp1").read_text())
     assert card.addresses == tuple(f"tcp://here:{at}" for at in (4, 9, 3, 5)) and card.incarnation == 9
     assert card.encode() == made.card
+
+
+def test_a_rank_s_pickled_card_names_nothing_that_pickle_must_search_for() -> None:
+    """Pickle asks every imported module for the layout's UNSET, and lazy ones import others or fail."""
+    layout = Layout(layers=2, heads=4, k_dim=4, v_dim=4, itemsize=2, dtype="float16", page_size=BLOCK, tp=2)
+    card = ranks.RankCard(layout, BLOCK, 7, "tcp://here:1")
+    told = pickle.dumps(card)
+    assert b"UNSET" not in told and pickle.loads(told) == card  # noqa: S301  # our own bytes
 
 
 def test_a_step_gives_each_request_its_own_tokens_and_an_abort_no_answer(alone: Any) -> None:

@@ -17,9 +17,11 @@ aiohttp = pytest.importorskip("aiohttp", reason="the router needs aiohttp, which
 from aiohttp import web
 
 from kvproto.adapters.vllm import router_metrics, router_requests
-from kvproto.adapters.vllm.router import PASSED, Instance, Router, asked, least, main, parse
+from kvproto.adapters.vllm.router import Router, main, parse
+from kvproto.adapters.vllm.router_answers import PASSED
 from kvproto.adapters.vllm.router_metrics import RouterMetrics
 from kvproto.adapters.vllm.router_requests import needs_no_prefill, params_for, prefill_body
+from kvproto.adapters.vllm.router_workers import Instance, least
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -96,6 +98,7 @@ async def after_a_while(_: web.Request) -> web.Response:
     return web.json_response({"by": "one"})
 
 
+STREAM = {"Content-Type": "text/event-stream"}
 BODY = {"model": "m", "prompt": [1, 2, 3], "max_tokens": 16, "min_tokens": 8, "n": 2, "stream": True}
 
 
@@ -234,7 +237,7 @@ def test_a_stream_without_a_piece_yet_is_no_answer(tmp_path: Path, status: int) 
         return await refusing(status)(request)
 
     async def stream(request: web.Request) -> web.StreamResponse:
-        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        answer = web.StreamResponse(headers=STREAM)
         await answer.prepare(request)
         if not asked.is_set():
             asked.set()
@@ -259,7 +262,7 @@ def test_an_answer_that_breaks_off_does_so_for_the_client_and_is_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def stream(request: web.Request) -> web.StreamResponse:
-        answer = web.StreamResponse()
+        answer = web.StreamResponse(headers=STREAM)
         await answer.prepare(request)
         await answer.write(b"data: 1\n\n")
         assert request.transport is not None
@@ -448,11 +451,12 @@ def test_of_instances_that_are_passed_over_the_first_to_be_back_is_taken_and_of_
 
 def test_requests_of_an_instance_are_counted_while_it_is_asked() -> None:
     one = Instance("http://one")
-    with asked(one):
+    with one.request():
         assert one.asked == 1
-        with asked(one):
+        with one.request():
             assert one.asked == 2
-    assert one.asked == 0
+        assert not one.idle.is_set()
+    assert one.asked == 0 and one.idle.is_set()
 
 
 @pytest.mark.parametrize(("bad", "good"), [(1, 1), (3, 1), (1, 3)])
@@ -488,7 +492,7 @@ def test_an_answer_that_has_begun_is_the_decode_instances_matter_alone(tmp_path:
     """A prefill instance that fails afterwards has computed what was needed."""
 
     async def stream(request: web.Request) -> web.StreamResponse:
-        answer = web.StreamResponse()
+        answer = web.StreamResponse(headers=STREAM)
         await answer.prepare(request)
         await answer.write(b"begun, ")
         await asyncio.sleep(0.4)

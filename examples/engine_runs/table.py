@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from examples.engine_runs import refusals
+from examples.engine_runs import refusals, upgrade_row
 
 TOP = Path(__file__).parents[2]
 RESULTS, PAGE = TOP / "examples" / "results", TOP / "docs" / "engines.md"
@@ -207,12 +207,21 @@ def _answered(row: dict[str, Any] | None) -> str:
     return "-" if row is None else "yes" if row["good"] else f"**no**: {row['note'][:90].replace('|', '/')}"
 
 
+def upgraded(results: Path = RESULTS) -> str:
+    """The rows of `examples.engine_runs.upgrade`; empty: there are none."""
+    file = results / "vllm_upgrade.json"
+    if not file.exists():
+        return ""
+    rows = upgrade_row.cells(file.read_bytes())
+    return f"\n\n## A fleet that is upgraded under load\n\n{_table(upgrade_row.HEAD, rows)}"
+
+
 def told(cells: list[Cell]) -> str:
     """What stands between the marks."""
     builds = Counter(cell.build or "an earlier one" for cell in cells)
     said = ", ".join(f"{count} of {name}" for name, count in builds.most_common())
     ran = f"Rows by the build of kvproto that ran: {said}."
-    return f"{summary(cells)}\n\n{ran}\n\n## Every row\n\n{each(cells)}{over_http()}"
+    return f"{summary(cells)}\n\n{ran}\n\n## Every row\n\n{each(cells)}{over_http()}{upgraded()}"
 
 
 def placed(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
 from vllm.distributed.parallel_state import get_pp_group, get_tp_group
@@ -59,6 +60,13 @@ class RankCard(KVConnectorHandshakeMetadata):  # type: ignore[misc]  # vLLM's ow
     chunk_tokens: int
     incarnation: int
     address: str
+
+    def __getstate__(self) -> dict[str, Any]:
+        # pickle would look for the layout's UNSET in every imported module, and lazy ones import others when asked
+        return {**vars(self), "layout": msgspec.msgpack.encode(self.layout)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, layout=msgspec.msgpack.decode(state["layout"], type=Layout))
 
 
 def make_worker(

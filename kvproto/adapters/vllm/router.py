@@ -9,76 +9,48 @@ client gets the decode instance's answer; if the client leaves, both instances a
 request: a prefill instance that was replaced has another one.
 
 There may be several of each (`--prefill` and `--card` in the same order).  Each request takes the instances with the
-fewest requests.  One that cannot be reached, or fails (5xx), is passed over for `PAUSE_S`, and the request goes to
-another one as long as the client has got nothing of an answer: of one that streams, as long as no piece of it has come.
-What either instance refuses (4xx) is passed on as it is.  An answer that breaks off does so for the client, too, and
-`kv_transfer_params` of a client are dropped.  `/health` is answered here, `/metrics` has the router's own counts, any
-other GET goes to a decode instance.
+fewest requests.  One that cannot be reached, fails (5xx) or gives the request up (as vLLM does when it shuts down) is
+passed over for `PAUSE_S`, and the request goes to another one as long as the client has got nothing of an answer: of
+one that streams, as long as no piece of it has come.  What either instance refuses (4xx) is passed on as it is.  An
+answer that breaks off does so for the client, too, and `kv_transfer_params` of a client are dropped.  `/health` is
+answered here, `/metrics` has the router's own counts, any other GET goes to a decode instance.  With `--admin-port`
+instances are added, drained and removed at run time (`router_workers`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
-import time
 from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 from aiohttp import web
 
+from kvproto.adapters.vllm.router_answers import AwayError, RefusedError, demand_end, kind_of, passed, pieces, problem
 from kvproto.adapters.vllm.router_metrics import RouterMetrics
 from kvproto.adapters.vllm.router_requests import Params, needs_no_prefill, params_for, prefill_body
+from kvproto.adapters.vllm.router_workers import Instance, RouterWorkers, least
 from kvproto.command_line import CommandLine
-from kvproto.errors import KvprotoError
 
 LOG = logging.getLogger("kvproto.router")
-#: bytes of an answer that streams, and of a request (images travel in it)
-PIECE, LONGEST = 1 << 16, 1 << 28
-#: seconds for which an instance that failed is passed over, and in which one must answer a question for its health
-PAUSE_S, HEALTH_S = 5.0, 5.0
+#: bytes of a request: images travel in it
+LONGEST = 1 << 28
+#: seconds in which an instance must answer a question for its health
+HEALTH_S = 5.0
 #: seconds in which an instance must take a connection: a host that is gone does not even refuse it
 CONNECT_S = 5.0
-#: of a client's request, those that an instance needs
-PASSED = ("Authorization", "X-Request-Id", "traceparent", "tracestate")
-
-
-class AwayError(KvprotoError):
-    """An instance cannot be asked, and is passed over for a while; the request may go to another one."""
-
-    def __init__(self, instance: Instance, why: str) -> None:
-        super().__init__(f"{instance.url}: {why}")
-        self.instance = instance
-        instance.paused = time.monotonic() + PAUSE_S
-
-
-class RefusedError(KvprotoError):
-    """The prefill instance's answer to a request that it does not take."""
-
-    def __init__(self, answer: web.Response) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
-
-
-class Instance:
-    """One of vLLM; `card`: the file in which a prefill instance leaves its card."""
-
-    def __init__(self, url: str, card: Path | None = None) -> None:
-        self.url, self.card = url.rstrip("/"), card
-        #: requests that it is asked now; until when it is passed over
-        self.asked, self.paused = 0, 0.0
 
 
 class Router:
     """Completions and chat completions, forwarded."""
 
     def __init__(self, prefills: Sequence[Instance], decodes: Sequence[Instance]) -> None:
-        self.prefills, self.decodes, self.metrics = prefills, decodes, RouterMetrics()
+        self.prefills, self.decodes, self.metrics = list(prefills), list(decodes), RouterMetrics()
+        self.workers = RouterWorkers(self.prefills, self.decodes)
         self.session: aiohttp.ClientSession
 
     def app(self) -> web.Application:
@@ -126,8 +98,11 @@ class Router:
         why = "no instance"
         for _ in range(max(len(self.prefills), len(self.decodes)) + 1):
             prefill, decode, answer = least(self.prefills), least(self.decodes), web.StreamResponse()
+            if prefill is None or decode is None:
+                side = "decode" if prefill else "prefill"
+                return problem(HTTPStatus.SERVICE_UNAVAILABLE, f"no {side} instance takes requests")
             try:
-                with asked(prefill), asked(decode):
+                with prefill.request(), decode.request():
                     return await self._once(request, body, prefill, decode, answer)
             except RefusedError as refused:
                 return refused.answer
@@ -174,6 +149,7 @@ class Router:
             raise AwayError(prefill, f"it answers {said.status}")
         if said.status != HTTPStatus.OK:
             raise RefusedError(web.Response(status=said.status, body=text, headers=kind_of(said)))
+        demand_end(text, prefill)
 
     async def _decode(
         self, request: web.Request, decode: Instance, body: Params, answer: web.StreamResponse
@@ -185,7 +161,7 @@ class Router:
                 answer.set_status(said.status)
                 answer.headers.update(kind_of(said))
                 # Not before there is a piece: vLLM sends the head of a stream before it has the prompt's KV.
-                async for piece in said.content.iter_chunked(PIECE):
+                async for piece in pieces(said, decode):
                     if not answer.prepared:
                         await answer.prepare(request)
                     await answer.write(piece)
@@ -200,7 +176,8 @@ class Router:
         """Any other question, as `/v1/models`: a decode instance's answer."""
         why = "no decode instance"
         for _ in self.decodes:
-            decode = least(self.decodes)
+            if (decode := least(self.decodes)) is None:
+                break
             try:
                 async with self.session.get(decode.url + request.path_qs, headers=passed(request)) as said:
                     return web.Response(status=said.status, body=await said.read(), headers=kind_of(said))
@@ -211,7 +188,8 @@ class Router:
     async def health(self, _: web.Request) -> web.Response:
         """Whether a prefill and a decode instance are well; 503 says which side is not."""
         for side, instances in (("prefill", self.prefills), ("decode", self.decodes)):
-            if not any(await asyncio.gather(*map(self._well, instances))):
+            taking = [one for one in instances if not one.draining]
+            if not any(await asyncio.gather(*map(self._well, taking))):
                 return problem(HTTPStatus.SERVICE_UNAVAILABLE, f"no {side} instance is well")
         return web.Response()
 
@@ -228,38 +206,6 @@ class Router:
         return web.Response(text=self.metrics.text(), content_type="text/plain")
 
 
-def least(instances: Sequence[Instance]) -> Instance:
-    """The instance with the fewest requests, of those that are not passed over; of all, if all are."""
-    now = time.monotonic()
-    return min(instances, key=lambda one: (one.paused > now, one.paused if one.paused > now else 0.0, one.asked))
-
-
-@contextlib.contextmanager
-def asked(instance: Instance) -> Any:
-    """Count a request of this instance."""
-    instance.asked += 1
-    try:
-        yield
-    finally:
-        instance.asked -= 1
-
-
-def kind_of(said: aiohttp.ClientResponse) -> dict[str, str]:
-    """The header that says what an instance's answer is."""
-    return {"Content-Type": said.headers.get("Content-Type", "application/json")}
-
-
-def passed(request: web.Request) -> dict[str, str]:
-    """The client's headers that an instance gets."""
-    return {name: request.headers[name] for name in PASSED if name in request.headers}
-
-
-def problem(status: HTTPStatus, why: str) -> web.Response:
-    """An error in vLLM's own form."""
-    error = {"message": why, "type": status.phrase.replace(" ", ""), "param": None, "code": status.value}
-    return web.Response(status=status, text=json.dumps({"error": error}), content_type="application/json")
-
-
 def parse(argv: Sequence[str] | None = None) -> Namespace:
     """Read the command line."""
     parser = CommandLine(description="a router that asks a prefill and a decode instance at once")
@@ -268,6 +214,7 @@ def parse(argv: Sequence[str] | None = None) -> Namespace:
     parser.add_argument("--decode", required=True, action="append", help="a decode instance")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--admin-port", type=int, help="where instances are added, drained and removed, on 127.0.0.1")
     args = parser.parse_args(argv)
     if len(args.card) != len(args.prefill):
         counts = f"{len(args.prefill)} prefill instances and {len(args.card)} cards"
@@ -280,7 +227,10 @@ def main() -> None:
     args = parse()
     prefills = [Instance(url, card) for url, card in zip(args.prefill, args.card, strict=True)]
     router = Router(prefills, [Instance(url) for url in args.decode])
-    web.run_app(router.app(), host=args.host, port=args.port, handler_cancellation=True)
+    app = router.app()
+    if args.admin_port is not None:
+        app.cleanup_ctx.append(router.workers.served_on(args.admin_port))
+    web.run_app(app, host=args.host, port=args.port, handler_cancellation=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,181 @@
+"""Fleet: instances of vLLM behind the router, each with a build of kvproto of its own.
+
+An instance keeps its name, port and card from start to start, so another build takes its place under the same group.
+Each start has a log of its own (`P1.2.log`), which tells at which wire versions its links came up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from examples.engine_runs.fleet_build import FleetBuild
+from examples.vllm.instances import BLOCK, CHUNK, ENVIRONMENT
+
+ROUTER, ADMIN, FIRST = 8000, 8001, 8100
+#: seconds in which an instance must serve, and in which it must have ended
+START_S, END_S = 600.0, 90.0
+#: a link of a decode instance's log that is up: at which wire version, and whether the builds differ
+UP = re.compile(r"link \d+ to rank \d+ of group \d+ is up; it works at wire version (\d+)(, and the builds differ)?")
+#: the same of one whose other end has said goodbye, or has not
+CLOSED, LOST = re.compile(r"link \d+ to rank \d+ of group \d+ is closed"), re.compile(r"of group \d+ is lost")
+RETRIES = re.compile(r"^kvproto_router_retries_total\{.*\} (\S+)$", re.MULTILINE)
+SERVED = (
+    "--served-model-name m --enforce-eager --dtype float32 --max-model-len 512 --max-num-seqs 8 --seed 0 "
+    f"--block-size {BLOCK} --no-enable-prefix-caching --enable-prompt-tokens-details --disable-uvicorn-access-log"
+).split()  # fmt: skip
+
+
+class Server:
+    """An instance's place: its name, which begins with P or D, its port and its card."""
+
+    def __init__(self, name: str, port: int, model: Path, out: Path, say: Callable[..., None]) -> None:
+        self.name, self.model, self.out, self.say = name, model, out, say
+        self.port, self.url = port, f"http://127.0.0.1:{port}"
+        self.side, self.card = "prefill" if name.startswith("P") else "decode", out / f"{name}.card"
+        self.starts = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def worker(self) -> dict[str, str]:
+        """As the router's `POST /workers` wants it."""
+        card = {"card": str(self.card)} if self.side == "prefill" else {}
+        return {"url": self.url, "worker_type": self.side, **card}
+
+    def start(self, build: FleetBuild, shutdown_s: int) -> None:
+        """Start it; `shutdown_s`: how long vLLM lets requests in flight end when it is told to."""
+        own = {"card": str(self.card), "chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20, "route": "staged"}
+        transfer = {
+            "kv_connector": "KVProtoConnector", "kv_connector_module_path": "kvproto.adapters.vllm.connector",
+            "kv_role": "kv_producer" if self.side == "prefill" else "kv_consumer", "engine_id": self.name,
+            "kv_load_failure_policy": "recompute", "kv_buffer_device": "cpu", "kv_connector_extra_config": own,
+        }  # fmt: skip
+        command = [
+            str(Path(sys.executable).parent / "vllm"), "serve", str(self.model), *SERVED,
+            "--host", "127.0.0.1", "--port", str(self.port), "--shutdown-timeout", str(shutdown_s),
+            "--max-num-batched-tokens", str(CHUNK if self.side == "prefill" else 512),
+            "--kv-transfer-config", json.dumps(transfer),
+        ]  # fmt: skip
+        self.starts += 1
+        with self.log.open("w") as file:
+            self.process = subprocess.Popen(  # noqa: S603  # our own command
+                command, env={**build.environment(), **ENVIRONMENT}, stdout=file, stderr=file, cwd=self.out,
+                start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def log(self) -> Path:
+        """The log of its last start."""
+        return self.out / f"{self.name}.{self.starts}.log"
+
+    async def serves(self, session: aiohttp.ClientSession) -> float:
+        """Wait until it is well; seconds.  RuntimeError: it has ended, or is not well in time."""
+        begun = told = time.monotonic()
+        while not await self._well(session):
+            now = time.monotonic()
+            if self.process is None or self.process.poll() is not None or now - begun > START_S:
+                raise RuntimeError(f"{self.name} does not serve: {self.log}: {self.log.read_text()[-1500:]}")
+            if now - told > 30.0:  # noqa: PLR2004  # a line each half minute
+                told = now
+                self.say(f"{self.name} starts, for {now - begun:.0f} s")
+            await asyncio.sleep(0.5)
+        return time.monotonic() - begun
+
+    async def _well(self, session: aiohttp.ClientSession) -> bool:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            async with session.get(f"{self.url}/health", timeout=aiohttp.ClientTimeout(5.0)) as said:
+                return said.status == HTTPStatus.OK
+        return False
+
+    async def stop(self) -> float:
+        """Send its server SIGTERM, as a fleet's operator does; seconds until it has ended."""
+        begun, process = time.monotonic(), self.process
+        assert process is not None
+        process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.to_thread(process.wait, END_S)
+        finally:
+            self.kill()
+        return time.monotonic() - begun
+
+    def kill(self) -> None:
+        """Kill whatever is left of it."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process = None
+
+
+class Fleet:
+    """Two prefill and two decode instances, and the router's process."""
+
+    def __init__(self, model: Path, out: Path, say: Callable[..., None]) -> None:
+        self.out, self.say, names = out, say, ("P1", "D1", "P2", "D2")
+        self.servers = [Server(name, FIRST + at, model, out, say) for at, name in enumerate(names)]
+        self.url, self.admin = f"http://127.0.0.1:{ROUTER}", f"http://127.0.0.1:{ADMIN}"
+        self.router: subprocess.Popen[bytes] | None = None
+
+    def route(self, build: FleetBuild) -> None:
+        """Start the router in front of all instances."""
+        command = [sys.executable, "-m", "kvproto.adapters.vllm.router", "--port", str(ROUTER)]
+        command += ["--admin-port", str(ADMIN)]
+        for each in self.servers:
+            command += [f"--{each.side}", each.url, *(("--card", str(each.card)) if each.side == "prefill" else ())]
+        with (self.out / "router.log").open("w") as file:
+            self.router = subprocess.Popen(command, env=build.environment(), stdout=file, stderr=file)  # noqa: S603
+
+    async def routes(self, session: aiohttp.ClientSession) -> None:
+        """Wait until the router serves; RuntimeError: it does not."""
+        for _ in range(600):
+            with contextlib.suppress(aiohttp.ClientError):
+                if (await self.call(session, "GET", "/workers"))[0] == HTTPStatus.OK:
+                    return
+            await asyncio.sleep(0.1)
+        raise RuntimeError(f"the router does not serve: {(self.out / 'router.log').read_text()[-1500:]}")
+
+    async def call(self, session: aiohttp.ClientSession, method: str, path: str, **how: Any) -> tuple[int, Any]:
+        """Ask the router's administration; status and answer."""
+        async with session.request(method, self.admin + path, timeout=aiohttp.ClientTimeout(120.0), **how) as said:
+            return said.status, await said.json()
+
+    async def retries(self, session: aiohttp.ClientSession) -> int:
+        """Requests that the router has sent to another instance so far."""
+        async with session.get(f"{self.url}/metrics") as said:
+            text = await said.text()
+        return sum(int(float(count)) for count in RETRIES.findall(text))
+
+    def links(self) -> Counter[str]:
+        """Links that came up at decode instances, by wire version and whether the two builds' tables differ."""
+        found = Counter[str]()
+        for log in self.out.glob("D*.log"):
+            for version, differ in UP.findall(log.read_text()):
+                found[f"version {version}, tables {'other' if differ else 'same'}"] += 1
+        return found
+
+    def farewells(self) -> tuple[int, int]:
+        """Links that were closed by a goodbye, and links that were lost, in all logs."""
+        texts = [log.read_text() for log in self.out.glob("[PD]*.log")]
+        closed, lost = (sum(len(what.findall(text)) for text in texts) for what in (CLOSED, LOST))
+        return closed, lost
+
+    def close(self) -> None:
+        """End everything that was started."""
+        for each in self.servers:
+            each.kill()
+        if self.router is not None:
+            self.router.terminate()
+            self.router.wait(30.0)

@@ -1,0 +1,161 @@
+"""Upgrade: the instances of a fleet of vLLM are replaced by another build of kvproto under load.
+
+    python -m examples.engine_runs.upgrade          # in vLLM's environment: make engines-upgrade
+
+Two prefill and two decode instances serve behind the router while clients ask without a pause.  A row is a way to
+replace all four, one after the other, each by the other build under the same name:
+
+    drained       the router drains the instance and forgets it, it gets SIGTERM, its successor is added
+    cut off       SIGTERM at once, without a word to the router; vLLM cuts requests in flight off, and kills its engine
+                  (--shutdown-timeout 0, its default)
+    shut down     SIGTERM at once; vLLM lets requests in flight end (--shutdown-timeout 60)
+
+The first and the last row upgrade, the second one goes back.  Answers are compared with the whole model's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import time
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from examples.engine_runs import fleet_build, tokenizer
+from examples.engine_runs.build import build
+from examples.engine_runs.fleet import Fleet, Server
+from examples.engine_runs.fleet_build import FleetBuild
+from examples.engine_runs.load import Load, ask
+from examples.engine_runs.upgrade_row import UpgradeRow, judged
+from examples.vllm import model
+
+CLIENTS = 4
+#: answers between two instances that are replaced, and seconds in which they must come
+BETWEEN, BETWEEN_S = 24, 300.0
+#: seconds that the router waits for an instance's requests, and vLLM for its own
+DRAIN_S, SHUTDOWN_S = 60, 60
+WAYS = ("drained", "cut off", "shut down")
+
+
+class Upgrade:
+    """A fleet, its load, and the ways to replace its instances."""
+
+    def __init__(self, fleet: Fleet, session: aiohttp.ClientSession, prompts: Any, want: Any) -> None:
+        self.fleet, self.session, self.prompts, self.want, self.say = fleet, session, prompts, want, fleet.say
+        self.build = build()  # the sources may change while this runs
+
+    async def begin(self, server: Server, made: FleetBuild, way: str) -> None:
+        """Start an instance of this build, and have it compute: the first forward of a process takes long."""
+        server.start(made, 0 if way == "cut off" else SHUTDOWN_S)
+        took = await server.serves(self.session)
+        answer = await ask(self.session, server.url, self.prompts[0], model.ANSWER)
+        if answer.fault or self.want[0].fits(answer.tokens) != "equal":
+            raise RuntimeError(f"{server.name} alone has other tokens than the whole model: {answer}")
+        self.say(f"{server.name} serves with {made.name}, after {took:.0f} s")
+
+    async def replace(self, server: Server, made: FleetBuild, way: str, next_way: str) -> float:
+        """Replace this instance; seconds that its end took."""
+        place = f"url={server.url}"
+        if way == "drained":
+            status, told = await self.fleet.call(self.session, "POST", f"/workers/drain?{place}&wait={DRAIN_S}")
+            self.say(f"{server.name} is drained: {status} {told}")
+            status, told = await self.fleet.call(self.session, "DELETE", f"/workers?{place}")
+            if status != HTTPStatus.OK:
+                raise RuntimeError(f"{server.name} is not removed: {status} {told}")
+        took = await server.stop()
+        self.say(f"{server.name} has ended, after {took:.1f} s")
+        await self.begin(server, made, next_way)
+        if way == "drained":
+            status, told = await self.fleet.call(self.session, "POST", "/workers", json=server.worker)
+            if status != HTTPStatus.CREATED:
+                raise RuntimeError(f"{server.name} is not added: {status} {told}")
+        return took
+
+    async def row(self, way: str, next_way: str, old: FleetBuild, new: FleetBuild) -> UpgradeRow:
+        """Replace all instances in this way, under load; their successors are to end by `next_way`."""
+        begun, links = time.monotonic(), self.fleet.links()
+        retried, (closed, lost) = await self.fleet.retries(self.session), self.fleet.farewells()
+        load, stops = Load(self.fleet.url, self.session, self.prompts, self.want, model.ANSWER), []
+        clients = asyncio.create_task(load.run(CLIENTS))
+        try:
+            await load.more(BETWEEN, BETWEEN_S)
+            for server in self.fleet.servers:
+                stops.append(round(await self.replace(server, new, way, next_way), 1))
+                await load.more(BETWEEN, BETWEEN_S)
+                self.say(load.tally)
+        finally:
+            load.stop()
+            await clients
+        tally, (now_closed, now_lost) = load.tally, self.fleet.farewells()
+        row = UpgradeRow(
+            way, f"{old.name}: {old.oldest} to {old.newest}", f"{new.name}: {new.oldest} to {new.newest}",
+            tally.requests, tally.answered, tally.equal, tally.computed,
+            await self.fleet.retries(self.session) - retried, tally.failed, round(tally.longest, 1),
+            round(tally.pause, 1), dict(self.fleet.links() - links), now_closed - closed, now_lost - lost, stops,
+            dict(tally.faults), round(time.monotonic() - begun, 1), self.build,
+        )  # fmt: skip
+        return msgspec.structs.replace(row, wrong=judged(row))
+
+
+async def play(fleet: Fleet, old: FleetBuild, new: FleetBuild, ways: list[str], keep: Any) -> None:
+    """Start the fleet with the older build, then all ways."""
+    prompts = model.prompts()
+    want = model.answers(fleet.servers[0].model, prompts)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        upgrade = Upgrade(fleet, session, prompts, want)
+        for server in fleet.servers:
+            await upgrade.begin(server, old, ways[0])
+        fleet.route(new)
+        await fleet.routes(session)
+        for way, after in zip(ways, [*ways[1:], ways[0]], strict=True):
+            row = await upgrade.row(way, after, old, new)
+            fleet.say(row)
+            keep(row)
+            old, new = new, old
+
+
+def main() -> int:
+    """The exit code: 0 if every row is as it must be."""
+    parser = argparse.ArgumentParser(description="replace the instances of a fleet under load")
+    parser.add_argument("--out", type=Path, default=Path(".engines/upgrade"), help="where builds, logs and model go")
+    parser.add_argument("--older", default=fleet_build.OLDER, help="the commit that the older build is made of")
+    parser.add_argument("--ways", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
+    parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
+    args = parser.parse_args()
+    out, begun, rows = args.out.resolve(), time.monotonic(), list[UpgradeRow]()
+    out.mkdir(parents=True, exist_ok=True)
+    for log in out.glob("*.log"):
+        log.unlink()
+
+    def say(*words: object) -> None:
+        print(f"{time.monotonic() - begun:7.1f}", *words, flush=True)
+
+    def keep(row: UpgradeRow) -> None:
+        rows.append(row)
+        if args.table:
+            told = [json.dumps(msgspec.to_builtins(each)) for each in rows]
+            args.table.write_text("[\n " + ",\n ".join(told) + "\n]\n")
+
+    model.make(out / "model")
+    tokenizer.save(out / "model", model.VOCABULARY)
+    old, new = fleet_build.older(out / "older", args.older), fleet_build.newer(out / "newer")
+    say(f"older: {old}")
+    say(f"newer: {new}")
+    fleet = Fleet(out / "model", out, say)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with this process
+    try:
+        asyncio.run(play(fleet, old, new, args.ways.split(","), keep))
+    finally:
+        fleet.close()
+    return 0 if rows and not any(row.wrong for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
