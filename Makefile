@@ -12,7 +12,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # manager's shim for a version that is not there) fails the question and is passed over.
 PYTHON ?= $(shell for p in python3.11 /usr/bin/python3.11 python3 python3.12 python3.13; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
-JOBS ?= 2
+# One more than there are cores: tests of processes and sockets wait half of their time.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 ARGS ?=
 # Every row has to fire on a rank, and every route to be taken, in a whole run; for a part: make test ROWS= ARGS='-k ring'
 ROWS ?= --rows-least 100

@@ -56,7 +56,7 @@ def build(job: Job) -> Any:
         linear_value_head_dim=WIDE, linear_num_key_heads=KEYS, linear_num_value_heads=VALUES, num_experts=4,
         num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=32, initializer_range=0.4,
     )  # fmt: skip
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # that the torch form of a kernel is used is what is wanted
+    logging.set_verbosity_error()  # that the torch form of a kernel is used is what is wanted
     torch.manual_seed(job.seed)
     model: Any = Qwen3NextForCausalLM(config)
     return model.eval().requires_grad_(False)

@@ -100,7 +100,7 @@ def _of_transformers(folder: Path, asked: list[list[int]]) -> list[Reference]:
     found = []
     with torch.inference_mode():
         for prompt in asked:
-            whole: Any = model.generate(  # type: ignore[misc]  # its mixin's own annotation
+            whole: Any = model.generate(
                 torch.tensor([prompt]), max_new_tokens=ANSWER, min_new_tokens=ANSWER, do_sample=False, pad_token_id=0,
                 eos_token_id=None,
             )  # fmt: skip

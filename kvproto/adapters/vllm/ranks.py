@@ -66,7 +66,7 @@ class RankCard(KVConnectorHandshakeMetadata):  # type: ignore[misc]  # vLLM's ow
         return {**vars(self), "layout": msgspec.msgpack.encode(self.layout)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, layout=msgspec.msgpack.decode(state["layout"], type=Layout))
+        self.__dict__.update(state, layout=msgspec.msgpack.decode(state["layout"], type=Layout))
 
 
 def make_worker(

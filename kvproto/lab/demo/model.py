@@ -149,7 +149,7 @@ def read_aux(row: bytes) -> tuple[int, bytes]:
 # ---- the reference ------------------------------------------------------------------------------------------------
 
 
-class _RoundingCache(DynamicCache):
+class _RoundingCache(DynamicCache):  # type: ignore[misc]  # of a library that mypy does not read
     """The library's cache with KV rounded to the pool's dtype as it enters."""
 
     def __init__(self, config: Any, dtype: torch.dtype) -> None:
