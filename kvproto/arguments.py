@@ -98,6 +98,13 @@ def only_with(parser: ArgumentParser, asked: Namespace, what: str, *options: str
             parser.error(f"{option} is of {what}")
 
 
+def only_without(parser: ArgumentParser, asked: Namespace, what: str, *options: str) -> None:
+    """The parser's error if one of these options is given, which mean nothing with `what`."""
+    for option in options:
+        if getattr(asked, option.lstrip("-").replace("-", "_")):
+            parser.error(f"{option} is not of {what}")
+
+
 def one_question(parser: ArgumentParser, asked: Namespace, *options: str) -> str:
     """Return the option that is given (none: empty); the parser's error if there are several."""
     given = [option for option in options if getattr(asked, option.lstrip("-").replace("-", "_"))]

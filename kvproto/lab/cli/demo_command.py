@@ -15,17 +15,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
-from kvproto.arguments import only_with, output_folder, pages, positive, real, whole
+from kvproto.arguments import only_with, only_without, output_folder, pages, positive, real, whole
 from kvproto.cli.ending import FOUND, WELL, ended
 from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
-from kvproto.lab.demo import by_layer
+from kvproto.lab.demo import by_layer, turns_report
 from kvproto.lab.demo.conduct import DemoResult, conduct
 from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
 from kvproto.lab.demo.matrix import CASES
 from kvproto.lab.demo.report import ProgressBars, as_json, matrix_row, show
 from kvproto.lab.demo.run import Abort, Carrier, Route, Run, Staging, chunk_bytes, make_rooms
+from kvproto.lab.demo.turns import TurnsRun, make_turns
+from kvproto.lab.demo.turns_conduct import conduct_turns
 from kvproto.lab.process_group import RankError
 from kvproto.layout.sharding import MAX_RANKS
 
@@ -42,6 +44,11 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 
 
+#: options that mean nothing for conversations
+WITHOUT_TURNS = (
+    "--by-layer", "--matrix", "--prefix", "--full-prefix", "--maps", "--digests", "--trace", "--passes", "--no-pages",
+    "--warm",
+)  # fmt: skip
 RANKS, PLACES, SECONDS, LENGTH = whole(1, MAX_RANKS), whole(0, 1 << 28), real(1e-3, 1e6), real(1e-9, 1e12)
 
 
@@ -113,6 +120,8 @@ def parser() -> argparse.ArgumentParser:
     carry.add_argument("--curve", action="store_true", help="encrypt the control plane, with keys made for this run")
     carry.add_argument("--limit", type=SECONDS, metavar="S", help="seconds that a phase may take")
     by_layer.add_arguments(p)
+    p.add_argument("--turns", type=whole(2, 1 << 10), metavar="N",
+                   help="conversations of N turns: the KV of D's answers goes back to P for the next")  # fmt: skip
     p.add_argument("--trace", type=output_folder, metavar="DIR", help="write each rank's trace into this directory")
     p.add_argument("--json", action="store_true", help="print one JSON object, and no table")
     p.add_argument("--matrix", action="store_true", help="run the matrix of shapes, dtypes, pages and prefixes instead")
@@ -164,6 +173,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         p.error("--maps: kernels store into a peer's pages on GPUs, over NIXL: with --device cuda --transport nixl")
     if not args.by_layer:
         only_with(p, args, "--by-layer", "--lengths")
+    if args.turns:
+        only_without(p, args, "--turns", *WITHOUT_TURNS)
+        if args.abort != "none":
+            p.error("--abort is not of --turns")
+        args.passes, args.warm = "live", False
     with TemporaryDirectory() as folder:
         keys = str(make_pair(Path(folder), "demo")[0]) if args.curve else None
         return _main(p, args, keys)
@@ -182,9 +196,22 @@ def _main(p: argparse.ArgumentParser, args: argparse.Namespace, keys: str | None
         return _guarded(lambda: matrix(keys, as_text=not args.json))
     try:
         run = replace(make_run(args), keys=keys)
+        talks = make_turns(run, args.turns) if args.turns else None
     except ValueError as error:
         p.error(str(error))
+    if talks is not None:
+        return _guarded(lambda: conversations(talks, as_text=not args.json))
     return _guarded(lambda: one(run, as_text=not args.json))
+
+
+def conversations(talks: TurnsRun, *, as_text: bool) -> int:
+    """Conversations, told at the end."""
+    result = conduct_turns(talks)
+    if as_text:
+        turns_report.show(result)
+    else:
+        print(json.dumps(turns_report.as_json(result)))
+    return WELL if result.ok else FOUND
 
 
 def one(run: Run, *, as_text: bool) -> int:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,6 +119,11 @@ def prompt(job: DemoJob, room: RoomSpec) -> Tensor:
     return torch.randint(job.vocab, (room.tokens,), generator=seeded)
 
 
+def asked(job: DemoJob, room: int, turn: int, tokens: int) -> Tensor:
+    """The user's so many tokens of a turn, int64 [tokens]."""
+    return prompt(job, RoomSpec(room * 1000 + turn, tokens))
+
+
 def pieces_of(ids: Tensor, chunk: int) -> list[Tensor]:
     """The prompt as the chunked prefill forwards it."""
     return [ids[first : first + chunk] for first in range(0, len(ids), chunk)]
@@ -178,28 +184,46 @@ class UnshardedRoom:
 
 def reference(model: Any, job: DemoJob, room: RoomSpec) -> UnshardedRoom:
     """Prefill in the job's chunks and continue greedily, with the library's forward and cache."""
-    cache = _RoundingCache(model.config, torch_dtype(job.dtype))
-    device = model.lm_head.weight.device
-    ids = prompt(job, room).to(device)
-    tokens: list[int] = []
-    digests: list[bytes] = []
-    seconds: list[float] = []
-    pieces = pieces_of(ids, job.chunk)
-    start = time.monotonic()
-    while len(tokens) < room.new:
-        piece = pieces.pop(0) if pieces else torch.tensor(tokens[-1:], device=device)
+    cache, start = _RoundingCache(model.config, torch_dtype(job.dtype)), time.monotonic()
+    said, seconds = list[tuple[int, bytes]](), list[float]()
+    for each in _answers(model, cache, prompt(job, room), job.chunk, room.new):
+        said.append(each)
+        seconds.append(time.monotonic() - start)
+    return _unsharded(cache, job, said, room.tokens, tuple(seconds))
+
+
+def conversation(model: Any, job: DemoJob, inputs: Sequence[Tensor], new: int) -> UnshardedRoom:
+    """Answer each of these inputs with `new` tokens in one cache; the KV is of all but the last token."""
+    cache, said = _RoundingCache(model.config, torch_dtype(job.dtype)), list[tuple[int, bytes]]()
+    for ids in inputs:
+        last = torch.tensor([said[-1][0]] if said else [], dtype=torch.long)
+        said += _answers(model, cache, torch.cat([last, ids]), job.chunk, new)
+    return _unsharded(cache, job, said, cache.get_seq_length())
+
+
+def _answers(model: Any, cache: _RoundingCache, ids: Tensor, chunk: int, new: int) -> Iterator[tuple[int, bytes]]:
+    """Forward `ids` behind what is in the cache; yield the next tokens with digests of their logits."""
+    device, token, count = model.lm_head.weight.device, 0, 0
+    pieces = pieces_of(ids.to(device), chunk)
+    while count < new:
+        piece = pieces.pop(0) if pieces else torch.tensor([token], device=device)
         logits = model(input_ids=piece[None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits[0, -1]
         if not pieces:
-            tokens.append(int(logits.argmax()))
-            digests.append(logits_digest(logits))
-            seconds.append(time.monotonic() - start)
+            token, count = int(logits.argmax()), count + 1
+            yield token, logits_digest(logits)
+
+
+def _unsharded(
+    cache: _RoundingCache, job: DemoJob, said: Sequence[tuple[int, bytes]], tokens: int,
+    seconds: tuple[float, ...] = (),
+) -> UnshardedRoom:  # fmt: skip
     layers: list[Any] = cache.layers
-    keys = torch.stack([layer.keys[0, :, : room.tokens] for layer in layers])
-    values = torch.stack([layer.values[0, :, : room.tokens] for layer in layers])
+    keys = torch.stack([layer.keys[0, :, :tokens] for layer in layers])
+    values = torch.stack([layer.values[0, :, :tokens] for layer in layers])
     keys, values = (rounded(x, torch_dtype(job.dtype)) for x in (keys, values))
     if not job.hashed:
         keys, values = keys.cpu(), values.cpu()
-    return UnshardedRoom(tokens, digests, keys, values, tuple(seconds))
+    return UnshardedRoom([token for token, _ in said], [digest for _, digest in said], keys, values, seconds)
 
 
 def oracle_tokens(job: DemoJob, room: RoomSpec, attention: str = "eager", device: str = "cpu") -> list[int]:

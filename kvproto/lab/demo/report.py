@@ -177,13 +177,18 @@ def _seconds(done: Pass, phase: str) -> str:
     return f"{value:.3f} s" if value else "-"
 
 
+def asked_of(machine: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the command that was given, and the machine: what it said of itself, or what is known anyway."""
+    given = [argument for argument in sys.argv[1:] if argument not in {"demo", "--json"}]
+    known = machine or {"cores": os.cpu_count(), "python": platform.python_version()}
+    return {"command": " ".join(["kvproto demo", *given]), "machine": known}
+
+
 def as_json(result: DemoResult) -> dict[str, Any]:
     """One object; `kvproto bench figures --add` takes it for a run like those of the benchmarks."""
     found, planted = result.controls
-    given = [argument for argument in sys.argv[1:] if argument not in {"demo", "--json"}]
     return {
-        "bench": "demo", "command": " ".join(["kvproto demo", *given]),
-        "machine": result.machine or {"cores": os.cpu_count(), "python": platform.python_version()},
+        "bench": "demo", **asked_of(result.machine),
         "ok": result.ok, "title": title(result.run), "wrong": result.wrong[:MOST_TOLD],
         "wrong_in_all": len(result.wrong), "seconds": result.seconds,
         "tokens": result.tokens, "digests": result.digests, "ratios": ratios(result),

@@ -108,10 +108,14 @@ class ReferenceJudge:
         """Return what is wrong with generated (token, digest of its logits), from the first one on, `due` of
         them.
         """
-        verdict, who = self.verdicts[room], f"room {room}: {name}"
-        wrong = _tokens_differ(who, verdict.tokens[:due], [token for token, _ in rows])
-        both = enumerate(zip(verdict.logits, (digest for _, digest in rows), strict=False))
-        return wrong + [f"{who}: logits of token {n} differ" for n, (a, b) in both if a != b]
+        return said_differently(f"room {room}: {name}", self.verdicts[room], rows, due)
+
+
+def said_differently(who: str, verdict: Verdict, rows: Sequence[tuple[int, bytes]], due: int) -> list[str]:
+    """Return what is wrong with the first `due` generated (token, digest of its logits)."""
+    wrong = _tokens_differ(who, verdict.tokens[:due], [token for token, _ in rows])
+    both = enumerate(zip(verdict.logits, (digest for _, digest in rows), strict=False))
+    return wrong + [f"{who}: logits of token {n} differ" for n, (a, b) in both if a != b]
 
 
 def _tokens_differ(who: str, right: Sequence[int], got: Sequence[int]) -> list[str]:
