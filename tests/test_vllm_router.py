@@ -17,11 +17,11 @@ aiohttp = pytest.importorskip("aiohttp", reason="the router needs aiohttp, which
 from aiohttp import web
 
 from kvproto.adapters.vllm import router_metrics, router_requests
-from kvproto.adapters.vllm.router import Router, main, parse
+from kvproto.adapters.vllm.router import Router, least, main, parse
 from kvproto.adapters.vllm.router_answers import PASSED
 from kvproto.adapters.vllm.router_metrics import RouterMetrics
 from kvproto.adapters.vllm.router_requests import needs_no_prefill, params_for, prefill_body
-from kvproto.adapters.vllm.router_workers import Instance, least
+from kvproto.adapters.vllm.router_workers import Instance
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

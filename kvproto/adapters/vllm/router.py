@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
@@ -30,11 +31,12 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from kvproto.adapters.vllm.router_answers import AwayError, RefusedError, demand_end, kind_of, passed, pieces, problem
+from kvproto.adapters.vllm.router_answers import AwayError, demand_end, kind_of, passed, pieces, problem
 from kvproto.adapters.vllm.router_metrics import RouterMetrics
 from kvproto.adapters.vllm.router_requests import Params, needs_no_prefill, params_for, prefill_body
-from kvproto.adapters.vllm.router_workers import Instance, RouterWorkers, least
+from kvproto.adapters.vllm.router_workers import Instance, RouterWorkers
 from kvproto.command_line import CommandLine
+from kvproto.errors import KvprotoError
 
 LOG = logging.getLogger("kvproto.router")
 #: bytes of a request: images travel in it
@@ -43,6 +45,14 @@ LONGEST = 1 << 28
 HEALTH_S = 5.0
 #: seconds in which an instance must take a connection: a host that is gone does not even refuse it
 CONNECT_S = 5.0
+
+
+class RefusedError(KvprotoError):
+    """The prefill instance's answer to a request that it does not take."""
+
+    def __init__(self, answer: web.Response) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
 
 
 class Router:
@@ -204,6 +214,15 @@ class Router:
     async def counted(self, _: web.Request) -> web.Response:
         """The router's own counts, for Prometheus."""
         return web.Response(text=self.metrics.text(), content_type="text/plain")
+
+
+def least(instances: Sequence[Instance]) -> Instance | None:
+    """The instance with the fewest requests, of those that are not passed over; of all, if all are.
+
+    One that drains is none of them; None: all drain.
+    """
+    now, ready = time.monotonic(), [one for one in instances if not one.draining]
+    return min(ready, key=lambda at: (at.paused > now, at.paused if at.paused > now else 0.0, at.asked), default=None)
 
 
 def parse(argv: Sequence[str] | None = None) -> Namespace:

@@ -38,14 +38,6 @@ class AwayError(KvprotoError):
         instance.paused = time.monotonic() + PAUSE_S
 
 
-class RefusedError(KvprotoError):
-    """The prefill instance's answer to a request that it does not take."""
-
-    def __init__(self, answer: web.Response) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
-
-
 async def pieces(said: aiohttp.ClientResponse, instance: Instance) -> AsyncIterator[bytes]:
     """Yield an answer's pieces as they come, of a stream; any other answer is one piece.
 

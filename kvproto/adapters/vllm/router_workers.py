@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -49,18 +49,6 @@ class Instance:
             self.asked -= 1
             if not self.asked:
                 self.idle.set()
-
-
-def least(instances: Sequence[Instance]) -> Instance | None:
-    """The instance with the fewest requests, of those that are not passed over; of all, if all are.
-
-    One that drains is none of them; None: all drain.
-    """
-    now = time.monotonic()
-    return min(
-        (one for one in instances if not one.draining),
-        key=lambda one: (one.paused > now, one.paused if one.paused > now else 0.0, one.asked), default=None,
-    )  # fmt: skip
 
 
 class RouterWorkers:
