@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kvproto.endpoint.host_pool import HostPool
     from kvproto.endpoint.peer_endpoint import PeerEndpoint
     from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+    from kvproto.endpoint.resume_point import PageDigests, ResumePoint, Resumption, resume_prefix
     from kvproto.endpoint.spans import RoomSpans
     from kvproto.errors import (
         ArgumentError,
@@ -64,10 +65,10 @@ __all__ = [
     "TABLES", "ArgumentError", "Cache", "CachePart", "CachePool", "Cause", "DecodeEndpoint", "EndpointError",
     "EndpointEvent", "EventsMissed", "Fabric", "HostPool", "Keys", "KvprotoError", "Layout", "LayoutError",
     "LinkError", "MemoryTransport", "MetricsExporter", "MissingExtraError", "MooncakeTransport", "NixlTransport",
-    "NotFoundError", "Outcome", "PeerEndpoint", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Plan", "Pool",
-    "PoolAttached", "PoolDetached", "PrefillEndpoint", "Reported", "Room", "RoomFinished", "RoomMet", "RoomOpened",
-    "RoomProduced", "RoomReleased", "RoomSpans", "Settings", "Status", "Timer", "Timing", "TransportError",
-    "align_chunk_tokens",
+    "NotFoundError", "Outcome", "PageDigests", "PeerEndpoint", "PeerLeft", "PeerLost", "PeerSilent", "PeerUp", "Plan",
+    "Pool", "PoolAttached", "PoolDetached", "PrefillEndpoint", "Reported", "ResumePoint", "Resumption", "Room",
+    "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased", "RoomSpans", "Settings", "Status", "Timer",
+    "Timing", "TransportError", "align_chunk_tokens", "resume_prefix",
 ]  # fmt: skip
 
 #: where each name is
@@ -79,6 +80,7 @@ _HOME = {
         "PoolDetached", "Reported", "RoomFinished", "RoomMet", "RoomOpened", "RoomProduced", "RoomReleased",
     ), "endpoint.endpoint_events"),
     "HostPool": "endpoint.host_pool",
+    **dict.fromkeys(("PageDigests", "ResumePoint", "Resumption", "resume_prefix"), "endpoint.resume_point"),
     "MetricsExporter": "metrics.exporter", "RoomSpans": "endpoint.spans",
     "Outcome": "room", "Room": "room", "Status": "room",
     "ArgumentError": "errors", "EndpointError": "errors", "KvprotoError": "errors", "LinkError": "errors",

@@ -12,7 +12,9 @@ from support.pages import commands, compare, run
 from support.peers import PAGES, Peers
 from support.stories import layout
 
-from kvproto import Cause, DecodeEndpoint, MemoryTransport, PeerEndpoint, PrefillEndpoint, Room
+from kvproto import (
+    Cause, DecodeEndpoint, MemoryTransport, PageDigests, PeerEndpoint, PrefillEndpoint, ResumePoint, Room, resume_prefix,
+)  # fmt: skip
 from kvproto.fsm.vocabulary import Transmit
 from kvproto.room import Caller
 from kvproto.verify.testing.pair import SMALL, Pair
@@ -45,6 +47,21 @@ def test_the_fragment_of_the_page_takes_the_pool_away_and_gives_another() -> Non
         exec(code, {"endpoint": prefill, "engine": engine})  # noqa: S102  # the page's own
         assert [each[0] for each in engine.method_calls] == ["sleep", "wake", "pool"]
         assert prefill.pool is engine.pool.return_value and not prefill.detached
+
+
+def test_the_fragment_of_the_page_lets_a_room_go_on_at_a_successor_and_at_a_replacement() -> None:
+    _, _, code, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    decodes = {name: create_autospec(DecodeEndpoint, instance=True) for name in ("decode", "successor")}
+    prefills = {name: create_autospec(PrefillEndpoint, instance=True) for name in ("prefill", "replacement")}
+    room, again = Room(1), Room(1, 1)
+    names = decodes | prefills | {"room": room, "again": again, "tokens": 30, "pages": [1], "its_pages": [2]}
+    point = decodes["decode"].resume_point.return_value = ResumePoint(room, 30, 0, 16)
+    for endpoint, cut in ((decodes["decode"], layout(1)), (prefills["replacement"], layout(1))):
+        endpoint.digest_pages.return_value = PageDigests(point, cut, 0, {"0/0": "1"})
+    exec(code, names | {"resume_prefix": resume_prefix})  # noqa: S102  # the page's own
+    prefills["prefill"].open.assert_called_once_with(again, 30, [1], resumes=room)
+    for endpoint in decodes.values():
+        endpoint.open.assert_called_once_with(again, 30, [1], prefix=16, resumes=room)
 
 
 def test_the_fragment_of_the_page_takes_kv_from_a_peer() -> None:

@@ -14,6 +14,7 @@ from test_endpoint_caches import CachePair
 
 from kvproto import ArgumentError, Layout, Room
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.resume_point import resume_prefix
 from kvproto.io.kernels.base import Pool
 from kvproto.io.kernels.differing import Place, differing
 from kvproto.layout.caches import ALL, END, Cache, CachePart
@@ -188,3 +189,47 @@ def test_a_ring_too_small_for_all_of_it_is_refused() -> None:
     two = replace(STATE, name="other", travels=END)
     with pytest.raises(ArgumentError, match=r"a chunk of state or window takes \d+ bytes, the ring has 1024: raise"):
         EndsPair(*sides(STATE, two, tp=(1, 1)), room=(4, 0), chunk_tokens=4, settings=Settings(ring_bytes=1024))
+
+
+def resumed(both: EndsPair, dead: Room) -> Room:
+    """The room that goes on with what both sides agree has arrived, in the pages of the one before it."""
+    tokens, point = both.length[0], min((each.resume_point(dead) for each in both.decodes), key=lambda each: each.upto)
+    ours, theirs = (side.pages for side in both.sides)
+    receivers = [each.digest_pages(point, theirs) for each in both.decodes]
+    found = resume_prefix(receivers, [each.digest_pages(point, ours) for each in both.prefills])
+    assert found.why == "" or point.upto == point.prefix  # a cell that was not whole
+    room = Room(dead.id, dead.gen + 1)
+    both.tables[room] = ours, theirs, tokens, found.prefix
+    for decode in both.decodes:
+        decode.open(room, tokens, theirs, prefix=found.prefix, resumes=dead, **both.lent(decode, 1))
+    for prefill in both.prefills:
+        prefill.open(room, tokens, ours, resumes=dead, **both.lent(prefill, 0))
+    return room
+
+
+@pytest.mark.parametrize(("pair", "room", "tables"), [case for case in CASES if case[1][0] > case[1][1]])
+@pytest.mark.parametrize("when", ["during the transfer", "after it"])
+def test_a_room_that_is_taken_over_has_its_state_and_its_windows_sent_anew(
+    pair: list[Layout], room: tuple[int, int], tables: dict[str, tuple[int, ...]], when: str
+) -> None:
+    with EndsPair(*pair, room=room, tables=tables, chunk_tokens=8, settings=SMALL_RING) as both:
+        dead = both.one()
+        if when == "after it":
+            both.finish(dead)
+        else:
+            upto = room[1] + (room[0] - room[1]) // 8 * 8
+            for prefill in both.prefills:
+                prefill.produced(dead, upto)
+            both.pump(lambda: all(each.resume_point(dead).upto >= upto for each in both.decodes))
+            both.prefills[0].abort(dead)
+            both.pump(partial(both.over, dead))
+        before = Side(pair[1], *room, 2, tables)  # what was there before the dead room
+        for views, noise in zip(both.sides[1].views, before.views, strict=True):
+            for place, view in views.items():
+                if place[0] in before.last:
+                    view.copy_(noise[place])
+        again = resumed(both, dead)
+        both.finish(again)
+        assert set(both.causes(again)) == {Cause.NONE}
+        both.check(again)
+        both.rest()

@@ -20,6 +20,7 @@ from kvproto.endpoint.endpoint import LINGER_S, Endpoint
 from kvproto.endpoint.explain import explain_link
 from kvproto.endpoint.last_rows import Slots, need_ring_for_last_rows
 from kvproto.endpoint.prefill_groups import PrefillGroups
+from kvproto.endpoint.resume_point import ResumePoint, point_of
 from kvproto.endpoint.validation import (
     as_traceparent,
     check_pool,
@@ -196,7 +197,7 @@ class DecodeEndpoint(Endpoint):
     def open(
         self, room: Room, tokens: int, pages: Any, *, prefix: int = 0, group: int = PREFILL_GROUP, secret: bytes = b"",
         traceparent: str = "", layer_groups: int | None = None,
-        slot: Slots | None = None, window: Any = None,
+        slot: Slots | None = None, window: Any = None, resumes: Room | None = None,
     ) -> None:  # fmt: skip
         """Open a room and give it pages for `tokens` tokens; never blocks.
 
@@ -216,15 +217,19 @@ class DecodeEndpoint(Endpoint):
                 so many (`CachePool`); lent until `released`
             window: where a cache travels as a window, page ids in its own table for the prompt's last tokens: from the
                 page of token `max(0, tokens - window)` on, whatever the prefix; lent likewise
+            resumes: the room whose pages this one takes over, with what has arrived of it as `prefix`
 
         Raises:
             LayoutError: the prefix ends inside a page
             NotFoundError: the group was never connected
+            ArgumentError: the room that it resumes is not released here, or less of it has arrived
             ArgumentError: it was announced with another length or group, or is open; pages, slot or window are missing
             ArgumentError: a share has fewer layers than `layer_groups`, or no kernel is compiled for so many groups
 
         """
         plan, prefix = self._groups.get(group).to.plan, operator.index(prefix)
+        if resumes is not None:
+            self._need_arrived(resumes, prefix)
         entry = need_room(self._rank.layout, tokens, pages, self.pool, self._data.streams, slot=slot, window=window)
         plan.admit(entry.tokens, prefix)
         entry.carried = plan, prefix
@@ -251,6 +256,32 @@ class DecodeEndpoint(Endpoint):
             # Page tables of one pass go to the device in one copy.
             self._data.streams.put_off(known)
         self._loop.call(begin)
+
+    @explained
+    def resume_point(self, room: Room) -> ResumePoint:
+        """Return how much of a room is in place here, as data that outlives this process; any thread.
+
+        An engine that keeps the newest one outside the process can have a successor go on from there.  It may be asked
+        for until the room has been over for long.  Of a group's ranks the lowest counts: a room has one prefix.
+
+        Raises:
+            NotFoundError: the room is unknown here
+
+        """
+        entry, value = self._entry(room), self._rank.value_of(self._key(room))
+        if value is not None:
+            return point_of(room, value)
+        assert entry is not None  # its loop has not taken the call yet
+        prefix = entry.main.carried[1] if entry.main.carried is not None else 0
+        return ResumePoint(room, entry.tokens, prefix, prefix)
+
+    def _need_arrived(self, dead: Room, prefix: int) -> None:
+        """ArgumentError unless nothing of the room that is resumed can land, and so much of it has arrived."""
+        self._need_released(dead)
+        value = self._rank.value_of(self._key(dead))
+        # A successor knows nothing of it.
+        if value is not None and prefix > (upto := point_of(dead, value).upto):
+            raise ArgumentError(f"prefix {prefix}: of {dead} only {upto} tokens have arrived here")
 
     def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterator[Cell]:
         if entry.end is None or not entry.end.ok or entry.carried is None or self._digesting is None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kvproto.call_arguments import checked, explained
-from kvproto.data.room_entry import RoomEntry
+from kvproto.data.room_entry import RoomEntry, as_table, need_pages
 from kvproto.endpoint import takers
 from kvproto.endpoint.endpoint_events import (
     EndpointEvent,
@@ -40,6 +40,7 @@ from kvproto.endpoint.engine_news import EngineNews, taken
 from kvproto.endpoint.explain import explain, explain_link, spoken
 from kvproto.endpoint.pool_attachment import PoolAttachment, Rooms
 from kvproto.endpoint.reasons import reason
+from kvproto.endpoint.resume_point import PageDigests, ResumePoint
 from kvproto.endpoint.validation import check_pool, pick_kernels
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.vocabulary import Event
@@ -48,6 +49,7 @@ from kvproto.io.control.control import Control
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.current_device import use_device
 from kvproto.io.kernels.digesting import Cell, DigestingKernels, Place
+from kvproto.io.kernels.page_digests import page_digests
 from kvproto.loop.own_thread import SWITCH_S, OwnThread
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.durations import ROOM_BOUNDS, Durations
@@ -496,6 +498,32 @@ class Endpoint:
                     found |= self._digesting.read(table, end=end.end, tokens=entry.tokens)
             # A part that was gathered and withdrawn may have gone page to page later: what was sent last counts.
             return found | self._digesting.of_pages(self.pool, entry.pages, self._by_pages(entry, found))
+
+    @explained
+    def digest_pages(self, point: ResumePoint, pages: Any) -> PageDigests:
+        """Digest what these pages hold of the point's tokens, for `resume_prefix`; waits for the device.
+
+        Args:
+            point: what has arrived of a room
+            pages: page ids of the prompt in token order, on either side; nobody writes them meanwhile
+
+        Raises:
+            ArgumentError: pages are missing or not of the pool, or the pool is detached
+
+        """
+        self._attachment.need()
+        layout, table = self._rank.layout, as_table(pages)
+        need_pages(layout, point.upto, table, self.pool.pages)
+        with use_device(self.pool.gpu):
+            kernels, rank = pick_kernels(self.pool), self._rank.index
+            digests = page_digests(kernels, layout, rank, self.pool, table, point.prefix, point.upto)
+        return PageDigests(point, layout, rank, digests)
+
+    def _need_released(self, dead: Room) -> None:
+        """ArgumentError while something of the room that is resumed may be in flight here."""
+        entry = self._entries.get(self._key(dead))
+        if entry is not None and not entry.released:
+            raise ArgumentError(f"{dead} is not released here: wait for that, what is in flight may still land")
 
     def _by_pages(self, entry: RoomEntry, known: Container[Place]) -> Iterable[Cell]:
         """Return the parts of the room that went page to page; places that are `known` did not."""

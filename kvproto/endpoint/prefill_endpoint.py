@@ -170,6 +170,7 @@ class PrefillEndpoint(Endpoint):
     def open(
         self, room: Room, tokens: int, pages: Any = (), *, group: int | None = DECODE_GROUP, secret: bytes = b"",
         within: float | None = None, traceparent: str = "", slot: Slots | None = None, window: Any = None,
+        resumes: Room | None = None,
     ) -> None:  # fmt: skip
         """Open a room for a prompt of `tokens` tokens; never blocks.
 
@@ -186,11 +187,15 @@ class PrefillEndpoint(Endpoint):
             slot: of the pool's state, or several (`CachePool`), lent until `released` (None: `produced` gives it)
             window: pages in the table of a cache that travels as a window, of tokens `max(0, tokens - window)` and on;
                 of several states or windows, each of the two is a dict by the name of the cache
+            resumes: the room of the same prompt whose decode instance has died, if its pages are taken over there
 
         Raises:
             ArgumentError: the room is open, or was a short while ago; a page, the slot or the window is not of the pool
+            ArgumentError: the room that it resumes is not released here
 
         """
+        if resumes is not None:
+            self._need_released(resumes)
         streams = self._data.streams
         entry = need_room(self._rank.layout, tokens, pages, self.pool, streams, whole=False, slot=slot, window=window)
         claim = self._rank.claim(0 if group is None else need_group(group), need_secret(secret))

@@ -130,7 +130,7 @@ NOT_IN_TABLES = (
          "endpoint/prefill_endpoint.py:_knows_room", "loop/blames.py:take",
          "endpoint/decode_endpoint.py:_stage", "endpoint/takers.py:give_up", "endpoint/takers.py:_tell",
          "endpoint/prefill_groups.py:_wanted", "endpoint/prefill_groups.py:leads_to",
-         "data/room_entry.py:transfer",
+         "data/room_entry.py:transfer", "endpoint/resume_point.py:point_of",
          "room.py:ok", "metrics/metrics.py:_decode", "endpoint/spans.py:ended",
          "endpoint/explain.py:_prefill", "endpoint/explain.py:_decode", "endpoint/explain.py:_over", "endpoint/explain.py:_last",
          "endpoint/explain.py:_grants",
