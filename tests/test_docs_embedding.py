@@ -12,9 +12,8 @@ from support.pages import commands, compare, run
 from support.peers import PAGES, Peers
 from support.stories import layout
 
-from kvproto import (
-    Cause, DecodeEndpoint, MemoryTransport, PageDigests, PeerEndpoint, PrefillEndpoint, ResumePoint, Room, resume_prefix,
-)  # fmt: skip
+from kvproto import Cause, DecodeEndpoint, MemoryTransport, PeerEndpoint, PrefillEndpoint, Room
+from kvproto.endpoint.resume_point import PageDigests, ResumePoint, resume_prefix
 from kvproto.fsm.vocabulary import Transmit
 from kvproto.room import Caller
 from kvproto.verify.testing.pair import SMALL, Pair

@@ -21,7 +21,15 @@ from kvproto.lab.process_group import RankError
 from kvproto.lab.torture.conduct import torture
 from kvproto.lab.torture.fleet import CARRIERS
 from kvproto.lab.torture.plan import SIZES, TorturePlan, make_plan
-from kvproto.lab.torture.report import ProgressLine, attack_page, plan_page, soak_page, torture_page
+from kvproto.lab.torture.report import (
+    ProgressLine,
+    attack_page,
+    plan_page,
+    soak_page,
+    takeover_page,
+    torture_page,
+)  # fmt: skip
+from kvproto.lab.torture.takeover_plan import VICTIMS, TakeoverPlan
 
 EPILOG = """\
 Two prefill groups and two decode groups, six processes, with a proxy between their control sockets. Rooms go all ways
@@ -44,6 +52,7 @@ examples:
   kvproto torture --seed 1 --seeds 20 --json    twenty seeds, one JSON document a line
   kvproto torture --soak 1000000                rooms without end over one link: is memory flat?
   kvproto torture --attack --minutes 10         strangers without a key: does anything change but counters?
+  kvproto torture --kill decode --rooms 5000    every room's decode instance is killed, and another takes it over
 
 Exit code 0: nothing was found; 1: something was, and the ranks' traces are in the directory that is named; 2: it could
 not be done, for example because the machine keeps the processes from running. Where it did so for a while, the page
@@ -68,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--plan", action="store_true", help="print what would happen")
     p.add_argument("--soak", type=positive, metavar="ROOMS", help="so many rooms over one link, and RSS")
     p.add_argument("--attack", action="store_true", help="strangers at the door of ranks with keys, while rooms go on")
+    p.add_argument("--kill", choices=VICTIMS, help="kill every room's instance of this side; others take rooms over")
     p.add_argument("--minutes", type=real(0.01, 1e4), default=10.0, metavar="M", help="of --attack (default 10)")
     p.add_argument("--traces", type=_folder, default=Path("torture-traces"), metavar="DIR", help="(torture-traces)")
     p.add_argument("--json", action="store_true", help="one JSON document a run, and nothing else")
@@ -84,7 +94,7 @@ def _folder(text: str) -> Path:
 def main(argv: Sequence[str] | None = None) -> int:
     """`kvproto torture`."""
     args = (asked_by := parser()).parse_args(argv)
-    one_question(asked_by, args, "--plan", "--soak", "--attack")
+    one_question(asked_by, args, "--plan", "--soak", "--attack", "--kill")
     seed = random.SystemRandom().randrange(1 << 31) if args.seed is None else args.seed
     size = SIZES[args.size]
     asked = {name: getattr(args, name) for name in ("rooms", "episodes", "at_once")}
@@ -94,6 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _soak(args)
         if args.attack:
             return _attack(args)
+        if args.kill:
+            killed = [TakeoverPlan(each, size.rooms, args.kill) for each in range(seed, seed + args.seeds)]
+            return max(_takeover(plan, args) for plan in killed)
         runs = [make_plan(each, size) for each in range(seed, seed + args.seeds)]
         if args.plan:
             say("\n".join(plan_page(plan) for plan in runs))
@@ -113,6 +126,12 @@ def _attack(args: argparse.Namespace) -> int:
     from kvproto.lab.torture.attack import attack  # as above
 
     return _told(args, lambda line: attack(args.minutes, args.over, line.attack), attack_page)
+
+
+def _takeover(plan: TakeoverPlan, args: argparse.Namespace) -> int:
+    from kvproto.lab.torture.takeover import takeover  # as above
+
+    return _told(args, lambda line: takeover(plan, args.over, line.takeover), takeover_page)
 
 
 def _soak(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvproto.lab.torture.conduct import Torture
 from kvproto.lab.torture.plan import TorturePlan
-from kvproto.lab.torture.result import SoakResult, TortureResult
+from kvproto.lab.torture.result import SoakResult, TakeoverResult, TortureResult
 
 if TYPE_CHECKING:
     from kvproto.lab.torture.attack import AttackResult  # which loads torch: the parent of a torture does not need it
@@ -32,6 +32,10 @@ class ProgressLine:
         """How far a soak is."""
         mib = ", ".join(f"{side} {each[-1]:.1f} MiB" for side, each in result.rss.items())
         self._say(f"{result.rooms} rooms, {result.rooms / result.seconds:.0f} a second; {mib}")
+
+    def takeover(self, result: TakeoverResult) -> None:
+        """How far rooms are that others take over."""
+        self._say(f"{result.rooms} rooms over, {result.kills} kills of rooms in {result.lives} lives")
 
     def attack(self, result: AttackResult) -> None:
         """How far an attack is."""
@@ -84,6 +88,23 @@ def soak_page(result: SoakResult) -> str:
         for side, mib in result.rss.items()
     ]
     return "\n".join([*lines, *(f"FOUND {text}" for text in result.found)] if result.found else [*lines, "flat"])
+
+
+def takeover_page(result: TakeoverResult) -> str:
+    """Return the page of a run in which instances are killed and others take their rooms over."""
+    head = f"seed {result.seed} over {result.carrier}: {result.rooms} rooms, each under way when its {result.kill}"
+    again = result.written - result.once
+    lines = [
+        f"{head} instance was killed; {result.seconds} s",
+        f"  kills        {result.kills} of rooms in {result.lives} lives; {result.repeated} rooms more than once",
+        f"  bytes        {result.once} of all prompts, {result.written} written: {again:+} against sending each once",
+        f"  kept         {result.kept} bytes that had arrived and were not sent again",
+        f"  other KV     {result.whole} rooms whose replacement had other KV, sent whole",
+        f"  wrong bytes  {result.wrong}",
+        f"  conformance  {result.judged:,} steps judged",
+    ]
+    lines += [f"FOUND {text}" for text in result.found]
+    return "\n".join(lines if result.found else [*lines, "nothing was found"])
 
 
 def attack_page(result: AttackResult) -> str:

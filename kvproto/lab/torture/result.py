@@ -80,6 +80,38 @@ class SoakResult(msgspec.Struct):
         return not self.found
 
 
+class TakeoverResult(msgspec.Struct):
+    """The result of rooms that others have taken over; bytes are those of KV.
+
+    `once`: of all prompts; `written`: by prefill ranks; `kept`: what had arrived and was not sent again; `wrong`: in
+    pages, by the judge.
+    """
+
+    seed: int
+    carrier: str
+    kill: str
+    rooms: int = 0
+    lives: int = 0
+    #: of rooms that were not over, and rooms that two or more have hit
+    kills: int = 0
+    repeated: int = 0
+    #: rooms of which something had arrived, and whose replacement has computed other KV
+    whole: int = 0
+    once: int = 0
+    written: int = 0
+    kept: int = 0
+    wrong: int = 0
+    #: steps of the ranks that survived, all of them judged
+    judged: int = 0
+    seconds: float = 0.0
+    found: list[str] = []
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was found."""
+        return not self.found
+
+
 def slope(rooms: Sequence[float], nbytes: Sequence[float]) -> float:
     """Bytes a room, by least squares over the second half of the samples; 0 where there are not two."""
     xs, ys = rooms[len(rooms) // 2 :], nbytes[len(nbytes) // 2 :]

@@ -1,0 +1,90 @@
+"""Instances that are killed while rooms are under way, over NIXL: others take the rooms over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("nixl._api")
+
+from kvproto.endpoint.resume_point import ResumePoint
+from kvproto.lab.torture.report import takeover_page
+from kvproto.lab.torture.takeover import MovedRoom, Takeover, takeover
+from kvproto.lab.torture.takeover_plan import VICTIMS, TakeoverPlan, Victim
+
+ROOMS = 12
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_every_room_is_taken_over_in_the_middle_and_no_byte_is_wrong(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TakeoverPlan, "moment", lambda *_: (0.4, True))
+    result = takeover(TakeoverPlan(4, ROOMS, victim), "nixl-tcp")
+    assert result.ok, takeover_page(result)
+    assert result.rooms == ROOMS <= result.kills and result.wrong == 0
+    assert 0 < result.kept < result.once
+    assert result.once <= result.written < 2 * result.once
+
+
+def test_a_room_whose_decode_instance_dies_after_the_transfer_sends_no_byte_of_kv_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TakeoverPlan, "moment", lambda *_: (1.0, True))
+    result = takeover(TakeoverPlan(5, ROOMS, "decode"), "nixl-tcp")
+    assert result.ok, takeover_page(result)
+    assert result.kept == result.written == result.once
+
+
+def test_other_kv_is_sent_whole_and_the_rest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TakeoverPlan, "moment", lambda *_: (1.0, True))
+    result = takeover(TakeoverPlan(9, ROOMS, "prefill"), "nixl-tcp")
+    assert result.ok, takeover_page(result)
+    assert 0 < result.whole < ROOMS
+    assert result.written - result.once == result.once - result.kept > 0
+
+
+# ----------------------------------------------------------------------- what the judge is worth: it finds these
+class TooFar(Takeover):
+    """Points that say a chunk more than has arrived."""
+
+    def _hear(self, name: str, kind: str, data: Any) -> None:
+        if kind == "points" and (each := self.rooms.get(data[0])) is not None:
+            data = (*data[:2], min(each.room.tokens, data[2] + 32))
+        super()._hear(name, kind, data)
+
+
+class SentAgain(Takeover):
+    """Successors that do not know of the prefix."""
+
+    def _open(self, rooms: list[MovedRoom], life: int) -> None:
+        for each in rooms:
+            each.prefix = 0
+        super()._open(rooms, life)
+
+
+class Unasked(Takeover):
+    """Rooms that go on at a replacement without a look at its KV."""
+
+    def _agreed(self, rooms: list[MovedRoom], points: dict[int, ResumePoint], life: int) -> dict[int, int]:
+        super()._agreed(rooms, points, life)
+        return {number: point.upto for number, point in points.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "victim", "share", "what"),
+    [
+        (TooFar, "decode", 0.6, "at the takeover: .* bytes of its first"),
+        (SentAgain, "decode", 0.6, "at the end: .* marked"),
+        (Unasked, "prefill", 1.0, "at the end: .* not marked"),
+    ],
+)  # fmt: skip
+def test_the_judge_finds_what_is_wrong(
+    kind: type[Takeover], victim: Victim, share: float, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TakeoverPlan, "moment", lambda *_: (share, True))
+    result = kind(TakeoverPlan(13, ROOMS, victim), "nixl-tcp", lambda _: None).play()
+    with pytest.raises(AssertionError, match=what):
+        raise AssertionError("; ".join(result.found))
