@@ -95,6 +95,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: groups of each side, every one of them linked to all of the other side
     prefill_groups: Some = 1
     decode_groups: Some = 1
+    #: the first prefill group and the second decode group are the roles of one process, and the other two of another: a
+    #: process ends, returns and says goodbye in both, and rooms go from each process to the other one
+    both_ways: bool = False
     rooms: Rooms = 1
     #: how often each room id is used, each time with a new gen
     lives: Rooms = 1
@@ -210,6 +213,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def parties(self) -> tuple[tuple[int, int], ...]:
         """By room: its prefill and its decode group, counted from 0."""
+        if self.both_ways:
+            return tuple((k % 2, k % 2) for k in range(self.rooms * self.lives))
         return tuple(parties(k, *self.sides) for k in range(self.rooms * self.lives))
 
     @property
@@ -237,7 +242,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for d in range(decode.everyone)
             for group in range(prefill.groups)
             for p in linked[decode.member(d)]
+            if not self.both_ways or group == d // decode.ranks  # a process has no link with itself
         )
+
+    def peers(self, side: int, index: int) -> tuple[int, ...]:
+        """Return the ranks of the other side that this rank of a side has links with."""
+        return tuple(pair[1 - side] for pair in self.links if pair[side] == index)
 
     @property
     def exchanges(self) -> tuple[tuple[int, ...], ...]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kvproto.verify.check.config import Budget, Config
 from kvproto.verify.check.deep_configs import DEEP
-from kvproto.verify.check.group_worlds import GROUPS
+from kvproto.verify.check.group_worlds import BOTH_WAYS, GROUPS
 from kvproto.verify.check.small_worlds import AT_ONCE, SMALL
 from kvproto.verify.check.timed_configs import TIMED_LARGE, TIMED_SMALL
 
@@ -111,6 +111,8 @@ SUITES["small"] = tuple(CONFIGS)
 #: worlds in which time has numbers: those that are searched with every change, and all of them
 SUITES["timed-small"], SUITES["timed"] = tuple(TIMED_SMALL), (*TIMED_SMALL, *TIMED_LARGE)
 CONFIGS |= TIMED_SMALL | TIMED_LARGE
+SUITES["both-ways"] = tuple(BOTH_WAYS)
+CONFIGS |= BOTH_WAYS
 CONFIGS |= _each(CROWDS) | _each(HASTY, slow=1)
 CONFIGS |= {f"{name}-two-slow": replace(world, budget=Budget(slow=2)) for name, world in HASTY.items()}
 # With two rooms, or two by two ranks, these reach many millions; the first two a few in a swift world.
@@ -127,7 +129,7 @@ CONFIGS |= {name: _NIGHT.pop(name) for name in ("1p2d-swift-calm", "1p2d-swift-d
 SUITES["tells"] = tuple(name for name in CONFIGS if "-tells-" in name)
 #: two by two ranks with two rooms of two chunks, in haste: five minutes on two cores
 SUITES["two-by-two"] = tuple(name for name in CONFIGS if name.startswith("2p2d-2x2-"))
-_APART = {*_LONG, *SUITES["tells"], *SUITES["two-by-two"]}
+_APART = {*_LONG, *SUITES["tells"], *SUITES["two-by-two"], *SUITES["both-ways"]}
 SUITES["standard"] = tuple(name for name in CONFIGS if name not in _APART)
 CONFIGS |= _NIGHT
 CONFIGS |= {f"{name}-two-slow": world for name, world in _each(HASTY, slow=2).items() if not name.endswith("calm")}

@@ -80,3 +80,25 @@ GROUPS: dict[str, Config] = _worlds() | {
         OUT, swift=True, budget=Budget(crash=1), must=GO_ON, about="a rank of one of two groups dies, and comes back"
     ),
 }  # fmt: skip
+
+#: two processes that send each other KV: each has a prefill and a decode rank, which end and return together
+WAYS = replace(CROSS, both_ways=True, about="two processes, rooms both ways")
+BOTH_WAYS: dict[str, Config] = {
+    "both-ways-calm": WAYS,
+    "both-ways-chunks": replace(WAYS, chunks=2, engine=Config().engine, about="rooms of two chunks, a ring for one"),
+    "both-ways-rooms": replace(WAYS, rooms=4, about="two rooms each way, a ring for one"),
+} | {
+    f"both-ways-{fault}": replace(WAYS, budget=budget, about=f"{WAYS.about}; {about}", **more)
+    for fault, budget, about, more in (
+        ("abort", Budget(abort=1), "an engine gives one up", {"must": BOTH}),
+        ("write", Budget(write=1), "a write of one direction fails", {}),
+        ("doubt", Budget(doubt=1), "a write of one direction is in doubt", {}),
+        ("drop", Budget(drop=1), "any one message is lost", {"swift": True}),
+        ("duplicate", Budget(duplicate=1), "messages come twice, in any order", {"swift": True, "net": "unordered"}),
+        ("link", Budget(link=1), "the link of one direction is lost", {"swift": True, "must": BOTH}),
+        ("leave", Budget(leave=1), "a decode engine lets go of the other process", {"swift": True, "must": BOTH}),
+        ("close", Budget(close=1), "a process says goodbye in both roles", {"swift": True}),
+        ("crash", Budget(crash=1), "a process ends and returns, in both roles", {"swift": True}),
+        ("death", Budget(crash=1), "a process ends for good", {"swift": True, "restart": False}),
+    )
+}  # fmt: skip

@@ -63,8 +63,7 @@ class DecodeNode(DecodeMemory):
 
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
-        linked, each = self.plan.linked_to(self.member), self.others.ranks
-        self.peers = tuple(first + p for first in range(0, self.others.everyone, each) for p in linked)
+        self.peers = config.peers(self.SIDE, index)
         self.lives: dict[int, tuple[DecodeRank, Watched]] = {}
         #: by life and link: who is at its other end
         self.called: dict[int, dict[int, LinkPeer]] = {}

@@ -63,8 +63,7 @@ class PrefillMoves(Node):
     def __init__(self, config: Config, index: int) -> None:
         super().__init__(config, index)
         self.words = tuple(tuple(word.split("+")) for word in config.engine)
-        linked, each = self.plan.linked(self.member), self.others.ranks
-        self.peers = tuple(first + d for first in range(0, self.others.everyone, each) for d in linked)
+        self.peers = config.peers(self.SIDE, index)
 
     def moves(self, v: PNode) -> list[Move]:
         """Return the moves of this node that need no message."""

@@ -151,7 +151,8 @@ def deed(config: Config, event: WorldEvent) -> str:
     }  # fmt: skip
     if kind in words:
         named = _group if kind == "leave" else _room
-        return words[kind].format(named(config, what))
+        both = ", in both roles" if config.both_ways and kind in ("close", "crash", "restart") else ""
+        return words[kind].format(named(config, what)) + both
     plain = {
         "wired": "is wired to D{1}", "wire failed": "cannot be wired to D{1}", "lost": f"loses its link to {other}",
         "overflowed": f"has more to say to {other} than may wait",

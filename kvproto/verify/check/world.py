@@ -35,6 +35,9 @@ from kvproto.verify.check.state_encoding import (
 )
 from kvproto.verify.check.symmetry import swap_blame, swap_message, swap_value
 
+#: what happens to both roles of a process
+TOGETHER = frozenset({("crash",), ("restart",), ("close",)})
+
 
 class CheckedWorld:
     """A configuration's components, and what becomes of them."""
@@ -79,6 +82,11 @@ class CheckedWorld:
     def index(self, at: int) -> int:
         """The rank's index on its side, of the node at this component."""
         return at if at < self.first_decode else at - self.first_decode
+
+    def other_role(self, at: int) -> int:
+        """Return the component of the other role of this rank's process: groups are P0, P1, D0, D1."""
+        ranks = self.config.prefills
+        return at + (3, 1, -1, -3)[at // ranks] * ranks
 
     def start(self) -> int:
         """The state in which every rank has just started."""
@@ -138,8 +146,9 @@ class CheckedWorld:
 
     def _step(self, at: int, number: int, what: Input) -> Step:
         value = self.parts[at].values[number]
+        both = [("both roles", (*what, "too"))] if self.config.both_ways and what in TOGETHER else []
         if what[0] in ("crash", "restart"):
-            return self._life(at, number, what[0])
+            return self._life(at, number, what[0], both)
         if value[0] is DEAD:
             lost = [("wrote", what[1], ("failed", what[2], what[3], what[6]))] if what[0] == "post" else []
             return Step(0, self._ops(at, lost), None)
@@ -147,9 +156,9 @@ class CheckedWorld:
             new, outs = self.nodes[at].step(value, what)
         except Violation as fault:
             return Step(0, (), (fault.name, fault.text))
-        return Step((self.parts[at](new) - number) << self.shifts[at], self._ops(at, outs), None)
+        return Step((self.parts[at](new) - number) << self.shifts[at], self._ops(at, [*outs, *both]), None)
 
-    def _life(self, at: int, number: int, what: str) -> Step:
+    def _life(self, at: int, number: int, what: str, both: list[RankOutput]) -> Step:
         """A rank dies (its writes die with it, those to it fail), or starts anew."""
         value, node = self.parts[at].values[number], self.nodes[at]
         new: Any
@@ -163,7 +172,7 @@ class CheckedWorld:
                 outs += [("forget notifications", p) for p in node.peers]
             else:
                 outs = [("peer crashed", d) for d in node.peers]
-        return Step((self.parts[at](new) - number) << self.shifts[at], self._ops(at, outs), None)
+        return Step((self.parts[at](new) - number) << self.shifts[at], self._ops(at, [*outs, *both]), None)
 
     def _ops(self, at: int, outs: list[RankOutput]) -> tuple[Op, ...]:
         """Return the outputs of a node, with messages and links by their numbers."""
@@ -198,6 +207,8 @@ class CheckedWorld:
     def deeds(self, at: int, out: RankOutput) -> tuple[tuple[int, Input], ...]:
         """Return what an output that enters no link does to components, in this order."""
         kind, other, me = out[0], out[1], self.index(at)
+        if kind == "both roles":
+            return ((self.other_role(at), other),)
         if kind == "failed":
             return ((self.last, ("failed", other)),)
         if kind == "post":
@@ -250,6 +261,8 @@ class CheckedWorld:
         """
         if not self.apart:
             return 0
+        if peer < 0 and self.config.both_ways:  # both roles of the process: rooms in both directions
+            return (1 << len(self.config.keys)) - 1
         node = self.nodes[at]
         first = -1 if peer < 0 or node.names.askers else peer - node.others.member(peer)
         return sum(1 << k for k in node.mine if first in (-1, node.names.first[k]))
