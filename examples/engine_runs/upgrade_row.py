@@ -54,6 +54,11 @@ def judged(row: UpgradeRow) -> list[str]:
     return wrong
 
 
+def read(rows: bytes) -> list[UpgradeRow]:
+    """Return these rows, of JSON."""
+    return msgspec.json.decode(rows, type=list[UpgradeRow])
+
+
 def cells(rows: bytes) -> list[tuple[str, ...]]:
     """Return the table's rows, of these as JSON."""
     return [
@@ -65,7 +70,7 @@ def cells(rows: bytes) -> list[tuple[str, ...]]:
             ", ".join(f"{took:.1f}" for took in row.stops),
             f"**no**: {'; '.join(row.wrong)}" if row.wrong else "yes",
         )
-        for row in msgspec.json.decode(rows, type=list[UpgradeRow])
+        for row in read(rows)
     ]  # fmt: skip
 
 
