@@ -210,6 +210,21 @@ def test_states_beside_windows_and_no_layer_that_attends_fully_are_refused() -> 
         connector.KVProtoConnector(made, Role.WORKER, alone)
 
 
+@pytest.mark.parametrize(
+    ("opaque", "unit", "size", "dtype"), [("vllm-cpu", BLOCK, 1, f"uint8/vllm-cpu{BLOCK}"), ("", 1, BLOCK, "uint8")]
+)
+def test_a_block_that_cannot_be_read_is_a_row_of_its_own(opaque: str, unit: int, size: int, dtype: str) -> None:
+    held = memory(2)
+    made = windows.geometry_of_windows(held, kinds(), HEADS, 2, 1, dtype="uint8", opaque=opaque)
+    layout = made.layout
+    assert (made.unit, layout.page_size, layout.layers, layout.tp) == (unit, size, 7, 2)
+    assert {each.dtype for each in layout.caches} == {dtype}
+    rows = {f"window{window}": windows.blocks_of(window, unit) for window in (9, 14)}
+    assert {each.name: each.window for each in layout.ends} == rows
+    # K of layer 2, which attends fully, lies where vLLM has it
+    assert made.pool.first.data_ptr() == held["layers.2.of"].data_ptr()
+
+
 def test_a_layer_in_no_group_is_refused_by_name() -> None:
     tensors = memory(1) | {"layers.9.of": torch.zeros(BLOCKS, HEADS, BLOCK, ROW, dtype=torch.uint8)}
     with pytest.raises(GeometryError, match=r"tensor 'layers.9.of' is in no cache"):

@@ -15,8 +15,10 @@ from kvproto.endpoint.host_pool import HostPool
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.torch import TorchKernels
+from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.sharding import Layout
 from kvproto.verify.testing.pair import Pair
-from kvproto.verify.testing.pools import noise, tokens_of
+from kvproto.verify.testing.pools import empty_caches, noise, tokens_of
 
 TOKENS, HOST_PAGES, HOST_GROUP = 30, 16, 77
 
@@ -86,6 +88,23 @@ def test_pages_that_cannot_be_moved_are_refused(taken: list[int], pages: list[in
     host = HostPool(noise(layout(1), 0, 64, 1), HOST_PAGES, TorchKernels())
     with pytest.raises(ArgumentError, match=re.escape(why)):
         host.lift(taken, pages, tokens)
+
+
+def test_the_smallest_host_pool_moves_one_token() -> None:
+    above = noise(layout(1), 0, 2, 1)
+    host, before = HostPool(above, 1, TorchKernels()), tokens_of(above, [1])
+    for tensor in (tensor for kind in host.pool.kinds for tensor in kind):
+        tensor.zero_()
+    host.lift([0], [1], 1)
+    for was, now in zip(before, tokens_of(above, [1]), strict=True):
+        assert not now[:1].any() and torch.equal(was[1:], now[1:])
+
+
+def test_pools_that_name_their_caches_have_no_host_pool() -> None:
+    """Their tokens, states and windows lie in tables of their own, which no `lift` is told."""
+    named = Layout.of_caches([Cache("full", (CachePart("kv", 4, 16),), (0, 1), "uint8")], layers=2, page_size=4, tp=1)
+    with pytest.raises(ArgumentError, match="names its caches"):
+        HostPool(empty_caches(named, 0, 8), 4, TorchKernels())
 
 
 @pytest.mark.parametrize(

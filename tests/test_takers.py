@@ -92,6 +92,17 @@ def test_the_transfer_is_given_up_with_the_last_name(pair: Pair, shared: Room) -
     assert "the transfer goes on for others" in reasons[SECOND] and "goes on" not in reasons[THIRD]
 
 
+def test_a_name_ends_alone_as_long_as_any_other_wants_the_room(pair: Pair, shared: Room) -> None:
+    """Also where a third has been given up before, or the room has ended."""
+    for decode in pair.decodes:
+        decode.abort(SECOND)
+        decode.abort(THIRD)
+    pair.pump(lambda: len(ends(pair, SECOND) + ends(pair, THIRD)) == 4)
+    assert ends(pair, shared) == []
+    pair.finish(shared)
+    assert ends(pair, shared) == [Cause.NONE] * 2 and ends(pair, THIRD) == [Cause.DECODE_ABORTED] * 2
+
+
 def test_a_failure_is_every_names(pair: Pair, shared: Room) -> None:
     for prefill in pair.prefills:
         prefill.abort(shared)

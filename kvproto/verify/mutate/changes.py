@@ -16,6 +16,7 @@
     sign        `+=` is `-=`, and the other way round
     extreme     `min` is `max`, `any` is `all`, and the other way round
     swap        two arguments that stand next to each other are exchanged (but for the least or greatest of them)
+    unguard     a `try` catches nothing
     scale       a number that a module names, or a field begins with, is twenty times as large, or a twentieth
 
 A change is made in the node itself, or is another node in its place.
@@ -125,6 +126,7 @@ FITS: dict[type[ast.AST], tuple[tuple[str, Callable[[Any], int]], ...]] = {
         ("drop", lambda node: not isinstance(node.op, ast.Add | ast.Sub)),
     ),
     ast.Call: (("swap", _neighbours), ("extreme", _extreme)),
+    ast.Try: (("unguard", lambda node: bool(node.handlers)),),
 }  # fmt: skip
 
 
@@ -214,6 +216,14 @@ def _swap(node: ast.AST, variant: int) -> None:
     node.args = args
 
 
+def _unguard(node: ast.AST, _: int) -> ast.AST:
+    """Take the handlers away; what is done at the end, whatever is raised, stays."""
+    assert isinstance(node, ast.Try)
+    body = [*node.body, *node.orelse]
+    bare = ast.Try(body, [], [], node.finalbody) if node.finalbody else ast.If(ast.Constant(True), body, [])
+    return ast.copy_location(bare, node)
+
+
 def _scale(node: ast.AST, variant: int) -> ast.AST:
     """A whole number stays one, and is at least one."""
     assert isinstance(node, ast.expr)
@@ -229,5 +239,5 @@ CHANGES: dict[str, Change] = {
     "compare": _compare, "negate": _negate, "filter": _filter, "operand": _operand, "join": _join, "call": _left_out,
     "assign": _assign, "drop": _left_out, "entry": _entry, "return": _return, "truth": _truth, "constant": _constant,
     "arithmetic": _arithmetic, "sign": _sign, "extreme": _extremes, "swap": _swap,
-    "scale": _scale,
+    "unguard": _unguard, "scale": _scale,
 }  # fmt: skip
