@@ -148,3 +148,17 @@ def test_withdrawn_tokens_are_sent_anew_in_both_directions(peers: Peers) -> None
     for each, room in rooms:
         assert each.causes(room) == {Cause.NONE}
         each.check(room)
+
+
+def test_metrics_of_each_role_are_those_of_an_endpoint(peers: Peers) -> None:
+    pytest.importorskip("prometheus_client")
+    from kvproto.metrics.exporter import MetricsExporter
+
+    near = peers.all[0]
+    peers.there.finish(peers.there.open(TOKENS))
+    near.start()
+    families = {family.name: family for family in MetricsExporter(near.prefill, near.decode, timeout=10.0).collect()}
+    up = {(sample.labels["side"], sample.labels["group"]): sample.value for sample in families["kvproto_up"].samples}
+    assert up == {("prefill", "1"): 1.0, ("decode", "1"): 1.0}
+    ended = {sample.labels["side"] for sample in families["kvproto_outcomes"].samples if sample.value}
+    assert ended == {"prefill"}, "the room was sent from here"

@@ -99,7 +99,8 @@ class PeerEndpoint:
         with undone_if_it_fails(*steps_back(transport, opened.regions), ("the decode role", self.decode.close)):
             self.prefill = _PrefillRole(opened, layout, index, pool, sends, bind=bind, **named)
         self._name = f"kvproto-{type(self).__name__}-{index}"
-        roles = {"its prefill role": self.prefill, "its decode role": self.decode}
+        # The decode role first: how long its poll of the transport takes says whether bytes are coming.
+        roles = {"its decode role": self.decode, "its prefill role": self.prefill}
         loops = {name: role._loop for name, role in roles.items()}  # noqa: SLF001
         self._loop, self._alarm = JoinedLoops(loops, ("the transport", transport.close)), News()
         self._loop.ended, self._news = self._alarm.set, [role._news for role in roles.values()]  # noqa: SLF001

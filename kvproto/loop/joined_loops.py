@@ -21,9 +21,9 @@ class JoinedLoops(LoopThread):
     """The thread of some loops, which are polled, run and closed by this object alone."""
 
     def __init__(self, loops: Mapping[str, EventLoop], last: Step) -> None:
-        """Join these by their names, the one that listens first; `last` is done when all are closed."""
+        """Join these by their names, the one that listens last; `last` is done when all are closed."""
         self._loops, self._names, self._last = [*loops.values()], [*loops], last
-        super().__init__(self._loops[0].control)
+        super().__init__(self._loops[-1].control)
         for each in self._loops:
             each.whole = self
 
@@ -51,7 +51,7 @@ class JoinedLoops(LoopThread):
         rests = [each.rest(timeout) for each in self._loops]
         left = min(seconds for seconds, _ in rests)
         fds = [fd for _, alarms in rests for fd in alarms or ()]
-        first, *others = self._loops
+        *others, listens = self._loops
         for each in others:
             found = each.attempt("its descriptors", each.control.descriptors)
             if not found:
@@ -62,7 +62,7 @@ class JoinedLoops(LoopThread):
         for each in self._loops:
             each.clock.allow(left)
         with held_signals(self.control.wake):
-            woken = first.attempt("the control plane's wait", partial(first.control.wait, left, fds))
+            woken = listens.attempt("the control plane's wait", partial(listens.control.wait, left, fds))
         for each, (_, alarms) in zip(self._loops, rests, strict=True):
             if alarms is not None and woken:
                 each.rouse()
