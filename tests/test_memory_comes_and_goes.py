@@ -7,6 +7,7 @@ Real endpoints, sockets and bytes; over NIXL and Mooncake between processes in
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +22,7 @@ from kvproto.endpoint.endpoint_events import EndpointEvent, PeerLeft, PeerUp, Po
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
 from kvproto.io.kernels.base import Pool
-from kvproto.io.transports.base import MemoryRegion, UsageError
+from kvproto.io.transports.base import MemoryRegion, TransportError, UsageError
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.metrics.metrics import measure
 from kvproto.protocol.states import Cause, PLink
@@ -324,3 +325,25 @@ def test_the_event_of_an_attach_comes_when_rooms_may_be_opened(one: Sleepers, mo
     one.sleep(decode)
     one.wake(decode)
     assert told[PoolDetached] == "this endpoint's pool is detached" and told[PoolAttached] == ""
+
+
+def test_a_pool_that_the_transport_does_not_take_leaves_nothing_and_another_may_be_attached() -> None:
+    with Sleepers(layout(1), layout(1), chunk_tokens=8) as one:
+        prefill = one.prefills[0]
+        one.sleep(prefill)
+        data = inside(prefill).data
+        register, calls = data.transport.register, itertools.count(1)
+
+        def refuses(*about: Any) -> Any:
+            if next(calls) == 3:
+                raise TransportError("no more memory can be registered")
+            return register(*about)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(data.transport, "register", refuses)
+            with pytest.raises(TransportError, match="no more memory can be registered"):
+                prefill.attach(one.fresh(prefill))
+        assert data.transport._table.regions() == () and data.staging.wire.numel() == 0
+        assert prefill.detached
+        one.wake(prefill)
+        one.carries()

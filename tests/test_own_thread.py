@@ -55,6 +55,13 @@ def test_cores_are_some_or_all_of_those_that_this_process_has(monkeypatch: pytes
             OwnThread(cores=cores)
 
 
+@pytest.mark.parametrize("interval", [0.0, -1.0, math.nan])
+def test_an_interval_that_is_none_is_refused(interval: float) -> None:
+    with pytest.raises(ArgumentError, match=f"^a switch interval of {interval}: it is in seconds, more than 0$"):
+        OwnThread(interval)
+    assert OwnThread(1e-9).switch_interval == 1e-9
+
+
 def test_where_nobody_says_which_cores_there_are_none_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_thread, "os", SimpleNamespace())
     assert OwnThread().cores is None

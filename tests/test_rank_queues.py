@@ -112,6 +112,13 @@ def test_slots_go_round_among_decode_ranks_and_rooms_and_belong_to_one_send_each
     assert sorted(rank.free_slots) == [0, 1] and not rank.slot_of and not rank.slot_queue
 
 
+def test_decode_ranks_take_turns_however_many_sends_each_has_waiting() -> None:
+    queue = FairQueue(link=lambda key: key[2])
+    for key in ((11, 0, 0), (12, 0, 0), (13, 0, 0), (21, 0, 1), (22, 0, 1)):
+        queue.put(key)
+    assert [queue.take() for _ in range(5)] == [(11, 0, 0), (21, 0, 1), (12, 0, 0), (22, 0, 1), (13, 0, 0)]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_queue_for_slots_is_what_a_list_would_be(seed: int) -> None:
     chance, queue, plain = Random(seed), FairQueue(), list[Key]()

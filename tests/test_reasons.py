@@ -72,6 +72,22 @@ def test_what_is_known_counts_for_its_own_cause_alone_and_no_cause_lacks_words()
     assert told[Cause.STALLED] == WORDS[Cause.STALLED]
 
 
+@pytest.mark.parametrize("cause", [
+    Cause.NO_ANSWER, Cause.LINK_LOST, Cause.REFUSED, Cause.PLAN_MISMATCH, Cause.WRITE_FAILED, Cause.KERNEL_FAILED,
+    Cause.FORGOTTEN, Cause.CLOSED,
+])  # fmt: skip
+def test_the_rank_that_it_was_about_is_named(cause: Cause) -> None:
+    told = reason(prefill(), do.AnnounceOutcome(11, cause, 1), None, tokens=30)
+    assert "decode rank 1" in told and told != WORDS[cause]
+    assert reason(prefill(), do.AnnounceOutcome(11, cause), None) == WORDS[cause]  # nobody knows which
+
+
+def test_what_another_rank_has_told_is_not_explained_by_what_went_wrong_here() -> None:
+    told = do.AnnounceOutcome(11, Cause.KERNEL_FAILED, 1, told=True)
+    said = f"decode rank 1 said: {WORDS[Cause.KERNEL_FAILED]}"
+    assert reason(prefill(), told, (Cause.KERNEL_FAILED, "a gather of ours")) == said
+
+
 def test_an_abort_is_told_as_the_engine_s_that_gave_up(pair: Pair) -> None:
     room = pair.open(30)
     under_way(pair, room)
