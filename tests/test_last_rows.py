@@ -1,4 +1,4 @@
-"""Last rows: what a room has of the caches that travel at the end, and which ring and kernels they need; by hand."""
+"""Last rows: what a room has of caches that travel at the end, and the ring and kernels for it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_largest_chunk_of_state_just_fits_in_the_ring(groups: int) -> None:
 
 def test_state_has_no_way_over_pages_and_kv_alone_needs_none() -> None:
     over_pages = Settings(ring_bytes=1 << 20, route="pages")
-    with pytest.raises(ArgumentError, match=re.escape("nothing is staged here (Settings.route), and a state or window")):
+    with pytest.raises(ArgumentError, match=re.escape("nothing is staged here (Settings.route), and a state")):
         need_ring_for_last_rows(plan(0), 0, over_pages)
     need_ring_for_last_rows(Plan(layout(2), layout(1), 8), 0, over_pages)
 
@@ -64,7 +64,7 @@ def test_of_a_pool_without_such_caches_nothing_is_named(slot: Any, window: Any) 
     entry: Any = SimpleNamespace(ends=(), tokens=8, full=0)
     pool = noise(layout(1), 0, 4, 1)
     assert need_last_rows_by_end("the room", entry, 8, None, None, pool) == ()
-    with pytest.raises(ArgumentError, match="this rank's pool has no state|no cache of this rank's pool"):
+    with pytest.raises(ArgumentError, match=r"this rank's pool has no state|no cache of this rank's pool"):
         need_last_rows_by_end("the room", entry, 8, slot, window, pool)
 
 

@@ -341,8 +341,9 @@ def test_a_pool_that_the_transport_does_not_take_leaves_nothing_and_another_may_
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(data.transport, "register", refuses)
-            with pytest.raises(TransportError, match="no more memory can be registered"):
+            with pytest.raises(TransportError, match="no more memory can be registered") as caught:
                 prefill.attach(one.fresh(prefill))
+        assert not hasattr(caught.value, "__notes__"), "nothing stays registered"
         assert data.transport._table.regions() == () and data.staging.wire.numel() == 0
         assert prefill.detached
         one.wake(prefill)

@@ -16,14 +16,14 @@ PEER = PeerId("peer")
 CAPS = TransportCaps("here", ("DRAM", "VRAM"), 64, 6, 64, native_notify=True, needs_target_progress=False)
 
 
-def made(*pieces: tuple[int, int, int, int, int], kinds: tuple[Kind, ...] = ("DRAM",), far: int = 1000) -> PageLists:
+def made(*pieces: tuple[int, ...], kinds: tuple[Kind, ...] = ("DRAM",), there: Kind | None = None) -> PageLists:
     """Lists of pieces (two offsets, two steps, bytes), each in a region of 100 bytes of its own."""
     table, remotes, given = RegionTable(("DRAM", "VRAM")), dict[int, RemoteRegion](), list[PagePiece]()
     for at, (src_off, dst_off, src_step, dst_step, nbytes) in enumerate(pieces):
         kind = kinds[at % len(kinds)]
         src = MemoryRegion(at, 10_000 * (at + 1), 100, kind, 3)
         table.add(src)
-        remotes[at] = RemoteRegion(PEER, at, 500_000 * (at + 1), far, kind, 7)
+        remotes[at] = RemoteRegion(PEER, at, 500_000 * (at + 1), 1000, there or kind, 7)
         given.append(PagePiece(src, remotes[at], src_off, dst_off, src_step, dst_step, nbytes))
     lists = PageLists(PEER, tuple(given))
     lists.fit(table, remotes)
@@ -60,6 +60,8 @@ def test_rows_are_the_addresses_lengths_and_devices_of_the_runs_of_each_piece() 
     assert rows(laid.local) == [(10_020, 20, 3), (10_060, 10, 3), (20_050, 20, 3), (20_090, 10, 3)]
     assert rows(laid.remote) == [(500_005, 20, 7), (500_025, 10, 7), (1_000_040, 20, 7), (1_000_060, 10, 7)]
     assert (laid.local_kind, laid.remote_kind, laid.sources) == ("DRAM", "DRAM", (0, 1))
+    lifted = request(made((0, 0, 10, 10, 10), there="VRAM"), [0], [0]).laid()
+    assert (lifted.local_kind, lifted.remote_kind) == ("DRAM", "VRAM")
 
 
 def test_indices_name_the_pages_of_one_piece_behind_those_of_another() -> None:
@@ -101,6 +103,7 @@ def test_what_is_no_page_is_refused(near: list[int], far: list[int], why: str) -
 def test_pieces_outside_their_region_or_of_two_kinds_of_memory_are_refused() -> None:
     assert made((0, 0, 100, 1000, 100)).near == 1  # a page as large as the region
     assert made((90, 0, 10, 10, 10)).near == 1  # the region's last bytes
+    assert made((0, 0, 10, 10, 1)).near == 10
     for piece in ((91, 0, 10, 10, 10), (0, -1, 10, 10, 10), (0, 0, 9, 10, 10), (0, 0, 10, 10, 0)):
         with pytest.raises(UsageError, match="a piece of"):
             made(piece)

@@ -82,6 +82,12 @@ def test_the_rank_that_it_was_about_is_named(cause: Cause) -> None:
     assert reason(prefill(), do.AnnounceOutcome(11, cause), None) == WORDS[cause]  # nobody knows which
 
 
+def test_a_missing_link_is_named_where_it_may_be_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproto.endpoint.reasons.unlinked", lambda *_: "decode rank 3")
+    told = {cause for cause in Cause if "decode rank 3" in reason(prefill(), do.AnnounceOutcome(11, cause), None)}
+    assert told == {Cause.NO_ANSWER, Cause.PEERS_MISSING, Cause.STALLED}
+
+
 def test_what_another_rank_has_told_is_not_explained_by_what_went_wrong_here() -> None:
     told = do.AnnounceOutcome(11, Cause.KERNEL_FAILED, 1, told=True)
     said = f"decode rank 1 said: {WORDS[Cause.KERNEL_FAILED]}"
