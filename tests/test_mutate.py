@@ -282,6 +282,14 @@ def test_a_mutant_is_asked_of_those_that_reach_its_statement_likeliest_and_quick
     assert not Choice(REACHED, [Reached("below", 1.0, lines["below"])], effort_s=4.0).tests(never)
 
 
+def test_what_a_class_names_is_asked_of_every_test_and_what_a_module_names_of_its_readers() -> None:
+    text = "SIZES = {1: 2}\n\nclass Sizes:\n    known: dict = {3: 4}\n\n    def first(self):\n        return SIZES[1]\n"
+    others = [Reached("reads", 1.0, (7,)), Reached("looks", 2.0, ()), Reached("calls", 3.0, (6,))]
+    choice = Choice(text, others, effort_s=9.0)
+    asked = {each.where: [test.test for test in choice.tests(each)] for each in mutants_of("sizes.py", text)}
+    assert asked["Sizes.known"] == ["reads", "looks", "calls"] and asked["SIZES"] == ["reads", "looks"]
+
+
 def test_a_log_has_each_trial_and_counts_as_long_as_its_file_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 3\n")
     (mutant, *more), log = every(tmp_path, Targets({"limit.py": []}, {})), tmp_path / "log"

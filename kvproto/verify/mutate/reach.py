@@ -8,7 +8,7 @@ is worth is asked of as many as fit.
 
 A statement is reached when any of its lines is: Python tells of an expression over several lines by the line of each
 part.  What a module names is read where a function names it; those tests are asked about it, too, that come by no line
-of the file, since they look at its values.  About what fields begin with all tests are asked.
+of the file, since they look at its values.  About what a class names all tests are asked: it was made before any began.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Choice:
         self._reached, self._effort_s = sorted(reached, key=lambda each: each.seconds), effort_s
         tree = ast.parse(text)
         self._statements = sorted(_statements(tree))
+        self._in_functions = {line for each in _functions(tree) for line in range(each.lineno, _end(each) + 1)}
         #: by name in upper case: the statements of functions that read it
         self._readers: dict[str, set[tuple[int, int]]] = {}
         for name, line in _read(tree):
@@ -95,7 +96,7 @@ class Choice:
 
     def _reaches(self, test: Reached, mutant: CodeMutant) -> bool:
         statements = {self.statement(mutant.line)}
-        if mutant.operator == "scale" or mutant.where.isupper():
+        if mutant.line not in self._in_functions:
             statements = self._readers.get(mutant.where, set())
             if not statements or not test.lines:
                 return True
@@ -111,9 +112,17 @@ class Choice:
         return min(within, key=lambda lines: lines[1] - lines[0], default=(line, line))
 
 
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def _end(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
 def _read(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Names in upper case that functions read, each with its line."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+    for function in _functions(tree):
         for each in (node for part in function.body for node in ast.walk(part)):
             if isinstance(each, ast.Name) and each.id.isupper():
                 yield each.id, each.lineno
@@ -124,8 +133,7 @@ def _statements(tree: ast.AST) -> Iterator[tuple[int, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt):
             body = getattr(node, "body", None)
-            end = node.end_lineno or node.lineno
-            yield node.lineno, max(node.lineno, body[0].lineno - 1) if body else end
+            yield node.lineno, max(node.lineno, body[0].lineno - 1) if body else _end(node)
         elif isinstance(node, ast.match_case | ast.ExceptHandler):
             line = node.pattern.lineno if isinstance(node, ast.match_case) else node.lineno
             yield line, max(line, node.body[0].lineno - 1)
