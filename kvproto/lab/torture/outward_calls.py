@@ -82,8 +82,8 @@ NOTHING: dict[str, Callable[[], object]] = {
     "kernels.scatter": _Unending, "kernels.bind": lambda: lambda *_: _Unending(), "kernels.join": lambda: None,
     "kernels.cross": lambda: None, "control.disconnect": lambda: None, "control.send": lambda: Sent.TAKEN,
     "control.flush": lambda: None, "control.receive": list, "control.stands": lambda: False,
-    "control.wait": lambda: False, "control.wake": lambda: None, "clock.allow": lambda: None,
-    "spans.ended": lambda: None, "log.emit": lambda: None,
+    "control.wait": lambda: False, "control.descriptors": tuple, "control.wake": lambda: None,
+    "clock.allow": lambda: None, "spans.ended": lambda: None, "log.emit": lambda: None,
 }  # fmt: skip
 #: calls whose answer is believed, and why there is none that would be nothing
 TRUSTED = {

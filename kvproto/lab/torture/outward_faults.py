@@ -100,7 +100,7 @@ def _play(pair: InjectedPair) -> list[str]:
     if pair.setup.sleeps:
         pair.sleep()
         found += _connect(pair)
-    found += _scraped(pair)
+    found += _scraped(pair) + _back(pair)
     troubled = set(rooms[2:])
     while True:  # until one was opened after the fault
         struck, last = pair.injector.struck or pair.injector.strike is None, pair.name(8)
@@ -131,6 +131,40 @@ def _connect(pair: InjectedPair) -> list[str]:
     pair.ask(pair.connect, 0)
     pair.until(lambda: pair.ask(pair.decodes[0].ready))
     return found
+
+
+def _back(pair: InjectedPair) -> list[str]:
+    """Have a room go the other way, where there is one; return what is wrong with it."""
+    if not pair.peers or pair.raised:  # after that a loop may have ended, and no room goes any way
+        return []
+    (near, far), struck, ends = pair.peers, pair.injector.struck, dict[str, Outcome]()
+    room, ours, theirs = Room(1 << 20), [pair.free.pop() for _ in range(2)], [pair.free.pop() for _ in range(2)]
+
+    def ready() -> bool:
+        return bool(pair.raised or pair.ask(near.decode.ready, pair.numbers[1]) or pair.broken("D") or pair.broken("P"))
+
+    def over() -> bool:
+        for role in (near.decode, far.prefill):
+            ends.update({type(role).__name__: end for end in pair.ask(role.finished) or ()})
+            pair.ask(role.released)
+        return len(ends) > 1 or bool(pair.raised)
+
+    if not pair.until(ready):
+        pair.connect_back()
+        pair.until(ready)
+    pair.ask(near.decode.open, room, 8, ours, group=pair.numbers[1])
+    pair.ask(far.prefill.open, room, 8, theirs, group=pair.numbers[0])
+    pair.ask(far.prefill.produced, room, 8)
+    pair.ask(far.prefill.aux, room, b"aux")
+    whole = pair.until(over)
+    if pair.raised or _hangs(pair):
+        return []
+    if not whole:
+        return [f"the room that goes back is not over: {far.prefill.explain(room)}; {near.decode.explain(room)}"]
+    failed = [end.reason for end in ends.values() if not end.ok and not _names(pair.injector, end)]
+    if not failed and struck == pair.injector.struck and not all(end.ok for end in ends.values()):
+        failed = [end.reason for end in ends.values()]
+    return [f"the room that goes back failed: {failed}"] if failed else []
 
 
 def _begin(pair: InjectedPair, room: Room) -> None:

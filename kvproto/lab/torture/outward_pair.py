@@ -7,6 +7,7 @@
     device    a fake device: copies wait in streams, and small ones are launched together
     threads   each loop on a thread of its own, and a metrics server that asks them
     nixl      NIXL on the CPU's memory; the decode engine leaves and comes back
+    peers     two peer endpoints, each on a thread of its own; a room goes the other way, too
 
 Time stands still while anything moves and goes on when nothing does, so a run takes as long as its work does.  With
 threads a turn is over when each loop has been woken and has made a whole pass.
@@ -28,6 +29,7 @@ from kvproto.data import decode_data, prefill_data
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.endpoint.group_table import PENDING
+from kvproto.endpoint.peer_endpoint import PeerEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import KvprotoError
 from kvproto.fsm.timing import Timer
@@ -75,12 +77,14 @@ class Setup(msgspec.Struct, frozen=True):
     leaves: bool = False
     sleeps: bool = False
     cut: bool = False
+    peers: bool = False
 
 
 SETUPS: dict[str, Setup] = {
     "staged": Setup(refused=True, silent=True), "pages": Setup("pages", leaves=True),
     "mapped": Setup("pages", maps=True, sleeps=True), "slow": Setup(slow=True, cut=True), "device": Setup(device=True),
     "threads": Setup(threads=True), "nixl": Setup(backend="nixl", leaves=True),
+    "peers": Setup(peers=True, threads=True),
 }  # fmt: skip
 
 
@@ -108,12 +112,14 @@ class InjectedPair(Pair):
         self.raised = list[BaseException]()
         #: what has ended a pass of a loop that the engine polls
         self.ended = list[Exception]()
-        self.transports, self.made = list[Any](), list[Endpoint]()
+        self.transports, self.made, self.peers = list[Any](), list[Endpoint](), list[PeerEndpoint]()
         self.copies, self.device = list[DeferredKernels](), FakeDevice()
         settings = Settings(timing=TIMING, ring_bytes=1 << 14, slot_bytes=1 << 12, slots=2, route=setup.route)
         super().__init__(
             MODEL, MODEL, chunk_tokens=8, pages=48, settings=settings, fabric=Fabric(auto=True), ready=False
         )
+        if setup.peers:
+            self.connect_back()
         if setup.threads:
             self.ask(self.start)
 
@@ -150,6 +156,8 @@ class InjectedPair(Pair):
 
     def make_prefill(self, index: int) -> PrefillEndpoint:
         """A prefill rank."""
+        if self.setup.peers:
+            return self._dress("prefill", self._peer("prefill", 0).prefill)  # type: ignore[no-any-return]
         with self._streams(prefill_data, "P"):
             made = PrefillEndpoint(MODEL, index, self.pool(MODEL, index, 1), **self.parts("prefill"))
         return self._dress("prefill", made)  # type: ignore[no-any-return]
@@ -157,10 +165,26 @@ class InjectedPair(Pair):
     def make_decode(self, index: int) -> DecodeEndpoint:
         """A decode rank."""
         with self._streams(decode_data, "D"):
-            made = DecodeEndpoint(MODEL, index, self.pool(MODEL, index, 2), **self.parts("decode"))
+            made = (
+                self._peer("decode", 1).decode if self.setup.peers else
+                DecodeEndpoint(MODEL, index, self.pool(MODEL, index, 2), **self.parts("decode"))
+            )  # fmt: skip
         groups = made._groups  # noqa: SLF001
         groups._rank = Injected(self.injector, "decode", "ranks", groups._rank)  # type: ignore[assignment] # noqa: SLF001
         return self._dress("decode", made)  # type: ignore[no-any-return]
+
+    def _peer(self, side: str, at: int) -> PeerEndpoint:
+        pool = self.pool(MODEL, 0, self.seeds[at])
+        made = PeerEndpoint(MODEL, 0, pool, **self.parts(side), group=self.numbers[at])
+        self.peers.append(made)
+        loop = inside((made.decode, made.prefill)[at]).loop  # the role that is not dressed
+        loop.control = Injected(self.injector, side, "control", loop.control)  # type: ignore[assignment]
+        return made
+
+    def connect_back(self) -> None:
+        """The prefill rank's process calls the other one, which sends KV, too."""
+        near, far = self.peers
+        self.ask(near.decode.connect, MODEL, [far.address], group=self.numbers[1])
 
     def refused(self) -> str:
         """Make an endpoint whose memory is not taken; what is wrong with how that ends (empty: nothing)."""
