@@ -1,7 +1,7 @@
 """The gate: every mutant is killed by its tests, or somebody has said why it cannot be.
 
-Mutants are tried in nurseries, `jobs` at a time, each with at most `BROOD` mutants of one file, one after the other;
-with fewer, where there are more processes than that would keep busy.
+Mutants are tried in nurseries, one of each file, `jobs` at a time; where there are more processes than files, a nursery
+has as many hands as its file has a share of the mutants.
 First the tests run on what is there: where one fails already, nothing is tried.  Of a mutant those are asked that reach
 it, for `effort_s` seconds.  What cannot be planted in a nursery is tried in a process of its own.  A trial that takes
 several times as long as its tests do unchanged is of a mutant that never ends, and killed.
@@ -29,8 +29,6 @@ from kvproto.verify.mutate.verdicts import Verdict, kill_table
 
 TITLE, OWNER, EFFORT_S = "Mutants of the code", "file", 20.0
 KILLED = "killed"
-#: mutants of a nursery, at most, and nurseries of a process
-BROOD, TURNS = 150, 3
 #: seconds between two looks at a trial in a process of its own, and the longest that it may take
 TICK_S, LONGEST_S = 0.02, 120.0
 
@@ -45,7 +43,6 @@ class Told(msgspec.Struct):
     tests: list[str]
 
 
-Brood = tuple[str, list[CodeMutant]]
 CodeVerdict = Verdict[CodeMutant]
 
 
@@ -69,35 +66,31 @@ def run(
             tell(found[-1])
 
     warm()
-    broods = _broods(mutants, jobs)
+    by_file: dict[str, list[CodeMutant]] = {}
+    for mutant in mutants:
+        by_file.setdefault(mutant.file, []).append(mutant)
     works = [
-        partial(_nursery, root=root, file=file, tests=targets.tests(file), mutants=own, effort_s=effort_s)
-        for file, own in broods
-    ]
+        partial(_nursery, root=root, file=file, tests=targets.tests(file), mutants=own, effort_s=effort_s,
+                hands=max(1, round(jobs * len(own) / len(mutants))))
+        for file, own in by_file.items()
+    ]  # fmt: skip
+    files = [*by_file]
     for which, line in lines_of(works, jobs):
-        told(broods[which][0], msgspec.json.decode(line, type=Told))
+        told(files[which], msgspec.json.decode(line, type=Told))
     _alone(root, deque(alone), jobs, told)
     if broken:
         raise ArgumentError("; ".join(f"the tests of {file}, as it is: {test}" for file, test in broken.items()))
     return sorted(found, key=lambda verdict: verdict.mutant)
 
 
-def _broods(mutants: Sequence[CodeMutant], jobs: int) -> list[Brood]:
-    most = min(BROOD, 1 + len(mutants) // (TURNS * jobs))
-    by_file: dict[str, list[CodeMutant]] = {}
-    for mutant in mutants:
-        by_file.setdefault(mutant.file, []).append(mutant)
-    return [(file, own[at : at + most]) for file, own in by_file.items() for at in range(0, len(own), most)]
-
-
 def _nursery(
-    told: int, root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant], effort_s: float
+    told: int, root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant], effort_s: float, hands: int
 ) -> None:  # fmt: skip
     def tell(mutant: CodeMutant | None, witness: str, seconds: float, reach: Sequence[str]) -> None:
         able = list(reach) if witness == ELSEWHERE else []
         os.write(told, msgspec.json.encode(Told(mutant, witness, seconds, able)) + b"\n")
 
-    rear(root, file, tests, mutants, effort_s, tell)
+    rear(root, file, tests, mutants, effort_s, hands, tell)
 
 
 def _alone(root: Path, mutants: deque[Told], jobs: int, told: Callable[[str, Told], None]) -> None:

@@ -2,8 +2,8 @@
 
 To import what tests need takes longer than most trials do.  So the nursery imports and collects, and each fork puts the
 mutant's code in the place of the function's own, in whatever object has it (`plant`): only bodies of functions are
-changed, and what tests make of them they make anew.  The first fork changes nothing and follows the lines that each
-test comes by (`reach`); of a mutant those are asked that reach it.
+changed, and what tests make of them they make anew.  The first forks change nothing and follow the lines that each
+test comes by (`reach`); of a mutant those are asked that reach it.  A nursery's hands share tests and then mutants.
 
 Of a kernel Triton's interpreter reads the text when it first runs: the changed text is put where Python looks for it.
 
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -31,7 +32,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvproto.verify.mutate.forks import Ending, Fork
+from kvproto.verify.mutate.forks import Ending, Fork, lines_of
 from kvproto.verify.mutate.operators import CodeMutant, kernel_of, mutated
 from kvproto.verify.mutate.reach import Choice, Follower, Reached
 from kvproto.verify.mutate.trial import FirstFailure, calm, forget_kvproto, quiet
@@ -50,8 +51,8 @@ Tell = Callable[[CodeMutant | None, str, float, Sequence[str]], None]
 class Nursery:
     """A plugin of pytest: where the tests would run, trials do."""
 
-    def __init__(self, file: Path, mutants: Sequence[CodeMutant], effort_s: float, tell: Tell) -> None:
-        self.file, self.mutants, self.effort_s, self.tell = file, mutants, effort_s, tell
+    def __init__(self, file: Path, mutants: Sequence[CodeMutant], effort_s: float, hands: int, tell: Tell) -> None:
+        self.file, self.mutants, self.effort_s, self.hands, self.tell = file, mutants, effort_s, hands, tell
         #: functions of the file that ran before any trial
         self.ran: set[Place] = set()
         self._known: list[FunctionType] = []
@@ -62,31 +63,49 @@ class Nursery:
             self.ran.add(_place(frame.f_code))
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Every trial, one after the other."""
+        """Every trial, each hand's one after the other."""
         sys.setprofile(None)
         if session.testsfailed:
             self.tell(None, "cannot be collected", 0.0, ())
             return True
         self._known = list(functions_of(self.file))
-        items = {item.nodeid: item for item in session.items}
         began = time.monotonic()
         broken, reached = self._unchanged(session)
         self.tell(None, broken, time.monotonic() - began, ())
         if broken:
             return True
+        works = [partial(self._tries, session, reached, hand) for hand in range(self.hands)]
+        for _, line in lines_of(works, self.hands):
+            number, witness, seconds, tests = msgspec.json.decode(line, type=tuple[int, str, float, list[str]])
+            self.tell(self.mutants[number], witness, seconds, tests)
+        return True
+
+    def _tries(self, session: pytest.Session, reached: list[Reached], hand: int, told: int) -> None:
+        """Every trial of one hand, in a fork of the nursery."""
+        items = {item.nodeid: item for item in session.items}
         choice = Choice(self.file.read_text(), reached, self.effort_s)
-        for mutant in self.mutants:
+        for number in range(hand, len(self.mutants), self.hands):
+            mutant, began, witness = self.mutants[number], time.monotonic(), ""
             able = choice.tests(mutant)
-            began, witness = time.monotonic(), ""
             if able:
                 most_s = LEAST_S + TIMES * round(sum(each.seconds for each in able))
                 witness = self._trial(session, mutant, [items[each.test] for each in able], most_s)
-            self.tell(mutant, witness, time.monotonic() - began, [each.test for each in able])
+            tests = [each.test for each in able]
+            os.write(told, msgspec.json.encode((number, witness, time.monotonic() - began, tests)) + b"\n")
             choice.noticed(mutant, witness)
-        return True
 
     def _unchanged(self, session: pytest.Session) -> tuple[str, list[Reached]]:
         """The test that breaks a run without any change, and what each test reaches."""
+        found, broken = list[Reached](), ""
+        works = [partial(self._followed, session, hand) for hand in range(self.hands)]
+        for _, line in lines_of(works, self.hands):
+            breaks, reached = msgspec.json.decode(line, type=tuple[str, list[Reached]])
+            broken, found = broken or breaks, found + reached
+        order = {item.nodeid: at for at, item in enumerate(session.items)}
+        return broken, sorted(found, key=lambda each: order[each.test])
+
+    def _followed(self, session: pytest.Session, hand: int, told: int) -> None:
+        """The same of one hand's tests, in a fork of the nursery."""
         with tempfile.NamedTemporaryFile() as kept:
 
             def work(first: FirstFailure) -> None:
@@ -94,7 +113,7 @@ class Nursery:
                 if (inline := sys.modules.get("kvproto.fsm.inline")) is not None:
                     vars(inline)["_simple"] = lambda _: None
                 follower = Follower(self.file)
-                for item, following in in_turn(session.items):
+                for item, following in in_turn(session.items[hand :: self.hands]):
                     began, passed = follower.begin(), first.passed
                     session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                     if first.passed > passed:  # it was not left out
@@ -104,7 +123,8 @@ class Nursery:
                 first.end(0)
 
             broken = in_fork(session, work, FIRST_S).sentence
-            return broken, [] if broken else msgspec.json.decode(kept.read(), type=list[Reached])
+            reached = [] if broken else msgspec.json.decode(kept.read(), type=list[Reached])
+        os.write(told, msgspec.json.encode((broken, reached)) + b"\n")
 
     def _trial(self, session: pytest.Session, mutant: CodeMutant, items: list[pytest.Item], most_s: int) -> str:
         def work(first: FirstFailure) -> None:
@@ -145,12 +165,13 @@ def in_turn(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.
 
 
 def rear(
-    root: Path, file: str, tests: Sequence[str], mutants: Sequence[CodeMutant], effort_s: float, tell: Tell
+    root: Path, file: str, tests: Sequence[str], mutants: Sequence[CodeMutant], effort_s: float, hands: int,
+    tell: Tell,
 ) -> int:  # fmt: skip
     """Try these mutants of a file, in a process that was made for it; pytest's exit code."""
     forget_kvproto()
     quiet(root)
-    nursery = Nursery(root / file, mutants, effort_s, tell)
+    nursery = Nursery(root / file, mutants, effort_s, hands, tell)
     sys.setprofile(nursery.seen)
     return int(pytest.main([*calm(), "--capture=sys", *tests], plugins=[nursery]))
 
