@@ -68,7 +68,10 @@ def _counted(row: dict[str, Any]) -> dict[str, Any]:
     """Make the counts of a torture, of whom the carrier and the seed are labels, figures."""
     if "carrier" not in row:
         return row
-    kept = ("carrier", "rooms", "undisturbed", "faults", "hits", "judged", "attacks", "found", "seconds")
+    kept = (
+        "carrier", "kill", "rooms", "undisturbed", "faults", "hits", "kills", "other_kv", "prompt_bytes", "again_bytes",
+        "kept_bytes", "wrong_bytes", "judged", "attacks", "found", "seconds",
+    )  # fmt: skip
     counts = {name: len(row[name]) if name == "found" else row[name] for name in kept if name in row}
     whole = {name: float(each) if isinstance(each, int) else each for name, each in counts.items()}
     attacks = {name: float(each) for name, each in row.get("attacks", {}).items()}

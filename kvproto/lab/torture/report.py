@@ -93,14 +93,13 @@ def soak_page(result: SoakResult) -> str:
 def takeover_page(result: TakeoverResult) -> str:
     """Return the page of a run in which instances are killed and others take their rooms over."""
     head = f"seed {result.seed} over {result.carrier}: {result.rooms} rooms, each under way when its {result.kill}"
-    again = result.written - result.once
     lines = [
         f"{head} instance was killed; {result.seconds} s",
-        f"  kills        {result.kills} of rooms in {result.lives} lives; {result.repeated} rooms more than once",
-        f"  bytes        {result.once} of all prompts, {result.written} written: {again:+} against sending each once",
-        f"  kept         {result.kept} bytes that had arrived and were not sent again",
-        f"  other KV     {result.whole} rooms whose replacement had other KV, sent whole",
-        f"  wrong bytes  {result.wrong}",
+        f"  kills        {result.kills} of rooms in {result.lives} lives; {result.killed_again} rooms more than once",
+        f"  bytes        {result.prompt_bytes} of all prompts, {result.again_bytes} sent beyond that",
+        f"  kept         {result.kept_bytes} bytes that had arrived and were not sent again",
+        f"  other KV     {result.other_kv} rooms whose replacement had other KV, sent whole",
+        f"  wrong bytes  {result.wrong_bytes}",
         f"  conformance  {result.judged:,} steps judged",
     ]
     lines += [f"FOUND {text}" for text in result.found]

@@ -81,26 +81,25 @@ class SoakResult(msgspec.Struct):
 
 
 class TakeoverResult(msgspec.Struct):
-    """The result of rooms that others have taken over; bytes are those of KV.
-
-    `once`: of all prompts; `written`: by prefill ranks; `kept`: what had arrived and was not sent again; `wrong`: in
-    pages, by the judge.
-    """
+    """The result of rooms that others have taken over."""
 
     seed: int
     carrier: str
     kill: str
     rooms: int = 0
     lives: int = 0
-    #: of rooms that were not over, and rooms that two or more have hit
+    #: of rooms that were not over; and rooms that two or more have hit
     kills: int = 0
-    repeated: int = 0
+    killed_again: int = 0
     #: rooms of which something had arrived, and whose replacement has computed other KV
-    whole: int = 0
-    once: int = 0
-    written: int = 0
-    kept: int = 0
-    wrong: int = 0
+    other_kv: int = 0
+    #: of KV: of all prompts; written by prefill ranks; written beyond the prompts; arrived, and not sent again
+    prompt_bytes: int = 0
+    written_bytes: int = 0
+    again_bytes: int = 0
+    kept_bytes: int = 0
+    #: in pages, by the judge
+    wrong_bytes: int = 0
     #: steps of the ranks that survived, all of them judged
     judged: int = 0
     seconds: float = 0.0

@@ -39,7 +39,7 @@ from kvproto.room import Room
 #: seconds for processes to start, or rooms to end, on a machine that has other things to do
 LONG_S, TICK_S = 60.0, 0.01
 #: within which ranks notice that a peer is gone
-NOTICED_S = 1.0
+NOTICED_S = 2.5
 
 
 class MovedRoom:
@@ -129,9 +129,9 @@ class Takeover:
         # As engines do with requests whose instance is gone: a rank may never have heard of it in the room.
         self.crew.tell(others, "abort", ([each.name for each in self.rooms.values()],))
         self._until(quiet, "releases", life)
-        self._count_written()
         for each in [each for each in self.rooms.values() if each.over]:
             self._give_back(each)
+        self._count_written()
         kept = [(each.tables["D"], each.room.tokens) for each in self.rooms.values()]
         self.result.found += self.judge.changed(kept)
         if side == "P":
@@ -192,7 +192,7 @@ class Takeover:
             kept = self._agreed(rooms, points, life)
         for each in rooms:
             each.gen, each.prefix = each.gen + 1, kept[each.room.number]
-            self.result.kept += each.prefix * TOKEN_BYTES
+            self.result.kept_bytes += each.prefix * TOKEN_BYTES
             each.want = kv_of(each.seed, each.room.tokens)
             if each.room.marked:
                 each.want[:, :, : each.prefix] = noise(tuple(each.want[:, :, : each.prefix].shape), life)
@@ -217,7 +217,7 @@ class Takeover:
             told = [[PageDigests.decode(rank[number]) for rank in made[side]] for side in sides]
             found[number] = resume_prefix(*told).prefix
             other = each.seed != each.room.seed and each.gen == 0 and points[number].upto > 0
-            self.result.whole += other
+            self.result.other_kv += other
             if found[number] != (0 if other else points[number].upto):
                 self._find(f"room {number}: digests keep {found[number]} tokens of {points[number].upto}")
         return found
@@ -245,8 +245,8 @@ class Takeover:
         self._spread["D"].give(each.tables["D"])
         self.judge.give_back(each.tables["D"])
         self.result.rooms += 1
-        self.result.once += each.room.tokens * TOKEN_BYTES
-        self.result.repeated += each.kills > 1
+        self.result.prompt_bytes += each.room.tokens * TOKEN_BYTES
+        self.result.killed_again += each.kills > 1
 
     # ------------------------------------------------------------------------------------------ listening
     def _until(self, done: Callable[[], bool], what: str, life: int, seconds: float = math.inf) -> None:
@@ -284,7 +284,7 @@ class Takeover:
         there = self.pages.read(each.tables["D"], 0, upto)
         wrong = int((there != each.want[:, :, :upto]).sum())
         if wrong:
-            self.result.wrong += wrong
+            self.result.wrong_bytes += wrong
             told = f"prefix {each.prefix}, kills {each.kills}, {'marked' if each.room.marked else 'not marked'}"
             self._find(f"room {each.room.number} {when}: {wrong} bytes of its first {upto} tokens are wrong ({told})")
 
@@ -309,7 +309,8 @@ class Takeover:
             counts[:] = 0
         else:
             self._written = Counter(dict(enumerate(counts.tolist())))
-        self.result.written = self._written.total()
+        self.result.written_bytes = self._written.total()
+        self.result.again_bytes = max(0, self.result.written_bytes - self.result.prompt_bytes)
 
     def _end(self) -> None:
         names = self.crew.pids.keys()
@@ -318,8 +319,8 @@ class Takeover:
             self.result.judged += steps
             if faults:
                 self._find(f"{name}: {faults} handlers raised: {texts[-3:]}")
-        if self.result.written > self._due * TOKEN_BYTES:
-            told = f"{self.result.written} bytes were written, and {self._due * TOKEN_BYTES} were to travel"
+        if self.result.written_bytes > self._due * TOKEN_BYTES:
+            told = f"{self.result.written_bytes} bytes were written, and {self._due * TOKEN_BYTES} were to travel"
             self._find(f"{told}: some were sent again that had arrived")
         self.crew.tell(names, "close", ())
         self.crew.finish(LONG_S)

@@ -31,18 +31,18 @@ TOKEN_BYTES = 2 * LAYERS * HEADS * ROW
 #: ranks of the side that survives, and of the other in odd and in even lives
 SURVIVORS, LIVES = 2, (2, 1)
 #: new rooms of a life; and pages, in units of the larger ones, for those that a kill has hit twice or more
-NEW, LONGEST = 40, 7
+NEW, LONGEST = 100, 7
 PAGES = 6 * NEW * LONGEST
 #: how many of the lives do not wait for the rooms that go on: these are killed once more
 HASTY = 0.2
 #: how many rooms find a replacement that computes other KV than the prefill instance that was killed
 OTHER_KV = 0.15
-# A dead peer is noticed within half a second. What a busy machine keeps waiting has all the time that it may want:
+# A dead peer is noticed within two seconds. What a busy machine keeps waiting has all the time that it may want:
 # what is looked for here is not how a room fails.
 TIMING = Timing(
     resend=Timer(0.1, 400), grant_retry=Timer(0.1, 5), call=Timer(0.1, 400), engine=Timer(40.0), bootstrap=Timer(40.0),
     stall=Timer(40.0), lease=Timer(0.7), write=Timer(0.7), kernel=Timer(10.0), connect_timeout=Timer(10.0),
-    heartbeat=Timer(0.1, 4), silence=Timer(20.0), forget=Timer(60.0), aux=Timer(40.0),
+    heartbeat=Timer(0.25, 6), silence=Timer(20.0), forget=Timer(60.0), aux=Timer(40.0),
 )  # fmt: skip
 
 
