@@ -35,7 +35,7 @@ import pytest
 from kvproto.verify.mutate.forks import Ending, Fork, lines_of
 from kvproto.verify.mutate.operators import CodeMutant, kernel_of, mutated
 from kvproto.verify.mutate.reach import Choice, Follower, Reached
-from kvproto.verify.mutate.trial import FirstFailure, calm, forget_kvproto, quiet
+from kvproto.verify.mutate.trial import NOTHING_RUN, FirstFailure, calm, forget_kvproto, quiet
 
 ELSEWHERE = "to be tried in a process of its own"
 #: seconds between two looks at a trial; what it may take of a core: so many, and so many times what its tests took when
@@ -96,13 +96,16 @@ class Nursery:
 
     def _unchanged(self, session: pytest.Session) -> tuple[str, list[Reached]]:
         """The test that breaks a run without any change, and what each test reaches."""
-        found, broken = list[Reached](), ""
+        found, broken = list[Reached](), set[str]()
         works = [partial(self._followed, session, hand) for hand in range(self.hands)]
         for _, line in lines_of(works, self.hands):
             breaks, reached = msgspec.json.decode(line, type=tuple[str, list[Reached]])
-            broken, found = broken or breaks, found + reached
+            broken.add(breaks)
+            found += reached
+        if found:
+            broken.discard(NOTHING_RUN)  # a hand may have no test, or such alone as are left out here
         order = {item.nodeid: at for at, item in enumerate(session.items)}
-        return broken, sorted(found, key=lambda each: order[each.test])
+        return max(broken), sorted(found, key=lambda each: order[each.test])
 
     def _followed(self, session: pytest.Session, hand: int, told: int) -> None:
         """The same of one hand's tests, in a fork of the nursery."""
@@ -161,7 +164,7 @@ def in_fork(session: pytest.Session, work: Callable[[FirstFailure], None], most_
 
 def in_turn(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
     """Each with the one that follows it: pytest keeps what both need."""
-    return zip(items, [*items[1:], None], strict=True)
+    return zip(items, [*items[1:], None], strict=False)  # of no item there is no next one
 
 
 def rear(
