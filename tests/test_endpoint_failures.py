@@ -151,7 +151,7 @@ def test_what_ends_the_loops_own_thread_is_said_by_every_call(
     def stop() -> None:
         raise error("planted")
 
-    monkeypatch.setattr(inside(end).loop, "_pass", stop)
+    monkeypatch.setattr(inside(end).loop, "turn", stop)
     end.start()
     assert end.wait_news(LONG)
     thread: Any = inside(end).loop._thread
