@@ -479,3 +479,15 @@ def test_the_python_on_the_page_works(pair: Pair) -> None:
     names: dict[str, Any] = {"prefill": pair.prefills[0], "decode": pair.decodes[0]}
     exec(code.replace("9400", "0"), names)  # noqa: S102  # the page's own
     names["exporter"].close()
+
+
+def test_what_a_fleet_does_without_a_stop_has_tests() -> None:
+    part = PAGE.split("### What a fleet does without a stop")[1].split("\n## ")[0]
+    rows = [line for line in part.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 10
+    for row in rows:
+        named = re.findall(r"`(test_\w+\.py)::(\w+)`|`make ([\w-]+)`", row)
+        assert len(named) == 2, row
+        for file, test, target in named:
+            where, what = (ROOT / "tests" / file, f"def {test}(") if test else (ROOT / "Makefile", f"\n{target}:")
+            assert what in where.read_text(), f"{where.name} has no {what}"
