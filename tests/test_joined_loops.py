@@ -107,7 +107,10 @@ def test_a_turn_is_one_pass_of_each_and_what_one_raises_costs_the_other_nothing(
     with pytest.raises(OSError, match="planted"):
         joined.poll()
     assert told[2:] == [("a", "turn"), ("b", "turn")]
-    a.error, b.held = None, KeyboardInterrupt()
+    b.held = KeyboardInterrupt()
+    with pytest.raises(OSError, match="planted"):
+        joined.poll()
+    a.error = None
     with pytest.raises(KeyboardInterrupt):
         joined.poll()
 

@@ -39,10 +39,10 @@ class JoinedLoops(LoopThread):
                     moved |= each.turn()
                 except BaseException as error:  # noqa: BLE001  # raised below: the others have their pass first
                     failed.append(error)
+        if failed:  # what is held is kept for the next poll
+            raise failed[0]
         for each in self._loops:
             each.raise_held()
-        if failed:
-            raise failed[0]
         return moved
 
     def wait(self, timeout: float = LONGEST_WAIT) -> None:
