@@ -135,6 +135,10 @@ class ControlSocket(PolledSocket):
         spoken = None if self.unread is None else self.unread.spoken
         try:
             while len(frames) < limit:
+                if self.peer is not None:
+                    # Every hundredth `recv` learns what has become of the connection. With IMMEDIATE a lost one takes
+                    # its pipe away, and libzmq ends the process if that is between two parts: so learn it before.
+                    self._socket.get(zmq.EVENTS)
                 part = self._socket.recv(zmq.NOBLOCK, copy=False)
                 if spoken is not None:
                     # Only a frame that was not copied knows the descriptor of its connection.
