@@ -101,12 +101,13 @@ def test_a_drained_instance_ends_its_requests_and_the_call_waits_for_them(tmp_pa
             status, told = await said(admin, "POST", f"{place}&wait=0.1")
             assert (status, told["requests"]) == (202, 1)
             assert (await said(admin, "DELETE", f"/workers?url={decode.url}"))[0] == 409, "it has a request"
-            drained = asyncio.create_task(said(admin, "POST", f"{place}&wait=30"))
+            drained = asyncio.create_task(said(admin, "POST", f"{place}&wait=60"))
             await asyncio.sleep(0.1)
             assert not drained.done()
             go.set()
             assert await asked == "d"
-            status, told = await drained
+            async with asyncio.timeout(20.0):  # less than it may wait
+                status, told = await drained
             assert (status, told["requests"]) == (200, 0)
 
     asyncio.run(play())
