@@ -218,7 +218,7 @@ def test_a_block_that_cannot_be_read_is_a_row_of_its_own(opaque: str, unit: int,
     made = windows.geometry_of_windows(held, kinds(), HEADS, 2, 1, dtype="uint8", opaque=opaque)
     layout = made.layout
     assert (made.unit, layout.page_size, layout.layers, layout.tp) == (unit, size, 7, 2)
-    assert {each.dtype for each in layout.caches} == {dtype}
+    assert {each.dtype for each in layout.named} == {dtype}
     rows = {f"window{window}": windows.blocks_of(window, unit) for window in (9, 14)}
     assert {each.name: each.window for each in layout.ends} == rows
     # K of layer 2, which attends fully, lies where vLLM has it

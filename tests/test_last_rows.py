@@ -51,6 +51,7 @@ def test_kernels_are_prepared_for_what_each_chunk_of_the_end_moves() -> None:
     made, asked = plan(0, 2, 3, groups=2), list[tuple[Any, ...]]()
     kernels: Any = SimpleNamespace(prepare=lambda *about: asked.append(about))
     pool = empty_caches(made.decode, 0, 8)
+    assert made.state is not None
     prepare_ends(kernels, "scatter", pool, made.state_cuts(made.state.writers(0)))
     assert [(end, side) for end, side, _ in asked] == [(pool.ends[0], "scatter")] * 2
     assert all(shares for *_, shares in asked)

@@ -138,8 +138,8 @@ def test_an_answered_call_is_polled_for_no_more_and_keeps_its_plan() -> None:
     assert at.calling == set() and at.calls.links[LINK].agreed is None
     assert at.connections.done[-1] == ("forget", -LINK)
     at.calls.settle(LINK, up=True)
-    assert at.calls.links[LINK].agreed == "the plan"
-    assert at.calls.forget(LINK).agreed == "the plan" and LINK not in at.calls.links
+    assert at.calls.links[LINK].agreed is at.rank.peers[LINK].plan
+    assert at.calls.forget(LINK).agreed is at.rank.peers[LINK].plan and LINK not in at.calls.links
     assert at.connections.done[-2:] == [("forget", -LINK), ("forget", LINK)]
 
 

@@ -332,6 +332,7 @@ def test_a_pool_that_the_transport_does_not_take_leaves_nothing_and_another_may_
         prefill = one.prefills[0]
         one.sleep(prefill)
         data = inside(prefill).data
+        assert isinstance(data.transport, MemoryTransport)
         register, calls = data.transport.register, itertools.count(1)
 
         def refuses(*about: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kvproto.fsm.codec import Body
 from kvproto.fsm.plain_json import PlainError
 from kvproto.fsm.records import HeardEntry, SentEntry, StepEntry
 from kvproto.fsm.telling import Message, Moment
@@ -80,7 +81,7 @@ def test_a_secret_is_written_as_a_digest_of_its_own() -> None:
 def test_names_of_the_vocabulary_are_those_of_the_tables_and_the_wire() -> None:
     telling = RankTelling()
     assert telling.tables == {table.name: table for table in TABLES} and telling.timing is Timing
-    assert telling.body is msg.Body and telling.digest() == tables_digest()
+    assert telling.body is Body and telling.digest() == tables_digest()
     assert telling.events["EngineOpened"] is ev.EngineOpened and telling.effects["DeliverAux"] is do.DeliverAux
     assert telling.messages["OPEN"] is msg.Open and not {*telling.messages} & {*telling.events, *telling.effects}
 
