@@ -21,7 +21,7 @@ def flood(pipe: Connection) -> None:
     router.set(zmq.ROUTER_MANDATORY, 1)
     router.set(zmq.SNDHWM, 64)
     router.bind("tcp://127.0.0.1:*")
-    pipe.send(router.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode())
+    pipe.send(bytes(router.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode())
     name = router.recv_multipart()[0]
     while True:
         try:
