@@ -37,7 +37,7 @@ from kvproto.lab.torture.takeover_rank import OpenedRoom
 from kvproto.room import Room
 
 #: seconds for processes to start, or rooms to end, on a machine that has other things to do
-LONG_S, TICK_S = 60.0, 0.01
+LONG_S, TICK_S = 240.0, 0.01
 #: within which ranks notice that a peer is gone
 NOTICED_S = 2.5
 

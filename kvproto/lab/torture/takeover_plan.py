@@ -40,9 +40,9 @@ OTHER_KV = 0.15
 # A dead peer is noticed within two seconds. What a busy machine keeps waiting has all the time that it may want:
 # what is looked for here is not how a room fails.
 TIMING = Timing(
-    resend=Timer(0.1, 400), grant_retry=Timer(0.1, 5), call=Timer(0.1, 400), engine=Timer(40.0), bootstrap=Timer(40.0),
-    stall=Timer(40.0), lease=Timer(0.7), write=Timer(0.7), kernel=Timer(10.0), connect_timeout=Timer(10.0),
-    heartbeat=Timer(0.25, 6), silence=Timer(20.0), forget=Timer(60.0), aux=Timer(40.0),
+    resend=Timer(0.1, 2000), grant_retry=Timer(0.1, 5), call=Timer(0.1, 2000), engine=Timer(200.0),
+    bootstrap=Timer(200.0), stall=Timer(200.0), lease=Timer(0.7), write=Timer(0.7), kernel=Timer(10.0),
+    connect_timeout=Timer(10.0), heartbeat=Timer(0.25, 6), silence=Timer(20.0), forget=Timer(60.0), aux=Timer(200.0),
 )  # fmt: skip
 
 
