@@ -28,7 +28,7 @@ from kvproto import (
     Timer,
     Timing,
 )
-from kvproto.call_arguments import WrongTypeError, checked, explained, whole
+from kvproto.call_arguments import WrongTypeError, checked, explained, matches, whole
 
 LAYOUT: dict[str, Any] = {
     "layers": 1, "heads": 1, "k_dim": 8, "v_dim": 8, "itemsize": 1, "dtype": "int8", "page_size": 16, "tp": 1,
@@ -160,6 +160,17 @@ def test_what_a_signature_says_is_what_is_refused() -> None:
         assert len(str(raised.value)) < 250
     with pytest.raises(TypeError, match="missing"):
         call(1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "fits"),
+    [(len, Callable[[Any], int], True), (5, Callable[[Any], int], False), ({"a": 1}, dict[str, int], True),
+     (5, dict[str, int], True)],
+)  # fmt: skip
+def test_of_a_call_it_is_asked_whether_it_can_be_called_and_of_other_containers_nothing(
+    value: Any, hint: Any, fits: bool
+) -> None:  # fmt: skip
+    assert matches(value, hint) is fits
 
 
 def test_a_call_that_fails_by_itself_keeps_its_error() -> None:

@@ -276,4 +276,4 @@ def test_differing_parts_are_named_with_both_hashes() -> None:
     assert differing("layout:aa", ours) == "the builds differ in ring (none against bb)"
     assert differing(f"{ours} more:dd", ours) == "the builds differ in more (dd against none)"
     assert differing("0123", ours) == "digest '0123' against 'layout:aa ring:bb'"
-    assert differing(ours, ours) == ""
+    assert differing(ours, ours) == differing("", "") == ""

@@ -12,7 +12,7 @@ from support.wiretap import Stranger, Tap
 
 from kvproto.io.clock import ManualClock
 from kvproto.loop.event_loop import PERIOD
-from kvproto.observe.logs import BURST, KEPT, KINDS, LONGEST, Logs, short
+from kvproto.observe.logs import BURST, KEPT, KINDS, LONGEST, LimitedLogger, Logs, Writer, short
 from kvproto.protocol import messages as msg
 from kvproto.protocol.codec import encode
 from kvproto.protocol.events import QueueOverflowed, room_key
@@ -99,11 +99,15 @@ def test_a_handler_s_fault_has_a_traceback_once_a_kind(logs: Logs, said: pytest.
 def test_every_sentence_word_for_word_with_its_logger_and_level(logs: Logs, said: pytest.LogCaptureFixture) -> None:
     blamed = list[tuple[int, Cause, str]]()
     logs.blame = lambda *what: blamed.append(what)
+    told = list[str]()
+    logs.reported = told.append
     key, error = room_key(31, 2), OSError("planted")
     logs.frame("rank 1", "no frame")
     logs.stranger("link 4")
     logs.link("link 1", "")
     logs.link("link 1", "lost")
+    logs.untaken("link 2", "tcp://a", "refused")
+    logs.pool("attached")
     logs.staged("rank 2", "re-sliced")
     logs.small_ring("group 2", 64, 48, "")
     logs.small_ring("group 2", 64, 48, "no way")
@@ -125,6 +129,8 @@ def test_every_sentence_word_for_word_with_its_logger_and_level(logs: Logs, said
             ("frames", "WARNING", "a message from link 4, to which no link is bound"),
             ("links", "INFO", "link 1 is up"),
             ("links", "WARNING", "link 1 is lost"),
+            ("links", "WARNING", "link 2 stays as it is: tcp://a was tried beside it: refused"),
+            ("links", "INFO", "the pool is attached"),
             ("links", "INFO", "rank 2: staged route: re-sliced"),
             ("links", "WARNING", f"{small} (Settings.ring_bytes): it is written page to page"),
             ("links", "WARNING", f"{small} (Settings.ring_bytes): it fails, since no way"),
@@ -139,10 +145,29 @@ def test_every_sentence_word_for_word_with_its_logger_and_level(logs: Logs, said
             ("rooms", "INFO", "room 31 (gen 2) failed: given up"),
         )
     ]  # fmt: skip
-    assert list(logs.reports) == [
-            "rank 1: no frame", "link 1 is lost", write, scatter, fault, "room 31 (gen 2) failed: nothing moved",
+    assert list(logs.reports) == told == [
+            "rank 1: no frame", "link 1 is lost", "link 2 stays as it is: tcp://a was tried: refused", write, scatter,
+            fault, "room 31 (gen 2) failed: nothing moved",
         ]  # fmt: skip
     assert blamed == [(key, Cause.WRITE_FAILED, write), (key, Cause.KERNEL_FAILED, scatter)]
+
+
+def test_a_log_handler_that_raises_loses_its_line_and_that_is_told() -> None:
+    class Full(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("no space left")
+
+    lost, writer, full = list[BaseException](), Writer(), Full()
+    limited = LimitedLogger("links", writer)
+    assert limited.write is writer and isinstance(LimitedLogger("links").write, Writer)
+    limited.log.addHandler(full)
+    try:
+        limited.say(logging.WARNING, "nobody listens")
+        writer.lost = lost.append
+        limited.say(logging.WARNING, "somebody listens")
+    finally:
+        limited.log.removeHandler(full)
+    assert [str(error) for error in lost] == ["no space left"]
 
 
 def test_a_peer_s_words_forge_no_line(logs: Logs, said: pytest.LogCaptureFixture) -> None:

@@ -23,6 +23,7 @@ from kvproto import MetricsExporter
 from kvproto.cli import COMMANDS, main
 from kvproto.cli.top_command import Ranks, ValueNumbers, read, screen
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.errors import EndpointError
 from kvproto.fsm.vocabulary import State
 from kvproto.io.clock import ManualClock
 from kvproto.io.control.gate import CROWDING, HASTY, STRANGE, UNLISTED
@@ -282,6 +283,25 @@ def test_of_an_endpoint_without_numbers_only_that_it_is_down_is_told(pair: Pair)
     up, age, *_ = exporter.collect()
     assert [sample.value for sample in up.samples] == [0.0, 1.0]
     assert [sample.labels["side"] for sample in age.samples] == ["decode"]
+
+
+def test_a_loop_that_does_not_run_is_not_asked() -> None:
+    def check() -> None:
+        raise EndpointError("closed")
+
+    endpoint = SimpleNamespace(
+        _rank=SimpleNamespace(side="decode", group=2, index=0), _loop=SimpleNamespace(check=check, mine=True)
+    )
+    assert snapshots.Snapshots(cast("Any", endpoint)).take(5.0) == (False, None)
+
+
+def test_links_are_counted_by_the_version_that_both_speak_and_whether_the_builds_are_the_same() -> None:
+    def link(state: str, version: int, digest: str) -> Any:
+        return SimpleNamespace(state=state, build=SimpleNamespace(version=version, digest=digest))
+
+    links = [link("UP", 3, "ours"), link("UP", 3, "theirs"), link("UP", 3, "theirs"), link("LOST", 4, "ours")]
+    rank = SimpleNamespace(UP="UP", build=SimpleNamespace(digest="ours"), links=dict(enumerate(links)))
+    assert metrics._by_build(rank) == {("3", "same"): 1, ("3", "other"): 2}
 
 
 def test_what_a_loop_and_both_kinds_of_ranks_have_counted_is_told_under_its_own_name() -> None:

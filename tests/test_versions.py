@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from support.stories import layout
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import Peer, Sent
 from kvproto.protocol import messages as msg
-from kvproto.protocol.versions import AGREEMENTS, ANNOUNCE, Build, common, fault
+from kvproto.protocol.versions import AGREEMENTS, ANNOUNCE, Build, build_of, common, fault
 from kvproto.room import Room
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
@@ -66,11 +67,18 @@ def test_no_peer_can_have_a_build_work_below_its_oldest_version(oldest: int, new
      ("ring:2", "the agreement ring has version 2 on the decode rank, 1 on the prefill rank: upgrade the prefill rank"),
      ("ring:0", "the agreement ring has version 0 on the decode rank, 1 on the prefill rank: upgrade the decode rank"),
      ("later:2", "agreement later has version 2 on the decode rank"), ("ring:²", "that is no version"),
+     ("ring:٣", "that is no version"),
      ("ring", "has version  on the decode rank, 1 on the prefill rank: that is no version")],
 )  # fmt: skip
 def test_an_agreement_that_differs_is_refused_by_name(said: str, told: str) -> None:
     why = fault(OWN, Build(agreements=said), "prefill", "decode")
     assert told in why and bool(told) == bool(why)
+
+
+@pytest.mark.parametrize(("oldest", "least"), [(0, 7), (5, 5)])
+def test_a_peer_that_does_not_name_its_oldest_version_speaks_its_newest_alone(oldest: int, least: int) -> None:
+    said = SimpleNamespace(oldest=oldest, version=7, agreements="ring:1", capabilities="announce", digest="d")
+    assert build_of(said) == Build(least, 7, "ring:1", "announce", "d")
 
 
 def test_a_flood_of_words_makes_a_sentence_that_a_refusal_can_carry() -> None:
