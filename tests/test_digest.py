@@ -16,7 +16,7 @@ from support.builds import SOURCE, Edit, build, digest_of, write_digest
 from support.digests import Digests
 from support.night import by_night
 
-from kvproto.fsm.digest import differing
+from kvproto.fsm.digest import differing, joined
 from kvproto.protocol.codec import RawHello
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.messages import Hello
@@ -276,4 +276,5 @@ def test_differing_parts_are_named_with_both_hashes() -> None:
     assert differing("layout:aa", ours) == "the builds differ in ring (none against bb)"
     assert differing(f"{ours} more:dd", ours) == "the builds differ in more (dd against none)"
     assert differing("0123", ours) == "digest '0123' against 'layout:aa ring:bb'"
+    assert joined({"layout": "aa", "ring": "bb"}) == ours
     assert differing(ours, ours) == differing("", "") == ""

@@ -260,6 +260,7 @@ def test_kinds_of_faults_and_what_is_kept_of_them_are_bounded(logs: Logs) -> Non
     for number in range(2 * KEPT):
         logs.fault(f"Kind{number}(" + "x" * 10_000, RuntimeError("planted"))
         logs.part("write", (1, 0, 0), Cause.WRITE_FAILED, "y" * 10_000)
+    assert 8 <= BURST <= 80 and KEPT == 256 and 16 <= KINDS <= 512, "megabytes for hours, and as few lines a second"
     assert len(logs.reports) == KEPT and len(logs._kinds) == KINDS
     assert max(map(len, logs.reports)) < 2 * LONGEST
 
