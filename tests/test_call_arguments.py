@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pytest
@@ -162,12 +163,25 @@ def test_what_a_signature_says_is_what_is_refused() -> None:
         call(1)  # type: ignore[call-arg]
 
 
+class Closing(Protocol):
+    """What has these names."""
+
+    name: str = ""
+
+    def close(self) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("value", "hint", "fits"),
     [(len, Callable[[Any], int], True), (5, Callable[[Any], int], False), ({"a": 1}, dict[str, int], True),
-     (5, dict[str, int], True)],
+     (5, dict[str, int], True), ([1, 2], Sequence[int], True), ((), Sequence[int], True), ([1, "x"], Sequence[int], False),
+     ("x", Sequence[str], False), (b"x", Sequence[int], False), ({1: 2}, Sequence[int], False),
+     ({1}, Sequence[int], False), (5, Sequence[int], False), ([1, "x"], Sequence[Any], True),
+     (5, Sequence[Any], False), (SimpleNamespace(close=1, name=2), Closing, True), (SimpleNamespace(), Closing, False),
+     (SimpleNamespace(close=1), Closing, False), (None, type(None), True), (0, type(None), False), (None, None, True),
+     (5, "no type", True), (5, str, False), ("x", str, True)],
 )  # fmt: skip
-def test_of_a_call_it_is_asked_whether_it_can_be_called_and_of_other_containers_nothing(
+def test_of_a_value_it_is_asked_what_its_hint_can_tell(
     value: Any, hint: Any, fits: bool
 ) -> None:  # fmt: skip
     assert matches(value, hint) is fits
