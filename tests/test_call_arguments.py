@@ -164,7 +164,7 @@ def test_what_a_signature_says_is_what_is_refused() -> None:
 
 
 class Closing(Protocol):
-    """What has these names."""
+    """Objects that have these names, as a hint."""
 
     name: str = ""
 
