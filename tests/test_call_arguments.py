@@ -94,7 +94,7 @@ USUAL: dict[str, Any] = {
     "layout": Layout(**LAYOUT), "chunk_tokens": 32, "path": "/nowhere/at/all", "every": 1.0, "timeout": 0.0,
     "prefix": 0,
     "group": 5, "cause": kvproto.Cause.DECLINED, "secret": b"", "within": 1.0, "traceparent": "", "layers": 1,
-    "pool": pool(), "name": Room(2),
+    "pool": pool(), "name": Room(2), "point": kvproto.ResumePoint(Room(1), 20, 0, 16),
 }  # fmt: skip
 #: values that the loop would carry out: an idle endpoint of no thread need not be started for this
 LEFT_OUT = {"start", "adopt"}

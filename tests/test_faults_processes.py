@@ -69,26 +69,15 @@ class HoldingMember(Member):
         return work.done.bit_count() if work else 0
 
 
-_main = processes._main
-
-
-def main(*args: Any) -> None:
-    """The program of a process of the fleet."""
-    processes.Member = HoldingMember  # type: ignore[assignment, misc]
-    _main(*args)
-
-
 @pytest.fixture(scope="module")
 def running() -> Iterator[BenchProcesses]:
     try:
         import nixl._api  # noqa: F401
     except (ImportError, BackendUnavailable):
         pytest.skip("nixl is not installed here")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "_main", main)
-        fleet = BenchProcesses()
-        yield fleet
-        fleet.close()
+    fleet = BenchProcesses(kind=HoldingMember)
+    yield fleet
+    fleet.close()
 
 
 @pytest.fixture

@@ -272,9 +272,12 @@ def free_port() -> int:
 class BenchProcesses:
     """P1, P2, D1, D2."""
 
-    def __init__(self, names: Sequence[str] = tuple(GROUPS), backend: str = "nixl") -> None:
+    def __init__(
+        self, names: Sequence[str] = tuple(GROUPS), backend: str = "nixl", kind: type[Any] = Member
+    ) -> None:  # fmt: skip
+        self.kind = kind
         self.binds = {name: f"tcp://127.0.0.1:{free_port()}" for name in names if name.startswith("P")}
-        self.members = {name: Process(name, self.binds.get(name, ""), None, backend) for name in names}
+        self.members = {name: Process(name, self.binds.get(name, ""), None, backend, kind) for name in names}
         self.rooms: dict[int, tuple[str, str, list[int], list[int], int]] = {}
         self.next, self.page = 1, 0
         for name in names:
@@ -289,7 +292,7 @@ class BenchProcesses:
 
     def restart(self, name: str) -> None:
         """A new life of a rank that was killed: same group, same address."""
-        self.members[name] = Process(name, self.binds.get(name, ""))
+        self.members[name] = Process(name, self.binds.get(name, ""), kind=self.kind)
         if name.startswith("D"):
             self.connect(name)
 
