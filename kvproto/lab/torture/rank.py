@@ -165,9 +165,14 @@ class TortureRank:
         self.over = True
 
 
-def program(line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Carrier) -> None:
-    """The process."""
-    log = logging.getLogger("kvproto")  # rooms that fail are the rule here; what is wrong, the parent says
+def log_nothing() -> None:
+    """Silence the log: rooms that fail are the rule here, and what is wrong, the parent says."""
+    log = logging.getLogger("kvproto")
     log.addHandler(logging.NullHandler())
     log.propagate = False
+
+
+def program(line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Carrier) -> None:
+    """The process."""
+    log_nothing()
     TortureRank(line, plan, name, life, carrier).serve()

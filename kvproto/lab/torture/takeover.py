@@ -32,7 +32,15 @@ from kvproto.lab.process_group import ProcessGroup, Program, RankError
 from kvproto.lab.torture.fleet import Carrier
 from kvproto.lab.torture.result import ENOUGH, TakeoverResult
 from kvproto.lab.torture.takeover_pages import PagesJudge, TakeoverPages, kv_of, noise
-from kvproto.lab.torture.takeover_plan import NEW, PAGES, TOKEN_BYTES, TakeoverPlan, TakeoverRoom, TakeoverSide
+from kvproto.lab.torture.takeover_plan import (
+    NEW,
+    PAGES,
+    SIDES,
+    TOKEN_BYTES,
+    TakeoverPlan,
+    TakeoverRoom,
+    TakeoverSide,
+)
 from kvproto.lab.torture.takeover_rank import OpenedRoom
 from kvproto.room import Room
 
@@ -75,7 +83,7 @@ class Takeover:
         self.result = TakeoverResult(plan.seed, carrier, plan.victim)
         self.rooms: dict[int, MovedRoom] = {}
         self._addresses: dict[str, str] = {}
-        self._spread = {side: Allocator(PAGES, (plan.seed, side)) for side in "PD"}
+        self._spread = {side: Allocator(PAGES, (plan.seed, side)) for side in SIDES}
         self._next = 0
         self._written: Counter[int] = Counter()
         #: tokens that had to travel, over all gens: those of every room behind its prefix
@@ -92,7 +100,7 @@ class Takeover:
             self.judge = PagesJudge(self.pages, self.plan.seed)
             with ProcessGroup(warm="kvproto.lab.torture.warm") as self.crew:
                 try:
-                    self._start("P" if self.plan.victims == "D" else "D", 0)
+                    self._start(self.plan.survivors, 0)
                     while (self._next < self.plan.rooms or self.rooms) and not self.result.found:
                         self._life()
                         self.result.seconds = round(time.monotonic() - began, 1)
@@ -120,7 +128,7 @@ class Takeover:
             self._until(lambda: all(each.over for each in carried), "rooms that were taken over to be over", life)
         self._until(lambda: sum(map(arrived, new)) >= due, "new rooms to arrive", life)
         self._kill(side, life)
-        others = self._names("P" if side == "D" else "D", life)
+        others = self._names(self.plan.survivors, life)
 
         def quiet() -> bool:
             return all(others <= each.released for each in self.rooms.values())
@@ -171,9 +179,8 @@ class Takeover:
     # ----------------------------------------------------------------------------------------------- rooms
     def _begin(self, number: int) -> MovedRoom:
         room = self.plan.room(number)
-        sides: tuple[TakeoverSide, TakeoverSide] = ("P", "D")
-        sizes = {side: self.plan.layout(side, 1).page_size for side in sides}
-        tables = {side: self._spread[side].take(-(-room.tokens // sizes[side])) for side in sides}
+        sizes = {side: self.plan.layout(side, 1).page_size for side in SIDES}
+        tables = {side: self._spread[side].take(-(-room.tokens // sizes[side])) for side in SIDES}
         self.rooms[number] = made = MovedRoom(room, tables)
         return made
 
@@ -205,17 +212,16 @@ class Takeover:
                 each.seed += 1
         prompts = [(each.tables["P"], each.room.tokens, each.seed) for each in rooms]
         self.crew.tell(self._names("P", life), "fill", (prompts,))
-        sides: tuple[TakeoverSide, TakeoverSide] = ("D", "P")
         made = dict[str, list[dict[int, str]]]()
-        for side in sides:
+        for side in SIDES:
             asked = [(n, point.encode(), self.rooms[n].tables[side]) for n, point in points.items()]
             self.crew.tell(names := self._names(side, life), "digest", (asked,))
             made[side] = list(self.crew.collect("digests", names, LONG_S, self._hear).values())
         found = dict[int, int]()
         for each in rooms:
             number = each.room.number
-            told = [[PageDigests.decode(rank[number]) for rank in made[side]] for side in sides]
-            found[number] = resume_prefix(*told).prefix
+            told = {side: [PageDigests.decode(rank[number]) for rank in made[side]] for side in SIDES}
+            found[number] = resume_prefix(told["D"], told["P"]).prefix
             other = each.seed != each.room.seed and each.gen == 0 and points[number].upto > 0
             self.result.other_kv += other
             if found[number] != (0 if other else points[number].upto):
@@ -223,11 +229,10 @@ class Takeover:
         return found
 
     def _open(self, rooms: list[MovedRoom], life: int) -> None:
-        sides: tuple[TakeoverSide, TakeoverSide] = ("P", "D")
         for each in rooms:
             each.points, each.told, each.released = {}, {}, set()
             self._due += each.room.tokens - each.prefix
-        for side, other in zip(sides, sides[::-1], strict=True):
+        for side, other in zip(SIDES, SIDES[::-1], strict=True):
             group = self.plan.group(other, life)
             opened = [
                 OpenedRoom(
@@ -299,7 +304,7 @@ class Takeover:
         return "no room is left"
 
     def _living(self, life: int) -> set[str]:
-        return {name for side in ("P", "D") for name in self._names(side, life)} & self.crew.pids.keys()
+        return {name for side in SIDES for name in self._names(side, life)} & self.crew.pids.keys()
 
     def _count_written(self) -> None:
         """Add what prefill ranks have written; a rank that is killed leaves its count behind."""

@@ -23,6 +23,7 @@ from kvproto.settings import Settings
 Victim = Literal["decode", "prefill"]
 VICTIMS: tuple[Victim, ...] = ("decode", "prefill")
 TakeoverSide = Literal["P", "D"]
+SIDES: tuple[TakeoverSide, TakeoverSide] = ("P", "D")
 
 CHUNK_TOKENS, HEADS, LAYERS, DIM, ITEMSIZE = 32, 4, 2, 8, 2
 ROW = DIM * ITEMSIZE
@@ -73,6 +74,11 @@ class TakeoverPlan(msgspec.Struct, frozen=True):
     def victims(self) -> TakeoverSide:
         """The side that is killed."""
         return "D" if self.victim == "decode" else "P"
+
+    @property
+    def survivors(self) -> TakeoverSide:
+        """The other side."""
+        return "P" if self.victims == "D" else "D"
 
     def layout(self, side: TakeoverSide, life: int) -> Layout:
         """Return the layout of a side's instance in this life of the side that is killed."""

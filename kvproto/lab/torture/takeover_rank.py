@@ -9,7 +9,6 @@ Page tables, points and truths are the parent's: they outlive every rank.
 from __future__ import annotations
 
 import heapq
-import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.endpoint.resume_point import ResumePoint
 from kvproto.lab.process_group import ParentPipe
 from kvproto.lab.torture.fleet import Carrier
-from kvproto.lab.torture.rank import make_transport
+from kvproto.lab.torture.rank import log_nothing, make_transport
 from kvproto.lab.torture.takeover_pages import TakeoverPages, kv_of
 from kvproto.lab.torture.takeover_plan import CHUNK_TOKENS, TakeoverPlan, TakeoverSide
 from kvproto.layout.sharding import Layout
@@ -184,7 +183,5 @@ def program(
     line: ParentPipe, plan: TakeoverPlan, side: TakeoverSide, index: int, life: int, carrier: Carrier, path: Path
 ) -> None:
     """The process."""
-    log = logging.getLogger("kvproto")  # rooms that fail are the rule here; what is wrong, the parent says
-    log.addHandler(logging.NullHandler())
-    log.propagate = False
+    log_nothing()
     TakeoverRank(line, plan, side, index, life, carrier, path).serve()
