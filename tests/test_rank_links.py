@@ -281,6 +281,23 @@ def test_who_calls_again_is_what_it_says_now() -> None:
     assert [each for each in effects if isinstance(each, do.Connect)] == [do.Connect(1, 2)]
 
 
+@pytest.mark.parametrize("state", [DLink.AWAIT_WELCOME, DLink.UP, DLink.AWAIT_RETURN])
+def test_an_address_that_is_being_tried_is_not_tried_once_more(state: DLink) -> None:
+    rank, plan = decode(), Plan(TWO, ONE, CHUNK_TOKENS)
+    if state is DLink.AWAIT_WELCOME:
+        rank.call(3, 0, plan, 0.0, "3.0")
+    elif state is DLink.AWAIT_RETURN:
+        lose(rank, 1)
+    group = 3 if state is DLink.AWAIT_WELCOME else FIRST
+    link, effects = rank.call(group, 0, plan, 0.0, "elsewhere")
+    assert rank.links[link].state is state
+    assert [effect.address for effect in effects if isinstance(effect, do.TryAddress)] == ["elsewhere"]
+    before = rank.links[link]
+    assert rank.call(group, 0, plan, 0.0, "elsewhere") == (link, []) and rank.links[link] == before
+    _, effects = rank.call(group, 0, plan, 0.0, "a third place")
+    assert [effect.address for effect in effects if isinstance(effect, do.TryAddress)] == ["a third place"]
+
+
 def test_of_a_link_that_is_forgotten_nothing_is_left() -> None:
     for rank in (prefill(), decode()):
         open_rooms(rank)

@@ -27,6 +27,8 @@ from kvproto.verify.framework.trace.coverage import Collector, lacking
 SECTION = "kvproto_rows"
 #: the kinds of what tests see
 HONEST, MISBEHAVING = "honest", "misbehaving"
+#: lines of what is missing that are repeated at the end
+MOST = 20
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,7 +84,7 @@ class RowCoverage:
         for kind, said in getattr(node, "workeroutput", {}).get(SECTION, {}).items():
             self.counts[kind].add_dump(said)
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
         """Hand a worker's counts to the controller before the worker finishes; the controller judges."""
         self.stack.close()
@@ -90,10 +92,15 @@ class RowCoverage:
         if output is not None:
             output[SECTION] = {kind: counts.dump() for kind, counts in self.counts.items()}
         yield
-        if output is not None:
+        if output is not None or not self._short():
             return
-        if self._short() and session.exitstatus == pytest.ExitCode.OK:
+        if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        # Behind pytest's own closing line: of a long log most see the end alone.
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            for line in (*lacking(self._whole())[:MOST], f"that is too few: --rows-least {self.least:g} was asked for"):
+                reporter.write_line(line, red=True)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The report."""
@@ -109,8 +116,6 @@ class RowCoverage:
         ):
             for line in (f"{title}:", *(f"  {line}" for line in lines)) if lines else ():
                 say(line)
-        if self._short():
-            say(f"that is too few: --rows-least {self.least:g} was asked for", red=True)
 
     def _whole(self) -> Collector:
         """All kinds as one."""
