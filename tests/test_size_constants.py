@@ -76,7 +76,7 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "io.kernels.engine_pages.LEAST": (1 << 17, 1 << 22, "bytes that a copy engine moves in the time of one call"),
     "io.kernels.engine_pages.TOGETHER": (8, 256, "copies of one call, which holds up the next one"),
     "io.kernels.flat_batch.RUN_TIME_ARGUMENTS": (14, 14, "as many as the kernel takes"),
-    "io.kernels.page_digests.SCRATCH": (1 << 20, 1 << 28, "bytes beside the pool that are gathered at a time"),
+    "io.kernels.page_digests.SCRATCH": (1 << 23, 1 << 28, "bytes beside the pool; fewer are not worth a launch"),
     "io.kernels.pool.ORIGIN": (4096, 4096, "both sides count the rows of a window from its multiples: digests compare"),
     "io.kernels.tile.MAX_PARTS": (8, 8, "parts of a tile; the kernel has arguments for each"),
     "io.kernels.triton.WHOLE": (100, 100, "per cent"),

@@ -38,8 +38,6 @@ def page_digests(
     sums = Counter[str]()
     for share in shares:
         width = pool.part_bytes(share, 1)
-        if not width:  # a stage that holds nothing but what travels at the end
-            continue
         step = max(1, SCRATCH // width // layout.page_size) * layout.page_size
         out = torch.empty(width * min(step, upto - first), dtype=torch.uint8, device=pool.device)
         for begin in range(first, upto, step):
