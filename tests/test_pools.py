@@ -1,0 +1,65 @@
+"""What a pool says of itself: steps of its rows, its tables of what travels at the end, and itself without memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_end_caches import FULL, LONG, STATE, of
+
+from kvproto.io.kernels.pool import ORIGIN, ByteGeometry, Pool, grain_of
+from kvproto.verify.testing.pools import empty_caches
+
+
+def end(name: str, page: int = 4) -> Pool:
+    """The pool of what travels at the end under this name."""
+    pool = empty_caches(of(FULL, LONG, STATE, page_size=page), 0, 16)
+    return next(each for each in pool.ends if each.end.name == name)
+
+
+@pytest.mark.parametrize(
+    ("page", "digested", "origin", "stride"), [(4, False, 4, 4), (4, True, ORIGIN, 1027), (3, True, 3, 5), (3, False, 3, 5)]
+)
+def test_tables_of_a_window_begin_alike_on_both_sides_where_there_are_digests(
+    page: int, digested: bool, origin: int, stride: int
+) -> None:
+    pool = end("long", page)
+    pool.digested = digested
+    assert (pool.origin, pool.stride) == (origin, stride)  # 11 tokens, from any row of the first `origin` on
+    for tokens, first in ((3, 0), (11, 0), (14, 3), (18, 7)):
+        assert pool.first_row(tokens) == first % origin
+
+
+def test_state_has_one_entry_and_a_table_only_where_it_needs_one() -> None:
+    pool = end("state")
+    assert (pool.stride, pool.first_row(99), pool.room_slots, pool.own_tables) == (1, 0, 1, False)
+    pool.slot_of = (0, 2, 1)
+    assert (pool.room_slots, pool.own_tables) == (3, True)
+    pool.slot_of, pool.digested = (), True
+    assert pool.own_tables and end("long").own_tables
+
+
+def test_an_alignment_divides_the_row_and_every_step() -> None:
+    assert ByteGeometry(16, 64, 32, 48).align == ByteGeometry(160, 640, 320, 480).align == 16
+    for at in range(4):
+        steps = [64, 64, 64, 64]
+        steps[at] = 8 + 64 * at
+        assert ByteGeometry(*steps).align == 8
+    tensor = torch.zeros((3, 4, 2, 5), dtype=torch.int16)
+    assert grain_of(tensor, "NHD") == ByteGeometry(10, 80, 20, 10)
+    assert grain_of(tensor, "HND") == ByteGeometry(10, 80, 10, 20)
+
+
+def test_a_husk_has_every_tensor_s_form_and_no_byte_of_it() -> None:
+    views = [torch.zeros((3, 4, 2, 16), dtype=torch.int16)[..., :8] for _ in range(2)]
+    pool = Pool(views[:1], views[1:])
+    caches = empty_caches(of(FULL, LONG, STATE), 0, 16)
+    for whole in (pool, caches):
+        shares_cuts = whole._cuts
+        husk = whole.husk()
+        assert husk.is_husk and not whole.is_husk and husk._cuts is not shares_cuts
+        assert type(husk) is type(whole)
+        pairs = zip((*whole.every, whole.k, whole.v), (*husk.every, husk.k, husk.v), strict=True)
+        for ours, theirs in pairs:
+            for a, b in zip(ours, theirs, strict=True):
+                assert (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype) and b.is_meta
+        assert len(husk.ends) == len(whole.ends)
