@@ -169,7 +169,10 @@ def ordinary() -> tuple[Pool, torch.Tensor, torch.Tensor]:
         ({"out": torch.zeros(1408, dtype=torch.int8)}, "uint8"),
         ({"share": replace_share(src_head=1)}, "heads 1..2 of a pool of 2"),
         ({"share": replace_share(src_layer=1)}, "layers 1..2 of a pool of 2"),
-        ({"share": replace_share(heads=0)}, "heads"),
+        ({"share": replace_share(heads=0)}, "heads 0..-1 of a pool of 2"),
+        ({"share": replace_share(layers=0)}, "layers 0..-1 of a pool of 2"),
+        ({"share": replace_share(src_head=-1)}, "heads -1..0 of a pool of 2"),
+        ({"share": replace_share(src_layer=-1)}, "layers -1..0 of a pool of 2"),
     ],
 )
 def test_a_call_that_cannot_be(changes: dict[str, Any], message: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from msgspec.structs import replace
 from test_end_caches import FULL, LONG, STATE, of
 
-from kvproto.io.kernels.pool import ORIGIN, ByteGeometry, Pool, grain_of
+from kvproto.io.kernels.pool import ORIGIN, ByteGeometry, KernelError, Pool, grain_of
+from kvproto.layout.plan import plan_between
 from kvproto.verify.testing.pools import empty_caches
 
 
@@ -17,7 +19,8 @@ def end(name: str, page: int = 4) -> Pool:
 
 
 @pytest.mark.parametrize(
-    ("page", "digested", "origin", "stride"), [(4, False, 4, 4), (4, True, ORIGIN, 1027), (3, True, 3, 5), (3, False, 3, 5)]
+    ("page", "digested", "origin", "stride"),
+    [(4, False, 4, 4), (4, True, ORIGIN, 1027), (3, True, 3, 5), (3, False, 3, 5)],
 )
 def test_tables_of_a_window_begin_alike_on_both_sides_where_there_are_digests(
     page: int, digested: bool, origin: int, stride: int
@@ -63,3 +66,14 @@ def test_a_husk_has_every_tensor_s_form_and_no_byte_of_it() -> None:
             for a, b in zip(ours, theirs, strict=True):
                 assert (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype) and b.is_meta
         assert len(husk.ends) == len(whole.ends)
+
+
+def test_a_share_of_nothing_is_refused() -> None:
+    side = of(FULL)
+    share, *_ = plan_between(side, side, 4).writers(0)
+    pool = empty_caches(side, 0, 4)
+    some = share.pieces[0], replace(share.pieces[1], units=0)
+    assert pool.cut("gather", (replace(share, pieces=some),)).token_bytes == (2 * 2 * 16,)
+    none = tuple(replace(piece, units=0) for piece in share.pieces)
+    with pytest.raises(KernelError, match="a share has nothing of any kind"):
+        pool.cut("gather", (replace(share, pieces=none),))
