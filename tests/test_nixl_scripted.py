@@ -46,8 +46,10 @@ from kvproto.verify.testing.transport_ends import LocalPeer, Rank, wait
 
 SIZE = 4096
 KINDS = {
-    "nixlRemoteDisconnectError": "peer_lost", "nixlUnknownError": "peer_lost", "nixlNotFoundError": "stale_endpoint",
-    "nixlInvalidParamError": "usage", "nixlRepostActiveError": "busy", "nixlNotSupportedError": "backend",
+    "nixlRemoteDisconnectError": "peer_lost", "nixlCancelledError": "peer_lost", "nixlBackendError": "peer_lost",
+    "nixlUnknownError": "peer_lost", "nixlNotFoundError": "stale_endpoint", "nixlNotAllowedError": "stale_endpoint",
+    "nixlInvalidParamError": "usage", "nixlMismatchError": "usage", "nixlNotPostedError": "usage",
+    "nixlRepostActiveError": "busy", "nixlNotSupportedError": "backend",
 }  # fmt: skip
 
 

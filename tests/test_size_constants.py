@@ -18,6 +18,8 @@ fake_vllm.install()  # the constants of vLLM's adapter stand in modules that imp
 
 PACKAGE = Path(__file__).parent.parent / "kvproto"
 FOLDERS = ("adapters", "data", "endpoint", "io/kernels", "layout", "loop", "rank")
+#: beside those folders; the other files of theirs have numbers of a form, which other tests know
+FILES = tuple(f"io/transports/{name}.py" for name in ("memory", "mooncake", "nixl", "twin_writes"))
 #: it imports SGLang, and names no whole number
 LEFT_OUT = {"adapters/sglang/facts.py"}
 #: by module and name: the least and the most, and why
@@ -80,6 +82,17 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "io.kernels.pool.ORIGIN": (4096, 4096, "both sides count the rows of a window from its multiples: digests compare"),
     "io.kernels.tile.MAX_PARTS": (8, 8, "parts of a tile; the kernel has arguments for each"),
     "io.kernels.triton.WHOLE": (100, 100, "per cent"),
+    "io.transports.memory.MAX_TAG": (8192, 8192, "what NIXL takes, so that a tag of tests is one"),
+    "io.transports.mooncake.MAX_DESCS": (1 << 15, 1 << 20, "descriptors of one write: tens of megabytes"),
+    "io.transports.mooncake.MAX_INFLIGHT_DESCS": (1 << 17, 1 << 20, "descriptors that a peer's writes hold"),
+    "io.transports.mooncake.MAX_TAG": (8192, 8192, "what NIXL takes"),
+    "io.transports.mooncake.SUBMITS_A_POLL": (8, 128, "each takes some 10 us of a pass"),
+    "io.transports.mooncake.WINDOW": (128, 2048, "requests that the engine has at a time"),
+    "io.transports.nixl.MAX_DESCS": (1 << 17, 1 << 21, "descriptors of one write: tens of megabytes"),
+    "io.transports.nixl.MAX_INDEX": ((1 << 31) - 1, (1 << 31) - 1, "NIXL counts with 32 bits"),
+    "io.transports.nixl.MAX_INFLIGHT_DESCS": (1 << 16, 1 << 19, "descriptors: posting one takes 3 us of the loop"),
+    "io.transports.nixl.MAX_TAG": (8192, 8192, "bytes of one eager fragment"),
+    "io.transports.twin_writes.PAGE": (4096, 4096, "bytes that the agent copies beside the copy engine"),
     "layout.agreement.MAX_CHUNK_TOKENS": ((1 << 32) - 1, (1 << 32) - 1, "no room has more"),
     "layout.byte_runs_numpy.BATCH": (512, 1 << 16, "runs at a time, in arrays that fit a cache"),
     "layout.caches.MAX_CACHES": (4, 64, "a model's caches in one page table"),
@@ -113,18 +126,18 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
 
 def constants() -> Iterator[str]:
     """Module and name of each whole number above one that is assigned at the top of a module."""
-    for folder in FOLDERS:
-        for path in sorted((PACKAGE / folder).rglob("*.py")):
-            if path.relative_to(PACKAGE).as_posix() in LEFT_OUT:
-                continue
-            module = import_module("kvproto." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts))
-            for node in ast.parse(path.read_text()).body:
-                if isinstance(getattr(node, "value", None), ast.Call):
-                    continue  # it follows from others
-                targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-                for name in (each for target in targets if target for each in ast.walk(target)):
-                    if isinstance(name, ast.Name) and name.id.isupper() and is_bound(vars(module)[name.id]):
-                        yield f"{module.__name__.removeprefix('kvproto.')}.{name.id}"
+    paths = {PACKAGE / name for name in FILES}
+    for path in sorted(paths.union(*((PACKAGE / folder).rglob("*.py") for folder in FOLDERS))):
+        if path.relative_to(PACKAGE).as_posix() in LEFT_OUT:
+            continue
+        module = import_module("kvproto." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts))
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(getattr(node, "value", None), ast.Call):
+                continue  # it follows from others
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            for name in (each for target in targets if target for each in ast.walk(target)):
+                if isinstance(name, ast.Name) and name.id.isupper() and is_bound(vars(module)[name.id]):
+                    yield f"{module.__name__.removeprefix('kvproto.')}.{name.id}"
 
 
 def is_bound(value: object) -> bool:
