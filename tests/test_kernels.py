@@ -200,6 +200,8 @@ def zeros(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
         ([], [], {}, "at least one layer"),
         ([zeros(2, 2, 2, 4)], [zeros(2, 2, 2, 4)] * 2, {}, "1 K tensors but 2 V"),
         ([zeros(2, 2, 4)], [], {}, "four dimensions"),
+        ([zeros()], [], {}, "four dimensions"),
+        ([zeros(2, 2, 2, 4)], [zeros(2, 2, 2, 4).to("meta")], {}, "K is on cpu but V on meta"),
         ([zeros(2, 2, 2, 0)], [], {}, "must not be empty"),
         ([zeros(2, 2, 2, 8)[..., ::2]], [], {}, "must be dense"),
         ([zeros(2, 2, 2, 4), zeros(3, 2, 2, 4)], [], {}, "layer 1 differs"),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from test_end_caches import FULL, LONG, STATE, of
 
 from kvproto.io.kernels.pool import ORIGIN, ByteGeometry, KernelError, Pool, grain_of
-from kvproto.layout.plan import plan_between
+from kvproto.layout.plan import Share, plan_between
 from kvproto.verify.testing.pools import empty_caches
 
 
@@ -77,3 +77,20 @@ def test_a_share_of_nothing_is_refused() -> None:
     none = tuple(replace(piece, units=0) for piece in share.pieces)
     with pytest.raises(KernelError, match="a share has nothing of any kind"):
         pool.cut("gather", (replace(share, pieces=none),))
+
+
+@pytest.mark.parametrize(("layer", "head", "apart"), [
+    (0, 0, False), (1, 1, False), (1, -1, False), (2, 0, True), (0, 2, True), (2, 2, True),
+])  # fmt: skip
+def test_parts_of_a_scatter_share_no_head_of_a_layer(layer: int, head: int, apart: bool) -> None:
+    pool = Pool([torch.zeros((3, 4, 4, 8)) for _ in range(4)], [])
+    first, second = (
+        Share(writer=0, reader=0, src_head=0, dst_head=dst_head, heads=2, src_layer=0, dst_layer=dst_layer, layers=2)
+        for dst_layer, dst_head in ((0, max(-head, 0)), (layer, max(head, 0)))
+    )
+    for shares in ((first, second), (second, first)):
+        if apart:
+            assert len(pool.cut("scatter", shares).slices) == 2
+        else:
+            with pytest.raises(KernelError, match="write the same head of the same layer"):
+                pool.cut("scatter", shares)
