@@ -1,4 +1,4 @@
-"""What a pool says of itself: steps of its rows, its tables of what travels at the end, and itself without memory."""
+"""Pools: steps of rows, tables of what travels at the end, parts of a scatter, pools without memory."""
 
 from __future__ import annotations
 

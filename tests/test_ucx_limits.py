@@ -1,4 +1,4 @@
-"""UCX's own limits, by their numbers, and what it reads of addresses on a host, shared memory and distances."""
+"""UCX limits: its bounds by their numbers, hosts, shared memory and distances as UCX reads them."""
 
 from __future__ import annotations
 
