@@ -237,7 +237,6 @@ def uniform(*specs: Any) -> Any:
 
 FULL = FullAttentionSpec(block_size=16)
 AT_FIRST: dict[str, Any] = {
-    "pipeline stages": {"parallel": {"pipeline_parallel_size": 2}},
     "context parallelism (parallel.decode_context_parallel_size=2)": {"parallel": {"decode_context_parallel_size": 2}},
     "context parallelism (parallel.prefill_context_parallel_size": {"parallel": {"prefill_context_parallel_size": 4}},
     "an instance on several nodes": {"parallel": {"nnodes": 2}},
@@ -311,8 +310,8 @@ def pairs(engine: str) -> set[int]:
 )  # fmt: skip
 def test_what_a_pool_expresses_is_carried_in_vllm(ranks: int, side: str, spec: Any) -> None:
     parallel = {
-        "tensor_parallel_size": ranks, "data_parallel_size": 2, "distributed_executor_backend": "mp",
-        "world_size": ranks, "enable_expert_parallel": True,
+        "tensor_parallel_size": ranks, "pipeline_parallel_size": 2, "data_parallel_size": 2,
+        "distributed_executor_backend": "mp", "world_size": 2 * ranks, "enable_expert_parallel": True,
     }  # fmt: skip
     cache = {"block_size": 32, "enable_prefix_caching": True, "cache_dtype": "auto"}
     made = config(side, parallel=parallel, cache=cache)

@@ -39,7 +39,7 @@ from kvproto.room import Outcome, Room
 
 fake_vllm.install()
 
-from kvproto.adapters.vllm import connector, ranks, stats, versions
+from kvproto.adapters.vllm import connector, ranks, stages, stats, versions
 from kvproto.adapters.vllm.versions import RECORD, VersionError
 
 BLOCKS, TTL = 24, 3.0
@@ -440,6 +440,7 @@ def test_a_worker_has_its_place_among_stages_and_its_layers_in_the_model_s_order
     monkeypatch.setattr(ranks, "get_pp_group", lambda: SimpleNamespace(rank_in_group=1))
     monkeypatch.setattr(ranks, "get_tp_group", lambda: SimpleNamespace(rank_in_group=1))
     monkeypatch.setattr(ranks, "get_pp_indices", lambda layers, stage, _stages: ((0, 4), (4, layers))[stage])
+    monkeypatch.setattr(stages, "exchange", lambda said: [said])
     config = fake_vllm.config("kv_producer", 2, {}, "one")
     config.parallel_config.pipeline_parallel_size = 2
     config.parallel_config.data_parallel_index = 5

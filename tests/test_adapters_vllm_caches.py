@@ -10,7 +10,7 @@ import pytest
 import torch
 from support import fake_vllm
 
-from kvproto.adapters.geometry import Geometry, GeometryError
+from kvproto.adapters.geometry import Geometry, GeometryError, Shards
 
 fake_vllm.install()
 
@@ -33,7 +33,7 @@ def tensors(width: int = 656, *, packed: bool = False) -> dict[str, torch.Tensor
 
 
 def made(given: dict[str, torch.Tensor], index: frozenset[str] = INDICES, opaque: str = "") -> Geometry:
-    return caches.geometry_of_caches(given, index, 2, 1, dtype="fp8_ds_mla", opaque=opaque)
+    return caches.geometry_of_caches(given, index, Shards(1, LAYERS, 2, rank=1), dtype="fp8_ds_mla", opaque=opaque)
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -15,6 +15,7 @@ fake_vllm.install()
 
 from kvproto.adapters.card import Card
 from kvproto.adapters.card_trust import INSTANCES
+from kvproto.adapters.geometry import Shards
 from kvproto.adapters.request_words import Announce, GiveUp, OpenRoom, P, Skip, Withdraw
 from kvproto.adapters.vllm import connector, logs, ranks, stats
 from kvproto.adapters.vllm.stats import NAMES, Counts, TransferStats
@@ -221,10 +222,12 @@ def test_latents_and_indices_have_a_geometry_of_their_own(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ranks, "geometry_of_caches", made)
     monkeypatch.setattr(ranks, "indices", lambda _: frozenset({"layers.0"}))
-    caches, shards = {"layers.0": torch.zeros(2, 1, 4, 8)}, SimpleNamespace(tp=2, rank=1)
-    told: Any = ranks._geometry(caches, shards, latents=True)  # type: ignore[arg-type]
+    caches, shards = {"layers.0": torch.zeros(2, 1, 4, 8)}, Shards(1, 1, 2, rank=1)
+    told: Any = ranks._geometry(caches, shards, latents=True)
     assert told == "made"
-    assert asked == [(caches, frozenset({"layers.0"}), 2, 1, {"dtype": "float32", "opaque": "vllm-cpu"})]
+    assert asked == [
+        (caches, frozenset({"layers.0"}), shards, {"dtype": "float32", "opaque": "vllm-cpu", "join": list})
+    ]
 
 
 def test_the_trust_of_an_extra_configuration_is_its_file_networks_and_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 from support import fake_vllm
-from support.fake_vllm import BLOCK, PLACE, FakeEngine, Request, Role
+from support.fake_vllm import BLOCK, PLACE, STAGE, Exchange, FakeEngine, Request, Role
 
 from kvproto.adapters import request_parties
-from kvproto.adapters.geometry import GeometryError
+from kvproto.adapters.geometry import GeometryError, Shards
 from kvproto.adapters.request_events import Timing
 from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
@@ -30,7 +30,7 @@ from kvproto.io.transports.memory import MemoryTransport
 
 fake_vllm.install()
 
-from kvproto.adapters.vllm import connector, ranks, states
+from kvproto.adapters.vllm import connector, ranks, stages, states
 
 BLOCKS, TTL, TAPS = 40, 3.0, 3
 #: attention's layers, and those of two groups with state; all lie over each other in two regions
@@ -38,7 +38,9 @@ FULL, STATES = (2, 5), ((0, 3), (1, 4))
 #: heads of q and k, of v, of attention; channels of a head, and bytes of a token's row
 KEYS, VALUES, HEADS, WIDE, ROW = 2, 4, 4, 4, 64
 EXTRA = {"chunk_tokens": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20}
-NAMES = map(str, itertools.count())
+NAMES, EXCHANGE = map(str, itertools.count()), Exchange()
+#: layers of each stage, by their number: of two, the last has no layer of the first group with state
+CUTS = {1: (range(6),), 2: (range(4), range(4, 6))}
 
 
 class FullAttentionSpec(SimpleNamespace): ...
@@ -47,7 +49,7 @@ class FullAttentionSpec(SimpleNamespace): ...
 class MambaSpec(SimpleNamespace): ...
 
 
-def kinds(tp: int, *, first: bool, **other: Any) -> Any:
+def kinds(tp: int, *, first: bool, held: range = range(9), **other: Any) -> Any:
     """vLLM's KVCacheConfig; `first`: a convolution's channels come before its taps."""
     channels = (2 * KEYS + VALUES) * WIDE // tp
     spec = {
@@ -57,13 +59,13 @@ def kinds(tp: int, *, first: bool, **other: Any) -> Any:
     groups = [(FULL, FullAttentionSpec()), *((layers, MambaSpec(**spec)) for layers in STATES)]
     groups[0], groups[1] = groups[1], groups[0]
     return SimpleNamespace(kv_cache_groups=[
-        SimpleNamespace(layer_names=[f"layers.{layer}.of" for layer in layers], kv_cache_spec=spec)
+        SimpleNamespace(layer_names=[f"layers.{layer}.of" for layer in layers if layer in held], kv_cache_spec=spec)
         for layers, spec in groups
     ])  # fmt: skip
 
 
-def memory(tp: int) -> dict[str, torch.Tensor]:
-    """A worker's cache: one buffer of two regions, in which the layers of all groups lie."""
+def memory(tp: int, held: range = range(9)) -> dict[str, torch.Tensor]:
+    """A worker's cache: one buffer of two regions, in which the layers of all groups that it has lie."""
     page = HEADS // tp * BLOCK * ROW
     buffer = torch.randint(0, 256, (2, BLOCKS, page), dtype=torch.uint8)
     state = ((2 * KEYS + VALUES) * WIDE * TAPS * 2 + VALUES * WIDE * WIDE * 4) // tp
@@ -71,7 +73,7 @@ def memory(tp: int) -> dict[str, torch.Tensor]:
     for layers in STATES:
         for at, layer in enumerate(layers):
             found[f"layers.{layer}.of"] = buffer[at, :, :state].view(torch.int8).view(BLOCKS, 1, 1, state)
-    return found
+    return {name: tensor for name, tensor in found.items() if int(name.split(".")[1]) in held}
 
 
 def state_of(name: str, layer: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -101,29 +103,32 @@ def row(name: str, layer: int, head: int, token: int) -> torch.Tensor:
 class Hybrids:
     """A prefill and a decode instance of a hybrid model, and a router."""
 
-    def __init__(self, prefill: int, decode: int, *, first: bool) -> None:
+    def __init__(self, prefill: tuple[int, int], decode: tuple[int, int], *, first: bool) -> None:
+        """Each side: ranks of tensor parallelism, and stages."""
         fake_vllm.CHANNELS_FIRST[0] = self.first = first
-        self.tp = {"kv_producer": prefill, "kv_consumer": decode}
+        self.cut = {"kv_producer": prefill, "kv_consumer": decode}
         self.caches: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
         self.prefill, self.decode = self.engine("kv_producer"), self.engine("kv_consumer")
-        cards = {(0, rank): worker.get_handshake_metadata() for rank, worker in enumerate(self.prefill.workers)}
+        told = enumerate(self.prefill.workers)
+        cards = {divmod(rank, prefill[0]): worker.get_handshake_metadata() for rank, worker in told}
         self.prefill.connector.set_xfer_handshake_metadata_pp_aware(cards)
         self.decode.landed = self.landed
 
     def engine(self, role: str) -> FakeEngine:
-        tp = self.tp[role]
+        tp, pp = self.cut[role]
 
         def make(kind: Role, rank: int) -> Any:
-            PLACE[0] = rank
-            made = connector.KVProtoConnector(
-                fake_vllm.config(role, tp, EXTRA, role), kind, kinds(tp, first=self.first)
-            )  # fmt: skip
+            STAGE[0], PLACE[0] = divmod(rank, tp)
+            held, config = CUTS[pp][STAGE[0]], fake_vllm.config(role, tp, EXTRA, role, pp=pp, layers=6)
+            made = connector.KVProtoConnector(config, kind, kinds(tp, first=self.first, held=held))
             if kind is Role.WORKER:
-                self.caches[role, rank] = memory(tp)
+                self.caches[role, rank] = memory(tp, held)
                 made.register_kv_caches(self.caches[role, rank])
             return made
 
-        return FakeEngine(make, tp, BLOCKS, chunk=2 * BLOCK, states=len(STATES))
+        if pp > 1:
+            EXCHANGE.ask(make, tp, pp)
+        return FakeEngine(make, tp * pp, BLOCKS, chunk=2 * BLOCK, states=len(STATES), stages=pp)
 
     def ask(self, tokens: int, *, prefill: bool = True) -> str:
         name, room = next(NAMES), secrets.randbits(63)
@@ -133,32 +138,42 @@ class Hybrids:
             self.prefill.add(f"{name}/P", tokens, {"do_remote_decode": True, "room": room})
         return name
 
+    def rows(self, role: str, stage: int, span: range, blocks: list[int]) -> Iterator[Any]:
+        """Yield (row, layer, head of the model, token) of a stage's ranks for these tokens."""
+        tp, pp = self.cut[role]
+        held = [layer for layer in FULL if layer in CUTS[pp][stage]]
+        for place, layer, token, head in itertools.product(range(tp), held, span, range(HEADS // tp)):
+            cache = self.caches[role, stage * tp + place][f"layers.{layer}.of"]
+            yield cache[blocks[token // BLOCK], head, token % BLOCK], layer, place * HEADS // tp + head, token
+
+    def states(self, role: str, stage: int, slots: list[int]) -> Iterator[Any]:
+        """Yield (state in its block, layer, place) of a stage's ranks."""
+        tp, pp = self.cut[role]
+        for place, (slot, layers) in itertools.product(range(tp), list(zip(slots, STATES, strict=True))):
+            for layer in (layer for layer in layers if layer in CUTS[pp][stage]):
+                cache = self.caches[role, stage * tp + place][f"layers.{layer}.of"]
+                yield cache.view(torch.uint8)[slot, 0, 0], layer, place
+
     def compute(self, name: str, first: int, upto: int, blocks: list[int]) -> None:
-        """The forward of the prefill ranks: rows of KV, and the state after the last token of the step."""
-        request, tp, plain = self.prefill.requests[name], self.tp["kv_producer"], name.split("/", maxsplit=1)[0]
-        for rank in range(tp):
-            cache = self.caches["kv_producer", rank]
-            for layer, token, head in itertools.product(FULL, range(first, upto), range(HEADS // tp)):
-                place = cache[f"layers.{layer}.of"][blocks[token // BLOCK], head, token % BLOCK]
-                place.copy_(row(plain, layer, rank * HEADS // tp + head, token))
-            for slot, layers in zip(request.slots, STATES, strict=True):
-                for layer in layers:
-                    mine = held_state(plain, layer, upto, tp, rank, first=self.first)
-                    cache[f"layers.{layer}.of"].view(torch.uint8)[slot, 0, 0] = mine
+        """The forward of a stage: rows of KV, and the state after the last token of the step."""
+        request, plain, stage = self.prefill.requests.get(name), name.split("/", maxsplit=1)[0], self.prefill.stage
+        for part, *place in self.rows("kv_producer", stage, range(first, upto), blocks):
+            part.copy_(row(plain, *place))
+        if request is None or not request.slots:
+            return
+        tp = self.cut["kv_producer"][0]
+        for part, layer, place in self.states("kv_producer", stage, request.slots):
+            part.copy_(held_state(plain, layer, upto, tp, place, first=self.first))
 
     def landed(self, name: str, blocks: list[int]) -> None:
         """Every byte is what the prefill ranks had after all tokens but the last one."""
-        request, tp, plain = self.decode.requests[name], self.tp["kv_consumer"], name.split("/", maxsplit=1)[0]
+        request, plain, tp = self.decode.requests[name], name.split("/", maxsplit=1)[0], self.cut["kv_consumer"][0]
         tokens = request.num_prompt_tokens - 1
-        for rank in range(tp):
-            cache = self.caches["kv_consumer", rank]
-            for layer, token, head in itertools.product(FULL, range(tokens), range(HEADS // tp)):
-                found = cache[f"layers.{layer}.of"][blocks[token // BLOCK], head, token % BLOCK]
-                assert torch.equal(found, row(plain, layer, rank * HEADS // tp + head, token)), (layer, token)
-            for slot, layers in zip(request.slots, STATES, strict=True):
-                for layer in layers:
-                    found = cache[f"layers.{layer}.of"].view(torch.uint8)[slot, 0, 0]
-                    assert torch.equal(found, held_state(plain, layer, tokens, tp, rank, first=self.first)), layer
+        for stage in range(self.decode.stages):
+            for part, *place in self.rows("kv_consumer", stage, range(tokens), blocks):
+                assert torch.equal(part, row(plain, *place)), place
+            for part, layer, place in self.states("kv_consumer", stage, request.slots):
+                assert torch.equal(part, held_state(plain, layer, tokens, tp, place, first=self.first)), layer
 
     def until(self, done: Callable[[], bool], seconds: float = 30.0) -> None:
         end = time.monotonic() + seconds
@@ -183,10 +198,19 @@ def _fabric() -> Iterator[None]:
         patch.setattr(request_parties, "Timing", lambda: Timing(renew=Timer(TTL / 6)))
         fabric = Fabric(auto=True)
         patch.setattr(ranks, "NixlTransport", lambda: MemoryTransport(fabric))
+        patch.setattr(stages, "exchange", EXCHANGE)
+        patch.setattr(
+            ranks, "get_pp_indices", lambda _, at, pp: (CUTS[pp][at].start, CUTS[pp][at].stop)
+        )  # fmt: skip
         yield
+        STAGE[0] = PLACE[0] = 0
 
 
-@pytest.fixture(scope="module", params=[(1, 2, False), (2, 1, True)], ids=["1 to 2", "2 to 1, channels first"])
+SIDES = {"1 to 2": ((1, 1), (2, 1), False), "2 to 1, channels first": ((2, 1), (1, 1), True),
+         "2 stages to 2": ((1, 2), (2, 1), True), "1 to 2 stages": ((1, 1), (1, 2), False)}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=SIDES.values(), ids=list(SIDES))
 def hybrids(request: Any) -> Iterator[Hybrids]:
     prefill, decode, first = request.param
     made = Hybrids(prefill, decode, first=first)
@@ -273,7 +297,8 @@ def test_vllm_zeroes_no_block_that_a_load_comes_into(hybrids: Hybrids) -> None:
 def geometry(tp: int = 1, tensors: dict[str, torch.Tensor] | None = None, **other: Any) -> Any:
     given = memory(tp) if tensors is None else tensors
     return states.geometry_of_states(
-        given, kinds(tp, first=fake_vllm.CHANNELS_FIRST[0], **other), HEADS, tp, 0, dtype="uint8", opaque="vllm-cpu"
+        given, kinds(tp, first=fake_vllm.CHANNELS_FIRST[0], **other), Shards(HEADS, 0, tp), dtype="uint8",
+        opaque="vllm-cpu",
     )  # fmt: skip
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 from support import fake_vllm
-from support.fake_vllm import BLOCK, PLACE, FakeEngine, Role
+from support.fake_vllm import BLOCK, PLACE, STAGE, Exchange, FakeEngine, Role
 
 from kvproto.adapters import request_parties
-from kvproto.adapters.geometry import GeometryError
+from kvproto.adapters.geometry import GeometryError, Shards
 from kvproto.adapters.request_events import Timing
 from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
@@ -27,13 +27,15 @@ from kvproto.io.transports.memory import MemoryTransport
 
 fake_vllm.install()
 
-from kvproto.adapters.vllm import connector, ranks, windows
+from kvproto.adapters.vllm import connector, ranks, stages, windows
 
 BLOCKS, TTL, HEADS, ROW = 120, 3.0, 4, 64
 #: layers that attend fully, and by group those with a window, and how long it is; layer 6 has no neighbour in its group
 FULL, LOCAL = (2, 5), (((0, 3), 9), ((1, 4), 9), ((6,), 14))
 EXTRA = {"chunk_tokens": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20, "digests": True}
-NAMES = map(str, itertools.count())
+NAMES, EXCHANGE = map(str, itertools.count()), Exchange()
+#: layers of each stage, by their number: of two, the first has no layer with the longer window
+CUTS = {1: (range(7),), 2: (range(3), range(3, 7))}
 
 
 class FullAttentionSpec(SimpleNamespace): ...
@@ -45,21 +47,22 @@ class SlidingWindowSpec(SimpleNamespace): ...
 class MambaSpec(SimpleNamespace): ...
 
 
-def kinds(*more: Any, local: Any = LOCAL) -> Any:
+def kinds(*more: Any, local: Any = LOCAL, held: range = range(9)) -> Any:
     windowed = ((layers, SlidingWindowSpec(sliding_window=n)) for layers, n in local)
     groups = [(FULL, FullAttentionSpec()), *windowed, *more]
     return SimpleNamespace(kv_cache_groups=[
-        SimpleNamespace(layer_names=[f"layers.{layer}.of" for layer in layers], kv_cache_spec=spec)
+        SimpleNamespace(layer_names=[f"layers.{layer}.of" for layer in layers if layer in held], kv_cache_spec=spec)
         for layers, spec in groups
     ])  # fmt: skip
 
 
-def memory(tp: int) -> dict[str, torch.Tensor]:
-    """A worker's cache: one buffer of two regions, in which the layers of all groups lie."""
+def memory(tp: int, held: range = range(9)) -> dict[str, torch.Tensor]:
+    """A worker's cache: one buffer of two regions, in which the layers of all groups that it has lie."""
     buffer = torch.randint(0, 256, (2, BLOCKS, HEADS // tp * BLOCK * ROW), dtype=torch.uint8)
+    groups = [[layer for layer in layers if layer in held] for layers in (FULL, *(layers for layers, _ in LOCAL))]
     return {
         f"layers.{layer}.of": buffer[at].view(BLOCKS, HEADS // tp, BLOCK, ROW)
-        for layers in (FULL, *(layers for layers, _ in LOCAL)) for at, layer in enumerate(layers)
+        for layers in groups for at, layer in enumerate(layers)
     }  # fmt: skip
 
 
@@ -71,26 +74,31 @@ def row(name: str, layer: int, head: int, token: int) -> torch.Tensor:
 class Windows:
     """A prefill and a decode instance, and a router."""
 
-    def __init__(self, prefill: int, decode: int) -> None:
-        self.tp = {"kv_producer": prefill, "kv_consumer": decode}
+    def __init__(self, prefill: tuple[int, int], decode: tuple[int, int]) -> None:
+        """Each side: ranks of tensor parallelism, and stages."""
+        self.cut = {"kv_producer": prefill, "kv_consumer": decode}
         self.caches: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
         self.prefill, self.decode = self.engine("kv_producer"), self.engine("kv_consumer")
-        cards = {(0, rank): worker.get_handshake_metadata() for rank, worker in enumerate(self.prefill.workers)}
+        told = enumerate(self.prefill.workers)
+        cards = {divmod(rank, prefill[0]): worker.get_handshake_metadata() for rank, worker in told}
         self.prefill.connector.set_xfer_handshake_metadata_pp_aware(cards)
         self.decode.landed = self.landed
 
     def engine(self, role: str) -> FakeEngine:
-        tp = self.tp[role]
+        tp, pp = self.cut[role]
 
         def make(kind: Role, rank: int) -> Any:
-            PLACE[0] = rank
-            made = connector.KVProtoConnector(fake_vllm.config(role, tp, EXTRA, role), kind, kinds())
+            STAGE[0], PLACE[0] = divmod(rank, tp)
+            held, config = CUTS[pp][STAGE[0]], fake_vllm.config(role, tp, EXTRA, role, pp=pp, layers=7)
+            made = connector.KVProtoConnector(config, kind, kinds(held=held))
             if kind is Role.WORKER:
-                self.caches[role, rank] = memory(tp)
+                self.caches[role, rank] = memory(tp, held)
                 made.register_kv_caches(self.caches[role, rank])
             return made
 
-        return FakeEngine(make, tp, BLOCKS, chunk=2 * BLOCK, windows=tuple(n for _, n in LOCAL))
+        if pp > 1:
+            EXCHANGE.ask(make, tp, pp)
+        return FakeEngine(make, tp * pp, BLOCKS, chunk=2 * BLOCK, windows=tuple(n for _, n in LOCAL), stages=pp)
 
     def ask(self, tokens: int) -> str:
         name, room = next(NAMES), secrets.randbits(63)
@@ -108,24 +116,31 @@ class Windows:
             for layer, token in itertools.product(layers, range(begin, upto)):
                 yield layer, token, table[token // BLOCK]
 
+    def rows(self, role: str, stage: int, places: Iterator[Any]) -> Iterator[Any]:
+        """Yield (row, layer, head of the model, token) of a stage's ranks at these places."""
+        tp, pp = self.cut[role]
+        found = [each for each in places if each[0] in CUTS[pp][stage]]
+        for place, (layer, token, block), head in itertools.product(range(tp), found, range(HEADS // tp)):
+            assert block, (layer, token)
+            cache = self.caches[role, stage * tp + place][f"layers.{layer}.of"]
+            yield cache[block, head, token % BLOCK], layer, place * HEADS // tp + head, token
+
     def compute(self, name: str, first: int, upto: int, blocks: list[int]) -> None:
-        request, tp, plain = self.prefill.requests[name], self.tp["kv_producer"], name.split("/", maxsplit=1)[0]
-        for rank in range(tp):
-            for layer, token, block in self.places(request.windows, blocks, first, upto, seen=False):
-                for head in range(HEADS // tp):
-                    to = self.caches["kv_producer", rank][f"layers.{layer}.of"][block, head, token % BLOCK]
-                    to.copy_(row(plain, layer, rank * HEADS // tp + head, token))
+        """The forward of a stage; what lies behind a window by now is no block of the request's any more."""
+        request = self.prefill.requests.get(name)
+        if request is None or not request.windows:
+            return
+        places = (each for each in self.places(request.windows, blocks, first, upto, seen=False) if each[2])
+        for part, *place in self.rows("kv_producer", self.prefill.stage, places):
+            part.copy_(row(name.split("/", maxsplit=1)[0], *place))
 
     def landed(self, name: str, blocks: list[int]) -> None:
         """Every row that the last token looks back at is what the prefill ranks computed."""
-        request, tp, plain = self.decode.requests[name], self.tp["kv_consumer"], name.split("/", maxsplit=1)[0]
-        tokens = request.num_prompt_tokens - 1
-        for rank in range(tp):
-            for layer, token, block in self.places(request.windows, blocks, 0, tokens, seen=True):
-                assert block, (layer, token)
-                for head in range(HEADS // tp):
-                    found = self.caches["kv_consumer", rank][f"layers.{layer}.of"][block, head, token % BLOCK]
-                    assert torch.equal(found, row(plain, layer, rank * HEADS // tp + head, token)), (layer, token)
+        request = self.decode.requests[name]
+        for stage in range(self.decode.stages):
+            places = self.places(request.windows, blocks, 0, request.num_prompt_tokens - 1, seen=True)
+            for part, *place in self.rows("kv_consumer", stage, places):
+                assert torch.equal(part, row(name.split("/", maxsplit=1)[0], *place)), place
 
     def until(self, done: Callable[[], bool], seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
@@ -150,10 +165,19 @@ def _fabric() -> Iterator[None]:
         patch.setattr(request_parties, "Timing", lambda: Timing(renew=Timer(TTL / 6)))
         fabric = Fabric(auto=True)
         patch.setattr(ranks, "NixlTransport", lambda: MemoryTransport(fabric))
+        patch.setattr(stages, "exchange", EXCHANGE)
+        patch.setattr(
+            ranks, "get_pp_indices", lambda _, at, pp: (CUTS[pp][at].start, CUTS[pp][at].stop)
+        )  # fmt: skip
         yield
+        STAGE[0] = PLACE[0] = 0
 
 
-@pytest.fixture(scope="module", params=[(1, 2), (2, 1)], ids=["1 to 2", "2 to 1"])
+SIDES = {"1 to 2": ((1, 1), (2, 1)), "2 to 1": ((2, 1), (1, 1)), "2 stages to 1": ((1, 2), (1, 1)),
+         "1 to 2 stages": ((1, 1), (1, 2)), "2 stages to 2": ((1, 2), (2, 1))}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=SIDES.values(), ids=list(SIDES))
 def both(request: Any) -> Iterator[Windows]:
     made = Windows(*request.param)
     yield made
@@ -181,13 +205,14 @@ def test_what_the_decode_instance_has_of_a_window_is_not_written_again(both: Win
     geometry = both.decode.workers[0].worker.geometry
     tables = (0, 0, 13, 14, 15, 16), (0, 0, 23, 24, 25, 26), (0, 32, 33, 34, 35, 36)
     short, long = geometry.windows[0], geometry.windows[2]
+    assert bool(long) is (both.decode.stages == 1), "no layer of the first of two stages has the longer window"
     spans = {end.end.name: end.end.window for end in geometry.pool.ends}
-    found = geometry.window(tables, 6, have=5)
-    assert found == {short: [([0] * 9 + table)[-spans[short]:] for table in ([16], [26])],
-                     long: ([0] * 9 + [36])[-spans[long]:]}  # fmt: skip
-    whole = geometry.window(tables, 6)
-    wanted = [list(table)[-spans[name] :] for name, table in zip(geometry.windows, tables, strict=True)]
-    assert whole == {short: wanted[:2], long: wanted[2]}
+    found, whole = geometry.window(tables, 6, have=5), geometry.window(tables, 6)
+    assert found is not None and whole is not None
+    assert found[short] == [([0] * 9 + table)[-spans[short] :] for table in ([16], [26])]
+    assert whole[short] == [list(table)[-spans[short] :] for table in tables[:2]]
+    assert found.get(long) == (([0] * 9 + [36])[-spans[long] :] if long else None)
+    assert whole.get(long) == (list(tables[2])[-spans[long] :] if long else None)
 
 
 @pytest.mark.parametrize(("window", "unit", "rows"), [
@@ -215,7 +240,7 @@ def test_states_beside_windows_and_no_layer_that_attends_fully_are_refused() -> 
 )
 def test_a_block_that_cannot_be_read_is_a_row_of_its_own(opaque: str, unit: int, size: int, dtype: str) -> None:
     held = memory(2)
-    made = windows.geometry_of_windows(held, kinds(), HEADS, 2, 1, dtype="uint8", opaque=opaque)
+    made = windows.geometry_of_windows(held, kinds(), Shards(HEADS, 0, 2, rank=1), dtype="uint8", opaque=opaque)
     layout = made.layout
     assert (made.unit, layout.page_size, layout.layers, layout.tp) == (unit, size, 7, 2)
     assert {each.dtype for each in layout.named} == {dtype}
@@ -228,4 +253,4 @@ def test_a_block_that_cannot_be_read_is_a_row_of_its_own(opaque: str, unit: int,
 def test_a_layer_in_no_group_is_refused_by_name() -> None:
     tensors = memory(1) | {"layers.9.of": torch.zeros(BLOCKS, HEADS, BLOCK, ROW, dtype=torch.uint8)}
     with pytest.raises(GeometryError, match=r"tensor 'layers.9.of' is in no cache"):
-        windows.geometry_of_windows(tensors, kinds(), HEADS, 1, 0, dtype="uint8", opaque="vllm-cpu")
+        windows.geometry_of_windows(tensors, kinds(), Shards(HEADS, 0), dtype="uint8", opaque="vllm-cpu")

@@ -58,6 +58,6 @@ class DecodeWorker(Worker[DecodeEndpoint]):
         tokens, have = self._units(ticket.tokens, ticket.tokens), self._units(prefix, ticket.tokens)
         pages = [0] * -(-tokens // size) if blocks is None else blocks
         group = Card.decode(ticket.peer).group
-        room, secret, slot = self._room(request), ticket.secret, slots or None
+        room, secret, slot = self._room(request), ticket.secret, self.geometry.slot(slots)
         window = self.geometry.window(windows, tokens, have)
         self.endpoint.open(room, tokens, pages, prefix=have, group=group, secret=secret, slot=slot, window=window)

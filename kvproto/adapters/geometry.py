@@ -59,11 +59,13 @@ class Geometry:
     pool: Pool
     layout: Layout
     unit: int = 1
-    #: of each of the engine's block tables for windows: the cache whose rows they are
+    #: of each of the engine's block tables for windows: the cache whose rows they are; empty: no layer here is in it
     windows: tuple[str, ...] = ()
+    #: which of the engine's slots for state hold layers of this rank, ascending; None: all of them
+    slots: tuple[int, ...] | None = None
 
     def window(self, tables: Sequence[Sequence[int]], tokens: int, have: int = 0) -> dict[str, Any] | None:
-        """Return a room's pages of its windows, as an endpoint takes them; None: there are no tables.
+        """Return a room's pages of its windows, as an endpoint takes them; None: no layer here has one.
 
         `tables`: the engine's, from the prompt's first page on; `tokens` of the room, of which the engine has the
         first `have`: what it has is others', too, and is written to page 0, which engines keep for what nobody reads.
@@ -73,10 +75,16 @@ class Geometry:
         found: dict[str, list[list[int]]] = {}
         spans, size = {end.end.name: end.end.window for end in self.pool.ends}, self.pool.page_size
         for name, table in zip(self.windows, tables, strict=True):
+            if not name:
+                continue
             first, end = max(0, tokens - spans[name]) // size, -(-tokens // size)
             pages = [page if at >= have // size else 0 for at, page in enumerate(table[first:end], first)]
             found.setdefault(name, []).append(pages)
-        return {name: mine if len(mine) > 1 else mine[0] for name, mine in found.items()}
+        return {name: mine if len(mine) > 1 else mine[0] for name, mine in found.items()} or None
+
+    def slot(self, slots: Sequence[int]) -> tuple[int, ...] | None:
+        """Return a room's slots of state, as an endpoint takes them; None: no layer here has one."""
+        return tuple(slots if self.slots is None else (slots[at] for at in self.slots)) or None
 
     def units(self, tokens: int, *, whole: bool = False) -> int:
         """`tokens` of the engine as tokens of the transfer; a block that is not full counts if these are all

@@ -36,7 +36,7 @@ class PrefillWorker(Worker[PrefillEndpoint]):
         if not self._holds(order.request):
             return
         room, tokens = self._room(order.request), self._tickets[order.request].tokens
-        upto, slot, whole = self._units(order.upto, tokens), order.slots or None, order.upto >= tokens
+        upto, slot, whole = self._units(order.upto, tokens), self.geometry.slot(order.slots), order.upto >= tokens
         # A window that is not the prompt's last one is in blocks that the engine takes away.
         window = self.geometry.window(order.windows, upto) if whole else None
         self.endpoint.produced(room, upto, self._after, pages=order.blocks, slot=slot, window=window)

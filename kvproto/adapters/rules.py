@@ -49,7 +49,6 @@ Rules = Mapping[str, Rule]
 Declared = dict[str, Callable[[], Any]]
 
 #: what both engines have and kvproto lacks; the remedies name no option, since each engine spells it in its own way
-PIPELINE = Lack("pipeline stages", "serve with one stage, and with more tensor parallelism instead")
 CONTEXT = Lack("context parallelism", "serve with a context-parallel size of 1, for prefill and for decode")
 NODES = Lack("an instance on several nodes", "keep each instance on one node, and start more instances")
 ELASTIC = Lack("ranks that join a running instance", "serve without elastic expert parallelism")

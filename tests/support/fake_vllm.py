@@ -1,15 +1,17 @@
 """A fake vLLM: the parts that the connector touches, with a scheduler and workers.
 
 `install` puts the modules in place; none of vLLM is needed.  `FakeEngine` is one instance: requests with blocks, steps
-with hooks in vLLM's order, results of ranks added up.  What would end a real engine ends a test here: a report of a
-request that is not known, a report twice by a rank, a block used by two.
+with hooks in vLLM's order, results of ranks added up.  With pipeline stages as many steps are under way: a turn gives
+the first stage a new step, and each later stage that which the stage before it had in the turn before.  What would end
+a real engine ends a test here: a report of a request that is not known, a report twice by a rank, a block used by two.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
@@ -67,8 +69,34 @@ class HMA:
 
 #: whether a convolution's state has its channels before its taps
 CHANNELS_FIRST = [False]
-#: the tensor-parallel rank of a worker that is being made: one for all files, whichever of them was imported last
-PLACE = [0]
+#: the tensor-parallel rank and the stage of a worker that is being made: for all files, whichever was imported last
+PLACE, STAGE = [0], [0]
+
+
+class Asked(Exception):  # noqa: N818  # no error: it ends a worker that is made to be asked alone
+    pass
+
+
+class Exchange:
+    """The exchange between the stages of workers that are made one by one: all are asked, and then made."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.asking = False
+
+    def __call__(self, said: Any) -> list[Any]:
+        if self.asking:
+            self.said.append(said)
+            raise Asked
+        return self.said
+
+    def ask(self, make: Callable[[Role, int], Any], tp: int, pp: int) -> None:
+        """Keep what the first rank of each stage says."""
+        self.said, self.asking = [], True
+        for stage in range(pp):
+            with contextlib.suppress(Asked):
+                make(Role.WORKER, stage * tp)
+        self.asking = False
 
 
 def install() -> None:
@@ -87,7 +115,7 @@ def install() -> None:
         "vllm.model_executor.models.utils": {"extract_layer_index": lambda name: int(name.split(".")[1])},
         "vllm.v1.request": {"RequestStatus": Status},
         "vllm.distributed.parallel_state": {
-            "get_pp_group": lambda: group(rank_in_group=0),
+            "get_pp_group": lambda: group(rank_in_group=STAGE[0]),
             "get_tp_group": lambda: group(rank_in_group=PLACE[0]),
         },
     }  # fmt: skip
@@ -126,16 +154,31 @@ class Request:
         return *states[:1], list(self.blocks), *states[1:], *map(list, self.windows)
 
 
+@dataclass
+class Step:
+    """A step under way: its orders, what is computed of each request, and what ranks have reported."""
+
+    orders: Any
+    finished: set[str]
+    #: (request, first token, behind the last one, blocks)
+    forward: list[tuple[str, int, int, list[int]]]
+    #: requests that were preempted meanwhile: what the forward says of them is dropped
+    stale: set[str] = field(default_factory=set)
+    results: list[tuple[int, Results]] = field(default_factory=list)
+
+
 class FakeEngine:
     """One instance; `make` makes a connector of a role, in a worker's place."""
 
     def __init__(
         self, make: Callable[[Role, int], Any], ranks: int, blocks: int, *, chunk: int, states: int = 0,
-        windows: tuple[int, ...] = (),
+        windows: tuple[int, ...] = (), stages: int = 1,
     ) -> None:  # fmt: skip
         """`states`: groups that keep state, each with a block of a request; `windows`: of each further group."""
         self.connector = make(Role.SCHEDULER, 0)
         self.workers = [make(Role.WORKER, rank) for rank in range(ranks)]
+        #: pipeline stages, that whose forward is running, and the steps under way, the newest first
+        self.stages, self.stage, self.under_way = stages, 0, deque[Step]()
         self.free, self.chunk, self.states, self.windows = list(range(bool(windows), blocks)), chunk, states, windows
         self.requests: dict[str, Request] = {}
         self.preempted: set[str] = set()
@@ -168,6 +211,8 @@ class FakeEngine:
             request.computed, request.at = 0, "waits"
             request.again = True
             self.preempted.add(name)
+            for step in self.under_way:
+                step.stale.add(name)
 
     # --------------------------------------------------------------------------------------------------- a step
     def step(self, write: Callable[[str, int, int, list[int]], None] = lambda *_: None) -> None:
@@ -181,19 +226,39 @@ class FakeEngine:
             preempted_req_ids=self.preempted, finished_req_ids=self.finished, kv_connector_block_state=state,
         )  # fmt: skip
         meta = self.connector.build_connector_meta(output)
-        self.preempted, finished, self.finished = set(), self.finished, set()
+        step = Step(meta, self.finished, [])
+        self.preempted, self.finished = set(), set()
         for name, count in scheduled.items():
             request = self.requests[name]
-            write(name, request.computed, request.computed + count, request.blocks)
+            step.forward.append((name, request.computed, request.computed + count, list(request.blocks)))
             request.computed += count
-        for rank, worker in enumerate(self.workers):
-            worker.handle_preemptions(meta)
-            worker.bind_connector_metadata(meta)
+        self.under_way.appendleft(step)
+        for stage, passing in enumerate(self.under_way):
+            self.stage = stage
+            self._run(passing, write)
+        if len(self.under_way) == self.stages:
+            self._end(self.under_way.pop())
+
+    def _run(self, step: Step, write: Callable[[str, int, int, list[int]], None]) -> None:
+        """Have the stage's workers do their part of a step."""
+        for part in step.forward:
+            write(*part)
+        each = len(self.workers) // self.stages
+        for rank in range(self.stage * each, (self.stage + 1) * each):
+            worker = self.workers[rank]
+            worker.handle_preemptions(step.orders)
+            worker.bind_connector_metadata(step.orders)
             worker.wait_for_save()
-            self._take(rank, worker.get_transfer_results(finished))
-        for name in scheduled:
-            request = self.requests[name]
-            if request.computed >= request.num_prompt_tokens and request.status is None:
+            step.results.append((rank, worker.get_transfer_results(step.finished)))
+
+    def _end(self, step: Step) -> None:
+        """Take what all stages have made of a step."""
+        for rank, results in step.results:
+            self._take(rank, results)
+        for name, _, upto, _ in step.forward:
+            request = self.requests.get(name)
+            over = request is None or request.status is not None or name in step.stale
+            if request is not None and not over and upto >= request.num_prompt_tokens:
                 self._finish(request, Status.FINISHED_LENGTH_CAPPED)
 
     def _schedule(self) -> dict[str, int]:
@@ -292,13 +357,15 @@ class FakeEngine:
             worker.shutdown()
 
 
-def config(role: str, tp: int, extra: dict[str, Any], engine_id: str) -> Any:
+def config(role: str, tp: int, extra: dict[str, Any], engine_id: str, *, pp: int = 1, layers: int = 2) -> Any:
     """Return the parts of vLLM's configuration that a connector reads."""
     transfer = SimpleNamespace(
         kv_role=role, kv_connector_extra_config=extra, engine_id=engine_id, is_kv_producer=role == "kv_producer"
     )
-    parallel = SimpleNamespace(tensor_parallel_size=tp, pipeline_parallel_size=1, data_parallel_index=0)
-    model = SimpleNamespace(use_mla=False, get_total_num_kv_heads=lambda: 4, get_total_num_hidden_layers=lambda: 2)
+    parallel = SimpleNamespace(tensor_parallel_size=tp, pipeline_parallel_size=pp, data_parallel_index=0)
+    model = SimpleNamespace(
+        use_mla=False, get_total_num_kv_heads=lambda: 4, get_total_num_hidden_layers=lambda: layers
+    )
     cache = SimpleNamespace(block_size=BLOCK, cache_dtype="auto")
     return SimpleNamespace(
         kv_transfer_config=transfer, parallel_config=parallel, model_config=model, cache_config=cache

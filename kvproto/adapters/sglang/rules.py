@@ -13,7 +13,6 @@ from kvproto.adapters.rules import (
     ELASTIC,
     FORMS,
     NODES,
-    PIPELINE,
     SCALES,
     SPARSE,
     TIERS,
@@ -25,6 +24,7 @@ from kvproto.adapters.rules import (
     refused,
 )
 
+PIPELINE = Lack("pipeline stages", "serve with one stage, and with more tensor parallelism instead")
 REPLICAS = Lack("replicas behind one bootstrap server", "serve with --dp-size 1, and start more instances")
 SHARDED = Lack("KV that is sharded by pages or by layers", "serve without sharding of the KV cache")
 ORDER = Lack(

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import INDEX, Geometry, GeometryError, named_pool, opaque_blocks
+from kvproto.adapters.geometry import INDEX, Geometry, GeometryError, Shards, named_pool, opaque_blocks
 from kvproto.adapters.vllm.rules import members
+from kvproto.adapters.vllm.stages import Join, with_missing
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.sharding import Layout
 
@@ -27,35 +29,47 @@ def indices(config: Any) -> frozenset[str]:
 
 
 def geometry_of_caches(
-    tensors: Mapping[str, torch.Tensor], index: frozenset[str], tp: int, rank: int, *, dtype: str, opaque: str
+    tensors: Mapping[str, torch.Tensor], index: frozenset[str], shards: Shards, *, dtype: str, opaque: str,
+    join: Join = list,
 ) -> Geometry:  # fmt: skip
     """Return the pool of a worker's latents and index keys, and the layout.
 
-    `opaque`: a name of how a block is arranged inside, if it moves as a whole (see `adapters.geometry`).
+    `opaque`: a name of how a block is arranged inside, if it moves as a whole (see `adapters.geometry`); `join`: as
+    `adapters.vllm.stages` has it.
     """
     latents = sorted((extract_layer_index(name), name) for name in tensors if name not in index)
-    keys = sorted((extract_layer_index(name), name) for name in index)
-    if not latents or [layer for layer, _ in latents] != list(range(len(latents))):
-        raise GeometryError("layers-not-alike", f"latents on layers {latents}: a model has one on each of its layers")
+    keys = sorted((extract_layer_index(name), name) for name in tensors if name in index)
+    if not latents:
+        raise GeometryError("layers-not-alike", "no latents: a model has one on each of its layers")
     views = {"mla.latent": [tensors[name].permute(0, 2, 1, 3) for _, name in latents]}
     unit = views["mla.latent"][0].shape[1] if opaque else 1
     if opaque and index:
         raise GeometryError("no-pool", "an index in blocks that are rearranged inside: serve on a GPU")
     if opaque:
         views["mla.latent"] = [opaque_blocks(view) for view in views["mla.latent"]]
-    caches = [_cache("mla", views, (), f"{dtype}/{opaque}{unit}" if opaque else dtype)]
+    caches = [_cache("mla", views, latents, f"{dtype}/{opaque}{unit}" if opaque else dtype)]
     if keys:
         views |= _of_indices([tensors[name] for _, name in keys])
-        layers = tuple(layer for layer, _ in keys)
-        caches.append(_cache("index", views, () if len(layers) == len(latents) else layers, ""))
-    layout = Layout.of_caches(caches, layers=len(latents), page_size=views["mla.latent"][0].shape[1], tp=tp)
-    return Geometry(named_pool(layout, rank, views, tensors), layout, unit)
+        caches.append(_cache("index", views, keys, ""))
+    caches = join(caches)
+    held = caches[0].layers
+    if held != tuple(range(len(held))):
+        raise GeometryError("layers-not-alike", f"latents on layers {held}: a model has one on each of its layers")
+    # a cache on each layer names none
+    caches = [replace(cache, layers=() if cache.layers == held else cache.layers) for cache in caches]
+    size = views["mla.latent"][0].shape[1]
+    layout = Layout.of_caches(
+        caches, layers=len(held), page_size=size, tp=shards.tp, pp=shards.pp, stages=shards.stages
+    )  # fmt: skip
+    return Geometry(named_pool(layout, shards.rank, with_missing(views, caches), tensors), layout, unit)
 
 
-def _cache(name: str, views: Mapping[str, list[torch.Tensor]], layers: tuple[int, ...], dtype: str) -> Cache:
+def _cache(
+    name: str, views: Mapping[str, list[torch.Tensor]], held: list[tuple[int, str]], dtype: str
+) -> Cache:  # fmt: skip
     rows = [(part, some[0]) for part, some in views.items() if part.startswith(f"{name}.")]
     parts = [CachePart(part.removeprefix(f"{name}."), 1, row.shape[3] * row.element_size()) for part, row in rows]
-    return Cache(name, tuple(parts), layers, dtype)
+    return Cache(name, tuple(parts), tuple(layer for layer, _ in held), dtype)
 
 
 def _of_indices(tensors: list[torch.Tensor]) -> dict[str, list[torch.Tensor]]:

@@ -33,6 +33,7 @@ from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.renamed_options import rename_options
 from kvproto.adapters.vllm.caches import geometry_of_caches, indices
 from kvproto.adapters.vllm.rules import tables_of, windows_of
+from kvproto.adapters.vllm.stages import Join, attending_layers, on_all_stages
 from kvproto.adapters.vllm.states import geometry_of_states
 from kvproto.adapters.vllm.windows import geometry_of_windows
 from kvproto.adapters.worker import Worker
@@ -130,18 +131,19 @@ def _shards(config: Any, layers: int) -> Shards:
 def _geometry(
     caches: dict[str, torch.Tensor], shards: Shards, dtype: str = "auto", kinds: Any = None, *, latents: bool = False
 ) -> Geometry:  # fmt: skip
-    (attention, states), windows = tables_of(kinds), windows_of(kinds)
-    several = states or windows
-    first = caches[kinds.kv_cache_groups[attention].layer_names[0]] if several else next(iter(caches.values()))
-    opaque, dtype = "vllm-cpu" if first.device.type == "cpu" else "", dtype_of(dtype, first)
-    if several:
-        of = geometry_of_states if states else geometry_of_windows
-        return of(caches, kinds, shards.heads, shards.tp, shards.rank, dtype=dtype, opaque=opaque)
-    index = indices(kinds)
-    if latents or index:
-        return geometry_of_caches(caches, index, shards.tp, shards.rank, dtype=dtype, opaque=opaque)
-    tensors = [caches[name] for name in sorted(caches, key=extract_layer_index)]
-    return geometry(tensors, FORM, shards, opaque=opaque, dtype=dtype)
+    def made(join: Join) -> Geometry:
+        several = geometry_of_states if tables_of(kinds)[1] else geometry_of_windows if windows_of(kinds) else None
+        index = indices(kinds)
+        first = caches[min(attending_layers(kinds).items())[1]] if several else next(iter(caches.values()))
+        opaque, name = "vllm-cpu" if first.device.type == "cpu" else "", dtype_of(dtype, first)
+        if several:
+            return several(caches, kinds, shards, dtype=name, opaque=opaque, join=join)
+        if latents or index:
+            return geometry_of_caches(caches, index, shards, dtype=name, opaque=opaque, join=join)
+        tensors = [caches[each] for each in sorted(caches, key=extract_layer_index)]
+        return geometry(tensors, FORM, shards, opaque=opaque, dtype=name)
+
+    return on_all_stages(made) if shards.pp > 1 else made(list)
 
 
 def dtype_of(name: str, cache: torch.Tensor) -> str:

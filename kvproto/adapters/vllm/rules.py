@@ -18,7 +18,6 @@ from kvproto.adapters.rules import (
     ELASTIC,
     FORMS,
     NODES,
-    PIPELINE,
     SCALES,
     TIERS,
     WINDOWS,
@@ -73,14 +72,13 @@ RECORDED = {
 # fmt: off
 RULES: Rules = {
     # ------------------------------------------------------------------------------------------ parallelism
-    **refused("parallel", PIPELINE, "pipeline_parallel_size", 1),
     **refused("parallel", CONTEXT, "prefill_context_parallel_size decode_context_parallel_size", 1),
     **refused("parallel", NODES, "nnodes", 1),
     **refused("parallel", ELASTIC, "enable_elastic_ep", False),
     **refused("parallel", RAY, "distributed_executor_backend", None, "mp", "uni"),
     **refused("parallel", RAY, "data_parallel_backend", "mp"),
-    **carried("parallel", "a rank of tensor parallelism is a rank of the protocol",
-              "tensor_parallel_size rank world_size"),
+    **carried("parallel", "a rank of a stage is a rank of the protocol",
+              "tensor_parallel_size pipeline_parallel_size rank world_size"),
     **carried("parallel", "a data-parallel rank is an engine with an engine_id of its own",
               "data_parallel_size data_parallel_size_local data_parallel_rank data_parallel_rank_local "
               "data_parallel_index data_parallel_external_lb data_parallel_hybrid_lb"),

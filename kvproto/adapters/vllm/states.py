@@ -19,9 +19,10 @@ import torch
 from vllm.model_executor.layers.mamba.mamba_utils import is_conv_state_dim_first
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import Geometry, GeometryError, named_pool, opaque_blocks
+from kvproto.adapters.geometry import Geometry, GeometryError, Shards, named_pool, opaque_blocks
 from kvproto.adapters.recurrence import Recurrence, Segment
-from kvproto.adapters.vllm.rules import members, tables_of
+from kvproto.adapters.vllm.rules import tables_of
+from kvproto.adapters.vllm.stages import Join, attending_layers, layers_here, with_missing
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.sharding import Layout
 
@@ -39,34 +40,36 @@ class _Layer(NamedTuple):
 
 
 def geometry_of_states(
-    tensors: Mapping[str, torch.Tensor], kinds: Any, heads: int, tp: int, rank: int, *, dtype: str, opaque: str
+    tensors: Mapping[str, torch.Tensor], kinds: Any, shards: Shards, *, dtype: str, opaque: str, join: Join = list
 ) -> Geometry:  # fmt: skip
     """Return the pool and layout of a worker's KV and state; GeometryError names what cannot be moved.
 
-    `kinds`: vLLM's KVCacheConfig; `heads`: KV heads of the model; `opaque`: as `adapters.geometry` has it.
+    `kinds`: vLLM's KVCacheConfig; `opaque`: as `adapters.geometry` has it; `join`: as `adapters.vllm.stages` does.
     """
-    full, groups = tables_of(kinds)
-    attention = {extract_layer_index(name): name for name, _ in members(kinds.kv_cache_groups[full])}
+    attention, tp = attending_layers(kinds), shards.tp
     views = [tensors[attention[layer]].permute(0, 2, 1, 3) for layer in sorted(attention)]
     unit = views[0].shape[1] if opaque else 1
     if opaque:
         views, dtype = [opaque_blocks(view) for view in views], f"{dtype}/{opaque}{unit}"
+    here = {group: held for group in tables_of(kinds)[1] if (held := layers_here(kinds.kv_cache_groups[group]))}
     states = sorted(
         _Layer(extract_layer_index(name), slot, name, spec)
-        for slot, group in enumerate(groups) for name, spec in members(kinds.kv_cache_groups[group])
+        for slot, held in enumerate(here.values()) for name, spec in held
     )  # fmt: skip
-    recurrence, parts = _recurrence_of(states, tp), Parts()
-    for state in states:
-        for part, units, view in _pieces(recurrence, tensors[state.name], state.spec, tp):
-            parts.setdefault(part, (units, []))[1].append(view)
     row = views[0].shape[3] * views[0].element_size()
-    caches = [
-        Cache("full", (CachePart("kv", heads, row),), tuple(sorted(attention)), dtype),
-        Cache("state", tuple(CachePart(name, units, some[0].shape[2]) for name, (units, some) in parts.items()),
-              tuple(state.layer for state in states), recurrence.dtype, END),
-    ]  # fmt: skip
-    layers = 1 + max(*attention, states[-1].layer)
-    layout = Layout.of_caches(caches, layers=layers, page_size=views[0].shape[1], tp=tp)
+    caches, parts = [Cache("full", (CachePart("kv", shards.heads, row),), tuple(sorted(attention)), dtype)], Parts()
+    if states:
+        recurrence = _recurrence_of(states, tp)
+        for state in states:
+            for part, units, view in _pieces(recurrence, tensors[state.name], state.spec, tp):
+                parts.setdefault(part, (units, []))[1].append(view)
+        rows = tuple(CachePart(name, units, some[0].shape[2]) for name, (units, some) in parts.items())
+        caches.append(Cache("state", rows, tuple(state.layer for state in states), recurrence.dtype, END))
+    caches = join(caches)
+    layers = shards.layers if shards.pp > 1 else 1 + max(layer for cache in caches for layer in cache.layers)
+    layout = Layout.of_caches(
+        caches, layers=layers, page_size=views[0].shape[1], tp=tp, pp=shards.pp, stages=shards.stages
+    )  # fmt: skip
     # what follows a state in its block is of no part, by the spec
     claimed = {state.name: _cut(tensors[state.name], 0, 1, sum(_sizes(state.spec))) for state in states}
     claimed |= {name: tensors[name] for name in attention.values()}
@@ -74,8 +77,9 @@ def geometry_of_states(
     if missing:
         raise GeometryError("no-pool", f"tensors {', '.join(missing)} are in no group of vLLM's cache")
     found = {"full.kv": views} | {f"state.{name}": some for name, (_, some) in parts.items()}
-    pool = named_pool(layout, rank, found, claimed, [state.slot for state in states])
-    return Geometry(pool, layout, unit)
+    pool = named_pool(layout, shards.rank, with_missing(found, caches), claimed, [state.slot for state in states])
+    slots = tuple(slot for slot, group in enumerate(tables_of(kinds)[1]) if group in here)
+    return Geometry(pool, layout, unit, slots=slots)
 
 
 def _recurrence_of(states: list[_Layer], tp: int) -> Recurrence:

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import Geometry, named_pool, opaque_blocks
-from kvproto.adapters.vllm.rules import members, tables_of, windows_of
+from kvproto.adapters.geometry import Geometry, Shards, named_pool, opaque_blocks
+from kvproto.adapters.vllm.rules import members, windows_of
+from kvproto.adapters.vllm.stages import Join, attending_layers, layers_here, with_missing
 from kvproto.layout.caches import WINDOW, Cache, CachePart
 from kvproto.layout.sharding import Layout
 
@@ -33,39 +34,43 @@ class _Layer(NamedTuple):
 
 
 def geometry_of_windows(
-    tensors: Mapping[str, torch.Tensor], kinds: Any, heads: int, tp: int, rank: int, *, dtype: str, opaque: str
+    tensors: Mapping[str, torch.Tensor], kinds: Any, shards: Shards, *, dtype: str, opaque: str, join: Join = list
 ) -> Geometry:  # fmt: skip
     """Return the pool and layout of a worker's KV; GeometryError names what cannot be moved.
 
-    `kinds`: vLLM's KVCacheConfig; `heads`: KV heads of the model; `opaque`: as `adapters.geometry` has it.
+    `kinds`: vLLM's KVCacheConfig; `opaque`: as `adapters.geometry` has it; `join`: as `adapters.vllm.stages` does.
     """
-    full, _ = tables_of(kinds)
-    attention = {extract_layer_index(name): name for name, _ in members(kinds.kv_cache_groups[full])}
-    names, windows = list[str](), dict[str, list[_Layer]]()
-    lengths = dict[str, int]()
-    for group in windows_of(kinds):
-        some = list(members(kinds.kv_cache_groups[group]))
-        length = some[0][1].sliding_window
-        cache = f"window{length}"
-        lengths[cache] = length
-        held = windows.setdefault(cache, [])
-        held += [_Layer(extract_layer_index(name), names.count(cache), name) for name, _ in some]
-        names.append(cache)
+    attention = attending_layers(kinds)
     first = tensors[attention[min(attention)]].permute(0, 2, 1, 3)
     unit = first.shape[1] if opaque else 1
     dtype = f"{dtype}/{opaque}{unit}" if opaque else dtype
     views = {"full.kv": [_view(tensors[attention[layer]], opaque) for layer in sorted(attention)]}
-    caches = [Cache("full", (_part(heads, views["full.kv"]),), tuple(sorted(attention)), dtype)]
+    caches = [Cache("full", (_part(shards.heads, views["full.kv"]),), tuple(sorted(attention)), dtype)]
+    names, windows = list[str](), dict[str, list[_Layer]]()
+    lengths = dict[str, int]()
+    for group in windows_of(kinds):
+        some = layers_here(kinds.kv_cache_groups[group])
+        length = next(iter(members(kinds.kv_cache_groups[group])))[1].sliding_window
+        cache = f"window{length}"
+        lengths[cache] = length
+        held = windows.setdefault(cache, [])
+        held += [_Layer(extract_layer_index(name), names.count(cache), name) for name, _ in some]
+        # of a table none of whose layers is on this stage a room needs nothing here
+        names.append(cache if some else "")
     for cache, held in windows.items():
         held.sort()
         mine = views[f"{cache}.kv"] = [_view(tensors[each.name], opaque) for each in held]
         layers_of, rows = tuple(each.layer for each in held), blocks_of(lengths[cache], unit)
-        caches.append(Cache(cache, (_part(heads, mine),), layers_of, dtype, WINDOW, window=rows))
-    layers = 1 + max(layer for cache in caches for layer in cache.layers)
+        if held:
+            caches.append(Cache(cache, (_part(shards.heads, mine),), layers_of, dtype, WINDOW, window=rows))
+    caches = join(caches)
+    layers = shards.layers if shards.pp > 1 else 1 + max(layer for cache in caches for layer in cache.layers)
     size = 1 if opaque else first.shape[1]
-    layout = Layout.of_caches(caches, layers=layers, page_size=size, tp=tp)
-    slot_of = {cache: [each.table for each in held] for cache, held in windows.items()}
-    pool = named_pool(layout, rank, views, tensors, slot_of)
+    layout = Layout.of_caches(
+        caches, layers=layers, page_size=size, tp=shards.tp, pp=shards.pp, stages=shards.stages
+    )  # fmt: skip
+    slot_of = {cache: [each.table for each in held] for cache, held in windows.items() if held}
+    pool = named_pool(layout, shards.rank, with_missing(views, caches), tensors, slot_of)
     return Geometry(pool, layout, unit, tuple(names))
 
 
