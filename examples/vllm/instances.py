@@ -7,7 +7,7 @@ import itertools
 import os
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import psutil
@@ -24,13 +24,19 @@ CHUNK = 64
 RING: dict[Kind, dict[str, Any]] = {
     "dense": {"chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20}, "hybrid": {"ring_bytes": 64 << 20},
     "windows": {"chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20},
+    "sinks": {"chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20},
 }  # fmt: skip
 SERVED: dict[Kind, dict[str, Any]] = {
     "dense": {"dtype": "float32", "block_size": BLOCK, "enable_prefix_caching": True,
               "disable_hybrid_kv_cache_manager": True},
     "hybrid": {"dtype": "bfloat16", "enable_prefix_caching": False},
     "windows": {"dtype": "float32", "block_size": BLOCK, "enable_prefix_caching": True},
+    "sinks": {"dtype": "float32", "block_size": BLOCK, "enable_prefix_caching": True},
 }  # fmt: skip
+#: how forwards run. In eager mode the CPU build leaves out the warm-up, in which later stages make the buffers of what
+#: they are sent, and their first forward fails: so forwards of stages are traced, and then run eagerly
+EAGER: dict[str, Any] = {"enforce_eager": True}
+TRACED: dict[str, Any] = {"compilation_config": {"mode": 2, "backend": "eager"}}
 #: by instance: where NixlConnector listens
 PORTS = {"P": "5600", "P2": "5620", "D": "5650"}
 ENVIRONMENT = {
@@ -38,6 +44,19 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "UCX_TLS": "tcp,self,sm",
     "UCX_LOG_LEVEL": "error", "NIXL_LOG_LEVEL": "ERROR", "VLLM_HOST_IP": "127.0.0.1", "TORCH_NUM_THREADS": "1",
 }  # fmt: skip
+
+
+class Cut(NamedTuple):
+    """How an instance cuts its model: ranks of tensor parallelism, and pipeline stages."""
+
+    tp: int
+    pp: int = 1
+
+    @classmethod
+    def of(cls, said: str) -> Cut:
+        """Read "2" (ranks of tensor parallelism), or "2 stages"."""
+        count, _, stages = said.partition(" ")
+        return cls(1, int(count)) if stages else cls(int(count))
 
 
 class Answer(msgspec.Struct):
@@ -56,7 +75,7 @@ class Instance:
     serial = itertools.count()
 
     def __init__(
-        self, name: str, tp: int, model: Path, out: Path, carrier: Carrier, *, ttl: float = 60.0, wait: float = 60.0,
+        self, name: str, cut: Cut, model: Path, out: Path, carrier: Carrier, *, ttl: float = 60.0, wait: float = 60.0,
         route: str = "cost", kind: Kind = "dense",
     ) -> None:  # fmt: skip
         """`name`: begins with P or D; `ttl`, `wait`, `route`: as the connector has them; `kind`: of the model."""
@@ -67,7 +86,7 @@ class Instance:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        self.name, self.tp, self.carrier, self.out, produces = name, tp, carrier, out, name.startswith("P")
+        self.name, self.cut, self.carrier, self.out, produces = name, cut, carrier, out, name.startswith("P")
         mine = {child.pid for child in psutil.Process().children(recursive=True)}
         if carrier == "nixl":
             os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = PORTS[name]
@@ -86,9 +105,10 @@ class Instance:
             kv_role="kv_producer" if produces else "kv_consumer", kv_buffer_device="cpu", **how,
         )  # fmt: skip
         args = AsyncEngineArgs(
-            model=str(model), skip_tokenizer_init=True, enforce_eager=True, max_model_len=512, max_num_seqs=8, seed=0,
-            tensor_parallel_size=tp, disable_custom_all_reduce=True, enable_chunked_prefill=True,
-            max_num_batched_tokens=CHUNK if produces else 512, kv_transfer_config=transfer, **SERVED[kind],
+            model=str(model), skip_tokenizer_init=True, max_model_len=512, max_num_seqs=8, seed=0,
+            tensor_parallel_size=cut.tp, pipeline_parallel_size=cut.pp, disable_custom_all_reduce=True,
+            enable_chunked_prefill=True, max_num_batched_tokens=CHUNK if produces else 512,
+            kv_transfer_config=transfer, **SERVED[kind], **(EAGER if cut.pp == 1 else TRACED),
         )  # fmt: skip
         self.engine = AsyncLLM.from_engine_args(args)
         found = psutil.Process().children(recursive=True)

@@ -4,7 +4,8 @@
 layers are gated delta nets.  Its kernels compute in bfloat16 alone, so two shards without any transfer move a log
 probability by up to .06: where two tokens lie nearer than `NEAR` to each other either is right, and what follows
 cannot be compared.  *windows* is a Gemma 3 in float32, of whose six layers four look back over `WINDOW` tokens.
-Nothing is downloaded.
+*sinks* is a gpt-oss in float32: every other layer does, and each head has a sink, which no cache holds.  Nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 
 from examples.vllm.reference import Reference
 
-Kind = Literal["dense", "hybrid", "windows"]
+Kind = Literal["dense", "hybrid", "windows", "sinks"]
 #: tokens of the prompts: within a block, whole blocks, several chunks, one block and a bit
 LENGTHS = (37, 64, 100, 200, 260, 31, 5, 333)
 VOCABULARY, ANSWER, WIDTH = 512, 24, 0.12
@@ -44,6 +45,10 @@ FAMILIES: dict[Kind, tuple[str, dict[str, Any]]] = {
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "sliding_window": WINDOW,
         "query_pre_attn_scalar": 64,
     }),
+    "sinks": ("GptOss", {
+        "hidden_size": 256, "intermediate_size": 256, "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": WINDOW, "num_local_experts": 4, "num_experts_per_tok": 2,
+    }),
 }  # fmt: skip
 
 
@@ -62,6 +67,8 @@ def make(folder: Path, kind: Kind = "dense") -> None:
     for name, weights in model.named_parameters():
         if kind != "hybrid" and weights.dim() > 1:  # wide enough that greedy tokens hardly repeat
             torch.nn.init.normal_(weights, std=WIDTH)
+        elif name.endswith("sinks"):
+            torch.nn.init.normal_(weights, std=0.5)
         elif name.endswith("A_log"):  # a recurrence that remembers: by default half is forgotten in a token
             torch.nn.init.uniform_(weights, -6.0, -3.0)
     model.save_pretrained(folder)  # in float32, as it was made

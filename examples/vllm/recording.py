@@ -26,7 +26,8 @@ import torch
 
 from kvproto.adapters.vllm.connector import KVProtoConnector
 from kvproto.room import Outcome
-from vllm.distributed.parallel_state import get_tp_group
+from vllm.distributed.parallel_state import get_pp_group, get_tp_group
+from vllm.model_executor.models.utils import extract_layer_index
 
 
 class RecordingConnector(KVProtoConnector):
@@ -42,15 +43,16 @@ class RecordingConnector(KVProtoConnector):
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """Watch the worker."""
         super().register_kv_caches(kv_caches)
-        self.rank_in_group = get_tp_group().rank_in_group
-        self._open(str(self.rank_in_group))
+        tp = get_tp_group()
+        self.rank_in_group = tp.rank_in_group
+        self._open(str(get_pp_group().rank_in_group * tp.world_size + tp.rank_in_group))
         groups = self._kv_cache_config.kv_cache_groups
         local = {name for group in self.windows for name in groups[group].layer_names}
         # Windows lie in blocks of other tables than those that orders have.
-        self.caches = [cache for name, cache in kv_caches.items() if name not in local]
+        self.caches = {extract_layer_index(name): cache for name, cache in kv_caches.items() if name not in local}
         counts = self.worker.on_outcome
         # A layer of recurrence has slots in place of blocks, and no heads that could be told apart.
-        self.summed = len({each.shape for each in self.caches}) == 1
+        self.summed = len({each.shape for each in self.caches.values()}) == 1
         #: by request: its blocks, and the first of them that is carried
         self.blocks, self.ended = dict[str, tuple[list[int], int]](), dict[str, Outcome]()
 
@@ -91,13 +93,13 @@ class RecordingConnector(KVProtoConnector):
         sums = self._sums(blocks, first) if outcome.ok and self.summed and self.extra.get("digests") else {}
         self._note(event="released", request=request, room=outcome.room.id, sums=sums)
         if not self.produces and (Path(self.extra["record"]) / "spoil").exists():
-            cache = max(self.caches, key=lambda each: each.shape[1])
+            cache = max(self.caches.values(), key=lambda each: each.shape[1])
             cache[blocks] = cache[blocks].flip(1)
 
     def _sums(self, blocks: list[int], first: int) -> dict[str, int]:
-        """By block of the prompt, layer, head of the model."""
+        """By block of the prompt, layer and head of the model."""
         found = {}
-        for layer, cache in enumerate(self.caches):
+        for layer, cache in self.caches.items():
             heads = cache.shape[1]
             for place, block in enumerate(blocks[first:], first):
                 for head in range(heads):

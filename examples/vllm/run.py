@@ -3,6 +3,7 @@
     python -m examples.vllm.run                                     # all pairs: make engines-vllm
     python -m examples.vllm.run 1-2 2-1                             # prefill ranks - decode ranks
     python -m examples.vllm.run 1+2-2                               # two prefill instances, of 1 and of 2 ranks
+    python -m examples.vllm.run "2 stages-1"                        # pipeline stages of one rank each
     python -m examples.vllm.run "hybrid 1-2"                        # of a model with gated delta nets
     python -m examples.vllm.run "windows 1-2"                       # of a model with sliding windows
     python -m examples.vllm.run 1-2 --only sequential,killed        # their rows are made anew, the others stay
@@ -37,8 +38,10 @@ from examples.engine_runs.build import build
 from examples.vllm import model
 from examples.vllm.judging import Records, Row, table
 
-PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2",
-         "windows 1-1", "windows 1-2", "windows 2-1")  # fmt: skip
+PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "2 stages-1", "1-2 stages", "2 stages-2",
+         "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2",
+         "windows 1-1", "windows 1-2", "windows 2-1", "windows 2-2", "windows 2 stages-1", "windows 1-2 stages",
+         "sinks 1-2", "sinks 2-1")  # fmt: skip
 CARRIERS = ("kvproto", "plain", "nixl")
 OUT = Path(".engines/vllm-runs")
 INTRO = """\
@@ -49,9 +52,11 @@ ranks, on one machine; a random Llama of 4 layers and 4 KV heads in float32, 24 
 prefill in chunks of 64 tokens; in rows of a hybrid a Qwen3-Next in bfloat16, three of whose layers are gated delta
 nets, whose answer may leave the whole model's where another token is as likely (a tie: within .13 in log probability,
 which two shards without any transfer move by up to .06); in rows of windows a Gemma 3 in float32, of whose six layers
-four look back over 48 tokens (their blocks are not compared, their digests are). Carried by `kvproto` (with digests and
-checksums of all that is moved; by the ring, unless both sides are cut alike), by kvproto without them, by the route
-that it chooses (`plain`; the posts tell which), and by vLLM's own NixlConnector (`nixl`), one right after the other.
+four look back over 48 tokens (their blocks are not compared, their digests are); in rows of sinks a gpt-oss in float32,
+every other of whose four layers does. In rows of stages an instance has pipeline stages of one rank each. Carried by
+`kvproto` (with digests and checksums of all that is moved; by the ring, unless both sides are cut alike), by kvproto
+without them, by the route that it chooses (`plain`; the posts tell which), and by vLLM's own NixlConnector (`nixl`),
+one right after the other.
 The answers are compared with the model's in one process; the digests of every (chunk, layer, head) that was gathered
 with those of what was scattered; the blocks that lie in the decode instance's cache with those in the prefill
 instance's, whatever way they came. What each scenario does stands in
@@ -135,7 +140,7 @@ class Rows:
 
 def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
     """A pair of instances of one carrier, in this process; the exit code."""
-    from examples.vllm.instances import ENVIRONMENT, Carrier, Instance
+    from examples.vllm.instances import ENVIRONMENT, Carrier, Cut, Instance
     from examples.vllm.setting import Setting
 
     os.environ.update(ENVIRONMENT)
@@ -152,19 +157,19 @@ def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
     def say(*words: object) -> None:
         print(f"{time.perf_counter() - begun:7.1f}", *words, flush=True)
 
-    def make(name: str, ranks: int) -> Instance:
-        return Instance(name, ranks, folder, place, carrier_, ttl=TTL, wait=WAIT, route=route, kind=kind)
+    def make(name: str, cut: Cut) -> Instance:
+        return Instance(name, cut, folder, place, carrier_, ttl=TTL, wait=WAIT, route=route, kind=kind)
 
     model.make(folder, kind)
     prompts = model.prompts()
     answers = model.answers(folder, prompts, kind)
     say("the whole model has answered")
-    prefills = [make(f"P{n if n > 1 else ''}", int(count)) for n, count in enumerate(ours.split("+"), 1)]
+    prefills = [make(f"P{n if n > 1 else ''}", Cut.of(said)) for n, said in enumerate(ours.split("+"), 1)]
     say("prefill is there")
-    decode = make("D", int(theirs))
+    decode = make("D", Cut.of(theirs))
     say("decode is there")
     setting = Setting(
-        prefills, decode, prompts, answers, place, TTL, WAIT, lambda killed: make(killed.name, killed.tp)
+        prefills, decode, prompts, answers, place, TTL, WAIT, lambda killed: make(killed.name, killed.cut)
     )  # fmt: skip
     rows = Rows(out, pair, carrier)
     try:
@@ -178,8 +183,8 @@ def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
 
 def kind_of(pair: str) -> tuple[model.Kind, str]:
     """The kind of model of a pair, and its ranks: of "hybrid 1-2", "1-2"."""
-    kind, _, ranks = pair.rpartition(" ")
-    return msgspec.convert(kind or "dense", model.Kind), ranks
+    kind, _, ranks = pair.partition(" ")
+    return (msgspec.convert(kind, model.Kind), ranks) if kind.isalpha() else ("dense", pair)
 
 
 def counters() -> dict[str, float]:
@@ -193,12 +198,14 @@ def counters() -> dict[str, float]:
 def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: bool) -> list[str]:
     """Scenarios that are to be run; `asked`: empty means all."""
     from examples.vllm.killing import OF_TWO
-    from examples.vllm.scenarios import COMPARED, OF_HYBRIDS, OF_WINDOWS, SCENARIOS, TIMED
+    from examples.vllm.scenarios import COMPARED, OF_HYBRIDS, OF_STAGES, OF_WINDOWS, SCENARIOS, TIMED
 
     all_of = {"kvproto": tuple(SCENARIOS), "plain": TIMED, "nixl": COMPARED}[carrier]
     if (kind := kind_of(pair)[0]) != "dense":
         mine = OF_HYBRIDS if kind == "hybrid" else OF_WINDOWS
         all_of = mine if carrier == "kvproto" else ()
+    elif "stages" in pair:
+        all_of = OF_STAGES if carrier == "kvproto" else ()
     if "+" in pair:
         all_of = tuple(OF_TWO) if carrier == "kvproto" else ()
     names = [name for name in all_of if not asked or name in asked]

@@ -180,6 +180,10 @@ COMPARED = (
     "sequential", "in turn", "32 at once", "decode leaves between", "never fetched", "too late", "killed between",
 )  # fmt: skip
 TIMED = ("sequential", "in turn", "32 at once")
+#: those of instances with pipeline stages
+OF_STAGES = (
+    "sequential", "at once", "prefix hits", "preempted", "decode leaves midway", "decode leaves between", "control",
+)  # fmt: skip
 #: those of a model whose prompts end in a state, and of one with windows
 OF_WINDOWS = ("sequential", "in turn", "at once", "prefix hits", "preempted", "control")
 OF_HYBRIDS = ("sequential", "in turn", "at once", "decode leaves between", "control")
