@@ -409,6 +409,7 @@ def test_a_trace_that_cannot_be_written_costs_no_other_work(
     pair.finish(room)
     assert pair.causes(room) == {Cause.NONE} and pair.causes(failing) == {Cause.PREFILL_ABORTED}
     assert [text.partition(": ")[0] for text in end.reports()] == ["TraceSnapshots.look", "a trace of a failed room"]
+    assert all("planted" in text for text in end.reports())
 
 
 @pytest.mark.parametrize("what", ["_time_outcome", "ended", "save", "nothing"])

@@ -305,7 +305,7 @@ def test_metrics_are_what_was_counted_and_what_is_held() -> None:
         prefill, decode = pair.prefills[0], pair.decodes[0]
         room = pair.open(30)
         pair.turn()
-        held = {"rooms": 1, "links": 2, "entries": 1, "scatters": 0}
+        held = {"rooms": 1, "links": 2, "entries": 1, "scatters": 0, "pool attached": 1}
         assert elsewhere(decode.metrics).items() >= held.items(), "any thread may ask"
         pair.finish(room)
         pair.rest()

@@ -11,6 +11,7 @@ import pytest
 from support.stories import layout
 
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.endpoint import SILENCES
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.driver import Driver
@@ -73,8 +74,19 @@ def test_what_it_does_not_give_is_made(kind: type[PrefillEndpoint | DecodeEndpoi
 
 def test_the_end_of_a_block_closes_it() -> None:
     with alone(PrefillEndpoint) as made:
-        assert not inside(made).loop.closed
-    assert inside(made).loop.closed
+        assert [made.closed, inside(made).loop.closed] == [False, False]
+    assert [made.closed, inside(made).loop.closed] == [True, True]
+
+
+def test_rooms_are_given_up_at_the_time_of_the_close() -> None:
+    clock = ManualClock(100.0)
+    with alone(PrefillEndpoint, clock=clock) as made:
+        made.open(Room(7), 20, range(5))
+        made.poll()
+        clock.advance(5.0)
+    trace: list[Any] = list(inside(made).rank.trace)
+    times = {type(event).__name__: at for at, _, event, *_ in trace}
+    assert times["EngineOpened"] == 100.0 and times["EngineRefused"] == 105.0
 
 
 # ------------------------------------------------------------------------------------------------ what it writes
@@ -192,6 +204,7 @@ def test_outcome_and_release_are_told_once_however_often_the_rank_says_them(pair
         handlers[do.AnnounceOutcome](do.AnnounceOutcome(room.key, cause))
         handlers[do.AnnounceReleased](do.AnnounceReleased(room.key))
     assert decode.status(room) is Status.FAILED and entry.ended >= entry.opened > 0
+    assert entry.end is not None and entry.end.cause is Cause.STALLED and decode._ends == {Cause.STALLED: 1}
     (outcome,) = decode.finished()
     assert outcome.cause is Cause.STALLED and outcome.aux == b"" and decode.released() == [room]
     assert decode.finished() == [] == decode.released()
@@ -204,6 +217,13 @@ def test_what_is_said_of_a_room_that_is_not_open_here_is_told_to_nobody(pair: Pa
     handlers[do.AnnounceReleased](do.AnnounceReleased(99))
     inside(decode).loop.logs.blame(99, Cause.STALLED, "planted")
     assert decode.finished() == [] == decode.released()
+
+
+def test_of_the_fates_of_links_silences_of_peers_that_live_are_counted(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    for why, counted in ((do.LOST, 0), ("", 0), (do.SILENT, 1), (do.CLOSED, 1), (do.SILENT, 2)):
+        inside(decode).loop.handlers[do.AnnounceLink](do.AnnounceLink(1, why))
+        assert decode.metrics().get(SILENCES, 0) == counted
 
 
 # ------------------------------------------------------------------------------------------------ news

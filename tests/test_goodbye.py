@@ -16,7 +16,9 @@ from support.stories import layout
 from test_foreign_groups import MINE
 from test_foreign_groups import prefill as linked_prefill
 
+import kvproto.endpoint.endpoint as endpoint_module
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.io.clock import ManualClock
 from kvproto.io.transports.base import PeerId
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.messages import Goodbye
@@ -140,6 +142,31 @@ def test_a_call_that_is_taken_back_ends_the_link_that_has_answered_it_and_no_oth
     rank, links = linked_prefill()
     rank.receive(links[MINE], 0, 0, Goodbye(quiet=True, session=session), 0.0)
     assert rank.links[links[MINE]].state is then
+
+
+def test_a_prefill_rank_that_is_closed_waits_until_its_goodbyes_are_answered_and_no_longer(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_module, "LINGER_S", LIMIT)
+    prefill, decode = pair.prefills[0], pair.decodes[0]
+    heard, began = inside(prefill).loop.heard, time.monotonic()
+    heard[Goodbye] = before = 3
+    prefill.close()
+    assert heard[Goodbye] == before + 1
+    decode.close()
+    assert time.monotonic() - began < LIMIT, "a decode rank's goodbye is not answered"
+
+
+def test_a_rank_takes_leave_after_a_last_pass_and_at_the_time_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer's own goodbye may be there to read: it would answer none."""
+    clock, left = ManualClock(100.0), list[float]()
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS, clock=lambda: clock) as pair:
+        rank, loop = inside(pair.prefills[0])[:2]
+        monkeypatch.setattr(loop.whole, "poll", lambda: clock.advance(1.0))
+        monkeypatch.setattr(rank, "take_leave", lambda now: [left.append(now)][:0])  # type: ignore[func-returns-value]
+        before = clock.now()
+        pair.prefills[0].close()
+        assert left == [before + 1.0]
 
 
 def test_a_peer_that_does_not_answer_a_goodbye_does_not_keep_a_rank_from_being_closed() -> None:

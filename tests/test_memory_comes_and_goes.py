@@ -129,6 +129,7 @@ def test_a_detached_endpoint_holds_no_tensor_of_the_pool(one: Sleepers) -> None:
 def test_rooms_under_way_are_finished_and_new_ones_refused(one: Sleepers) -> None:
     room, late = one.open(TOKENS), one.name(TOKENS)
     one.pump(lambda: one.prefills[0].opened_by_all(room))
+    assert " And " not in one.decodes[0].explain(room)
     for endpoint in one.endpoints:
         endpoint.detach()
     one.settle()
@@ -294,6 +295,20 @@ def test_events_metrics_and_links_tell_of_it(one: Sleepers, monkeypatch: pytest.
     assert [each for each in told["D"] if not isinstance(each, PeerUp)] == [PoolDetached(), PoolAttached()]
     assert told["P"] == [PeerLeft(2, 0), PeerUp(2, 0)] * 2
     assert attached() == [1] and decode.pool_words() == ""
+    assert decode.metrics()["pools attached"] == decode.metrics()["pools detached"] == 1
+
+
+def test_a_released_room_that_its_engine_has_not_taken_holds_no_pool(
+    one: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pair, "collect", lambda _: None)
+    room = one.open(TOKENS)
+    one.produce(room)
+    one.pump(lambda: all(endpoint._news.releases for endpoint in one.endpoints))
+    one.sleep(*one.endpoints)
+    for endpoint in one.endpoints:
+        assert [outcome.room for outcome in endpoint.finished()] == [room] == endpoint.released()
+        assert "detached" not in endpoint.explain(room), "it is over"
 
 
 def test_an_endpoint_may_be_closed_while_its_pool_goes_and_when_it_is_gone(one: Sleepers) -> None:

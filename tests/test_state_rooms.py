@@ -162,6 +162,20 @@ def test_without_digests_rooms_share_one_table_of_all_slots(pair: list[Layout]) 
         both.rest()
 
 
+@pytest.mark.parametrize("digests", [False, True])
+def test_a_pool_that_is_attached_later_has_tables_as_the_first_one(*, digests: bool) -> None:
+    with StatePair(*CASES[0], chunk_tokens=8, digests=digests) as both:
+        for endpoint in both.endpoints:
+            endpoint.detach()
+        both.pump(lambda: all(endpoint.detached for endpoint in both.endpoints))
+        for endpoint in both.endpoints:
+            rank = inside(endpoint).rank
+            pool = both.pool(rank.layout, rank.index, 3)
+            pool.ends[0].digested = not digests  # as an endpoint of the other kind has left it
+            endpoint.attach(pool)
+            assert endpoint.pool is pool and pool.ends[0].digested is digests
+
+
 def test_another_state_has_other_digests() -> None:
     """A decode rank that has read the state of a forward before the last one is found out."""
     with StatePair(*sides(FULL, state(0, 2), tp=(2, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
