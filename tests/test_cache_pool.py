@@ -99,7 +99,7 @@ PAGE = 4 * 2 * 16
 @pytest.mark.parametrize(
     ("before", "behind", "fits"),
     [
-        (0, 0, True), (PAGE - 1, 0, True), (0, PAGE, True), (20, PAGE - 40, True), (0, 2 * PAGE, False),
+        (0, 0, True), (1, 0, True), (PAGE - 1, 0, True), (0, PAGE, True), (20, PAGE - 40, True), (0, 2 * PAGE, False),
         (PAGE, PAGE, False),
     ],
 )  # fmt: skip
