@@ -124,3 +124,18 @@ def test_what_lies_between_parts_is_not_rounded() -> None:
     tensors = {f"{name} {at}": t for name, ts in parts.items() for at, t in enumerate(ts)} | {"full.k 0": whole}
     with pytest.raises(KernelError, match=f"48 of {whole.nbytes} bytes of 'full.k 0' are in no part"):
         CachePool(side, 0, parts, tensors)
+
+
+@pytest.mark.parametrize(("between", "fits"), [(0, True), (8, False)])
+def test_ends_are_before_the_first_and_behind_the_last_of_several_parts(between: int, fits: bool) -> None:
+    side = of(Cache("full", (CachePart("k", 2, 16),), (1, 3)), STATE)
+    parts = parts_of(side)
+    whole = torch.zeros(16 + 6 * PAGE + between + 6 * PAGE + 32, dtype=torch.uint8)
+    starts = 16, 16 + 6 * PAGE + between
+    parts["full.k"] = [whole[at : at + 6 * PAGE].view(6, 4, 2, 16) for at in starts]
+    tensors = {f"{name} {at}": t for name, ts in parts.items() for at, t in enumerate(ts) if name != "full.k"}
+    if fits:
+        assert CachePool(side, 0, parts, {**tensors, "both": whole}).pages == 6
+    else:
+        with pytest.raises(KernelError, match=f"56 of {whole.nbytes} bytes of 'both' are in no part"):
+            CachePool(side, 0, parts, {**tensors, "both": whole})
