@@ -312,6 +312,16 @@ def test_the_two_orders_of_a_convolution_are_refused_by_name() -> None:
     assert layouts[0].named[0].dtype == f"uint8/vllm-cpu{BLOCK}"
 
 
+def test_a_model_may_have_one_layer_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "FULL", (1,))
+    monkeypatch.setitem(globals(), "STATES", ((0,),))
+    layout = geometry().layout
+    assert layout.layers == 2 and [cache.layers for cache in layout.named] == [(1,), (0,)]
+    monkeypatch.setitem(globals(), "FULL", (2, 5))
+    monkeypatch.setitem(globals(), "STATES", ((0, 3), (1, 6)))
+    assert geometry().layout.layers == 7
+
+
 def test_a_layer_that_is_in_no_group_is_refused_by_name() -> None:
     tensors = memory(1) | {"layers.7.of": torch.zeros(BLOCKS, 1, 1, 8)}
     with pytest.raises(GeometryError, match=re.escape("tensors layers.7.of are in no group of vLLM's cache")):
