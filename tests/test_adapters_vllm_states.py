@@ -348,12 +348,12 @@ def test_another_state_is_refused_by_our_own_sentence(other: dict[str, Any], why
 
 def test_states_of_unlike_layers_and_a_pool_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def state(channels: int) -> Any:
-        spec = SimpleNamespace(shapes=((TAPS, channels), (4, 8, 4)), dtypes=(torch.bfloat16, torch.float32))
+        spec = SimpleNamespace(shapes=((TAPS, channels), (4, 16, 4)), dtypes=(torch.bfloat16, torch.float32))
         return states._Layer(0, 0, "one", spec)
 
     fake_vllm.CHANNELS_FIRST[0] = False
-    (q, k, v) = states._recurrence_of([state(2 * 3 * 4 + 4 * 8)], 2).segments
-    assert [(each.name, each.units, each.channels) for each in (q, k, v)] == [("q", 6, 4), ("k", 6, 4), ("v", 8, 8)]
+    (q, k, v) = states._recurrence_of([state(2 * 3 * 4 + 4 * 16)], 2).segments
+    assert [(each.name, each.units, each.channels) for each in (q, k, v)] == [("q", 6, 4), ("k", 6, 4), ("v", 8, 16)]
     with pytest.raises(GeometryError, match="those of all layers must be alike"):
         states._recurrence_of([state(56), state(64)], 2)
 
