@@ -12,9 +12,10 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
+from kvproto.data import prefill_data
 from kvproto.data.mapped_pages import MappedPages, _pages
 from kvproto.io.kernels import triton
-from kvproto.io.kernels.crossing import Rows
+from kvproto.io.kernels.crossing import Rows, all_of_them
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, UsageError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
@@ -152,6 +153,10 @@ def test_only_pools_that_are_open_on_both_sides_are_mapped() -> None:
         assert data.mapped.get(peer, part) is not None
         vars(data.transport)["_known"].clear()  # as after another connection
         assert data.mapped.get(peer, part) is None
+
+
+def test_a_launch_that_spares_no_forward_has_the_whole_device() -> None:
+    assert all_of_them() == prefill_data.WHOLE == triton.WHOLE == 100
 
 
 def test_a_page_counts_if_all_of_its_rows_are_inside() -> None:
