@@ -41,8 +41,8 @@ def geometry_of_windows(
     `kinds`: vLLM's KVCacheConfig; `opaque`: as `adapters.geometry` has it; `join`: as `adapters.vllm.stages` does.
     """
     attention = attending_layers(kinds)
-    first = tensors[attention[min(attention)]].permute(0, 2, 1, 3)
-    unit = first.shape[1] if opaque else 1
+    block = tensors[next(iter(attention.values()))].shape[2]
+    unit = block if opaque else 1
     dtype = f"{dtype}/{opaque}{unit}" if opaque else dtype
     views = {"full.kv": [_view(tensors[attention[layer]], opaque) for layer in sorted(attention)]}
     caches = [Cache("full", (_part(shards.heads, views["full.kv"]),), tuple(sorted(attention)), dtype)]
@@ -65,7 +65,7 @@ def geometry_of_windows(
             caches.append(Cache(cache, (_part(shards.heads, mine),), layers_of, dtype, WINDOW, window=rows))
     caches = join(caches)
     layers = shards.layers if shards.pp > 1 else 1 + max(layer for cache in caches for layer in cache.layers)
-    size = 1 if opaque else first.shape[1]
+    size = 1 if opaque else block
     layout = Layout.of_caches(
         caches, layers=layers, page_size=size, tp=shards.tp, pp=shards.pp, stages=shards.stages
     )  # fmt: skip
@@ -76,7 +76,7 @@ def geometry_of_windows(
 
 def blocks_of(window: int, unit: int) -> int:
     """Return in how many rows of `unit` tokens those lie that a prompt's last token looks back at."""
-    return max(1, window - 1) if unit == 1 else max(0, window - 2 + unit - 1) // unit + 1
+    return max(1, window - 1) if unit == 1 else (window + unit - 3) // unit + 1
 
 
 def _view(tensor: torch.Tensor, opaque: str) -> torch.Tensor:
