@@ -1,0 +1,133 @@
+"""Flat batches: forms, planes, alignments, programs and arguments by hand; nothing is compiled or interpreted."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+
+from test_end_caches import FULL, STATE, of
+
+from kvproto.io.kernels import flat_batch
+from kvproto.io.kernels.batch import MAX_UNITS, KernelTuning
+from kvproto.io.kernels.cache_pool import CachePool
+from kvproto.io.kernels.flat import flat
+from kvproto.io.kernels.flat_batch import FlatBatch
+from kvproto.io.kernels.pool import Side
+from kvproto.io.kernels.tile import MAX_PARTS
+from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.plan import Share, plan_between
+from kvproto.verify.testing.pools import empty_caches
+
+#: three layers of an index key of 20 bytes beside two of K and V of two heads
+INDEX = Cache("index", (CachePart("key", 1, 20),), (0, 2, 4))
+SIDE = of(FULL, INDEX)
+SMALL = KernelTuning(tile=128)
+
+
+def made(
+    pool: CachePool, *shares: Share, side: Side = "gather", digests: bool = False, tuning: KernelTuning = SMALL
+) -> FlatBatch:  # fmt: skip
+    return FlatBatch(pool, pool.cut(side, shares).slices, side, tuning, digests=digests)
+
+
+def whole() -> tuple[CachePool, Share]:
+    (share,) = plan_between(SIDE, SIDE, 4).writers(0)
+    return empty_caches(SIDE, 0, 6), share
+
+
+def addresses(pool: CachePool) -> list[int]:
+    return [each.data_ptr() for tensors in pool.kinds for each in tensors]
+
+
+def test_planes_are_listed_by_form_and_in_it_by_layer() -> None:
+    pool, share = whole()
+    one = made(pool, share)
+    k1, k3, v1, v3, *keys = addresses(pool)
+    forms = [(4 * 32, 32, 32, 1, 32, 1, 4), (4 * 48, 48, 48, 1, 16, 3, 8), (80, 20, 20, 1, 4, 5, 32)]
+    assert one._forms == forms
+    planes = [
+        [(k1, 0, 0, 0, 0), (k3, 0, 32, 2, 0)], [(v1, 0, 64, 4, 0), (v3, 0, 112, 6, 0)],
+        [(key, 0, 160 + 20 * at, 8 + at, 0) for at, key in enumerate(keys)],
+    ]  # fmt: skip
+    assert one._table.tolist() == [6, 2, 16, 2, 26, 3, *(n for some in planes for plane in some for n in plane)]
+    assert (one._paces, one.entries, one.parts) == ([(2, 1, 4), (2, 3, 8), (3, 5, 32)], 11, 1)
+    assert one.max_tokens == MAX_UNITS // 15
+    assert one._aligns == [16, 16, 4]
+    assert one._constants == (3, 1, 4, True, False)
+
+
+def test_each_unit_is_a_group_where_digests_are_wanted() -> None:
+    pool, share = whole()
+    one = made(pool, share, digests=True, side="scatter")
+    assert one._forms == [(128, 32, 16, 2, 16, 1, 8), (192, 48, 24, 2, 8, 3, 16), (80, 20, 20, 1, 4, 5, 32)]
+    assert one._constants == (3, 1, 4, False, True)
+
+
+def test_parts_of_several_writers_follow_one_another_in_a_layer() -> None:
+    ours = of(FULL, INDEX, tp=2)
+    shares = plan_between(ours, SIDE, 4).writers(0)
+    pool = empty_caches(SIDE, 0, 6)
+    one = made(pool, *shares, side="scatter")
+    k1, k3, *_ = addresses(pool)
+    both = [(part, piece) for part, share in enumerate(shares) for piece in share.pieces[:1]]
+    assert [piece.dst_unit for _, piece in both] == [0, 1]
+    count, at = 4, one._table.tolist()[0]
+    rows = [one._table.tolist()[at + 5 * n : at + 5 * n + 5] for n in range(count)]
+    entries = pool.cut("scatter", shares).slices[0].digests
+    assert rows == [[k1, 0, 0, 0, 0], [k1 + 16, 1, 0, entries, 0], [k3, 0, 16, 1, 0], [k3 + 16, 1, 16, entries + 1, 0]]
+    assert one._forms[0] == (128, 32, 16, 1, 16, 1, 8) and one.parts == 2
+    assert one.entries == sum(each.digests for each in pool.cut("scatter", shares).slices)
+
+
+def test_a_plane_begins_in_the_entry_of_its_slot() -> None:
+    side = of(FULL, STATE)
+    pool = empty_caches(side, 0, 6)
+    (end,) = pool.ends
+    end.slot_of = (1, 0, 2)
+    assert side.state is not None
+    (share,) = plan_between(side, side, 4).state.writers(0)  # type: ignore[union-attr]
+    cut = end.cut("gather", (share,))
+    one = FlatBatch(end, cut.slices, "gather", SMALL, digests=False)
+    table, kinds = one._table.tolist(), len(end.kinds)
+    begin = 2 * len(one._forms)
+    planes = [table[at : at + 5] for at in range(begin, len(table), 5)]
+    assert len(planes) == 3 * kinds
+    slot_of = {end.kinds[kind][at].data_ptr(): (1, 0, 2)[at] for kind in range(kinds) for at in range(3)}
+    assert {plane[0]: plane[4] for plane in planes} == slot_of
+
+
+def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, launched = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+
+    def compile_kernel(*about: Any) -> Any:
+        compiled.append(about)
+        return lambda *given: launched.append(given)
+
+    monkeypatch.setattr(flat_batch, "compile_kernel", compile_kernel)
+    pool, share = whole()
+    one = made(pool, share)
+    one.bind(1000, 7, 11, [64], 5000, 9)(77)
+    # eleven tokens: 2 x 3 programs of 4 units, 2 x 5 of 8 (of three units a token), 3 x 2 of 32 (of five)
+    assert launched == [(6 + 10 + 6, 1, 1, 77, one._table.data_ptr(), 1000, 7, 11, 5000, 9, 64, *[0] * (MAX_PARTS - 1))]
+    for low_bits, words in ((0, ((8, 16), (8, 16), (4, 4))), (8, ((8, 8), (8, 8), (4, 4))), (1, ((1, 1),) * 3)):
+        one.launcher(low_bits)
+        forms = tuple((*form, *word) for form, word in zip(one._forms, words, strict=True))
+        assert compiled[-1] == (-1, flat, 6 + MAX_PARTS, (forms, *one._constants), 1)
+    count = len(compiled)
+    one.bind(1000, 7, 11, [64 + 16 * 3 + 1], 5000, 9)
+    one.prepare_cells()
+    assert len(compiled) == count == 3, "kernels are kept by the lowest bits of the addresses"
+
+
+def test_units_and_rows_have_bounds() -> None:
+    side = of(Cache("wide", (CachePart("x", 1, 512), CachePart("y", 1, 1)), (0,)), INDEX)
+    (share,) = plan_between(side, side, 4).writers(0)
+    pool = empty_caches(side, 0, 6)
+    large = made(pool, share, tuning=KernelTuning(tile=4096))
+    assert {form[4:] for form in large._forms} == {(512, 1, 8), (1, 1, 1024), (4, 5, 1024)}
+    assert {form[4:] for form in made(pool, share)._forms} == {(64, 8, 2), (1, 1, 128), (4, 5, 32)}
