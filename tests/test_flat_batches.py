@@ -1,4 +1,4 @@
-"""Flat batches: forms, planes, alignments, programs and arguments by hand; nothing is compiled or interpreted."""
+"""Flat batches: forms, planes, alignments, programs and arguments by hand; nothing is compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of a launch: constants, tables, programs and arguments by hand; nothing is compiled or interpreted."""
+"""Batches of a launch: constants, tables, programs and arguments by hand; nothing is compiled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pool(k: int = 8, v: int = 0, heads: int = 4, order: Any = "NHD") -> Pool:
     """Two layers of three pages of four tokens, in elements of two bytes."""
     inner = (4, heads) if order == "NHD" else (heads, 4)
     kinds = [[torch.zeros((3, *inner, dim), dtype=torch.int16) for _ in range(2)] if dim else [] for dim in (k, v)]
-    return Pool(*kinds, order)
+    return Pool(kinds[0], kinds[1], order)
 
 
 def share(heads: int = 4, head: int = 0, layers: int = 2, layer: int = 0) -> Share:
@@ -42,7 +42,7 @@ def made(
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What is compiled; a launcher is what it was given."""
+    """Record each compilation; a launcher is what it was given."""
     found = list[tuple[Any, ...]]()
 
     def compile_kernel(*about: Any) -> Any:
@@ -137,8 +137,10 @@ def test_cells_are_one_launch_where_it_was_prepared_and_all_parts_are_aligned(co
     one.prepare_cells()
     assert compiled[-1] == (-1, move_cells, 2 + 4 * MAX_PARTS, (2, *one._constants, 8, 16), 1)
     assert sum(each[1] is move_cells for each in compiled) == 1
-    first, last = one.join(copies) or ()
-    assert last is copies[2] and isinstance(first, Cells)
+    joined = one.join(copies)
+    assert joined is not None and joined[1:] == [copies[2]]
+    first = joined[0]
+    assert isinstance(first, Cells)
     assert first.grid == (max(copies[0].programs, copies[1].programs) * 2, 2, 1)
     assert first.arguments == (
         one._table.data_ptr(), 2, 100, 101, *[0] * 6, 10, 11, *[0] * 6, 20, 60, *[0] * 6,
