@@ -33,9 +33,11 @@ from kvproto.adapters.vllm import stages as stages_module
 BLOCKS, TTL, LAYERS, HEADS, ROW = 24, 3.0, 5, 4, 16
 EXTRA = {"chunk_tokens": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20}
 NAMES, EXCHANGE = map(str, itertools.count()), Exchange()
-#: (ranks of tensor parallelism, stages) of the prefill and of the decode instance
-CUTS = {"2 stages to 1": ((1, 2), (1, 1)), "1 to 2 stages": ((1, 1), (1, 2)), "2 stages to 2": ((1, 2), (2, 1)),
-        "2 x 2 stages to 3 stages": ((2, 2), (1, 3))}  # fmt: skip
+#: (ranks of tensor parallelism, stages) of the prefill and of the decode instance; steps that are scheduled ahead
+CUTS = {
+    "2 stages to 1": ((1, 2), (1, 1), 0), "1 to 2 stages": ((1, 1), (1, 2), 0), "1 to 1, ahead": ((1, 1), (1, 1), 1),
+    "2 stages to 2, ahead": ((1, 2), (2, 1), 1), "2 x 2 stages to 3 stages": ((2, 2), (1, 3), 0),
+}  # fmt: skip
 
 
 def held(stage: int, stages: int) -> tuple[int, int]:
@@ -51,7 +53,8 @@ def row(name: str, layer: int, head: int, token: int) -> float:
 class Stages:
     """A prefill and a decode instance, and a router."""
 
-    def __init__(self, prefill: tuple[int, int], decode: tuple[int, int]) -> None:
+    def __init__(self, prefill: tuple[int, int], decode: tuple[int, int], ahead: int) -> None:
+        self.ahead = ahead
         self.cut = {"kv_producer": prefill, "kv_consumer": decode}
         self.caches: dict[tuple[str, int], dict[int, torch.Tensor]] = {}
         self.prefill, self.decode = self.engine("kv_producer"), self.engine("kv_consumer")
@@ -74,7 +77,7 @@ class Stages:
             return made
 
         EXCHANGE.ask(make, tp, pp)
-        return FakeEngine(make, tp * pp, BLOCKS, chunk=2 * BLOCK, stages=pp)
+        return FakeEngine(make, tp * pp, BLOCKS, chunk=2 * BLOCK, stages=pp, ahead=self.ahead)
 
     def close(self) -> None:
         STAGE[0] = PLACE[0] = 0

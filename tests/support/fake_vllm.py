@@ -172,13 +172,16 @@ class FakeEngine:
 
     def __init__(
         self, make: Callable[[Role, int], Any], ranks: int, blocks: int, *, chunk: int, states: int = 0,
-        windows: tuple[int, ...] = (), stages: int = 1,
+        windows: tuple[int, ...] = (), stages: int = 1, ahead: int = 0,
     ) -> None:  # fmt: skip
-        """`states`: groups that keep state, each with a block of a request; `windows`: of each further group."""
+        """`states`: groups that keep state, each with a block of a request; `windows`: of each further group.
+
+        `ahead`: steps that are scheduled before the first stage has them, as vLLM does asynchronously.
+        """
         self.connector = make(Role.SCHEDULER, 0)
         self.workers = [make(Role.WORKER, rank) for rank in range(ranks)]
         #: pipeline stages, that whose forward is running, and the steps under way, the newest first
-        self.stages, self.stage, self.under_way = stages, 0, deque[Step]()
+        self.stages, self.stage, self.ahead, self.under_way = stages, 0, ahead, deque[Step]()
         self.free, self.chunk, self.states, self.windows = list(range(bool(windows), blocks)), chunk, states, windows
         self.requests: dict[str, Request] = {}
         self.preempted: set[str] = set()
@@ -233,10 +236,10 @@ class FakeEngine:
             step.forward.append((name, request.computed, request.computed + count, list(request.blocks)))
             request.computed += count
         self.under_way.appendleft(step)
-        for stage, passing in enumerate(self.under_way):
+        for stage, passing in enumerate(list(self.under_way)[self.ahead :]):
             self.stage = stage
             self._run(passing, write)
-        if len(self.under_way) == self.stages:
+        if len(self.under_way) == self.stages + self.ahead:
             self._end(self.under_way.pop())
 
     def _run(self, step: Step, write: Callable[[str, int, int, list[int]], None]) -> None:
