@@ -12,8 +12,10 @@ from examples.engine_runs import table as engine_table
 from examples.engine_runs.table import of_sglang, of_vllm, placed, read, told
 from examples.sglang.run import Table
 from examples.sglang.scenarios import digests
+from examples.vllm.instances import Cut
 from examples.vllm.judging import Records, Row, table
 from examples.vllm.reference import Reference
+from examples.vllm.run import kind_of
 
 PLACES = {"0/0/0": 11, "0/0/1": 12, "64/0/0": 13}
 BLOCKS = {"0/0/0": 7, "1/0/0": 8}
@@ -132,6 +134,16 @@ def test_a_room_that_prefill_gave_up_when_decode_had_all_of_it_is_not_compared(t
     assert digests(tmp_path, set())["differ"] == 1
     (tmp_path / "P0.jsonl").write_text(json.dumps({"room": 1, "digests": [[0, 0, 9]]}) + "\n")
     assert digests(tmp_path, {1, 2})["differ"] == 1  # one that prefill speaks of is compared, given up or not
+
+
+@pytest.mark.parametrize(
+    ("pair", "kind", "cuts"),
+    [("1-2", "dense", [(1, 1), (2, 1)]), ("2 stages-1", "dense", [(1, 2), (1, 1)]),
+     ("hybrid 2-1", "hybrid", [(2, 1), (1, 1)]), ("windows 1-3 stages", "windows", [(1, 1), (1, 3)])],
+)  # fmt: skip
+def test_a_pair_says_its_model_and_how_each_side_is_cut(pair: str, kind: str, cuts: list[tuple[int, int]]) -> None:
+    found, ranks = kind_of(pair)
+    assert found == kind and [Cut.of(said) for said in ranks.split("-")] == cuts
 
 
 def test_the_page_of_runs_is_that_of_the_rows() -> None:

@@ -20,18 +20,17 @@ ring; by the cheaper route and without either, which cost time; vLLM's own NixlC
 BLOCK = 32
 #: tokens that the prefill instance computes a step
 CHUNK = 64
+SMALL = {"chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20}
+FLOAT = {"dtype": "float32", "block_size": BLOCK, "enable_prefix_caching": True}
+BFLOAT = {"dtype": "bfloat16", "enable_prefix_caching": False}
 #: by kind of model: what the connector is told, and how the engine serves it
 RING: dict[Kind, dict[str, Any]] = {
-    "dense": {"chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20}, "hybrid": {"ring_bytes": 64 << 20},
-    "windows": {"chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20},
-    "sinks": {"chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20},
+    "dense": SMALL, "hybrid": {"ring_bytes": 64 << 20}, "alternating": {"ring_bytes": 64 << 20}, "windows": SMALL,
+    "sinks": SMALL, "latents": SMALL,
 }  # fmt: skip
 SERVED: dict[Kind, dict[str, Any]] = {
-    "dense": {"dtype": "float32", "block_size": BLOCK, "enable_prefix_caching": True,
-              "disable_hybrid_kv_cache_manager": True},
-    "hybrid": {"dtype": "bfloat16", "enable_prefix_caching": False},
-    "windows": {"dtype": "float32", "block_size": BLOCK, "enable_prefix_caching": True},
-    "sinks": {"dtype": "float32", "block_size": BLOCK, "enable_prefix_caching": True},
+    "dense": FLOAT | {"disable_hybrid_kv_cache_manager": True}, "hybrid": BFLOAT, "alternating": BFLOAT,
+    "windows": FLOAT, "sinks": FLOAT, "latents": FLOAT,
 }  # fmt: skip
 #: how forwards run. In eager mode the CPU build leaves out the warm-up, in which later stages make the buffers of what
 #: they are sent, and their first forward fails: so forwards of stages are traced, and then run eagerly

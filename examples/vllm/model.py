@@ -3,9 +3,10 @@
 *dense* is a Llama in float32: every answer has to be the whole model's.  *hybrid* is a Qwen3-Next, three of whose four
 layers are gated delta nets.  Its kernels compute in bfloat16 alone, so two shards without any transfer move a log
 probability by up to .06: where two tokens lie nearer than `NEAR` to each other either is right, and what follows
-cannot be compared.  *windows* is a Gemma 3 in float32, of whose six layers four look back over `WINDOW` tokens.
-*sinks* is a gpt-oss in float32: every other layer does, and each head has a sink, which no cache holds.  Nothing is
-downloaded.
+cannot be compared.  *alternating* is one of which only every other layer is such a net, so that each of two stages has
+a layer that attends fully.  *windows* is a Gemma 3 in float32, of whose six layers four look back over `WINDOW` tokens.
+*sinks* is a gpt-oss in float32: every other layer does, and each head has a sink, which no cache holds.  *latents* is a
+DeepSeek-V3 in float32 without experts, whose layers keep latents of 576 elements (MLA).  Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import msgspec
 
 from examples.vllm.reference import Reference
 
-Kind = Literal["dense", "hybrid", "windows", "sinks"]
+Kind = Literal["dense", "hybrid", "alternating", "windows", "sinks", "latents"]
+#: those whose kernels compute in bfloat16 alone
+HYBRIDS: tuple[Kind, ...] = "hybrid", "alternating"
 #: tokens of the prompts: within a block, whole blocks, several chunks, one block and a bit
 LENGTHS = (37, 64, 100, 200, 260, 31, 5, 333)
 VOCABULARY, ANSWER, WIDTH = 512, 24, 0.12
@@ -32,14 +35,17 @@ TOLD, NEAR = 8, 0.13
 SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
          "head_dim": 64, "max_position_embeddings": 1024, "tie_word_embeddings": False, "bos_token_id": 1,
          "eos_token_id": 2}  # fmt: skip
-#: by kind: transformers' name for it, and its own sizes; vLLM's kernels for a CPU want heads of 128
+#: sizes of hybrids: vLLM's kernels for a CPU want heads of 128
+QWEN: dict[str, Any] = {
+    "hidden_size": 128, "intermediate_size": 256, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "mlp_only_layers": [0, 1, 2],
+}  # fmt: skip
+#: by kind: transformers' name for it, and its own sizes
 FAMILIES: dict[Kind, tuple[str, dict[str, Any]]] = {
     "dense": ("Llama", {"hidden_size": 256, "intermediate_size": 512}),
-    "hybrid": ("Qwen3Next", {
-        "hidden_size": 128, "intermediate_size": 256, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2,
-        "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "mlp_only_layers": [0, 1, 2],
-    }),
+    "hybrid": ("Qwen3Next", QWEN),
+    "alternating": ("Qwen3Next", QWEN | {"layer_types": ["linear_attention", "full_attention"] * 2}),
     "windows": ("Gemma3", {
         "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6,
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "sliding_window": WINDOW,
@@ -48,6 +54,11 @@ FAMILIES: dict[Kind, tuple[str, dict[str, Any]]] = {
     "sinks": ("GptOss", {
         "hidden_size": 256, "intermediate_size": 256, "layer_types": ["sliding_attention", "full_attention"] * 2,
         "sliding_window": WINDOW, "num_local_experts": 4, "num_experts_per_tok": 2,
+    }),
+    "latents": ("DeepseekV3", {
+        "hidden_size": 256, "intermediate_size": 512, "num_key_value_heads": 8, "first_k_dense_replace": 4,
+        "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "moe_intermediate_size": 64, "num_experts_per_tok": 2,
+        "kv_lora_rank": 512, "q_lora_rank": 48, "qk_nope_head_dim": 32, "qk_rope_head_dim": 64, "v_head_dim": 32,
     }),
 }  # fmt: skip
 
@@ -65,13 +76,16 @@ def make(folder: Path, kind: Kind = "dense") -> None:
     of: Any = getattr(transformers, f"{family}ForCausalLM")
     model = of(of.config_class(**SIZES | own))
     for name, weights in model.named_parameters():
-        if kind != "hybrid" and weights.dim() > 1:  # wide enough that greedy tokens hardly repeat
+        if kind not in HYBRIDS and weights.dim() > 1:  # wide enough that greedy tokens hardly repeat
             torch.nn.init.normal_(weights, std=WIDTH)
         elif name.endswith("sinks"):
             torch.nn.init.normal_(weights, std=0.5)
         elif name.endswith("A_log"):  # a recurrence that remembers: by default half is forgotten in a token
             torch.nn.init.uniform_(weights, -6.0, -3.0)
     model.save_pretrained(folder)  # in float32, as it was made
+    if kind == "latents":  # vLLM asks for it, transformers does not write it
+        file = folder / "config.json"
+        file.write_bytes(msgspec.json.encode(msgspec.json.decode(file.read_bytes()) | {"moe_layer_freq": 1}))
 
 
 def prompts() -> list[list[int]]:
@@ -89,7 +103,7 @@ def answers(folder: Path, asked: list[list[int]], kind: Kind = "dense") -> list[
     """Greedy tokens of the whole model in one process; kept beside the model."""
     kept = folder / "references.json"
     if not kept.exists():
-        if kind != "hybrid":
+        if kind not in HYBRIDS:
             kept.write_bytes(msgspec.json.encode(_of_transformers(folder, asked)))
         else:  # an engine that has ended leaves threads behind
             command = [sys.executable, "-m", "examples.vllm.model", str(folder), str(kept)]

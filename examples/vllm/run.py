@@ -39,9 +39,9 @@ from examples.vllm import model
 from examples.vllm.judging import Records, Row, table
 
 PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "2 stages-1", "1-2 stages", "2 stages-2",
-         "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2",
+         "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2", "alternating 2 stages-1",
          "windows 1-1", "windows 1-2", "windows 2-1", "windows 2-2", "windows 2 stages-1", "windows 1-2 stages",
-         "sinks 1-2", "sinks 2-1")  # fmt: skip
+         "sinks 1-2", "sinks 2-1", "latents 1-2", "latents 2 stages-1")  # fmt: skip
 CARRIERS = ("kvproto", "plain", "nixl")
 OUT = Path(".engines/vllm-runs")
 INTRO = """\
@@ -202,7 +202,7 @@ def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: boo
 
     all_of = {"kvproto": tuple(SCENARIOS), "plain": TIMED, "nixl": COMPARED}[carrier]
     if (kind := kind_of(pair)[0]) != "dense":
-        mine = OF_HYBRIDS if kind == "hybrid" else OF_WINDOWS
+        mine = OF_HYBRIDS if kind in model.HYBRIDS else OF_WINDOWS
         all_of = mine if carrier == "kvproto" else ()
     elif "stages" in pair:
         all_of = OF_STAGES if carrier == "kvproto" else ()
