@@ -27,6 +27,7 @@ from kvproto.room import Status
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
+from kvproto.verify.trace.judged import breaches
 
 LAYERS, PAGES = 3, 80
 #: two parts of one form
@@ -117,6 +118,7 @@ class CachePair(Pair):
         return found
 
     def check(self, *rooms: Room) -> None:
+        assert not [told for endpoint in self.endpoints for told in breaches(inside(endpoint).rank)]
         layout = self.plan.decode
         sent = truth(self.plan.prefill, 1)
         for index, endpoint in enumerate(self.decodes):

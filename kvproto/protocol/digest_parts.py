@@ -9,7 +9,7 @@ PARTS = {
     "messages": "fdc0db8a",
     "notification": "7cb9ce9b",
     "vocabulary": "a832551b",
-    "routes": "4a0b4ba4",
+    "routes": "71e97034",
     "prefill_room": "61a3a8ed",
     "prefill_send": "f18aea87",
     "prefill_write": "7f3fb60d",

@@ -231,7 +231,7 @@ def mark_asked(h: HeardMessage) -> ev.WatermarkAsked:
 
 def region_asked(h: HeardMessage) -> ev.StagingRequested:
     """Request a region for a chunk that has a grant."""
-    return ev.StagingRequested(h.room, h.body.chunk, h.peer, h.terms.writes, h.body.asked)
+    return ev.StagingRequested(h.room, h.body.chunk, h.peer, h.rank.writers_of(h.room, h.body.chunk), h.body.asked)
 
 
 def first_asked(h: HeardMessage) -> ev.ChunkRequested:
@@ -241,7 +241,8 @@ def first_asked(h: HeardMessage) -> ev.ChunkRequested:
 
 def pages_asked(h: HeardMessage) -> ev.PagesRequested:
     """Request the pages of a chunk that has a grant."""
-    return ev.PagesRequested(h.room, h.body.chunk, h.peer, h.terms.writes, h.body.asked, h.link, h.epoch)
+    writers = h.rank.writers_of(h.room, h.body.chunk)
+    return ev.PagesRequested(h.room, h.body.chunk, h.peer, writers, h.body.asked, h.link, h.epoch)
 
 
 def first_pages_asked(h: HeardMessage) -> ev.ChunkRequested:

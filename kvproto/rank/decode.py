@@ -255,6 +255,10 @@ class DecodeRank(Rank):
         except LayoutError:
             return NO_CUT
 
+    def writers_of(self, room: int, chunk: int) -> int:
+        """The writers (mask) of a chunk that has a grant; state may have others than tokens."""
+        return self.grants[room][chunk].writers
+
     # -------------------------------------------------------------------------------------------- ring
     def _reserve(self, effect: do.ReserveSpace) -> None:
         key = effect.room, effect.chunk
