@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from support.stories import layout
 
+from kvproto.endpoint import host_pool
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.host_pool import HostPool
 from kvproto.errors import ArgumentError
@@ -55,8 +58,8 @@ def test_a_room_without_pages_lands_in_host_pages_and_is_moved_up(pair: Pair, ro
 
 @pytest.mark.parametrize("order", ["NHD", "HND"])
 def test_pages_of_any_order_and_strides_are_moved(order: Any) -> None:
-    shape = (6, 4, 2, 8) if order == "NHD" else (6, 2, 4, 8)
-    wide = [torch.zeros((6, *shape[1:3], 16), dtype=torch.bfloat16)[..., :8] for _ in range(4)]
+    axes = (6, 4, 2) if order == "NHD" else (6, 2, 4)
+    wide = [torch.zeros((*axes, 16), dtype=torch.bfloat16)[..., :size] for size in (8, 8, 4, 4)]
     above = Pool(wide[:2], wide[2:], order)
     host = HostPool(above, 5, TorchKernels())
     for at, each in enumerate(tensor for kind in host.pool.kinds for tensor in kind):
@@ -65,6 +68,41 @@ def test_pages_of_any_order_and_strides_are_moved(order: Any) -> None:
     rows = tokens_of(host.pool, [4, 0]), tokens_of(above, [1, 5])
     assert all(torch.equal(a[:6], b[:6]) and not b[6:].any() for a, b in zip(*rows, strict=True))
     assert not any(each.any() for each in tokens_of(above, [0, 2, 3, 4]))
+
+
+@pytest.mark.parametrize(("gpu", "locked"), [(-1, False), (0, True), (1, True)])
+def test_host_pages_of_a_gpu_are_page_locked(monkeypatch: pytest.MonkeyPatch, gpu: int, *, locked: bool) -> None:
+    def no_memory(_size: int, *, page_locked: bool) -> None:
+        raise OSError(f"page-locked: {page_locked}")
+
+    one = layout(1)
+    above = noise(one, 0, 4, 1)
+    above.gpu = gpu
+    monkeypatch.setattr(host_pool, "use_device", nullcontext)
+    monkeypatch.setattr(host_pool, "HostBuffer", no_memory)
+    with pytest.raises(OSError, match=f"page-locked: {locked}"):
+        HostPool(above, 4)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stream", "on"), [(-1, None, None), (0, None, "current"), (1, None, "current"), (0, "given", "given")]
+)
+def test_a_copy_is_launched_on_the_given_stream_or_else_a_gpu_s_current_one(
+    monkeypatch: pytest.MonkeyPatch, gpu: int, stream: str | None, on: str | None
+) -> None:
+    host, done = HostPool(noise(layout(1), 0, 8, 1), 4, TorchKernels()), list[Any]()
+
+    def bind(table: torch.Tensor, theirs: torch.Tensor, *tokens: int) -> Callable[..., None]:
+        done.append((table.tolist(), theirs.tolist(), *tokens))
+        return lambda *about: done.append(about)
+
+    monkeypatch.setattr(host_pool, "use_device", nullcontext)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: "current")
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    monkeypatch.setattr(host, "_copy", SimpleNamespace(bind=bind))
+    host.above.gpu = gpu
+    host.lift([2], [1], 3, stream=stream)
+    assert done == [([2], [1, 0, 0, 0], 0, 3), (on, None)]
 
 
 class NoCopy(TorchKernels):

@@ -15,6 +15,15 @@ def readable(news: News) -> bool:
     return bool(select.select([news], [], [], 0)[0])
 
 
+def test_the_descriptor_stays_the_same_neither_blocks_nor_is_inherited_and_ends_with_its_object() -> None:
+    news = News()
+    fd = news.fileno()
+    assert news.fileno() == fd and not os.get_blocking(fd) and not os.get_inheritable(fd)
+    del news
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
 @pytest.mark.parametrize("first", ["the descriptor", "the news"])
 def test_the_descriptor_is_readable_from_set_to_clear(first: str) -> None:
     news = News()
@@ -30,19 +39,11 @@ def test_the_descriptor_is_readable_from_set_to_clear(first: str) -> None:
         news.clear()  # nothing was written
 
 
-def test_the_descriptor_stays_the_same_neither_blocks_nor_is_inherited_and_ends_with_its_object() -> None:
-    news = News()
-    fd = news.fileno()
-    assert news.fileno() == fd and not os.get_blocking(fd) and not os.get_inheritable(fd)
-    del news
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(fd)
-
-
 def test_the_descriptor_may_be_the_first_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process without a standard input gives out number 0."""
     done, news = list[tuple[str, int]](), News()
-    monkeypatch.setattr(os, "eventfd", lambda *_: 0)
+    numbers = iter([0])
+    monkeypatch.setattr(os, "eventfd", lambda *_: next(numbers))
     monkeypatch.setattr(os, "eventfd_write", lambda fd, _: done.append(("write", fd)))
     monkeypatch.setattr(os, "eventfd_read", lambda fd: done.append(("read", fd)))
     monkeypatch.setattr(os, "close", lambda fd: done.append(("close", fd)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,11 +15,20 @@ import torch
 from support.peers import Peers
 from support.stories import layout
 
+from kvproto.endpoint import peer_endpoint
+from kvproto.endpoint.peer_endpoint import PeerEndpoint
 from kvproto.errors import ArgumentError
+from kvproto.io.clock import ManualClock
+from kvproto.io.control.control import LOOPBACK
+from kvproto.io.control.keys import Keys
+from kvproto.io.kernels.torch import TorchKernels
 from kvproto.io.transports.base import StaleEndpoint
+from kvproto.io.transports.fabric import Fabric
+from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.states import Cause
 from kvproto.verify.testing.access import inside
-from kvproto.verify.testing.pools import tokens_of
+from kvproto.verify.testing.pair import SMALL
+from kvproto.verify.testing.pools import noise, tokens_of
 
 TOKENS = 30
 #: ranks of the two groups
@@ -31,6 +40,28 @@ def peers() -> Iterator[Peers]:
     """One rank and one rank."""
     with Peers(layout(1), layout(1)) as made:
         yield made
+
+
+def test_what_an_engine_gives_reaches_both_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[dict[str, Any]]()
+
+    def noting(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*about: Any, **named: Any) -> Any:
+            asked.append(named)
+            return make(*about, **{**named, "keys": None})
+
+        return made
+
+    for name in ("DecodeEndpoint", "_PrefillRole"):
+        monkeypatch.setattr(peer_endpoint, name, noting(getattr(peer_endpoint, name)))
+    monkeypatch.setattr(Keys, "load", lambda path: f"read from {path}")
+    one, given = layout(1), dict[str, Any](
+        chunk_tokens=16, group=9, settings=SMALL, kernels=TorchKernels(), clock=ManualClock(7.0), incarnation=5,
+        staging="pinned", digests=True, insecure=True,
+    )  # fmt: skip
+    with PeerEndpoint(one, 0, noise(one, 0, 8, 1), MemoryTransport(Fabric()), keys="a file", **given):
+        wanted = {**given, "keys": "read from a file"}
+        assert asked == [wanted, {**wanted, "bind": LOOPBACK}]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -92,6 +92,13 @@ def test_nothing_begins_that_cannot(loop: FakeLoop) -> None:
     with pytest.raises(ZeroDivisionError):
         at.begin("end", lambda: 1 // 0, steps())  # type: ignore[arg-type]
     assert at.attached and loop.sources == []
+    at.stays = "it stays"
+    with pytest.raises(ArgumentError, match="it stays"):
+        at.begin("end", lambda: None, steps())
+    with pytest.raises(ArgumentError, match="it stays"):
+        at.end(lambda: None, lambda: None)
+    assert at.attached and loop.sources == []
+    at.stays = ""
     at.begin("end", lambda: None, steps("rooms"))
     with pytest.raises(ArgumentError, match="can be detached again"):
         at.begin("end", lambda: None, steps())

@@ -83,6 +83,25 @@ def test_chunks_are_told_one_then_two_then_four_as_gathers_end(pair: Pair, monke
     assert said == [ev.TokensProduced(room.key, 77)] and not later
 
 
+def test_what_is_kept_after_a_withdrawal_is_told_a_chunk_at_first(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefill, later = pair.prefills[0], list[Any]()
+    monkeypatch.setattr(inside(prefill).data.gathers, "later", later.append)
+    room = pair.open(40)
+    pair.pump(lambda: prefill.opened_by_all(room))
+    prefill.produced(room, 40)
+    prefill.poll()
+    said = heard(prefill, monkeypatch)
+    prefill.withdraw(room, 35)
+    prefill.poll()
+    assert said == [ev.TokensWithdrawn(room.key, 35), ev.TokensProduced(room.key, 16)]
+    later[0]()
+    assert len(said) == 2, "the announcements of before have stopped"
+    later[1]()
+    assert said[2:] == [ev.TokensProduced(room.key, 32)]
+
+
 def test_of_chunks_of_one_token_the_first_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     with Pair(layout(1, page=1), layout(1, page=1), chunk_tokens=1) as pair:
         (prefill,), later, room = pair.prefills, list[Any](), pair.name(4)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 import pytest
 import torch
 from msgspec.structs import replace
 from support.stories import layout
 
+from kvproto.endpoint import resume_point
 from kvproto.endpoint.resume_point import PageDigests, ResumePoint, Resumption, point_of, resume_prefix
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.layout.caches import Cache, CachePart
@@ -71,6 +73,11 @@ def test_what_lies_before_the_first_hole_in_all_layers_counts(done: int, groups:
     terms = Terms(1, 1, 1, 1, CHUNK, layer_groups=groups, state_groups=1, state_writes=1)
     value = DRoomValue(DRoom.OPEN, terms=terms, tokens=27, prefix=4, work=DecodeWork(done=done))
     assert point_of(ROOM, value) == ResumePoint(ROOM, 27, 4, upto)
+
+
+def test_nothing_is_in_place_of_a_room_without_work_as_yet() -> None:
+    terms = Terms(1, 1, 1, 1, CHUNK)
+    assert point_of(ROOM, DRoomValue(DRoom.OPEN, terms=terms, tokens=27, prefix=4)).upto == 4
 
 
 def test_a_rank_without_layers_of_the_page_table_has_all_that_it_can_have() -> None:
@@ -254,6 +261,8 @@ def test_digests_of_several_points_are_no_question() -> None:
         resume_prefix(told(1), told(1, point=LESS))
     with pytest.raises(ArgumentError, match="every rank of both sides"):
         resume_prefix(told(1), [])
+    with pytest.raises(ArgumentError, match="every rank of both sides"):
+        resume_prefix([], told(1))
 
 
 @pytest.mark.parametrize(
@@ -269,6 +278,14 @@ def test_foreign_text_is_refused_by_a_sentence(text: str) -> None:
         with pytest.raises(ArgumentError, match=kind.__name__):
             kind.decode(text)
     assert ResumePoint.decode(POINT.encode()) == POINT
+
+
+def test_text_has_a_length_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = POINT.encode()
+    for most, fits in ((len(text), True), (len(text) - 1, False)):
+        monkeypatch.setattr(resume_point, "MAX_TEXT", most)
+        with nullcontext() if fits else pytest.raises(ArgumentError, match=f"characters, more than {most}"):
+            assert ResumePoint.decode(text) == POINT
 
 
 def test_digests_are_of_pages_that_are_there(pair: Pair) -> None:

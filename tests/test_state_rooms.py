@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -163,7 +164,9 @@ def test_without_digests_rooms_share_one_table_of_all_slots(pair: list[Layout]) 
 
 
 @pytest.mark.parametrize("digests", [False, True])
-def test_a_pool_that_is_attached_later_has_tables_as_the_first_one(*, digests: bool) -> None:
+def test_a_pool_that_is_attached_later_has_tables_and_kernels_as_the_first_one(
+    monkeypatch: pytest.MonkeyPatch, *, digests: bool
+) -> None:
     with StatePair(*CASES[0], chunk_tokens=8, digests=digests) as both:
         for endpoint in both.endpoints:
             endpoint.detach()
@@ -172,8 +175,12 @@ def test_a_pool_that_is_attached_later_has_tables_as_the_first_one(*, digests: b
             rank = inside(endpoint).rank
             pool = both.pool(rank.layout, rank.index, 3)
             pool.ends[0].digested = not digests  # as an endpoint of the other kind has left it
+            made = Mock()
+            monkeypatch.setattr(inside(endpoint).data.kernels, "prepare", made)
             endpoint.attach(pool)
             assert endpoint.pool is pool and pool.ends[0].digested is digests
+            side = "gather" if rank.side == "prefill" else "scatter"
+            assert {each.args[:2] for each in made.mock_calls} == {(pool, side), (pool.ends[0], side)}
 
 
 def test_another_state_has_other_digests() -> None:
