@@ -53,6 +53,7 @@ def test_as_many_entries_domains_and_kinds_of_memory_as_ucx_knows() -> None:
     [
         ((0.0, 1e10, 0.0), True), ((999.0, 9e14, 999.0), True), ((0.0, 1e-3, 0.0), True), ((1001.0, 1e10, 0.0), False),
         ((0.0, 1e10, 1001.0), False), ((0.0, 1.1e15, 0.0), False), ((0.0, 0.0, 0.0), False),
+        ((1000.0, 1e10, 0.0), False), ((0.0, 1e10, 1000.0), False),
     ],
 )  # fmt: skip
 def test_overhead_bandwidth_and_latency_are_those_of_a_transport(
