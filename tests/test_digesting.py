@@ -7,11 +7,13 @@ from typing import Any, cast
 import pytest
 import torch
 from kernels_cases import BASE, Case, pool_of, table_of
+from test_end_caches import FULL, LONG, of
 
 from kvproto.io.kernels.base import Kernels, Ticket
 from kvproto.io.kernels.crossing import Done
 from kvproto.io.kernels.digesting import DigestingKernels
-from kvproto.layout.plan import Share
+from kvproto.layout.plan import Share, plan_between
+from kvproto.verify.testing.pools import empty_caches
 
 #: of a stage that begins with the model's third layer, and of a rank that begins with its fifth head
 SHARE = Share(writer=3, reader=0, src_head=1, dst_head=0, heads=1, src_layer=1, dst_layer=0, layers=2)
@@ -55,3 +57,20 @@ def test_a_digest_is_unsigned_and_of_the_model_s_own_layer_and_head(
     move(pool, table, 16, 8, [(SHARE, torch.empty(0))])
     assert kernels.read(table) == {(16, layers[0], head): (1 << 64) - 1, (16, layers[1], head): 1 << 63}
     assert kernels.read(table_of(8, 4, 8, 1)) == {}, "another table is another room's"
+
+
+@pytest.mark.parametrize(("page", "known"), [(4, True), (3, False)])
+def test_a_window_has_digests_where_its_tables_begin_alike_on_both_sides(page: int, known: bool) -> None:
+    class Asked(Kernels):
+        def gather_parts(self, *_: Any, digest: torch.Tensor | None = None, **__: Any) -> Ticket:
+            assert (digest is not None) is known
+            return Done()
+
+    side = of(FULL, LONG, page_size=page)
+    (pool,) = empty_caches(side, 0, 8).ends
+    pool.digested, table = True, table_of(8, page, 8, 1)
+    state = plan_between(side, side, 12).state
+    assert state is not None
+    kernels = DigestingKernels(Asked(), side, 0)
+    kernels.gather_parts(pool, table, 0, 8, [(state.writers(0)[0], torch.empty(0))])
+    assert bool(kernels.read(table, end=pool.end, tokens=8)) is known
