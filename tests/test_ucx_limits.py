@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -129,8 +131,23 @@ def test_a_segment_of_system_v_is_as_large_as_ours(monkeypatch: pytest.MonkeyPat
         check_address(sysv(7 | 0xF5 << 56), sysv(number, b"own"))  # UCX passes the lower half on
     with pytest.raises(FormError, match="4095 bytes instead of 4096"):
         check_address(sysv(8), sysv(7, b"own"))
-    check_address(sysv(9), sysv(7, b"own"))  # UCX cannot map what is not there
+    for theirs, ours in ((9, 7), (7, 9)):
+        check_address(sysv(theirs), sysv(ours, b"own"))  # UCX cannot map what is not there
     assert set(asked) == {"/proc/sysvipc/shm"}
+    monkeypatch.setattr(Told, "read_text", lambda _: Path("/proc/none").read_text())
+    check_address(sysv(8), sysv(7, b"own"))
+
+
+@pytest.mark.parametrize("flag", [0, 1 << 63])
+def test_a_descriptor_is_looked_at_where_a_segment_is_named_by_one(monkeypatch: pytest.MonkeyPatch, flag: int) -> None:
+    sizes = {"/proc/5/fd/6": 1, "/proc/7/fd/8": 2}
+    told = {path: SimpleNamespace(stat=lambda size=size: SimpleNamespace(st_size=size)) for path, size in sizes.items()}
+    monkeypatch.setattr(ucx_address, "Path", told.get)
+    peer, own = (
+        address(b"posix", b"our host", struct.pack("<Q", flag | process | number << 30), worker)
+        for process, number, worker in ((5, 6, b"peer"), (7, 8, b"own"))
+    )
+    assert refused(peer, own) is bool(flag) and not refused(own, peer)
 
 
 def test_a_distance_has_three_bytes_whatever_they_are() -> None:
