@@ -70,6 +70,13 @@ def test_overhead_bandwidth_and_latency_are_those_of_a_transport(
             read_address(bytes(whole))
 
 
+@pytest.mark.parametrize(("flags", "more"), [(0, b""), (0x40, b"\x01"), (0x20, b"\x05"), (0x60, b"\x01\x05")])
+def test_a_device_may_have_a_number_of_paths_and_a_system_device(flags: int, more: bytes) -> None:
+    one = struct.pack("<H", 7) + ATTRIBUTES.pack(0, 1, 0, 0)
+    data = HEAD + bytes([3, flags | 2]) + more + b"dv" + one + b"\x01x" + one + b"\x82yz" + b"\x87\x80"
+    assert read_address(data).entries == (TransportEntry(7, 3, b"dv", b"x"), TransportEntry(7, 3, b"dv", b"yz"))
+
+
 @pytest.mark.parametrize("name", [b"sysv", b"posix", b"cma", b"knem", b"xpmem"])
 def test_another_host_has_its_identity_alone_or_with_a_namespace(name: bytes) -> None:
     own = address(name, b"our host", bytes(8), b"own")
