@@ -157,6 +157,13 @@ def test_a_descriptor_is_looked_at_where_a_segment_is_named_by_one(monkeypatch: 
     assert refused(peer, own) is bool(flag) and not refused(own, peer)
 
 
+@pytest.mark.parametrize("bit", range(60, 64))
+def test_a_segment_of_posix_has_our_flags(bit: int) -> None:
+    own, peer = (address(b"posix", b"our host", struct.pack("<Q", flag), bytes([flag & 1])) for flag in (1, 1 << bit))
+    with pytest.raises(FormError, match="named in another way"):
+        check_address(peer, own)
+
+
 def test_a_distance_has_three_bytes_whatever_they_are() -> None:
     key = struct.pack("<QBBB", 1, 0, 0, 3)
     assert read_key(key + b"\x01\xff\x03\x02\x02\xff\xff") == {0: 0}
