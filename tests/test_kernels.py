@@ -21,6 +21,7 @@ from kernels_cases import (
     table_of,
 )
 
+from kvproto.io.kernels import base
 from kvproto.io.kernels.base import Events, EventTicket, KernelError, Pool
 from kvproto.io.kernels.crossing import HostCopy
 from kvproto.io.kernels.torch import TorchKernels, _places
@@ -264,6 +265,25 @@ class Recorded:
 
     def wait_event(self, event: object) -> None:
         self.waited.append(event)
+
+
+def test_an_event_that_is_over_is_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[Recorded]()
+
+    class Made(Recorded):
+        def record(self, stream: object) -> None:
+            self.waited.append(stream)
+
+    def new_event() -> Recorded:
+        made.append(Made())
+        return made[-1]
+
+    monkeypatch.setattr(base, "_new_event", new_event)
+    events = Events()
+    first, _ = events.ticket("one"), events.ticket("two")
+    assert first.done()
+    events.ticket("three")
+    assert [each.waited for each in made] == [["one", "three"], ["two"]]
 
 
 @pytest.mark.parametrize("spend", ["done", "lead"])
