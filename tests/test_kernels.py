@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -168,6 +169,7 @@ def ordinary() -> tuple[Pool, torch.Tensor, torch.Tensor]:
         ({"out": torch.zeros(10, dtype=torch.uint8)}, "needs a 1-D uint8 view"),
         ({"out": torch.zeros(2 * 1408, dtype=torch.uint8)[::2]}, "must be dense"),
         ({"out": torch.zeros(1408, dtype=torch.int8)}, "uint8"),
+        ({"out": torch.zeros((11, 128), dtype=torch.uint8)}, "needs a 1-D uint8 view"),
         ({"share": replace_share(src_head=1)}, "heads 1..2 of a pool of 2"),
         ({"share": replace_share(src_layer=1)}, "layers 1..2 of a pool of 2"),
         ({"share": replace_share(heads=0)}, "heads 0..-1 of a pool of 2"),
@@ -181,6 +183,42 @@ def test_a_call_that_cannot_be(changes: dict[str, Any], message: str) -> None:
     call: dict[str, Any] = {"table": table, "first": 0, "tokens": 11, "share": SHARE, "out": out}
     with pytest.raises(KernelError, match=message):
         TORCH.gather(pool, **{**call, **changes})
+
+
+@pytest.mark.parametrize(("near", "pinned", "why"), [
+    (True, True, ""), (True, False, "staging on cpu is not reachable from a pool on cuda:0"),
+    (False, True, "the page table must be dense 1-D int64 on cuda:0, not 1-D torch.int64 on cpu"),
+])  # fmt: skip
+def test_a_device_reads_tables_of_its_own_and_pinned_memory(near: bool, pinned: bool, why: str) -> None:
+    class Placed:
+        """A tensor of 512 bytes, or a table of three pages, which says where it is."""
+
+        device = torch.device("cpu")
+
+        def __init__(self, dtype: torch.dtype, count: int, place: int) -> None:
+            self.dtype, self.count, self.place, self.shape = dtype, count, place, (count,)
+
+        def get_device(self) -> int:
+            return self.place
+
+        def dim(self) -> int:
+            return 1
+
+        def numel(self) -> int:
+            return self.count
+
+        def is_contiguous(self) -> bool:
+            return True
+
+        def is_pinned(self) -> bool:
+            return pinned
+
+    pool: Any = SimpleNamespace(gpu=0, device="cuda:0", page_size=4)
+    cut: Any = SimpleNamespace(slices=[SHARE], token_bytes=(128,), entries=4)
+    table: Any = Placed(torch.int64, 3, 0 if near else -1)
+    staged: Any = Placed(torch.uint8, 4 * 128, -1)
+    with pytest.raises(KernelError, match=why) if why else nullcontext():
+        base.check_call(pool, cut, table, 0, 4, [staged], None)
 
 
 def test_parts_that_overlap() -> None:
@@ -265,6 +303,19 @@ class Recorded:
 
     def wait_event(self, event: object) -> None:
         self.waited.append(event)
+
+
+def test_work_is_queued_on_the_stream_that_is_named_or_on_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    current = list[object]()
+
+    def stream(named: object) -> Any:
+        current.append(named)
+        return nullcontext()
+
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    for named in (None, "side"):
+        with base.on_stream(named):
+            assert current == ["side"] * (named is not None)
 
 
 def test_an_event_that_is_over_is_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
