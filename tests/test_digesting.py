@@ -61,7 +61,7 @@ def test_a_digest_is_unsigned_and_of_the_model_s_own_layer_and_head(
 
 @pytest.mark.parametrize(("page", "known"), [(4, True), (3, False)])
 def test_a_window_has_digests_where_its_tables_begin_alike_on_both_sides(page: int, known: bool) -> None:
-    class Asked(Kernels):
+    class Asked(Inner):
         def gather_parts(self, *_: Any, digest: torch.Tensor | None = None, **__: Any) -> Ticket:
             assert (digest is not None) is known
             return Done()

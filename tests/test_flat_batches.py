@@ -10,6 +10,8 @@ import pytest
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
 
+import torch
+from msgspec.structs import replace
 from test_end_caches import FULL, STATE, of
 
 from kvproto.io.kernels import flat_batch
@@ -82,6 +84,24 @@ def test_parts_of_several_writers_follow_one_another_in_a_layer() -> None:
     assert rows == [[k1, 0, 0, 0, 0], [k1 + 16, 1, 0, entries, 0], [k3, 0, 16, 1, 0], [k3 + 16, 1, 16, entries + 1, 0]]
     assert one._forms[0] == (128, 32, 16, 1, 16, 1, 8) and one.parts == 2
     assert one.entries == sum(each.digests for each in pool.cut("scatter", shares).slices)
+
+
+def test_words_are_no_wider_than_an_address_of_a_plane_is_aligned() -> None:
+    pool, share = whole()
+    whole_key = pool.kinds[2][1]
+    moved = torch.zeros(whole_key.numel() + 2, dtype=torch.uint8)[2:].view(whole_key.shape)
+    pool.kinds[2][1] = moved
+    assert made(pool, share)._aligns == [16, 16, 2]
+    pool.kinds[0][0] = torch.zeros(8 + 6 * 128, dtype=torch.uint8)[8:].view(6, 4, 2, 16)
+    assert made(pool, share)._aligns == [8, 16, 2]
+
+
+def test_a_kind_of_which_a_part_has_nothing_has_no_form() -> None:
+    pool, share = whole()
+    k, v, key = share.pieces
+    one = made(pool, replace(share, pieces=(k, replace(v, units=0, layers=0), key)))
+    assert one._forms == [(128, 32, 32, 1, 32, 1, 4), (80, 20, 20, 1, 4, 5, 32)]
+    assert one.entries == 7 and one._table.tolist()[14 + 2] == 64, "keys follow two layers of K"
 
 
 def test_a_plane_begins_in_the_entry_of_its_slot() -> None:
