@@ -224,6 +224,23 @@ def test_a_receiver_that_is_given_up_before_it_has_pages_opens_its_room_over_pag
     assert not at.endpoint.of("abort"), "the room is another request's"
 
 
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_receiver_that_cannot_open_its_room_waits_for_its_end_where_there_is_a_room(announced: bool) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ArgumentError("no such page")
+
+    one, at = receiver()
+    one.init(0)
+    at.endpoint.open = fail
+    if not announced:
+        at.endpoint.announce = fail
+    one.send_metadata([21])
+    assert one.why == "no such page" and one.abort_notified is announced
+    assert at.endpoint.of("announce") == [(Room(5), 4, {"group": 7})] * announced
+    assert at.endpoint.of("abort") == [(Room(5),)] * announced
+    assert (one.value.state is tables.R.FAILED) is not announced
+
+
 def test_metadata_of_another_form_fails_the_request_and_what_succeeds_is_written() -> None:
     one, at = receiver()
     one.init(0)
