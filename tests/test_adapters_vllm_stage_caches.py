@@ -82,6 +82,9 @@ def test_what_stages_exchange_comes_as_it_was_said(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_stage_without_a_layer_that_attends_fully_is_refused_with_what_to_do() -> None:
+    some = [SimpleNamespace(layer_names=["layers.5", "layers.2"], kv_cache_spec=SimpleNamespace())]
+    found = stages.attending_layers(SimpleNamespace(kv_cache_groups=some))
+    assert found == {2: "layers.2", 5: "layers.5"}
     groups = [SimpleNamespace(layer_names=[], kv_cache_spec=SimpleNamespace())]
     with pytest.raises(GeometryError, match=r"a pipeline stage without a layer that attends fully.*fewer stages"):
         stages.attending_layers(SimpleNamespace(kv_cache_groups=groups))

@@ -100,8 +100,10 @@ class Windows:
             EXCHANGE.ask(make, tp, pp)
         return FakeEngine(make, tp * pp, BLOCKS, chunk=2 * BLOCK, windows=tuple(n for _, n in LOCAL), stages=pp)
 
-    def ask(self, tokens: int) -> str:
+    def ask(self, tokens: int, hit: int = 0) -> str:
+        """A request at both instances; the decode instance has `hit` of its tokens cached."""
         name, room = next(NAMES), secrets.randbits(63)
+        self.decode.hits[f"{name}/D"] = hit
         theirs = {"do_remote_prefill": True, "room": room, "card": self.prefill.connector.card}
         self.decode.add(f"{name}/D", tokens, theirs)
         self.prefill.add(f"{name}/P", tokens, {"do_remote_decode": True, "room": room})
@@ -198,6 +200,16 @@ def test_several_requests_and_one_whose_blocks_are_taken_away(both: Windows) -> 
     for name in names:
         both.carried(name)
     both.until(both.quiet)
+
+
+def test_a_prompt_that_the_decode_instance_has_leaves_no_room_on_any_rank(both: Windows) -> None:
+    """A rank with windows gives its room up, a stage without one opens it with nothing to come."""
+    name = both.ask(29, hit=28)
+    both.until(lambda: f"{name}/P" not in both.prefill.requests)
+    assert f"{name}/D" not in both.decode.resumed
+    both.until(both.quiet)
+    workers = [each.worker for engine in (both.prefill, both.decode) for each in engine.workers]
+    both.until(lambda: not any(each._requests or each._tickets or each.rank.requests for each in workers))
 
 
 def test_what_the_decode_instance_has_of_a_window_is_not_written_again(both: Windows) -> None:
