@@ -45,7 +45,10 @@ QWEN: dict[str, Any] = {
 FAMILIES: dict[Kind, tuple[str, dict[str, Any]]] = {
     "dense": ("Llama", {"hidden_size": 256, "intermediate_size": 512}),
     "hybrid": ("Qwen3Next", QWEN),
-    "alternating": ("Qwen3Next", QWEN | {"layer_types": ["linear_attention", "full_attention"] * 2}),
+    # vLLM wants experts on each stage
+    "alternating": ("Qwen3Next", QWEN | {
+        "layer_types": ["linear_attention", "full_attention"] * 2, "mlp_only_layers": [0, 2],
+    }),
     "windows": ("Gemma3", {
         "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6,
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "sliding_window": WINDOW,
