@@ -58,10 +58,12 @@ def test_a_stage_that_fails_tells_the_others_and_each_tells_once(monkeypatch: py
     monkeypatch.setattr(stages, "exchange", exchange)
     with pytest.raises(GeometryError, match=r"^no-pool: a tensor of another form$"):
         stages.on_all_stages(fails)
+    with pytest.raises(KeyError):
+        stages.on_all_stages(lambda _: dict[str, Geometry]()["none"])
     assert [stages.on_all_stages(make) for make in (lambda _: made, joins)] == [made, made]
     with pytest.raises(GeometryError, match="another form"):
         stages.on_all_stages(lambda join: fails(join([FULL])))
-    assert said == ["no-pool: a tensor of another form", [], [FULL], [FULL]]
+    assert said == ["no-pool: a tensor of another form", "'none'", [], [FULL], [FULL]]
     other[:] = ["no-tensor: here"]
     for make in (lambda _: made, joins):
         with pytest.raises(GeometryError, match="stage 1 of this instance has no pool: no-tensor: here"):

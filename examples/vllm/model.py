@@ -62,6 +62,11 @@ FAMILIES: dict[Kind, tuple[str, dict[str, Any]]] = {
         "hidden_size": 256, "intermediate_size": 512, "num_key_value_heads": 8, "first_k_dense_replace": 4,
         "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "moe_intermediate_size": 64, "num_experts_per_tok": 2,
         "kv_lora_rank": 512, "q_lora_rank": 48, "qk_nope_head_dim": 32, "qk_rope_head_dim": 64, "v_head_dim": 32,
+        # without it vLLM alone answers otherwise than transformers
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 1024, "beta_fast": 32, "beta_slow": 1,
+        },
     }),
 }  # fmt: skip
 

@@ -19,7 +19,6 @@ from vllm.model_executor.models.utils import extract_layer_index
 
 from kvproto.adapters.geometry import Geometry, GeometryError
 from kvproto.adapters.vllm.rules import members, tables_of
-from kvproto.errors import KvprotoError
 from kvproto.layout.caches import Cache
 
 #: from the caches of a stage's own layers, those of the whole model
@@ -66,7 +65,7 @@ def on_all_stages(make: Callable[[Join], Geometry]) -> Geometry:
 
     try:
         made = make(join)
-    except KvprotoError as error:
+    except Exception as error:  # whatever it is, the other stages wait for a word
         if not told:
             exchange(str(error))
         raise
