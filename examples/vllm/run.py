@@ -51,15 +51,15 @@ Written by `python -m examples.vllm.run` (`make engines-vllm`): real instances o
 ranks, on one machine; a random Llama of 4 layers and 4 KV heads in float32, 24 greedy tokens a prompt, blocks of 32,
 prefill in chunks of 64 tokens; in rows of a hybrid a Qwen3-Next in bfloat16, three of whose layers are gated delta
 nets, whose answer may leave the whole model's where another token is as likely (a tie: within .13 in log probability,
-which two shards without any transfer move by up to .06); in rows of windows a Gemma 3 in float32, of whose six layers
-four look back over 48 tokens (their blocks are not compared, their digests are); in rows of sinks a gpt-oss in float32,
-every other of whose four layers does. In rows of stages an instance has pipeline stages of one rank each. Carried by
-`kvproto` (with digests and checksums of all that is moved; by the ring, unless both sides are cut alike), by kvproto
-without them, by the route that it chooses (`plain`; the posts tell which), and by vLLM's own NixlConnector (`nixl`),
-one right after the other.
-The answers are compared with the model's in one process; the digests of every (chunk, layer, head) that was gathered
-with those of what was scattered; the blocks that lie in the decode instance's cache with those in the prefill
-instance's, whatever way they came. What each scenario does stands in
+which two shards without any transfer move by up to .06), and in rows of alternating one of which only every other layer
+is such a net; in rows of windows a Gemma 3 in float32, of whose six layers four look back over 48 tokens (their blocks
+are not compared, their digests are); in rows of sinks a gpt-oss in float32, every other of whose four layers does; in
+rows of latents a DeepSeek-V3 in float32 without experts (MLA). In rows of stages an instance has pipeline stages of one
+rank each. Carried by `kvproto` (with digests and checksums of all that is moved; by the ring, unless both sides are cut
+alike), by kvproto without them, by the route that it chooses (`plain`; the posts tell which), and by vLLM's own
+NixlConnector (`nixl`), one right after the other. The answers are compared with the model's in one process; the digests
+of every (chunk, layer, head) that was gathered with those of what was scattered; the blocks that lie in the decode
+instance's cache with those in the prefill instance's, whatever way they came. What each scenario does stands in
 [examples/vllm/scenarios.py](../vllm/scenarios.py), what a row has to fulfil in
 [examples/vllm/judging.py](../vllm/judging.py). Outcomes are counted a rank. Times are those of two cores that do other
 things, too: they tell orders of magnitude.
