@@ -124,3 +124,12 @@ def test_latents_and_an_index_that_one_stage_has_alone() -> None:
     assert (first.layout.layers, first.layout.pp, first.layout.stages) == (3, 2, (2, 1))
     assert [each.layers for each in first.layout.named] == [(), (1,)]
     assert sorted(map(len, first.pool.kinds)) == [1, 1, 2] and sorted(map(len, last.pool.kinds)) == [0, 0, 1]
+
+
+def test_a_stage_without_windows_or_states_takes_none_of_a_room_s_tables_and_slots() -> None:
+    pool: Any = SimpleNamespace(ends=(), page_size=4)
+    layout: Any = None
+    geometry = Geometry(pool, layout, 4, ("", ""), slots=())
+    assert geometry.window([[1, 2], [3, 4]], 8) is None and geometry.slot((5, 6)) is None
+    some = Geometry(pool, layout, 4, (), slots=(1, 2))
+    assert some.slot((5, 6, 7)) == (6, 7) and Geometry(pool, layout).slot((5, 6)) == (5, 6)

@@ -66,7 +66,7 @@ def geometry_of_states(
         rows = tuple(CachePart(name, units, some[0].shape[2]) for name, (units, some) in parts.items())
         caches.append(Cache("state", rows, tuple(state.layer for state in states), recurrence.dtype, END))
     caches = join(caches)
-    layers = shards.layers if shards.pp > 1 else 1 + max(layer for cache in caches for layer in cache.layers)
+    layers = 1 + max(layer for cache in caches for layer in cache.layers)
     layout = Layout.of_caches(
         caches, layers=layers, page_size=views[0].shape[1], tp=tp, pp=shards.pp, stages=shards.stages
     )  # fmt: skip

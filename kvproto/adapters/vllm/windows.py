@@ -64,7 +64,7 @@ def geometry_of_windows(
         if held:
             caches.append(Cache(cache, (_part(shards.heads, mine),), layers_of, dtype, WINDOW, window=rows))
     caches = join(caches)
-    layers = shards.layers if shards.pp > 1 else 1 + max(layer for cache in caches for layer in cache.layers)
+    layers = 1 + max(layer for cache in caches for layer in cache.layers)
     size = 1 if opaque else block
     layout = Layout.of_caches(
         caches, layers=layers, page_size=size, tp=shards.tp, pp=shards.pp, stages=shards.stages
