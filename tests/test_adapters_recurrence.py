@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+import torch
 
 from kvproto.adapters.recurrence import Recurrence, Segment
+from kvproto.adapters.sglang.recurrence import recurrence_of
 
 SEGMENTS = Segment("x", 4, 6), Segment("B", 1, 2), Segment("C", 1, 2)
 
@@ -30,3 +35,31 @@ def test_matrices_are_of_the_heads_of_the_rank_one_at_least(heads: int, tp: int,
     made = Recurrence(SEGMENTS, 3, heads, "float32")
     assert made.pieces(4096, dim, tp) == [("ssm", heads, 0, 4096)]
     assert made.pieces(4096, dim + 1, tp) == made.pieces(4096, dim - 1, tp) == []
+
+
+def config(kind: str, groups: int | None, **shape: Any) -> Any:
+    """A model's configuration in SGLang, by the name of its class; `groups`: of B and C."""
+    known = {"num_heads": 8, "conv_kernel": 4, "conv_shard_groups": None, "intermediate_size": 64, "ssm_state_size": 16}
+    params = SimpleNamespace(
+        shape=SimpleNamespace(**known | shape), dtype=SimpleNamespace(conv=torch.bfloat16, temporal=torch.float32)
+    )
+    return type(kind, (SimpleNamespace,), {})(
+        mamba2_cache_params=params, mamba_n_groups=groups, n_groups=groups if kind == "NemotronHConfig" else None
+    )
+
+
+@pytest.mark.parametrize("kind", ["FalconH1Config", "GraniteMoeHybridConfig", "NemotronHConfig"])
+def test_models_with_x_b_and_c_are_known_by_the_class_of_their_configuration(kind: str) -> None:
+    assert recurrence_of(config(kind, 2), 4) == Recurrence(
+        (Segment("x", 8, 8), Segment("B", 2, 16), Segment("C", 2, 16)), 3, 8, "bfloat16, float32"
+    )  # fmt: skip
+    assert recurrence_of(config(kind, 2, intermediate_size=60), 4) is None
+    assert recurrence_of(config("AnotherConfig", 2), 4) is None
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_segments_that_sglang_names_are_q_k_and_v(axis: int) -> None:
+    shape = {"conv_shard_groups": (24, 24, 64), "num_k_heads_per_tp": 2, "conv_slice_axis": axis}
+    assert recurrence_of(config("AnotherConfig", None, **shape), 3) == Recurrence(
+        (Segment("q", 6, 4), Segment("k", 6, 4), Segment("v", 8, 8)), 3, 8, "bfloat16, float32", bool(axis)
+    )  # fmt: skip
