@@ -123,7 +123,7 @@ else:
         check_gathers(kernels(tile=256), BASE, shift=shift)
         check_scatters(kernels(tile=256), BASE, shift=shift)
 
-    @pytest.mark.parametrize("case", [PAIRS[2], SHAPES[5], SHAPES[8], SHAPES[15]][: by_night(4, by_day=2)], ids=str)
+    @pytest.mark.parametrize("case", [PAIRS[2], SHAPES[8], SHAPES[5], SHAPES[15]][: by_night(4, by_day=3)], ids=str)
     def test_cells_in_one_launch(case: Case) -> None:
         check_cells(kernels(tile=small(case)), case)
 
