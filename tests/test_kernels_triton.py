@@ -123,7 +123,12 @@ else:
         check_gathers(kernels(tile=256), BASE, shift=shift)
         check_scatters(kernels(tile=256), BASE, shift=shift)
 
-    @pytest.mark.parametrize("case", [PAIRS[2], SHAPES[8], SHAPES[5], SHAPES[15]][: by_night(4, by_day=3)], ids=str)
+    #: a program has another number of V's units than of K's, and a row of V is several units
+    UNEVEN = replace(BASE, dims=(32, 12))
+
+    JOINED = [PAIRS[2], UNEVEN, SHAPES[5], SHAPES[8], SHAPES[15]]
+
+    @pytest.mark.parametrize("case", JOINED[: by_night(5, by_day=3)], ids=str)
     def test_cells_in_one_launch(case: Case) -> None:
         check_cells(kernels(tile=small(case)), case)
 
