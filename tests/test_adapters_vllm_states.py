@@ -322,6 +322,16 @@ def test_a_model_may_have_one_layer_of_each_kind(monkeypatch: pytest.MonkeyPatch
     assert geometry().layout.layers == 7
 
 
+@pytest.mark.parametrize(("pp", "layers"), [(1, 6), (2, 7)])
+def test_stages_have_the_model_s_layers_and_blocks_are_divided_where_they_may_be(
+    monkeypatch: pytest.MonkeyPatch, pp: int, layers: int
+) -> None:
+    fake_vllm.CHANNELS_FIRST[0] = True
+    monkeypatch.setattr(states, "named_pool", lambda *_: None)
+    made = states.geometry_of_states(memory(1), kinds(1, first=True), Shards(HEADS, 7, 1, pp), dtype="uint8", opaque="")
+    assert (made.layout.layers, made.layout.page_size, made.unit) == (layers, BLOCK, 1)
+
+
 def test_a_layer_that_is_in_no_group_is_refused_by_name() -> None:
     tensors = memory(1) | {"layers.7.of": torch.zeros(BLOCKS, 1, 1, 8)}
     with pytest.raises(GeometryError, match=re.escape("tensors layers.7.of are in no group of vLLM's cache")):
@@ -330,8 +340,9 @@ def test_a_layer_that_is_in_no_group_is_refused_by_name() -> None:
 
 def test_a_convolution_that_is_no_q_k_and_v_is_refused() -> None:
     fake_vllm.CHANNELS_FIRST[0] = True
-    with pytest.raises(GeometryError, match="33 channels of a convolution beside 4 heads: no q, k and v"):
-        geometry(shapes=((33, TAPS), (VALUES, WIDE, WIDE)))
+    for channels in (33, VALUES * WIDE, 2 * WIDE):
+        with pytest.raises(GeometryError, match=f"{channels} channels of a convolution beside 4 heads: no q, k and v"):
+            geometry(shapes=((channels, TAPS), (VALUES, WIDE, WIDE)))
 
 
 @pytest.mark.parametrize(("other", "why"), [

@@ -262,6 +262,13 @@ def test_a_block_that_cannot_be_read_is_a_row_of_its_own(opaque: str, unit: int,
     assert made.pool.first.data_ptr() == held["layers.2.of"].data_ptr()
 
 
+@pytest.mark.parametrize(("pp", "layers"), [(1, 7), (2, 8)])
+def test_stages_have_the_layers_of_the_model(monkeypatch: pytest.MonkeyPatch, pp: int, layers: int) -> None:
+    monkeypatch.setattr(windows, "named_pool", lambda *_: None)
+    made = windows.geometry_of_windows(memory(1), kinds(), Shards(HEADS, 8, 1, pp), dtype="uint8", opaque="")
+    assert (made.layout.layers, made.unit) == (layers, 1)
+
+
 def test_a_layer_in_no_group_is_refused_by_name() -> None:
     tensors = memory(1) | {"layers.9.of": torch.zeros(BLOCKS, HEADS, BLOCK, ROW, dtype=torch.uint8)}
     with pytest.raises(GeometryError, match=r"tensor 'layers.9.of' is in no cache"):
