@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kvproto.layout.byte_runs import descriptors
 from kvproto.layout.byte_runs_numpy import slices
-from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.caches import END, WINDOW, Cache, CachePart, wrong_caches
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout, LayoutError, align_chunk_tokens
@@ -192,6 +192,7 @@ def test_a_part_that_every_rank_holds_adds_no_writer_to_a_reader() -> None:
             assert {len(plan.linked_to(reader)) for reader in range(theirs)} == {fan_in}
 
 
+ONE = (CachePart("a", 1, 1),)
 REFUSED = [
     ((), "0 caches; a layout names from 1 to 16"),
     ((LATENT, LATENT), "two caches have one name"),
@@ -205,6 +206,11 @@ REFUSED = [
     ((Cache("x", (CachePart("a", 0, 1),)),), "part 'a' has 0 units of 1 bytes, out of bounds"),
     ((Cache("x", (CachePart("a", True, 1),)),), "out of bounds"),
     ((LATENT, "index"), "it must be a tuple of Cache"),
+    *(((Cache("x", ONE, groups=groups),), f"it has {groups} groups; there are 1 to 1,") for groups in (0, 2, True)),
+    *(((Cache("x", ONE, (), "", END, groups=groups),), "groups; there are 1 to 64,") for groups in (0, 65)),
+    ((Cache("x", ONE, window=1),), "its window has 1 tokens; where 'all' travels it has 0 to 0"),
+    *(((Cache("x", ONE, (), "", WINDOW, window=window),), "where 'window' travels it has 1 to 16777216")
+      for window in (0, True, (1 << 24) + 1)),
     ((DRAFT,), "no cache has a layer of stage 0 (0..29)"),
 ]  # fmt: skip
 
@@ -214,6 +220,24 @@ def test_caches_refused_by_name(found: tuple[Any, ...], why: str) -> None:
     with pytest.raises(LayoutError) as refused:
         of(*found, pp=2)
     assert refused.value.reason == "bad-caches" and why in refused.value.sentence
+
+
+def test_a_layout_names_as_many_caches_and_parts_as_there_may_be() -> None:
+    assert len(of(*(Cache(f"{n}", ONE) for n in range(16))).kinds) == 16
+    with pytest.raises(LayoutError, match="17 caches; a layout names from 1 to 16"):
+        of(*(Cache(f"{n}", ONE) for n in range(17)))
+    assert wrong_caches((Cache("x", ONE, (), "", END, groups=64),), 61) == ""
+    assert wrong_caches((Cache("x", ONE, (), "", WINDOW, window=1 << 24),), 61) == ""
+
+
+def test_of_several_faults_that_of_a_cache_is_named_before_that_of_all() -> None:
+    found = Cache("x", (), (), "", END), Cache("y", ONE, (), "", END, groups=2)
+    assert "cache 'x': its parts are named []" in wrong_caches(found, 61)
+    assert "its groups differ (z in 1, y in 2)" in wrong_caches((Cache("z", ONE, (), "", END), found[1]), 61)
+
+
+def test_a_list_is_no_tuple_of_caches() -> None:
+    assert "it must be a tuple of Cache" in wrong_caches([LATENT], 61)
 
 
 def test_units_that_tp_does_not_divide_are_refused_by_the_part_s_name() -> None:

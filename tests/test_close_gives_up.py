@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 from support.stories import layout
 
+import kvproto.endpoint.endpoint as endpoint_module
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.protocol.states import Cause
 from kvproto.room import Room
@@ -80,6 +81,15 @@ def test_a_decode_rank_that_is_closed_ends_its_rooms_at_their_prefill_ranks(
         caplog.set_level(logging.WARNING, "kvproto.rooms")
         assert hear_of_it(pair, pair.decodes[0], prefill, ("P", 0, room)) is Cause.DECODE_ABORTED
         assert not [each for each in caplog.records if each.name == "kvproto.rooms"]
+
+
+def test_a_rank_that_is_closed_waits_until_its_rooms_are_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pair(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
+        room, prefill = in_flight(pair), pair.prefills[0]
+        monkeypatch.setattr(endpoint_module, "LINGER_S", LONG)
+        pair.decodes[0].start()
+        prefill._give_up()
+        assert room.key not in inside(prefill).rank.rooms
 
 
 def test_a_peer_that_never_confirms_does_not_keep_a_rank_from_being_closed() -> None:

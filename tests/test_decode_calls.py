@@ -62,6 +62,14 @@ def test_a_constructor_passes_on_each_argument(monkeypatch: pytest.MonkeyPatch) 
         made.ready()
 
 
+def test_a_group_is_not_ready_at_a_loop_that_has_broken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = pair.decodes[0]
+    assert decode.ready()
+    monkeypatch.setattr(inside(decode).loop, "broken", RuntimeError("planted"))
+    with pytest.raises(EndpointError, match="the loop has stopped"):
+        decode.ready()
+
+
 # ------------------------------------------------------------------------------------------------ groups
 def test_a_group_is_called_with_an_address_for_each_rank_and_a_ring_that_is_large_enough(
     pair: Pair, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kvproto.layout import plan as plans
+from kvproto.layout.agreement import agree
 from kvproto.layout.byte_runs import Form, descriptors, pieces_of_pages
 from kvproto.layout.byte_runs_numpy import slices
 from kvproto.layout.caches import Cache, CachePart
@@ -188,6 +189,27 @@ def test_pairs_refused_by_name_on_both_sides(fields: dict[str, Any], reason: Rea
         with pytest.raises(LayoutError) as caught:
             Plan(*sides, 128)
         assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        (None, layout(), 128), (layout(), "layout", 128), (layout(), layout(), True), (layout(), layout(), 128.0),
+        (layout(), layout(), "128"),
+    ],
+)  # fmt: skip
+def test_no_layout_and_no_whole_number_agree_with_anything(about: tuple[Any, Any, Any]) -> None:
+    with pytest.raises(LayoutError) as caught:
+        agree(*about)
+    assert caught.value.reason == "bad-field"
+
+
+def test_a_chunk_has_at_most_the_tokens_of_the_longest_room() -> None:
+    most = (1 << 32) - 1
+    agree(layout(page_size=1), layout(page_size=5), most)
+    with pytest.raises(LayoutError) as caught:
+        agree(layout(page_size=1), layout(page_size=1), most + 1)
+    assert caught.value.reason == "chunk-tokens-not-positive"
 
 
 def test_a_chunk_size_that_does_not_fit_is_refused_with_one_that_does() -> None:

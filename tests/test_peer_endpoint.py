@@ -5,6 +5,7 @@ Real endpoints, sockets and bytes; over NIXL between processes in `test_peer_pro
 
 from __future__ import annotations
 
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from kvproto.io.transports.base import StaleEndpoint
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.states import Cause
+from kvproto.room import Room
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import SMALL
 from kvproto.verify.testing.pools import noise, tokens_of
@@ -59,9 +61,10 @@ def test_what_an_engine_gives_reaches_both_roles(monkeypatch: pytest.MonkeyPatch
         chunk_tokens=16, group=9, settings=SMALL, kernels=TorchKernels(), clock=ManualClock(7.0), incarnation=5,
         staging="pinned", digests=True, insecure=True,
     )  # fmt: skip
-    with PeerEndpoint(one, 0, noise(one, 0, 8, 1), MemoryTransport(Fabric()), keys="a file", **given):
+    with PeerEndpoint(one, 0, noise(one, 0, 8, 1), MemoryTransport(Fabric()), keys="a file", **given) as made:
         wanted = {**given, "keys": "read from a file"}
         assert asked == [wanted, {**wanted, "bind": LOOPBACK}]
+    assert made.closed
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -137,6 +140,38 @@ def test_one_thread_runs_both_roles_and_one_wait_has_the_news_of_both(peers: Pee
                 mine.finished()
                 assert time.monotonic() < deadline and peer.wait_news(5.0)
         assert not any(peer.wait_news(0.0) for peer in peers.all)
+
+
+def test_news_of_each_role_wake_the_waiter_for_both(peers: Peers) -> None:
+    near = peers.all[0]
+    for role in (near.prefill, near.decode):
+        assert not near.wait_news(0) and not select.select([near], [], [], 0)[0]
+        role._news.wake()
+        assert select.select([near], [], [], 0)[0] == [near]
+
+
+def test_news_of_one_role_are_not_slept_through(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
+    near, slept = peers.all[0], list[float | None]()
+    monkeypatch.setattr(near._alarm, "sleep", slept.append)
+    for role in (near.prefill, near.decode):
+        assert not near.wait_news(0.5) and slept.pop() == 0.5
+        role._news.releases.append(Room(1))
+        assert near.wait_news(0.5) and not slept
+        role._news.releases.clear()
+    for state, told in (("closed", False), ("broken", True)):
+        with monkeypatch.context() as patch:
+            patch.setattr(near._loop, state, RuntimeError("planted"))
+            assert near.wait_news(0.5) is told and not slept
+
+
+def test_what_drives_a_peer_drives_its_joined_loops(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
+    near, asked = peers.all[0], list[object]()
+    monkeypatch.setattr(near._loop, "wait", asked.append)
+    monkeypatch.setattr(near._loop, "adopt", lambda: asked.append("adopt"))
+    near.wait(0.25)
+    near.wait()
+    near.adopt()
+    assert asked == [0.25, 1.0, "adopt"] and near.next_deadline == near._loop.due
 
 
 def test_a_peer_that_has_nothing_to_do_sleeps_and_wakes_for_each_role(peers: Peers) -> None:

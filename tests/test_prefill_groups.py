@@ -1,0 +1,191 @@
+"""Prefill groups of a decode endpoint: their calls, and when they are ready, agree and lead somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from support.stories import layout
+
+from kvproto.endpoint import prefill_groups
+from kvproto.endpoint.group_table import NameFound, Prepare
+from kvproto.errors import EndpointError
+from kvproto.layout.cut import Cut
+from kvproto.settings import PREFILL_GROUP, Route
+from kvproto.verify.testing import inside
+from kvproto.verify.testing.pair import SMALL, Pair
+
+NOWHERE = "tcp://127.0.0.1:1"
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Two prefill ranks and one decode rank."""
+    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
+        yield made
+
+
+def addresses(pair: Pair) -> list[str]:
+    return [each.address for each in pair.prefills]
+
+
+# ------------------------------------------------------------------------------------------------ calls
+def test_no_group_is_called_by_a_loop_that_has_broken_or_an_endpoint_that_closes(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = pair.decodes[0]
+    loop, groups = inside(decode).loop, decode._groups
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "broken", RuntimeError("planted"))
+        with pytest.raises(EndpointError, match="the loop has stopped"):
+            decode.connect(layout(2), addresses(pair), group=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(groups, "_closed", value=True)  # since the loop was asked
+        with pytest.raises(EndpointError, match="this endpoint is closed"):
+            decode.connect(layout(2), addresses(pair), group=5)
+    assert groups.find(5) is None
+
+
+def test_links_are_left_and_called_anew_each_after_what_was_held_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode, did = pair.decodes[0], list[tuple[Any, ...]]()
+    rank, loop = inside(decode)[:2]
+
+    def notes(*about: Any) -> list[Any]:
+        did.append(about)
+        return []
+
+    monkeypatch.setattr(loop.control, "flush", lambda: notes("flush"))
+    monkeypatch.setattr(rank, "take_leave", lambda now: notes("leave", now))
+    monkeypatch.setattr(rank, "to_call_anew", lambda: [2, 1])
+    monkeypatch.setattr(rank, "call_anew", lambda link, now: notes("call", link, now))
+    decode._groups.call_anew()
+    assert did == [("flush",), ("leave", loop.now), ("flush",), ("call", 2, loop.now), ("call", 1, loop.now)]
+
+
+@pytest.mark.parametrize(
+    ("missing", "route", "warned"), [(0, "staged", 0), (1, "staged", 1), (1, "pages", 0), (1, "cost", 1)]
+)
+def test_a_ring_that_holds_no_chunk_is_warned_of(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, missing: int, route: Route, warned: int
+) -> None:
+    decode, told = pair.decodes[0], list[tuple[Any, ...]]()
+    rank, loop = inside(decode)[:2]
+    chunk = pair.plan.grant_bytes(0, Cut(0, 8))
+    monkeypatch.setattr(rank, "settings", replace(SMALL, ring_bytes=chunk - missing, route=route))
+    monkeypatch.setattr(loop.logs, "small_ring", lambda *about: told.append(about))
+    decode.connect(layout(2), addresses(pair), group=5)
+    decode.poll()
+    assert [each[:3] for each in told] == [("prefill group 5", chunk, chunk - 1)] * warned
+
+
+# ------------------------------------------------------------------------------------------------ questions
+def test_a_group_is_ready_unless_a_rank_is_tried_at_the_address_that_it_is_to_have(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode, (first, second) = pair.decodes[0], addresses(pair)
+    for at, tried, ready in ((0, first, False), (1, second, False), (0, second, True), (1, NOWHERE, True)):
+        trial = {(PREFILL_GROUP, at): tried}
+        monkeypatch.setattr(inside(decode).rank, "tries", lambda *link, trial=trial: trial.get(link, ""))
+        assert decode.ready() is ready
+
+
+def test_a_group_agrees_while_one_of_its_links_does(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = pair.decodes[0]
+    rank, links = inside(decode).rank, list(decode._groups.links.links.values())
+    agreed = links[0].agreed
+    assert len(links) == 2 and agreed is not None and decode.agreed()
+    links[1].agreed = None
+    assert decode.agreed()
+    with monkeypatch.context() as patch:
+        patch.setattr(rank, "reached", lambda *_: (True, "refused"))
+        assert not decode.agreed()
+    links[0].agreed = replace_chunk(agreed)
+    assert not decode.agreed(), "by another plan"
+    links[0].agreed, links[0].group = agreed, 5
+    assert not decode.agreed(), "a link of another group"
+    links[0].group = PREFILL_GROUP
+    decode.connect(layout(2), addresses(pair), group=5)
+    assert not decode.agreed(5) and decode.agreed()
+
+
+def replace_chunk(plan: Any) -> Any:
+    """The same plan with chunks twice as long."""
+    return type(plan)(plan.prefill, plan.decode, 2 * plan.chunk_tokens)
+
+
+def test_a_group_leads_where_its_links_lead_or_are_about_to(pair: Pair) -> None:
+    decode, ours = pair.decodes[0], addresses(pair)
+    assert decode.leads_to(ours)
+    assert not any(decode.leads_to(each) for each in ([], ours[:1], [*ours, NOWHERE], ours[::-1], [ours[0], NOWHERE]))
+    decode.connect(layout(2), [NOWHERE] * 2, group=5)
+    assert decode.leads_to([NOWHERE] * 2, 5) and not decode.leads_to(ours, 5), "the loop has yet to call"
+
+
+# ------------------------------------------------------------------------------------------------ preparation
+def test_one_name_among_the_addresses_is_looked_up_beside_the_loop(pair: Pair) -> None:
+    groups = pair.decodes[0]._groups
+    plan = groups.get(PREFILL_GROUP).to.plan
+    assert groups._slow(plan, [NOWHERE, "tcp://a.name:1"]) and groups._slow(plan, ["tcp://a.name:1", NOWHERE])
+    assert not groups._slow(plan, [NOWHERE, NOWHERE])
+
+
+def test_reasons_of_a_group_s_earlier_calls_are_forgotten_with_the_next_one(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    groups, earlier, other = decode._groups, (PREFILL_GROUP, 1), (5, 1)
+    groups._reasons = {earlier: "earlier", other: "another group's"}
+    decode.connect(layout(2), addresses(pair))
+    decode.poll()
+    assert groups._reasons == {other: "another group's"}
+    groups._reasons[earlier] = "newer"
+    value = groups.get(PREFILL_GROUP)
+    groups._prepared(Prepare(PREFILL_GROUP, value.call - 1, value.to))()
+    assert earlier in groups._reasons, "the result of an earlier call changes nothing"
+
+
+def test_the_name_of_a_call_is_looked_up_once_at_a_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, asked = pair.decodes[0], list[Any]()
+    groups = decode._groups
+    (link, *_) = groups.links.links.values()
+    monkeypatch.setattr(groups._preparation, "submit", asked.append)
+    groups._look_again(link)
+    assert not asked, "its address is a number"
+    monkeypatch.setattr(prefill_groups, "is_name", lambda _: True)
+    for _ in range(2):
+        groups._look_again(link)
+    assert (len(asked), link.looking) == (1, True)
+    asked[0]()()
+    assert (len(asked), link.looking) == (1, False)
+    groups._look_again(link)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("dialled", "tried", "found", "moved"),
+    [
+        ("1", "2", "1", False), ("1", "2", "2", False), ("1", "", "3", True), ("1", "", "name", True),
+        ("", "", "name", False), ("", "", "3", True), ("", "3", "3", False),
+    ],
+)  # fmt: skip
+def test_a_name_has_moved_if_no_connection_leads_where_it_does(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, dialled: str, tried: str, found: str, *, moved: bool
+) -> None:
+    groups, heard, asked = pair.decodes[0]._groups, list[Any](), list[Any]()
+    value = groups.get(PREFILL_GROUP)
+    named = replace(value.to, named=("name", "name"))
+    groups._party.groups[PREFILL_GROUP] = replace(value, to=named)
+    link = groups.links.links[1]
+    link.dialled, link.tried = dialled, tried
+    monkeypatch.setattr(groups._preparation, "submit", asked.append)
+    monkeypatch.setattr(groups, "_hear", heard.append)
+    monkeypatch.setattr(prefill_groups, "is_name", lambda _: True)
+    monkeypatch.setattr(prefill_groups, "numbered", {"name": found}.__getitem__)
+    groups._look_again(link)
+    asked[0]()()
+    numbers = list(value.to.numbers)
+    numbers[link.rank] = found
+    assert heard == [NameFound(PREFILL_GROUP, value.call, replace(named, numbers=tuple(numbers)), link.rank, moved)]
+    groups._party.groups[PREFILL_GROUP] = value
