@@ -11,7 +11,8 @@ pytest.importorskip("transformers")
 pytest.importorskip("nixl")
 pytest.importorskip("rich")
 
-from kvproto.lab.cli.demo_command import main, make_run, parser
+from kvproto.lab.cli.demo_command import main, parser
+from kvproto.lab.cli.demo_run import make_run
 from kvproto.lab.demo import by_layer
 from kvproto.lab.demo.conduct import DemoResult, Pass, conduct
 from kvproto.lab.demo.controls import row_hashes

@@ -16,7 +16,8 @@ pytest.importorskip("rich")
 
 from kvproto.cli import main as kvproto_main
 from kvproto.lab.cli import demo_command
-from kvproto.lab.cli.demo_command import main, make_run, parser
+from kvproto.lab.cli.demo_command import main, parser
+from kvproto.lab.cli.demo_run import make_run
 from kvproto.lab.demo import report
 from kvproto.lab.demo.conduct import DemoResult, Pass
 from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec

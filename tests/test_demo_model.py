@@ -36,6 +36,11 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def kv(tokens: int) -> dict[Kind, int]:
+    """As many rows of K and of V."""
+    return {"k": tokens, "v": tokens}
+
+
 def one_room(p: GroupShape, d: GroupShape, tokens: int = 75, **more: Any) -> DemoJob:
     return DemoJob(p, d, (RoomSpec(7, tokens, new=6),), chunk=32, layers=3, **more)
 
@@ -82,7 +87,7 @@ def test_one_rank_equals_the_reference(dtype: str, order: Any) -> None:
     rows = [row for _, row in shard.prefill(prompt(job, room), table)]
     held = PooledRoom(table, room.tokens)
     mine = sheet(shard.pool, held, 0, 0)
-    assert compare(7, room.tokens, truth_sheet(truth.keys, truth.values), {"P0": mine}, "P", 3, 4) == []
+    assert compare(7, kv(room.tokens), truth_sheet(truth.keys, truth.values), {"P0": mine}, "P") == []
     assert guard.intruded([held]) == []
     assert rows[:-1] == [None, None] and rows[-1] is not None
     said = [rows[-1], *shard.resume(read_aux(rows[-1])[0], table, room.tokens, room.new - 1)]
@@ -175,7 +180,7 @@ def test_every_control_is_detected_and_undone(control: str, heads: int) -> None:
     right = truth_sheet(truth.keys, truth.values)
 
     def differences() -> list[str]:
-        found = compare(1, held.tokens, right, {"D0": sheet(pool, held, 0, 0)}, "D", 2, heads)
+        found = compare(1, kv(held.tokens), right, {"D0": sheet(pool, held, 0, 0)}, "D")
         assert all(x.first >= 8 for x in found), "what did not travel is not touched"
         return [str(x) for x in found] + guard.intruded([held])
 
@@ -207,7 +212,7 @@ def test_missing_head_and_wrong_length_are_differences() -> None:
     kinds: tuple[Kind, Kind] = ("k", "v")
     truth: Sheet = {(0, kind, head): bytes(range(12)) for kind in kinds for head in (0, 1)}
     part = {key: value for key, value in truth.items() if key[2] == 0}
-    missing = compare(1, 3, truth, {"D0": part}, "D", 1, 2)
+    missing = compare(1, kv(3), truth, {"D0": part}, "D")
     assert [str(x) for x in missing] == [f"room 1: nobody of D holds layer 0 {k} head 1" for k in "KV"]
     assert unequal_rows(b"abcdef", b"abXdef", 3) == [1]
     assert unequal_rows(b"abcdef", b"abcd", 3) == [0, 1, 2]
@@ -283,16 +288,16 @@ def test_a_rank_starts_from_its_prefix_and_names_its_cells(tmp_path: Path) -> No
     assert me.held(5).cells == ((32, 48), (80, 20)) and len(table) == 7
     assert torch.equal(me.pool.read("k", 1, table, 32), truth.keys[1, :, :32].transpose(0, 1))
     right = truth_sheet(truth.keys, truth.values)
-    missing = compare(5, 100, right, {"D0": me.sheet(5)}, "D", 2, 4)
-    assert {(x.first, x.tokens) for x in missing} == {(32, 68)}, "only what has yet to come differs"
+    missing = compare(5, kv(100), right, {"D0": me.sheet(5)}, "D")
+    assert {(x.first, x.rows) for x in missing} == {(32, 68)}, "only what has yet to come differs"
     me.shard.place(truth, table, 100)
     assert me.controls(5, list(CONTROLS)) == list(CONTROLS)
     for name in CONTROLS:
         with me.tampered(name, 5):
-            assert compare(5, 100, right, {"D0": me.sheet(5)}, "D", 2, 4)
+            assert compare(5, kv(100), right, {"D0": me.sheet(5)}, "D")
     said = [read_aux(row) for row in me.resume(5, truth.tokens[0])]
     assert [token for token, _ in said] == truth.tokens[1:] and me.intruded() == []
-    assert compare(5, 100, right, {"D0": me.sheet(5)}, "D", 2, 4) == []
+    assert compare(5, kv(100), right, {"D0": me.sheet(5)}, "D") == []
 
 
 def test_pages_given_back_are_noise_and_are_reused(tmp_path: Path) -> None:

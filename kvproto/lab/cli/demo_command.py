@@ -13,37 +13,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import get_args
 
 from kvproto.arguments import only_with, only_without, output_folder, pages, positive, real, whole
 from kvproto.cli.ending import FOUND, WELL, ended
 from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
+from kvproto.lab.cli import demo_caches
+from kvproto.lab.cli.demo_run import DEFAULTS, DTYPES, make_run
 from kvproto.lab.demo import by_layer, turns_report
 from kvproto.lab.demo.conduct import DemoResult, conduct
-from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
+from kvproto.lab.demo.family import FAMILIES
 from kvproto.lab.demo.matrix import CASES
 from kvproto.lab.demo.report import ProgressBars, as_json, matrix_row, show
-from kvproto.lab.demo.run import Abort, Carrier, Route, Run, Staging, chunk_bytes, make_rooms
+from kvproto.lab.demo.run import Abort, Carrier, Route, Run, Staging
 from kvproto.lab.demo.turns import TurnsRun, make_turns
 from kvproto.lab.demo.turns_conduct import conduct_turns
 from kvproto.lab.process_group import RankError
 from kvproto.layout.sharding import MAX_RANKS
 
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-#: what is assumed for KV in host memory, and on GPUs: there a model of real proportions, with chunks as large as NVLink
-#: wants them (`kvproto bench pipeline --what pieces`), and several in the ring
-DEFAULTS: dict[str, tuple[Any, Any]] = {
-    "prefill_tp": (4, 2), "decode_tp": (2, 1), "kv_heads": (4, 8), "head_dim": (16, 128), "layers": (4, 32),
-    "hidden": (0, 4096), "rooms": (6, 64), "tokens": (1500, 1024), "least": (0.5, 0.125), "new": (12, 6),
-    "chunk": (256, 512), "ring": ((6.5, 0), (16.0, 0)), "window": (4, 8), "slots": (4, 8), "grant_wait": (0.5, 5.0),
-    "warm": (False, True), "limit": (60.0, 240.0),
-    "passes": ("live,staged,pages", "live,live_pages,staged,pages"),
-}  # fmt: skip
-
-
 #: options that mean nothing for conversations
 WITHOUT_TURNS = (
     "--by-layer", "--matrix", "--prefix", "--full-prefix", "--maps", "--digests", "--trace", "--passes", "--no-pages",
@@ -89,7 +79,8 @@ def parser() -> argparse.ArgumentParser:
     shape.add_argument("--order", default="NHD:NHD", metavar="O|P:D", help="order inside a page, NHD or HND")
     shape.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where model and KV are")
     model = p.add_argument_group("the model")
-    model.add_argument("--model", choices=["llama", "qwen3"], default="llama", help="its family; weights are random")
+    model.add_argument("--model", choices=["llama", "qwen3", *FAMILIES], default="llama",
+                       help="its family, with random weights; from qwen3-next on with more than K and V")  # fmt: skip
     model.add_argument("--dtype", choices=list(DTYPES), default="bf16", help="of the KV")
     model.add_argument("--kv-heads", type=positive, help="KV heads")
     model.add_argument("--head-dim", type=positive, help="elements a head")
@@ -128,41 +119,6 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def make_run(args: argparse.Namespace) -> Run:
-    """ValueError (LayoutError is one) for arguments that make no run."""
-    for name, usual in (DEFAULTS | by_layer.DEFAULTS if args.by_layer else DEFAULTS).items():
-        if getattr(args, name) is None:
-            setattr(args, name, usual[args.device == "cuda"])
-    page_p, page_d = args.page_size
-    order_p, _, order_d = args.order.partition(":")
-    if not {order_p, order_d or order_p} <= {"NHD", "HND"}:
-        raise ValueError(f"--order {args.order}: NHD, HND or P:D of the two")
-    job = DemoJob(
-        GroupShape(args.prefill_tp, args.prefill_pp, page_p, order_p),
-        GroupShape(args.decode_tp, args.decode_pp, page_d, order_d or order_p),
-        _rooms(args, page_d),
-        family=args.model, dtype=DTYPES[args.dtype], heads=args.kv_heads, dim=args.head_dim, layers=args.layers,
-        width=args.hidden, chunk=args.chunk, seed=args.seed, hashed=args.by_layer and by_layer.long(args.lengths),
-    )  # fmt: skip
-    size, unit = args.ring
-    return Run(
-        job, int(size * (unit or chunk_bytes(job))), ("live",) if args.no_pages else tuple(args.passes.split(",")),
-        transport=args.transport, grant_wait=args.grant_wait, window=args.window, abort=args.abort, device=args.device,
-        trace=args.trace and str(args.trace.resolve()), limit_s=args.limit, warm=args.warm, slots=args.slots,
-        staging=args.staging, maps=args.maps, digests=args.digests,
-        **(by_layer.carried(args.device, args.staging) if args.by_layer else {}),
-    )  # fmt: skip
-
-
-def _rooms(args: argparse.Namespace, page: int) -> tuple[RoomSpec, ...]:
-    if args.by_layer:
-        return by_layer.make_rooms(args.lengths, args.layer_groups, args.new, warm=args.warm)
-    return make_rooms(
-        args.rooms + args.warm, args.tokens, page=page, prefix=args.prefix, full_prefix=args.full_prefix,
-        new=args.new, seed=args.seed, least=args.least,
-    )  # fmt: skip
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """`kvproto demo`; the exit codes are above."""
     p = parser()
@@ -192,6 +148,8 @@ def need_gpu() -> None:
 
 
 def _main(p: argparse.ArgumentParser, args: argparse.Namespace, keys: str | None) -> int:
+    if demo_caches.is_family(args):
+        return _guarded(lambda: demo_caches.carry(p, args, keys))
     if args.matrix:
         return _guarded(lambda: matrix(keys, as_text=not args.json))
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -43,6 +44,14 @@ class Comm:
         parts = [torch.empty_like(raw) for _ in range(self.tp)]
         dist.all_gather(parts, raw, group=self._peers)
         return torch.cat(parts, dim=1).to(x.device).view(x.dtype)
+
+    def gather_objects(self, mine: Any) -> list[Any]:
+        """Gather what each rank of the group gives, in rank order."""
+        if self.alone:
+            return [mine]
+        found: list[Any] = [None] * (self.tp * self.pp)
+        dist.all_gather_object(found, mine)
+        return found
 
     def receive_hidden(self, like: Tensor) -> Tensor:
         """The previous stage's hidden states, of the shape and dtype of `like`."""

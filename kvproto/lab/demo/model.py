@@ -35,6 +35,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 from transformers.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
 
+from kvproto.lab.demo.caches_job import CachesJob
 from kvproto.lab.demo.job import DemoJob, RoomSpec
 
 ATTENTION = "kvproto_heads"
@@ -113,7 +114,7 @@ def build(job: DemoJob, attention: str = ATTENTION, device: str = "cpu") -> Any:
     return model.to(torch_dtype(job.compute)).eval().requires_grad_(False)
 
 
-def prompt(job: DemoJob, room: RoomSpec) -> Tensor:
+def prompt(job: DemoJob | CachesJob, room: RoomSpec) -> Tensor:
     """The room's prompt, int64 [tokens]."""
     seeded = torch.Generator().manual_seed(job.seed * 1_000_003 + room.room + 1)
     return torch.randint(job.vocab, (room.tokens,), generator=seeded)

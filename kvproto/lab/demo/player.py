@@ -19,6 +19,7 @@ from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.kernels.base import Pool
 from kvproto.io.kernels.differing import Place
 from kvproto.io.transports.base import Transport
+from kvproto.lab.demo.caches_job import CachesRun
 from kvproto.lab.demo.job import RoomSpec
 from kvproto.lab.demo.pass_counts import PassCounts
 from kvproto.lab.demo.rank import DemoRank
@@ -36,7 +37,8 @@ SETTLE_S = 5.0  # how long a rank may hold something of rooms that are released
 LOOPBACK = "127.0.0.1"
 
 
-def make_transport(run: Run) -> Transport:
+def make_transport(run: Run | CachesRun) -> Transport:
+    """The transport of this process; what it moves stays on this host."""
     if run.transport == "mooncake":
         from kvproto.io.transports.mooncake import MooncakeTransport
 

@@ -140,7 +140,7 @@ class _Conductor:
 
     # -------------------------------------------------------------------------------------------- judging
     def _judge(self, tallies: dict[str, TurnsTally]) -> None:
-        wrong, job = self.result.wrong, self.talks.run.job
+        wrong = self.result.wrong
         for name, tally in tallies.items():
             wrong += [f"{name}: {text}" for text in tally.wrong]
         for room, turns in self.talks.turns.items():
@@ -148,7 +148,7 @@ class _Conductor:
             for group, names, tokens in (("P", self.p, last.tokens), ("D", self.d, last.after)):
                 sheets = {name: tallies[name].sheets[room] for name in names}
                 right = _first(truth.sheet, tokens, last.after)
-                found = compare(room, tokens, right, sheets, group, job.layers, job.heads)
+                found = compare(room, {"k": tokens, "v": tokens}, right, sheets, group)
                 wrong += [str(difference) for difference in found]
             for name in self.d:
                 wrong += said_differently(f"room {room}: {name}", truth, self.said[name, room], len(truth.tokens))

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Literal
 
 from kvproto.lab.demo.job import DemoJob
 
-Kind = Literal["k", "v"]
-Sheet = dict[tuple[int, Kind, int], bytes]  # (layer, kind, head) of the whole model -> tokens * dim * itemsize bytes
+Kind = str  # "k" or "v", or the part of a named cache: "state.ssm"
+Sheet = dict[tuple[int, Kind, int], bytes]  # (layer, kind, head) of the whole model -> rows * bytes of a row
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ByteDifference:
-    """A place where `holder` lacks the expected bytes: `tokens` of the room differ there, `first` first."""
+    """A place where `holder` lacks the expected bytes: `rows` differ there, `first` first."""
 
     holder: str
     room: int
@@ -45,34 +43,32 @@ class ByteDifference:
     kind: Kind
     head: int
     first: int
-    tokens: int
+    rows: int
 
     def __str__(self) -> str:
-        place = f"layer {self.layer} {self.kind.upper()} head {self.head}"
+        named = "." in self.kind
+        part = f"{self.kind} unit" if named else f"{self.kind.upper()} head"
+        place = f"layer {self.layer} {part} {self.head}"
         if self.first < 0:
             return f"room {self.room}: nobody of {self.holder} holds {place}"
-        which = f"in {self.tokens} tokens, the first of them {self.first}"
+        which = f"in {self.rows} {'rows' if named else 'tokens'}, the first of them {self.first}"
         return f"room {self.room}: {self.holder} differs in {place} {which}"
 
 
 def compare(
-    room: int, tokens: int, truth: Sheet, holders: Mapping[str, Sheet], group: str, layers: int, heads: int
-) -> list[ByteDifference]:
-    """Return all differences between `truth` and one group's ranks, over every (layer, kind, head)."""
+    room: int, rows: Mapping[Kind, int], truth: Sheet, holders: Mapping[str, Sheet], group: str
+) -> list[ByteDifference]:  # fmt: skip
+    """Return all differences between `truth`, with so many rows of each kind, and one group's ranks."""
     found: list[ByteDifference] = []
-    for layer, kind, head in product(range(layers), _KINDS, range(heads)):
-        right = truth[layer, kind, head]
+    for (layer, kind, head), right in truth.items():
         having = {name: sheet[layer, kind, head] for name, sheet in holders.items() if (layer, kind, head) in sheet}
         if not having:
-            found.append(ByteDifference(group, room, layer, kind, head, -1, tokens))
+            found.append(ByteDifference(group, room, layer, kind, head, -1, rows[kind]))
         for name, held in having.items():
             if held != right:
-                wrong = unequal_rows(right, held, tokens)
+                wrong = unequal_rows(right, held, rows[kind])
                 found.append(ByteDifference(name, room, layer, kind, head, wrong[0], len(wrong)))
     return found
-
-
-_KINDS: tuple[Kind, Kind] = ("k", "v")
 
 
 def unequal_rows(a: bytes, b: bytes, rows: int) -> list[int]:
@@ -87,7 +83,6 @@ class ReferenceJudge:
     """The unsharded model's verdicts on all rooms, and what contradicts them, as sentences."""
 
     def __init__(self, job: DemoJob) -> None:
-        self._job = job
         self._rooms = {room.room: room for room in job.rooms}
         self.verdicts: dict[int, Verdict] = {}
 
@@ -100,8 +95,8 @@ class ReferenceJudge:
 
     def kv(self, group: str, room: int, sheets: Mapping[str, Sheet]) -> list[str]:
         """Return what is wrong with the prompt's KV in one group's ranks, by name; all of them are needed."""
-        tokens, job = self._rooms[room].tokens, self._job
-        found = compare(room, tokens, self.verdicts[room].sheet, sheets, group, job.layers, job.heads)
+        tokens = self._rooms[room].tokens
+        found = compare(room, {"k": tokens, "v": tokens}, self.verdicts[room].sheet, sheets, group)
         return [str(difference) for difference in found]
 
     def said(self, name: str, room: int, rows: Sequence[tuple[int, bytes]], due: int) -> list[str]:

@@ -1,0 +1,84 @@
+"""Demo caches: `kvproto demo --model` of a family with several caches, one run or all pairs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from itertools import product
+
+from kvproto.arguments import only_without
+from kvproto.cli.ending import FOUND, WELL
+from kvproto.lab.cli.demo_run import DTYPES, complete, rooms_of, shapes
+from kvproto.lab.demo import caches_report
+from kvproto.lab.demo.caches_conduct import conduct_caches
+from kvproto.lab.demo.caches_job import CachesJob, CachesRun
+from kvproto.lab.demo.caches_result import CachesResult
+from kvproto.lab.demo.family import FAMILIES
+from kvproto.lab.process_group import RankError
+
+#: options that mean nothing where the library's own cache says what there is
+WITHOUT = (
+    "--by-layer", "--turns", "--maps", "--digests", "--trace", "--passes", "--no-pages", "--warm", "--kv-heads",
+    "--head-dim", "--layers", "--hidden",
+)  # fmt: skip
+#: ranks of either side in the matrix
+RANKS = 1, 2, 4
+
+
+def is_family(args: argparse.Namespace) -> bool:
+    """Whether the model that is asked for has several caches."""
+    return args.model in FAMILIES
+
+
+def carry(parser: argparse.ArgumentParser, args: argparse.Namespace, keys: str | None) -> int:
+    """Carry out what is asked for; the parser's error for what means nothing here, or cannot run."""
+    what = f"--model {args.model}"
+    only_without(parser, args, what, *WITHOUT)
+    if args.abort != "none":
+        parser.error(f"--abort is not of {what}")
+    if args.device != "cpu":
+        parser.error(f"--device {args.device} is not of {what}: it computes on the CPU")
+    complete(args)
+    size, unit = args.ring
+    try:
+        job = CachesJob(args.model, *shapes(args), rooms_of(args), DTYPES[args.dtype], args.chunk, args.seed)
+    except ValueError as error:
+        parser.error(str(error))
+    run = CachesRun(job, size * (unit or 1), bool(unit), args.transport, args.staging, args.grant_wait, args.slots,
+                    args.window, keys=keys, limit_s=args.limit)  # fmt: skip
+    return (matrix if args.matrix else one)(run, as_text=not args.json)
+
+
+def one(run: CachesRun, *, as_text: bool) -> int:
+    """One run, told at its end."""
+    result = conduct_caches(run)
+    if as_text:
+        caches_report.show(result)
+    else:
+        print(json.dumps(caches_report.as_json(result)))
+    return WELL if result.ok else FOUND
+
+
+def matrix(run: CachesRun, *, as_text: bool) -> int:
+    """The run with 1, 2 and 4 ranks on either side; as JSON, one line a pair."""
+    bad = 0
+    for p, d in product(RANKS, RANKS):
+        job = replace(run.job, prefill=replace(run.job.prefill, tp=p), decode=replace(run.job.decode, tp=d))
+        result = _safely(replace(run, job=job))
+        bad += isinstance(result, str) or not result.ok
+        if as_text:
+            print(caches_report.matrix_row(f"{job.family} {p}->{d}", result), flush=True)
+        else:
+            told = {"ok": False, "wrong": [result]} if isinstance(result, str) else caches_report.as_json(result)
+            print(json.dumps({"case": f"{p}->{d}", **told}), flush=True)
+    if as_text:
+        print(f"{len(RANKS) ** 2 - bad} of {len(RANKS) ** 2} pairs right")
+    return FOUND if bad else WELL
+
+
+def _safely(run: CachesRun) -> CachesResult | str:
+    try:
+        return conduct_caches(run)
+    except (RankError, TimeoutError) as error:
+        return str(error)
