@@ -22,5 +22,5 @@ class ShiftedPages(CachesPages):
 
 def prefill(*args: Any) -> None:
     """Run a prefill rank with these pages."""
-    caches_rank.CachesPages = ShiftedPages  # type: ignore[misc]
+    vars(caches_rank)["CachesPages"] = ShiftedPages
     caches_rank.prefill(*args)
