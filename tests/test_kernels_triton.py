@@ -152,6 +152,13 @@ else:
     def test_digests(case: Case) -> None:
         check_digests(kernels(tile=small(case)), case)
 
+    @pytest.mark.parametrize("case", [replace(COUNTED[0], heads=2, tokens=3), COUNTED[1]], ids=str)
+    def test_digests_of_words_of_four_bytes_and_of_heads_in_two_pieces(case: Case) -> None:
+        check_digests(kernels(tile=small(case)), case)
+
+    def test_digests_of_more_programs_than_a_table_s_rows_squared() -> None:
+        check_digests(kernels(tile=16), replace(BASE, tp=(1, 1), heads=1, layers=1, dims=(8, 0), tokens=260))
+
     def test_digests_of_more_heads_than_a_tile_has_rows() -> None:
         check_digests(kernels(tile=16), replace(BASE, tokens=3))
 
