@@ -1,4 +1,4 @@
-"""Calls of the Triton kernels up to the launch: batches, addresses, streams; nothing is compiled or interpreted."""
+"""Calls of the Triton kernels up to the launch: batches, addresses, streams; nothing is compiled."""
 
 from __future__ import annotations
 
