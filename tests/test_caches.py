@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from kvproto.layout.byte_runs import descriptors
 from kvproto.layout.byte_runs_numpy import slices
 from kvproto.layout.caches import END, WINDOW, Cache, CachePart, wrong_caches
+from kvproto.layout.contacts import Piece
 from kvproto.layout.cut import Cut
-from kvproto.layout.plan import Plan
+from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout, LayoutError, align_chunk_tokens
+from kvproto.layout.shared_caches import SharedCaches
 from kvproto.observe.rank_traces import TELLING
 from kvproto.protocol.messages import Hello
 
@@ -172,6 +174,39 @@ def test_replicas_share_the_layers_of_a_cache() -> None:
     heads = Cache("kv", (CachePart("k", 2, 256), CachePart("v", 2, 256)), tuple(range(3, 60, 4)))
     loads = sent(of(heads, tp=4, layers=60), of(heads, layers=60))
     assert max(loads) <= 1.1 * sum(loads) / 4
+
+
+def test_the_smallest_share_is_of_the_reader_with_most_writers() -> None:
+    """The middle one of three ranks overlaps three of five, and each of the others two."""
+    plan = Plan(of(LATENT, tp=5, layers=6), of(LATENT, tp=3, layers=6), 512)
+    assert [len(plan.writers(reader)) for reader in range(3)] == [2, 3, 2]
+    assert plan.fewest_layers == min(share.layers for share in plan.shares) == 2
+
+
+HEADS = Cache("kv", (CachePart("k", 8, 256),))
+#: of twelve layers all but two, which are what the second stage of two and the first two of three have in common
+GAPS = msgspec.structs.replace(HEADS, layers=(0, 1, 2, 3, 6, 7, 8, 9, 10, 11))
+
+
+@pytest.mark.parametrize(
+    ("cache", "layers", "tp", "pp", "fewest"),
+    [
+        (HEADS, 6, (8, 1), (1, 1), 6), (HEADS, 6, (4, 1), (1, 1), 6), (LATENT, 2, (5, 3), (1, 1), 1),
+        (LATENT, 6, (4, 1), (1, 1), 1), (GAPS, 12, (1, 1), (2, 3), 2),
+    ],
+)  # fmt: skip
+def test_layers_of_the_smallest_share(
+    cache: Cache, layers: int, tp: tuple[int, int], pp: tuple[int, int], fewest: int
+) -> None:
+    sides = [of(cache, layers=layers, tp=each, pp=stages) for each, stages in zip(tp, pp, strict=True)]
+    assert Plan(sides[0], sides[1], 512).fewest_layers == fewest
+
+
+def test_what_two_ranks_have_in_common_is_told_by_its_pieces() -> None:
+    shared = SharedCaches(of(HEADS, layers=6, tp=4), of(HEADS, layers=6, tp=2, pp=2))
+    assert shared.meet(0, 1) == Share(0, 1, 0, 0, 0, 0, 0, 0, (Piece(),)), "nothing"
+    found = shared.meet(2, 3)
+    assert found == Share(2, 3, 0, 0, 0, 3, 0, 3, (Piece(0, 0, 2, 3, 0, 3, (3, 4, 5)),))
 
 
 def test_the_larger_blocks_of_layers_move_on_with_the_reader() -> None:

@@ -101,7 +101,7 @@ def test_a_turn_is_one_pass_of_each_and_what_one_raises_costs_the_other_nothing(
     joined: JoinedLoops, pair: tuple[ScriptedLoop, ScriptedLoop], told: list[Any]
 ) -> None:
     a, b = pair
-    assert a.whole is b.whole is joined
+    assert a.whole is b.whole is joined and joined.control is b.control
     assert joined.poll() and told == [("a", "turn"), ("b", "turn")]
     a.error = OSError("planted")
     with pytest.raises(OSError, match="planted"):
@@ -136,8 +136,19 @@ def test_the_shortest_sleep_is_slept_and_everything_that_wakes_one_wakes_it(
     assert joined.due == 0.5
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_a_sleep_of_either_loop_holds_is_raised(
+    joined: JoinedLoops, pair: tuple[ScriptedLoop, ScriptedLoop], number: int
+) -> None:
+    pair[number].held = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        joined.wait(0.5)
+
+
 def test_they_break_together(joined: JoinedLoops, pair: tuple[ScriptedLoop, ScriptedLoop], told: list[Any]) -> None:
     joined.broken = error = SystemExit()
+    with pytest.raises(EndpointError, match="the loop has stopped"):
+        joined.wait()
     assert [each.broken for each in pair] == [error, error] and joined.broken is error
     joined.broke(error)
     assert told == [(name, *what) for name in "ab" for what in (("ended", error), ("broke", error))]

@@ -197,6 +197,17 @@ def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_pa
     assert not survivors(reason, found) and "| limit.py | 2 | 1 | 1 | 0 |" in table(reason, found)
 
 
+def test_a_mutant_of_which_no_test_runs_survives(tmp_path: Path) -> None:
+    (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 3\n")
+    test = "import pytest\nfrom limit import fits\n\n@pytest.mark.skipif(not fits(3), reason='')\ndef test_fits(): {}\n"
+    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
+    targets = Targets({"limit.py": ["test_limit.py"]}, {})
+    mutants = [each for each in every(tmp_path, targets) if each.operator == "compare"]
+    for body, killed in (("assert fits(2)", False), ("assert fits(2)\n\ndef test_3(): assert fits(3)", True)):
+        (tmp_path / "test_limit.py").write_text(test.format(body))
+        assert [each.killed for each in run(tmp_path, targets, mutants, 9.0, 1, lambda _: None)] == [killed]
+
+
 TABLE = """
 from __future__ import annotations
 from kvproto.fsm.table import Table, Value
