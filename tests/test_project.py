@@ -150,7 +150,7 @@ def test_the_build_machine_has_every_backend(module: str) -> None:
 
 
 @pytest.mark.skipif(not os.environ.get("CI"), reason="a machine of one's own need not have every program")
-@pytest.mark.parametrize("program", ["spin", "rumur", "gcc", "chromium"])
+@pytest.mark.parametrize("program", ["spin", "rumur", "gcc", "chromium", "ip"])
 def test_the_build_machine_has_every_program(program: str) -> None:
     assert shutil.which(program) is not None
 
