@@ -1,4 +1,4 @@
-"""Two hosts with addresses of their own: rooms go over TCP and an encrypted control plane; a cable is cut."""
+"""Two hosts with addresses of their own: rooms go over TCP with keys, and a cable is cut."""
 
 from __future__ import annotations
 

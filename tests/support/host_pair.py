@@ -1,4 +1,4 @@
-"""Host pair: two hosts with addresses of their own on this machine, a cable between them, and a process on each.
+"""Host pair: two hosts with addresses of their own, a cable between them, and a process on each.
 
 A host is a network namespace, so what goes between two of them is TCP between two addresses, and a cable can be cut.
 Needs root, as containers and build machines are; `possible` says whether it is granted.

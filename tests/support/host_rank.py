@@ -1,4 +1,4 @@
-"""Host rank: a rank alone in a process on a host of its own, which does what it reads, a line at a time."""
+"""Host rank: a rank in a process on a host of its own, which does what it reads, a line at a time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class HostRank:
         self.seen: dict[int, dict[str, Any]] = {}
 
     def address(self) -> str:
-        """Where a prefill rank listens."""
+        """Return the address at which a prefill rank listens."""
         return str(self.endpoint.address)
 
     def connect(self, address: str) -> bool:
