@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kernels_cases import BASE, PAIRS, SHAPES, Case, pool_of, table_of
 
 from kvproto.io.kernels.base import KernelError
 from kvproto.io.kernels.differing import Place, differing
-from kvproto.io.kernels.digest import SPREAD, digest_rows, entries, new_table, read_table
+from kvproto.io.kernels.digest import SPREAD, digest_rows, entries, new_table, read_table, wrong_table
 from kvproto.io.kernels.torch import TorchKernels
 from kvproto.layout.cut import Cut
 
@@ -143,6 +144,12 @@ def test_a_table_that_cannot_be(table: torch.Tensor) -> None:
     pool, out = pool_of(plan.prefill, 0, 8, 1), torch.empty(plan.part_bytes(share, Cut(0, 8)), dtype=torch.uint8)
     with pytest.raises(KernelError, match="digests need a dense int64 table"):
         TORCH.gather(pool, table_of(8, 4, 11, 1), 0, 8, share, out, digest=table)
+
+
+def test_a_table_is_on_the_pool_s_device() -> None:
+    pool: Any = SimpleNamespace(gpu=0, device="cuda:0")
+    why = wrong_table(torch.zeros((SPREAD, 8), dtype=torch.int64), 8, pool)
+    assert why is not None and why.endswith("on cuda:0, not (16, 8) of torch.int64 on cpu")
 
 
 def test_ranks_differ_where_two_know_a_place_by_different_digests() -> None:
