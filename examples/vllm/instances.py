@@ -30,7 +30,7 @@ RING: dict[Kind, dict[str, Any]] = {
 }  # fmt: skip
 SERVED: dict[Kind, dict[str, Any]] = {
     "dense": FLOAT | {"disable_hybrid_kv_cache_manager": True}, "hybrid": BFLOAT, "alternating": BFLOAT,
-    "windows": FLOAT, "sinks": FLOAT, "latents": FLOAT,
+    "windows": FLOAT, "sinks": FLOAT, "latents": FLOAT | {"enable_prefix_caching": False},
 }  # fmt: skip
 #: how forwards run. In eager mode the CPU build leaves out the warm-up, in which later stages make the buffers of what
 #: they are sent, and their first forward fails: so forwards of stages are traced, and then run eagerly

@@ -10,7 +10,8 @@
 
 Each line is written at once, so that what was written before a process was killed is there.
 
-While the folder has a file `spoil`, two heads of one layer are exchanged after each load, which has to be noticed.
+While the folder has a file `spoil`, two heads of one layer (or the elements of its latents) are exchanged after each
+load, which has to be noticed.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class RecordingConnector(KVProtoConnector):
         self._note(event="released", request=request, room=outcome.room.id, sums=sums)
         if not self.produces and (Path(self.extra["record"]) / "spoil").exists():
             cache = max(self.caches.values(), key=lambda each: each.shape[1])
-            cache[blocks] = cache[blocks].flip(1)
+            cache[blocks] = cache[blocks].flip(1 if cache.shape[1] > 1 else 3)
 
     def _sums(self, blocks: list[int], first: int) -> dict[str, int]:
         """By block of the prompt, layer and head of the model."""

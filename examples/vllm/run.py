@@ -202,7 +202,7 @@ def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: boo
 
     all_of = {"kvproto": tuple(SCENARIOS), "plain": TIMED, "nixl": COMPARED}[carrier]
     if (kind := kind_of(pair)[0]) != "dense":
-        mine = OF_HYBRIDS if kind in model.HYBRIDS else OF_WINDOWS
+        mine = OF_WINDOWS if kind in ("windows", "sinks") else OF_HYBRIDS
         all_of = mine if carrier == "kvproto" else ()
     elif "stages" in pair:
         all_of = OF_STAGES if carrier == "kvproto" else ()

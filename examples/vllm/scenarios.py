@@ -184,6 +184,7 @@ TIMED = ("sequential", "in turn", "32 at once")
 OF_STAGES = (
     "sequential", "at once", "prefix hits", "preempted", "decode leaves midway", "decode leaves between", "control",
 )  # fmt: skip
-#: those of a model whose prompts end in a state, and of one with windows
+#: those of a model with windows, and of one without prefix hits: its prompts end in a state, or it has latents, with
+#: which vLLM computes prompts whole on a CPU
 OF_WINDOWS = ("sequential", "in turn", "at once", "prefix hits", "preempted", "control")
 OF_HYBRIDS = ("sequential", "in turn", "at once", "decode leaves between", "control")
