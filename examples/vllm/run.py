@@ -41,7 +41,7 @@ from examples.vllm.judging import Records, Row, table
 PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "2 stages-1", "1-2 stages", "2 stages-2",
          "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2", "alternating 2 stages-1",
          "windows 1-1", "windows 1-2", "windows 2-1", "windows 2-2", "windows 2 stages-1", "windows 1-2 stages",
-         "sinks 1-2", "sinks 2-1", "latents 1-2", "latents 2 stages-1")  # fmt: skip
+         "sinks 1-2", "sinks 2-1", "latents 2 stages-1")  # fmt: skip
 CARRIERS = ("kvproto", "plain", "nixl")
 OUT = Path(".engines/vllm-runs")
 INTRO = """\
