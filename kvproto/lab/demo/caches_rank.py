@@ -54,7 +54,7 @@ class CachesRank:
         self.pages = CachesPages(self.layout, index, pages=pages, windows=pages, slots=len(self.job.rooms) + SPARE,
                                  seed=hash((run.job.seed, side == "decode", index)) & 0x7FFF_FFFF)  # fmt: skip
         self.held = dict[int, HeldRoom]()
-        self.outcomes, self.released = dict[int, Outcome](), set[int]()
+        self.outcomes, self.released, self.computed = dict[int, Outcome](), set[int](), set[int]()
 
     def made(self, kind: type[PrefillEndpoint | DecodeEndpoint]) -> Any:
         """An endpoint of this rank."""
@@ -75,14 +75,18 @@ class CachesRank:
         held, ends = self.held[room.room], {each.of[0].name for each in self.pages.pool.ends if each.of is not None}
         return {"slot": held.slot if "state" in ends else None, "window": held.window if "window" in ends else None}
 
+    def look(self, endpoint: Endpoint) -> None:
+        """Take what the endpoint tells."""
+        # Releases first: the loop goes on meanwhile, and none may be seen before its outcome.
+        released = endpoint.released()
+        self.outcomes.update((outcome.room.id, outcome) for outcome in endpoint.finished())
+        self.released.update(room.id for room in released)
+
     def until(self, done: Callable[[], bool], what: str, endpoint: Endpoint) -> None:
         """Look until `done()`; TimeoutError says what each room waits for."""
         limit = time.monotonic() + self.run.limit_s
         while True:
-            # Releases first: the loop goes on meanwhile, and none may be seen before its outcome.
-            released = endpoint.released()
-            self.outcomes.update((outcome.room.id, outcome) for outcome in endpoint.finished())
-            self.released.update(room.id for room in released)
+            self.look(endpoint)
             if done():
                 return
             if time.monotonic() > limit:
@@ -118,6 +122,12 @@ def decode(line: ParentPipe, run: CachesRun, index: int, directory: Path) -> Non
 
 
 class _Prefill(CachesRank):
+    def look(self, endpoint: Endpoint) -> None:
+        """Give the pages of released rooms back, too: whoever reads them late meets noise."""
+        super().look(endpoint)
+        for room in [room for room in self.held if room in self.released and room in self.computed]:
+            self.pages.give(self.held.pop(room))
+
     def play(self) -> None:
         endpoint: PrefillEndpoint = self.made(PrefillEndpoint)
         with started(endpoint):
@@ -129,6 +139,7 @@ class _Prefill(CachesRank):
                 endpoint.prefetch(Room(room.room))
             for room in self.job.rooms:
                 self._compute(endpoint, room)
+                self.look(endpoint)
             self.until(self.over, "released", endpoint)
             self.account(endpoint)
             self.line.hear("close")
@@ -143,6 +154,7 @@ class _Prefill(CachesRank):
                 endpoint.aux(name, row)
             first = upto
         self.line.tell("kv", (room.room, self.pages.sheet(self.pages.load(held))))
+        self.computed.add(room.room)
 
 
 class _Decode(CachesRank):
