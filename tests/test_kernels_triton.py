@@ -106,6 +106,9 @@ else:
     def test_scatter(case: Case, tile: int) -> None:
         check_scatters(kernels(tile=tile), case)
 
+    def test_each_of_eight_parts_has_its_own_memory() -> None:
+        check_scatters(kernels(tile=256), replace(PAIRS[4], tokens=3))
+
     ALONE = [PAIRS[11], PAIRS[0], PAIRS[3], PAIRS[6], SHAPES[6], SHAPES[15]]
 
     @pytest.mark.parametrize("case", ALONE[: by_night(6, by_day=1)], ids=str)
