@@ -204,7 +204,12 @@ def test_layers_of_the_smallest_share(
 
 def test_what_two_ranks_have_in_common_is_told_by_its_pieces() -> None:
     shared = SharedCaches(of(HEADS, layers=6, tp=4), of(HEADS, layers=6, tp=2, pp=2))
-    assert shared.meet(0, 1) == Share(0, 1, 0, 0, 0, 0, 0, 0, (Piece(),)), "nothing"
+    for writer in (0, 1):  # two units before those of the reader, or just before them
+        assert shared.meet(writer, 1) == Share(writer, 1, 0, 0, 0, 0, 0, 0, (Piece(),)), "nothing"
+    stages = SharedCaches(of(HEADS, layers=6, pp=3), of(HEADS, layers=6, pp=3))
+    assert stages.meet(0, 2) == Share(0, 2, 0, 0, 0, 0, 0, 0, (Piece(),)), "no layer"
+    found = SharedCaches(of(HEADS, layers=6, pp=3), of(HEADS, layers=6)).meet(2, 0)
+    assert (found.src_layer, found.dst_layer, found.layers) == (0, 4, 2)
     found = shared.meet(2, 3)
     assert found == Share(2, 3, 0, 0, 0, 3, 0, 3, (Piece(0, 0, 2, 3, 0, 3, (3, 4, 5)),))
 
@@ -213,6 +218,16 @@ def test_the_larger_blocks_of_layers_move_on_with_the_reader() -> None:
     plan = Plan(of(LATENT, tp=8), of(LATENT, tp=8), 512)
     loads = [sum(share.layers for share in plan.duties(writer)) for writer in range(8)]
     assert loads == [61] * 8
+
+
+def test_which_replica_writes_which_layers_is_the_same_in_every_build() -> None:
+    """Both ends of a link compute it, perhaps by different builds."""
+    plan = Plan(of(LATENT, tp=6, layers=6), of(LATENT, tp=2, layers=6), 512)
+    blocks = {(share.writer, share.reader): share.pieces[0].depths for share in plan.shares}
+    assert blocks == {
+        (0, 0): (0, 1), (1, 0): (2, 3), (2, 0): (4, 5), (3, 1): (2, 3), (4, 1): (4, 5), (5, 1): (0, 1),
+    }  # fmt: skip
+    assert (both := plan.overlap(4, 1)) is not None and both.layers == 6, "whichever replica writes it"
 
 
 def test_a_part_that_every_rank_holds_adds_no_writer_to_a_reader() -> None:
@@ -238,6 +253,8 @@ REFUSED = [
     ((Cache("x", (CachePart("a", 1, 1),), travels="512"),), "it travels '512'; all tokens do"),
     ((Cache("x", (CachePart("a", 1, 1),), (3, 3)),), "they must be a tuple of ascending numbers below the model's 61"),
     ((Cache("x", (CachePart("a", 1, 1),), (60, 61)),), "must be a tuple of ascending numbers"),
+    *(((Cache("x", ONE, held),), "must be a tuple of ascending numbers")  # type: ignore[arg-type]
+      for held in ([0, 1], (False, 1), (0, "1"), 7)),
     ((Cache("x", (CachePart("a", 0, 1),)),), "part 'a' has 0 units of 1 bytes, out of bounds"),
     ((Cache("x", (CachePart("a", True, 1),)),), "out of bounds"),
     ((LATENT, "index"), "it must be a tuple of Cache"),
@@ -263,6 +280,7 @@ def test_a_layout_names_as_many_caches_and_parts_as_there_may_be() -> None:
         of(*(Cache(f"{n}", ONE) for n in range(17)))
     assert wrong_caches((Cache("x", ONE, (), "", END, groups=64),), 61) == ""
     assert wrong_caches((Cache("x", ONE, (), "", WINDOW, window=1 << 24),), 61) == ""
+    assert wrong_caches((Cache("x", (CachePart("a", 1 << 16, 1 << 24),)),), 61) == ""
 
 
 def test_of_several_faults_that_of_a_cache_is_named_before_that_of_all() -> None:

@@ -169,3 +169,40 @@ def test_a_loop_that_is_closed_lets_go_of_all_once_and_does_nothing_more() -> No
     with pytest.raises(EndpointError, match="closed"):
         loop.claim()
     assert len(loop.told) == 10
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(RuntimeError("planted"), EndpointError), (KeyboardInterrupt(), KeyboardInterrupt)]
+)
+def test_a_thread_that_does_not_start_leaves_the_loop_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, raised: type[BaseException]
+) -> None:
+    loop = ToldThread()
+
+    def refuse(_: threading.Thread) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(raised):
+            loop.run("its own", cast("Any", loop))
+    assert [each[0] for each in cast("list[tuple[str, str]]", loop.told)] == ["begin", "end"]
+    assert loop.start().is_alive(), "it may be started again"
+    loop.stop()
+
+
+def test_the_thread_of_a_loop_that_has_broken_may_not_poll_it_either() -> None:
+    loop = ToldThread()
+    loop.adopt()
+    loop.claim()
+    loop.broken = RuntimeError("planted")
+    with pytest.raises(EndpointError, match="the loop has stopped"):
+        loop.claim()
+
+
+def test_a_thread_that_still_polls_a_closed_loop_is_told() -> None:
+    loop = ToldThread()
+    loop.claim()
+    loop.close()
+    with pytest.raises(EndpointError, match="closed"):
+        loop.claim()

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.endpoint import prefill_groups
-from kvproto.endpoint.group_table import NameFound, Prepare
-from kvproto.errors import EndpointError
+from kvproto.endpoint.group_table import (
+    DisconnectCalled,
+    Group,
+    GroupValue,
+    KeepUnlinked,
+    LinkEnded,
+    NameFound,
+    Prepare,
+)
+from kvproto.errors import EndpointError, NotFoundError
 from kvproto.layout.cut import Cut
 from kvproto.settings import PREFILL_GROUP, Route
 from kvproto.verify.testing import inside
@@ -48,6 +57,22 @@ def test_no_group_is_called_by_a_loop_that_has_broken_or_an_endpoint_that_closes
     assert groups.find(5) is None
 
 
+def test_the_numbers_of_calls_rise(pair: Pair) -> None:
+    groups = pair.decodes[0]._groups
+    for group in (5, 6):  # by them the oldest is dropped
+        pair.decodes[0].connect(layout(2), addresses(pair), group=group)
+    calls = [found.call for group in (PREFILL_GROUP, 5, 6) if (found := groups.find(group)) is not None]
+    assert len(calls) == 3 and calls == sorted(set(calls))
+
+
+def test_kernels_of_a_call_are_made_before_the_groups_are_locked(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, locked = pair.decodes[0], list[bool]()
+    lock = decode._groups._lock
+    monkeypatch.setattr(inside(decode).data.kernels, "prepare", lambda *_: locked.append(lock.locked()))
+    decode.connect(layout(2), addresses(pair), group=5)
+    assert locked and not locked[0]
+
+
 def test_links_are_left_and_called_anew_each_after_what_was_held_back(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +105,20 @@ def test_a_ring_that_holds_no_chunk_is_warned_of(
     decode.connect(layout(2), addresses(pair), group=5)
     decode.poll()
     assert [each[:3] for each in told] == [("prefill group 5", chunk, chunk - 1)] * warned
+
+
+def test_the_oldest_group_without_a_link_is_dropped_where_there_are_too_many() -> None:
+    party = prefill_groups.GroupParty(2)
+    party.groups = {
+        7: GroupValue(Group.UNLINKED, call=3), 8: GroupValue(Group.UNLINKED, call=1),
+        9: GroupValue(Group.CALLED, call=0), 6: GroupValue(Group.UNLINKED, call=2),
+    }  # fmt: skip
+    party._keep(KeepUnlinked())
+    assert list(party._queue) == [DisconnectCalled(8)]
+    del party.groups[8]
+    party._queue.clear()
+    party._keep(KeepUnlinked())
+    assert not party._queue
 
 
 # ------------------------------------------------------------------------------------------------ questions
@@ -189,3 +228,32 @@ def test_a_name_has_moved_if_no_connection_leads_where_it_does(
     numbers[link.rank] = found
     assert heard == [NameFound(PREFILL_GROUP, value.call, replace(named, numbers=tuple(numbers)), link.rank, moved)]
     groups._party.groups[PREFILL_GROUP] = value
+
+
+def test_an_event_that_the_table_refuses_is_reported_by_the_loop(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    decode._groups._party.groups[5] = GroupValue(Group.UNLINKED)
+    decode._groups._hear(LinkEnded(5, 0, "planted"))
+    decode.poll()
+    assert decode.metrics()["refused events"] == 1 and "LinkEnded" in decode.reports()[-1]
+
+
+# ------------------------------------------------------------------------------------------------ their end
+def test_a_group_that_is_let_go_is_found_but_not_connected(pair: Pair) -> None:
+    groups = pair.decodes[0]._groups
+    groups._party.groups[5] = left = GroupValue(Group.LEFT)
+    assert groups.find(5) is left
+    with pytest.raises(NotFoundError, match="prefill group 5 is not connected"):
+        groups.get(5)
+
+
+def test_after_a_close_nothing_is_prepared_and_no_group_is_found(pair: Pair) -> None:
+    decode = pair.decodes[0]
+    groups, closes = decode._groups, Mock()
+    groups._preparation.close, close = closes, groups._preparation.close  # type: ignore[method-assign]
+    decode.close()
+    close()
+    assert closes.mock_calls == [call()]
+    for group in (PREFILL_GROUP, 5):
+        with pytest.raises(EndpointError, match="this endpoint is closed"):
+            groups.get(group)
