@@ -68,6 +68,13 @@ def test_the_page_has_the_figures_of_the_kill_table() -> None:
     (every, killed, explained, left), *_ = re.findall(sums, adapters, re.MULTILINE)
     told = f"Of {int(every):,} mutants of the adapters tests kill {int(killed):,}, {explained} have a reason and {left}"
     assert told in said("docs/checker.md")
+    endpoints = adapters.partition("\n## Endpoints")[2]
+    (every, killed, explained, left), *_ = re.findall(sums, endpoints, re.MULTILINE)
+    told = f"Of {int(every):,} mutants of endpoints, joined loops and named caches tests kill {int(killed):,}"
+    told = f"{told} and {explained} have a reason"
+    (untried,) = re.findall(r"^Not tried yet: (\d+);", endpoints, re.MULTILINE)
+    assert left == "0" and told in said("docs/checker.md")
+    assert f"{untried} of both sides' endpoints have not been tried" in said("docs/checker.md")
 
 
 def test_the_pages_have_the_figures_of_the_mutants_of_the_tables() -> None:
