@@ -27,11 +27,12 @@ import zmq
 from support.stories import layout
 
 from kvproto.io.control import watched
+from kvproto.io.control.bundle import BUNDLE
 from kvproto.io.control.control import LOOPBACK, Control, ControlError, Peer, Sent
 from kvproto.io.control.gate import Gate
 from kvproto.io.control.keys import Keys, make_pair
 from kvproto.io.control.poller import Waiter
-from kvproto.io.control.sockets import BUNDLE, LISTENER, SEAL, ControlSocket, dial
+from kvproto.io.control.sockets import LISTENER, SEAL, ControlSocket, dial
 from kvproto.io.control.unread import LOOK_S, SOON_S, Unread
 from kvproto.settings import Settings
 from kvproto.verify.testing.pair import Pair

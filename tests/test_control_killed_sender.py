@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
+import pytest
 import zmq
 
-from kvproto.io.control.control import Control
-from kvproto.io.control.sockets import BUNDLE
+from kvproto.io.control.bundle import BUNDLE
+from kvproto.io.control.control import LOOPBACK, Control
 
 SPAWN = multiprocessing.get_context("spawn")
 PATIENCE, FRAME = 30.0, b"x" * 41
@@ -17,6 +19,19 @@ PATIENCE, FRAME = 30.0, b"x" * 41
 
 def flood(pipe: Connection) -> None:
     """Send whole bundles to the first peer that calls, until killed."""
+    control = Control(LOOPBACK)
+    pipe.send(control.address)
+    while not (came := control.receive(1)):
+        control.wait(PATIENCE)
+    while True:
+        taken = [control.send(came[0][0], FRAME, later=True) for _ in range(BUNDLE)]
+        control.flush()
+        if not all(taken):
+            time.sleep(0.001)
+
+
+def flood_parts(pipe: Connection) -> None:
+    """Do the same as a build before bundles, with a part for each frame."""
     router = zmq.Context().socket(zmq.ROUTER)
     router.set(zmq.ROUTER_MANDATORY, 1)
     router.set(zmq.SNDHWM, 64)
@@ -51,10 +66,11 @@ def read(pipe: Connection, address: str) -> None:
     pipe.send(frames)
 
 
-def test_a_reader_outlives_a_peer_that_is_killed_in_the_middle_of_a_flood() -> None:
+@pytest.mark.parametrize("sends", [flood, flood_parts], ids=["bundles", "parts of an earlier build"])
+def test_a_reader_outlives_a_peer_that_is_killed_in_the_middle_of_a_flood(sends: Callable[[Connection], None]) -> None:
     for _ in range(2):
         there, theirs = SPAWN.Pipe()
-        sender = SPAWN.Process(target=flood, args=(theirs,), daemon=True)
+        sender = SPAWN.Process(target=sends, args=(theirs,), daemon=True)
         sender.start()
         assert there.poll(PATIENCE)
         pipe, ours = SPAWN.Pipe()

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from kvproto.io.control.bundle import BUNDLE
 from kvproto.io.control.outbox import SLOWEST_S, SOONEST_S, Counts, Outboxes
-from kvproto.io.control.sockets import BUNDLE, Peer, Sent
+from kvproto.io.control.sockets import Peer, Sent
 
 A, B, OURS = Peer(0, b"a"), Peer(0, b"b"), Peer(1, b"c")
 FRAMES, NBYTES, MESSAGE = 200, 1000, 100

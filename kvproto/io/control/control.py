@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from kvproto.errors import Step, failures, raise_exit, run_all
+from kvproto.io.control.bundle import ADDED
 from kvproto.io.control.gate import Gate, Handshakes
 from kvproto.io.control.keys import Keys
 from kvproto.io.control.outbox import Counts, Outboxes
@@ -118,7 +119,7 @@ class Control:
         # At the interpreter's exit the loop's thread is gone, and ending a context could wait for it for ever.
         self._end.atexit = False
         #: what waits for a peer's room, or to leave with others
-        self.outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes, max_frame)
+        self.outboxes = Outboxes(self._post, self.counts, max_queue, max_bytes, max_frame - ADDED)
         if bind is not None:
             self._listen(bind)
 

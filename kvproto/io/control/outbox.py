@@ -25,7 +25,8 @@ from heapq import heappop, heappush
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from kvproto.io.control.sockets import BUNDLE, Peer, Sent
+from kvproto.io.control.bundle import BUNDLE
+from kvproto.io.control.sockets import Peer, Sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,10 +14,10 @@ IMMEDIATE          A DEALER has a pipe before it has a connection, and keeps it 
 ROUTING_ID         Fresh and random for each connection that is opened, so that a restarted peer is another
                    peer: a handle of its former self is answered GONE and never reaches the new one.
 MAXMSGSIZE         There is no limit by default. With it who announces a larger frame loses the connection
-                   before the frame is in memory. The number of parts of one message has no limit in libzmq,
-                   and none of them is seen here before the last is in memory. So who may connect is asked
-                   first (`gate`, `keys`), and who sends more than a message can have is hung up on (`unread`).
-                   What comes all the same comes up as `BUNDLE` frames, the last of them all that is left.
+                   before the frame is in memory. The parts of one message have no limit in libzmq, and none is
+                   seen here before the last is in memory. So who may connect is asked first (`gate`, `keys`),
+                   who sends more than a message can have is hung up on (`unread`), and what comes all the same
+                   comes up as `BUNDLE` frames, the last of them all that is left.
 HANDSHAKE_IVL      A connection that does not come to the point, and one that the gate has put off.
 ZAP_DOMAIN         Without it libzmq asks the gate only about peers with keys.
 SNDHWM, RCVHWM     Count messages, not bytes. Kept short; `control` has the queue that counts both.
@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import zmq
 
 from kvproto.errors import KvprotoError
+from kvproto.io.control.bundle import BUNDLE, READS, frames_in, packed
 from kvproto.io.control.gate import HANDSHAKE_S, Handshakes
 from kvproto.io.control.keys import MARK, Keys, beyond_loopback, split_key, with_key
 from kvproto.io.control.polled_socket import PolledSocket
@@ -51,7 +52,6 @@ LOOPBACK = "tcp://127.0.0.1:*"
 LISTENER = 0  # the number of the socket that listens; those that connect count on
 WINDOW = 64  # messages in the pipe of one peer, each way
 SEAL = 33  # bytes that a key adds to a part: ZMTP's MESSAGE, a number, a sum and a flag
-BUNDLE = 64  # frames that leave in one message, at most, and that are taken of one
 MAX_INT = (1 << 31) - 1  # an option of libzmq is a C int
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 Options = dict[zmq.SocketOption, int | bytes]
@@ -115,6 +115,8 @@ class ControlSocket(PolledSocket):
 
     def post(self, name: bytes, frames: Sequence[bytes]) -> Sent:
         """Send these frames as one message, to `name` where the socket has several peers: all of them or none."""
+        if len(frames) > 1 and self.peer is None and name.startswith(READS):
+            frames = (packed(frames),)
         *first, last = frames
         try:
             if self.peer is None:
@@ -137,7 +139,7 @@ class ControlSocket(PolledSocket):
             while len(frames) < limit:
                 if self.peer is not None:
                     # Every hundredth `recv` learns what has become of the connection. With IMMEDIATE a lost one takes
-                    # its pipe away, and libzmq ends the process if that is between two parts: so learn it before.
+                    # its pipe away, which must not be between two parts of an earlier build (`bundle`): learn it first.
                     self._socket.get(zmq.EVENTS)
                 part = self._socket.recv(zmq.NOBLOCK, copy=False)
                 if spoken is not None:
@@ -148,6 +150,8 @@ class ControlSocket(PolledSocket):
                     part = self._socket.recv(zmq.NOBLOCK, copy=False)
                     parts.append(part.bytes)
                 peer = self.peer or Peer(0, parts.pop(0))
+                if peer.link:
+                    parts = [frame for part in parts for frame in frames_in(part)]
                 # Our senders bundle no more; what a stranger adds becomes one frame, which does not decode.
                 if len(parts) > BUNDLE:
                     parts[BUNDLE - 1 :] = [b"".join(parts[BUNDLE - 1 :])]
@@ -187,7 +191,7 @@ def dial(
     """Connect a DEALER under a name of its own; returns at once, the connection comes when it comes."""
     place, options = _agree(address, keys)
     socket = _open(context, zmq.DEALER, _DEALER | options | _bound(answer_s), max_frame + SEAL * (keys is not None))
-    name = b"k" + os.urandom(15)  # libzmq keeps names that begin with a zero byte for itself
+    name = READS + os.urandom(15)
     standing = Standing(context, socket, number)
     try:
         socket.set(zmq.ROUTING_ID, name)
