@@ -59,7 +59,7 @@ def called(pair: Pair, session: int) -> bool:
 
 def about_others(body: msg.Message) -> bool:
     """No message that ends a link, moves a watermark or opens another: those concern every room of a link."""
-    return not isinstance(body, msg.Hello | msg.Welcome | msg.Refusal | msg.Reset | msg.Watermark)
+    return not isinstance(body, msg.Hello | msg.Welcome | msg.Refusal | msg.Reset | msg.Goodbye | msg.Watermark)
 
 
 noise_steps = st.lists(
