@@ -24,7 +24,7 @@ from test_end_caches import FULL, LONG, STATE, TABLES, of
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.kernels.pool import KernelError
 from kvproto.io.kernels.torch import TorchKernels
-from kvproto.layout.caches import Cache
+from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.sharding import Layout
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -61,6 +61,14 @@ def test_triton_moves_what_a_copy_row_by_row_moves(case: CacheCase, digests: boo
     from kvproto.io.kernels.triton import TritonKernels
 
     assert check_case(TritonKernels(), case, digests=digests) > 0
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")
+def test_each_of_eight_parts_has_its_own_memory() -> None:
+    from kvproto.io.kernels.triton import TritonKernels
+
+    eight = Cache("kv", (CachePart("k", 8, 4),))
+    assert check_case(TritonKernels(), CacheCase((eight,), layers=1, tp=(8, 1), tokens=3)) > 0
 
 
 @pytest.mark.parametrize("slot_of", [(), recurrence.TWO], ids=["one slot", "two slots"])
