@@ -71,6 +71,14 @@ def test_each_of_eight_parts_has_its_own_memory() -> None:
     assert check_case(TritonKernels(), CacheCase((eight,), layers=1, tp=(8, 1), tokens=3)) > 0
 
 
+@pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own")
+def test_one_token_has_digests() -> None:
+    from kvproto.io.kernels.triton import TritonKernels
+
+    one = Cache("kv", (CachePart("k", 2, 4),))
+    assert check_case(TritonKernels(), CacheCase((one,), layers=1, tp=(2, 1), tokens=1), digests=True) > 0
+
+
 @pytest.mark.parametrize("slot_of", [(), recurrence.TWO], ids=["one slot", "two slots"])
 @pytest.mark.parametrize("tp", [(2, 1), (1, 2)])
 def test_a_room_s_state_is_in_its_slots(tp: tuple[int, int], slot_of: tuple[int, ...]) -> None:
