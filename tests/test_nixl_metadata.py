@@ -122,7 +122,7 @@ def test_a_part_of_it_is_none() -> None:
         field(b"", b"MemSection"), field(b"nixlSecElms", NUMBER(1)), field(b"bknd", b"UCX"),
         field(b"nixlDList", b"nixlSDList"), field(b"t", bytes(4)), field(b"n", NUMBER(1)),
     ],
-    ids=repr,
+    ids=["Agent", "Conns", "t", "c", "", "nixlSecElms", "bknd", "nixlDList", "t of a section", "n"],
 )  # fmt: skip
 def test_a_field_of_another_name_is_none(before: bytes) -> None:
     whole = metadata()
