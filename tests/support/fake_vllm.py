@@ -91,9 +91,9 @@ class Exchange:
         return self.said
 
     def ask(self, make: Callable[[Role, int], Any], tp: int, pp: int) -> None:
-        """Keep what the first rank of each stage says."""
+        """Keep what the first rank of each stage says; where there is one stage nobody is asked."""
         self.said, self.asking = [], True
-        for stage in range(pp):
+        for stage in range(pp) if pp > 1 else ():
             with contextlib.suppress(Asked):
                 make(Role.WORKER, stage * tp)
         self.asking = False
