@@ -65,7 +65,7 @@ NOT_IN_TABLES = (
         " which chunk of its room a request is about.",
         ("rank/base.py:facts", "rank/base.py:_sender_fact", "rank/base.py:_rooms_of",
          "rank/prefill_links.py:_shown_fact",
-         "rank/base.py:misfit", "rank/decode.py:misfit_of", "rank/decode.py:is_later", "rank/decode.py:cut_of", "rank/decode.py:writers_of",
+         "rank/base.py:misfit", "rank/decode.py:misfit_of", "rank/decode.py:is_later", "rank/decode.py:cut_of",
          "rank/decode.py:awaits_return", "rank/decode.py:to_call_anew",
          "rank/decode.py:call", "rank/decode.py:_needed", "rank/prefill.py:_offer_kv", "rank/prefill.py:_withdraw_kv",
          "rank/prefill.py:unsent"),
