@@ -10,6 +10,7 @@ import gc
 import itertools
 import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.endpoint.endpoint import Endpoint
+from kvproto.endpoint.decode_endpoint import DecodeEndpoint
+from kvproto.endpoint.endpoint import LINGER_S, Endpoint
 from kvproto.endpoint.endpoint_events import EndpointEvent, PeerLeft, PeerUp, PoolAttached, PoolDetached
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
@@ -364,3 +366,18 @@ def test_a_pool_that_the_transport_does_not_take_leaves_nothing_and_another_may_
         assert prefill.detached
         one.wake(prefill)
         one.carries()
+
+
+def test_a_rank_that_lets_its_memory_go_leaves_peers_the_time_to_end_their_last_rooms() -> None:
+    done: list[str] = []
+    loop = SimpleNamespace(now=7.0)
+    rank: Any = SimpleNamespace(
+        _loop=loop, _rank=SimpleNamespace(awaits_return=lambda: 0),
+        _data=SimpleNamespace(succeed=lambda: done.append("succeed"), leave_memory=lambda: done.append("leave")),
+        _groups=SimpleNamespace(call_anew=lambda: done.append("call")),
+    )  # fmt: skip
+    leaving = DecodeEndpoint._leave_memory(rank)
+    for loop.now in (7.0, 7.0 + LINGER_S / 2):
+        assert next(leaving) == "peers, which end their last rooms" and not done
+    loop.now = 7.0 + LINGER_S
+    assert not list(leaving) and done == ["succeed", "call", "leave"]

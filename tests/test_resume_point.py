@@ -295,3 +295,12 @@ def test_digests_are_of_pages_that_are_there(pair: Pair) -> None:
     with pytest.raises(ArgumentError, match="page 64 of a pool of 64"):
         decode.digest_pages(POINT, [1, 2, 3, 64])
     assert not inside(decode).entries
+
+
+def test_of_a_room_that_the_loop_has_not_taken_yet_the_prefix_alone_is_in_place(pair: Pair) -> None:
+    decode, announced, opened = pair.decodes[0], Room(77), Room(78)
+    decode.announce(announced, 12)
+    decode.open(opened, TOKENS, list(range(-(-TOKENS // decode.pool.page_size))), prefix=decode.pool.page_size)
+    assert decode.resume_point(announced) == ResumePoint(announced, 12, 0, 0)
+    size = decode.pool.page_size
+    assert decode.resume_point(opened) == ResumePoint(opened, TOKENS, size, size)

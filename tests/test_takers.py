@@ -163,3 +163,11 @@ def test_a_pool_is_detached_when_every_name_is_released(pair: Pair, shared: Room
     pair.pump(lambda: released(pair, shared, SECOND, THIRD) == 6)
     pair.pump(lambda: all(decode.detached for decode in pair.decodes))
     assert {cause for name in (shared, SECOND, THIRD) for cause in ends(pair, name)} == {Cause.DECODE_ABORTED}
+
+
+def test_another_name_stands_for_the_same_pages(pair: Pair, shared: Room) -> None:
+    for decode in pair.decodes:
+        entries = inside(decode).entries
+        first, other = entries[shared.key], entries[THIRD.key]
+        assert other.tokens == first.tokens == TOKENS and other.main is first
+        assert other.table is first.table and other.pages is first.pages
