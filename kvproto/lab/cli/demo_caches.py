@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from kvproto.arguments import only_without
 from kvproto.cli.ending import FOUND, WELL
+from kvproto.lab.cli.demo_matrix import run_each
 from kvproto.lab.cli.demo_run import DTYPES, complete, rooms_of, shapes
 from kvproto.lab.demo import caches_report
 from kvproto.lab.demo.caches_conduct import conduct_caches
 from kvproto.lab.demo.caches_job import CachesJob, CachesRun
 from kvproto.lab.demo.caches_result import CachesResult
 from kvproto.lab.demo.family import FAMILIES
-from kvproto.lab.process_group import RankError
 
 #: options that mean nothing where the library's own cache says what there is
 WITHOUT = (
@@ -62,23 +63,14 @@ def one(run: CachesRun, *, as_text: bool) -> int:
 
 def matrix(run: CachesRun, *, as_text: bool) -> int:
     """The run with 1, 2 and 4 ranks on either side; as JSON, one line a pair."""
-    bad = 0
-    for p, d in product(RANKS, RANKS):
-        job = replace(run.job, prefill=replace(run.job.prefill, tp=p), decode=replace(run.job.decode, tp=d))
-        result = _safely(replace(run, job=job))
-        bad += isinstance(result, str) or not result.ok
-        if as_text:
-            print(caches_report.matrix_row(f"{job.family} {p}->{d}", result), flush=True)
-        else:
-            told = {"ok": False, "wrong": [result]} if isinstance(result, str) else caches_report.as_json(result)
-            print(json.dumps({"case": f"{p}->{d}", **told}), flush=True)
-    if as_text:
-        print(f"{len(RANKS) ** 2 - bad} of {len(RANKS) ** 2} pairs right")
-    return FOUND if bad else WELL
 
+    def of(p: int, d: int) -> CachesRun:
+        job = run.job
+        return replace(run, job=replace(job, prefill=replace(job.prefill, tp=p), decode=replace(job.decode, tp=d)))
 
-def _safely(run: CachesRun) -> CachesResult | str:
-    try:
-        return conduct_caches(run)
-    except (RankError, TimeoutError) as error:
-        return str(error)
+    def row(name: str, result: CachesResult | str) -> str:
+        return caches_report.matrix_row(f"{run.job.family} {name}", result)
+
+    runs = {f"{p}->{d}": of(p, d) for p, d in product(RANKS, RANKS)}
+    return run_each({name: partial(conduct_caches, each) for name, each in runs.items()}, row, caches_report.as_json,
+                    "pairs", as_text=as_text)  # fmt: skip

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
@@ -21,9 +22,10 @@ from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
 from kvproto.lab.cli import demo_caches
+from kvproto.lab.cli.demo_matrix import run_each
 from kvproto.lab.cli.demo_run import DEFAULTS, DTYPES, make_run
 from kvproto.lab.demo import by_layer, turns_report
-from kvproto.lab.demo.conduct import DemoResult, conduct
+from kvproto.lab.demo.conduct import conduct
 from kvproto.lab.demo.family import FAMILIES
 from kvproto.lab.demo.matrix import CASES
 from kvproto.lab.demo.report import ProgressBars, as_json, matrix_row, show
@@ -185,25 +187,9 @@ def one(run: Run, *, as_text: bool) -> int:
 
 def matrix(keys: str | None = None, *, as_text: bool) -> int:
     """Every case of the matrix; as JSON, one line a case."""
-    bad = 0
-    for name, run in CASES.items():
-        result = _safely(replace(run, keys=keys) if keys else run)
-        bad += isinstance(result, str) or not result.ok
-        if as_text:
-            print(matrix_row(name, result), flush=True)
-        else:
-            told = {"ok": False, "wrong": [result]} if isinstance(result, str) else as_json(result)
-            print(json.dumps({"case": name, **told}), flush=True)
-    if as_text:
-        print(f"{len(CASES) - bad} of {len(CASES)} cases right")
-    return FOUND if bad else WELL
-
-
-def _safely(run: Run) -> DemoResult | str:
-    try:
-        return conduct(run)
-    except (RankError, TimeoutError) as error:
-        return str(error)
+    runs = {name: replace(run, keys=keys) if keys else run for name, run in CASES.items()}
+    return run_each({name: partial(conduct, run) for name, run in runs.items()}, matrix_row, as_json, "cases",
+                    as_text=as_text)  # fmt: skip
 
 
 def _guarded(action: Callable[[], int]) -> int:

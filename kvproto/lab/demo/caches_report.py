@@ -9,7 +9,7 @@ from rich.table import Table
 
 from kvproto.lab.demo.caches_result import CachesResult
 from kvproto.lab.demo.family import FAMILIES
-from kvproto.lab.demo.report import MOST_TOLD, MOST_WRONG, asked_of, shape
+from kvproto.lab.demo.report import MOST_TOLD, asked_of, shape, show_wrong
 
 
 def title(result: CachesResult) -> str:
@@ -41,10 +41,7 @@ def show(result: CachesResult) -> None:
     console.print(table(result))
     for name, (found, all_) in result.controls.items():
         console.print(f"Planted on {all_} decode ranks: {name}; found on {found}.")
-    for text in result.wrong[:MOST_WRONG]:
-        console.print(f"WRONG: {text}", style="red", markup=False)
-    if more := result.wrong[MOST_WRONG:]:
-        console.print(f"... and {len(more)} more", style="red")
+    show_wrong(console, result.wrong)
     if result.ok:
         told = f"{result.tokens} tokens and their logits equal to those of the model in one process"
         console.print(f"Every byte equal on both sides; {told}; nothing left over; {result.seconds:.1f} s.")

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -110,6 +111,14 @@ def title(run: Run) -> str:
     )
 
 
+def show_wrong(console: Console, wrong: Sequence[str]) -> None:
+    """Print what was wrong, the first of it."""
+    for text in wrong[:MOST_WRONG]:
+        console.print(f"WRONG: {text}", style="red", markup=False)
+    if more := wrong[MOST_WRONG:]:
+        console.print(f"... and {len(more)} more", style="red")
+
+
 def show(result: DemoResult) -> None:
     """The tables, what the comparison found, and the ratio of the routes, on standard output."""
     console = Console(highlight=False)
@@ -122,10 +131,7 @@ def show(result: DemoResult) -> None:
         times, pieces = ratio["seconds"], ratio["pieces"]
         console.print(f"Page by page against staging: {times:.1f} times the time, {pieces:,.0f} times the pieces.")
     found, planted = result.controls
-    for text in result.wrong[:MOST_WRONG]:
-        console.print(f"WRONG: {text}", style="red", markup=False)
-    if more := result.wrong[MOST_WRONG:]:
-        console.print(f"... and {len(more)} more", style="red")
+    show_wrong(console, result.wrong)
     if result.ok:
         told = ["KV equal bit for bit on both sides"]
         told += [f"{result.tokens} tokens and their logits equal to the unsharded model's"] if result.tokens else []

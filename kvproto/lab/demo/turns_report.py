@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from kvproto.lab.demo.report import MOST_TOLD, MOST_WRONG, asked_of, title
+from kvproto.lab.demo.report import MOST_TOLD, asked_of, show_wrong, title
 from kvproto.lab.demo.turns_conduct import TurnsResult
 
 
@@ -57,10 +57,7 @@ def show(result: TurnsResult) -> None:
         f"Saved: {saved['tokens']:,} tokens that P did not compute again, by {saved['bytes']:,} bytes from D;"
         f" {1e3 * saved['back_s']:.1f} ms of ways back instead of {1e3 * saved['recomputed_s']:.1f} ms of forwards."
     )
-    for text in result.wrong[:MOST_WRONG]:
-        console.print(f"WRONG: {text}", style="red", markup=False)
-    if more := result.wrong[MOST_WRONG:]:
-        console.print(f"... and {len(more)} more", style="red")
+    show_wrong(console, result.wrong)
     if result.ok:
         told = f"{result.tokens} tokens and their logits equal to the unsharded model's"
         console.print(f"KV equal bit for bit on both sides; {told}; nothing left over; {result.seconds:.1f} s.")
