@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from support import fake_vllm
+from support.engine_pair import STEPS, happen
 from support.fake_vllm import BLOCK, PLACE, FakeEngine, Role
 
 from kvproto.adapters import request_parties
@@ -261,36 +261,16 @@ def test_parameters_that_cannot_be_used_are_said_and_the_prompt_is_computed(
     assert name not in instances.decode.resumed
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["ask", "prefill", "decode", "turn", "abort P", "abort D", "preempt"]), st.integers(0, 40)
-    ), min_size=5, max_size=30,
-)  # fmt: skip
-
-
 @given(STEPS)
 @settings(
     max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )  # fmt: skip
 def test_whatever_happens_every_block_comes_back_and_each_report_once(instances: Instances, steps: Any) -> None:
-    names: list[str] = []
-    for what, number in steps:
-        name = names[number % len(names)] if names else ""
-        match what:
-            case "ask":
-                names.append(instances.both(number + 1, hit=number % 3 if number > 3 * BLOCK else 0))
-            case "prefill":
-                instances.prefill.step(instances.compute)
-            case "decode":
-                instances.decode.step()
-            case "turn":
-                instances.turn()
-            case "abort P":
-                instances.prefill.abort(f"{name}/P")
-            case "abort D":
-                instances.decode.abort(f"{name}/D")
-            case "preempt":
-                instances.prefill.preempt(f"{name}/P")
+
+    def ask(number: int) -> str:
+        return instances.both(number + 1, hit=number % 3 if number > 3 * BLOCK else 0)
+
+    happen(instances, ask, steps)
     instances.until(instances.quiet, 60.0)
 
 

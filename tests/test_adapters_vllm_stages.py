@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from support import fake_vllm
+from support.engine_pair import STEPS, EnginePair, happen
 from support.fake_vllm import BLOCK, PLACE, STAGE, Exchange, FakeEngine, Role
 
 from kvproto.adapters import request_parties
@@ -50,7 +49,7 @@ def row(name: str, layer: int, head: int, token: int) -> float:
     return float(hash((name.split("/", maxsplit=1)[0], layer, head, token)) % 8191)
 
 
-class Stages:
+class Stages(EnginePair):
     """A prefill and a decode instance, and a router."""
 
     def __init__(self, prefill: tuple[int, int], decode: tuple[int, int], ahead: int) -> None:
@@ -112,21 +111,6 @@ class Stages:
             for part, *place in self.rows("kv_consumer", stage, hit, tokens, blocks):
                 assert bool((part == row(name, *place)).all()), (name, place)
 
-    def turn(self) -> None:
-        self.prefill.step(self.compute)
-        self.decode.step()
-
-    def until(self, done: Callable[[], bool], seconds: float = 60.0) -> None:
-        end = time.monotonic() + seconds
-        while not done():
-            self.turn()
-            time.sleep(1e-3)
-            assert time.monotonic() < end
-
-    def carried(self, name: str) -> None:
-        self.until(lambda: f"{name}/D" in self.decode.resumed)
-        assert self.decode.resumed[f"{name}/D"] is False
-
     def quiet(self) -> bool:
         """All requests are over, all blocks are free, and no rank keeps anything."""
         engines = (self.prefill, self.decode)
@@ -187,34 +171,10 @@ def test_a_request_is_over_when_the_last_rank_of_all_stages_has_reported(stages:
         assert sum(engine.reports.values()) - reported == len(engine.workers)
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["ask", "prefill", "decode", "turn", "abort P", "abort D", "preempt"]), st.integers(0, 40)
-    ), min_size=5, max_size=30,
-)  # fmt: skip
-
-
 @given(STEPS)
 @settings(
     max_examples=6, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )  # fmt: skip
 def test_whatever_happens_every_block_comes_back_and_each_report_once(stages: Stages, steps: Any) -> None:
-    names: list[str] = []
-    for what, number in steps:
-        name = names[number % len(names)] if names else ""
-        match what:
-            case "ask":
-                names.append(stages.ask(number + 1))
-            case "prefill":
-                stages.prefill.step(stages.compute)
-            case "decode":
-                stages.decode.step()
-            case "turn":
-                stages.turn()
-            case "abort P":
-                stages.prefill.abort(f"{name}/P")
-            case "abort D":
-                stages.decode.abort(f"{name}/D")
-            case "preempt":
-                stages.prefill.preempt(f"{name}/P")
+    happen(stages, lambda number: stages.ask(number + 1), steps)
     stages.until(stages.quiet)

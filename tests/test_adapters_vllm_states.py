@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from support import fake_vllm
+from support.engine_pair import EnginePair
 from support.fake_vllm import BLOCK, PLACE, STAGE, Exchange, FakeEngine, Request, Role
 
 from kvproto.adapters import request_parties
@@ -100,8 +100,10 @@ def row(name: str, layer: int, head: int, token: int) -> torch.Tensor:
     return torch.randint(0, 256, (ROW,), dtype=torch.uint8, generator=bits)
 
 
-class Hybrids:
+class Hybrids(EnginePair):
     """A prefill and a decode instance of a hybrid model, and a router."""
+
+    patience = 30.0
 
     def __init__(self, prefill: tuple[int, int], decode: tuple[int, int], *, first: bool) -> None:
         """Each side: ranks of tensor parallelism, and stages."""
@@ -174,18 +176,6 @@ class Hybrids:
                 assert torch.equal(part, row(plain, *place)), place
             for part, layer, place in self.states("kv_consumer", stage, request.slots):
                 assert torch.equal(part, held_state(plain, layer, tokens, tp, place, first=self.first)), layer
-
-    def until(self, done: Callable[[], bool], seconds: float = 30.0) -> None:
-        end = time.monotonic() + seconds
-        while not done():
-            self.prefill.step(self.compute)
-            self.decode.step()
-            time.sleep(1e-3)
-            assert time.monotonic() < end
-
-    def carried(self, name: str) -> None:
-        self.until(lambda: f"{name}/D" in self.decode.resumed)
-        assert self.decode.resumed[f"{name}/D"] is False
 
     def quiet(self) -> bool:
         return all(not engine.requests and len(engine.free) == BLOCKS for engine in (self.prefill, self.decode))

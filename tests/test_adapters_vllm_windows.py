@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from support import fake_vllm
+from support.engine_pair import EnginePair
 from support.fake_vllm import BLOCK, PLACE, STAGE, Exchange, FakeEngine, Role
 
 from kvproto.adapters import request_parties
@@ -71,7 +71,7 @@ def row(name: str, layer: int, head: int, token: int) -> torch.Tensor:
     return torch.randint(0, 256, (ROW,), dtype=torch.uint8, generator=bits)
 
 
-class Windows:
+class Windows(EnginePair):
     """A prefill and a decode instance, and a router."""
 
     def __init__(self, prefill: tuple[int, int], decode: tuple[int, int]) -> None:
@@ -143,18 +143,6 @@ class Windows:
             places = self.places(request.windows, blocks, 0, request.num_prompt_tokens - 1, seen=True)
             for part, *place in self.rows("kv_consumer", stage, places):
                 assert torch.equal(part, row(name.split("/", maxsplit=1)[0], *place)), place
-
-    def until(self, done: Callable[[], bool], seconds: float = 60.0) -> None:
-        end = time.monotonic() + seconds
-        while not done():
-            self.prefill.step(self.compute)
-            self.decode.step()
-            time.sleep(1e-3)
-            assert time.monotonic() < end
-
-    def carried(self, name: str) -> None:
-        self.until(lambda: f"{name}/D" in self.decode.resumed)
-        assert self.decode.resumed[f"{name}/D"] is False
 
     def quiet(self) -> bool:
         return all(not engine.requests and len(engine.free) == BLOCKS - 1 for engine in (self.prefill, self.decode))
