@@ -7,14 +7,13 @@ complained, has anything left over, or found a row changed outside the rooms.
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from kvproto.lab.demo.caches_job import CachesRun
 from kvproto.lab.demo.caches_result import CachesResult
+from kvproto.lab.demo.conduct import played
 from kvproto.lab.demo.verify import ByteDifference, Sheet, Verdict, compare, said_differently
 from kvproto.lab.process_group import ProcessGroup, Program
 
@@ -26,12 +25,8 @@ def conduct_caches(run: CachesRun, *, players: str = "kvproto.lab.demo.caches_ra
 
     `players` is the module whose `prefill` and `decode` the ranks run.
     """
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kvproto-demo-") as place:
-        conductor = _Conductor(run, Path(place), players)
-        conductor.play()
-    conductor.result.seconds = time.monotonic() - start
-    return conductor.result
+    result: CachesResult = played(lambda place: _Conductor(run, place, players))
+    return result
 
 
 class _Conductor:

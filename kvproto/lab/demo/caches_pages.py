@@ -97,6 +97,10 @@ class CachesPages:
         first = max(0, tokens - part.window) if part.window else 0
         return first, tokens - first
 
+    def _own(self, part: _Part, held: HeldRoom) -> Places:
+        """(page, place in it) of all rows of a room."""
+        return self._places(part, held, *self._span(part, held.tokens))
+
     def store(self, rows: Rows, held: HeldRoom, first: int, upto: int) -> None:
         """Store this rank's units of the tokens from `first` to `upto`.
 
@@ -115,7 +119,7 @@ class CachesPages:
     def load(self, held: HeldRoom) -> Rows:
         """Return copies of this rank's units of all rows of a room."""
         return {
-            key: part.tensor[self._places(part, held, *self._span(part, held.tokens))].contiguous()
+            key: part.tensor[self._own(part, held)].contiguous()
             for key, part in self.parts.items()
         }
 
@@ -126,7 +130,7 @@ class CachesPages:
     def renew(self, held: HeldRoom) -> None:
         """Take the present content of a room's pages for what was there before."""
         for key, part in self.parts.items():
-            where = self._places(part, held, *self._span(part, held.tokens))
+            where = self._own(part, held)
             self.before[key][where] = part.tensor[where]
 
     def intruded(self, rooms: Collection[HeldRoom]) -> list[str]:
@@ -135,7 +139,7 @@ class CachesPages:
         for (kind, layer), part in self.parts.items():
             outside = torch.ones(part.tensor.shape[:2], dtype=torch.bool)
             for each in rooms:
-                outside[self._places(part, each, *self._span(part, each.tokens))] = False
+                outside[self._own(part, each)] = False
             changed = (part.tensor != self.before[kind, layer]).flatten(2).any(2) & outside
             if changed.any():
                 page, place = changed.nonzero()[0].tolist()

@@ -67,6 +67,16 @@ class DemoResult:
         return not self.wrong
 
 
+def played(make: Callable[[Path], Any]) -> Any:
+    """Have a conductor play, in a folder of its own; its result, with the seconds that it took."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kvproto-demo-") as place:
+        conductor = make(Path(place))
+        conductor.play()
+    conductor.result.seconds = time.monotonic() - start
+    return conductor.result
+
+
 def conduct(
     run: Run, watch: Watch = lambda _what, _more: None, *, players: str = "kvproto.lab.demo.rank_program"
 ) -> DemoResult:  # fmt: skip
@@ -75,12 +85,8 @@ def conduct(
 
     `players` is the module whose `prefill` and `decode` the ranks run.
     """
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kvproto-demo-") as place:
-        conductor = _Conductor(run, Path(place), watch, players)
-        conductor.play()
-    conductor.result.seconds = time.monotonic() - start
-    return conductor.result
+    result: DemoResult = played(lambda place: _Conductor(run, place, watch, players))
+    return result
 
 
 class _Conductor:

@@ -71,7 +71,7 @@ def _mine(units: int, tp: int, rank: int) -> Tensor:
 
 
 def page_left_out(at: TamperedRoom) -> Rows | None:
-    """Put what was there before into the rows of one page."""
+    """Have noise in the rows of one page, as before a page is written."""
     keys = [key for key in at.rows if not key[0].startswith((f"{STATE}.", f"{LOCAL}."))]
     if not keys or not _moved(at, keys[-1]):
         return None

@@ -6,13 +6,12 @@ prompt is on every rank of D.  So conversations overtake each other, and both di
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvproto.lab.demo.conduct import played
 from kvproto.lab.demo.turns import TurnsRun, TurnsTally
 from kvproto.lab.demo.verify import Sheet, Verdict, compare, said_differently
 from kvproto.lab.process_group import ProcessGroup, Program
@@ -50,12 +49,8 @@ def conduct_turns(talks: TurnsRun, *, players: str = "kvproto.lab.demo.turns_ran
 
     `players` is the module whose `rank` the ranks run.
     """
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kvproto-demo-") as place:
-        conductor = _Conductor(talks, Path(place), players)
-        conductor.play()
-    conductor.result.seconds = time.monotonic() - start
-    return conductor.result
+    result: TurnsResult = played(lambda place: _Conductor(talks, place, players))
+    return result
 
 
 class _Conductor:
