@@ -25,7 +25,10 @@ ADDED = len(MARK) + _LENGTH * BUNDLE
 
 def packed(frames: Sequence[bytes]) -> bytes:
     """Return these frames as one part."""
-    return MARK + b"".join(piece for frame in frames for piece in (len(frame).to_bytes(_LENGTH, "big"), frame))
+    pieces = [MARK]  # by a loop: a generator would be a call of Python's for each piece
+    for frame in frames:
+        pieces += (len(frame).to_bytes(_LENGTH, "big"), frame)
+    return b"".join(pieces)
 
 
 def frames_in(part: bytes) -> list[bytes]:
