@@ -187,7 +187,7 @@ def test_tables_of_a_window_are_counted() -> None:
 
 def test_a_ring_too_small_for_all_of_it_is_refused() -> None:
     two = replace(STATE, name="other", travels=END)
-    with pytest.raises(ArgumentError, match=r"a chunk of state or window takes \d+ bytes, the ring has 1024: raise"):
+    with pytest.raises(ArgumentError, match=r"takes \d+ bytes, and Settings.ring_bytes is 1024, and there is no way"):
         EndsPair(*sides(STATE, two, tp=(1, 1)), room=(4, 0), chunk_tokens=4, settings=Settings(ring_bytes=1024))
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.data import mapped_pages
-from kvproto.data.mapped_pages import EngineLaunch, MappedPart
+from kvproto.data.mapped_parts import EngineLaunch, MappedPart
 from kvproto.io.kernels import engine_pages
 from kvproto.io.kernels.base import Events
 from kvproto.io.kernels.crossing import Crossing, Done, Rows
@@ -111,9 +111,9 @@ def test_pages_are_read_by_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     near, far = (np.zeros((9, 16), np.uint8) for _ in range(2))
     near[:] = np.arange(1, 10, dtype=np.uint8)[:, None]
     engine = HostEngine([PageRun(near.ctypes.data, far.ctypes.data, 16, 16, 16)])
-    part = MappedPart(cast("Any", None), (), 9, 1, {}, engine)
+    part = MappedPart(cast("Any", None), (), 9, 1, {}, engine, long=1)
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2, 7], np.int64), table=None))
-    launch = part.bind(entry, np.array([6, 1, 8], "<u4").tobytes(), 0, 3, cast("Any", None))
+    launch = part.bind(entry, np.array([6, 1, 8], "<u4").tobytes(), 0, 3, cast("Any", None), cast("Any", None))
     entry.pages[:] = 8, 1, 6  # others come before the launch
     assert launch(None, None).done()
     assert far[:, 0].tolist() == [0, 2, 0, 0, 0, 0, 9, 0, 7]
@@ -122,9 +122,9 @@ def test_pages_are_read_by_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_peer_s_page_numbers_keep_more_than_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_pages, "LONG", 1)
     engine, there = HostEngine([PageRun(0, 0, 16, 16, 16)]), [69_999, 3, 65_540]
-    part = MappedPart(cast("Any", None), (), 70_000, 1, {}, engine)
+    part = MappedPart(cast("Any", None), (), 70_000, 1, {}, engine, long=1)
     entry = cast("Any", SimpleNamespace(pages=np.array([65_537, 66_000, 2]), table=None))
-    launch = part.bind(entry, np.array(there, "<u4").tobytes(), 0, 3, cast("Any", None))
+    launch = part.bind(entry, np.array(there, "<u4").tobytes(), 0, 3, cast("Any", None), cast("Any", None))
     assert isinstance(launch, EngineLaunch)
     assert (launch.far.tolist(), launch.near.tolist(), launch.edges) == (there, [65_537, 66_000, 2], ())
     with pytest.raises(UsageError, match="page 70000 of a peer whose regions hold 70000"):

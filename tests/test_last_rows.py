@@ -13,6 +13,7 @@ from test_state_rooms import FULL, state
 
 from kvproto.endpoint.last_rows import need_last_rows_by_end, need_ring_for_last_rows, prepare_ends
 from kvproto.errors import ArgumentError
+from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.settings import Settings
@@ -25,6 +26,12 @@ def plan(*state_layers: int, groups: int = 1) -> Plan:
     return Plan(prefill, decode, 8)
 
 
+#: of ranks whose state nobody writes into, of some of whose it is so, and of open ones
+CLOSED, OPEN = Placement((), ()), Placement((), (), ends=(Placement((), ()),))
+ONE_CLOSED = Placement((), (), ends=(Placement((), ()), Placement((), (), "no")))
+WAY = "and there is no way into slots or windows"
+
+
 def largest(made: Plan) -> int:
     """Bytes of the largest chunk of state."""
     return max(made.grant_bytes(0, cut) for cut in made.whole_state)
@@ -35,16 +42,19 @@ def test_the_largest_chunk_of_state_just_fits_in_the_ring(groups: int) -> None:
     made = plan(0, 2, 3, groups=groups)
     sizes = [made.grant_bytes(0, cut) for cut in made.whole_state]
     assert len(sizes) == groups and (groups == 1 or min(sizes) < max(sizes))
-    need_ring_for_last_rows(made, 0, Settings(ring_bytes=largest(made)))
-    with pytest.raises(ArgumentError, match=f"a chunk of state or window takes {largest(made)} bytes, the ring has"):
-        need_ring_for_last_rows(made, 0, Settings(ring_bytes=largest(made) - 1))
+    need_ring_for_last_rows(made, 0, Settings(ring_bytes=largest(made)), CLOSED)
+    with pytest.raises(ArgumentError, match=f"takes {largest(made)} bytes, and Settings.ring_bytes .*they are not"):
+        need_ring_for_last_rows(made, 0, Settings(ring_bytes=largest(made) - 1), CLOSED)
+    need_ring_for_last_rows(made, 0, Settings(ring_bytes=largest(made) - 1), OPEN)
 
 
-def test_state_has_no_way_over_pages_and_kv_alone_needs_none() -> None:
+def test_closed_state_has_no_way_over_pages_and_kv_alone_needs_none() -> None:
     over_pages = Settings(ring_bytes=1 << 20, route="pages")
-    with pytest.raises(ArgumentError, match=re.escape("nothing is staged here (Settings.route), and a state")):
-        need_ring_for_last_rows(plan(0), 0, over_pages)
-    need_ring_for_last_rows(Plan(layout(2), layout(1), 8), 0, over_pages)
+    for ours, why in ((CLOSED, "they are not open"), (ONE_CLOSED, "no"), (Placement((), (), "shut"), "shut")):
+        with pytest.raises(ArgumentError, match=re.escape(f"nothing is staged here (Settings.route), {WAY}: {why}")):
+            need_ring_for_last_rows(plan(0), 0, over_pages, ours)
+    need_ring_for_last_rows(plan(0), 0, over_pages, OPEN)
+    need_ring_for_last_rows(Plan(layout(2), layout(1), 8), 0, over_pages, CLOSED)
 
 
 def test_kernels_are_prepared_for_what_each_chunk_of_the_end_moves() -> None:

@@ -128,7 +128,7 @@ def test_a_look_in_which_anything_happened_prepares_nothing(data: Any) -> None:
 def test_what_cannot_be_reached_is_not_mapped(data: Any) -> None:
     (link, peer), *_ = data.link_peer.items()
     asked = []
-    data.mapped.get = lambda *about: asked.append(about)
+    data.mapped.get = lambda *about, state: asked.append(about)
     data._mapped(do.PreparePages(ROOM, 0, 0, Target(link, 7), b""))
     assert [to for to, _ in asked] == [peer]
     data.link_peer.clear()
@@ -248,7 +248,7 @@ def test_a_store_is_bound_to_a_table_that_is_placed_and_says_how_many_bytes_it_m
     mapped = SimpleNamespace(bind=lambda *about: about)
     data.streams.place_all = lambda: placed.append(1)
     made = data._bind(PAGES, entry, mapped)
-    assert made.launch == (entry, b"", CHUNK_TOKENS, CHUNK_TOKENS, data.streams) and not placed
+    assert made.launch == (entry, b"", CHUNK_TOKENS, CHUNK_TOKENS, data.streams, data.gathers.pool) and not placed
     assert (made.entry, made.by, made.nbytes, made.layers) == (entry, mapped, 7, 0)
     entry.table = NO_TABLE
     data._bind(PAGES, entry, mapped)

@@ -333,13 +333,13 @@ def test_a_slot_is_asked_for_by_name() -> None:
 
 
 def test_a_ring_too_small_for_a_chunk_of_state_is_refused_at_connect() -> None:
-    with pytest.raises(ArgumentError, match=r"a chunk of state or window takes \d+ bytes, the ring has 256: raise"):
+    with pytest.raises(ArgumentError, match=r"takes \d+ bytes, and Settings.ring_bytes is 256, and there is no way"):
         StatePair(*sides(FULL, state(0, 2), tp=(1, 1)), chunk_tokens=8, settings=Settings(ring_bytes=256))
 
 
 @pytest.mark.parametrize(("settings", "why"), [
-    (Settings(slot_bytes=64), "of state or window fits no slot of 64: raise Settings.slot_bytes"),
-    (Settings(route="pages"), "a state or window has no way"),
+    (Settings(slot_bytes=64), "fits no slot of 64 .Settings.slot_bytes., and over pages there is no way: the pool"),
+    (Settings(route="pages"), "staged here .Settings.route., and over pages there is no way: .* digests are made"),
 ])  # fmt: skip
 def test_a_prefill_rank_that_cannot_stage_state_refuses_the_link(settings: Settings, why: str) -> None:
     with StatePair(*sides(FULL, state(0, 2), tp=(1, 1)), chunk_tokens=8, settings=SMALL_RING, ready=False) as both:

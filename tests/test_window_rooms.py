@@ -232,5 +232,5 @@ def test_windows_of_other_lengths_are_refused() -> None:
 
 
 def test_a_ring_too_small_for_a_window_is_refused_at_connect() -> None:
-    with pytest.raises(ArgumentError, match=r"a chunk of state or window takes 5120 bytes, the ring has 4096: raise"):
+    with pytest.raises(ArgumentError, match=r"takes 5120 bytes, and Settings.ring_bytes is 4096, .* digests"):
         WindowPair(*sides(FULL, LOCAL, tp=(1, 1)), chunk_tokens=8, settings=Settings(ring_bytes=4096))

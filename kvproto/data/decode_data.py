@@ -16,6 +16,7 @@ import torch
 
 from kvproto.data.chunk_launch import Placed, bind_chunk
 from kvproto.data.device_streams import DeviceStreams, table_failed
+from kvproto.data.end_pages import packed
 from kvproto.data.joint_launches import JointLaunches
 from kvproto.data.kernel_ends import KernelEnds
 from kvproto.data.launches import Launches
@@ -243,9 +244,13 @@ class DecodeData:
 
     def send_pages(self, effect: do.TransmitPages) -> None:
         """Send the page ids of a chunk to the prefill rank that asked for them."""
-        entry, size = self.entries[effect.room], self.rank.layout.page_size
-        pages = entry.pages[effect.cut.first // size : -(-effect.cut.end // size)]
-        body = msg.PagesRsp(effect.chunk, pages.astype("<u4").tobytes(), effect.asked)
+        entry, layout, cut = self.entries[effect.room], self.rank.layout, effect.cut
+        if cut.state:
+            pages = packed(layout, self.pool, entry)
+        else:
+            size = layout.page_size
+            pages = entry.pages[cut.first // size : -(-cut.end // size)].astype("<u4").tobytes()
+        body = msg.PagesRsp(effect.chunk, pages, effect.asked)
         self.loop.connections.send(effect.link, effect.epoch, effect.room, body)
 
 

@@ -6,6 +6,8 @@ chunk is two rows of page numbers: nothing is laid out again, and a pool whose p
 written a whole page at a time.  Only the pages that the chunk covers in part, its first and its last, have byte runs of
 their own; for each such cut of a page they are kept, too.
 
+What travels at the end is so for each of its caches, with the slot or the pages of its own table.
+
 Where page sizes differ, each chunk is laid out anew (`kvproto.layout.byte_runs_numpy`).
 """
 
@@ -16,19 +18,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from kvproto.data.end_pages import near_pages, of_cache
+from kvproto.data.room_entry import HostPages, RoomEntry
+from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, WritePart
 from kvproto.io.transports.page_lists import PageLists, PageNumbers, PagePiece
 from kvproto.layout.byte_runs import covered
 from kvproto.layout.byte_runs_numpy import BATCH, Columns, PageRuns, batches
 from kvproto.layout.cut import Cut
+from kvproto.layout.end_share import EndShare
 from kvproto.layout.placement import Placement, dense
 from kvproto.layout.plan import Plan, Share
 
 #: cuts of a page whose byte runs are kept for a part
 CUTS = 256
-HostPages = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class PageWrites:
     def __init__(self, transport: Transport, regions: Sequence[MemoryRegion], ours: Placement) -> None:
         """`regions` and `ours`: the pool as the transport has it."""
         self.transport, self.regions, self.ours = transport, regions, ours
-        self._forms: dict[int, dict[Share, PartForm]] = {}
+        self._forms: dict[int, dict[tuple[Plan, Share], PartForm]] = {}
         caps = transport.caps
         self.most = min(BATCH, caps.max_descs, caps.max_inflight_descs)
 
@@ -92,7 +96,7 @@ class PageWrites:
 
     def batches(
         self, link: int, peer: PeerId, plan: Plan, part: Share, theirs: Placement | None,
-        pages: HostPages, peer_pages: HostPages, cut: Cut,
+        pages: HostPages, peer_pages: HostPages, cut: Cut, ours: Placement | None = None,
     ) -> deque[PageBatch]:  # fmt: skip
         """Return the writes of a part's tokens.
 
@@ -105,6 +109,7 @@ class PageWrites:
             pages: the whole room's pages.
             peer_pages: the peer's, from the page of the first token on.
             cut: the tokens.
+            ours: where this rank's rows lie (None: as its pool's do).
 
         Raises:
             LayoutError: a table ends before the tokens.
@@ -112,9 +117,9 @@ class PageWrites:
 
         """
         forms = self._forms.setdefault(link, {})
-        form = forms.get(part)
+        form = forms.get((plan, part))  # a cache at the end may have a share that looks like another's
         if form is None:
-            form = forms[part] = self._form(peer, plan, part, theirs)
+            form = forms[plan, part] = self._form(peer, plan, part, ours or self.ours, theirs)
         size, begin = plan.decode.page_size, cut.first // plan.decode.page_size
         if form.lists is None:
             table = np.concatenate([np.zeros(begin, np.int64), peer_pages])
@@ -127,15 +132,30 @@ class PageWrites:
             made += self._laid_out(peer, form.cut(low, high, int(pages[page]), int(peer_pages[page - begin])))
         return made
 
+    def end_batches(
+        self, link: int, peer: PeerId, ends: Sequence[EndShare], pool: Pool, entry: RoomEntry, peer_pages: bytes
+    ) -> deque[PageBatch]:  # fmt: skip
+        """Return the writes of a part of what travels at the end; `peer_pages`: as the peer has named them."""
+        made, names = deque[PageBatch](), [end.end.name for end in pool.ends]
+        for each in ends:
+            layout = each.plan.prefill
+            near = near_pages(entry, names.index(layout.name))
+            far = page_ids(of_cache(peer_pages, each.at))
+            cut = Cut(layout.first_row(entry.tokens), layout.last_rows(entry.tokens))
+            made += self.batches(link, peer, each.plan, each.share, each.theirs, near, far, cut, each.ours)
+        return made
+
     def forget(self, link: int) -> None:
         """Drop what is kept for the link: it is gone, or its peer's rows may lie elsewhere."""
         for form in self._forms.pop(link, {}).values():
             if form.lists is not None:
                 self.transport.drop_lists(form.lists)
 
-    def _form(self, peer: PeerId, plan: Plan, part: Share, theirs: Placement | None) -> PartForm:
+    def _form(
+        self, peer: PeerId, plan: Plan, part: Share, ours: Placement, theirs: Placement | None
+    ) -> PartForm:  # fmt: skip
         theirs = theirs or dense(plan.decode, part.reader)
-        runs, size = PageRuns(plan, part, self.ours, theirs), plan.prefill.page_size
+        runs, size = PageRuns(plan, part, ours, theirs), plan.prefill.page_size
         found = template(runs, 0, size) if size == plan.decode.page_size else None
         if found is None:
             return PartForm(runs, None)
@@ -166,6 +186,11 @@ class PageWrites:
             [WritePart(self.regions[ours], self.transport.remote(peer, its), descs) for ours, its, descs in batch]
             for batch in batches(columns, self.most)
         )
+
+
+def page_ids(pages: bytes) -> HostPages:
+    """Return page numbers as messages have them."""
+    return np.frombuffer(pages, "<u4").astype(np.int64)
 
 
 def template(runs: PageRuns, first: int, end: int) -> tuple[Columns, Columns] | None:

@@ -9,6 +9,8 @@ Peers rely on the index of a region: the staging memory is region 0, then come t
 first planes.  So memory that gets another index is refused: the transport serves another endpoint, or its earlier
 regions are known to peers.  If anything fails, the opened regions are closed again.  If every plane has a region of its
 own and dense rows, peers need no placement (`kvproto.layout.placement.dense`).
+
+What travels at the end is opened with it, if a room has one slot or one table of it and no digests are made.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from functools import partial
 from itertools import combinations
 
 import torch
+from msgspec import structs
 
 from kvproto.data.staging_buffers import Staging
 from kvproto.errors import ArgumentError, Step, failures, run_all
@@ -120,25 +123,51 @@ def costs_profile(caps: TransportCaps, pool: Pool) -> str:
 
 def place(pool: Pool) -> tuple[list[tuple[int, int]], Placement]:
     """Return (address, bytes) of each region of the pool, from region 1 on, and its placement."""
-    tensors = [tensor for tensors in pool.kinds for tensor in tensors]
-    starts = [tensor.data_ptr() for tensor in tensors]
-    shapes = [_shape(tensor) for tensor in tensors]
+    pools = [pool, *(end for end in pool.ends if not _closed_end(end))]
+    planes = [(each, tensor) for each in pools for tensors in each.kinds for tensor in tensors]
+    starts, shapes = [tensor.data_ptr() for _, tensor in planes], [_shape(tensor) for _, tensor in planes]
     spans: list[tuple[int, int, list[int]]] = []
-    for plane in sorted(range(len(tensors)), key=lambda at: starts[at]):
+    for plane in sorted(range(len(planes)), key=lambda at: starts[at]):
         start, end = starts[plane], starts[plane] + _extent(shapes[plane])
         if spans and start < spans[-1][1]:
-            first, last, planes = spans[-1]
-            spans[-1] = first, max(last, end), [*planes, plane]
+            first, last, some = spans[-1]
+            spans[-1] = first, max(last, end), [*some, plane]
         else:
             spans.append((start, end, [plane]))
     spans.sort(key=lambda span: min(span[2]))
-    places = [(0, 0)] * len(tensors)
-    for region, (first, _, planes) in enumerate(spans, 1):
-        _apart([(starts[plane] - first, shapes[plane]) for plane in planes])
-        for plane in planes:
-            places[plane] = region, starts[plane] - first
-    strides = tuple(Strides(grain.page, grain.token, grain.head) for grain in pool.grains)
-    return [(first, end - first) for first, end, _ in spans], Placement(strides, tuple(places))
+    places = [(0, 0)] * len(planes)
+    for region, (first, _, some) in enumerate(spans, 1):
+        for each in pools:  # an engine may keep pages and slots in the same bytes, each in use as one of them
+            _apart([(starts[at] - first, shapes[at]) for at in some if planes[at][0] is each])
+        for at in some:
+            places[at] = region, starts[at] - first
+    mine = {id(each): [at for at, (owner, _) in enumerate(planes) if owner is each] for each in pools}
+    held = {id(each): Placement(_strides(each), tuple(places[at] for at in mine[id(each)])) for each in pools}
+    return [(first, end - first) for first, end, _ in spans], structs.replace(held[id(pool)], ends=_ends(pool, held))
+
+
+def _ends(pool: Pool, held: dict[int, Placement]) -> tuple[Placement, ...]:
+    """Return the placement of each cache of the layout that travels at the end; a closed one says why."""
+    named = {end.end.name: end for end in pool.ends}
+    if pool.of is None or not named:
+        return ()
+    layout, rank = pool.of
+    made = list[Placement]()
+    for each in layout.ends:
+        end = named.get(each.name)  # None: this rank holds no layer of it
+        made.append(dense(each, rank) if end is None else held.get(id(end)) or Placement((), (), _closed_end(end)))
+    return tuple(made)
+
+
+def _strides(pool: Pool) -> tuple[Strides, ...]:
+    return tuple(Strides(grain.page, grain.token, grain.head) for grain in pool.grains)
+
+
+def _closed_end(end: Pool) -> str:
+    """Why nothing is written into the rows of this cache at the end but by scatters; empty: it may be."""
+    if end.room_slots > 1:
+        return f"a room has its {end.end.name} in {end.room_slots} slots or tables"
+    return "digests are made of what is staged" if end.digested else ""
 
 
 def _register(

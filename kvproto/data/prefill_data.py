@@ -16,12 +16,11 @@ from collections import deque
 from collections.abc import Iterator
 from functools import partial
 
-import numpy as np
-
 from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.gathers import Gathers
-from kvproto.data.mapped_pages import EngineLaunch, MappedPages, MappedPart
-from kvproto.data.page_writes import PageBatch, PageWrites
+from kvproto.data.mapped_pages import MappedPages
+from kvproto.data.mapped_parts import EngineLaunch, Mapped
+from kvproto.data.page_writes import PageBatch, PageWrites, page_ids
 from kvproto.data.pool_memory import PoolMemory, away, costs_profile, open_memory, steps_back, taken_memory
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
@@ -32,6 +31,7 @@ from kvproto.errors import KvprotoError, Step
 from kvproto.io.kernels.base import Kernels, Pool, Ticket
 from kvproto.io.kernels.digesting import DigestingKernels
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, PeerLost, Transport, TransportError
+from kvproto.layout.end_share import end_shares, why_end_staged
 from kvproto.layout.placement import closed_between
 from kvproto.layout.plan import Share
 from kvproto.loop.rank_loop import Loop
@@ -95,7 +95,7 @@ class PrefillData:
         #: what wakes the loop when the forward of the oldest gather, or of the oldest write into pages, has ended
         self.gather_alarm, self.write_alarm = self.streams.alarm(), self.streams.alarm()
         self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement, self._most)
-        self.stores = PreparedLaunches[do.PreparePages, MappedPart](self._bind, self.prepared.kept)
+        self.stores = PreparedLaunches[do.PreparePages, Mapped](self._bind, self.prepared.kept)
         rank.native_notify = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         loop.heard[PagesRsp] = 0  # looked up without a call
@@ -200,13 +200,11 @@ class PrefillData:
         if peer is None:
             self.writes.unmade(key, TransportError(NOT_CONNECTED))
             return
-        if effect.to.cut.state:
-            self.writes.unmade(key, NoRouteError("this part of the state was not staged: it has no way over pages"))
-            return
         try:
             cut, part = effect.to.cut, effect.to.part.share
-            after = self.entries[effect.room].after(cut.end, part.src_layer + part.layers)
-            mapped = self.mapped.get(peer, part)
+            depth = self.gathers.pool.layers if cut.state else part.src_layer + part.layers
+            after = self.entries[effect.room].after(cut.end, depth)
+            mapped = self.mapped.get(peer, part, state=cut.state)
             made: deque[Batch] = deque()
             made += self._batches(effect, peer, part) if mapped is None else (self._store(effect, peer, mapped),)
             if self._digests:
@@ -222,19 +220,19 @@ class PrefillData:
         # Beside a forward two stores are in flight (`DeviceStreams.take_turns`), and share them.
         return max(1, slowdown // 2) if slowdown < WHOLE and self.streams.forward_runs() else WHOLE
 
-    def _mapped(self, effect: do.PreparePages) -> MappedPart | None:
+    def _mapped(self, effect: do.PreparePages) -> Mapped | None:
         """Return the kernel's copy of this part into the peer's pages; None: it is not mapped."""
         to = self.link_peer.get(effect.to.link)
-        return None if to is None else self.mapped.get(to, effect.to.part.share)
+        return None if to is None else self.mapped.get(to, effect.to.part.share, state=effect.to.cut.state)
 
-    def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: MappedPart) -> ReadyLaunch:
+    def _bind(self, effect: do.PreparePages, entry: RoomEntry, mapped: Mapped) -> ReadyLaunch:
         if entry.table is NO_TABLE:
             self.streams.place_all()
         cut = effect.to.cut
-        launch = mapped.bind(entry, effect.pages, cut.first, cut.tokens, self.streams)
+        launch = mapped.bind(entry, effect.pages, cut.first, cut.tokens, self.streams, self.gathers.pool)
         return ReadyLaunch(entry, mapped, launch, 0, 0, effect.to.part.nbytes)
 
-    def _store(self, effect: do.PreparePages, peer: PeerId, mapped: MappedPart) -> KernelBatch:
+    def _store(self, effect: do.PreparePages, peer: PeerId, mapped: Mapped) -> KernelBatch:
         entry = self.entries[effect.room]
         made = self.stores.take(effect, entry, mapped)
         self._counts["mapped"] += 1
@@ -251,14 +249,20 @@ class PrefillData:
 
     def _batches(self, effect: do.PreparePages, peer: PeerId, part: Share) -> deque[PageBatch]:
         link, to = effect.to.link, self.rank.peers[effect.to.link]
-        plan, target = to.plan, to.placement
+        plan, target, entry = to.plan, to.placement, self.entries[effect.room]
         assert plan is not None
-        if closed := closed_between(self.memory.placement, target):
+        ours, cut = self.memory.placement, effect.to.cut
+        if closed := why_end_staged(plan, part, ours, target) if cut.state else closed_between(ours, target):
             remedy = "give it a larger ring, more slots or a longer lease"
             raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
-        pages, theirs = self.entries[effect.room].pages, np.frombuffer(effect.pages, "<u4").astype(np.int64)
-        made = self.page_writes.batches(link, peer, plan, part, target, pages, theirs, effect.to.cut)
-        self._counts["direct" if plan.direct(part, self.memory.placement, target) else "pages"] += 1
+        if cut.state:
+            ends = end_shares(plan, part, ours, target)
+            made = self.page_writes.end_batches(link, peer, ends, self.gathers.pool, entry, effect.pages)
+        else:
+            theirs = page_ids(effect.pages)
+            made = self.page_writes.batches(link, peer, plan, part, target, entry.pages, theirs, cut)
+        direct = not cut.state and plan.direct(part, ours, target)
+        self._counts["direct" if direct else "pages"] += 1
         return made
 
     def transmit(self, effect: do.Transmit) -> None:
@@ -345,6 +349,10 @@ class PrefillData:
         assert to.plan is not None
         owed = [share for share in to.plan.duties(self.rank.index) if share.reader == to.rank]
         stores = bool(owed) and self.mapped.get(peer, owed[0]) is not None
+        if not owed and to.plan.state is not None:  # a stage without any layer of which all tokens travel
+            state = [share for share in to.plan.state.duties(self.rank.index) if share.reader == to.rank]
+            owed = [share for shares in to.plan.state_cuts(state) for share in shares]
+            stores = bool(owed) and self.mapped.get(peer, owed[0], state=True) is not None
         if owed and not stores and (why := self.transport.unmapped(peer)):
             self.loop.logs.unmapped(f"decode rank {to.rank}", why)
         return stores

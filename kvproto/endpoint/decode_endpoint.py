@@ -154,7 +154,7 @@ class DecodeEndpoint(Endpoint):
         plan = Plan(
             layout, self._rank.layout, self._rank.chunk_tokens if chunk_tokens is None else operator.index(chunk_tokens)
         )
-        need_ring_for_last_rows(plan, self._rank.index, self._rank.settings)
+        need_ring_for_last_rows(plan, self._rank.index, self._rank.settings, self._data.memory.placement)
         self._groups.connect(group, plan, tuple(addresses))
 
     @checked

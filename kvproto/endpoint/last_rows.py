@@ -15,6 +15,7 @@ from kvproto.data.room_entry import RoomEntry, as_table
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.base import Kernels, Pool, Side
 from kvproto.layout.cut import in_block
+from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan, Share
 from kvproto.settings import Settings
 
@@ -122,16 +123,21 @@ def need_last_rows_by_end(
     return found
 
 
-def need_ring_for_last_rows(plan: Plan, reader: int, settings: Settings) -> None:
-    """ArgumentError: a chunk of state or window does not fit in the ring, and has no other way."""
+def need_ring_for_last_rows(plan: Plan, reader: int, settings: Settings, ours: Placement) -> None:
+    """ArgumentError: a chunk of state or window is not staged here, and has no other way.
+
+    `ours`: where this rank's rows are open to writers.
+    """
     if not plan.state_writers(reader):
         return
-    chunk = max(plan.grant_bytes(reader, cut) for cut in plan.whole_state)
-    if chunk > settings.ring_bytes:
-        told = f"a chunk of state or window takes {chunk} bytes, the ring has {settings.ring_bytes}"
-        raise ArgumentError(f"{told}: raise Settings.ring_bytes to that, it has no way over pages")
+    chunk, why = max(plan.grant_bytes(reader, cut) for cut in plan.whole_state), ""
     if settings.route == "pages":
-        raise ArgumentError("nothing is staged here (Settings.route), and a state or window has no way over pages")
+        why = "nothing is staged here (Settings.route)"
+    elif chunk > settings.ring_bytes:
+        why = f"a chunk of state or window takes {chunk} bytes, and Settings.ring_bytes is {settings.ring_bytes}"
+    closed = ours.closed or ("" if ours.ends else "they are not open")
+    if why and (closed := closed or next(filter(None, (each.closed for each in ours.ends)), "")):
+        raise ArgumentError(f"{why}, and there is no way into slots or windows: {closed}")
 
 
 def prepare_ends(kernels: Kernels, side: Side, pool: Pool, chunks: Iterator[list[Share]]) -> None:

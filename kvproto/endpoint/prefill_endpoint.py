@@ -46,7 +46,7 @@ from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.current_device import keep_device, use_device
 from kvproto.io.kernels.digesting import Cell, Place
 from kvproto.io.transports.base import PeerId, Transport
-from kvproto.layout.plan import Share
+from kvproto.layout.plan import Plan, Share
 from kvproto.layout.sharding import Layout
 from kvproto.loop.connector import WireUp
 from kvproto.loop.event_loop import Handlers
@@ -413,7 +413,7 @@ class PrefillEndpoint(Endpoint):
         plan = caller.plan
         assert plan is not None
         self._data.learn(effect.link)
-        owed = self._owed(caller)
+        owed = self._owed(caller, plan)
         why = plan.why_staged(owed[0], self._data.memory.placement, caller.placement) if owed else ""
         if why:
             self._loop.logs.staged(self._peer_name(effect.link), why)
@@ -422,9 +422,9 @@ class PrefillEndpoint(Endpoint):
         prepare, reach = lambda: self._prepare_kernels(caller, self.pool), partial(self._map_pages, caller)
         self._wire_up.connect(effect.link, effect.session, caller.endpoint, prepare, reach)
 
-    def _owed(self, caller: LinkPeer) -> list[Share]:
-        assert caller.plan is not None
-        return [share for share in caller.plan.duties(self._rank.index) if share.reader == caller.rank]
+    def _owed(self, caller: LinkPeer, plan: Plan | None) -> list[Share]:
+        duties = plan.duties(self._rank.index) if plan is not None else ()
+        return [share for share in duties if share.reader == caller.rank]
 
     def _prepare_kernels(self, caller: LinkPeer, pool: Pool) -> None:
         """Compile what the parts of this decode rank need; without a pool that is done when there is one."""
@@ -433,16 +433,18 @@ class PrefillEndpoint(Endpoint):
         if pool.is_husk:
             return
         if self._rank.settings.route != "pages":
-            for shares in plan.cuts(self._owed(caller), groups):
+            for shares in plan.cuts(self._owed(caller, plan), groups):
                 self._data.kernels.prepare(pool, "gather", shares)
         if plan.state is not None:
-            mine = [share for share in plan.state.duties(self._rank.index) if share.reader == caller.rank]
-            prepare_ends(self._data.kernels, "gather", pool, plan.state_cuts(mine))
+            mine = plan.state_cuts(self._owed(caller, plan.state))
+            prepare_ends(self._data.kernels, "gather", pool, mine)
 
     def _map_pages(self, caller: LinkPeer, peer: str) -> None:
         assert caller.plan is not None
-        for shares in caller.plan.cuts(self._owed(caller), self._rank.settings.layer_groups):
+        for shares in caller.plan.cuts(self._owed(caller, caller.plan), self._rank.settings.layer_groups):
             self._data.mapped.make(PeerId(peer), caller.plan, shares, caller.placement)
+        for shares in caller.plan.state_cuts(self._owed(caller, caller.plan.state)):
+            self._data.mapped.make_ends(PeerId(peer), caller.plan, shares, caller.placement)
 
     def _leave_memory(self) -> Iterator[str]:
         return self._data.leave_memory()

@@ -9,7 +9,8 @@ to token, head to head, in bytes; one set for K, one for V, or one for each kind
 The layout implies the usual form, one dense tensor for each plane in a region of its own: region ``1 + plane``, offset
 0 (`dense`).  A rank with that form sends no placement; any other sends its placement in HELLO, and the writer's byte
 runs (`kvproto.layout.byte_runs`) follow it.  A pool that is not open to writes says why (``closed``), and its parts are
-staged.
+staged.  Each cache that travels at the end has a placement of its own within it (`ends`), of slots of state or pages of
+a window; a rank that sends none has these staged.
 
 A placement comes off the wire.  Its numbers are bounded where it is decoded, and `fault` checks whether it can be this
 rank's.  A wrong one harms only its own rank: a writer's transport writes into the regions of that peer alone.
@@ -21,7 +22,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from kvproto.layout.caches import MAX_CACHE_PARTS
+from kvproto.layout.caches import MAX_CACHE_PARTS, MAX_CACHES
 from kvproto.layout.sharding import Layout, units_at
 
 #: planes of one rank at most, as much as layers there may be
@@ -49,6 +50,8 @@ class Placement(msgspec.Struct, frozen=True, array_like=True):
     planes: Annotated[tuple[tuple[Region, Bytes], ...], msgspec.Meta(max_length=MAX_PLANES)]
     #: why nothing can be written into it, or read from it, by a transport; empty: it can
     closed: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    #: of each cache that travels at the end, by name (`Layout.ends`); none: nothing is written into their rows
+    ends: Annotated[tuple[Placement, ...], msgspec.Meta(max_length=MAX_CACHES)] = ()
 
 
 def rows(layout: Layout) -> tuple[int, ...]:
@@ -73,7 +76,13 @@ def dense(layout: Layout, rank: int) -> Placement:
 
 def fault(placement: Placement, layout: Layout, rank: int) -> str:
     """Why this cannot be the placement of the layout's rank; empty: it can."""
-    planes = planes_of(layout, rank)
+    planes, ends = planes_of(layout, rank), layout.ends if layout.state is not None else ()
+    if placement.ends:
+        if len(placement.ends) != len(ends):
+            return f"placements of {len(placement.ends)} caches at the end, of which the layout has {len(ends)}"
+        found = (fault(each, end, rank) for each, end in zip(placement.ends, ends, strict=True))
+        if wrong := next(filter(None, found), ""):
+            return wrong
     if placement.closed:
         return ""
     if len(placement.strides) != len(planes) or len(placement.planes) != sum(planes):

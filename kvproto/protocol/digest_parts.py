@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "c870eb7f",
+    "layout": "d37aab20",
     "ring": "6661dc94",
     "timing": "8646bf28",
     "messages": "fdc0db8a",

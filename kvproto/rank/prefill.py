@@ -25,7 +25,6 @@ from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.protocol.tables.prefill_send import WRITTEN, PSendValue, may_have_told, prefill_send
 from kvproto.protocol.tables.prefill_write import PWriteValue, prefill_write
 from kvproto.rank.base import bits, by_room
-from kvproto.rank.prefill_links import STAGED_ONLY
 from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.value import PrefillValue, RankValue
 from kvproto.settings import Settings
@@ -128,7 +127,8 @@ class PrefillRank(PrefillQueues):
         # Where there is no way over pages, waiting is always cheaper.
         pages_extra_s = NO_ROUTE if send is not None and send.closed else 0.0
         if not pages_extra_s and chunk != AUX_CHUNK:
-            pages_extra_s = self.estimate(room, peer).pages_extra_s
+            at_end = send is not None and send.to.cut.state
+            pages_extra_s = (self.end_estimate if at_end else self.estimate)(room, peer).pages_extra_s
         return TimerFired(room, chunk, peer, tries, mark=mark, full=full, pages_extra_s=pages_extra_s)
 
     def _forget_group(self, room: int) -> None:
@@ -147,7 +147,7 @@ class PrefillRank(PrefillQueues):
         known = [(peer, self._reach(room, peer), self.estimate(room, peer)) for peer in bits(terms.writes) if chunks]
         # Bits of none would be a call more for each room without state.
         some = bits(terms.state_writes) if terms.state_writes else ()
-        state = [(peer, self._reach(room, peer), STAGED_ONLY) for peer in some]
+        state = [(peer, self._reach(room, peer), self.end_estimate(room, peer)) for peer in some]
         for chunk in chunks:
             cut = cut_at(
                 chunk, value.tokens, value.prefix, self.chunk_tokens, terms.layer_groups, terms.state_groups

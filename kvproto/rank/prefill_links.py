@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from kvproto.fsm.vocabulary import Effect
 from kvproto.layout.costs import NO_ROUTE, PROFILES, Estimate, PageForm, at_the_port, estimate, page_form, runs_between
 from kvproto.layout.cut import Cut, chunks, layers_of
+from kvproto.layout.end_share import end_shares, why_end_staged
 from kvproto.layout.placement import closed_between, fault
 from kvproto.layout.plan import Plan, Share, plan_between
 from kvproto.layout.sharding import Layout
@@ -42,7 +43,9 @@ EARLY = PRoom.AWAIT_ENGINE
 KEPT = 16384
 #: how many estimates are kept, a link
 ESTIMATES = 256
-#: of state, which has no way over pages; and of a rank that no link leads to any more, so will not be written to
+#: in place of runs and layer groups: of what travels at the end
+AT_END = -1
+#: of what travels at the end where it has no way over pages; and of a rank that no link leads to any more
 STAGED_ONLY = Estimate(0.0, NO_ROUTE)
 Shared = TypeVar("Shared")
 
@@ -142,7 +145,7 @@ class PrefillLinks(Rank):
     def _no_way(self, plan: Plan, said: msg.Hello) -> str:
         """Why no route leads to the caller's pool; empty: one does, or nothing is owed to it."""
         wrong = fault(said.placement, said.layout, said.rank) if said.placement is not None else ""
-        wrong = wrong or self._no_way_of_state(plan, said.rank)
+        wrong = wrong or self._no_way_of_state(plan, said)
         closed = closed_between(self.placement, said.placement)
         # An open pool can always be written page by page, so only a closed one needs a staged route.
         owed = [share for share in plan.duties(self.index) if share.reader == said.rank] if closed else []
@@ -155,16 +158,23 @@ class PrefillLinks(Rank):
             return f"a part of {size} bytes fits no slot of {slot} (Settings.slot_bytes), and over pages: {closed}"
         return ""
 
-    def _no_way_of_state(self, plan: Plan, reader: int) -> str:
-        """Why state or window cannot be staged for this decode rank; empty: it can, or none is owed."""
-        if plan.state is None or reader not in plan.state_readers(self.index):
+    def _no_way_of_state(self, plan: Plan, said: msg.Hello) -> str:
+        """Why what travels at the end has no way to this decode rank; empty: it has one, or none is owed."""
+        if plan.state is None or said.rank not in plan.state_readers(self.index):
             return ""
+        staged = self.settings.route != "pages"
+        no_slot = self._no_slot(plan, said.rank) if staged else "nothing is staged here (Settings.route)"
+        if not no_slot:
+            return ""
+        share = plan.state.share(self.index, said.rank)
+        closed = why_end_staged(plan, share, self.placement, said.placement)
+        return f"{no_slot}, and over pages there is no way: {closed}" if closed else ""
+
+    def _no_slot(self, plan: Plan, reader: int) -> str:
+        """Why no slot takes a part of what travels at the end; empty: one does."""
         size, slot = max(plan.part(self.index, reader, cut).nbytes for cut in plan.whole_state), self.slot_bytes
-        if self.settings.route == "pages":
-            return "nothing is staged here (Settings.route), and a state or window has no way over pages"
-        if size > slot:
-            return f"a part of {size} bytes of state or window fits no slot of {slot}: raise Settings.slot_bytes"
-        return ""
+        told = f"a part of {size} bytes of state or window fits no slot of {slot} (Settings.slot_bytes)"
+        return told if size > slot else ""
 
     @property
     def slot_bytes(self) -> int:
@@ -185,6 +195,31 @@ class PrefillLinks(Rank):
                 to.estimates.clear()
             known = to.estimates[about] = self._estimate(to, to.plan, *about)
         return known
+
+    def end_estimate(self, room: int, peer: int) -> Estimate:
+        """Estimate likewise the seconds of all that the room has at its end."""
+        to = self.peers.get(self.link_to(room, peer))
+        if to is None or to.plan is None or to.plan.state is None:
+            return STAGED_ONLY
+        # Rooms longer than every window are alike.
+        about = min(self.value_of(room).tokens, to.plan.state.prefill.window), AT_END, AT_END
+        known = to.estimates.get(about)
+        if known is None:
+            known = to.estimates[about] = self._end_estimate(to, to.plan, to.plan.state, about[0])
+        return known
+
+    def _end_estimate(self, to: LinkPeer, plan: Plan, at_end: Plan, tokens: int) -> Estimate:
+        share, cut, route = at_end.share(self.index, to.rank), Cut(tokens, 0, state=True), self.settings.route
+        open_ = route != "staged" and not why_end_staged(plan, share, self.placement, to.placement)
+        pieces = 0
+        for each in end_shares(plan, share, self.placement, to.placement) if open_ else ():
+            form = page_form(each.plan, each.share, each.ours, each.theirs)
+            pieces += form.pieces(each.plan.prefill.last_rows(tokens), 0)
+        return estimate(
+            to.costs or self.costs, plan.part_bytes(share, cut), pieces, plan.state_groups,
+            ring=route != "pages" and not self._no_slot(plan, to.rank), open_=open_, mapped=to.mapped,
+            port=at_the_port(at_end, share) if to.mapped else 1.0,
+        )  # fmt: skip
 
     def _estimate(self, to: LinkPeer, plan: Plan, tokens: int, runs: int, groups: int) -> Estimate:
         route, slot = self.settings.route, self.settings.slot_bytes

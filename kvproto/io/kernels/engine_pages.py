@@ -97,6 +97,9 @@ class EnginePages:
         self._here, self._there, self._nbytes, self._step, self._far_step = (
             np.array(column, np.int64)[:, None] for column in columns
         )
+        #: the copies of page 0 to page 0, and the steps to the next page there and here
+        self._first = np.concatenate((self._there, self._here, self._nbytes), 1).T
+        self._steps = np.concatenate((self._far_step, self._step, 0 * self._nbytes), 1).T
         #: bytes of a page
         self.page_bytes = sum(run.nbytes for run in runs)
         #: whether pages that follow one another on both sides are one copy
@@ -117,6 +120,9 @@ class EnginePages:
 
     def copies(self, near: PageIds, far: PageIds) -> Copies:
         """Return three rows: where the copies go, where they begin, how long they are."""
+        if len(near) == 1:  # as a slot of state is
+            copies: Copies = (self._first + self._steps * np.array([[far[0]], [near[0]], [0]])).astype(np.uint64)
+            return copies
         starts = np.arange(len(near))
         if self._joins:
             starts = np.concatenate(([0], np.flatnonzero((np.diff(near) != 1) | (np.diff(far) != 1)) + 1))

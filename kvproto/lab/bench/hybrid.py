@@ -29,7 +29,7 @@ from kvproto.lab.bench.results import Course, command_line
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.cut import Cut
 from kvproto.layout.sharding import Layout
-from kvproto.settings import Settings
+from kvproto.settings import Route, Settings
 
 #: every fourth layer has full attention
 LAYERS, FOURTH = 60, 4
@@ -54,7 +54,7 @@ def layouts(groups: int, *, tiny: bool) -> tuple[Layout, Layout]:
     )
 
 
-def form_of(rooms: int, tokens: int, chunk_tokens: int, groups: int, *, tiny: bool) -> HybridForm:
+def form_of(rooms: int, tokens: int, chunk_tokens: int, groups: int, route: Route, *, tiny: bool) -> HybridForm:
     """One row."""
     prefill, decode = layouts(groups, tiny=tiny)
     form = HybridForm(prefill, decode, INSTANCES, rooms, tokens, chunk_tokens, Settings())
@@ -63,7 +63,7 @@ def form_of(rooms: int, tokens: int, chunk_tokens: int, groups: int, *, tiny: bo
     need = sum(plan.grant_bytes(0, cut) for cut in cuts) * -(-rooms // INSTANCES) * plan.state_groups
     whole = 2 * sum(form.owed(writer, 0) for writer in range(RANKS))
     ring = max(whole, min(MOST_RING, need))
-    return replace(form, settings=Settings(ring_bytes=ring, slots=8, window=64, route="staged", trace=256))
+    return replace(form, settings=Settings(ring_bytes=ring, slots=8, window=64, route=route, trace=256))
 
 
 class Hybrid:
@@ -92,7 +92,7 @@ class Hybrid:
         busiest = max(form.owed(writer, 0) for writer in range(RANKS)) * RANKS * form.rooms / nbytes
         time_s, bulk_s = statistics.median(times), statistics.median(bulks)
         return {
-            "rooms": form.rooms, "tokens": form.tokens, "chunk_tokens": form.chunk_tokens,
+            "route": form.settings.route, "rooms": form.rooms, "tokens": form.tokens, "chunk_tokens": form.chunk_tokens,
             "state_groups": form.plan.state_groups, "mb_a_room": 1e-6 * nbytes / form.rooms,
             "ms": 1e3 * time_s, "bulk_ms": 1e3 * bulk_s, "gbs": 1e-9 * nbytes / time_s, "share": bulk_s / time_s,
             "busiest_writer": busiest, "right": right,
@@ -121,6 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", type=several(positive), default=(1000, 8192), help="default 1000,8192")
     parser.add_argument("--chunk-tokens", type=positive, default=8192, help="default 8192")
     parser.add_argument("--groups", type=positive, default=1, help="chunks of a room's state (default 1)")
+    parser.add_argument("--routes", type=several(str), default=("cost",), help="of staged, pages, cost (default cost)")
     parser.add_argument("--repeats", type=positive, default=7, help="timed transfers a row (default 7)")
     parser.add_argument("--cpu", action="store_true", help="a tiny model in host memory, to see that it works")
     options = parser.parse_args(argv)
@@ -131,12 +132,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     course, rows = Course("hybrid", argv, options), list[dict[str, Any]]()
     fleet = Hybrid(0 if options.cpu else options.gpus)
     try:
-        forms = [(rooms, tokens) for tokens in options.tokens for rooms in options.rooms]
-        for rooms, tokens in course.cases(forms):
-            form = form_of(rooms, tokens, options.chunk_tokens, options.groups, tiny=options.cpu)
+        forms = [(rooms, tokens, way) for tokens in options.tokens for rooms in options.rooms for way in options.routes]
+        for rooms, tokens, way in course.cases(forms):
+            form = form_of(rooms, tokens, options.chunk_tokens, options.groups, way, tiny=options.cpu)
             rows.append(fleet.measure(form, options.repeats))
-            course.keep(rows, f"{rooms} rooms of {tokens} tokens: {rows[-1]['ms']:.2f} ms, {rows[-1]['share']:.3f} of "
-                              f"bulk, {'right' if rows[-1]['right'] else 'WRONG'}")  # fmt: skip
+            row, about = rows[-1], f"{rooms} rooms of {tokens} tokens, {way}"
+            right = "right" if row["right"] else "WRONG"
+            course.keep(rows, f"{about}: {row['ms']:.2f} ms, {row['share']:.3f} of bulk, {right}")
     finally:
         fleet.members.close()
     course.end(rows)

@@ -73,11 +73,14 @@ NOT_IN_TABLES = (
     ),
     Exemption(
         "of what a chunk is",
-        "A chunk is of tokens or of state by its number. Pool, slot, plan and kernels follow from that, and what may be"
-        " told of it: state is staged alone, is there when all tokens are, and needs a slot that holds it.",
-        ("rank/prefill.py:_open_window", "rank/prefill.py:_computed", "rank/prefill_links.py:_no_way_of_state",
+        "A chunk is of tokens or of state by its number. Pool, slot, plan, kernels, costs and pages follow from that, and"
+        " what may be told of it: state is there when all tokens are, and needs a slot that holds it or a way into the"
+        " peer's.",
+        ("rank/prefill.py:_open_window", "rank/prefill.py:_computed", "rank/prefill.py:send_timer",
+         "rank/prefill_links.py:_no_way_of_state", "rank/prefill_links.py:end_estimate",
          "data/chunk_launch.py:bind_chunk", "data/gathers.py:_bind", "data/prefill_data.py:prepare_pages",
-         "data/decode_data.py:arrived", "endpoint/prefill_endpoint.py:_prepare_kernels",
+         "data/prefill_data.py:_batches", "data/prefill_data.py:_stores",
+         "data/decode_data.py:arrived", "data/decode_data.py:send_pages", "endpoint/prefill_endpoint.py:_prepare_kernels",
          "endpoint/prefill_groups.py:_make_kernels"),
         "tests/test_state_rooms.py",
     ),

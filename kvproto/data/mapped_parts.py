@@ -1,0 +1,165 @@
+"""Mapped parts: what a kernel, or the copy engines, store of one part into a peer's mapped pages.
+
+A part is made once a link (`kvproto.data.mapped_pages`) and bound for each chunk, from the room's table here and the
+page numbers that the peer has named.  Where whole pages are long runs of bytes on both sides, the device's copy engines
+can carry them (`kvproto.io.kernels.engine_pages`), and the kernel stores what is left of a page at either end.  They do
+so beside a forward, which keeps its multiprocessors, and where a part has `LONG` bytes.  On an idle device a shorter
+part goes by the kernel: its launch takes the host 70 us, the copies of 64 MiB 200.
+
+What travels at the end is stored likewise, each cache by launches of its own from its own table.  The rows of a state
+are few and some are long: the long ones always go by the copy engines, on a stream of their own.  So few copies cost
+the host less than a launch, and ranks that share a device do not take turns for its multiprocessors.
+
+Page numbers come from the peer, and a kernel that stores outside mapped memory would end this process.  So they are
+checked against the peer's regions here, as a transport does with offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from kvproto.data.chunk_launch import ChunkLaunch, end_rows
+from kvproto.data.device_streams import DeviceStreams
+from kvproto.data.end_pages import WORD, near_pages, of_cache
+from kvproto.data.room_entry import HostPages, RoomEntry
+from kvproto.io.kernels.base import Launch, Pool
+from kvproto.io.kernels.crossing import Most, PagesCopy, all_of_them
+from kvproto.io.kernels.engine_pages import EnginePages
+from kvproto.io.ticket import Ticket
+from kvproto.io.transports.base import UsageError
+
+#: bytes of whole pages that copy engines always carry: the gain is worth what they cost the host
+LONG = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MappedPart:
+    """A part's constants for a kernel: the copy, its regions here, the peer's pages."""
+
+    copy: PagesCopy
+    sources: tuple[int, ...]
+    pages: int
+    page_size: int
+    #: the addresses that it was made with
+    maps: Mapping[int, int]
+    #: what carries whole pages in place of the kernel, if they are long
+    engine: EnginePages | None = None
+    #: how much of the device a launch may take now
+    most: Most = all_of_them
+    #: bytes of whole pages that the engine always carries
+    long: int = LONG
+    #: of slots of state: every number, u32 on the device, so none is copied there for a launch
+    numbers: torch.Tensor | None = None
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether the engine carries all of it, however little."""
+        return self.engine is not None and not self.long
+
+    def check(self, theirs: bytes, first: int, tokens: int) -> None:
+        """UsageError: these pages are too few for the tokens, or outside of the peer's regions."""
+        there, size = np.frombuffer(theirs, "<u4"), self.page_size
+        if len(there) < -(-(first + tokens) // size) - first // size:
+            raise UsageError(f"{len(there)} pages of {size} for tokens {first}..{first + tokens - 1}")
+        if int(there.max()) >= self.pages:
+            raise UsageError(f"page {int(there.max())} of a peer whose regions hold {self.pages}")
+
+    def bind(
+        self, entry: RoomEntry, theirs: bytes, first: int, tokens: int, streams: DeviceStreams, _pool: Pool
+    ) -> Launch:  # fmt: skip
+        """Return the copy of these tokens, to be launched after `streams.await_tables`.
+
+        The page numbers that a kernel reads are copied to the device now.  UsageError: as `check`.
+        """
+        return self.bind_rows(entry.table, entry.pages[first // self.page_size :], theirs, first, tokens, streams)
+
+    def bind_rows(
+        self, table: torch.Tensor, near: HostPages, theirs: bytes, first: int, tokens: int, streams: DeviceStreams
+    ) -> Launch:  # fmt: skip
+        """As `bind`: `table` is on the device, `near` the same on the host from the page of the first row on."""
+        self.check(theirs, first, tokens)
+        size, end, engine = self.page_size, first + tokens, self.engine
+        begin, low, high = first // size, -(-first // size), end // size
+        long = engine is not None and (high - low) * engine.page_bytes >= self.long
+        there = torch.empty(0)
+        if self.numbers is not None:
+            there = self.numbers[WORD * int.from_bytes(theirs[:WORD], "little") :]
+        elif not long or first % size or end % size:
+            there, _ = streams.place(np.frombuffer(theirs, np.uint8).copy())
+        whole = None if long else self.copy.bind(table, there, first, tokens)
+        if engine is None or low >= high:
+            return whole or self.copy.bind(table, there, first, tokens)
+        edges = list[Launch]()
+        if first % size:
+            edges.append(self.copy.bind(table, there, first, low * size - first))
+        if end % size:
+            edges.append(self.copy.bind(table, there[4 * (high - begin) :], high * size, end % size))
+        far = np.frombuffer(theirs, "<u4")[low - begin : high - begin].astype(np.int64)
+        return EngineLaunch(engine, near[low - begin : high - begin], far, tuple(edges), whole, self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class MappedEnd:
+    """A part of what travels at the end: by number of the cache here and there, what of it is mapped."""
+
+    parts: tuple[tuple[int, int, MappedPart], ...]
+    sources: tuple[int, ...]
+    maps: Mapping[int, int]
+
+    def bind(
+        self, entry: RoomEntry, theirs: bytes, _first: int, _tokens: int, streams: DeviceStreams, pool: Pool
+    ) -> Launch:  # fmt: skip
+        """As `MappedPart.bind`: every row that the room has at the end."""
+        launches = list[Launch]()
+        for here, there, part in self.parts:
+            _, table, first, rows = end_rows(pool, entry, here)
+            near, far = near_pages(entry, here), of_cache(theirs, there)
+            launch = part.bind_rows(table, near, far, first, rows, streams)
+            launches.append(partial(_copied, streams, launch) if part.by_engine else launch)
+        return launches[0] if len(launches) == 1 else ChunkLaunch(launches)
+
+
+def _copied(streams: DeviceStreams, launch: Launch, _stream: Any, after: Any) -> Ticket:
+    return launch(streams.copies, after)
+
+
+Mapped = MappedPart | MappedEnd
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLaunch:
+    """A launch of whole pages by the copy engines, and of the ends of pages by the kernel."""
+
+    engine: EnginePages
+    #: the room's pages here, which may come, or be replaced, before the launch: a view
+    near: HostPages
+    far: HostPages
+    edges: tuple[Launch, ...]
+    #: all of it by the kernel, if no forward is to be spared; None: it is long, and always goes by the engines
+    whole: Launch | None
+    most: Most
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the engines would carry it now."""
+        return self.whole is None or self.most() < all_of_them()
+
+    def __call__(self, stream: Any, after: Any) -> Ticket:
+        """As the contract has it."""
+        if self.whole is not None and not self.chosen:
+            return self.whole(stream, after)
+        try:
+            for edge in self.edges:
+                edge(stream, after)
+            if after is not None:
+                stream.wait_event(after)
+            return self.engine.launch(self.near, self.far, stream)  # its end is also the edges'
+        except Exception:
+            stream.synchronize()  # to the caller nothing was launched
+            raise

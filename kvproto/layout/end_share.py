@@ -1,0 +1,65 @@
+"""End share: what travels at the end, cut by cache, for writes into rows without staging.
+
+In the ring a room's state and windows are one part with a block for each cache.  Written straight into the peer's rows,
+each cache is a copy of its own: it has its own table, its own rows and its own placement.  So a share of the end is one
+share for each cache, of a plan between the two layouts of that cache alone, and byte runs, kernels and costs need to
+know nothing else of it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import lcm
+
+import msgspec
+
+from kvproto.layout.cut import in_block
+from kvproto.layout.placement import Placement, closed_between
+from kvproto.layout.plan import Plan, Share, plan_between
+
+
+class EndShare(msgspec.Struct, frozen=True):
+    """One cache of a share of what travels at the end."""
+
+    #: its number among `Layout.ends`
+    at: int
+    #: between the two layouts of this cache
+    plan: Plan
+    share: Share
+    ours: Placement
+    theirs: Placement
+
+
+def end_shares(plan: Plan, share: Share, ours: Placement | None, theirs: Placement | None) -> tuple[EndShare, ...]:
+    """Cut a share of `plan.state` by cache; only where `why_end_staged` is empty."""
+    assert ours is not None
+    assert theirs is not None
+    assert plan.state is not None
+    found, sides = list[EndShare](), zip(plan.prefill.ends, plan.decode.ends, strict=True)
+    for at, (block, (near, far)) in enumerate(zip(plan.state.prefill.blocks, sides, strict=True)):
+        mine = in_block(share, *block)
+        if any(piece.layers and piece.units for piece in mine.pieces):
+            between = plan_between(near, far, lcm(near.page_size, far.page_size))
+            found.append(EndShare(at, between, mine, ours.ends[at], theirs.ends[at]))
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def why_end_staged(plan: Plan, share: Share, ours: Placement | None, theirs: Placement | None) -> str:
+    """Say why a share of `plan.state` is not written from rows to rows; empty: it may be.
+
+    `ours` and `theirs`: the two ranks' placements.
+    """
+    if closed := closed_between(ours, theirs):
+        return closed
+    for side, placement in (("prefill", ours), ("decode", theirs)):
+        if placement is None or not placement.ends:
+            return f"the {side} rank has not opened what travels at the end"
+    for each in end_shares(plan, share, ours, theirs):
+        if closed := closed_between(each.ours, each.theirs):
+            return closed
+        sizes = each.plan.prefill.page_size, each.plan.decode.page_size
+        if sizes[0] != sizes[1]:
+            name = each.plan.prefill.name
+            return f"pages of {name} have {sizes[0]} tokens on the prefill side and {sizes[1]} on the decode side"
+    return ""

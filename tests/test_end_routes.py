@@ -1,0 +1,244 @@
+"""State and windows without the ring, by mapped memory or by the transport's pieces."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import test_end_rooms as ends
+import test_state_rooms as states
+import test_window_rooms as windows
+from msgspec.structs import replace
+from test_endpoint_caches import CachePair
+from test_engine_pages import HostEngine
+
+from kvproto import ArgumentError, Layout
+from kvproto.data import mapped_pages
+from kvproto.data.end_pages import of_cache, packed, unpacked
+from kvproto.io.kernels.crossing import Crossing
+from kvproto.io.kernels.engine_pages import page_runs
+from kvproto.io.transports.base import UsageError
+from kvproto.layout.cut import Cut
+from kvproto.layout.end_share import why_end_staged
+from kvproto.layout.placement import Placement, fault
+from kvproto.protocol.states import Cause
+from kvproto.settings import Settings
+from kvproto.verify.testing.access import inside
+
+StatePair, WindowPair, EndsPair = states.StatePair, windows.WindowPair, ends.EndsPair
+#: the ring takes none of it
+OVER_PAGES = Settings(ring_bytes=1 << 14, route="pages", window=1)
+#: pages of one size on both sides
+ALIKE = [case for case in windows.CASES if case[0].page_size == case[1].page_size]
+MAPS = [False, True]
+
+
+def ways(both: CachePair) -> list[dict[str, int]]:
+    return [inside(prefill).data.stats for prefill in both.prefills]
+
+
+def all_over_pages(both: CachePair, *, maps: bool) -> None:
+    for each in ways(both):
+        assert each["writes"] == 0 and each["mapped" if maps else "pages"] + each["direct"] > 0
+        assert not each["pages" if maps else "mapped"]
+    assert all(inside(decode).data.moved["staged"] == 0 for decode in both.decodes)
+
+
+@pytest.mark.parametrize("pair", states.CASES, ids=[f"{a.tp}x{a.pp} to {b.tp}x{b.pp}" for a, b in states.CASES])
+@pytest.mark.parametrize("maps", MAPS)
+def test_every_byte_of_state_goes_into_its_slot(pair: list[Layout], *, maps: bool) -> None:
+    with StatePair(*pair, chunk_tokens=8, settings=OVER_PAGES, digests=False, maps=maps) as both:
+        rooms = [both.open(21), both.open(14, prefix=4), both.open(8, prefix=8)]
+        for room in rooms:
+            both.compute(room)
+        both.finish(*rooms)
+        assert {cause for room in rooms for cause in both.causes(room)} == {Cause.NONE}
+        both.check(*rooms)
+        all_over_pages(both, maps=maps)
+        both.rest()
+
+
+@pytest.mark.parametrize("pair", ALIKE, ids=[f"{a.tp}x{a.pp} to {b.tp}x{b.pp} {a.order}" for a, b in ALIKE])
+@pytest.mark.parametrize("maps", MAPS)
+def test_every_byte_of_windows_goes_into_its_pages(pair: list[Layout], *, maps: bool) -> None:
+    with WindowPair(*pair, chunk_tokens=8, settings=OVER_PAGES, digests=False, maps=maps) as both:
+        rooms = [both.open(21), both.open(14, prefix=8), both.open(7), both.open(16, prefix=16)]
+        both.finish(*rooms)
+        both.check(*rooms)
+        all_over_pages(both, maps=maps)
+        both.rest()
+
+
+def test_long_rows_of_state_go_by_copy_engines_and_short_ones_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[HostEngine]()
+
+    def make(crossings: Sequence[Crossing], _place: int) -> HostEngine | None:
+        runs = page_runs(crossings)
+        if min((run.nbytes for run in runs), default=0) < 256:
+            return None
+        made.append(HostEngine(runs))
+        return made[-1]
+
+    monkeypatch.setattr(mapped_pages, "engine_pages", make)
+    pair = states.sides(states.FULL, states.state(0, 2), tp=(2, 1))
+    with StatePair(*pair, chunk_tokens=8, settings=OVER_PAGES, digests=False, maps=True) as both:
+        rooms = [both.open(8), both.open(21)]
+        for room in rooms:
+            both.compute(room)
+        both.finish(*rooms)
+        both.check(*rooms)
+        assert sum(each.launches for each in made) == len(rooms) * len(both.prefills)
+        assert {each.page_bytes for each in made} == {2 * 2 * 256}, "two heads of two layers"
+
+
+SEVERAL = [
+    ends.sides(ends.STATE, ends.LONG, ends.SHORT, tp=(2, 4)), ends.sides(*ends.CUT, tp=(2, 1)),
+    ends.sides(ends.STATE, ends.LONG, ends.SHORT, tp=(1, 2), pp=(3, 1)), ends.sides(ends.LONG, ends.SHORT, tp=(4, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", SEVERAL)
+@pytest.mark.parametrize("maps", MAPS)
+@pytest.mark.parametrize("length", [(21, 12), (9, 8), (16, 16)])
+def test_several_caches_at_the_end_go_each_to_its_own_rows(
+    pair: list[Layout], length: tuple[int, int], *, maps: bool
+) -> None:
+    with EndsPair(*pair, room=length, chunk_tokens=8, settings=OVER_PAGES, digests=False, maps=maps) as both:
+        room = both.one()
+        both.finish(room)
+        both.check(room)
+        all_over_pages(both, maps=maps)
+        both.rest()
+
+
+def test_a_room_with_several_tables_of_a_cache_has_its_end_staged() -> None:
+    pair, tables = ends.sides(ends.STATE, ends.LONG, tp=(1, 2)), ends.CASES[-1][2]
+    settings = Settings(ring_bytes=1 << 16)
+    with EndsPair(*pair, room=(21, 12), tables=tables, chunk_tokens=8, settings=settings, digests=False) as both:
+        room = both.one()
+        both.finish(room)
+        both.check(room)
+        rank = inside(both.prefills[0]).rank
+        (peer, *_) = rank.peers.values()
+        told = why_end_staged(peer.plan, peer.plan.state.share(0, 0), rank.placement, peer.placement)
+        assert told == "the pool of the prefill rank is closed: a room has its long in 3 slots or tables"
+        assert ways(both)[0]["writes"] == 2 * 3, "two of tokens and one of the end, to each decode rank"
+
+
+def test_windows_in_pages_of_two_sizes_are_staged_and_say_so() -> None:
+    sides = windows.sides(windows.FULL, windows.LOCAL, tp=(1, 1), page=(2, 8))
+    with WindowPair(*sides, chunk_tokens=8, settings=windows.SMALL_RING, digests=False, maps=True) as both:
+        room = both.open(21)
+        both.finish(room)
+        both.check(room)
+        rank = inside(both.prefills[0]).rank
+        (peer,) = rank.peers.values()
+        told = why_end_staged(peer.plan, peer.plan.state.share(0, 0), rank.placement, peer.placement)
+        assert told == "pages of local have 2 tokens on the prefill side and 8 on the decode side"
+        assert ways(both)[0]["writes"] > 0
+
+
+def test_with_digests_what_travels_at_the_end_is_staged() -> None:
+    case = states.CASES[0]
+    with pytest.raises(Exception, match="no way into slots or windows: digests are made of what is staged"):
+        StatePair(*case, chunk_tokens=8, settings=OVER_PAGES, digests=True)
+
+
+def test_by_cost_a_small_ring_takes_nothing_from_a_room() -> None:
+    """A ring that holds no chunk of the state, by the route that costs decide: it goes into the slot."""
+    pair = states.sides(states.FULL, states.state(0, 2), tp=(2, 1))
+    with StatePair(*pair, chunk_tokens=8, settings=Settings(ring_bytes=1 << 10), digests=False) as both:
+        room = both.open(21)
+        both.compute(room)
+        both.finish(room)
+        both.check(room)
+        state = sum(both.plan.part_bytes(share, Cut(21, 0, state=True)) for share in both.plan.state.shares)
+        assert inside(both.decodes[0]).data.moved["pages"] >= state
+
+
+def test_a_peer_that_opens_no_slots_gets_its_state_by_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier build sends no placement of them."""
+    pair = states.sides(states.FULL, states.state(0, 2), tp=(1, 1))
+    with StatePair(*pair, chunk_tokens=8, settings=Settings(ring_bytes=1 << 16), digests=False, ready=False) as both:
+        rank = inside(both.decodes[0]).rank
+        monkeypatch.setattr(rank, "placement", replace(rank.placement, ends=()))
+        both.pump(both.decodes[0].ready)
+        room = both.open(8)
+        both.compute(room)
+        both.finish(room)
+        both.check(room)
+        assert ways(both)[0]["writes"] > 0
+
+
+def test_a_withdrawal_waits_for_what_reads_the_slot_and_the_room_goes_on() -> None:
+    pair = states.sides(states.FULL, states.state(0, 2), tp=(2, 1))
+    with StatePair(*pair, chunk_tokens=8, settings=OVER_PAGES, digests=False, maps=True) as both:
+        room = both.open(21)
+        ours, _, _, _ = both.tables[room]
+        for prefill in both.prefills:
+            prefill.produced(room, 16)
+            prefill.withdraw(room, 8)
+        both.pump(lambda: all(prefill.withdrawn(room) for prefill in both.prefills))
+        both.compute(room)
+        for prefill in both.prefills:
+            prefill.produced(room, 21, pages=ours[2:])
+            prefill.aux(room, b"token")
+        both.finish(room)
+        both.check(room)
+
+
+def test_an_answer_names_the_rows_of_each_cache() -> None:
+    both = WindowPair(*windows.CASES[0], chunk_tokens=8, settings=OVER_PAGES, digests=False)
+    with both:
+        room = both.open(21)
+        entry = inside(both.decodes[0]).entries[room.key]
+        told = packed(both.plan.decode, both.decodes[0].pool, entry)
+        mine = both.windows[room][1]
+        assert told == struct.pack(f"<{1 + len(mine)}I", len(mine), *mine)
+        assert unpacked(told) == [told[4:]] and of_cache(told, 0) == told[4:]
+        both.finish(room)
+
+
+@pytest.mark.parametrize(("pages", "at", "why"), [
+    (struct.pack("<II", 3, 7), 0, "3 pages at the end are announced, and 1 came"),
+    (struct.pack("<II", 1, 7), 1, "names no page of cache 1 at the end, of 1"),
+    (struct.pack("<I", 0), 0, "names no page of cache 0"),
+])  # fmt: skip
+def test_a_wrong_answer_is_told(pages: bytes, at: int, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        of_cache(pages, at)
+
+
+def test_a_wrong_placement_of_slots_is_no_placement() -> None:
+    layout = states.sides(states.FULL, states.state(0, 2), tp=(1, 1))[0]
+    with StatePair(layout, layout, chunk_tokens=8, digests=False) as both:
+        right = inside(both.decodes[0]).rank.placement
+    assert right is not None and fault(right, layout, 0) == ""
+    (mine,) = right.ends
+    assert "placements of 2 caches at the end, of which the layout has 1" in fault(
+        replace(right, ends=(mine, mine)), layout, 0
+    )  # fmt: skip
+    assert "a placement of 0 strides" in fault(replace(right, ends=(Placement((), ()),)), layout, 0)
+    assert fault(replace(right, ends=(Placement((), (), "no"),)), layout, 0) == ""
+
+
+@pytest.mark.parametrize("settings", [
+    Settings(ring_bytes=1 << 16, slot_bytes=64), Settings(ring_bytes=1 << 16, route="pages"),
+])  # fmt: skip
+def test_a_prefill_rank_without_a_slot_for_it_uses_the_open_way(settings: Any) -> None:
+    pair = states.sides(states.FULL, states.state(0, 2), tp=(1, 1))
+    with StatePair(*pair, chunk_tokens=8, settings=Settings(ring_bytes=1 << 16), digests=False, ready=False) as both:
+        inside(both.prefills[0]).rank.settings = settings
+        both.pump(both.decodes[0].ready)
+        room = both.open(8)
+        both.compute(room)
+        both.finish(room)
+        both.check(room)
+
+
+def test_a_closed_pool_has_no_way_into_slots() -> None:
+    pair = states.sides(states.FULL, states.state(0, 2), tp=(1, 1))
+    with pytest.raises(ArgumentError, match="ring_bytes is 256, and there is no way into slots or windows"):
+        StatePair(*pair, chunk_tokens=8, settings=Settings(ring_bytes=256, route="staged"), digests=False)
