@@ -42,6 +42,8 @@ def pages(room: int) -> list[int]:
 class GpuRanks:
     """One side's ranks."""
 
+    digests = True
+
     def __init__(self, side: str) -> None:
         self.prefill, self.ranks, self.pools = side == "P", list[Any](), list[Pool]()
         self.own_thread = False
@@ -51,7 +53,7 @@ class GpuRanks:
         """New ranks on these GPUs; the addresses of prefill ranks. `route`: `Settings.route`, or "pinned"."""
         self.close()
         self.own_thread, form = own_thread, self.layout(len(gpus))
-        settings = Settings(route="staged" if route == "pinned" else route, ring_bytes=1 << 20, slot_bytes=1 << 18)  # type: ignore[arg-type]
+        settings = Settings(route="staged" if route == "pinned" else route, ring_bytes=1 << 22, slot_bytes=1 << 20)  # type: ignore[arg-type]
         kind: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         for index, gpu in enumerate(gpus):
             pool = self.pool(form, index, f"cuda:{gpu}")
@@ -60,7 +62,7 @@ class GpuRanks:
             self.pools.append(pool)
             self.ranks.append(
                 self.do(kind, form, index, pool, NixlTransport(), chunk_tokens=CHUNK_TOKENS, settings=settings,
-                        staging=staging, digests=True)
+                        staging=staging, digests=self.digests)
             )  # fmt: skip
         for each in self.ranks if own_thread else ():
             self.do(each.start)

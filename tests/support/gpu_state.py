@@ -14,8 +14,9 @@ from kvproto.verify.testing.task import views
 from support.gpu_ranks import PAGES, TOKENS, GpuRanks, pages
 
 FULL = Cache("full", (CachePart("k", 4, 128), CachePart("v", 4, 128)), (1,))
-#: as of a gated delta net and of Mamba2's one group, so that a chunk of state has one of the two layers
-PARTS = CachePart("q", 4, 768), CachePart("B", 1, 774), CachePart("heads", 4, 4096)
+#: as of a gated delta net and of Mamba2's one group, so that a chunk of state has one of the two layers; the heads of a
+#: slot are long enough for copy engines
+PARTS = CachePart("q", 4, 768), CachePart("B", 1, 774), CachePart("heads", 4, 1 << 17)
 STATE = Cache("state", PARTS, (0, 1), "", END, 2)
 #: a window that begins in the middle of a page
 LOCAL = Cache("local", (CachePart("k", 4, 256), CachePart("v", 4, 128)), (0, 1), "", WINDOW, 2, window=40)
@@ -25,6 +26,10 @@ class GpuState(GpuRanks):
     """One side's ranks."""
 
     last = STATE
+
+    def make(self, gpus: tuple[int, ...], own_thread: bool, route: str) -> list[str]:
+        self.digests = route == "staged"  # with them nothing is written straight into slots and windows
+        return super().make(gpus, own_thread, route)
 
     @classmethod
     def layout(cls, tp: int) -> Layout:
