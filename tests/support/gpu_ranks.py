@@ -42,7 +42,7 @@ def pages(room: int) -> list[int]:
 class GpuRanks:
     """One side's ranks."""
 
-    digests = True
+    digesting = True
 
     def __init__(self, side: str) -> None:
         self.prefill, self.ranks, self.pools = side == "P", list[Any](), list[Pool]()
@@ -62,7 +62,7 @@ class GpuRanks:
             self.pools.append(pool)
             self.ranks.append(
                 self.do(kind, form, index, pool, NixlTransport(), chunk_tokens=CHUNK_TOKENS, settings=settings,
-                        staging=staging, digests=self.digests)
+                        staging=staging, digests=self.digesting)
             )  # fmt: skip
         for each in self.ranks if own_thread else ():
             self.do(each.start)

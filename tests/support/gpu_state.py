@@ -28,7 +28,7 @@ class GpuState(GpuRanks):
     last = STATE
 
     def make(self, gpus: tuple[int, ...], own_thread: bool, route: str) -> list[str]:
-        self.digests = route == "staged"  # with them nothing is written straight into slots and windows
+        self.digesting = route == "staged"  # with them nothing is written straight into slots and windows
         return super().make(gpus, own_thread, route)
 
     @classmethod
