@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from kvproto.fsm.timing import Timer
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.costs import PROFILES
+from kvproto.layout.placement import Placement, dense
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.events import room_key
@@ -109,6 +110,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: layers of the model with state, each a chunk of its own, and those with KV (none named: all)
     state: LayersOf = ()
     full: LayersOf = ()
+    #: state has a way over pages, too: into the decode rank's slots
+    open_end: bool = False
     #: tokens that the decode side has already
     prefix: Few = 0
     #: pipeline stages of the prefill side (they cut the layers; with one, its ranks cut the heads)
@@ -196,6 +199,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def sends(self) -> int:
         """Chunks of a room: each cell once for each layer group, and those of its state."""
         return self.chunks * self.layer_groups + self.plan.state_groups
+
+    def placement(self, layout: Layout, rank: int) -> Placement | None:
+        """Return what a rank tells of its pool; None: that it is as its layout says, and state is staged."""
+        ends = tuple(dense(end, rank) for end in layout.ends) if self.open_end else ()
+        return replace(dense(layout, rank), ends=ends) if ends else None
 
     @property
     def keys(self) -> tuple[int, ...]:

@@ -76,6 +76,7 @@ class DecodeNode(DecodeMemory):
             incarnation=born + life,
             settings=cfg.settings,
         )  # fmt: skip
+        self.rank.placement = cfg.placement(cfg.decode_layout, self.member)
         self.rank.endpoint = bytes([life])  # the transport's description: a write is for one life of this rank
         self.rank.stands = self.stands
         first = self.names.first

@@ -67,7 +67,7 @@ class PrefillNode(PrefillSlots):
 
     def thaw_rank(self, frozen: Frozen) -> None:
         """Make the rank what was frozen."""
-        thaw_prefill(self.rank, self.names, frozen, self.others, self.plan)
+        thaw_prefill(self.rank, self.names, frozen, self.others, self.plan, self.placed)
 
     def _thaw(self, v: PNode) -> None:
         self.thaw_rank(v.rank)

@@ -29,6 +29,10 @@ class PrefillSlots(PrefillMoves):
             settings=config.settings,
         )  # fmt: skip
         self.rank.native_notify, self.rank.stands = config.native_notify, self.stands
+        self.rank.placement = config.placement(config.prefill_layout, self.member)
+        theirs, others = config.decode_layout, range(self.others.everyone if config.open_end else 0)
+        #: by decode rank: what it tells of its pool
+        self.placed = tuple(config.placement(theirs, self.others.member(d)) for d in others)
         self.interpreter = Watched(self.rank, self)
         #: what the transport says to the write that is being posted
         self.untaken: type[Untaken] | None = None
@@ -100,7 +104,7 @@ class PrefillSlots(PrefillMoves):
             judge("S12", v.slots[slot] == (k, chunk, d), f"slot {slot} does not hold chunk {chunk} of room {k}")
         else:
             self._judge_reading(write)
-            fits = write.pages == page_ids(write.to.cut.first) and not write.to.cut.state
+            fits = write.pages == page_ids(write.to.cut.first) and (self.config.open_end or not write.to.cut.state)
             judge("S12", fits, f"chunk {chunk} of room {k} goes to another chunk's pages")
         self.outs.append(("post", self.names.peer(k, d), (k, chunk, where, tag, batch, int(wire))))
         self.current = v._replace(posted=add(v.posted, (k, chunk, d, batch, slot, False)))

@@ -321,6 +321,21 @@ SMALL: dict[str, Config] = {
     "state-two-rooms": Config(
         state=(0,), chunks=1, rooms=2, ring=1, engine=AT_ONCE, about="two rooms with state, and a ring for one chunk",
     ),
+    "state-open": Config(
+        state=(0,), open_end=True, chunks=1, ring=1, costs="dear ring", budget=Budget(late=1, abort=1),
+        must=PAGES, about="state goes into the slot, and either engine gives up",
+    ),
+    "state-open-withdraw": Config(
+        state=(0,), open_end=True, chunks=1, ring=1,
+        engine=("open+schedule+finish", "withdraw", "withdrawn", "finish+aux"), budget=Budget(early=1, write=1),
+        must=("KV that is taken back", "success here", *PAGES),
+        about="the forward is preempted, or a staged write fails, and the state goes into the slot",
+    ),
+    "state-open-fan-in": Config(
+        state=(0,), open_end=True, prefills=2, chunks=0, prefix=1, ring=2, engine=AT_ONCE,
+        budget=Budget(early=1, write=1),
+        must=PAGES, about="one writer of the state gives the ring up, and the other one has its region",
+    ),
     # ---------------------------------------------------------------------------------- fan-in, fan-out, crowds
     "state-stages": Config(
         state=(0,), full=(1,), prefills=2, stages=2, chunks=1, budget=Budget(abort=1),

@@ -24,13 +24,14 @@ peers; it decides nothing else.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from kvproto.fsm.timer_wheel import INFINITY
+from kvproto.layout.placement import Placement
 from kvproto.protocol.events import Target
 from kvproto.protocol.ring import RingRegion
 from kvproto.protocol.states import PRoom, PSend, PWrite
@@ -234,8 +235,10 @@ def _marked(names: Names, parts: Frozen, links: Frozen) -> dict[int, Any]:
     return made
 
 
-def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, plan: Any) -> None:
-    """Make `rank` what was frozen; `others`: the decode ranks."""
+def thaw_prefill(
+    rank: PrefillRank, names: Names, frozen: Frozen, others: Side, plan: Any, placed: Sequence[Placement | None] = ()
+) -> None:  # fmt: skip
+    """Make `rank` what was frozen; `others`: the decode ranks; `placed`: what each of them tells of its pool."""
     rooms, tombs, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues = frozen
     keys = names.keys
     names.follow((*rooms, *tombs))
@@ -256,7 +259,10 @@ def thaw_prefill(rank: PrefillRank, names: Names, frozen: Frozen, others: Side, 
         unclaimed={keys[k] for k, v in rooms if v.state is PRoom.AWAIT_ENGINE},
         links={d + 1: v for d, v in enumerate(links) if v is not None},
         peers={
-            d + 1: LinkPeer(others.group(d), others.member(d), plan if peer[0] else None, peer[0])
+            d + 1: LinkPeer(
+                others.group(d), others.member(d), plan if peer[0] else None, peer[0],
+                placement=placed[d] if placed else None,
+            )
             for d, peer in enumerate(known)
             if peer is not None
         },
