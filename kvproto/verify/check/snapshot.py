@@ -238,7 +238,7 @@ def _marked(names: Names, parts: Frozen, links: Frozen) -> dict[int, Any]:
 def thaw_prefill(
     rank: PrefillRank, names: Names, frozen: Frozen, others: Side, plan: Any, placed: Sequence[Placement | None] = ()
 ) -> None:  # fmt: skip
-    """Make `rank` what was frozen; `others`: the decode ranks; `placed`: what each of them tells of its pool."""
+    """Make `rank` what was frozen; `others`: the decode ranks; `placed`: what each tells of its pool."""
     rooms, tombs, links, known, sends, free, held, queue, watch, writes, permits, waiting, queues = frozen
     keys = names.keys
     names.follow((*rooms, *tombs))
