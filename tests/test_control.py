@@ -33,6 +33,7 @@ from kvproto.io.control.gate import Gate
 from kvproto.io.control.keys import Keys, make_pair
 from kvproto.io.control.poller import Waiter
 from kvproto.io.control.sockets import LISTENER, SEAL, ControlSocket, dial
+from kvproto.io.control.unanswered import Unanswered
 from kvproto.io.control.unread import LOOK_S, SOON_S, Unread
 from kvproto.settings import Settings
 from kvproto.verify.testing.pair import Pair
@@ -387,7 +388,7 @@ def test_a_socket_lingers_as_long_as_it_is_asked_to() -> None:
 def test_where_no_socket_is_to_be_had_the_remedy_is_said() -> None:
     context: Any = Told()
     with pytest.raises(ControlError, match="no socket to be had"):
-        dial(context, 1, "tcp://127.0.0.1:9", 1024, None, 5.0)
+        dial(context, 1, "tcp://127.0.0.1:9", 1024, None, Unanswered(5.0))
 
 
 def test_a_part_is_as_long_as_a_frame_at_most_with_its_seal(opened: Callable[..., Control], tmp_path: Path) -> None:

@@ -398,14 +398,15 @@ def test_of_what_the_listener_tells_comings_and_goings_are_passed_on_and_the_res
     away, told = Counter[str](), list[tuple[str, int]]()
     watch: Any = SimpleNamespace(add=lambda fd: told.append(("add", fd)), remove=lambda fd: told.append(("remove", fd)))
     with zmq.Context() as context, context.socket(zmq.ROUTER) as listener:
-        handshakes = Handshakes(context, listener, away, watch)
+        handshakes = Handshakes(context, listener, away, watch, watch)
         for event, value in (
             (zmq.EVENT_ACCEPTED, 11), (zmq.EVENT_ACCEPTED, 12), (zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, 1),
             (zmq.EVENT_DISCONNECTED, 11), (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, -1),
         ):  # fmt: skip
             handshakes._serve([struct.pack("=Hi", event, value), b"tcp://127.0.0.1:1"])
         handshakes.close()
-    assert told == [("add", 11), ("add", 12), ("remove", 11)] and away == {STRANGE: 2}
+    both = [each for each in (("add", 11), ("add", 12), ("remove", 11)) for _ in ("unread", "unanswered")]
+    assert told == both and away == {STRANGE: 2}
 
 
 def test_a_turn_answers_some_and_says_whether_there_may_be_more() -> None:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import os
+import socket
+import struct
+import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -18,7 +22,9 @@ from support.stories import layout
 
 from kvproto.endpoint.endpoint import SILENCES, Endpoint
 from kvproto.fsm.timing import Timer
-from kvproto.io.control.control import LOOPBACK, Control, Peer
+from kvproto.io.control.control import LOOPBACK, Control, Peer, Sent
+from kvproto.io.control.unanswered import LOOKS, TIMES, Unanswered
+from kvproto.io.control.unread import cookie, held
 from kvproto.protocol.states import DLink, PLink
 from kvproto.protocol.timing import Timing
 from kvproto.verify.testing.access import inside
@@ -30,6 +36,10 @@ BEATS = Timer(0.05, 4)
 MISSED = BEATS.period * (BEATS.tries + 1)
 UP = (PLink.UP, DLink.UP)
 LIMIT = 60.0
+#: more bytes than kernels of both ends hold, and libzmq's pipes
+FRAMES, FRAME = 1000, 1 << 16
+#: Linux's: a filter that drops all, and the option that gives a socket a filter
+RETURN, ATTACH_FILTER = 0x06, 26
 
 
 def pair_of(silence: float) -> Pair:
@@ -140,3 +150,92 @@ def test_a_connection_that_we_have_dialled_stands_until_its_other_end_goes() -> 
     finally:
         listener.close()
         dialler.close()
+
+
+# --------------------------------------------------------------------- a kernel that has no room, and one that is gone
+def linked(**more: float) -> tuple[Control, Control, Peer, Peer]:
+    """Two ends: who listens, who has dialled, and how each knows the other."""
+    listener, dialler = Control(LOOPBACK, **more), Control(**more)
+    assert listener.address is not None
+    there = dialler.connect(listener.address)
+    dialler.send(there, b"here")
+    end, got = time.monotonic() + LIMIT, list[tuple[Peer, bytes]]()
+    while not (got := got or listener.receive(1)) or not dialler.stands(there):
+        dialler.receive(1)
+        assert time.monotonic() < end
+    return listener, dialler, there, got[0][0]
+
+
+@pytest.mark.parametrize("dialler_is_busy", [True, False])
+def test_a_peer_that_reads_nothing_and_is_sent_more_than_its_kernel_holds_keeps_its_connection(
+    dialler_is_busy: bool,
+) -> None:
+    listener, dialler, there, here = linked(answer_s=0.3)
+    try:
+        awake, busy, peer = (listener, dialler, here) if dialler_is_busy else (dialler, listener, there)
+        for number in range(FRAMES):
+            assert awake.send(peer, number.to_bytes(4, "big") + bytes(FRAME)) is Sent.TAKEN
+        assert stands_for(awake, peer, 1.5), "its kernel acknowledges, and says that it has no room"
+        end, got = time.monotonic() + LIMIT, list[int]()
+        while len(got) < FRAMES:
+            got += [int.from_bytes(frame[:4], "big") for _, frame in busy.receive(64) if len(frame) > FRAME]
+            awake.receive(64)
+            assert time.monotonic() < end
+        assert got == list(range(FRAMES))
+    finally:
+        listener.close()
+        dialler.close()
+
+
+def deafen(end: Control) -> None:
+    """Have this end's kernel drop what comes over its connection, as a host that is gone does."""
+    (fd,) = end._unanswered._cookies
+    with held(fd) as connection:
+        drop = ctypes.create_string_buffer(struct.pack("=HBBI", RETURN, 0, 0, 0))
+        program = struct.pack("@HP", 1, ctypes.addressof(drop))
+        connection.setsockopt(socket.SOL_SOCKET, ATTACH_FILTER, program)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="connections are watched on Linux alone")
+@pytest.mark.parametrize("frames", [0, FRAMES])
+@pytest.mark.parametrize("dialler_is_gone", [True, False])
+def test_a_connection_falls_whose_host_acknowledges_nothing_whether_or_not_it_had_room(
+    dialler_is_gone: bool, frames: int
+) -> None:
+    listener, dialler, there, here = linked(answer_s=0.3)
+    try:
+        awake, gone, peer = (listener, dialler, here) if dialler_is_gone else (dialler, listener, there)
+        for _ in range(frames):
+            awake.send(peer, bytes(FRAME))
+        assert stands_for(awake, peer, 0.1)
+        deafen(gone)
+        assert not stands_for(awake, peer, LIMIT)
+    finally:
+        listener.close()
+        dialler.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="connections are watched on Linux alone")
+def test_a_descriptor_that_is_another_connection_by_now_is_left_alone() -> None:
+    watched, now = Unanswered(0.3), time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        watched.add(one.fileno())
+        watched.look(now)
+        assert len(watched) == 1 and watched.due == pytest.approx(now + 0.3 / TIMES)
+        with socket.create_connection(server.getsockname()) as other:
+            os.dup2(other.fileno(), one.fileno())
+            watched.look(now)
+            assert not len(watched)
+            other.send(b"it stands")
+
+
+def test_many_connections_are_looked_at_in_turn_and_what_is_closed_is_not_kept() -> None:
+    watched = Unanswered(0.3)
+    ends = [each for _ in range(LOOKS) for each in socket.socketpair()]
+    for each in ends:
+        watched._cookies[each.fileno()] = cookie(each)
+        each.close()
+    watched.look(0.0)
+    assert len(watched) == LOOKS and watched.due == pytest.approx(0.3 / TIMES)
+    watched.look(0.0)
+    assert not len(watched)

@@ -56,6 +56,7 @@ from kvproto.io.control.sockets import (
     listen,
 )
 from kvproto.io.control.standing import Standing
+from kvproto.io.control.unanswered import Unanswered
 from kvproto.io.control.unread import LOOK_S, SOON_S, Unread
 from kvproto.io.control.watched import WatchedDescriptors
 
@@ -101,7 +102,7 @@ class Control:
         self.max_frame = max_frame
         self.counts = Counts()
         self.address: str | None = None  #: where peers connect to
-        self._keys, self._insecure, self._answer_s = keys, insecure, answer_s
+        self._keys, self._insecure, self._unanswered = keys, insecure, Unanswered(answer_s)
         self._closed = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, SOCKETS)
@@ -128,7 +129,7 @@ class Control:
         self._check_open()
         check_keys(address, self._keys, insecure=self._insecure)
         number = self._dialled + 1
-        socket, peer, standing = dial(self._context, number, address, self.max_frame, self._keys, self._answer_s)
+        socket, peer, standing = dial(self._context, number, address, self.max_frame, self._keys, self._unanswered)
         # Only after the dial: an address that cannot be had leaves nothing behind.
         self._dialled, self._standing[number] = number, standing
         self._add(standing)
@@ -183,9 +184,11 @@ class Control:
         """
         self._check_open()
         self.outboxes.flush()
-        unread = self._unread
-        if unread is not None and unread.due <= (now := time.monotonic()):
+        unread, now = self._unread, time.monotonic()
+        if unread is not None and unread.due <= now:
             unread.look(now)
+        if self._unanswered.due <= now:
+            self._unanswered.look(now)
         for fd in self._watched.ready():
             self._heat(self._by_fd[fd])
         frames: list[tuple[Peer, bytes]] = []
@@ -262,7 +265,7 @@ class Control:
             self._add(self._gate)
             unread = Unread(self.max_frame, self.counts.away)
             socket, handshakes, self.address = listen(
-                self._context, bind, self.max_frame, self._keys, self.counts.away, unread, self._answer_s
+                self._context, bind, self.max_frame, self._keys, self.counts.away, unread, self._unanswered
             )  # fmt: skip
         except ControlError:
             self.close()

@@ -32,6 +32,7 @@ import zmq
 
 from kvproto.io.control.keys import KEY_BYTES, Keys
 from kvproto.io.control.polled_socket import PolledSocket
+from kvproto.io.control.unanswered import Unanswered
 from kvproto.io.control.unread import Unread
 
 if TYPE_CHECKING:
@@ -172,21 +173,24 @@ class Monitor(Served):
 class Handshakes(Monitor):
     """Counts connections that ended in their handshake, without a key or with a wrong server key.
 
-    It also reports all connections that open and close to `unread`.
+    It also reports all connections that open and close to `unread` and `unanswered`.
     """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], listener: zmq.Socket[bytes], away: Counter[str], unread: Unread
+        self, context: zmq.Context[zmq.Socket[bytes]], listener: zmq.Socket[bytes], away: Counter[str], unread: Unread,
+        unanswered: Unanswered,
     ) -> None:  # fmt: skip
         events = _ENDED | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
         super().__init__(context, listener, "inproc://kvproto.handshakes", events, -2)
-        self._away, self._unread = away, unread
+        self._away, self._unread, self._unanswered = away, unread, unanswered
 
     def _serve(self, parts: list[bytes]) -> None:
         event, value = MONITORED.unpack(parts[0])
         if event == zmq.EVENT_ACCEPTED:
             self._unread.add(value)
+            self._unanswered.add(value)
         elif event == zmq.EVENT_DISCONNECTED:
             self._unread.remove(value)
+            self._unanswered.remove(value)
         else:
             self._away[STRANGE] += 1

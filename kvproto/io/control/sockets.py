@@ -22,9 +22,9 @@ HANDSHAKE_IVL      A connection that does not come to the point, and one that th
 ZAP_DOMAIN         Without it libzmq asks the gate only about peers with keys.
 SNDHWM, RCVHWM     Count messages, not bytes. Kept short; `control` has the queue that counts both.
 LINGER 0           Closing a socket never waits for a peer.
-TCP_MAXRT          What is sent to a host that is gone is repeated for a quarter of an hour by default. With it
-                   the connection falls when nothing was acknowledged for `answer_s` (`standing`). libzmq's
-                   own pings would not do: who has many messages to read does not read them, and looks dead.
+CONNECT_TIMEOUT    A call to a host that is gone is repeated for two minutes by default, at longer and longer times.
+                   What is sent to such a host is `unanswered`. TCP_MAXRT would not do, and libzmq's own pings
+                   would not either: who has many messages to read, and does not read them, looks dead to both.
 TCP_KEEPALIVE      The kernel clears half-open connections away that nothing is sent by.
 """
 
@@ -43,6 +43,7 @@ from kvproto.io.control.gate import HANDSHAKE_S, Handshakes
 from kvproto.io.control.keys import MARK, Keys, beyond_loopback, split_key, with_key
 from kvproto.io.control.polled_socket import PolledSocket
 from kvproto.io.control.standing import Standing
+from kvproto.io.control.unanswered import Unanswered
 from kvproto.io.control.unread import Unread
 
 if TYPE_CHECKING:
@@ -167,12 +168,12 @@ class ControlSocket(PolledSocket):
 
 def listen(
     context: zmq.Context[zmq.Socket[bytes]], address: str, max_frame: int, keys: Keys | None, away: Counter[str],
-    unread: Unread, answer_s: float,
+    unread: Unread, unanswered: Unanswered,
 ) -> tuple[ControlSocket, Handshakes, str]:  # fmt: skip
     """Bind a ROUTER behind the gate; return it with its monitor and its public address."""
     own: Options = {} if keys is None else {zmq.CURVE_SERVER: 1, zmq.CURVE_SECRETKEY: keys.secret}
-    socket = _open(context, zmq.ROUTER, _ROUTER | own | _bound(answer_s), max_frame + SEAL * (keys is not None))
-    handshakes = Handshakes(context, socket, away, unread)
+    socket = _open(context, zmq.ROUTER, _ROUTER | own, max_frame + SEAL * (keys is not None))
+    handshakes = Handshakes(context, socket, away, unread, unanswered)
     try:
         socket.bind(address)
         bound = bytes(socket.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
@@ -186,13 +187,14 @@ def listen(
 
 def dial(
     context: zmq.Context[zmq.Socket[bytes]], number: int, address: str, max_frame: int, keys: Keys | None,
-    answer_s: float,
+    unanswered: Unanswered,
 ) -> tuple[ControlSocket, Peer, Standing]:  # fmt: skip
     """Connect a DEALER under a name of its own; returns at once, the connection comes when it comes."""
     place, options = _agree(address, keys)
-    socket = _open(context, zmq.DEALER, _DEALER | options | _bound(answer_s), max_frame + SEAL * (keys is not None))
+    options |= {zmq.CONNECT_TIMEOUT: min(max(1, round(unanswered.answer_s * 1000)), MAX_INT)}
+    socket = _open(context, zmq.DEALER, _DEALER | options, max_frame + SEAL * (keys is not None))
     name = READS + os.urandom(15)
-    standing = Standing(context, socket, number)
+    standing = Standing(context, socket, number, unanswered)
     try:
         socket.set(zmq.ROUTING_ID, name)
         socket.connect(place)
@@ -235,11 +237,6 @@ def _agree(address: str, keys: Keys | None) -> tuple[str, Options]:
         return place, mine
     msg = f"cannot connect to {place!r}: it {why}"
     raise ControlError(msg)
-
-
-def _bound(answer_s: float) -> Options:
-    """A connection ends whose other host has acknowledged nothing for so many seconds."""
-    return {zmq.TCP_MAXRT: min(max(1, round(answer_s * 1000)), MAX_INT)}
 
 
 def _open(context: zmq.Context[zmq.Socket[bytes]], kind: int, options: Options, max_part: int) -> zmq.Socket[bytes]:

@@ -80,9 +80,9 @@ class Unread:
             return
         self._late.discard(fd)
         try:
-            with _held(fd) as held:
-                sent = _sent(held)
-                self._connections[fd] = _Connection(_cookie(held), sent, sent)
+            with held(fd) as there:
+                sent = _sent(there)
+                self._connections[fd] = _Connection(cookie(there), sent, sent)
         except OSError as error:
             if error.errno in OUT_OF_DESCRIPTORS:
                 self._late.add(fd)
@@ -112,9 +112,9 @@ class Unread:
     def _note(self, fd: int, now: float) -> None:
         connection = self._connections[fd]
         try:
-            with _held(fd) as held:
+            with held(fd) as there:
                 # A descriptor's number is soon used again: the cookie tells whether it is still this connection.
-                same, sent = _cookie(held) == connection.cookie, _sent(held)
+                same, sent = cookie(there) == connection.cookie, _sent(there)
         except OSError as error:
             if error.errno in OUT_OF_DESCRIPTORS:
                 connection.looked = now  # it is still there, and is looked at again when others are
@@ -143,9 +143,9 @@ class Unread:
 
     def _end(self, fd: int, connection: _Connection) -> None:
         try:
-            with _held(fd) as held:
-                if _cookie(held) == connection.cookie:
-                    held.shutdown(socket.SHUT_RDWR)
+            with held(fd) as there:
+                if cookie(there) == connection.cookie:
+                    there.shutdown(socket.SHUT_RDWR)
                     self._away[ENDLESS] += 1
         except OSError as error:
             if error.errno in OUT_OF_DESCRIPTORS:
@@ -154,7 +154,7 @@ class Unread:
 
 
 @contextlib.contextmanager
-def _held(fd: int) -> Iterator[socket.socket]:
+def held(fd: int) -> Iterator[socket.socket]:
     """The connection, which stays what it is meanwhile.  OSError: it is none."""
     copy = os.dup(fd)
     try:
@@ -177,5 +177,6 @@ def _sent(connection: socket.socket) -> int:
     return int(_RECEIVED.unpack(told)[0] - int.from_bytes(waits, sys.byteorder))
 
 
-def _cookie(connection: socket.socket) -> bytes:
+def cookie(connection: socket.socket) -> bytes:
+    """Return the number that the system gives to this connection alone."""
     return connection.getsockopt(socket.SOL_SOCKET, _COOKIE, 8)
