@@ -118,8 +118,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _torture(plan: TorturePlan, args: argparse.Namespace) -> int:
-    traces = args.traces / f"seed-{plan.seed}"
-    return _told(args, lambda line: torture(plan, args.over, traces, line.torture), torture_page)
+    return _told(args, lambda line: torture(plan, args.over, _traces(plan, args), line.torture), torture_page)
+
+
+def _traces(plan: TorturePlan | TakeoverPlan, args: argparse.Namespace) -> Path:
+    folder: Path = args.traces / f"seed-{plan.seed}"
+    return folder
 
 
 def _attack(args: argparse.Namespace) -> int:
@@ -131,7 +135,7 @@ def _attack(args: argparse.Namespace) -> int:
 def _takeover(plan: TakeoverPlan, args: argparse.Namespace) -> int:
     from kvproto.lab.torture.takeover import takeover  # as above
 
-    return _told(args, lambda line: takeover(plan, args.over, line.takeover), takeover_page)
+    return _told(args, lambda line: takeover(plan, args.over, _traces(plan, args), line.takeover), takeover_page)
 
 
 def _soak(args: argparse.Namespace) -> int:

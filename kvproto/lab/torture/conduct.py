@@ -25,6 +25,7 @@ from typing import Any
 from kvproto.lab.process_group import ProcessGroup, Program, RankError
 from kvproto.lab.torture.faults import PROXY, Siege
 from kvproto.lab.torture.fleet import NAMES, WAYS, Carrier
+from kvproto.lab.torture.found_traces import FoundTraces
 from kvproto.lab.torture.ledger import RoomLedger, ways_of
 from kvproto.lab.torture.plan import ENDS_TIMERS, HARMLESS, Episode, TorturePlan
 from kvproto.lab.torture.result import StarvedError, TortureResult, few, starvation, told
@@ -61,7 +62,7 @@ class Torture:
     """One run."""
 
     def __init__(self, plan: TorturePlan, carrier: Carrier, traces: Path, watch: Watch, players: str) -> None:
-        self.plan, self.carrier, self.traces, self.watch, self.players = plan, carrier, traces, watch, players
+        self.plan, self.carrier, self._directory, self.watch, self.players = plan, carrier, traces, watch, players
         self.ledger = RoomLedger(plan)
         self.opened = 0
         self.hits = 0
@@ -73,7 +74,6 @@ class Torture:
         self._answers: dict[str, Any] = {}
         self._first: dict[str, Any] = {}
         self._rss: dict[str, tuple[float, float]] = {}
-        self._saved = False
 
     def _program(self, name: str, life: int) -> Program:
         return Program(name, self.players, (self.plan, name, life, self.carrier))
@@ -82,6 +82,7 @@ class Torture:
         """Run from the first process to the last; the ledger has the findings."""
         proxy = Program(PROXY, "kvproto.lab.torture.proxy:program", (list(self.plan.fleet.cables()),))
         with ProcessGroup([proxy], warm="kvproto.lab.torture.warm") as self.crew:
+            self.traces = FoundTraces(self.crew, self._directory)
             self.siege = Siege(self.crew, self.plan, self._program)
             for name in self.siege.lives:
                 self.crew.start(self._program(name, 1))
@@ -98,7 +99,7 @@ class Torture:
                 self.siege.alive.discard(error.name)
                 self._find("death", -1, str(error))
                 self.crew.end(error.name)
-                self._wait_for_traces()
+                self.traces.wait(self._hear)
 
     # ------------------------------------------------------------------------------------------ the rooms
     def _run(self) -> None:
@@ -189,6 +190,8 @@ class Torture:
                 self.ledger.kept_from(name, *data)
             case "holdings":
                 self._answers[name] = data
+            case "saved":
+                self.traces.saved(name)
             case "weighed":
                 self._rss.setdefault(name, (data, data))
             case "broken":
@@ -275,19 +278,7 @@ class Torture:
         self._save()
 
     def _save(self) -> None:
-        """Something was found: the first time, all ranks write their traces."""
-        if not self._saved:
-            self._saved = True
-            self.traces.mkdir(parents=True, exist_ok=True)
-            (self.traces / "found.txt").write_text(told(self.plan, self.ledger.found[0]) + "\n")
-            self.crew.tell(self.siege.alive, "save", (str(self.traces),))
-
-    def _wait_for_traces(self) -> None:
-        """A process is dead, and the run is over: the others write what they have."""
-        try:
-            self.crew.collect("saved", self.siege.alive, REST_S)
-        except (RankError, TimeoutError):
-            return  # more than one has died; what there is is there
+        self.traces.save(self.siege.alive, told(self.plan, self.ledger.found[0]))
 
     def result(self, seconds: float) -> TortureResult:
         """The run in figures."""
@@ -298,6 +289,6 @@ class Torture:
             dict(ledger.troubles), dict(self.siege.struck), self.hits,
             {name: (round(a, 1), round(b, 1)) for name, (a, b) in sorted(self._rss.items())}, len(ledger.late),
             ledger.starved, [told(self.plan, each) for each in few(ledger.found)],
-            str(self.traces) if self._saved else "", starvation(ledger.kept, seconds),
+            self.traces.where, starvation(ledger.kept, seconds),
             sum(counts["judged"] for _, _, counts, _ in self._answers.values()),
         )  # fmt: skip

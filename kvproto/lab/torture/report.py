@@ -68,14 +68,19 @@ def torture_page(result: TortureResult) -> str:
     ]
     lines += [f"  conformance  {result.judged:,} steps judged"] if result.judged else []
     lines += [f"  {result.starvation}"] if result.starvation else []
-    lines += [f"FOUND {text}" for text in result.found]
+    return _page(lines, result)
+
+
+def _page(lines: list[str], result: TortureResult | TakeoverResult) -> str:
+    """These lines, and what was found."""
+    lines += [f"FOUND {text}" for text in result.found] or ["nothing was found"]
     if result.traces:
         lines += [
             f"every rank's trace, as it was when the first was found, is in {result.traces}:",
             f"  kvproto replay {result.traces}/*.jsonl              did the ranks do what the tables say?",
             f"  kvproto trace {result.traces}/*.jsonl --room ID     the story of a room",
         ]
-    return "\n".join(lines if result.found else [*lines, "nothing was found"])
+    return "\n".join(lines)
 
 
 def soak_page(result: SoakResult) -> str:
@@ -102,8 +107,7 @@ def takeover_page(result: TakeoverResult) -> str:
         f"  wrong bytes  {result.wrong_bytes}",
         f"  conformance  {result.judged:,} steps judged",
     ]
-    lines += [f"FOUND {text}" for text in result.found]
-    return "\n".join(lines if result.found else [*lines, "nothing was found"])
+    return _page(lines, result)
 
 
 def attack_page(result: AttackResult) -> str:

@@ -104,6 +104,7 @@ class TakeoverResult(msgspec.Struct):
     judged: int = 0
     seconds: float = 0.0
     found: list[str] = []
+    traces: str = ""
 
     @property
     def ok(self) -> bool:

@@ -12,6 +12,8 @@ Each life of the side that is killed goes so:
 
 A room is over when its last gen has succeeded on every decode rank, and each byte is as it must be.  Free pages, and
 what lies behind a room's last token, are compared after each life.
+
+Before the kill of its life no room may fail.  Whatever is found first has all ranks that live write their traces.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from kvproto.endpoint.resume_point import PageDigests, ResumePoint, resume_prefi
 from kvproto.lab.demo.pages import Allocator
 from kvproto.lab.process_group import ProcessGroup, Program, RankError
 from kvproto.lab.torture.fleet import Carrier
+from kvproto.lab.torture.found_traces import FoundTraces
 from kvproto.lab.torture.result import ENOUGH, TakeoverResult
 from kvproto.lab.torture.takeover_pages import PagesJudge, TakeoverPages, kv_of, noise
 from kvproto.lab.torture.takeover_plan import (
@@ -78,8 +81,11 @@ def arrived(each: MovedRoom) -> int:
 class Takeover:
     """One run."""
 
-    def __init__(self, plan: TakeoverPlan, carrier: Carrier, watch: Callable[[TakeoverResult], None]) -> None:
-        self.plan, self.carrier, self.watch = plan, carrier, watch
+    def __init__(
+        self, plan: TakeoverPlan, carrier: Carrier, traces: Path, watch: Callable[[TakeoverResult], None]
+    ) -> None:
+        self.plan, self.carrier, self.watch, self._directory = plan, carrier, watch, traces
+        self._killed = False
         self.result = TakeoverResult(plan.seed, carrier, plan.victim)
         self.rooms: dict[int, MovedRoom] = {}
         self._addresses: dict[str, str] = {}
@@ -99,6 +105,7 @@ class Takeover:
             self.pages = TakeoverPages(self.plan.layout("D", 1).page_size, self._path, create=True)
             self.judge = PagesJudge(self.pages, self.plan.seed)
             with ProcessGroup(warm="kvproto.lab.torture.warm") as self.crew:
+                self._traces = FoundTraces(self.crew, self._directory)
                 try:
                     self._start(self.plan.survivors, 0)
                     while (self._next < self.plan.rooms or self.rooms) and not self.result.found:
@@ -107,7 +114,10 @@ class Takeover:
                         self.watch(self.result)
                     self._end()
                 except (RankError, TimeoutError) as error:
+                    if (name := getattr(error, "name", "")) in self.crew.pids:
+                        self.crew.end(name)
                     self._find(str(error))
+                    self._traces.wait(self._hear)
         self.result.seconds = round(time.monotonic() - began, 1)
         return self.result
 
@@ -121,6 +131,7 @@ class Takeover:
         self._take_over(carried, life)
         new = [self._begin(number) for number in range(self._next, min(self.plan.rooms, self._next + NEW))]
         self._next += len(new)
+        self._killed = False
         self._open([*carried, *new], life)
         share, patient = self.plan.moment(life)
         due = share * sum(each.room.tokens for each in new)
@@ -170,6 +181,8 @@ class Takeover:
             time.sleep(TICK_S)
 
     def _kill(self, side: TakeoverSide, life: int) -> None:
+        self._traces.wait(self._hear)
+        self._killed = True
         for name in self._names(side, life):
             self.crew.end(name)
         self.result.kills += sum(1 for each in self.rooms.values() if not each.over)
@@ -266,13 +279,18 @@ class Takeover:
                 raise TimeoutError(f"life {life}: waited {LONG_S:g} s for {what}: {self._explained(life)}")
 
     def _hear(self, name: str, kind: str, data: Any) -> None:
-        if kind == "wrong":
+        if kind == "saved":
+            self._traces.saved(name)
+        elif kind == "wrong":
             self._find(f"{name}: {data}")
         elif kind in ("told", "released", "points") and (each := self.rooms.get(data[0])) is not None:
             if data[1] != each.gen:
                 return
             if kind == "told":
-                each.told[name] = data[2]
+                each.told[name], why = data[2:]
+                if data[2] != "NONE" and not (self._killed or self.result.found):
+                    told = f"{name}: room {data[0]}, {each.room.id}.{each.gen} on the wire, ended before the kill"
+                    raise TimeoutError(f"{told}: {data[2]} ({why})")
             elif kind == "released":
                 each.released.add(name)
             else:
@@ -333,10 +351,12 @@ class Takeover:
     def _find(self, text: str) -> None:
         if len(self.result.found) < ENOUGH:
             self.result.found.append(text)
+        self._traces.save(self.crew.pids, text)
+        self.result.traces = self._traces.where
 
 
 def takeover(
-    plan: TakeoverPlan, carrier: Carrier, watch: Callable[[TakeoverResult], None] = lambda _result: None
+    plan: TakeoverPlan, carrier: Carrier, traces: Path, watch: Callable[[TakeoverResult], None] = lambda _result: None
 ) -> TakeoverResult:
-    """Carry the plan out."""
-    return Takeover(plan, carrier, watch).play()
+    """Carry the plan out. `traces`: a directory, made if something is found."""
+    return Takeover(plan, carrier, traces, watch).play()

@@ -14,8 +14,10 @@ from functools import lru_cache
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from kvproto.fsm.timing import Timer
+from kvproto.lab.torture.fleet import TRACE
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.timing import Timing
 from kvproto.settings import Settings
@@ -38,12 +40,14 @@ PAGES = 6 * NEW * LONGEST
 HASTY = 0.2
 #: how many rooms find a replacement that computes other KV than the prefill instance that was killed
 OTHER_KV = 0.15
+#: lease, and longest write, by victim: a decode rank whose peer was killed waits for both before it releases, each life
+PATIENCE: dict[Victim, Timer] = {"decode": Timer(20.0), "prefill": Timer(3.0)}
 # A dead peer is noticed within two seconds. What a busy machine keeps waiting has all the time that it may want:
 # what is looked for here is not how a room fails.
 TIMING = Timing(
     resend=Timer(0.1, 2000), grant_retry=Timer(0.1, 5), call=Timer(0.1, 2000), engine=Timer(200.0),
-    bootstrap=Timer(200.0), stall=Timer(200.0), lease=Timer(0.7), write=Timer(0.7), kernel=Timer(10.0),
-    connect_timeout=Timer(10.0), heartbeat=Timer(0.25, 6), silence=Timer(20.0), forget=Timer(60.0), aux=Timer(200.0),
+    bootstrap=Timer(200.0), stall=Timer(200.0), kernel=Timer(20.0), connect_timeout=Timer(20.0),
+    heartbeat=Timer(0.25, 6), silence=Timer(60.0), forget=Timer(60.0), aux=Timer(200.0),
 )  # fmt: skip
 
 
@@ -109,8 +113,9 @@ class TakeoverPlan(msgspec.Struct, frozen=True):
         dice = random.Random(f"{self.seed} settings")
         chunk = CHUNK_TOKENS * TOKEN_BYTES
         return Settings(
-            timing=TIMING, ring_bytes=dice.choice((2, 4, 16)) * chunk, slots=dice.choice((1, 2, 4)),
-            window=dice.randint(1, 4), costs="free", route=dice.choice(("cost", "cost", "pages")),
+            timing=replace(TIMING, lease=PATIENCE[self.victim], write=PATIENCE[self.victim]),
+            ring_bytes=dice.choice((2, 4, 16)) * chunk, slots=dice.choice((1, 2, 4)),
+            trace=TRACE, window=dice.randint(1, 4), costs="free", route=dice.choice(("cost", "cost", "pages")),
         )  # fmt: skip
 
 

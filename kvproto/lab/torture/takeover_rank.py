@@ -1,6 +1,7 @@
 """Takeover rank: the process of one rank in one life, and the part of its engine that dies with it.
 
-What the parent says: `connect`, `disconnect`, `open` and `abort` rooms, `fill` pages, `digest`, `explain`, `close`.
+What the parent says: `connect`, `disconnect`, `open` and `abort` rooms, `fill` pages, `digest`, `explain`,
+`save` the trace, `close`.
 What it hears: `here`, `up` (links), `told`, `released`, `points`: what a decode rank has of each room, whenever that
 has risen.
 Page tables, points and truths are the parent's: they outlive every rank.
@@ -54,7 +55,7 @@ class TakeoverRank:
         self, line: ParentPipe, plan: TakeoverPlan, side: TakeoverSide, index: int, life: int, carrier: Carrier,
         path: Path,
     ) -> None:  # fmt: skip
-        self.line, self.index, self.over = line, index, False
+        self.line, self.name, self.index, self.over = line, f"{side}{index}", index, False
         layout = plan.layout(side, life)
         self._shared = TakeoverPages(plan.layout("D", life).page_size, path)
         self.pages = self._shared if side == "D" else TakeoverPages(layout.page_size)
@@ -87,7 +88,8 @@ class TakeoverRank:
 
     def _news(self) -> None:
         for outcome in self.endpoint.finished():
-            self.line.tell("told", (self.rooms[outcome.room].number, outcome.room.gen, outcome.cause.name))
+            told = self.rooms[outcome.room].number, outcome.room.gen, outcome.cause.name, outcome.reason
+            self.line.tell("told", told)
         for room in self.endpoint.released():
             if self.pages is self._shared:  # the last word on what has arrived
                 self._tell_point(room)
@@ -174,6 +176,10 @@ class TakeoverRank:
 
     def _explain(self, rooms: list[Room]) -> None:
         self.line.tell("explain", [self.endpoint.explain(room) for room in rooms])
+
+    def _save(self, directory: str) -> None:
+        self.endpoint.save_trace(Path(directory) / f"{self.name}.jsonl")
+        self.line.tell("saved", self.name)
 
     def _close(self) -> None:
         self.over = True
