@@ -21,6 +21,7 @@ from support.stories import layout
 from kvproto.endpoint.endpoint_events import EventsMissed
 from kvproto.errors import EndpointError, LinkError
 from kvproto.io.control.control import Control
+from kvproto.loop import held_signals as held_module
 from kvproto.loop.held_signals import held_signals
 from kvproto.protocol.states import Cause
 from kvproto.verify.testing.access import inside
@@ -319,6 +320,30 @@ def test_a_held_handler_that_somebody_has_put_back_later_does_what_the_former_di
     kept(signal.SIGINT, None)
     signal.signal(signal.SIGINT, before)
     assert told == [signal.SIGINT]
+
+
+def test_a_block_that_a_signal_keeps_from_beginning_leaves_all_handlers_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def handler(*_: object) -> None: ...
+
+    before, calls, right = signal.signal(signal.SIGTERM, handler), list[int](), held_module._signals.signal
+
+    def interrupted(number: int, new: Any) -> Any:
+        calls.append(number)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return right(number, new)
+
+    try:
+        first = signal.getsignal(signal.SIGINT)
+        monkeypatch.setattr(held_module, "_signals", SimpleNamespace(getsignal=signal.getsignal, signal=interrupted))
+        with pytest.raises(KeyboardInterrupt), held_signals():
+            pytest.fail("it began")
+        assert calls == [signal.SIGINT, signal.SIGTERM, signal.SIGINT], "the second is not ours, so it is not restored"
+        assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == (first, handler)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # ------------------------------------------------------------------------------------------- start and close

@@ -10,16 +10,23 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = int(signal.SIGINT), int(signal.SIGTERM)
 _MAIN = threading.main_thread
+# What the public module wraps, which turns numbers into names and back: 2 us each time, eight times a pass.
+try:
+    _signals: Any = import_module("_signal")
+except ImportError:  # another interpreter's
+    _signals = signal
 
 
 class HeldHandler:
     """Stands in for a handler, and calls it later; once it is let go of, at once."""
+
+    __slots__ = ("handler", "holds", "kept", "woken")
 
     def __init__(self, handler: Callable[[int, Any], object], woken: Callable[[], None]) -> None:
         self.handler, self.woken, self.holds = handler, woken, True
@@ -36,7 +43,11 @@ class HeldHandler:
 
 def held_signals(woken: Callable[[], None] = lambda: None) -> Any:
     """Hold signals back for a block; `woken` is called when one comes: it ends a sleep."""
-    return _held(woken) if threading.get_ident() == _MAIN().ident else _NOTHING
+    if threading.get_ident() != _MAIN().ident:
+        return _NOTHING
+    held = _Held()
+    held.woken = woken
+    return held
 
 
 class _Nothing:
@@ -49,22 +60,29 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-@contextmanager
-def _held(woken: Callable[[], None]) -> Iterator[None]:
-    held: dict[int, HeldHandler] = {}
-    try:
-        for number in SIGNALS:
-            handler = signal.getsignal(number)
-            if callable(handler) and not (isinstance(handler, HeldHandler) and handler.holds):
-                held[number] = HeldHandler(handler, woken)
-                signal.signal(number, held[number])
-        yield
-    finally:
-        for known, ours in held.items():
+class _Held(list[tuple[int, HeldHandler]]):
+    """The block of the main thread: signals, and who stands in for their handlers."""
+
+    __slots__ = ("woken",)
+    woken: Callable[[], None]
+
+    def __enter__(self) -> None:
+        try:
+            for number in SIGNALS:
+                handler = _signals.getsignal(number)
+                if callable(handler):
+                    ours = HeldHandler(handler, self.woken)
+                    self.append((number, ours))
+                    _signals.signal(number, ours)
+        except BaseException:  # a signal that came before it is held, and whose handler raises
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        for number, ours in self:
             ours.holds = False
-            there = signal.getsignal(known) is ours
-            if there:  # else other code has set another handler meanwhile
-                signal.signal(known, ours.handler)
-        for ended in held.values():
+            if _signals.getsignal(number) is ours:  # else other code has set another handler meanwhile
+                _signals.signal(number, ours.handler)
+        for _number, ended in self:
             if ended.kept is not None:
                 ended.handler(*ended.kept)

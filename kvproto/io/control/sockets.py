@@ -138,10 +138,10 @@ class ControlSocket(PolledSocket):
         spoken = None if self.unread is None else self.unread.spoken
         try:
             while len(frames) < limit:
-                if self.peer is not None:
-                    # Every hundredth `recv` learns what has become of the connection. With IMMEDIATE a lost one takes
-                    # its pipe away, which must not be between two parts of an earlier build (`bundle`): learn it first.
-                    self._socket.get(zmq.EVENTS)
+                # Every hundredth `recv` learns what has become of the connection. With IMMEDIATE a lost one takes its
+                # pipe away, which must not be between two parts of an earlier build (`bundle`): learn it first.
+                if self.peer is not None and not self.events() & zmq.POLLIN:
+                    return False
                 part = self._socket.recv(zmq.NOBLOCK, copy=False)
                 if spoken is not None:
                     # Only a frame that was not copied knows the descriptor of its connection.
