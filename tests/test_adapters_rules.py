@@ -224,10 +224,10 @@ def config(
     return section("config", **made, **parts.get("config", {}))
 
 
-def caches(*specs: Any, **group: Any) -> Any:
+def caches(*specs: Any, shared_host_pool: bool = False, **group: Any) -> Any:
     """The cache that vLLM has decided on: a group a spec."""
     groups = [section("group", kv_cache_spec=spec, **group) for spec in specs]
-    return section("caches", kv_cache_groups=groups)
+    return section("caches", kv_cache_groups=groups, hisparse_shared_host_pool=shared_host_pool)
 
 
 def uniform(*specs: Any) -> Any:
@@ -261,6 +261,7 @@ AFTERWARDS = {
     "a form of cache that no pool expresses": caches(MLAAttentionSpec(model_version="deepseek_v4")),
     "the KV of its draft (group.is_eagle_group=True)": caches(FULL, is_eagle_group=True),
     "a second tier of the KV cache": caches(FULL, host_resident=True),
+    "storage) (caches.hisparse_shared_host_pool=True)": caches(FULL, shared_host_pool=True),
     "kind.NewSpec=True, which no rule": caches(NewSpec()),
 }
 
@@ -293,6 +294,12 @@ def pairs(engine: str) -> set[int]:
     found = {int(number) for row in rows for number in re.findall(r"\d+", row.split("pages")[0])}
     assert found
     return found
+
+
+@pytest.mark.parametrize("beside", [MambaSpec(), SlidingWindowSpec(), uniform(*[SlidingWindowSpec()] * 2)])
+def test_states_or_windows_beside_layers_that_attend_fully_are_carried_in_vllm(beside: Any) -> None:
+    for role in fake_vllm.Role:
+        connector.KVProtoConnector(config(), role, caches(FULL, beside, beside))
 
 
 @pytest.mark.parametrize("ranks", pairs("vLLM"))

@@ -68,7 +68,8 @@ def test_an_instance_that_drains_gets_no_further_request_until_it_is_added_again
         sides = ([one, two], [other]) if side == "prefill" else ([other], [one, two])
         more = {"card": str(tmp_path / "one")} if side == "prefill" else {}
         async with administered(tmp_path, *sides) as (session, admin):
-            status, told = await said(admin, "POST", f"/workers/drain?url={one.url}")
+            async with asyncio.timeout(20.0):  # less than it may wait: it has no request
+                status, told = await said(admin, "POST", f"/workers/drain?url={one.url}&wait=60")
             assert (status, told["state"], told["requests"]) == (200, "draining", 0)
             for _ in range(4):
                 assert await by(session) == ("other" if side == "prefill" else "two")
