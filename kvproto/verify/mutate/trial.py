@@ -10,6 +10,7 @@ A run of the tests that fails, crashes or takes too long has killed the mutant; 
 
 from __future__ import annotations
 
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -115,6 +116,8 @@ def warm() -> None:
     import zmq  # noqa: F401
 
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # no fork walks through it
 
 
 def begin(root: Path, mutant: CodeMutant, tests: Sequence[str]) -> Fork:
