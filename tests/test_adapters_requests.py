@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from support.small_protocols import assert_found, searched, unfired
 
+from kvproto.adapters import room_tables
 from kvproto.adapters.request_events import (
     Arrived,
     CarryOut,
     Finished,
+    Forget,
+    GiveUpOrdered,
     Preempted,
     RankReported,
     Renew,
@@ -30,6 +35,7 @@ from kvproto.adapters.request_words import (
     Ticket,
     Withdraw,
 )
+from kvproto.fsm.table import Table
 from kvproto.fsm.vocabulary import Effect, Report, Transmit
 from kvproto.verify.adapters.request_worlds import CHECKER, SCENARIOS
 from kvproto.verify.adapters.requests_protocol import REQUESTS
@@ -93,6 +99,18 @@ def test_blocks_come_bit_by_bit_and_anew_after_they_were_taken_away() -> None:
     assert said(party.handle(Preempted("a"), 0.0)) == [Withdraw("a")]
     assert said(party.handle(Scheduled("a", (1, 2, 3), 48), 0.0)) == [GiveBlocks("a", (1, 2, 3), 48)]
     assert said(party.handle(Scheduled("a", (1, 2, 3, 4, 5, 6, 7), 101), 0.0)) == [GiveBlocks("a", (4, 5, 6, 7), 100)]
+
+
+@pytest.mark.parametrize("table", [room_tables.prefill_room, room_tables.decode_room], ids=lambda table: table.name)
+def test_a_rank_forgets_a_request_as_told_where_it_has_reported_it(table: Table[Any]) -> None:
+    forgets = {room_tables.forget, room_tables.forget_told}
+    ends = [row for row in table.rows if forgets & {*row.do}]
+    given_up: Any = GiveUpOrdered("a", GiveUp("a", TICKET, report=False))
+    assert len(ends) >= 4
+    for row in ends:
+        *reports, forgotten = (make(None, given_up) for make in row.do)
+        assert forgotten == Forget("a", told=bool(reports)), row
+        assert all(isinstance(each, Transmit) and each.body.request == "a" for each in reports)
 
 
 def test_a_request_that_ended_well_is_handed_over_and_kept_until_all_have_reported() -> None:
