@@ -25,7 +25,7 @@ from kvproto.adapters.card import MAX_TEXT, Card
 from kvproto.adapters.card_trust import SECRET_FILE, CardTrust
 from kvproto.adapters.sglang import bootstrap, http_server
 from kvproto.adapters.sglang.bootstrap import SIGNATURE, Announcer, Cards, KVProtoBootstrapServer, announce
-from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, Ranks
+from kvproto.adapters.sglang.bootstrap_ranks import LIVES_S, Rank, Ranks
 from kvproto.adapters.sglang.http_server import HEAD, HttpServer
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
@@ -108,9 +108,9 @@ def test_ranks_of_another_group_are_refused_by_name_while_the_first_one_lives(at
     for other in TWO:
         assert at.put(other).startswith("409 prefill rank")
         assert "--disaggregation-bootstrap-port of its own" in at.put(other)
-    at.clock.advance(LIVES - 1.0)
+    at.clock.advance(LIVES_S - 1.0)
     at.register(*first)
-    at.clock.advance(LIVES - 1.0)
+    at.clock.advance(LIVES_S - 1.0)
     assert at.put(TWO[0]).startswith("409")
     card = at.card()
     assert card is not None and (card.group, card.addresses) == (1, tuple(rank.address for rank in ONE))
@@ -124,7 +124,7 @@ def test_one_rank_that_lives_keeps_the_server_for_its_group(at: Server) -> None:
 
 def test_the_place_of_an_instance_that_has_ended_is_free(at: Server) -> None:
     at.register(*ONE)
-    at.clock.advance(LIVES + 0.1)
+    at.clock.advance(LIVES_S + 0.1)
     at.register(TWO[0])
     assert at.card() is None, "nothing of the former instance is left"
     at.register(TWO[1])
@@ -196,7 +196,7 @@ def test_a_second_instance_is_told_at_once_and_has_the_server_when_the_first_has
     until(lambda: sum("cannot announce" in each.message for each in caplog.records) == len(TWO))
     time.sleep(0.1)
     assert len(caplog.records) == len(TWO), "the same refusal is logged once"
-    at.clock.advance(LIVES + 0.1)
+    at.clock.advance(LIVES_S + 0.1)
     until(lambda: (card := at.card()) is not None and card.group == 2)
 
 
@@ -566,11 +566,11 @@ def test_ranks_are_kept_by_the_trust_that_they_are_given_and_one_that_the_instan
     assert ranks.card(1) is not None
     with pytest.raises(ArgumentError, match="data-parallel rank 2: this instance has 2"):
         ranks.card(2)
-    clock.advance(LIVES + 1.0)
+    clock.advance(LIVES_S + 1.0)
     ranks.put(msgspec.json.encode(replace(ONE[0], data_parallel=2)))
     assert len(ranks._known) == 4, "an instance that starts anew as it was keeps what it had"
     ranks._known[0, 1].rank = replace(ranks._known[0, 1].rank, chunk_tokens=16)
-    clock.advance(LIVES + 1.0)
+    clock.advance(LIVES_S + 1.0)
     ranks.put(msgspec.json.encode(replace(ONE[0], data_parallel=2)))
     assert len(ranks._known) == 1, "one of another kind is none of it"
 

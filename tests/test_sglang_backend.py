@@ -26,7 +26,7 @@ from kvproto.adapters.card import Card, data_parallel_group, group_of
 from kvproto.adapters.recurrence import Recurrence, Segment
 from kvproto.adapters.sglang import install, manager, planes, requests, tables
 from kvproto.adapters.sglang.bootstrap import Cards, KVProtoBootstrapServer, announce
-from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, TakenError
+from kvproto.adapters.sglang.bootstrap_ranks import LIVES_S, Rank, TakenError
 from kvproto.adapters.sglang.options import NAME, Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
 from kvproto.adapters.sglang.receiver import Receiver
@@ -371,7 +371,7 @@ def test_an_instance_with_other_options_replaces_the_one_before(server: KVProtoB
         server.ranks.put(msgspec.json.encode(each))
     with pytest.raises(TakenError, match="lives"):
         server.ranks.put(msgspec.json.encode(rank(0, 2, chunk_tokens=128)))
-    clock.advance(LIVES)
+    clock.advance(LIVES_S)
     server.ranks.put(msgspec.json.encode(rank(0, 2, chunk_tokens=128)))
     assert server.ranks.card() is None
     server.ranks.put(msgspec.json.encode(rank(1, 2, chunk_tokens=128)))

@@ -38,6 +38,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.sglang.bootstrap.ANSWER": (1.0, 15.0, "an HTTP answer of a busy process; less than a card"),
     "adapters.sglang.bootstrap.AGAIN": (0.2, 5.0, "an instance that starts is found soon, and asked no hundred times"),
     "adapters.sglang.bootstrap.BEAT": (0.5, 5.0, "a rank that a server has lost is known again; a request a rank"),
+    "adapters.sglang.bootstrap_ranks.LIVES_S": (4.0, 15.0, "several beats; an instance that starts anew waits as long"),
     "adapters.sglang.http_server.SECONDS": (1.0, 15.0, "a request on a LAN; one that says nothing holds a descriptor"),
     "adapters.vllm.ranks.TTL": (20.0, 300.0, "a decode instance comes within it; blocks are held meanwhile"),
     "adapters.vllm.ranks.WAIT": (20.0, 300.0, "a request that is queued for its forward is no lost one"),

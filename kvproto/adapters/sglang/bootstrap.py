@@ -35,7 +35,7 @@ from msgspec.structs import replace
 
 from kvproto.adapters.card import MAX_TEXT, Card, CardError
 from kvproto.adapters.card_trust import CardTrust
-from kvproto.adapters.sglang.bootstrap_ranks import LIVES, Rank, Ranks, TakenError
+from kvproto.adapters.sglang.bootstrap_ranks import LIVES_S, Rank, Ranks, TakenError
 from kvproto.adapters.sglang.http_server import HEAD, HttpServer
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.room_directory import RoomDirectory
@@ -46,7 +46,7 @@ ANSWER, AGAIN = 5.0, 1.0
 #: seconds that a read waits at least; none would be a socket that does not wait at all
 SHORTEST = 1e-3
 #: seconds between two announcements of a rank, of which a few may be lost before its place is free
-BEAT = LIVES / 3
+BEAT = LIVES_S / 3
 #: the header of a signed announcement
 SIGNATURE = "X-Kvproto-Signature"
 #: cards of prefill instances that a decode rank remembers

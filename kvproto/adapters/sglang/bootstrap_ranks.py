@@ -26,7 +26,7 @@ from kvproto.fsm.codec import UNREADABLE
 from kvproto.layout.sharding import Layout
 
 #: seconds for which a rank keeps its place after it was heard
-LIVES = 6.0
+LIVES_S = 6.0
 REMEDY = "give each prefill instance a --disaggregation-bootstrap-port of its own; one that starts anew is heard soon"
 
 
@@ -62,7 +62,7 @@ class Entry(msgspec.Struct):
 class Ranks:
     """The ranks of one prefill instance that have announced themselves; any thread.
 
-    While a rank announces itself (`LIVES`), its place changes only for who shows the nonce that this server has given
+    While a rank announces itself (`LIVES_S`), its place changes only for who shows the nonce that this server has given
     it, and none of another group, layout or chunk size is taken beside it.  A place that was not heard of for longer is
     free, so an instance that starts anew has it then.
     """
@@ -98,7 +98,7 @@ class Ranks:
                                 "give all of its processes the same secret file")  # fmt: skip
 
     def _take(self, rank: Rank, now: float) -> str:
-        live = {index: entry for index, entry in self._known.items() if now - entry.heard < LIVES}
+        live = {index: entry for index, entry in self._known.items() if now - entry.heard < LIVES_S}
         place = rank.dp_rank, rank.rank
         own = live.pop(place, None)
         if own is not None and not hmac.compare_digest(own.nonce.encode(), rank.nonce.encode()):
