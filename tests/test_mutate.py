@@ -255,6 +255,28 @@ def test_a_guard_that_its_table_s_step_contains_is_reached(tmp_path: Path) -> No
     assert {verdict.by for verdict in found} == {"test_poked.py::test_pokes"} and len(found) > 1
 
 
+NAMED_BY_WORDS = """
+import pytest
+import words
+
+@pytest.mark.parametrize("word", words.WORDS)
+def test_a_word(word):
+    assert word in words.WORDS
+
+def test_count():
+    assert len(words.WORDS) == 2
+"""
+
+
+def test_a_test_whose_name_the_mutant_takes_away_keeps_no_other_out(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text('WORDS = {"one": "a", "other": "b"}\n')
+    (tmp_path / "test_words.py").write_text(NAMED_BY_WORDS)
+    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
+    targets = Targets({"words.py": ["test_words.py"]}, {})
+    found = run(tmp_path, targets, every(tmp_path, targets), 9.0, 1, lambda _: None)
+    assert [verdict.by for verdict in found] == ["test_words.py::test_count"] * 2
+
+
 def test_a_fork_is_heard_while_it_runs_and_blamed_on_the_test_that_ran_last() -> None:
     def runs_tests(told: int) -> None:
         for number in range(2000):  # more than a pipe holds that nobody reads

@@ -106,6 +106,19 @@ class FirstFailure:
         os._exit(code)
 
 
+class Chosen:
+    """Keeps these tests, in their order; one whose name comes of what the mutant has changed may be gone."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self.places = {test: at for at, test in enumerate(tests)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave out the others."""
+        kept = [item for item in items if item.nodeid in self.places]
+        items[:] = sorted(kept, key=lambda item: self.places[item.nodeid])
+
+
 @cache
 def warm() -> None:
     """Load what every trial needs, and kvproto is no part of."""
@@ -127,8 +140,8 @@ def begin(root: Path, mutant: CodeMutant, tests: Sequence[str]) -> Fork:
         forget_kvproto()
         sys.meta_path.insert(0, MutantFinder(root, mutant))
         quiet(root)
-        first = FirstFailure(told)
-        first.end(int(pytest.main([*calm(), "-x", *tests], plugins=[first])))
+        first, files = FirstFailure(told), dict.fromkeys(test.partition("::")[0] for test in tests)
+        first.end(int(pytest.main([*calm(), "-x", *files], plugins=[first, Chosen(tests)])))
 
     return Fork(work)
 
