@@ -341,6 +341,10 @@ WINDOWS = {
 }  # fmt: skip
 
 
+#: by layers and stages: the first layer and the end of each stage, as SGLang cuts them
+INDICES = {(5, 2): [(0, 2), (2, 5)]}
+
+
 def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
     """The module that reads SGLang's objects, on a stand-in of one rank with what is given."""
     bags: dict[str, Any] = {}
@@ -353,7 +357,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
             name.capitalize(): msgspec.defstruct(name, [(each, Any, value) for each, value in defaults.items()])
         }
         bags[name] = SimpleNamespace(**defaults)
-    vars(bags["parallel"]).update(attn_tp_size=2, attn_tp_rank=1, attn_dp_rank=0)
+    vars(bags["parallel"]).update(attn_tp_size=2, attn_tp_rank=1, attn_dp_rank=0, pp_size=1, pp_rank=0, pp_group=None)
     vars(bags["disagg"]).update(disaggregation_mode="decode", disaggregation_bootstrap_port=8998)
     for name, value in other.items():
         if name == "forced":
@@ -381,8 +385,12 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
     } | {f"get_{name}": bag for name, bag in bags.items()}  # fmt: skip
     modules |= {
         "sglang.srt.arg_groups.model_override_base": {
-            "model_config_of": lambda _: SimpleNamespace(get_total_num_kv_heads=lambda: 4, **WINDOWS)
+            "model_config_of": lambda _: SimpleNamespace(
+                get_total_num_kv_heads=lambda: 4, num_hidden_layers=5, **WINDOWS
+            )
         },
+        "sglang.srt.disaggregation.pp_consensus_store": {"PPConsensusStore": lambda *of: of},
+        "sglang.srt.distributed.utils": {"get_pp_indices": lambda layers, at, stages: INDICES[layers, stages][at]},
         "sglang.srt.configs.hybrid_arch": {"mambaish_config": lambda _: None},
         "sglang.srt.environ": {"envs": envs},
         "sglang.srt.runtime_context": {name: (lambda bag=bag: bag) for name, bag in more.items()},
@@ -405,7 +413,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
     ("other", "what"),
     [
         ({"dp_size": 2}, "replicas behind one bootstrap server (parallel.dp_size=2)"),
-        ({"pp_size": 2}, "pipeline stages (parallel.pp_size=2)"),
         ({"attn_cp_size": 2}, "context parallelism"),
         ({"dcp_size": 2}, "context parallelism"),
         ({"nnodes": 2}, "an instance on several nodes"),
@@ -445,6 +452,22 @@ def test_a_rank_finds_its_place_device_and_chunk_in_sglang(monkeypatch: pytest.M
         monkeypatch.setattr(facts, "get_serving", lambda serving=serving: serving)
         instance = facts.look(None, mla=False)
         assert (instance.device, instance.chunk, instance.bootstrap_server) == ("cuda:3", 0, server)
+
+
+def test_a_rank_of_a_pipeline_stage_finds_its_place_and_the_layers_of_all_stages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = SimpleNamespace(all_gather_object=lambda word: [word, word])
+    facts = stand_in(monkeypatch, pp_size=2, pp_rank=1, pp_group=group)
+    instance = facts.look(None, mla=False)
+    assert (instance.foreign, instance.stages, instance.tp, instance.rank) == ((), (2, 3), 2, 3)
+    assert (instance.stage, instance.first, instance.ranks) == (1, 2, 4)
+    assert instance.here(range(5)) == [2, 3, 4] and instance.here([0, 4]) == [4]
+    assert facts.exchange("why not") == ["why not"] * 2 and facts.exchange([]) == [[], []]
+    assert facts.board() == (2, 1, group)
+    one = stand_in(monkeypatch).look(None, mla=False)
+    assert (one.stages, one.rank, one.stage, one.first, one.ranks) == ((), 1, 0, 0, 2)
+    assert one.here(range(5)) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from support import fake_vllm
 from support.fake_vllm import Asked
 
+from kvproto.adapters import stage_caches
 from kvproto.adapters.geometry import Geometry, GeometryError, Shards
 from kvproto.layout.caches import WINDOW, Cache, CachePart
 
@@ -25,7 +26,7 @@ FULL = Cache("full", (CachePart("kv", 4, 64),), (1,), "float32")
 def test_the_caches_of_all_stages_are_joined_in_the_stages_order() -> None:
     window = Cache("window9", (CachePart("kv", 4, 64),), (4, 6), "float32", WINDOW, window=8)
     told = [[FULL], [window, replace(FULL, layers=(3, 5))], []]
-    assert stages.joined(told) == [replace(FULL, layers=(1, 3, 5)), window]
+    assert stage_caches.joined(told) == [replace(FULL, layers=(1, 3, 5)), window]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_the_caches_of_all_stages_are_joined_in_the_stages_order() -> None:
 )  # fmt: skip
 def test_stages_whose_caches_differ_are_refused(other: Cache, what: str) -> None:
     with pytest.raises(GeometryError, match=what):
-        stages.joined([[FULL], [other]])
+        stage_caches.joined([[FULL], [other]])
 
 
 def test_a_stage_that_fails_tells_the_others_and_each_tells_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +120,7 @@ def test_latents_and_an_index_that_one_stage_has_alone() -> None:
     for stage in range(2):
         with pytest.raises(Asked):
             on(stage, keep)
-    first, last = (on(stage, lambda _: stages.joined(told)) for stage in range(2))
+    first, last = (on(stage, lambda _: stage_caches.joined(told)) for stage in range(2))
     assert first.layout == last.layout
     assert (first.layout.layers, first.layout.pp, first.layout.stages) == (3, 2, (2, 1))
     assert [each.layers for each in first.layout.named] == [(), (1,)]

@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from kvproto.adapters.sglang.receiver import Receiver
 from kvproto.adapters.sglang.recurrence import recurrence_of
 from kvproto.adapters.sglang.sender import Sender
 from kvproto.adapters.sglang.windows import Window, window_of
+from kvproto.adapters.stage_caches import joined
 from kvproto.errors import ArgumentError, LinkError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
@@ -157,6 +159,13 @@ def test_a_pool_is_a_view_of_sglangs_memory() -> None:
         ({"state_types": [SimpleNamespace(value="swa")], "num_draft_entries": 2}, "model.window_and_draft=True"),
         ({"state_types": [SimpleNamespace(value="swa")] * 2}, "model.window_and_draft=True"),
         ({"state_types": [SimpleNamespace(value=each) for each in ("mamba", "swa")]}, "model.state_and_window=True"),
+        ({"num_draft_entries": 2, "stages": (3, 1)}, "a draft beside pipeline stages (model.stages_and_draft=True)"),
+        ({"stages": (3, 1)}, "tensors of 2 layers on stage 0 of (3, 1) layers"),
+        ({"state_types": [SimpleNamespace(value="dsa")], "stages": (3, 1), "state_data_ptrs": [[]],
+          "state_data_lens": [[]], "state_item_lens": [[]]}, "2 layers that attend fully, where the model has 3"),
+        ({"state_types": [SimpleNamespace(value="dsa")], "stages": (2, 2), "kv_data_ptrs": [], "kv_data_lens": [],
+          "kv_item_lens": [], "state_data_ptrs": [[]], "state_data_lens": [[]], "state_item_lens": [[]]},
+         "stage 0 has no layer that attends fully, so nothing says how many tokens"),
         ({"swa_kv_cache_layout": "hnd"}, "rows that are rearranged inside a page"),
         ({"num_draft_entries": 1}, "3 tensors of a model and 1 of its draft"),
         ({"num_draft_entries": 2, "kv_item_lens": [96, 96, 48, 48]}, "rows of draft that are unlike the model's"),
@@ -168,9 +177,36 @@ def test_a_pool_is_a_view_of_sglangs_memory() -> None:
     ],
 )
 def test_what_cannot_be_carried_is_refused_by_name(other: dict[str, Any], what: str) -> None:
+    pools, stages = [torch.zeros((5, 4, 2, 6), dtype=torch.bfloat16) for _ in range(4)], other.pop("stages", ())
+    with pytest.raises(ArgumentError, match=re.escape(what)):
+        layout_of(args_of(pools, **other), Instance("one", tp=3, rank=0, heads=21, stages=stages), mla=False)
+
+
+def test_a_pipeline_stage_has_a_pool_of_its_own_layers_in_the_layout_of_the_model() -> None:
     pools = [torch.zeros((5, 4, 2, 6), dtype=torch.bfloat16) for _ in range(4)]
-    with pytest.raises(ArgumentError, match=what):
-        layout_of(args_of(pools, **other), Instance("one", tp=3, rank=0, heads=21), mla=False)
+    args, instance = args_of(pools), Instance("one", tp=2, rank=3, heads=4, stages=(3, 2))
+    layout = layout_of(args, instance, mla=False)
+    assert (layout.layers, layout.tp, layout.pp, layout.stages) == (5, 2, 2, (3, 2))
+    assert layout.layers_of(instance.rank) == (3, 2)
+    pool = pool_of(args, layout, instance, mla=False)
+    assert (len(pool.k), len(pool.v)) == (2, 2)
+    assert [each.data_ptr() for each in (*pool.k, *pool.v)] == args.kv_data_ptrs
+
+
+def test_latents_and_an_index_of_a_stage_have_the_numbers_of_its_layers() -> None:
+    pools, index = [torch.zeros((5, 4, 1, 6), dtype=torch.uint8) for _ in range(2)], torch.zeros((5, 528))
+    state = {"state_data_ptrs": [[index.data_ptr(), 0]], "state_data_lens": [[2640, 0]], "state_item_lens": [[528, 0]]}
+    args = args_of(pools, state_types=[SimpleNamespace(value="dsa")], **state)
+    instance = Instance("one", tp=1, rank=1, heads=1, stages=(1, 2))
+
+    def join(mine: Any) -> Any:
+        return joined([[replace(cache, layers=(0,)) for cache in mine if cache.name == "mla"], mine])
+
+    layout = layout_of(args, instance, mla=True, join=join)
+    assert {cache.name: cache.layers for cache in layout.named} == {"mla": (), "index": (1,)}
+    pool = pool_of(args, layout, instance, mla=True)
+    held = {kind.name: len(views) for kind, views in zip(layout.kinds, pool.kinds, strict=True)}
+    assert held == {"mla.latent": 2, "index.key": 1, "index.scale": 1}
 
 
 def test_what_an_instance_says_of_itself_is_refused_with_a_remedy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from support.scripted_endpoint import ScriptedEndpoint
+from support.scripted_sglang import Board
 
 from kvproto.adapters.card import Card
 from kvproto.adapters.recurrence import Recurrence, Segment
@@ -60,12 +62,15 @@ class ScriptedManager:
     def __init__(self, *, prefill: bool, window: Window | None = None, **instance: Any) -> None:
         self.endpoint, self.layout, self.tasks = ScriptedEndpoint(), LAYOUT, dict[int, Any]()
         self.endpoint.answers |= {"caller": None}
-        self.instance = Instance("one", 1, 0, 4, window=window, **instance)
+        self.instance = Instance("one", **{"tp": 1, "rank": 0, "heads": 4, "window": window} | instance)
         table: Any = tables.sender if prefill else tables.receiver
         self.machine: Machine[Any] = Machine(table, tables.Timing(Timer(5.0), Timer(6.0)))
         self.kv_args = SimpleNamespace(kv_item_lens=[16, 16], state_types=[SimpleNamespace(value="mamba")])
         self.aux = SimpleNamespace(read=lambda row: b"row %d" % row, write=lambda *_: None)
         self.reporter: Reporter | None = None
+        self.endpoint.pool.ends = ("what travels at the end",)
+        self.board: Any = None
+        self.forwards: Any = None
         self.card: Any = CARD
 
     def advance(self) -> None:
@@ -445,7 +450,7 @@ def test_classes_stand_on_sglang_s_bases_and_know_its_facts_and_errors(monkeypat
     modules: dict[str, dict[str, Any]] = {
         "sglang.srt.disaggregation.base.conn": {**bases, "KVTransferMetric": "metric", "KVArgs": dict},
         "sglang.srt.disaggregation.common.conn": {"KVTransferError": FailureError},
-        "kvproto.adapters.sglang.facts": {"look": Reporter},
+        "kvproto.adapters.sglang.facts": {"look": Reporter, "exchange": list, "board": dict},
     }  # fmt: skip
     for name, members in modules.items():
         module = ModuleType(name)
@@ -467,6 +472,7 @@ def test_classes_stand_on_sglang_s_bases_and_know_its_facts_and_errors(monkeypat
         assert made[kind].__mro__[1] is ours and made[kind].__mro__[-2] is bases[f"BaseKV{kind.capitalize()}"]
     assert made["bootstrap_server"].__mro__[-2] is bases["BaseKVBootstrapServer"]
     assert (made["manager"].look, made["manager"].metric, made["manager"].failure) == (Reporter, "metric", FailureError)
+    assert (made["manager"].exchange, made["manager"].make_board) == (list, dict)
     monkeypatch.setattr(install, "differing", lambda *_: "another release")
     with pytest.raises(install.UnsupportedEngineError, match="another release"):
         install.classes.__wrapped__()
@@ -495,8 +501,98 @@ def test_forwards_are_heard_of_in_the_scheduler_that_makes_senders(monkeypatch: 
     assert install.get_kv_class(None, ours, SimpleNamespace(value="manager")) == 2 and not told
     for _ in range(2):
         assert install.get_kv_class(None, ours, SimpleNamespace(value="sender")) == 1
-    assert told == [("sglang.srt.managers.scheduler.Scheduler.run_batch", install.run_batch, "before"), "all"]
+    queue = "sglang.srt.managers.scheduler_pp_mixin.SchedulerPPMixin.process_bootstrapped_queue"
+    assert told == [("sglang.srt.managers.scheduler.Scheduler.run_batch", install.run_batch, "before"),
+                    (queue, install.process_bootstrapped_queue, "before"), "all"]  # fmt: skip
     install.await_forwards.cache_clear()
+
+
+def test_before_the_first_stage_decides_the_senders_of_a_stage_post_what_they_would_answer() -> None:
+    one, at = sender(rank=2, tp=2, stages=(1, 1))
+    at.board = board = Board({}, 1, 2)
+    requests = [SimpleNamespace(disagg_kv_sender=one), SimpleNamespace(disagg_kv_sender=7)]
+    scheduler = SimpleNamespace(disagg_prefill_bootstrap_queue=SimpleNamespace(queue=requests))
+    install.process_bootstrapped_queue(scheduler)
+    assert board.posted == {(1, 5): tables.BOOTSTRAPPING}
+    board.posted = posted = Kept(board.posted)
+    install.process_bootstrapped_queue(scheduler)
+    called(one, at)
+    install.process_bootstrapped_queue(scheduler)
+    install.process_bootstrapped_queue(scheduler)
+    assert posted.written == [((1, 5), tables.WAITING)], "and nothing that is known"
+    one.init(3, 2)
+    assert not posted, "the first stage has decided"
+
+
+class Kept(dict[tuple[int, int], int]):
+    """Keeps all that is written."""
+
+    def __init__(self, first: dict[tuple[int, int], int]) -> None:
+        super().__init__(first)
+        self.written = list[tuple[tuple[int, int], int]]()
+
+    def __setitem__(self, key: tuple[int, int], value: int) -> None:
+        self.written.append((key, value))
+        super().__setitem__(key, value)
+
+
+@pytest.mark.parametrize("end", ["clear", "failure_exception"])
+def test_what_a_stage_has_posted_is_withdrawn_when_its_request_is_over(end: str) -> None:
+    one, at = sender(rank=1, tp=1, stages=(1, 1))
+    at.board = Board({}, 1, 2)
+    one.abort()
+    one.post()
+    assert at.board.posted == {(1, 5): tables.FAILED}, "aborted, and the first stage has to hear of it"
+    with contextlib.suppress(FailureError):
+        getattr(one, end)()
+    assert not at.board.posted and one.poll() == tables.FAILED
+
+
+@pytest.mark.parametrize(("later", "said"), [
+    ((None, 2), tables.BOOTSTRAPPING), ((2, 2), tables.WAITING), ((1, 2), tables.BOOTSTRAPPING),
+    ((2, 0), tables.FAILED), ((None, 0), tables.FAILED),
+])  # fmt: skip
+def test_the_first_stage_begins_a_request_when_every_stage_would(later: tuple[int | None, ...], said: int) -> None:
+    one, at = sender(rank=0, tp=1, stages=(1, 1, 1))
+    at.board = Board({(stage, 5): value for stage, value in enumerate(later, 1) if value is not None}, 0, 3)
+    assert one.poll_pp_consensus() == min(said, tables.BOOTSTRAPPING), "it waits for its own decode instance"
+    called(one, at)
+    assert one.poll_pp_consensus() == said
+    one.post()
+    one.init(3, 2)
+    one.clear()
+    assert not [key for key in at.board.posted if key[0] == 0], "the first stage posts nothing"
+
+
+def test_without_stages_a_sender_answers_for_itself_alone_and_posts_nothing() -> None:
+    one, at = sender()
+    one.post()
+    assert at.board is None and one.poll_pp_consensus() == tables.BOOTSTRAPPING
+    called(one, at)
+    assert one.poll_pp_consensus() == tables.WAITING
+
+
+def test_forwards_of_a_stage_are_awaited_on_the_stream_that_they_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang is in another stream when it hands the pages over."""
+    recorded, stream = list[Any](), ["of forwards"]
+    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=recorded.append))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream[0])
+    for device, stages in (("cpu", (1, 1)), ("cuda", ()), ("cuda", (1, 1))):
+        one, at = sender(stages=stages)
+        at.endpoint.pool.device = SimpleNamespace(type=device)
+        stream[0] = "of forwards"
+        one.scheduled()
+        stream[0] = "of the scheduler"
+        one._event()
+    assert recorded == ["of the scheduler", "of forwards"]
+
+
+def test_a_stage_without_state_gives_a_room_none() -> None:
+    one, at = receiver()
+    at.layout, at.endpoint.pool.ends = SimpleNamespace(page_size=4, state=SimpleNamespace(window=0)), ()
+    one.init(0)
+    one.send_metadata([21], state_indices=[[3]])
+    assert at.endpoint.of("open") == [(Room(5), 4, [21], {"prefix": 0, "group": 7})]
 
 
 def test_what_a_receiver_s_own_pages_lack_of_a_unit_is_page_0() -> None:

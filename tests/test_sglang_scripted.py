@@ -116,6 +116,28 @@ def test_the_last_window_arrives_in_the_pages_that_sglang_names(
         stage.idle()
 
 
+#: layers of each stage at prefill and at decode, by whether the model has two layers or five
+TWO, FIVE = ((1, 1), ()), ((2, 3), ())
+
+
+@pytest.mark.parametrize(("p", "d", "stages", "more"), [
+    (1, 1, TWO, {}), (2, 1, TWO, {}), (1, 2, TWO, {}), (1, 1, TWO[::-1], {}), (2, 1, TWO[::-1], {}),
+    (1, 2, ((1, 1), (1, 1)), {}), (1, 1, TWO, {"mla": True}), (1, 1, TWO, {"pages": (16, 8)}),
+    (1, 2, FIVE, {"state": "gdn"}), (1, 1, ((4, 1), ()), {"state": "gdn"}), (1, 1, ((2, 3), (4, 1)), {"state": "kda"}),
+    (1, 1, ((4, 1), ()), {"window": 20}), (2, 1, ((2, 3), (4, 1)), {"window": 20}),
+    (1, 1, ((), (4, 1)), {"window": 20, "mla": True}),
+])  # fmt: skip
+def test_each_pipeline_stage_s_layers_are_carried(p: int, d: int, stages: Any, more: dict[str, Any]) -> None:
+    """With state and windows, too, of which a stage may have none."""
+    with Stage(p, d, stages=stages, heads=8 if "window" in more else 4, **more) as stage:
+        for room, (tokens, prefix) in enumerate(((1, 0), (37, 0), (64, 16), (100, 0), (40, 40)), 1):
+            stage.ask(room, tokens, prefix)
+        stage.run()
+        assert stage.decode.ended == stage.prefill.ended == dict.fromkeys(range(1, 6), "well")
+        assert not any(rank.manager.board and rank.manager.board.posted for rank in stage.prefill.ranks)
+        stage.idle()
+
+
 def test_latents_may_have_a_window() -> None:
     with Stage(2, 1, window=20, mla=True) as stage:
         for room, tokens in enumerate((5, 64, 90), 1):

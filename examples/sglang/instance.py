@@ -44,6 +44,13 @@ class Start(msgspec.Struct):
     digests: bool = False
     #: ranks of data-parallel attention, each of `tp` ranks
     data_parallel: int = 1
+    #: pipeline stages, each of `tp` ranks
+    stages: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Processes that it has."""
+        return self.tp * self.data_parallel * self.stages
 
 
 class Request(msgspec.Struct):
@@ -74,7 +81,7 @@ def serve(start: Start, line: Connection) -> None:
 
     options = OPTIONS | {
         "model_path": start.model, "tp_size": start.tp * start.data_parallel, "port": start.port,
-        "page_size": start.page_size, "attn_dp_size": start.data_parallel,
+        "page_size": start.page_size, "attn_dp_size": start.data_parallel, "pp_size": start.stages,
         "disaggregation_mode": start.side, "disaggregation_transfer_backend": start.backend,
         "disaggregation_bootstrap_port": start.bootstrap, "disaggregation_decode_retraction_backup": "none",
         "log_level": os.environ.get("LEVEL", "warning"),
@@ -205,6 +212,6 @@ def _environment(start: Start) -> dict[str, str]:
             {"digests": str(folder) if start.digests else "", "ring_bytes": 1 << 26}
         ).decode(),
     }  # fmt: skip
-    if (ranks := start.tp * start.data_parallel) > 1:
-        own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(ranks))
+    if start.ranks > 1:
+        own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(start.ranks))
     return own | start.environment

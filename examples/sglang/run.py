@@ -4,6 +4,7 @@
     python -m examples.sglang.run --pairs 2:1 --backends plain staging          # these rows anew, the others stay
     python -m examples.sglang.run --pairs 1:2 --scenarios seq killed
     python -m examples.sglang.run --pairs 2:1x2       # decode: two data-parallel ranks of one attention rank each
+    python -m examples.sglang.run --pairs "2 stages:2" "1:2 stages of 2"    # pipeline stages, of two ranks each
     python -m examples.sglang.run --pairs "mla 1:2"   # DeepSeek-V3, whose latents every rank has
     python -m examples.sglang.run --pairs "hybrid 1:2" "mamba2 2:1"   # Qwen3.5 and Falcon-H1, with recurrent state
 
@@ -34,7 +35,8 @@ INTRO = """\
 # SGLang carried by kvproto: what came of it
 
 Written by `python -m examples.sglang.run` (`make engines-sglang`) beside its JSON: real instances of SGLang 0.5.23 on a
-CPU, prefill ranks : decode ranks (1x2: two data-parallel ranks of one attention rank each), on one machine; a random
+CPU, prefill ranks : decode ranks (1x2: two data-parallel ranks of one attention rank each; 2 stages: two pipeline
+stages of one rank each; 2 stages of 2: of two), on one machine; a random
 Llama (data-parallel attention: Qwen3; mla: DeepSeek-V3, a latent a token; hybrid: Qwen3.5, three of four layers gated
 delta nets; mamba2: Falcon-H1) of 4 layers and 4 KV heads in float32, 16
 greedy tokens a prompt, pages of 16, prefill in chunks of 64 tokens. Carried by `kvproto` (with digests of all that is
@@ -47,7 +49,8 @@ HEAD = (
     "| pair | carried by | scenario | tokens of the whole model "
     "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
 )
-PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "hybrid 1:2", "hybrid 2:1", "mamba2 1:2", "mamba2 2:1"]
+PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "hybrid 1:2", "hybrid 2:1", "mamba2 1:2", "mamba2 2:1",
+         "2 stages:1", "1:2 stages", "2 stages:2"]  # fmt: skip
 #: what has a column of its own, and how much is shown of a sentence
 COLUMNS, SAID = ("pair", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
 
@@ -90,7 +93,7 @@ def _short(value: Any) -> str:
 def main() -> int:
     """The runs that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", nargs="+", default=PAIRS, help="prefill:decode; each TP, or TPxDP")
+    parser.add_argument("--pairs", nargs="+", default=PAIRS, help="prefill:decode; each TP, TPxDP, or stages")
     parser.add_argument("--backends", nargs="+", default=["kvproto", "plain", "staging"], choices=list(BACKENDS))
     parser.add_argument("--pages", nargs=2, type=int, default=[16, 16], help="tokens a page at prefill, at decode")
     parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=SCENARIOS)

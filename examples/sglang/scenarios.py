@@ -50,6 +50,8 @@ BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
 #: of a hybrid model: its kernels on a CPU, not compiled, which takes minutes; and a state in the model's own type, so
 #: that tokens are those of the model
 HYBRID = {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_MAMBA_CONV_DTYPE": "float32", "TORCHDYNAMO_DISABLE": "1"}
+#: by the first word of a pair: its model
+MODELS = {"mla": "deepseek_v3", "hybrid": "qwen3_5", "mamba2": "falcon_h1"}
 SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "astray", "killed", "idle")
 #: what is compared without digests
 TIMED = ("seq", "many", "alone", "refused", "idle")
@@ -63,10 +65,10 @@ class Run:
     ) -> None:  # fmt: skip
         """`pages`: tokens a page at prefill, at decode; `keep` is called with each row that is made.
 
-        A side of a pair is its TP ranks, or "1x2": two data-parallel ranks of one TP rank each; a pair of a model with
-        latents begins with "mla ", one of a model with recurrent state with "hybrid " or "mamba2 ".
+        A side of a pair is its TP ranks, or "1x2": two data-parallel ranks of one TP rank each, or "2 stages" of one
+        rank each, or "2 stages of 2"; before both stands the name of a model (`MODELS`), if it is not a Llama.
         """
-        sized = pair.rpartition(" ")[2].split(":")
+        sized = pair.removeprefix(pair.partition(" ")[0] + " " if pair.partition(" ")[0] in MODELS else "").split(":")
         self.label = pair if pages[0] == pages[1] else f"{pair} pages {pages[0]}-{pages[1]}"
         self.pair, self.backend, self.folder, self.keep = pair, backend, folder, keep
         self.rows: list[dict[str, Any]] = []
@@ -77,12 +79,11 @@ class Run:
         name, digests, environment = BACKENDS[backend]
         environment = environment | (HYBRID if kind_of(pair) in ("qwen3_5", "falcon_h1") else {})
         port = 20_000 + self.room % 9_000
-        ranks = [[int(each) for each in side.split("x")] + [1] for side in sized]
-        sides = zip(("prefill", "decode"), ranks, pages, (port, port + 100), strict=True)
+        sides = zip(("prefill", "decode"), map(ranks_of, sized), pages, (port, port + 100), strict=True)
         self.bootstrap, self.model = port + 50, folder.parent / kind_of(pair)
         self.starts = [
-            Start(side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp)
-            for side, (tp, dp, *_), page, at in sides
+            Start(side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp, pp)
+            for side, (tp, dp, pp), page, at in sides
         ]
         self.p, self.d = map(Instance, self.starts)
 
@@ -276,8 +277,14 @@ class Run:
 
 def kind_of(pair: str) -> str:
     """Return the model that this pair serves."""
-    named = {"mla": "deepseek_v3", "hybrid": "qwen3_5", "mamba2": "falcon_h1"}.get(pair.rpartition(" ")[0])
-    return named or ("qwen3" if "x" in pair else "llama")
+    return MODELS.get(pair.partition(" ")[0]) or ("qwen3" if "x" in pair else "llama")
+
+
+def ranks_of(side: str) -> tuple[int, int, int]:
+    """Return TP ranks, data-parallel ranks and pipeline stages of a side's words: "2", "1x2", "2 stages of 2"."""
+    stages, _, ranks = side.rpartition(" stages")
+    tp, _, dp = (ranks.removeprefix(" of ") or "1").partition("x")
+    return int(tp), int(dp or 1), int(stages or 1)
 
 
 def digests(folder: Path, given_up: set[int]) -> dict[str, Any]:

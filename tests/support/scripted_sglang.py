@@ -5,14 +5,21 @@ taken when SGLang takes them and are free when it frees them; a free page is fil
 be when it is taken again: a write that lands too late is found.  Slots of recurrent state and pages of windows
 are alike.  The KV of a request is a number of its own in every byte, so what a decode rank has in its pages and slot is
 compared with what should be there, and so is the row of metadata.
+
+With pipeline stages SGLang asks the senders of the first stage alone which requests begin, and takes a request that is
+under way for over when all stages say so.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -58,12 +65,56 @@ class Manager(manager.Manager):
         return MemoryTransport(type(self).fabric)
 
 
+class StageWords:
+    """The collective and the board of pipeline stages, among ranks of the same place in their stages."""
+
+    def __init__(self, tp: int, stages: int) -> None:
+        self.tp, self.stages = tp, stages
+        self.words = [dict[int, Any]() for _ in range(tp)]
+        self.barriers = [threading.Barrier(max(1, stages)) for _ in range(tp)]
+        self.boards = [dict[tuple[int, int], int]() for _ in range(tp)]
+
+    def of(self, rank: int) -> dict[str, Any]:
+        """Return what the manager of this rank is given."""
+        stage, place = divmod(rank, self.tp)
+
+        def exchange(word: Any) -> list[Any]:
+            self.words[place][stage] = word
+            self.barriers[place].wait(20.0)
+            return [self.words[place][at] for at in range(self.stages)]
+
+        board = Board(self.boards[place], stage, self.stages)
+        return {"exchange": staticmethod(exchange), "make_board": staticmethod(lambda: board)}
+
+
+class Board:
+    """SGLang's `PPConsensusStore`, without the way between processes."""
+
+    def __init__(self, posted: dict[tuple[int, int], int], stage: int, stages: int) -> None:
+        self.posted, self.stage, self.stages = posted, stage, stages
+
+    def __setitem__(self, key: int, value: int) -> None:
+        self.posted[self.stage, key] = value
+
+    def get(self, key: int) -> int | None:
+        return self.posted.get((self.stage, key))
+
+    def pop(self, key: int) -> None:
+        self.posted.pop((self.stage, key), None)
+
+    def collect(self, key: int) -> list[int | None]:
+        assert self.stage == 0, "SGLang collects on the first stage alone"
+        return [self.posted.get((stage, key)) for stage in range(self.stages)]
+
+
 class Request:
     """One on one instance; both instances have one of the same room; `told`: its disagg_prefill_dp_rank."""
 
     def __init__(self, room: int, tokens: int, prefix: int = 0, told: int | None = None) -> None:
         self.room, self.tokens, self.prefix, self.told = room, tokens, prefix, told
         self.parts: list[Any] = []
+        #: of later pipeline stages, among `parts`
+        self.later: list[Any] = []
         self.pages: list[int] = []
         self.row, self.sent, self.at = -1, 0, "queued"
         self.slot = 0
@@ -77,12 +128,13 @@ class SGLang:
     def __init__(
         self, fabric: Fabric, side: str, tp: int, heads: int, page: int, server: str, *, mla: bool = False,
         data_parallel: int = 1, dp_rank: int = 0, by_room: bool = True, index: bool = False, drafts: int = 0,
-        state: str = "", window: int = 0,
+        state: str = "", window: int = 0, stages: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         """Make it; `index`: the last layer has one; `drafts`: layers of a draft; `state`: of which kind.
 
-        `window`: tokens that some layers look back.
+        `window`: tokens that some layers look back; `stages`: layers of each pipeline stage of `tp` ranks.
         """
+        self.tp, self.stages = tp, stages
         self.window, self.local = window, list(range(1, PAGES))
         self.side, self.page, self.server, self.mla, self.state = side, page, server, mla, state
         self.slots = list(range(1, SLOTS))
@@ -90,11 +142,16 @@ class SGLang:
         self.live: list[Request] = []
         self.ended: dict[int, str] = {}
         self.ranks: list[Any] = []
-        cls = type("OneManager", (Manager,), {"fabric": fabric})
-        for rank in range(tp):
+        word = StageWords(tp, len(stages))
+
+        def make(rank: int) -> Any:
+            cls = type("OneManager", (Manager,), {"fabric": fabric, **word.of(rank)})
             local = 1 if mla else max(1, heads // tp)
-            count = (LAYERS + drafts) * (2 - mla)
-            pools = [torch.full((PAGES, page, local, DIM), 0xEE, dtype=torch.uint8) for _ in range(count)]
+            attends = self.here(rank, ATTENTION if state or window else range(LAYERS))
+            # numbers of tensors among those of the whole model: K of all layers, V of all, a draft's
+            of = [part * LAYERS + at for part in range(2 - mla) for at in attends]
+            of += range(LAYERS * (2 - mla), (LAYERS + drafts) * (2 - mla))
+            pools = [torch.full((PAGES, page, local, DIM), 0xEE, dtype=torch.uint8) for _ in of]
             indices = [torch.full((PAGES * at, page * 132), 0xEE, dtype=torch.uint8) for at in range(2)] * index
             aux = [torch.zeros((ROWS, size), dtype=torch.uint8) for size in AUX]
             args = SimpleNamespace(
@@ -105,41 +162,52 @@ class SGLang:
                 state_data_ptrs=[[each.data_ptr() for each in indices]] * index,
                 state_data_lens=[[each.nbytes for each in indices]] * index, state_item_lens=[[0, page * 132]] * index,
             )  # fmt: skip
-            states = self.recurrent(args, tp, rank) if state else []
-            windows = self.windowed(args, tp) if window else []
+            states = self.recurrent(args, rank, attends) if state else []
+            windows = self.windowed(args, rank) if window else []
             if index:  # in a page all keys, then all scales
+                of += [len(of), len(of) + 1]
                 pools.append(indices[1][:, : page * 128].view(PAGES, page, 1, 128))
                 pools.append(indices[1][:, page * 128 :].view(PAGES, page, 1, 4))
             instance = Instance(
                 f"{side} {server}", tp, rank, heads, data_parallel, dp_rank, by_room, bootstrap_server=server, chunk=32,
+                stages=stages,
                 recurrence=recurrence(state) if state else None,
                 window=Window(window + 1, RECURRENT, ATTENTION, 1 if mla else HEADS) if window else None,
             )  # fmt: skip
             mode = SimpleNamespace(value=side)
             manager = cls(args, mode, SimpleNamespace(instance=instance), is_mla_backend=mla)
-            head = 0 if mla else units_at(heads, tp, rank)[0]
-            self.ranks.append(
-                SimpleNamespace(
-                    rank=rank, head=head, pools=pools, aux=aux, manager=manager, states=states, windows=windows
-                )
-            )  # fmt: skip
+            head = 0 if mla else units_at(heads, tp, rank % tp)[0]
+            return SimpleNamespace(
+                rank=rank, head=head, pools=pools, of=of, aux=aux, manager=manager, states=states, windows=windows
+            )
+
+        with ThreadPoolExecutor(tp * (len(stages) or 1)) as at_once:  # stages wait for each other
+            self.ranks += at_once.map(make, range(tp * (len(stages) or 1)))
 
     # ------------------------------------------------------------------------------------------- memory
-    def recurrent(self, args: Any, tp: int, rank: int) -> list[torch.Tensor]:
+    def here(self, rank: int, layers: Sequence[int]) -> list[int]:
+        """Places, among these layers, of those that are on the rank's pipeline stage."""
+        stage, ends = rank // self.tp, [0, *accumulate(self.stages)] if self.stages else [0, 99]
+        return [at for at, layer in enumerate(layers) if ends[stage] <= layer < ends[stage + 1]]
+
+    def recurrent(self, args: Any, rank: int, attends: list[int]) -> list[torch.Tensor]:
         """Tensors of state as SGLang lists them: the convolution of all layers, then the matrices."""
-        found = [torch.full((SLOTS, *each.shape), 0xEE, dtype=torch.uint8) for each in self.states_of(0, tp, rank)]
-        args.kv_layer_ids = [*ATTENTION] * (1 if self.mla else 2)
+        found = [torch.full((SLOTS, *each.shape), 0xEE, dtype=torch.uint8) for each in self.states_of(0, rank)]
+        args.kv_layer_ids = [ATTENTION[at] for at in attends] * (1 if self.mla else 2)
         args.state_types.insert(0, SimpleNamespace(value="mamba"))
         args.state_data_ptrs.insert(0, [each.data_ptr() for each in found])
         args.state_data_lens.insert(0, [each.nbytes for each in found])
         args.state_item_lens.insert(0, [each[0].nbytes for each in found])
         cut = [each.shape[-1 if self.state == "kda" and each.shape[1] == TAPS else 1] for each in found]
-        args.state_dim_per_tensor, args.state_layer_ids = [cut], [[*RECURRENT] * 2]
+        args.state_dim_per_tensor, args.state_layer_ids = [cut], [
+            [RECURRENT[at] for at in self.here(rank, RECURRENT)] * 2
+        ]  # fmt: skip
         return found
 
-    def windowed(self, args: Any, tp: int) -> list[torch.Tensor]:
+    def windowed(self, args: Any, rank: int) -> list[torch.Tensor]:
         """Tensors of the window as SGLang lists them: K of all layers that have it, then V."""
-        shape, count = (PAGES, self.page, 1 if self.mla else HEADS // tp, DIM), len(RECURRENT) * (2 - self.mla)
+        count = len(self.here(rank, RECURRENT)) * (2 - self.mla)
+        shape = PAGES, self.page, 1 if self.mla else HEADS // self.tp, DIM
         found = [torch.full(shape, 0xEE, dtype=torch.uint8) for _ in range(count)]
         args.state_types.append(SimpleNamespace(value="swa"))
         args.state_data_ptrs.append([each.data_ptr() for each in found])
@@ -151,8 +219,11 @@ class SGLang:
     def rows_of(self, rank: Any, room: int, at: int, first: int, tokens: int) -> torch.Tensor:
         """The rows of these tokens, [token, head, dim], in a tensor of the window."""
         _, _, held, width = rank.windows[at].shape
+        here = self.here(rank.rank, RECURRENT)
+        part, layer = divmod(at, len(here))
+        at = part * len(RECURRENT) + here[layer]
         t = torch.arange(first, first + tokens).view(-1, 1, 1)
-        h = torch.arange(held).view(1, -1, 1) + (0 if self.mla else rank.rank * held)
+        h = torch.arange(held).view(1, -1, 1) + (0 if self.mla else rank.rank % self.tp * held)
         return ((room * 41 + at * 7 + t * 13 + h * 59 + torch.arange(width)) % 241).to(torch.uint8)
 
     def take_window(self, request: Request) -> None:
@@ -174,9 +245,10 @@ class SGLang:
             for number in range(len(rank.windows))
         ]
 
-    def state_of(self, room: int, layer: int, tp: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def state_of(self, room: int, layer: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a rank's part of a layer's state after the room's last token: convolution and matrices."""
         bits, held = torch.Generator().manual_seed(room * 64 + layer), []
+        tp, rank = self.tp, rank % self.tp
         for _, units, channels in SEGMENTS[self.state]:
             whole = torch.randint(0, 256, (units, channels, TAPS), dtype=torch.uint8, generator=bits)
             held.append((whole.chunk(tp)[rank] if units > 1 else whole).flatten(0, 1))
@@ -184,9 +256,10 @@ class SGLang:
         conv = torch.cat(held)
         return conv.T.contiguous() if self.state == "kda" else conv, matrices.chunk(tp)[rank]
 
-    def states_of(self, room: int, tp: int, rank: int) -> list[torch.Tensor]:
+    def states_of(self, room: int, rank: int) -> list[torch.Tensor]:
         """All of it, in the order of the tensors; none of a model without."""
-        forms = [self.state_of(room, layer, tp, rank) for layer in RECURRENT] if self.state else []
+        here = self.here(rank, RECURRENT) if self.state else []
+        forms = [self.state_of(room, RECURRENT[at], rank) for at in here]
         return [form[at] for at in range(2) for form in forms]
 
     def take_slot(self, request: Request) -> None:
@@ -207,7 +280,8 @@ class SGLang:
         _, _, held, width = rank.pools[layer].shape
         t = torch.arange(first, first + tokens).view(-1, 1, 1)
         h = torch.arange(rank.head, rank.head + held).view(1, -1, 1)
-        return ((room * 37 + layer * 5 + t * 11 + h * 53 + torch.arange(width)) % 251).to(torch.uint8)
+        number: int = rank.of[layer]
+        return ((room * 37 + number * 5 + t * 11 + h * 53 + torch.arange(width)) % 251).to(torch.uint8)
 
     def take(self, count: int) -> list[int] | None:
         if len(self.free) < count:
@@ -241,12 +315,19 @@ class SGLang:
     def add(self, request: Request) -> None:
         kind = Sender if self.side == "prefill" else Receiver
         request.parts = [kind(r.manager, self.server, request.room, request.told is not None) for r in self.ranks]
+        request.later = request.parts[self.tp :]
         self.live.append(request)
         if self.side == "decode" and all(self.server in rank.manager.prefill_info_table for rank in self.ranks):
             self.decode_queued(request)  # of an instance that it knows SGLang makes use in the same call
 
     def poll(self, request: Request) -> int:
         return min(int(part.poll()) for part in request.parts)
+
+    def poll_to_the_end(self, request: Request) -> int:
+        """With stages a request is over when every stage says so."""
+        said = [int(part.poll()) for part in request.parts]
+        stages = [min(said[at : at + self.tp]) for at in range(0, len(said), self.tp)]
+        return min(stages) if {*stages} <= {FAILED, SUCCESS} or not self.stages else TRANSFERRING
 
     def abort(self, room: int) -> None:
         for request in self.live:
@@ -275,13 +356,17 @@ class SGLang:
 
     # ------------------------------------------------------------------------------------------ prefill
     def prefill_queued(self, request: Request) -> None:
-        poll = self.poll(request)
+        for part in request.parts if self.stages else ():
+            part.post()
+        first = request.parts[: self.tp]
+        poll = min(int(part.poll_pp_consensus() if self.stages else part.poll()) for part in first)
         assert poll in {FAILED, BOOTSTRAPPING, WAITING}, "SGLang raises on any other answer here"
         if poll == FAILED:
             self.fail(request)
             self.end(request, "failed")
         elif poll == WAITING and self.rows:
-            request.prefix = request.sent = request.parts[0].pop_decode_prefix_len()
+            (request.prefix,) = {part.pop_decode_prefix_len() for part in request.parts}
+            request.sent = request.prefix
             request.row = self.rows.pop()
             for part in request.parts:
                 part.init(-(-(request.tokens - request.prefix) // self.page), request.row)
@@ -310,7 +395,7 @@ class SGLang:
             self.take_window(request)
         for rank, part in zip(self.ranks, request.parts, strict=True):
             self.fill(rank, request, first, upto)
-            states = self.states_of(request.room, len(self.ranks), rank.rank)
+            states = self.states_of(request.room, rank.rank)
             for tensor, state in zip(rank.states, states, strict=True):
                 tensor[request.slot] = state if last else 255 - state  # of fewer tokens it is another
             if last:
@@ -331,7 +416,7 @@ class SGLang:
             pool[pages, at % self.page] = self.bytes_of(rank, request.room, layer, first, upto - first)
 
     def prefill_inflight(self, request: Request) -> None:
-        poll = self.poll(request)
+        poll = self.poll_to_the_end(request)
         assert poll != BOOTSTRAPPING, "SGLang raises on this answer here"
         if poll == FAILED:
             self.fail(request)
@@ -392,7 +477,7 @@ class SGLang:
         request.prefix = mine
 
     def decode_transfer(self, request: Request) -> None:
-        poll = self.poll(request)
+        poll = self.poll_to_the_end(request)
         if poll == FAILED:
             self.fail(request)
             for part in request.parts:
@@ -420,7 +505,7 @@ class SGLang:
                 kv = self.bytes_of(rank, request.room, layer, 0, request.tokens)
                 found = pool[request.pages].reshape(-1, *pool.shape[2:])[: request.tokens]
                 assert torch.equal(found, kv), f"room {request.room}, rank {rank.rank}, tensor {layer}: other bytes"
-            states = self.states_of(request.room, len(self.ranks), rank.rank)
+            states = self.states_of(request.room, rank.rank)
             for at, (tensor, state) in enumerate(zip(rank.states, states, strict=True)):
                 wrong = f"room {request.room}, rank {rank.rank}, state {at}: other bytes"
                 assert torch.equal(tensor[request.slot], state), wrong
@@ -442,12 +527,14 @@ class Stage:
     """A prefill and a decode instance on one fabric, with a bootstrap server."""
 
     def __init__(
-        self, p: int, d: int, *, heads: int = 4, pages: tuple[int, int] = (8, 8), **more: Any
+        self, p: int, d: int, *, heads: int = 4, pages: tuple[int, int] = (8, 8),
+        stages: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()), **more: Any,
     ) -> None:  # fmt: skip
+        """`stages`: layers of each pipeline stage, of prefill and of decode."""
         self.fabric, self.http = Fabric(auto=True), KVProtoBootstrapServer("127.0.0.1", 0)
         server = f"127.0.0.1:{self.http.port}"
-        self.prefill = SGLang(self.fabric, "prefill", p, heads, pages[0], server, **more)
-        self.decode = SGLang(self.fabric, "decode", d, heads, pages[1], server, **more)
+        self.prefill = SGLang(self.fabric, "prefill", p, heads, pages[0], server, stages=stages[0], **more)
+        self.decode = SGLang(self.fabric, "decode", d, heads, pages[1], server, stages=stages[1], **more)
 
     def ask(self, room: int, tokens: int, prefix: int = 0, *, prefill: bool = True, decode: bool = True) -> None:
         if prefill:

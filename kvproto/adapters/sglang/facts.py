@@ -10,6 +10,8 @@ from typing import Any
 
 from sglang.srt.arg_groups.model_override_base import model_config_of
 from sglang.srt.configs.hybrid_arch import mambaish_config
+from sglang.srt.disaggregation.pp_consensus_store import PPConsensusStore
+from sglang.srt.distributed.utils import get_pp_indices
 from sglang.srt.environ import envs
 from sglang.srt.runtime_context import (
     get_device,
@@ -30,6 +32,7 @@ from kvproto.adapters.sglang.pools import Instance
 from kvproto.adapters.sglang.recurrence import recurrence_of
 from kvproto.adapters.sglang.rules import RECORDED, RULES
 from kvproto.adapters.sglang.windows import window_of
+from kvproto.adapters.stage_caches import Word, decoded, encoded
 
 #: SGLang's sections of options, as it has resolved them
 SECTIONS = {"parallel": get_parallel, "disagg": get_disagg, "memory": get_memory, "spec": get_spec}
@@ -73,6 +76,24 @@ def recurrence(server_args: Any, tp: int) -> Recurrence | None:
     return None if config is None or rearranged else recurrence_of(config, tp)
 
 
+def stages(server_args: Any) -> tuple[int, ...]:
+    """How many layers each pipeline stage has, as SGLang cuts them; empty: there is one stage."""
+    layers, count = model_config_of(server_args).num_hidden_layers, get_parallel().pp_size
+    ends = [get_pp_indices(layers, stage, count) for stage in range(count)] if count > 1 else []
+    return tuple(end - first for first, end in ends)
+
+
+def exchange(word: Word) -> list[Word]:
+    """Give a stage's word to the ranks of the other stages that have its place, and return all words."""
+    return decoded(get_parallel().pp_group.all_gather_object(encoded(word)))
+
+
+def board() -> Any:
+    """Make SGLang's store of what later stages post, for the rank of the first one that has their place."""
+    parallel = get_parallel()
+    return PPConsensusStore(parallel.pp_size, parallel.pp_rank, parallel.pp_group)
+
+
 def look(server_args: Any, *, mla: bool) -> Instance:
     """This rank, and what it does that cannot be carried."""
     parallel, serving, disagg, host = get_parallel(), get_serving(), get_disagg(), get_local_ip_auto()
@@ -80,7 +101,8 @@ def look(server_args: Any, *, mla: bool) -> Instance:
     server = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(serving.host, serving.host)  # noqa: S104
     return Instance(
         name=f"{disagg.disaggregation_mode} {host}:{serving.port}", host=host,
-        tp=parallel.attn_tp_size, rank=parallel.attn_tp_rank, data_parallel=parallel.attn_dp_size,
+        tp=parallel.attn_tp_size, rank=parallel.pp_rank * parallel.attn_tp_size + parallel.attn_tp_rank,
+        stages=stages(server_args), data_parallel=parallel.attn_dp_size,
         dp_rank=parallel.attn_dp_rank, by_room=by_room(parallel.load_balance_method),
         heads=1 if mla else model_config_of(server_args).get_total_num_kv_heads(),
         bootstrap_server=f"{server}:{disagg.disaggregation_bootstrap_port}",

@@ -6,7 +6,8 @@
 SGLang loads the functions that stand under `sglang.srt.plugins` in an installed package's entry points, in each of its
 processes, before it reads its options (`plugin`).  There is no registry of transfer backends, so it makes one more
 member of the enumeration and wraps the one function that gives a backend's classes, `get_kv_class`, by SGLang's own
-means for that (`HookRegistry`).  A second hook tells a prefill rank that a forward comes, and its sends are opened.
+means for that (`HookRegistry`).  A second hook tells a prefill rank that a forward comes, and its sends are opened; a
+third has the ranks of later pipeline stages tell the first one which requests they can begin.
 
 The backend's interface is SGLang's own affair, and changes.  So the versions that were run are declared (`VERSIONS`);
 what of it is used was recorded when they were (`signatures.json`: made by `record`), and is compared with what is
@@ -45,8 +46,15 @@ USED = {
         "BaseKVBootstrapServer.__init__", "KVTransferMetric",
     ),
     "sglang.srt.disaggregation.common.conn": ("KVTransferError.__init__",),
+    "sglang.srt.disaggregation.pp_consensus_store": (
+        "PPConsensusStore.__init__", "PPConsensusStore.__setitem__", "PPConsensusStore.get", "PPConsensusStore.pop",
+        "PPConsensusStore.collect",
+    ),
     "sglang.srt.disaggregation.utils": ("get_kv_class",),
+    "sglang.srt.distributed.parallel_state": ("GroupCoordinator.all_gather_object",),
+    "sglang.srt.distributed.utils": ("get_pp_indices",),
     "sglang.srt.managers.scheduler": ("Scheduler.run_batch",),
+    "sglang.srt.managers.scheduler_pp_mixin": ("SchedulerPPMixin.process_bootstrapped_queue",),
     "sglang.srt.plugins.hook_registry": ("HookRegistry.register",),
 }  # fmt: skip
 
@@ -84,6 +92,7 @@ def classes() -> dict[str, type]:
 
     base = import_module("sglang.srt.disaggregation.base.conn")
     own = {"look": staticmethod(facts.look), "metric": staticmethod(base.KVTransferMetric)}
+    own |= {"exchange": staticmethod(facts.exchange), "make_board": staticmethod(facts.board)}
     own["failure"] = staticmethod(import_module("sglang.srt.disaggregation.common.conn").KVTransferError)
     return {
         "manager": type("KVProtoManager", (manager.Manager, base.BaseKVManager), own),
@@ -107,8 +116,20 @@ def get_kv_class(original: Any, transfer_backend: Any, class_type: Any) -> Any:
 def await_forwards() -> None:
     """Hear of forwards from now on: in a prefill scheduler's process, which has loaded that module."""
     hooks = import_module("sglang.srt.plugins.hook_registry")
-    hooks.HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.run_batch", run_batch, hooks.HookType.BEFORE)
+    before, managers = hooks.HookType.BEFORE, "sglang.srt.managers"
+    hooks.HookRegistry.register(f"{managers}.scheduler.Scheduler.run_batch", run_batch, before)
+    stages = f"{managers}.scheduler_pp_mixin.SchedulerPPMixin"
+    hooks.HookRegistry.register(f"{stages}.process_bootstrapped_queue", process_bootstrapped_queue, before)
     hooks.HookRegistry.apply_hooks()
+
+
+def process_bootstrapped_queue(scheduler: Any, *_: Any, **__: Any) -> None:
+    """Before SGLang's function of this name, which asks the senders of the first pipeline stage alone."""
+    from kvproto.adapters.sglang.sender import Sender
+
+    for request in scheduler.disagg_prefill_bootstrap_queue.queue:
+        if isinstance(request.disagg_kv_sender, Sender):
+            request.disagg_kv_sender.post()
 
 
 def run_batch(_scheduler: Any, batch: Any, *_: Any, **__: Any) -> None:

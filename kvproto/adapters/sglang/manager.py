@@ -24,6 +24,7 @@ from kvproto.adapters.sglang.bootstrap_ranks import Rank
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
 from kvproto.adapters.sglang.room_reporter import RoomReporter
+from kvproto.adapters.stage_caches import Exchange, on_all_stages
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.endpoint.validation import new_incarnation
@@ -32,6 +33,7 @@ from kvproto.fsm.machine import Machine
 from kvproto.fsm.table import Table
 from kvproto.fsm.timing import Timer
 from kvproto.io.transports.base import Transport
+from kvproto.layout.sharding import Layout
 from kvproto.protocol.messages import MAX_AUX
 from kvproto.protocol.timing import Timing
 from kvproto.room import Room
@@ -63,13 +65,20 @@ class Manager:
     supports_host_destination = supports_role_switch = enable_all_cp_ranks_for_transfer = False
     #: what SGLang says of this rank, from (server_args, mla); and what it raises for a failed request
     look: ClassVar[Callable[..., Instance]]
+    #: how pipeline stages tell each other once of their caches; makes what later ones post for the first one
+    exchange: ClassVar[Exchange]
+    make_board: ClassVar[Callable[[], Any]]
     failure: ClassVar[Callable[..., Exception]]
     metric: ClassVar[Callable[..., Any]]
 
     def __init__(self, args: Any, disaggregation_mode: Any, server_args: Any, is_mla_backend: Any = None) -> None:
         self.kv_args, self.options, self.mla = args, Options.read(), (mla := bool(is_mla_backend))
         self.instance, self.prefill = type(self).look(server_args, mla=mla), disaggregation_mode.value == "prefill"
-        self.layout, self.aux = layout_of(args, self.instance, mla=mla), AuxRows(args, MAX_AUX)
+        self.layout, self.aux = self._layout(args), AuxRows(args, MAX_AUX)
+        #: with stages at prefill: by room, what later stages answer to a poll
+        self.board = type(self).make_board() if self.prefill and self.instance.stages else None
+        #: with stages on a GPU: the stream of their forwards
+        self.forwards: Any = None
         #: by room: the requests whose room is not released
         self.tasks: dict[int, Request] = {}
         #: by the address of a bootstrap server: the instance for SGLang; by dp rank of it: the card that was called
@@ -82,6 +91,12 @@ class Manager:
         self.endpoint = made = self._make(new_incarnation())
         self.known = Introductions(made, self.options.trust()) if isinstance(made, DecodeEndpoint) else None
         self.endpoint.start()
+
+    def _layout(self, args: Any) -> Layout:
+        mine, mla = self.instance, self.mla
+        if not mine.stages:
+            return layout_of(args, mine, mla=mla)
+        return on_all_stages(lambda join: layout_of(args, mine, mla=mla, join=join), type(self).exchange)
 
     def _make(self, incarnation: int) -> PrefillEndpoint | DecodeEndpoint:
         mine, layout, options = self.instance, self.layout, self.options
@@ -137,7 +152,7 @@ class Manager:
     def advance(self) -> None:
         """Tell the requests what has become of their rooms.  EndpointError: the endpoint's loop has broken."""
         for outcome in self.endpoint.finished():
-            place = self.instance.dp_rank * self.instance.tp + self.instance.rank
+            place = self.instance.dp_rank * self.instance.ranks + self.instance.rank
             self.options.keep_digests(self.endpoint, outcome, f"{'PD'[not self.prefill]}{place}")
             self.tasks[outcome.room.id].end(outcome)
         for room in self.endpoint.released():

@@ -20,10 +20,13 @@ from itertools import groupby, product
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
+from msgspec.structs import replace
 
 from kvproto.adapters.geometry import INDEX
 from kvproto.adapters.rules import FORMS, need_carried
 from kvproto.adapters.sglang.memory import view
+from kvproto.adapters.stage_caches import Join, with_missing
+from kvproto.errors import ArgumentError
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.layout.caches import ALL, END, WINDOW, Cache, CachePart
 from kvproto.layout.sharding import Layout
@@ -63,11 +66,13 @@ def named(args: Any, *, mla: bool) -> bool:
     return mla or bool(args.state_types) or getattr(args, "num_draft_entries", 0) > 0
 
 
-def layout_of_caches(args: Any, instance: Instance, *, mla: bool) -> Layout:
-    """Return the layout of the instance's caches; ArgumentError names a tensor that no part describes."""
+def layout_of_caches(args: Any, instance: Instance, *, mla: bool, join: Join = list) -> Layout:
+    """Return the layout of the instance's caches; ArgumentError names a tensor that no part describes.
+
+    `join`: as `adapters.stage_caches` has it.
+    """
     planes, tp = list(planes_of(args, instance, mla=mla)), instance.tp
-    layers = 1 + max(plane.layer for plane in planes)
-    caches = []
+    layers, caches = sum(instance.stages) or 1 + max(plane.layer for plane in planes), []
     for name, some in groupby(sorted(planes), key=lambda plane: plane.cache):
         parts, held = list[CachePart](), set[tuple[int, ...]]()
         for part, rows in groupby(some, key=lambda plane: plane.part):
@@ -80,12 +85,13 @@ def layout_of_caches(args: Any, instance: Instance, *, mla: bool) -> Layout:
         if len(held) > 1:
             _refuse(f"parts of {name} on different layers ({sorted(held)})")
         (on,) = held
-        every = on == tuple(range(layers))
         dtypes = {"index": "", STATE: instance.recurrence.dtype if instance.recurrence is not None else ""}
         travels, dtype = {STATE: END, LOCAL: WINDOW}.get(name, ALL), dtypes.get(name, args.kv_cache_dtype_str)
         span = instance.window.span(args.page_size) if instance.window is not None and name == LOCAL else 0
-        caches.append(Cache(name, tuple(parts), () if every else on, dtype, travels, window=span))
-    return Layout.of_caches(caches, layers=layers, page_size=args.page_size, tp=tp)
+        caches.append(Cache(name, tuple(parts), on, dtype, travels, window=span))
+    every = tuple(range(layers))
+    whole = [replace(cache, layers=() if cache.layers == every else cache.layers) for cache in join(caches)]
+    return Layout.of_caches(whole, layers=layers, page_size=args.page_size, **instance.cut)
 
 
 def pool_of_caches(args: Any, layout: Layout, instance: Instance, *, mla: bool) -> CachePool:
@@ -98,7 +104,7 @@ def pool_of_caches(args: Any, layout: Layout, instance: Instance, *, mla: bool) 
     for each in (layout, *layout.ends):
         named = {kind.name: each.units_of(kind, instance.rank)[1] for kind in each.kinds}
         held = [plane for plane in planes if f"{plane.cache}.{plane.part}" in named]
-        pages = min(plane.nbytes // plane.page for plane in held)
+        pages = min((plane.nbytes // plane.page for plane in held), default=0)  # other stages have it
         for plane in held:
             units = named[name := f"{plane.cache}.{plane.part}"]
             row = plane.row // units
@@ -107,7 +113,7 @@ def pool_of_caches(args: Any, layout: Layout, instance: Instance, *, mla: bool) 
     # every tensor that SGLang names, so that one without a plane is refused
     tensors = {name: whole.get(name, torch.empty(0, dtype=torch.uint8)) for name, *_ in _tensors(args)}
     left_out = {name: "its layer has no rows of its own" for name, _, nbytes, _ in _tensors(args) if not nbytes}
-    return CachePool(layout, instance.rank, parts, tensors, left_out)
+    return CachePool(layout, instance.rank, with_missing(parts, layout.named), tensors, left_out)
 
 
 def planes_of(args: Any, instance: Instance, *, mla: bool) -> Iterator[Plane]:
@@ -116,41 +122,47 @@ def planes_of(args: Any, instance: Instance, *, mla: bool) -> Iterator[Plane]:
     entries, page = list(_tensors(args, "kv")), args.page_size
     drafts = getattr(args, "num_draft_entries", 0)
     target, draft = entries[: len(entries) - drafts], entries[len(entries) - drafts :]
+    if not target and instance.stages:
+        raise ArgumentError(
+            f"stage {instance.stage} has no layer that attends fully, so nothing says how many tokens its pages have: "
+            "give each stage one of them (SGLANG_PP_LAYER_PARTITION), or serve with fewer stages"
+        )
     if not target or len(target) % len(parts) or len(draft) % len(parts):
         _refuse(f"{len(target)} tensors of a model and {drafts} of its draft, of which a layer has {len(parts)}")
     layers, more = len(target) // len(parts), len(draft) // len(parts)
     forms = [target[at * layers][3] for at in range(len(parts))]
     # of a hybrid model SGLang says which layers have KV; a draft's come behind them
-    numbers = getattr(args, "kv_layer_ids", None) or [*range(layers)] * len(parts) + [*range(layers, layers + more)]
-    windows, known = list(_tensors(args, "swa")), instance.window
-    if windows and known is not None:
-        yield from _windows(windows, known, parts, page)
-        numbers = [*known.full] * len(parts)
-        if layers != len(known.full):
-            _refuse(f"{layers} layers that attend fully, where the model has {len(known.full)}")
+    named, attends = getattr(args, "kv_layer_ids", None), instance.here(range(sum(instance.stages) or layers))
+    if "swa" in (kind.value for kind in args.state_types) and (known := instance.window) is not None:
+        yield from _windows(args, known, instance.here(known.layers), parts)
+        attends = instance.here(known.full)
+    if not named and layers != len(attends):
+        _refuse(f"{layers} layers that attend fully, where the model has {len(attends)}")
+    numbers = named or attends * len(parts) + [*range(layers, layers + more)]
     for name, some, first, count in ((cache, target, 0, layers), ("draft", draft, len(target), more)):
         for at, (tensor, address, nbytes, item) in enumerate(some):
             kind, layer = at // count, numbers[first + at % count]
             if item != forms[kind] or item % page:
                 _refuse(f"rows of {name} that are unlike the model's first ({tensor}: {item} bytes a page)")
             yield Plane(name, parts[kind], units, layer, tensor, address, nbytes, item, 0, item // page)
-    yield from _indices(args)
+    yield from _indices(args, instance)
     yield from _recurrent(args, instance)
 
 
-def _windows(tensors: list[Tensor], known: Window, parts: tuple[str, ...], page: int) -> Iterator[Plane]:
-    if len(tensors) != len(parts) * len(known.layers):
-        _refuse(f"{len(tensors)} tensors of a window, which {len(known.layers)} layers have")
-    numbered = product(parts, known.layers)
+def _windows(args: Any, known: Window, layers: list[int], parts: tuple[str, ...]) -> Iterator[Plane]:
+    tensors, page = list(_tensors(args, "swa")), args.page_size
+    if len(tensors) != len(parts) * len(layers):
+        _refuse(f"{len(tensors)} tensors of a window, which {len(layers)} layers have")
+    numbered = product(parts, layers)
     for (part, layer), (tensor, address, nbytes, item) in zip(numbered, tensors, strict=True):
         if item % page:
             _refuse(f"a window of {item} bytes in a page of {page} tokens ({tensor})")
         yield Plane(LOCAL, part, known.heads, layer, tensor, address, nbytes, item, 0, item // page)
 
 
-def _indices(args: Any) -> Iterator[Plane]:
+def _indices(args: Any, instance: Instance) -> Iterator[Plane]:
     page = args.page_size
-    for layer, (tensor, address, nbytes, item) in enumerate(_tensors(args, "dsa")):
+    for layer, (tensor, address, nbytes, item) in enumerate(_tensors(args, "dsa"), instance.first):
         if not nbytes:
             continue  # its layer attends by another layer's index
         offset = 0

@@ -6,13 +6,15 @@ in order, a token its heads in order.  That is a dense NHD pool, whatever the el
 and the dtype is the name that SGLang has for it, which both sides have to share.  So nothing of the engine's objects is
 needed, nor torch's dtypes, nor a patch that hands tensors over.
 
-Latents, indices, drafts, recurrent state and windows are named caches (`planes`).  Whatever else an instance does is
-refused by name (`rules`), and so are layers that are not alike and a page that is not whole heads.
+A pipeline stage has tensors of its own layers alone.  Latents, indices, drafts, recurrent state and windows are named
+caches (`planes`), which the stages join to those of the whole model (`adapters.stage_caches`).  Whatever else an
+instance does is refused by name (`rules`), and so are layers that are not alike and a page that is not whole heads.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,13 +25,17 @@ from kvproto.adapters.sglang.memory import view
 from kvproto.adapters.sglang.planes import layout_of_caches, named, pool_of_caches
 from kvproto.adapters.sglang.rules import RULES
 from kvproto.adapters.sglang.windows import Window
+from kvproto.adapters.stage_caches import Join
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.pool import Pool
 from kvproto.layout.sharding import Layout
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """Facts about this rank's SGLang; `heads`: KV heads of the whole model (1: MLA)."""
+    """Facts about this rank's SGLang; `heads`: KV heads of the whole model (1: MLA).
+
+    `rank`: its place in its group, the ranks of the first pipeline stage first.
+    """
 
     name: str
     tp: int
@@ -52,23 +58,55 @@ class Instance(msgspec.Struct, frozen=True):
     recurrence: Recurrence | None = None
     #: its sliding windows; None: the model has none in a pool of their own, or such as are not known
     window: Window | None = None
+    #: layers of each pipeline stage; empty: there is one
+    stages: tuple[int, ...] = ()
     #: what it does that cannot be carried yet: a sentence a fact
     foreign: tuple[str, ...] = ()
 
+    @property
+    def stage(self) -> int:
+        """This rank's pipeline stage."""
+        return self.rank // self.tp
 
-def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
-    """Return the layout of the instance's cache.  ArgumentError: unsupported.  `args`: SGLang's KVArgs."""
+    @property
+    def cut(self) -> dict[str, Any]:
+        """How a layout says it."""
+        return {"tp": self.tp, "pp": len(self.stages) or 1, "stages": self.stages}
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of its group."""
+        return self.tp * (len(self.stages) or 1)
+
+    @property
+    def first(self) -> int:
+        """The number of this stage's first layer."""
+        return sum(self.stages[: self.stage])
+
+    def here(self, layers: Sequence[int]) -> list[int]:
+        """Return those of the model's layers that are on this stage."""
+        end = self.first + self.stages[self.stage] if self.stages else max(layers) + 1
+        return [each for each in layers if self.first <= each < end]
+
+
+def layout_of(args: Any, instance: Instance, *, mla: bool, join: Join = list) -> Layout:
+    """Return the layout of the instance's cache.
+
+    `args`: SGLang's KVArgs; `join`: as `adapters.stage_caches` has it.  ArgumentError: unsupported.
+    """
     kinds = [state.value for state in args.state_types]
     states = [*present(RULES, "state", kinds), *present(RULES, "model", unknown(args, instance, kinds))]
     foreign = [*instance.foreign, *refusals(RULES, "args", args), *states]
     if named(args, mla=mla):
         need_carried(foreign)
-        return layout_of_caches(args, instance, mla=mla)
+        return layout_of_caches(args, instance, mla=mla, join=join)
     items = list(args.kv_item_lens)
     layers, rest = divmod(len(items), 2)
     if not layers or rest or any(len(set(some)) > 1 for some in (items[:layers], items[layers:])):
         foreign.append(f"layers that are not alike ({sorted(set(items))} bytes a page): {FORMS.remedy}")
     need_carried(foreign)
+    if instance.stages and layers != instance.stages[instance.stage]:
+        raise ArgumentError(f"tensors of {layers} layers on stage {instance.stage} of {instance.stages} layers")
     heads = instance.heads
     local, k, v = max(1, heads // instance.tp), items[0], items[layers]
     for nbytes in (k, v):
@@ -77,8 +115,9 @@ def layout_of(args: Any, instance: Instance, *, mla: bool) -> Layout:
                 f"a page of {nbytes} bytes is not {args.page_size} tokens of {local} heads: the pool is of another form"
             )
     return Layout(
-        layers=layers, heads=heads, k_dim=k // args.page_size // local, v_dim=v // args.page_size // local, itemsize=1,
-        dtype=args.kv_cache_dtype_str, page_size=args.page_size, tp=instance.tp,
+        layers=sum(instance.stages) or layers, heads=heads, k_dim=k // args.page_size // local,
+        v_dim=v // args.page_size // local, itemsize=1, dtype=args.kv_cache_dtype_str, page_size=args.page_size,
+        **instance.cut,
     )  # fmt: skip
 
 
@@ -90,6 +129,7 @@ def unknown(args: Any, instance: Instance, kinds: list[str]) -> list[str]:
         "unknown_window": windows > 0 and instance.window is None,
         "state_and_window": windows > 0 and "mamba" in kinds,
         "window_and_draft": windows > 1 or (windows > 0 and args.num_draft_entries > 0),
+        "stages_and_draft": bool(instance.stages) and args.num_draft_entries > 0,
     }
     return [name for name, is_so in found.items() if is_so]
 
@@ -99,12 +139,12 @@ def pool_of(args: Any, layout: Layout, instance: Instance, *, mla: bool) -> Pool
     if layout.named:
         return pool_of_caches(args, layout, instance, mla=mla)
     _, heads = layout.heads_of(instance.rank)
-    views = []
+    views, layers = [], len(args.kv_data_ptrs) // 2
     for index, (address, nbytes) in enumerate(zip(args.kv_data_ptrs, args.kv_data_lens, strict=True)):
-        dim = layout.k_dim if index < layout.layers else layout.v_dim
+        dim = layout.k_dim if index < layers else layout.v_dim
         shape = (nbytes // (layout.page_size * heads * dim), layout.page_size, heads, dim)
         views.append(view(address, shape, instance.device))
-    return Pool(views[: layout.layers], views[layout.layers :], "NHD", layout.page_size)
+    return Pool(views[:layers], views[layers:], "NHD", layout.page_size)
 
 
 class AuxRows:

@@ -78,7 +78,7 @@ class Request:
 
         `end`: the token at which SGLang's own pages end.
         """
-        if ending is None:
+        if ending is None or not self.endpoint.pool.ends:  # a pipeline stage may have no layer with such
             return {}
         layout, window = self.kv_mgr.layout, self.kv_mgr.instance.window
         if window is None or layout.state is None or not layout.state.window:
@@ -119,8 +119,6 @@ class Request:
     def look_around(self) -> None:
         """Whether the other side is there."""
         raise NotImplementedError
-
-    poll_pp_consensus = poll
 
     def give_up(self, why: str) -> None:
         """SGLang gives it up."""

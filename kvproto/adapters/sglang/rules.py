@@ -24,7 +24,6 @@ from kvproto.adapters.rules import (
     refused,
 )
 
-PIPELINE = Lack("pipeline stages", "serve with one stage, and with more tensor parallelism instead")
 REPLICAS = Lack("replicas behind one bootstrap server", "serve with --dp-size 1, and start more instances")
 SHARDED = Lack("KV that is sharded by pages or by layers", "serve without sharding of the KV cache")
 ORDER = Lack(
@@ -52,6 +51,7 @@ BESIDE = Lack(
     "a window beside recurrent state, or beside a draft",
     "serve the model without speculation, or one that has no such state, or use SGLang's own Mooncake backend",
 )
+STAGES = Lack("a draft beside pipeline stages", "serve the model with one stage, or without speculation")
 EARLY = Lack(
     "release of pages in which something may still land",
     "unset SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE and its _TIMEOUT",
@@ -68,7 +68,6 @@ RECORDED = {
 # fmt: off
 RULES: Rules = {
     # ------------------------------------------------------------------------------------------ parallelism
-    **refused("parallel", PIPELINE, "pp_size", 1),
     **refused("parallel", CONTEXT, "attn_cp_size dcp_size", 1),
     **refused("parallel", CONTEXT, "enable_prefill_cp enable_cp_tp_group_sharing", False),
     **refused("parallel", REPLICAS, "dp_size", 1),
@@ -76,7 +75,8 @@ RULES: Rules = {
     **refused("parallel", NODES, "nnodes", 1),
     **refused("parallel", ELASTIC, "ep_join_rank_offset", 0),
     **refused("parallel", ELASTIC, "max_ep_size elastic_ep_initial_size", None),
-    **carried("parallel", "a rank of the attention's tensor parallelism is a rank of the protocol", "tp_size"),
+    **carried("parallel", "a rank of the attention's tensor parallelism, on each stage, is a rank of the protocol",
+              "tp_size pp_size"),
     **carried("parallel", "each group of ranks of data-parallel attention is an instance of the protocol",
               "attn_dp_size enable_dp_attention load_balance_method"),
     **irrelevant("parallel", "where the engine's own processes meet, and how long they wait",
@@ -87,8 +87,10 @@ RULES: Rules = {
                  "enable_shared_experts_attn_tp shared_experts_tp_size enable_dense_mlp_attn_tp enable_layernorm_sp "
                  "enable_megamoe_for_layernorm_sp disable_attn_tp_gather enable_dp_lm_head "
                  "enable_tp_lm_head_all_to_all"),
+    **irrelevant("parallel", "how many batches the stages have under way",
+                 "pp_max_micro_batch_size pp_async_batch_depth"),
     **irrelevant("parallel", "counts only with what is refused",
-                 "pp_max_micro_batch_size pp_async_batch_depth dcp_comm_backend dcp_replicate_q_proj cp_strategy "
+                 "dcp_comm_backend dcp_replicate_q_proj cp_strategy "
                  "enable_cp_decode_attn_tp"),
     # --------------------------------------------------------------------------------------- disaggregation
     **refused("disagg", ORDER, "disaggregation_decode_allocation_policy", "early"),
@@ -171,15 +173,16 @@ RULES: Rules = {
                  "state_slice_outer_counts state_conv_shard_groups is_hybrid_mla_backend"),
     **carried("args", "each kind of state has a rule of its own", "state_types"),
     **irrelevant("args", "kvproto asks SGLang where a rank stands, and has devices and ports of its own",
-                 "engine_rank system_dp_rank ib_device rust_http_port"),
+                 "engine_rank system_dp_rank ib_device rust_http_port pp_rank prefill_start_layer prefill_end_layer"),
     **irrelevant("args", "counts only with what is refused",
                  "host_kv_data_lens host_kv_item_lens host_state_data_ptrs host_state_data_lens host_state_item_lens "
-                 "pp_rank prefill_start_layer prefill_end_layer draft_kv_layers"),
+                 "draft_kv_layers"),
     **irrelevant("args", "counts only on other devices than GPUs and CPUs", "kv_buf_groups hidden_kv_layers"),
     **carried("state", "a slot a request: segments of the convolution and heads of the matrix", "mamba"),
     **refused("model", UNKNOWN_STATE, "unknown_recurrence", False),
     **refused("model", UNKNOWN_WINDOW, "unknown_window", False),
     **refused("model", BESIDE, "state_and_window window_and_draft", False),
+    **refused("model", STAGES, "stages_and_draft", False),
     **carried("state", "the last window, in pages of a pool of its own", "swa"),
     **refused("state", WINDOWS, "swa_ring", False),
     **carried("state", "keys and scales with the target's page numbers", "dsa"),

@@ -1,4 +1,9 @@
-"""Sender: a request on a prefill rank, as SGLang sees it."""
+"""Sender: a request on a prefill rank, as SGLang sees it.
+
+With pipeline stages SGLang decides on the first stage which requests begin, and asks none of the others: their ranks
+need not serve the same decode ranks.  So each rank of a later stage posts its answer for the rank of the first stage
+that has its place (SGLang's `PPConsensusStore`), and that one's answer is the lowest of all.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +72,25 @@ class Sender(Request):
         elif self.caller is not None:
             self.hear(t.Met())
 
+    def post(self) -> None:
+        """Tell the first stage what this later one would answer; called until the sender is started, or over."""
+        board, said = self.kv_mgr.board, self.poll()
+        if board is not None and self.kv_mgr.instance.stage and board.get(self.bootstrap_room) != said:
+            board[self.bootstrap_room] = said
+
+    def poll_pp_consensus(self) -> int:
+        """The lowest answer of all stages; on the first stage."""
+        said = [self.poll()]
+        if self.kv_mgr.board is not None:
+            _, *later = self.kv_mgr.board.collect(self.bootstrap_room)
+            said += [t.BOOTSTRAPPING if each is None else each for each in later]
+        return min(said)
+
+    def _withdraw(self) -> None:
+        """Take back what was posted, since the first stage has heard it."""
+        if self.kv_mgr.board is not None and self.kv_mgr.instance.stage:
+            self.kv_mgr.board.pop(self.bootstrap_room)
+
     def pop_decode_prefix_len(self) -> int:
         """Tokens that the decode instance has already."""
         return self.caller.prefix if self.caller is not None else 0
@@ -74,10 +98,23 @@ class Sender(Request):
     def init(self, num_kv_indices: int, aux_index: int | None = None) -> None:
         """So many pages will be sent, and this row of the metadata."""
         self.aux_index = -1 if aux_index is None else aux_index
+        self._withdraw()
         self.hear(t.Started(int(num_kv_indices)))
 
+    def clear(self) -> None:
+        """SGLang has ended the request here."""
+        self._withdraw()
+        super().clear()
+
+    def failure_exception(self) -> None:
+        """Raise SGLang's error, with the reason."""
+        self._withdraw()
+        super().failure_exception()
+
     def scheduled(self) -> None:
-        """A forward of the request comes next."""
+        """A forward of the request comes next, on the stream that is the current one."""
+        if self.kv_mgr.instance.stages and self.endpoint.pool.device.type == "cuda":
+            self.kv_mgr.forwards = torch.cuda.current_stream(self.endpoint.pool.device)
         self.hear(t.Scheduled())
 
     def should_send_kv_chunk(self, num_pages: int, last_chunk: bool) -> bool:  # noqa: FBT001  # SGLang's signature
@@ -149,7 +186,8 @@ class Sender(Request):
         event, self._early_send_wait_event = self._early_send_wait_event, None
         if event is None and self.endpoint.pool.device.type == "cuda":
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(self.endpoint.pool.device))
+            # with stages SGLang hands over what it has launched on another stream than it is in then
+            event.record(self.kv_mgr.forwards or torch.cuda.current_stream(self.endpoint.pool.device))
         return event
 
     def get_transfer_metric(self) -> Any:

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from vllm.model_executor.models.utils import extract_layer_index
 
 from kvproto.adapters.geometry import INDEX, Geometry, GeometryError, Shards, named_pool, opaque_blocks
+from kvproto.adapters.stage_caches import Join, with_missing
 from kvproto.adapters.vllm.rules import members
-from kvproto.adapters.vllm.stages import Join, with_missing
 from kvproto.layout.caches import Cache, CachePart
 from kvproto.layout.sharding import Layout
 
@@ -35,7 +35,7 @@ def geometry_of_caches(
     """Return the pool of a worker's latents and index keys, and the layout.
 
     `opaque`: a name of how a block is arranged inside, if it moves as a whole (see `adapters.geometry`); `join`: as
-    `adapters.vllm.stages` has it.
+    `adapters.stage_caches` has it.
     """
     latents = sorted((extract_layer_index(name), name) for name in tensors if name not in index)
     keys = sorted((extract_layer_index(name), name) for name in tensors if name in index)

@@ -31,9 +31,10 @@ from kvproto.adapters.geometry import Geometry, Shards, geometry
 from kvproto.adapters.judging import judged
 from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.renamed_options import rename_options
+from kvproto.adapters.stage_caches import Join
 from kvproto.adapters.vllm.caches import geometry_of_caches, indices
 from kvproto.adapters.vllm.rules import tables_of, windows_of
-from kvproto.adapters.vllm.stages import Join, attending_layers, on_all_stages
+from kvproto.adapters.vllm.stages import attending_layers, on_all_stages
 from kvproto.adapters.vllm.states import geometry_of_states
 from kvproto.adapters.vllm.windows import geometry_of_windows
 from kvproto.adapters.worker import Worker

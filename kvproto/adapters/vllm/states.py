@@ -21,8 +21,9 @@ from vllm.model_executor.models.utils import extract_layer_index
 
 from kvproto.adapters.geometry import Geometry, GeometryError, Shards, named_pool, opaque_blocks
 from kvproto.adapters.recurrence import Recurrence, Segment
+from kvproto.adapters.stage_caches import Join, with_missing
 from kvproto.adapters.vllm.rules import tables_of
-from kvproto.adapters.vllm.stages import Join, attending_layers, layers_here, with_missing
+from kvproto.adapters.vllm.stages import attending_layers, layers_here
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.sharding import Layout
 
@@ -44,7 +45,7 @@ def geometry_of_states(
 ) -> Geometry:  # fmt: skip
     """Return the pool and layout of a worker's KV and state; GeometryError names what cannot be moved.
 
-    `kinds`: vLLM's KVCacheConfig; `opaque`: as `adapters.geometry` has it; `join`: as `adapters.vllm.stages` does.
+    `kinds`: vLLM's KVCacheConfig; `opaque`: as `adapters.geometry` has it; `join`: as `adapters.stage_caches` does.
     """
     attention, tp = attending_layers(kinds), shards.tp
     views = [tensors[attention[layer]].permute(0, 2, 1, 3) for layer in sorted(attention)]

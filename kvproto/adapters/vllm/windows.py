@@ -19,8 +19,9 @@ import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
 from kvproto.adapters.geometry import Geometry, Shards, named_pool, opaque_blocks
+from kvproto.adapters.stage_caches import Join, with_missing
 from kvproto.adapters.vllm.rules import members, windows_of
-from kvproto.adapters.vllm.stages import Join, attending_layers, layers_here, with_missing
+from kvproto.adapters.vllm.stages import attending_layers, layers_here
 from kvproto.layout.caches import WINDOW, Cache, CachePart
 from kvproto.layout.sharding import Layout
 
@@ -38,7 +39,7 @@ def geometry_of_windows(
 ) -> Geometry:  # fmt: skip
     """Return the pool and layout of a worker's KV; GeometryError names what cannot be moved.
 
-    `kinds`: vLLM's KVCacheConfig; `opaque`: as `adapters.geometry` has it; `join`: as `adapters.vllm.stages` does.
+    `kinds`: vLLM's KVCacheConfig; `opaque`: as `adapters.geometry` has it; `join`: as `adapters.stage_caches` does.
     """
     attention = attending_layers(kinds)
     block = tensors[next(iter(attention.values()))].shape[2]
