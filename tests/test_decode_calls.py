@@ -80,7 +80,7 @@ def test_a_group_is_called_with_an_address_for_each_rank_and_a_ring_that_is_larg
         decode.connect(layout(2), [pair.prefills[0].address])
     assert not asked
     decode.connect(layout(1), [pair.prefills[0].address])
-    assert asked == [(decode._groups.get(PREFILL_GROUP).to.plan, 0, SMALL)]
+    assert asked == [(decode._groups.get(PREFILL_GROUP).to.plan, 0, SMALL, decode._data.memory.placement)]
 
 
 def test_where_the_links_of_a_group_lead_and_whether_it_agrees_is_told(pair: Pair) -> None:
