@@ -71,5 +71,5 @@ def state_kept_on_withdrawal(b: TablePatch) -> None:
 
 @mutation("state-over-pages", "state", "S12")
 def state_over_pages(b: TablePatch) -> None:
-    """State that is not staged in time goes into the pages behind the prompt (beside the catalogue)."""
-    b.patch(prefill, "STAGED_ONLY", Estimate(0.0, 0.0))
+    """State that is not staged in time goes into slots that are not open (beside the catalogue)."""
+    b.patch(PrefillRank, "end_estimate", lambda *_: Estimate(0.0, 0.0))
