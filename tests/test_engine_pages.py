@@ -34,10 +34,11 @@ class HostEngine(EnginePages):
 
     def __init__(self, runs: Sequence[PageRun]) -> None:
         super().__init__(-1, runs, lambda *_: 0)
-        self.launches = 0
+        self.launches, self.streams = 0, list[Any]()
 
-    def launch(self, near: Any, far: Any, _stream: Any) -> Done:
+    def launch(self, near: Any, far: Any, stream: Any) -> Done:
         self.launches += 1
+        self.streams.append(stream)
         for there, here, nbytes in self.copies(near, far).T.tolist():
             ctypes.memmove(there, here, nbytes)
         return Done()
@@ -117,6 +118,21 @@ def test_pages_are_read_by_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     entry.pages[:] = 8, 1, 6  # others come before the launch
     assert launch(None, None).done()
     assert far[:, 0].tolist() == [0, 2, 0, 0, 0, 0, 9, 0, 7]
+
+
+@pytest.mark.parametrize(("long", "always"), [(48, True), (49, False)])
+def test_whole_pages_of_so_many_bytes_always_go_by_engines(long: int, always: bool) -> None:
+    """Three pages of 16 bytes; on an idle device a shorter part goes by the kernel."""
+    bound = list[Any]()
+    kernel = SimpleNamespace(bind=lambda *about: bound.append(about) or "kernel")
+    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]), long=long)
+    entry = cast("Any", SimpleNamespace(pages=np.array([5, 2, 7, 1]), table="table"))
+    streams = cast("Any", SimpleNamespace(place=lambda pages: (pages.tobytes(), None)))
+    there = np.array([6, 1, 8], "<u4").tobytes()
+    launch = part.bind(entry, there, 1, 3, streams, cast("Any", None))
+    assert isinstance(launch, EngineLaunch) and launch.near.tolist() == [2, 7, 1]
+    assert launch.whole == (None if always else "kernel") and launch.chosen is always
+    assert bound == ([] if always else [("table", there, 1, 3)])
 
 
 def test_a_peer_s_page_numbers_keep_more_than_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
