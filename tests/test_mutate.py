@@ -255,6 +255,33 @@ def test_a_guard_that_its_table_s_step_contains_is_reached(tmp_path: Path) -> No
     assert {verdict.by for verdict in found} == {"test_poked.py::test_pokes"} and len(found) > 1
 
 
+NEEDS_ANOTHER = """
+import time
+from limit import fits
+
+seen = []
+
+def test_slow():
+    seen.append(2)
+    time.sleep(0.2)
+    assert fits(2)
+
+def test_quick():
+    assert fits(2) and seen
+"""
+
+
+def test_a_test_that_fails_without_another_one_notices_nothing(tmp_path: Path) -> None:
+    (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 3\n")
+    (tmp_path / "test_limit.py").write_text(NEEDS_ANOTHER)
+    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
+    targets = Targets({"limit.py": ["test_limit.py"]}, {})
+    found = run(tmp_path, targets, every(tmp_path, targets), 9.0, 1, lambda _: None)
+    assert {verdict.mutant.operator: verdict.killed for verdict in found} == {
+        "compare": False, "constant": False, "return": True,
+    }  # fmt: skip
+
+
 NAMED_BY_WORDS = """
 import pytest
 import words

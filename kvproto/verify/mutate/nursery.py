@@ -55,6 +55,8 @@ class Nursery:
         self.file, self.mutants, self.effort_s, self.hands, self.tell = file, mutants, effort_s, hands, tell
         #: functions of the file that ran before any trial
         self.ran: set[Place] = set()
+        #: tests that have noticed a mutant, and pass without one
+        self.sound: set[str] = set()
         self._known: list[FunctionType] = []
 
     def seen(self, frame: FrameType, event: str, _: Any) -> None:
@@ -85,14 +87,11 @@ class Nursery:
 
     def _tries(self, session: pytest.Session, reached: list[Reached], hand: int, told: int) -> None:
         """Every trial of one hand, in a fork of the nursery."""
-        items = {item.nodeid: item for item in session.items}
         choice = Choice(self.file.read_text(), reached, self.effort_s)
         for number in range(hand, len(self.mutants), self.hands):
-            mutant, began, witness = self.mutants[number], time.monotonic(), ""
+            mutant, began = self.mutants[number], time.monotonic()
             able = choice.tests(mutant)
-            if able:
-                most_s = LEAST_S + TIMES * round(sum(each.seconds for each in able))
-                witness = self._trial(session, mutant, [items[each.test] for each in able], most_s)
+            witness = self._witness(session, mutant, {each.test: each.seconds for each in able})
             tests = [each.test for each in able]
             os.write(told, msgspec.json.encode((number, witness, time.monotonic() - began, tests)) + b"\n")
             choice.noticed(mutant, witness)
@@ -132,9 +131,25 @@ class Nursery:
             reached = [] if broken else msgspec.json.decode(kept.read(), type=list[Reached])
         os.write(told, msgspec.json.encode((broken, reached)) + b"\n")
 
-    def _trial(self, session: pytest.Session, mutant: CodeMutant, items: list[pytest.Item], most_s: int) -> str:
+    def _witness(self, session: pytest.Session, mutant: CodeMutant, able: dict[str, float]) -> str:
+        """Return the first of these tests (seconds of each) that fails, and passes where nothing is changed."""
+        items = {item.nodeid: item for item in session.items}
+        while able:
+            asked, most_s = [items[test] for test in able], LEAST_S + TIMES * round(sum(able.values()))
+            witness = self._trial(session, mutant, asked, most_s)
+            if witness not in able or witness in self.sound:
+                return witness
+            # In this order: a test that needs another one to have run before fails of itself, and notices nothing.
+            fails = self._trial(session, None, asked[: [*able].index(witness) + 1], most_s)
+            if fails not in able:
+                self.sound.add(witness)
+                return witness
+            able = {test: seconds for test, seconds in able.items() if test != fails}
+        return ""
+
+    def _trial(self, session: pytest.Session, mutant: CodeMutant | None, items: list[pytest.Item], most_s: int) -> str:
         def work(first: FirstFailure) -> None:
-            if not self._planted(mutant):
+            if mutant is not None and not self._planted(mutant):
                 first.tell("", ELSEWHERE)
             for item, following in in_turn(items):
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
