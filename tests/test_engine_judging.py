@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from examples.engine_runs import gpu_rows
 from examples.engine_runs import table as engine_table
 from examples.engine_runs.table import of_sglang, of_vllm, placed, read, told
+from examples.sglang import on_gpus, pack
 from examples.sglang.run import Table
 from examples.sglang.scenarios import digests
 from examples.vllm.instances import Cut
@@ -169,3 +171,37 @@ def test_the_engines_own_connector_stands_beside_kvproto() -> None:
     assert told(of_vllm([vllm | {"back": False}])).count("**no**") == 2
     assert "| 8 of 8 |" in (tied := told(of_vllm([vllm | {"equal": 5, "ties": 3}])))
     assert "3 leave it at a tie" in tied
+
+
+def test_rows_on_gpus_stand_by_pair_and_scenario_with_each_carrier() -> None:
+    one: dict[str, Any] = {"pair": "2:1", "backend": "kvproto", "scenario": "seq", "tokens": "8/8", "good": True,
+                           "lag_ms": [1.0, 2.26], "step_ms": [3.0, 4.0], "ttft_ms": []}  # fmt: skip
+    rows = [
+        one, one | {"scenario": "digests", "compared": 1200, "differ": 0}, one | {"scenario": "idle", "tokens": "0/0"},
+        one | {"backend": "nixl", "good": False, "errors": ["an instance did not start"], "tokens": "0/8"},
+    ]
+    first, second, third = gpu_rows.cells(rows)
+    assert first == ("2 → 1", "kvproto, with digests", "seq", "8 of 8", "1,200, 0", "1.0, 2.3", "3.0, 4.0", "-", "yes")
+    assert second[1:3] == ("SGLang's own (NIXL)", "seq") and second[-1] == "**no**: an instance did not start"
+    assert third[2] == "idle" and all(len(row) == len(gpu_rows.HEAD) for row in (first, second, third))
+
+
+@pytest.mark.parametrize(("gpus", "fit"), [(1, ("1:1",)), (2, ("1:1", "2:1", "1:2", "2:1x2")), (0, ())])
+def test_ranks_of_one_instance_share_no_gpu(gpus: int, fit: tuple[str, ...]) -> None:
+    rows = on_gpus.Rows(("1:1", "2:1", "1:2", "2:1x2"), ("kvproto",), ("seq",))
+    assert on_gpus.fitting(rows, gpus, []) == fit
+    assert on_gpus.fitting(rows, gpus, ["1:1"]) == fit[:1]
+    assert on_gpus.ranks_of("hybrid 1x2:1") == 2
+
+
+def test_what_travels_to_gpus_unpacks_with_the_name_of_the_plug_in(tmp_path: Path) -> None:
+    for name in ("sglang/__init__.py", "sglang/test/large.py", "nixl_ep_cu13/lib.so", "nixl_cu13/lib.so"):
+        (tmp_path / "all" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "all" / name).write_text("")
+    pack.pack(tmp_path / "all", tmp_path / "made" / "site.tar.xz")
+    site = on_gpus.unpack(tmp_path / "made" / "site.tar.xz")
+    files = {str(file.relative_to(site)) for file in site.rglob("*") if file.suffix in (".py", ".so", ".txt")}
+    assert files == {"sglang/__init__.py", "nixl_cu13/lib.so", "kvproto-0.1.0.dist-info/entry_points.txt"}
+    (found,) = (each for each in site.glob("*.dist-info/entry_points.txt"))
+    assert "[sglang.srt.plugins]\nkvproto = kvproto.adapters.sglang.install:plugin\n" in found.read_text()
+    assert on_gpus.unpack(tmp_path / "made" / "site.tar.xz") == site  # once

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from examples.engine_runs import refusals, upgrade_row
+from examples.engine_runs import gpu_rows, refusals, upgrade_row
 
 TOP = Path(__file__).parents[2]
 RESULTS, PAGE = TOP / "examples" / "results", TOP / "docs" / "engines.md"
@@ -216,12 +216,20 @@ def upgraded(results: Path = RESULTS) -> str:
     return f"\n\n## A fleet that is upgraded under load\n\n{_table(upgrade_row.HEAD, rows)}"
 
 
+def on_gpus(results: Path = RESULTS) -> str:
+    """The rows of `examples.sglang.on_gpus`; empty: there are none."""
+    file = results / "sglang_gpu.json"
+    if not file.exists():
+        return ""
+    return f"\n\n## SGLang on GPUs\n\n{_table(gpu_rows.HEAD, gpu_rows.cells(json.loads(file.read_text())))}"
+
+
 def told(cells: list[Cell]) -> str:
     """What stands between the marks."""
     builds = Counter(cell.build or "an earlier one" for cell in cells)
     said = ", ".join(f"{count} of {name}" for name, count in builds.most_common())
     ran = f"Rows by the build of kvproto that ran: {said}."
-    return f"{summary(cells)}\n\n{ran}\n\n## Every row\n\n{each(cells)}{over_http()}{upgraded()}"
+    return f"{summary(cells)}\n\n{ran}\n\n## Every row\n\n{each(cells)}{on_gpus()}{over_http()}{upgraded()}"
 
 
 def placed(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:

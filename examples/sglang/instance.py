@@ -20,13 +20,18 @@ import msgspec
 
 HERE = Path(__file__).parent
 START_S, ANSWER_S = 1200.0, 300.0
-#: of both sides: small, on a CPU, nothing that the runs do not need
+#: seconds for an end of its own, after which it is killed; on GPUs others wait for their turn
+END_S = {"cpu": 8.0, "cuda": 1.0}
+#: of both sides: nothing that the runs do not need
 OPTIONS: dict[str, Any] = {
-    "device": "cpu", "attention_backend": "torch_native", "sampling_backend": "pytorch", "skip_tokenizer_init": True,
+    "attention_backend": "torch_native", "sampling_backend": "pytorch", "skip_tokenizer_init": True,
     "disable_cuda_graph": True, "disable_overlap_schedule": True, "disable_custom_all_reduce": True, "dtype": "float32",
-    "mem_fraction_static": 0.3, "max_total_tokens": 8192, "context_length": 1024, "max_running_requests": 16,
-    "skip_server_warmup": True, "disable_radix_cache": True, "chunked_prefill_size": 64, "host": "127.0.0.1",
+    "mem_fraction_static": 0.3, "max_running_requests": 16, "skip_server_warmup": True, "disable_radix_cache": True,
+    "host": "127.0.0.1",
 }  # fmt: skip
+#: in tokens: what a rank has place for, what a request may have, what a forward computes of it
+TOKENS = {"max_total_tokens": 8192, "context_length": 1024, "chunked_prefill_size": 64}
+RING_BYTES = 1 << 26
 
 
 class Start(msgspec.Struct):
@@ -46,6 +51,11 @@ class Start(msgspec.Struct):
     data_parallel: int = 1
     #: pipeline stages, each of `tp` ranks
     stages: int = 1
+    #: "cpu" or "cuda", and the GPU of its first rank
+    device: str = "cpu"
+    first_gpu: int = 0
+    #: how much longer prompts are than on a CPU
+    scale: int = 1
 
     @property
     def ranks(self) -> int:
@@ -66,12 +76,13 @@ class Request(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """`error`: why there are not all tokens."""
+    """`error`: why there are not all tokens; `first_s`: seconds from the asking to the first token."""
 
     rid: str
     tokens: list[int] = []
     error: str = ""
     seconds: float = 0.0
+    first_s: float = 0.0
 
 
 def serve(start: Start, line: Connection) -> None:
@@ -79,9 +90,10 @@ def serve(start: Start, line: Connection) -> None:
     sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
     import sglang
 
-    options = OPTIONS | {
+    options = OPTIONS | {name: number * start.scale for name, number in TOKENS.items()} | {
         "model_path": start.model, "tp_size": start.tp * start.data_parallel, "port": start.port,
         "page_size": start.page_size, "attn_dp_size": start.data_parallel, "pp_size": start.stages,
+        "device": start.device, "base_gpu_id": start.first_gpu,
         "disaggregation_mode": start.side, "disaggregation_transfer_backend": start.backend,
         "disaggregation_bootstrap_port": start.bootstrap, "disaggregation_decode_retraction_backup": "none",
         "log_level": os.environ.get("LEVEL", "warning"),
@@ -112,14 +124,16 @@ async def _answer(engine: Any, line: Connection) -> None:
 async def _generate(engine: Any, asked: Request, line: Connection) -> None:
     start, answer = time.monotonic(), Answer(asked.rid)
     try:
-        said = await engine.async_generate(
+        parts = await engine.async_generate(
             input_ids=asked.prompt, rid=asked.rid, bootstrap_host="127.0.0.1", bootstrap_port=asked.bootstrap,
-            bootstrap_room=asked.room, disagg_prefill_dp_rank=asked.told,
+            bootstrap_room=asked.room, disagg_prefill_dp_rank=asked.told, stream=True,
             sampling_params={"max_new_tokens": asked.tokens, "temperature": 0, "ignore_eos": True},
         )  # fmt: skip
-        answer.tokens, reason = list(said["output_ids"]), said["meta_info"].get("finish_reason") or {}
-        if reason.get("type") == "abort":
-            answer.error = reason.get("message") or "aborted"
+        async for said in parts:  # each has all tokens so far
+            answer.first_s = answer.first_s or time.monotonic() - start
+            answer.tokens, reason = list(said["output_ids"]), said["meta_info"].get("finish_reason") or {}
+            if reason.get("type") == "abort":
+                answer.error = reason.get("message") or "aborted"
     except Exception as error:  # noqa: BLE001  # SGLang raises what it likes; the parent wants to read it
         answer.error = f"{type(error).__name__}: {error}"
     answer.seconds = time.monotonic() - start
@@ -194,7 +208,7 @@ class Instance:
             family = psutil.Process(self.process.pid).children(recursive=True)
             with contextlib.suppress(OSError):
                 self._line.send(None)
-            self.process.join(8.0)
+            self.process.join(END_S[self.start.device])
             for one in [*family, psutil.Process(self.process.pid)]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
@@ -202,16 +216,20 @@ class Instance:
 
 def _environment(start: Start) -> dict[str, str]:
     folder = Path(start.folder)
-    cores = os.cpu_count() or 1
-    folders = [HERE / "cpu", HERE / "probe", *[HERE / "kernels"] * ("SGLANG_USE_CPU_ENGINE" in start.environment)]
+    cores, on_cpu = os.cpu_count() or 1, start.device == "cpu"
+    folders = [*[HERE / "gpu"] * (not on_cpu), HERE / "cpu", HERE / "probe"]
+    folders += [HERE / "kernels"] * ("SGLANG_USE_CPU_ENGINE" in start.environment)
+    folders += map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     own = {
         "HF_HUB_OFFLINE": "1", "PYTHONPATH": ":".join(map(str, folders)), "OMP_NUM_THREADS": "1",
         "MOONCAKE_PROTOCOL": "tcp", "MC_LOG_LEVEL": "ERROR", "SGLANG_HOST_IP": "127.0.0.1",
         "SGLANG_LOCAL_IP_NIC": "lo", "PROBE": str(folder), "PROBE_SIDE": start.side, "PYTHONWARNINGS": "ignore",
         "KVPROTO_SGLANG": msgspec.json.encode(
-            {"digests": str(folder) if start.digests else "", "ring_bytes": 1 << 26}
+            {"digests": str(folder) if start.digests else "", "ring_bytes": RING_BYTES * start.scale}
         ).decode(),
     }  # fmt: skip
-    if start.ranks > 1:
+    if not on_cpu:  # instances share GPUs, so that their memory is never balanced; nothing of a forward is compiled
+        own |= {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0", "TORCHDYNAMO_DISABLE": "1"}
+    elif start.ranks > 1:
         own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(start.ranks))
     return own | start.environment

@@ -1,8 +1,9 @@
-"""A small model with random weights, and what it says without being cut: the reference of a run."""
+"""Model: random weights, small or 400 million, and what it says uncut: the reference of a run."""
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,19 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {"num_key_value_heads": 4}), "qwen3": ("Qwen3", {"num_key_value_heads": 4}),
     "deepseek_v3": ("DeepseekV3", DEEPSEEK), "qwen3_5": ("Qwen3_5", QWEN), "falcon_h1": ("FalconH1", FALCON),
 }  # fmt: skip
+#: a model's form: small, or for a GPU 400 million weights (the kinds above with parts of their own stay small)
+SMALL = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
+LARGE = {"hidden_size": 1536, "intermediate_size": 4096, "num_hidden_layers": 16, "num_attention_heads": 24}
+LARGE_KV = {"num_key_value_heads": 8}
 #: what SGLang asks for and transformers does not write
 UNWRITTEN = {"deepseek_v3": {"moe_layer_freq": 1}, "qwen3_5": {"full_attention_interval": 4}}
 
 
-def make(folder: Path, kind: str = "llama") -> None:
+def make(folder: Path, kind: str = "llama", scale: int = 1, device: str = "cpu") -> None:
     """Write it, unless it is there; its weights are such that greedy tokens do not repeat themselves.
+
+    `scale`: how much longer prompts are than on a CPU; with more than 1 the dense kinds are large.  `device` draws the
+    weights.
 
     SGLang's data-parallel attention knows a "qwen3", and no "llama"; "deepseek_v3" has latents of 576 elements (MLA),
     "qwen3_5" the state of gated delta nets and "falcon_h1" that of Mamba2.
@@ -49,15 +57,17 @@ def make(folder: Path, kind: str = "llama") -> None:
 
     torch.manual_seed(0)
     family, own = KINDS[kind]
+    large = scale > 1 and kind in ("llama", "qwen3")
+    form = LARGE if large else SMALL
     config = getattr(transformers, f"{family}{'Text' * (kind == 'qwen3_5')}Config")(
-        vocab_size=VOCABULARY, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8,
-        head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2,
-        **own,
+        vocab_size=VOCABULARY, head_dim=64, max_position_embeddings=1024 * scale, tie_word_embeddings=False,
+        bos_token_id=1, eos_token_id=2, **form, **own | (LARGE_KV if large else {}),
     )  # fmt: skip
-    model: Any = getattr(transformers, f"{family}ForCausalLM")(config)
+    with torch.device(device):
+        model: Any = getattr(transformers, f"{family}ForCausalLM")(config)
     for name, weights in model.named_parameters():
         if weights.dim() > 1:
-            torch.nn.init.normal_(weights, std=0.12)
+            torch.nn.init.normal_(weights, std=0.12 * (SMALL["hidden_size"] / form["hidden_size"]) ** 0.5)
         elif name.endswith("A_log"):  # a recurrence that remembers: by default half is forgotten in a token
             torch.nn.init.uniform_(weights, -6.0, -3.0)
     model.to(torch.float32).eval().save_pretrained(folder)
@@ -65,18 +75,28 @@ def make(folder: Path, kind: str = "llama") -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | UNWRITTEN.get(kind, {})))
 
 
-def continued(folder: Path, prompts: list[list[int]], tokens: int) -> list[list[int]]:
-    """What the whole model says to each of them, greedily."""
+@cache
+def _whole(folder: Path, device: str) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
     kind: Any = AutoModelForCausalLM
-    model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+    model = kind.from_pretrained(folder, dtype=torch.float32).eval().to(device)
     model.generation_config.eos_token_id = None  # an end of text is a token like others, as where it is ignored
-    said = []
-    for prompt in prompts:
-        ids = torch.tensor([prompt])
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens,
-                             do_sample=False, pad_token_id=0)  # fmt: skip
-        said.append(out[0, len(prompt) :].tolist())
-    return said
+    return model
+
+
+def continued(folder: Path, prompts: list[list[int]], tokens: int, device: str = "cpu") -> list[list[int]]:
+    """What the whole model says to each of them, greedily."""
+    return [list(_continued(folder, tuple(prompt), tokens, device)) for prompt in prompts]
+
+
+@cache
+def _continued(folder: Path, prompt: tuple[int, ...], tokens: int, device: str) -> tuple[int, ...]:
+    import torch
+
+    ids = torch.tensor([prompt], device=device)
+    out = _whole(folder, device).generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, pad_token_id=0
+    )
+    return tuple(out[0, len(prompt) :].tolist())

@@ -7,6 +7,7 @@
     python -m examples.sglang.run --pairs "2 stages:2" "1:2 stages of 2"    # pipeline stages, of two ranks each
     python -m examples.sglang.run --pairs "mla 1:2"   # DeepSeek-V3, whose latents every rank has
     python -m examples.sglang.run --pairs "hybrid 1:2" "mamba2 2:1"   # Qwen3.5 and Falcon-H1, with recurrent state
+    python -m examples.sglang.run --device cuda --gpus 2 --scale 8 ...   # on GPUs, as examples.sglang.on_gpus does
 
 Every scenario (`examples.sglang.scenarios`) compares tokens with those of the whole model, and what both sides moved by
 digests; after the last one each instance's cache has to be empty.  `kvproto` keeps digests and goes through all;
@@ -24,11 +25,15 @@ import json
 import sys
 import tempfile
 import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from examples.sglang import model
-from examples.sglang.scenarios import BACKENDS, SCENARIOS, TIMED, Run, kind_of
+from examples.sglang.scenarios import BACKENDS, SCENARIOS, TIMED, Place, Run, kind_of
 
 Row = dict[str, Any]
 INTRO = """\
@@ -45,6 +50,17 @@ What each scenario does stands in [examples/sglang/scenarios.py](../sglang/scena
 that do other things, too: they tell orders of magnitude.
 
 """
+#: the same, of rows made on GPUs
+ON_GPUS = """\
+# SGLang on GPUs, carried by kvproto: what came of it
+
+Written by `python -m examples.sglang.on_gpus` (`make engines-gpu`) beside its JSON: real instances of SGLang 0.5.23,
+prefill on the first GPUs and decode on the last, without SGLang's compiled kernels; a random Llama (data-parallel
+attention: Qwen3) of 400 million weights in float32, or a small DeepSeek-V3 (mla) or Qwen3.5 (hybrid); prompts are eight
+times as long as on a CPU, forwards compute 512 tokens of them. Carried by `kvproto` (with digests), by kvproto without
+them (`plain`), and by SGLang's own NIXL backend (`nixl`), with the same prompts.
+
+"""
 HEAD = (
     "| pair | carried by | scenario | tokens of the whole model "
     "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
@@ -58,7 +74,8 @@ COLUMNS, SAID = ("pair", "backend", "scenario", "tokens", "lag_ms", "good", "bui
 class Table:
     """The rows of all runs, in a file if there is one."""
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, intro: str = INTRO) -> None:
+        self.intro = intro
         made: list[Row] = json.loads(file.read_text()) if file is not None and file.exists() else []
         self.file, self.rows = file, {self._key(row): row for row in made}
 
@@ -73,7 +90,7 @@ class Table:
             ordered = sorted(self.rows.values(), key=lambda row: (row["pair"], list(BACKENDS).index(row["backend"])))
             self.file.write_text("[\n " + ",\n ".join(json.dumps(row) for row in ordered) + "\n]\n")
             body = [HEAD, "|---" * (HEAD.count("|") - 1) + "|", *map(line, ordered)]
-            self.file.with_suffix(".md").write_text(INTRO + "\n".join(body) + "\n")
+            self.file.with_suffix(".md").write_text(self.intro + "\n".join(body) + "\n")
 
 
 def line(row: Row) -> str:
@@ -90,6 +107,19 @@ def _short(value: Any) -> str:
     return text if len(text) <= SAID else f"{text[:SAID]}..."
 
 
+def _made(asked: argparse.Namespace, top: Path, table: Table, stack: ExitStack) -> Iterator[Run]:
+    """Make each pair that is asked for by each backend; its instances begin to start."""
+    place = Place(asked.device, asked.gpus, asked.scale)
+    for pair in asked.pairs:
+        model.make(top / kind_of(pair), kind_of(pair), place.scale, place.device)
+        for backend in asked.backends:
+            folder = top / f"{pair.replace(':', '-').replace(' ', '-')}-{backend}-{time.time_ns()}"
+            folder.mkdir(parents=True)
+            run = Run(pair, backend, folder, tuple(asked.pages), table.keep, place)
+            stack.callback(run.close)
+            yield run
+
+
 def main() -> int:
     """The runs that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -98,19 +128,19 @@ def main() -> int:
     parser.add_argument("--pages", nargs=2, type=int, default=[16, 16], help="tokens a page at prefill, at decode")
     parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=SCENARIOS)
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON; beside it they are written as a page")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--gpus", type=int, default=0, help="how many GPUs instances share")
+    parser.add_argument("--scale", type=int, default=1, help="how much longer prompts are; above 1 with a larger model")
+    parser.add_argument("--ahead", type=int, default=0, help="pairs that start while an earlier one runs")
     parser.add_argument("--keep", type=Path, help="a folder for the model and the logs (default: a temporary one)")
     asked = parser.parse_args()
-    table, good = Table(asked.table), True
-    with tempfile.TemporaryDirectory() as temporary:
-        top = asked.keep or Path(temporary)
-        for pair in asked.pairs:
-            model.make(top / kind_of(pair), kind_of(pair))
-            for backend in asked.backends:
-                folder = top / f"{pair.replace(':', '-').replace(' ', '-')}-{backend}-{time.time_ns()}"
-                folder.mkdir(parents=True)
-                run = Run(pair, backend, folder, tuple(asked.pages), table.keep)
-                run.play([name for name in asked.scenarios if backend == "kvproto" or name in TIMED])
-                good &= all(row["good"] for row in run.rows) or BACKENDS[backend][0] != "kvproto"
+    table, good = Table(asked.table, INTRO if asked.device == "cpu" else ON_GPUS), True
+    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
+        made, runs = deque[Run](), _made(asked, asked.keep or Path(temporary), table, stack)
+        while made.extend(islice(runs, asked.ahead + 1 - len(made))) or made:
+            run = made.popleft()
+            run.play([name for name in asked.scenarios if run.backend == "kvproto" or name in TIMED])
+            good &= all(row["good"] for row in run.rows) or BACKENDS[run.backend][0] != "kvproto"
     return 0 if good else 1
 
 

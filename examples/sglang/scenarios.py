@@ -24,7 +24,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -45,7 +45,7 @@ STAGING = {
 #: by name: SGLang's word for it, whether digests are kept (they cost time), and its environment
 BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
     "kvproto": ("kvproto", True, {}), "plain": ("kvproto", False, {}),
-    "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}),
+    "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}), "nixl": ("nixl", False, {}),
 }  # fmt: skip
 #: of a hybrid model: its kernels on a CPU, not compiled, which takes minutes; and a state in the model's own type, so
 #: that tokens are those of the model
@@ -57,11 +57,26 @@ SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "
 TIMED = ("seq", "many", "alone", "refused", "idle")
 
 
+class Place(NamedTuple):
+    """Place of the instances: "cpu" or so many GPUs; prompts are `scale` times as long as on a CPU.
+
+    Prefill has the first GPUs and decode the last, which are the same for instances of as many ranks as there are.
+    """
+
+    device: str = "cpu"
+    gpus: int = 0
+    scale: int = 1
+
+
+ON_CPU = Place()
+
+
 class Run:
     """One pair of instances."""
 
     def __init__(
-        self, pair: str, backend: str, folder: Path, pages: tuple[int, int], keep: Callable[[dict[str, Any]], None]
+        self, pair: str, backend: str, folder: Path, pages: tuple[int, int], keep: Callable[[dict[str, Any]], None],
+        place: Place = ON_CPU,
     ) -> None:  # fmt: skip
         """`pages`: tokens a page at prefill, at decode; `keep` is called with each row that is made.
 
@@ -70,27 +85,31 @@ class Run:
         """
         sized = pair.removeprefix(pair.partition(" ")[0] + " " if pair.partition(" ")[0] in MODELS else "").split(":")
         self.label = pair if pages[0] == pages[1] else f"{pair} pages {pages[0]}-{pages[1]}"
-        self.pair, self.backend, self.folder, self.keep = pair, backend, folder, keep
+        self.pair, self.backend, self.folder, self.keep, self.place = pair, backend, folder, keep, place
         self.rows: list[dict[str, Any]] = []
         self.room, self.noise = random.Random(f"{pair} {backend}").randrange(1, 800_000), random.Random()
         self.truth: dict[tuple[int, ...], list[int]] = {}
         #: rooms that one side has given up when the other may have had all of them
         self.given_up: set[int] = set()
         name, digests, environment = BACKENDS[backend]
-        environment = environment | (HYBRID if kind_of(pair) in ("qwen3_5", "falcon_h1") else {})
+        environment = environment | (hybrid(place.device) if kind_of(pair) in ("qwen3_5", "falcon_h1") else {})
         port = 20_000 + self.room % 9_000
         sides = zip(("prefill", "decode"), map(ranks_of, sized), pages, (port, port + 100), strict=True)
         self.bootstrap, self.model = port + 50, folder.parent / kind_of(pair)
         self.starts = [
-            Start(side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp, pp)
+            Start(
+                side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp, pp,
+                place.device, max(0, place.gpus - tp * dp * pp) * (side == "decode"), place.scale,
+            )
             for side, (tp, dp, pp), page, at in sides
         ]
         self.p, self.d = map(Instance, self.starts)
 
     def prompts(self, lengths: Any) -> list[list[int]]:
         """New ones, and what the whole model says to them."""
-        made = [[self.noise.randrange(3, model.VOCABULARY) for _ in range(length)] for length in lengths]
-        for prompt, said in zip(made, model.continued(self.model, made, TOKENS), strict=True):
+        drawn = [length * self.place.scale for length in lengths]
+        made = [[self.noise.randrange(3, model.VOCABULARY) for _ in range(length)] for length in drawn]
+        for prompt, said in zip(made, model.continued(self.model, made, TOKENS, self.place.device), strict=True):
             self.truth[tuple(prompt)] = said
         return made
 
@@ -126,14 +145,15 @@ class Run:
     def seq(self) -> None:
         requests = [self.request(prompt) for prompt in self.prompts(LENGTHS)]
         answers = [self.both(request)[0] for request in requests]
-        self.judge("seq", requests, answers, rooms=[request.room for request in requests])
+        self.judge("seq", requests, answers, rooms=[request.room for request in requests], ttft_ms=first(answers))
 
     def many(self) -> None:
         requests = [self.request(prompt) for prompt in self.prompts([20 + 13 * i for i in range(16)])]
         begin = time.monotonic()
         answers = self.both(*requests)
         rooms = [request.room for request in requests]
-        self.judge("many", requests, answers, rooms=rooms, seconds=round(time.monotonic() - begin, 2))
+        seconds = round(time.monotonic() - begin, 2)
+        self.judge("many", requests, answers, rooms=rooms, ttft_ms=first(answers), seconds=seconds)
 
     def alone(self) -> None:
         request = self.request(self.prompts([100])[0])
@@ -240,8 +260,12 @@ class Run:
     def play(self, scenarios: list[str]) -> None:
         """All of them, and what the probes have seen."""
         try:
-            for instance in (self.p, self.d):
-                instance.ready()
+            try:
+                for instance in (self.p, self.d):
+                    instance.ready()
+            except (RuntimeError, EOFError) as error:
+                self.row("start", good=False, errors=[f"an instance did not start: {error!r}"])
+                return
             self.warm()
             for scenario in scenarios:
                 self.noise.seed(scenario)
@@ -249,11 +273,15 @@ class Run:
             time.sleep(0.5)
             self.seen()
         finally:
-            self.p.close()
-            self.d.close()
+            self.close()
+
+    def close(self) -> None:
+        """End both instances."""
+        self.p.close()
+        self.d.close()
 
     def seen(self) -> None:
-        """Times from the last chunk's KV to decode's taking it over, posts, and digests."""
+        """Times from the last chunk's KV to decode's taking it over and to its first step, posts, and digests."""
         at: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         counts: dict[int, dict[str, int]] = {}
         for file in self.folder.glob("[0-9]*.jsonl"):
@@ -262,10 +290,13 @@ class Run:
                     counts[line["pid"]] = line["counts"]
                 else:
                     at[line["room"]][line["what"]].append(line["at"])
-        lags = {room: max(t["committed"]) - max(t["sent"]) for room, t in at.items() if t["committed"] and t["sent"]}
+        whole = {room: {what: max(t) for what, t in times.items()} for room, times in at.items()}
+        lags = [room for room, t in whole.items() if "committed" in t and "sent" in t]
         for row in self.rows:
-            if mine := [lags[room] for room in row.pop("rooms", ()) if room in lags]:
-                row["lag_ms"] = [round(1e3 * q, 1) for q in (statistics.median(mine), max(mine))]
+            rooms = [whole[room] for room in row.pop("rooms", ()) if room in whole]
+            for name, what in (("lag_ms", "committed"), ("step_ms", "step")):
+                if mine := [1e3 * (t[what] - t["sent"]) for t in rooms if what in t and "sent" in t]:
+                    row[name] = spread(mine)
         total: dict[str, int] = defaultdict(int)
         for each in counts.values():
             for name, number in each.items():
@@ -273,6 +304,21 @@ class Run:
         self.row("counts", good=True, counts={name: n for name, n in sorted(total.items()) if n}, rooms_seen=len(lags))
         if self.backend == "kvproto":
             self.row("digests", **digests(self.folder, self.given_up))
+
+
+def hybrid(device: str) -> dict[str, str]:
+    """Return the environment of a hybrid model: its kernels on a GPU are Triton's."""
+    return {name: value for name, value in HYBRID.items() if device == "cpu" or name != "SGLANG_USE_CPU_ENGINE"}
+
+
+def spread(values: list[float]) -> list[float]:
+    """Return median and longest."""
+    return [round(each, 1) for each in (statistics.median(values), max(values))]
+
+
+def first(answers: list[Answer]) -> list[float]:
+    """Return median and longest of the milliseconds to a first token; empty: there was none."""
+    return spread(times) if (times := [1e3 * answer.first_s for answer in answers if answer.first_s]) else []
 
 
 def kind_of(pair: str) -> str:

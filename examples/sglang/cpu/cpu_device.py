@@ -22,18 +22,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, Self
 
-#: both files lie in a folder of PYTHONPATH, and are no package
-PATCHES: dict[str, Any] = dict(importlib.import_module("dp_attention").PATCHES)
+#: the files lie in a folder of PYTHONPATH, and are no package
+ALTERED, PATCHES = importlib.import_module("altered"), dict[str, Any](importlib.import_module("dp_attention").PATCHES)
 STAGING = "sglang.srt.disaggregation.common.staging_buffer", "sglang.srt.disaggregation.common.staging_handler"
 #: by module: names that mean something else here
 KNOWN: dict[str, dict[str, Any]] = {
@@ -98,33 +93,6 @@ class CpuDevice:
         return getattr(self._real, name)
 
 
-class Nothing:
-    """Whatever is asked of it, called or looked up, it is again nothing."""
-
-    def __getattr__(self, _: str) -> Nothing:
-        return Nothing()
-
-    def __call__(self, *_: Any, **__: Any) -> Nothing:
-        return Nothing()
-
-
-class Hollow(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds torchvision and all of its modules, and makes them of nothing."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
-        del path, target
-        hollow = name.partition(".")[0] == "torchvision"
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if hollow else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        def lookup(name: str) -> Nothing:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return Nothing()
-
-        vars(module).update(__version__="0.0", __getattr__=lookup)
-
-
 def _latents(module: ModuleType) -> None:
     method = vars(module)["AttnForwardMethod"].MLA
     vars(module)["AttentionBackendRegistry"].register("torch_native", lambda *_: method)
@@ -146,35 +114,9 @@ def _scans(module: ModuleType) -> None:
 PATCHES["sglang.srt.layers.attention.mamba.mamba"] = _scans
 
 
-class OnCpu(importlib.machinery.SourceFileLoader):
-    """A module of SGLang that takes some names for other than they are, and may be compiled without its assertions."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        bare = fullname in STAGING
-        code: CodeType = compile(Path(self.path).read_bytes(), self.path, "exec", dont_inherit=True, optimize=int(bare))
-        return code
-
-    def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
-        vars(module).update(KNOWN.get(module.__name__, {}))
-        if module.__name__ in PATCHES:
-            PATCHES[module.__name__](module)
-
-
-class FindsOnCpu(importlib.abc.MetaPathFinder):
-    """Finds those modules."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
-        del target
-        if name not in KNOWN | PATCHES or path is None:
-            return None
-        file = str(Path(next(iter(path))) / f"{name.rpartition('.')[2]}.py")
-        return importlib.util.spec_from_file_location(name, file, loader=OnCpu(name, file))
-
-
 def install() -> None:
     """Put the stand-ins in their places."""
-    sys.meta_path[:0] = [Hollow(), FindsOnCpu()]
+    sys.meta_path[:0] = [ALTERED.Hollow("torchvision"), ALTERED.Altered(KNOWN, PATCHES, STAGING)]
     import torch
 
     def unpinned(make: Any) -> Any:

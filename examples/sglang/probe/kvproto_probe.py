@@ -4,6 +4,7 @@ Lines of JSON, one file a process, in the folder PROBE:
 
     sent       a prefill rank has handed over the last chunk of a room; when
     committed  a decode rank has taken a room over; when
+    step       a decode rank begins a room's first step; when
     posts      what a prefill rank's transport was asked to do so far
 
 and a fault on purpose: of a room whose number is `CONTROL` or higher, a decode rank swaps two heads of one layer (of a
@@ -24,6 +25,8 @@ from typing import Any
 CONTROL = 900_000
 PLACES = "sglang.srt.disaggregation.prefill.SchedulerDisaggregationPrefillMixin"
 counts = {"posts": 0, "descriptors": 0, "bytes": 0}
+#: rooms that are taken over, and have not begun a step
+waiting = set[int]()
 
 
 def note(what: str, **more: Any) -> None:
@@ -57,6 +60,7 @@ def committed(queue: Any, decode_req: Any, *_: Any, **__: Any) -> None:
     """Before `_commit_transfer_to_req`."""
     req = decode_req.req
     note("committed", room=req.bootstrap_room)
+    waiting.add(req.bootstrap_room)
     if req.bootstrap_room >= CONTROL:
         pool = queue.scheduler.token_to_kv_pool_allocator.get_kvcache()
         slots = queue.scheduler.req_to_token_pool.req_to_token[req.kv.req_pool_idx, : len(req.origin_input_ids)]
@@ -69,6 +73,14 @@ def committed(queue: Any, decode_req: Any, *_: Any, **__: Any) -> None:
         for cache in [pool.kv_buffer[1]] if latent else [pool.k_buffer[1], pool.v_buffer[1]]:
             rows = cache[slots.long()]
             cache[slots.long()] = rows.flip(-1) if latent else rows[:, [1, 0, *range(2, rows.shape[1])]]
+
+
+def stepped(_scheduler: Any, batch: Any, *_: Any, **__: Any) -> None:
+    """Before `run_batch`: requests whose KV was taken over begin their first step."""
+    if waiting and batch.forward_mode.is_decode():
+        for room in waiting & {req.bootstrap_room for req in batch.reqs}:
+            waiting.discard(room)
+            note("step", room=room)
 
 
 def plugin() -> None:
@@ -86,3 +98,4 @@ def plugin() -> None:
     else:
         queue = "sglang.srt.disaggregation.decode.DecodeTransferQueue"
         HookRegistry.register(f"{queue}._commit_transfer_to_req", committed, HookType.BEFORE)
+        HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.run_batch", stepped, HookType.BEFORE)
