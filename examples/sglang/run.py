@@ -137,7 +137,10 @@ def main() -> int:
     table, good = Table(asked.table, INTRO if asked.device == "cpu" else ON_GPUS), True
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         made, runs = deque[Run](), _made(asked, asked.keep or Path(temporary), table, stack)
-        while made.extend(islice(runs, asked.ahead + 1 - len(made))) or made:
+        while True:
+            made.extend(islice(runs, asked.ahead + 1 - len(made)))
+            if not made:
+                break
             run = made.popleft()
             run.play([name for name in asked.scenarios if run.backend == "kvproto" or name in TIMED])
             good &= all(row["good"] for row in run.rows) or BACKENDS[run.backend][0] != "kvproto"
