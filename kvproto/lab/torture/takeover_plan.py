@@ -41,11 +41,12 @@ HASTY = 0.2
 #: how many rooms find a replacement that computes other KV than the prefill instance that was killed
 OTHER_KV = 0.15
 #: lease, and longest write, by victim: a decode rank whose peer was killed waits for both before it releases, each life
-PATIENCE: dict[Victim, Timer] = {"decode": Timer(20.0), "prefill": Timer(3.0)}
+PATIENCE: dict[Victim, Timer] = {"decode": Timer(20.0), "prefill": Timer(5.0)}
 # A dead peer is noticed within two seconds. What a busy machine keeps waiting has all the time that it may want:
-# what is looked for here is not how a room fails.
+# what is looked for here is not how a room fails. Requests that are repeated back off: those of some hundred rooms, all
+# ten times a second, would keep a slow pair from anything else until an outbox is full.
 TIMING = Timing(
-    resend=Timer(0.1, 2000), grant_retry=Timer(0.1, 5), call=Timer(0.1, 2000), engine=Timer(200.0),
+    resend=Timer(0.1, 200, 2.0), grant_retry=Timer(0.1, 5), call=Timer(0.1, 2000), engine=Timer(200.0),
     bootstrap=Timer(200.0), stall=Timer(200.0), kernel=Timer(20.0), connect_timeout=Timer(20.0),
     heartbeat=Timer(0.25, 6), silence=Timer(60.0), forget=Timer(60.0), aux=Timer(200.0),
 )  # fmt: skip
