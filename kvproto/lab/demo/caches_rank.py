@@ -7,7 +7,6 @@ its ranks put together what is in their pages, make the library's cache of it, a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from kvproto.lab.demo.caches_pages import CachesPages, HeldRoom, whole_rows
 from kvproto.lab.demo.comm import Comm
 from kvproto.lab.demo.job import RoomSpec, Side
 from kvproto.lab.demo.model import read_aux
-from kvproto.lab.demo.player import SETTLE_S, TICK_S, make_transport, started
+from kvproto.lab.demo.player import complaints, make_transport, settle, started, wait_until
 from kvproto.lab.demo.run import EVERY_STEP, GRANT_TRIES
 from kvproto.lab.demo.tampered_room import CONTROLS, TamperedRoom
 from kvproto.lab.demo.verify import Sheet
@@ -33,9 +32,6 @@ from kvproto.lab.process_group import ParentPipe
 from kvproto.protocol.timing import Timing
 from kvproto.room import Outcome, Room
 from kvproto.settings import Settings
-from kvproto.verify.testing import inside
-from kvproto.verify.testing.pools import left_over
-from kvproto.verify.trace.judged import breaches
 
 #: pages and slots that no room uses: they must come out unchanged
 SPARE = 5
@@ -84,15 +80,8 @@ class CachesRank:
 
     def until(self, done: Callable[[], bool], what: str, endpoint: Endpoint) -> None:
         """Look until `done()`; TimeoutError says what each room waits for."""
-        limit = time.monotonic() + self.run.limit_s
-        while True:
-            self.look(endpoint)
-            if done():
-                return
-            if time.monotonic() > limit:
-                waits = [endpoint.explain(Room(room.room)) for room in self.job.rooms]
-                raise TimeoutError("\n".join([f"not {what} within {self.run.limit_s:g} s", *waits]))
-            time.sleep(TICK_S)
+        names = [Room(each.room) for each in self.job.rooms]
+        wait_until(done, what, self.run.limit_s, lambda: map(endpoint.explain, names), lambda: self.look(endpoint))
 
     def over(self) -> bool:
         """Whether every room has an outcome and is released."""
@@ -100,13 +89,10 @@ class CachesRank:
 
     def account(self, endpoint: Endpoint) -> None:
         """Tell what went wrong, what is left over, and what was moved."""
-        until = time.monotonic() + SETTLE_S
-        while left_over(endpoint) and time.monotonic() < until:
-            time.sleep(TICK_S)
+        held = settle(endpoint)
         wrong = [f"room {number} ended as {outcome.cause.name}: {outcome.reason}"
                  for number, outcome in self.outcomes.items() if not outcome.ok]  # fmt: skip
-        wrong += [*left_over(endpoint), *breaches(inside(endpoint).rank), *endpoint.reports()]
-        wrong += [f"{text} ({count})" for text, count in inside(endpoint).loop.counts.items()]
+        wrong += [*held, *complaints(endpoint)]
         wrong += self.pages.intruded(self.held.values())
         self.line.tell("tally", (wrong, endpoint.metrics().get("bytes", 0)))
 

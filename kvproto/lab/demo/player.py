@@ -8,7 +8,7 @@ between its own work it looks what has come.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,36 @@ def make_transport(run: Run | CachesRun) -> Transport:
     from kvproto.io.transports.nixl import NixlTransport
 
     return NixlTransport(maps=run.maps)
+
+
+def wait_until(
+    done: Callable[[], bool], what: str, limit_s: float, explain: Callable[[], Iterable[str]],
+    step: Callable[[], object] = lambda: None,
+) -> None:  # fmt: skip
+    """Look every tick until `done()`; TimeoutError says what is waited for."""
+    limit = time.monotonic() + limit_s
+    while True:
+        step()
+        if done():
+            return
+        if time.monotonic() > limit:
+            raise TimeoutError("\n".join([f"not {what} within {limit_s:g} s", *explain()]))
+        time.sleep(TICK_S)
+
+
+def settle(endpoint: Endpoint, step: Callable[[], object] = lambda: None) -> list[str]:
+    """Wait for a time until an endpoint holds nothing of its rooms; return what it still holds."""
+    until = time.monotonic() + SETTLE_S
+    while left_over(endpoint) and time.monotonic() < until:
+        step()
+        time.sleep(TICK_S)
+    return left_over(endpoint)
+
+
+def complaints(endpoint: Endpoint) -> list[str]:
+    """Return what the endpoint, its loop and the judge of its steps found wrong."""
+    counts = [f"{text} ({count})" for text, count in inside(endpoint).loop.counts.items()]
+    return [*counts, *breaches(inside(endpoint).rank), *endpoint.reports()]
 
 
 class Player:
@@ -106,15 +136,8 @@ class Player:
 
     def until(self, done: Callable[[], bool], what: str, step: Callable[[], object] = lambda: None) -> None:
         """Look every tick until `done()`; TimeoutError says what each room waits for."""
-        limit = time.monotonic() + self.run.limit_s
-        while True:
-            step()
-            if done():
-                return
-            if time.monotonic() > limit:
-                waits = [self.endpoint.explain(self.name(r.room)) for r in self.run.job.rooms]
-                raise TimeoutError("\n".join([f"not {what} within {self.run.limit_s:g} s", *waits]))
-            time.sleep(TICK_S)
+        names = [self.name(each.room) for each in self.run.job.rooms]
+        wait_until(done, what, self.run.limit_s, lambda: map(self.endpoint.explain, names), step)
 
     def finished(self) -> bool:
         return len(self.outcomes) == len(self.run.job.rooms)
@@ -136,16 +159,12 @@ class Player:
         ep = self.endpoint
         if self.run.trace is not None:
             ep.save_trace(Path(self.run.trace) / f"{route}-{self.me.side[0].upper()}{self.me.rank}.jsonl")
-        until = time.monotonic() + SETTLE_S
-        while left_over(ep) and time.monotonic() < until:
-            time.sleep(TICK_S)
-        complaints = [f"{text} ({count})" for text, count in inside(ep).loop.counts.items()]
-        complaints += breaches(inside(ep).rank)
+        held = settle(ep)
         self.line.tell(
             "tally",
             PassCounts(
                 {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
-                left_over(ep), [*complaints, *ep.reports()],
+                held, complaints(ep),
                 [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s, self.groups,
                 self.digests,
             ),

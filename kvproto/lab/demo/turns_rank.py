@@ -20,15 +20,13 @@ from kvproto.lab.demo.controls import PooledRoom
 from kvproto.lab.demo.job import Side
 from kvproto.lab.demo.model import asked, read_aux
 from kvproto.lab.demo.placement import device_of
-from kvproto.lab.demo.player import SETTLE_S, TICK_S, make_transport, pool_of, written
+from kvproto.lab.demo.player import complaints, make_transport, pool_of, settle, wait_until, written
 from kvproto.lab.demo.rank import DemoRank
 from kvproto.lab.demo.turns import TurnsRun, TurnsTally
 from kvproto.lab.process_group import ParentPipe
 from kvproto.protocol import effects as do
 from kvproto.room import Outcome, Room
 from kvproto.verify.testing import inside
-from kvproto.verify.testing.pools import left_over
-from kvproto.verify.trace.judged import breaches
 
 #: the numbers of the two instances
 GROUPS: dict[Side, int] = {"prefill": 1, "decode": 2}
@@ -88,12 +86,9 @@ class _Player:
 
     def play(self) -> None:
         """Do what the parent says, until it says that it is over."""
-        group, limit = GROUPS[self.other], time.monotonic() + self.talks.run.limit_s
+        group = GROUPS[self.other]
         self.takes.connect(self.talks.run.job.layout(self.other), self.line.hear("addresses"), group=group)
-        while not self.takes.ready(group):
-            if time.monotonic() > limit:
-                raise TimeoutError(f"no link to every rank of {self.other}: {self.takes.links()}")
-            time.sleep(TICK_S)
+        wait_until(lambda: self.takes.ready(group), "linked", self.talks.run.limit_s, self.takes.links)
         self.line.tell("linked")
         while not self.over:
             wait([self.line, self.endpoint], LOOK_S)  # type: ignore[list-item]  # both have a descriptor
@@ -135,13 +130,9 @@ class _Player:
 
     def account(self) -> None:
         """Tell what is here, and what went wrong."""
-        until, wrong = time.monotonic() + SETTLE_S, self.me.intruded()
+        wrong = self.me.intruded()
         for role in (self.sends, self.takes):
-            while left_over(role) and time.monotonic() < until:
-                self.look()
-                time.sleep(TICK_S)
-            wrong += [*left_over(role), *breaches(inside(role).rank), *role.reports()]
-            wrong += [f"{text} ({count})" for text, count in inside(role).loop.counts.items()]
+            wrong += [*settle(role, self.look), *complaints(role)]
         sheets = {number: self.me.sheet(number) for number in self.me.tables}
         self.line.tell("tally", TurnsTally(wrong, sheets, self.sends.metrics()["bytes"]))
 
