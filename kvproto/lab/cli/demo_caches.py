@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from functools import partial
 from itertools import product
 
 from kvproto.arguments import only_without
-from kvproto.cli.ending import FOUND, WELL
-from kvproto.lab.cli.demo_matrix import run_each
+from kvproto.lab.cli.demo_matrix import run_each, tell
 from kvproto.lab.cli.demo_run import DTYPES, complete, rooms_of, shapes
 from kvproto.lab.demo import caches_report
 from kvproto.lab.demo.caches_conduct import conduct_caches
@@ -48,17 +46,9 @@ def carry(parser: argparse.ArgumentParser, args: argparse.Namespace, keys: str |
         parser.error(str(error))
     run = CachesRun(job, size * (unit or 1), bool(unit), args.transport, args.staging, args.grant_wait, args.slots,
                     args.window, keys=keys, limit_s=args.limit)  # fmt: skip
-    return (matrix if args.matrix else one)(run, as_text=not args.json)
-
-
-def one(run: CachesRun, *, as_text: bool) -> int:
-    """One run, told at its end."""
-    result = conduct_caches(run)
-    if as_text:
-        caches_report.show(result)
-    else:
-        print(json.dumps(caches_report.as_json(result)))
-    return WELL if result.ok else FOUND
+    if args.matrix:
+        return matrix(run, as_text=not args.json)
+    return tell(conduct_caches(run), caches_report.show, caches_report.as_json, as_text=not args.json)
 
 
 def matrix(run: CachesRun, *, as_text: bool) -> int:

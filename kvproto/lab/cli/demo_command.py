@@ -7,7 +7,6 @@ command (`ending`).
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,12 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import get_args
 
 from kvproto.arguments import only_with, only_without, output_folder, pages, positive, real, whole
-from kvproto.cli.ending import FOUND, WELL, ended
+from kvproto.cli.ending import FOUND, ended
 from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
 from kvproto.io.control.keys import make_pair
 from kvproto.lab.cli import demo_caches
-from kvproto.lab.cli.demo_matrix import run_each
+from kvproto.lab.cli.demo_matrix import run_each, tell
 from kvproto.lab.cli.demo_run import DEFAULTS, DTYPES, make_run
 from kvproto.lab.demo import by_layer, turns_report
 from kvproto.lab.demo.conduct import conduct
@@ -30,7 +29,7 @@ from kvproto.lab.demo.family import FAMILIES
 from kvproto.lab.demo.matrix import CASES
 from kvproto.lab.demo.report import ProgressBars, as_json, matrix_row, show
 from kvproto.lab.demo.run import Abort, Carrier, Route, Run, Staging
-from kvproto.lab.demo.turns import TurnsRun, make_turns
+from kvproto.lab.demo.turns import make_turns
 from kvproto.lab.demo.turns_conduct import conduct_turns
 from kvproto.lab.process_group import RankError
 from kvproto.layout.sharding import MAX_RANKS
@@ -160,29 +159,16 @@ def _main(p: argparse.ArgumentParser, args: argparse.Namespace, keys: str | None
     except ValueError as error:
         p.error(str(error))
     if talks is not None:
-        return _guarded(lambda: conversations(talks, as_text=not args.json))
+        report = turns_report.show, turns_report.as_json
+        return _guarded(lambda: tell(conduct_turns(talks), *report, as_text=not args.json))
     return _guarded(lambda: one(run, as_text=not args.json))
-
-
-def conversations(talks: TurnsRun, *, as_text: bool) -> int:
-    """Conversations, told at the end."""
-    result = conduct_turns(talks)
-    if as_text:
-        turns_report.show(result)
-    else:
-        print(json.dumps(turns_report.as_json(result)))
-    return WELL if result.ok else FOUND
 
 
 def one(run: Run, *, as_text: bool) -> int:
     """One run, shown while it goes on and told at the end."""
     with ProgressBars(run, shown=as_text) as bars:
         result = conduct(run, bars)
-    if as_text:
-        show(result)
-    else:
-        print(json.dumps(as_json(result)))
-    return WELL if result.ok else FOUND
+    return tell(result, show, as_json, as_text=as_text)
 
 
 def matrix(keys: str | None = None, *, as_text: bool) -> int:

@@ -1,4 +1,4 @@
-"""Demo matrix: many runs of a kind, a line each; one that fails ends no other."""
+"""Demo matrix: tells one run, or many of a kind, a line each, of which one that fails ends no other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from typing import Any
 
 from kvproto.cli.ending import FOUND, WELL
 from kvproto.lab.process_group import RankError
+
+
+def tell(
+    result: Any, show: Callable[[Any], None], as_json: Callable[[Any], dict[str, Any]], *, as_text: bool
+) -> int:  # fmt: skip
+    """Tell one result, and return the exit code."""
+    if as_text:
+        show(result)
+    else:
+        print(json.dumps(as_json(result)))
+    return WELL if result.ok else FOUND
 
 
 def run_each(
