@@ -90,7 +90,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 def streams(cuda: Cuda) -> DeviceStreams:
     """A GPU's streams, over memory of the host."""
     made = DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=GPU)))
-    assert made.index == GPU and len(cuda.made) == 5
+    assert made.index == GPU and len(cuda.made) == 4
     made.device = torch.device("cpu")
     return made
 
@@ -102,7 +102,7 @@ def entry(*pages: int, given: int | None = None) -> RoomEntry:
 def test_data_and_stores_go_before_what_an_engine_computes_and_tables_do_not(
     streams: DeviceStreams, cuda: Cuda
 ) -> None:
-    data = streams.stream, streams.stores, streams._second, streams.copies
+    data = streams.stream, streams.stores, streams._second
     assert cuda.made == [*((stream, -1) for stream in data), (streams._tables, 0)]
     assert DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=None))).index == 0
 

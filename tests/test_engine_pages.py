@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.data import mapped_pages
+from kvproto.data import mapped_pages, mapped_parts
 from kvproto.data.mapped_parts import EngineLaunch, MappedPart
 from kvproto.io.kernels import engine_pages
 from kvproto.io.kernels.base import Events
@@ -34,11 +34,10 @@ class HostEngine(EnginePages):
 
     def __init__(self, runs: Sequence[PageRun]) -> None:
         super().__init__(-1, runs, lambda *_: 0)
-        self.launches, self.streams = 0, list[Any]()
+        self.launches = 0
 
-    def launch(self, near: Any, far: Any, stream: Any) -> Done:
+    def launch(self, near: Any, far: Any, _stream: Any) -> Done:
         self.launches += 1
-        self.streams.append(stream)
         for there, here, nbytes in self.copies(near, far).T.tolist():
             ctypes.memmove(there, here, nbytes)
         return Done()
@@ -62,7 +61,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[HostEngine]:
         return made[-1] if runs else None
 
     monkeypatch.setattr(mapped_pages, "engine_pages", make)
-    monkeypatch.setattr(mapped_pages, "LONG", 0)
+    monkeypatch.setattr(mapped_parts, "LONG", 0)
     return made
 
 
@@ -93,7 +92,7 @@ def test_heads_of_a_token_that_lie_apart_are_no_page(engines: list[HostEngine]) 
 def test_a_short_part_goes_by_engines_only_beside_a_forward(
     engines: list[HostEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped_pages, "LONG", 1 << 40)
+    monkeypatch.setattr(mapped_parts, "LONG", 1 << 40)
     settings = replace(SMALL, route="pages")
     with EnginePair(layout(1, page=4), layout(1, page=4), chunk_tokens=CHUNK, settings=settings) as pair:
         data, forward = inside(pair.prefills[0]).data, FakeEvent()
@@ -108,11 +107,11 @@ def test_a_short_part_goes_by_engines_only_beside_a_forward(
 
 
 def test_pages_are_read_by_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_pages, "LONG", 1)
+    monkeypatch.setattr(mapped_parts, "LONG", 1)
     near, far = (np.zeros((9, 16), np.uint8) for _ in range(2))
     near[:] = np.arange(1, 10, dtype=np.uint8)[:, None]
     engine = HostEngine([PageRun(near.ctypes.data, far.ctypes.data, 16, 16, 16)])
-    part = MappedPart(cast("Any", None), (), 9, 1, {}, engine, long=1)
+    part = MappedPart(cast("Any", None), (), 9, 1, {}, engine)
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2, 7], np.int64), table=None))
     launch = part.bind(entry, np.array([6, 1, 8], "<u4").tobytes(), 0, 3, cast("Any", None), cast("Any", None))
     entry.pages[:] = 8, 1, 6  # others come before the launch
@@ -121,11 +120,14 @@ def test_pages_are_read_by_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("long", "always"), [(48, True), (49, False)])
-def test_whole_pages_of_so_many_bytes_always_go_by_engines(long: int, always: bool) -> None:
+def test_whole_pages_of_so_many_bytes_always_go_by_engines(
+    monkeypatch: pytest.MonkeyPatch, long: int, always: bool
+) -> None:
     """Three pages of 16 bytes; on an idle device a shorter part goes by the kernel."""
+    monkeypatch.setattr(mapped_parts, "LONG", long)
     bound = list[Any]()
     kernel = SimpleNamespace(bind=lambda *about: bound.append(about) or "kernel")
-    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]), long=long)
+    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2, 7, 1]), table="table"))
     streams = cast("Any", SimpleNamespace(place=lambda pages: (pages.tobytes(), None)))
     there = np.array([6, 1, 8], "<u4").tobytes()
@@ -136,9 +138,9 @@ def test_whole_pages_of_so_many_bytes_always_go_by_engines(long: int, always: bo
 
 
 def test_a_peer_s_page_numbers_keep_more_than_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_pages, "LONG", 1)
+    monkeypatch.setattr(mapped_parts, "LONG", 1)
     engine, there = HostEngine([PageRun(0, 0, 16, 16, 16)]), [69_999, 3, 65_540]
-    part = MappedPart(cast("Any", None), (), 70_000, 1, {}, engine, long=1)
+    part = MappedPart(cast("Any", None), (), 70_000, 1, {}, engine)
     entry = cast("Any", SimpleNamespace(pages=np.array([65_537, 66_000, 2]), table=None))
     launch = part.bind(entry, np.array(there, "<u4").tobytes(), 0, 3, cast("Any", None), cast("Any", None))
     assert isinstance(launch, EngineLaunch)

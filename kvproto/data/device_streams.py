@@ -4,8 +4,7 @@ Gathers and scatters have a stream of their own, so they wait only for the forwa
 forward does not wait for them. Stores into a peer's pages have a stream that waits for no forward: they are launched
 when their KV is computed, the peer waits for their end, and a gather in front of them may wait for a forward that
 hangs. While another forward runs, stores take turns on two streams: where the programs of the next store are not queued
-yet as those of one end, the forward's take their place, and the store waits for the end of a matrix product. What
-copy engines carry of a room's end has a stream of its own, so that they do not wait for a kernel's turn. Page
+yet as those of one end, the forward's take their place, and the store waits for the end of a matrix product. Page
 tables are copied on a stream of their own: an engine may open a room at any time, and a copy from pageable memory
 blocks until its stream reaches it, which may wait for a forward.  The tables of rooms that were opened in one pass of
 the loop are one copy (`put_off`, `run`), unless one is needed earlier.
@@ -61,7 +60,7 @@ class CurrentStream:
 
 
 class DeviceStreams:
-    """The streams of one rank: `stream` for data, `stores` and `copies` into peers' pages; None on a CPU."""
+    """The streams of one rank: `stream` for data, `stores` for stores into peers' pages; None on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         """`device`: where the rank's pool is."""
@@ -69,7 +68,6 @@ class DeviceStreams:
         self.stream: Any = None
         self.stores: Any = None
         self._second: Any = None
-        self.copies: Any = None
         self._tables: Any = None
         #: rooms whose tables are not on their way yet
         self.unplaced: deque[RoomEntry] = deque()
@@ -87,7 +85,7 @@ class DeviceStreams:
         if device.type == "cuda":
             urgent = -1  # a chunk is small beside a forward, and a peer waits for it
             self.stream = new_stream(device, priority=urgent)
-            self.stores, self._second, self.copies = (new_stream(device, priority=urgent) for _ in range(3))
+            self.stores, self._second = (new_stream(device, priority=urgent) for _ in range(2))
             self._tables = new_stream(device)
 
     def forward_runs(self) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from kvproto.data.end_pages import WORD
-from kvproto.data.mapped_parts import LONG, Mapped, MappedEnd, MappedPart
+from kvproto.data.mapped_parts import Mapped, MappedEnd, MappedPart
 from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.crossing import Crossing, Most, Rows, all_of_them
 from kvproto.io.kernels.engine_pages import engine_pages
@@ -72,8 +72,7 @@ class MappedPages:
                 if not made:
                     return
                 found += [(names.index(each.plan.prefill.name), each.at, one) for one in made]
-            if ours is self.ours:  # engines last: if one of them fails, its stream has what went before
-                found.sort(key=lambda one: one[2].by_engine)
+            if ours is self.ours:
                 sources = dict.fromkeys(source for _, _, one in found for source in one.sources)
                 self._made[peer, part, True] = MappedEnd(tuple(found), tuple(sources), maps)
 
@@ -120,14 +119,14 @@ class MappedPages:
         crossings = [Crossing(row, units, near, far, tuple(at)) for (row, units, near, far), at in found.items()]
         long = [each for each in crossings if end and engine_pages([each], self.pool.gpu) is not None]
         made = list[MappedPart]()
-        for some, least in ((long, 0), ([each for each in crossings if each not in long], LONG)):
+        for some in (long, [each for each in crossings if each not in long]):
             copy = self.kernels.cross(self.pool, some, self.most) if some else None
             if some and copy is None:
                 return []
             if copy is not None:
                 engine, size = engine_pages(some, self.pool.gpu), plan.decode.page_size
                 numbers = self._numbered(pages) if end and size == 1 and pages <= MOST_SLOTS else None
-                made.append(MappedPart(copy, tuple(sources), pages, size, maps, engine, self.most, least, numbers))
+                made.append(MappedPart(copy, tuple(sources), pages, size, maps, engine, self.most, numbers))
         return made
 
     def _numbered(self, slots: int) -> torch.Tensor:

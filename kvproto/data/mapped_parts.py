@@ -6,9 +6,8 @@ can carry them (`kvproto.io.kernels.engine_pages`), and the kernel stores what i
 so beside a forward, which keeps its multiprocessors, and where a part has `LONG` bytes.  On an idle device a shorter
 part goes by the kernel: its launch takes the host 70 us, the copies of 64 MiB 200.
 
-What travels at the end is stored likewise, each cache by launches of its own from its own table.  The rows of a state
-are few and some are long: the long ones always go by the copy engines, on a stream of their own.  So few copies cost
-the host less than a launch, and ranks that share a device do not take turns for its multiprocessors.
+What travels at the end is stored likewise, each cache by launches of its own from its own table.  Some rows of a state
+are long and others short, so the long ones, which engines can carry, are a launch of their own.
 
 Page numbers come from the peer, and a kernel that stores outside mapped memory would end this process.  So they are
 checked against the peer's regions here, as a transport does with offsets.
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,15 +50,8 @@ class MappedPart:
     engine: EnginePages | None = None
     #: how much of the device a launch may take now
     most: Most = all_of_them
-    #: bytes of whole pages that the engine always carries
-    long: int = LONG
     #: of slots of state: every number, u32 on the device, so none is copied there for a launch
     numbers: torch.Tensor | None = None
-
-    @property
-    def by_engine(self) -> bool:
-        """Whether the engine carries all of it, however little."""
-        return self.engine is not None and not self.long
 
     def check(self, theirs: bytes, first: int, tokens: int) -> None:
         """UsageError: these pages are too few for the tokens, or outside of the peer's regions."""
@@ -86,7 +77,7 @@ class MappedPart:
         self.check(theirs, first, tokens)
         size, end, engine = self.page_size, first + tokens, self.engine
         begin, low, high = first // size, -(-first // size), end // size
-        long = engine is not None and (high - low) * engine.page_bytes >= self.long
+        long = engine is not None and (high - low) * engine.page_bytes >= LONG
         there = torch.empty(0)
         if self.numbers is not None:
             there = self.numbers[WORD * int.from_bytes(theirs[:WORD], "little") :]
@@ -120,13 +111,8 @@ class MappedEnd:
         for here, there, part in self.parts:
             _, table, first, rows = end_rows(pool, entry, here)
             near, far = near_pages(entry, here), of_cache(theirs, there)
-            launch = part.bind_rows(table, near, far, first, rows, streams)
-            launches.append(partial(_copied, streams, launch) if part.by_engine else launch)
+            launches.append(part.bind_rows(table, near, far, first, rows, streams))
         return launches[0] if len(launches) == 1 else ChunkLaunch(launches)
-
-
-def _copied(streams: DeviceStreams, launch: Launch, _stream: Any, after: Any) -> Ticket:
-    return launch(streams.copies, after)
 
 
 Mapped = MappedPart | MappedEnd
