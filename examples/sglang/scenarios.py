@@ -258,20 +258,19 @@ class Run:
         self.both(*(self.request(prompt) for prompt in self.prompts((20, 40, 60, 80))))
 
     def play(self, scenarios: list[str]) -> None:
-        """All of them, and what the probes have seen."""
+        """All of them, and what the probes have seen; an instance that ends by itself ends them."""
+        at = "start"
         try:
-            try:
-                for instance in (self.p, self.d):
-                    instance.ready()
-            except (RuntimeError, EOFError) as error:
-                self.row("start", good=False, errors=[f"an instance did not start: {error!r}"])
-                return
+            for instance in (self.p, self.d):
+                instance.ready()
             self.warm()
-            for scenario in scenarios:
-                self.noise.seed(scenario)
-                getattr(self, scenario)()
+            for at in scenarios:
+                self.noise.seed(at)
+                getattr(self, at)()
             time.sleep(0.5)
             self.seen()
+        except (RuntimeError, EOFError, BrokenPipeError) as error:
+            self.row(at, good=False, errors=[f"an instance ended, or did not start: {error!r}"])
         finally:
             self.close()
 
