@@ -565,7 +565,7 @@ def test_a_manager_keeps_them_under_its_side_and_rank(tmp_path: Path, prefill: b
         endpoint=SimpleNamespace(finished=lambda: [outcome], released=list, digests=lambda _: {(0, "k"): 1}),
         options=Options(digests=str(tmp_path)), prefill=prefill,
         instance=Instance("one", tp=2, rank=1, heads=4, data_parallel=2, dp_rank=dp_rank),
-        tasks={7: SimpleNamespace(end=ended.append)},
+        tasks={Room(7): SimpleNamespace(end=ended.append)},
     )  # fmt: skip
     manager.Manager.advance(made)
     assert ended == [outcome] and (tmp_path / file).read_text() == '{"room":7,"digests":[[0,"k",1]]}\n'

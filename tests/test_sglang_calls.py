@@ -18,11 +18,13 @@ from kvproto.adapters.sglang import install, manager, memory, options, planes, r
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, unknown
 from kvproto.adapters.sglang.receiver import Receiver
+from kvproto.adapters.sglang.room_lives import KEPT_S, RoomLives
 from kvproto.adapters.sglang.sender import Sender
 from kvproto.adapters.sglang.windows import Window
 from kvproto.errors import ArgumentError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.timing import Timer
+from kvproto.io.clock import ManualClock
 from kvproto.layout.caches import ALL, WINDOW
 from kvproto.layout.sharding import DEFAULT_CHUNK_TOKENS, Layout
 from kvproto.protocol.states import Cause
@@ -69,6 +71,7 @@ class ScriptedManager:
         self.aux = SimpleNamespace(read=lambda row: b"row %d" % row, write=lambda *_: None)
         self.reporter: Reporter | None = None
         self.endpoint.pool.ends = ("what travels at the end",)
+        self.lives = RoomLives()
         self.board: Any = None
         self.forwards: Any = None
         self.card: Any = CARD
@@ -222,11 +225,11 @@ def test_a_receiver_that_is_given_up_before_it_has_pages_opens_its_room_over_pag
     assert one.why == "it has failed on another rank"
     assert at.endpoint.of("open") == [(Room(5), 4, [0], {"prefix": 0, "group": 7})]
     assert at.endpoint.of("abort") == [(Room(5),)]
-    taken, at = receiver()
-    at.tasks[5] = object()
-    taken.init(0)
-    taken.give_up("no more")
-    assert not at.endpoint.of("abort"), "the room is another request's"
+    failed, at = receiver()
+    at.endpoint.answers |= {"open": ArgumentError("no page"), "announce": ArgumentError("no room")}
+    failed.init(0)
+    failed.give_up("no more")
+    assert not at.endpoint.of("abort") and not at.tasks, "there is no room"
 
 
 @pytest.mark.parametrize("announced", [True, False])
@@ -513,25 +516,25 @@ def test_before_the_first_stage_decides_the_senders_of_a_stage_post_what_they_wo
     requests = [SimpleNamespace(disagg_kv_sender=one), SimpleNamespace(disagg_kv_sender=7)]
     scheduler = SimpleNamespace(disagg_prefill_bootstrap_queue=SimpleNamespace(queue=requests))
     install.process_bootstrapped_queue(scheduler)
-    assert board.posted == {(1, 5): tables.BOOTSTRAPPING}
+    assert board.posted == {(1, "5/0"): tables.BOOTSTRAPPING}
     board.posted = posted = Kept(board.posted)
     install.process_bootstrapped_queue(scheduler)
     called(one, at)
     install.process_bootstrapped_queue(scheduler)
     install.process_bootstrapped_queue(scheduler)
-    assert posted.written == [((1, 5), tables.WAITING)], "and nothing that is known"
+    assert posted.written == [((1, "5/0"), tables.WAITING)], "and nothing that is known"
     one.init(3, 2)
     assert not posted, "the first stage has decided"
 
 
-class Kept(dict[tuple[int, int], int]):
+class Kept(dict[tuple[int, str], int]):
     """Keeps all that is written."""
 
-    def __init__(self, first: dict[tuple[int, int], int]) -> None:
+    def __init__(self, first: dict[tuple[int, str], int]) -> None:
         super().__init__(first)
-        self.written = list[tuple[tuple[int, int], int]]()
+        self.written = list[tuple[tuple[int, str], int]]()
 
-    def __setitem__(self, key: tuple[int, int], value: int) -> None:
+    def __setitem__(self, key: tuple[int, str], value: int) -> None:
         self.written.append((key, value))
         super().__setitem__(key, value)
 
@@ -542,7 +545,7 @@ def test_what_a_stage_has_posted_is_withdrawn_when_its_request_is_over(end: str)
     at.board = Board({}, 1, 2)
     one.abort()
     one.post()
-    assert at.board.posted == {(1, 5): tables.FAILED}, "aborted, and the first stage has to hear of it"
+    assert at.board.posted == {(1, "5/0"): tables.FAILED}, "aborted, and the first stage has to hear of it"
     with contextlib.suppress(FailureError):
         getattr(one, end)()
     assert not at.board.posted and one.poll() == tables.FAILED
@@ -554,7 +557,7 @@ def test_what_a_stage_has_posted_is_withdrawn_when_its_request_is_over(end: str)
 ])  # fmt: skip
 def test_the_first_stage_begins_a_request_when_every_stage_would(later: tuple[int | None, ...], said: int) -> None:
     one, at = sender(rank=0, tp=1, stages=(1, 1, 1))
-    at.board = Board({(stage, 5): value for stage, value in enumerate(later, 1) if value is not None}, 0, 3)
+    at.board = Board({(stage, "5/0"): value for stage, value in enumerate(later, 1) if value is not None}, 0, 3)
     assert one.poll_pp_consensus() == min(said, tables.BOOTSTRAPPING), "it waits for its own decode instance"
     called(one, at)
     assert one.poll_pp_consensus() == said
@@ -562,6 +565,22 @@ def test_the_first_stage_begins_a_request_when_every_stage_would(later: tuple[in
     one.init(3, 2)
     one.clear()
     assert not [key for key in at.board.posted if key[0] == 0], "the first stage posts nothing"
+
+
+def test_requests_of_one_number_are_lives_of_one_room_until_it_is_forgotten() -> None:
+    clock = ManualClock()
+    lives = RoomLives(clock.now)
+    assert [lives.next(number) for number in (5, 5, 6, 5)] == [0, 1, 0, 2]
+    clock.advance(KEPT_S / 2)
+    assert lives.next(6) == 1
+    clock.advance(KEPT_S / 2)
+    assert lives.next(6) == 2 and list(lives._known) == [6], "nothing is kept of what came too long ago"
+    assert lives.next(5) == 0
+
+
+def test_the_pages_of_a_request_are_held_while_another_one_of_its_number_is() -> None:
+    made: Any = SimpleNamespace(advance=list, tasks={Room(7, 1): 1})
+    assert not manager.Manager.is_abort_release_safe(made, 7) and manager.Manager.is_abort_release_safe(made, 8)
 
 
 def test_without_stages_a_sender_answers_for_itself_alone_and_posts_nothing() -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from support.scripted_sglang import FAILED, WAITING, Stage
 
 from kvproto.adapters.sglang.receiver import Receiver
-from kvproto.adapters.sglang.sender import Sender
 from kvproto.endpoint import endpoint
 from kvproto.errors import ArgumentError
 
@@ -267,44 +266,32 @@ def test_a_request_that_sglang_rejects_at_prefill_is_told_as_rejected() -> None:
         stage.idle()
 
 
-def test_a_room_twice_at_a_time_does_not_touch_the_first() -> None:
-    with Stage(1, 1) as stage:
-        stage.ask(1, 60)
-        stage.ask(1, 60)
+@pytest.mark.parametrize("stages", [((), ()), TWO], ids=["one stage", "2 stages"])
+def test_samples_of_a_prompt_which_have_one_number_are_carried_each(stages: Any) -> None:
+    """SGLang asks once to fill its caches, and then for all samples at once."""
+    with Stage(1, 1, stages=stages) as stage:
+        stage.ask(1, 90)
         stage.run()
-        assert "in use" in stage.decode.ended[1] or stage.decode.ended[1] == "well"
+        for _ in range(3):
+            stage.ask(1, 90)
+        samples = [*stage.prefill.live, *stage.decode.live]
+        stage.run()
+        assert [each.at for each in samples] == ["well"] * 6
         stage.idle()
 
 
-@pytest.mark.parametrize("way", ["aborted", "rejected"])
-def test_a_second_sender_of_a_room_does_not_touch_the_first(way: str) -> None:
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+def test_a_sample_that_is_given_up_on_either_side_does_not_touch_another(side: str) -> None:
     with Stage(1, 1) as stage:
         stage.ask(1, 90)
-        stage.run(until=lambda: any(r.at == "computing" for r in stage.prefill.live))
-        other = Sender(stage.prefill.ranks[0].manager, stage.prefill.server, 1)
-        assert other.poll() == WAITING
-        if way == "aborted":
-            other.abort()
-        else:  # a stub of the prompt
-            other.init(1, None)
+        stage.ask(1, 90)
+        kept, given_up = ([at.live[number] for at in (stage.prefill, stage.decode)] for number in range(2))
+        mine = given_up[side == "decode"]
+        stage.run(until=lambda: mine.at in {"computing", "transfer"})
+        for part in mine.parts:
+            part.abort()
         stage.run()
-        assert stage.prefill.ended == stage.decode.ended == {1: "well"}
-        assert other.poll() == FAILED
-        stage.idle()
-
-
-def test_a_second_receiver_of_a_room_is_given_up_before_it_has_pages() -> None:
-    with Stage(1, 1) as stage:
-        stage.ask(1, 90, prefill=False)
-        stage.run(until=lambda: any(r.at == "transfer" for r in stage.decode.live))
-        other = Receiver(stage.decode.ranks[0].manager, stage.decode.server, 1)
-        other.init(0)
-        assert other.poll() == WAITING
-        other.abort()
-        stage.ask(1, 90, decode=False)
-        stage.run()
-        assert stage.prefill.ended == stage.decode.ended == {1: "well"}
-        assert other.poll() == FAILED
+        assert [each.at for each in kept] == ["well"] * 2 and [each.at for each in given_up] == ["failed"] * 2
         stage.idle()
 
 

@@ -72,7 +72,7 @@ class StageWords:
         self.tp, self.stages = tp, stages
         self.words = [dict[int, Any]() for _ in range(tp)]
         self.barriers = [threading.Barrier(max(1, stages)) for _ in range(tp)]
-        self.boards = [dict[tuple[int, int], int]() for _ in range(tp)]
+        self.boards = [dict[tuple[int, str], int]() for _ in range(tp)]
 
     def of(self, rank: int) -> dict[str, Any]:
         """Return what the manager of this rank is given."""
@@ -90,19 +90,19 @@ class StageWords:
 class Board:
     """SGLang's `PPConsensusStore`, without the way between processes."""
 
-    def __init__(self, posted: dict[tuple[int, int], int], stage: int, stages: int) -> None:
+    def __init__(self, posted: dict[tuple[int, str], int], stage: int, stages: int) -> None:
         self.posted, self.stage, self.stages = posted, stage, stages
 
-    def __setitem__(self, key: int, value: int) -> None:
+    def __setitem__(self, key: str, value: int) -> None:
         self.posted[self.stage, key] = value
 
-    def get(self, key: int) -> int | None:
+    def get(self, key: str) -> int | None:
         return self.posted.get((self.stage, key))
 
-    def pop(self, key: int) -> None:
+    def pop(self, key: str) -> None:
         self.posted.pop((self.stage, key), None)
 
-    def collect(self, key: int) -> list[int | None]:
+    def collect(self, key: str) -> list[int | None]:
         assert self.stage == 0, "SGLang collects on the first stage alone"
         return [self.posted.get((stage, key)) for stage in range(self.stages)]
 

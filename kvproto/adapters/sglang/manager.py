@@ -23,6 +23,7 @@ from kvproto.adapters.sglang.bootstrap import Cards, Source, announce, ask, sign
 from kvproto.adapters.sglang.bootstrap_ranks import Rank
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
+from kvproto.adapters.sglang.room_lives import RoomLives
 from kvproto.adapters.sglang.room_reporter import RoomReporter
 from kvproto.adapters.stage_caches import Exchange, on_all_stages
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
@@ -80,7 +81,8 @@ class Manager:
         #: with stages on a GPU: the stream of their forwards
         self.forwards: Any = None
         #: by room: the requests whose room is not released
-        self.tasks: dict[int, Request] = {}
+        self.tasks: dict[Room, Request] = {}
+        self.lives = RoomLives()
         #: by the address of a bootstrap server: the instance for SGLang; by dp rank of it: the card that was called
         self.prefill_info_table: dict[str, Prefill] = {}
         self.cards = Cards()
@@ -154,9 +156,9 @@ class Manager:
         for outcome in self.endpoint.finished():
             place = self.instance.dp_rank * self.instance.ranks + self.instance.rank
             self.options.keep_digests(self.endpoint, outcome, f"{'PD'[not self.prefill]}{place}")
-            self.tasks[outcome.room.id].end(outcome)
+            self.tasks[outcome.room].end(outcome)
         for room in self.endpoint.released():
-            self.tasks.pop(room.id).hear(t.Released())
+            self.tasks.pop(room).hear(t.Released())
 
     # ------------------------------------------------------------------------------- what decode asks of it
     def try_ensure_parallel_info(self, bootstrap_addr: str) -> bool:
@@ -184,9 +186,9 @@ class Manager:
             raise
 
     def is_abort_release_safe(self, room: int, _required_acks: int = 0) -> bool:
-        """Whether nothing can land in the pages of a request that has failed."""
+        """Whether nothing can land in the pages of a request that has failed, nor of others with its number."""
         self.advance()
-        return room not in self.tasks
+        return all(each.id != room for each in self.tasks)
 
     @cached_property
     def _questions(self) -> ThreadPoolExecutor:

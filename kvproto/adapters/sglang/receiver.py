@@ -27,7 +27,7 @@ class Receiver(Request):
     @property
     def abort_notified(self) -> bool:
         """Whether something may still land in the pages."""
-        return self.kv_mgr.tasks.get(self.bootstrap_room) is self
+        return self.room in self.kv_mgr.tasks
 
     def ensure_abort_notified(self, *, force_arm: bool = False) -> None:
         """The request is given up here, too."""
@@ -66,7 +66,7 @@ class Receiver(Request):
         elif isinstance(effect, t.Decline):
             # As page 0 is, slot 0 is SGLang's for what nobody reads, and so is page 0 of windows.
             self._open([0], None if self.kv_mgr.layout.state is None else (0,))
-            if self.kv_mgr.tasks.get(self.bootstrap_room) is self:
+            if self.room in self.kv_mgr.tasks:
                 self.endpoint.abort(self.room)
         else:
             super().carry_out(effect)
@@ -89,7 +89,7 @@ class Receiver(Request):
             self.endpoint.announce(self.room, self.tokens, group=self.card.group)
             self.endpoint.abort(self.room)
         except KvprotoError:  # it is not a room at all
-            del self.kv_mgr.tasks[self.bootstrap_room]
+            del self.kv_mgr.tasks[self.room]
             return False
         return True
 

@@ -8,6 +8,8 @@ sizes, so a room is as long as the prompt is in units that are whole pages of bo
 of that is its page 0, which SGLang keeps for what nobody reads.  The recurrent state of a hybrid model is the one after
 the last token; SGLang names its slot, or the pages of the last window (`windows`), with the last pages at prefill, and
 with all pages at decode.
+
+Requests with one `bootstrap_room` are lives of one room (`room_lives`).
 """
 
 from __future__ import annotations
@@ -43,15 +45,10 @@ class Request:
         self.why, self.aux_index, self.prefix, self.tokens = "", -1, 0, 0
         self.hear(t.Made())
         try:
-            self.room = Room(bootstrap_room or 0)
+            self.room = Room(bootstrap_room or 0, mgr.lives.next(bootstrap_room or 0))
         except ArgumentError as error:  # the number is a client's
             self.why = f"bootstrap_room: {error}"
             self.hear(t.Unmet())
-
-    @property
-    def taken(self) -> bool:
-        """Whether the room is open for another request with the same number, whose matter it is."""
-        return self.kv_mgr.tasks.get(self.bootstrap_room, self) is not self
 
     def hear(self, event: Event) -> None:
         """A step of the table, and what comes of it; what the endpoint refuses fails the request."""
@@ -88,12 +85,11 @@ class Request:
     def open(self, pages: Sequence[int], ending: tuple[int, ...] | None = None, end: int = 0, **more: Any) -> None:
         """Open the room; what the endpoint refuses fails the request, on the other side, too."""
         try:
-            if self.kv_mgr.tasks.setdefault(self.bootstrap_room, self) is not self:
-                raise ArgumentError(f"{self.room} is in use: two requests have the same bootstrap_room")
+            self.kv_mgr.tasks[self.room] = self
             self.endpoint.open(self.room, self.tokens, pages, **more, **self.lent(ending, end))
         except KvprotoError as error:
             self.why = str(error)
-            if not self.taken and self.turned_away():
+            if self.turned_away():
                 return  # the endpoint says when it is over
             self.hear(t.Ended(well=False))
             self.hear(t.Released())

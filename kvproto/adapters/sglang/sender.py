@@ -72,24 +72,29 @@ class Sender(Request):
         elif self.caller is not None:
             self.hear(t.Met())
 
+    @property
+    def key(self) -> str:
+        """Its name among what stages post."""
+        return f"{self.room.id}/{self.room.gen}"
+
     def post(self) -> None:
         """Tell the first stage what this later one would answer; called until the sender is started, or over."""
         board, said = self.kv_mgr.board, self.poll()
-        if board is not None and self.kv_mgr.instance.stage and board.get(self.bootstrap_room) != said:
-            board[self.bootstrap_room] = said
+        if board is not None and self.kv_mgr.instance.stage and board.get(self.key) != said:
+            board[self.key] = said
 
     def poll_pp_consensus(self) -> int:
         """The lowest answer of all stages; on the first stage."""
         said = [self.poll()]
         if self.kv_mgr.board is not None:
-            _, *later = self.kv_mgr.board.collect(self.bootstrap_room)
+            _, *later = self.kv_mgr.board.collect(self.key)
             said += [t.BOOTSTRAPPING if each is None else each for each in later]
         return min(said)
 
     def _withdraw(self) -> None:
         """Take back what was posted, since the first stage has heard it."""
         if self.kv_mgr.board is not None and self.kv_mgr.instance.stage:
-            self.kv_mgr.board.pop(self.bootstrap_room)
+            self.kv_mgr.board.pop(self.key)
 
     def pop_decode_prefix_len(self) -> int:
         """Tokens that the decode instance has already."""
@@ -141,7 +146,7 @@ class Sender(Request):
             assert self.caller is not None
             self.prefix = self.caller.prefix
             self.tokens = padded(self.prefix + self.value.total * page, page, self.caller.page_size)
-            if self.tokens < self.caller.tokens and not self.taken:
+            if self.tokens < self.caller.tokens:
                 self._reject(self.caller.tokens)
             else:
                 self.open([0] * (self.prefix // page), group=self.caller.group)
@@ -150,8 +155,7 @@ class Sender(Request):
         elif isinstance(effect, t.HandOver):
             self._hand_over(effect)
         elif isinstance(effect, t.Refuse):
-            if not self.taken:
-                mine.refuse(self.room)
+            mine.refuse(self.room)
         else:
             super().carry_out(effect)
 
@@ -171,7 +175,7 @@ class Sender(Request):
 
     def turned_away(self) -> bool:
         """A refusal waits for decode, whenever it asks."""
-        del self.kv_mgr.tasks[self.bootstrap_room]
+        del self.kv_mgr.tasks[self.room]
         self.endpoint.refuse(self.room, why=self.why)
         return False
 
