@@ -33,7 +33,8 @@ def test_ranks_are_bound_to_cores_where_there_are_several() -> None:
 
 
 def test_what_the_commands_start_ends_with_them(tmp_path: Path) -> None:
-    with running(GUIDES["vllm"], ["echo begun; sleep 60 & wait"], tmp_path) as (log,):
+    with running(GUIDES["vllm"], ["echo begun; sleep 60 & wait"], tmp_path) as programs:
+        (log,) = programs.logs
         for _ in range(500):
             if log.read_text():
                 break

@@ -2,6 +2,8 @@
 
 A case is a body and what has to come of it: the texts of a number of prompts, or a refusal.  Greedy answers are
 compared with those of the whole model in one process, by characters, whether they came at once or as a stream.
+
+Prompts are drawn as tokens.  Where a router takes prompts as text alone, they are spelt: a token is a character.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ REFUSED = 4
 
 
 class Case(msgspec.Struct):
-    """A request; `prompts`: the tokens of each (none: it must be refused); `copies`: answers of each."""
+    """A request; `prompts`: the tokens of each (none: it must be refused); `copies`: answers of each.
+
+    `stops`: it asks for an end before the fifth character of the whole model's answer.
+    """
 
     name: str
     path: str
@@ -38,6 +43,7 @@ class Case(msgspec.Struct):
     prompts: list[list[int]]
     copies: int = 1
     tokens: int = TOKENS
+    stops: bool = False
 
 
 class Row(msgspec.Struct):
@@ -80,6 +86,7 @@ def cases(tokenizer: Any, seed: str) -> list[Case]:
         plain("log probabilities", drawn(80), logprobs=3),
         plain("n = 2", drawn(80), n=2, copies=2, temperature=1.0, top_k=1),
         plain("two prompts of one length", two, *two), plain("min_tokens", drawn(60), min_tokens=8),
+        msgspec.structs.replace(plain("stop", drawn(50)), stops=True),
         said("chat"), said("chat stream", stream=True), said("max_completion_tokens", max_completion_tokens=TOKENS),
         *refused,
     ]  # fmt: skip
@@ -106,12 +113,19 @@ def _text(choice: Any) -> str:
 class Clients:
     """Clients of one address."""
 
-    def __init__(self, url: str, model: str, session: aiohttp.ClientSession, whole: Callable[..., list[str]]) -> None:
-        """`whole`: answers of the whole model to (prompts, tokens), as texts."""
-        self.url, self.model, self.session, self.whole = url, model, session, whole
+    def __init__(
+        self, url: str, model: str, session: aiohttp.ClientSession, whole: Callable[..., list[str]],
+        spell: Callable[[list[int]], Any] = list,
+    ) -> None:  # fmt: skip
+        """`whole`: answers of the whole model to (prompts, tokens), as texts; `spell`: a prompt as it is sent."""
+        self.url, self.model, self.session, self.whole, self.spell = url, model, session, whole, spell
 
     async def ask(self, path: str, body: Body, seconds: float = PATIENCE) -> tuple[int, str]:
         """Status and body of an answer; (0, why): there is none."""
+        prompt = body.get("prompt")
+        if isinstance(prompt, list):
+            several = isinstance(prompt[0], list)
+            body = {**body, "prompt": [self.spell(each) for each in prompt] if several else self.spell(prompt)}
         try:
             timeout = aiohttp.ClientTimeout(seconds)
             async with self.session.post(self.url + path, json={"model": self.model, **body}, timeout=timeout) as said:
@@ -122,8 +136,11 @@ class Clients:
     async def play(self, case: Case) -> Row:
         """Send it, and judge the answer."""
         want = [text for text in self.whole(case.prompts, case.tokens) for _ in range(case.copies)]
+        asked = case.body
+        if case.stops:
+            asked, want = {**asked, "stop": [want[0][4]]}, [want[0].split(want[0][4])[0]]
         begun = time.monotonic()
-        status, body = await self.ask(case.path, case.body)
+        status, body = await self.ask(case.path, asked)
         seconds = round(time.monotonic() - begun, 2)
         if not case.prompts:
             return Row(case.name, status // 100 == REFUSED, seconds, f"status {status}")

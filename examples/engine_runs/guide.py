@@ -5,6 +5,7 @@
 
 The commands are those of the page, to the letter, but for `MODEL` (or `M`) and the options that a small model on a CPU
 needs (`CPU`), which are put at the end of an instance's.  A row is a case of `clients`; the table is kept as JSON.
+Behind SGLang's own router its own benchmark is run, too, and each instance is killed and started anew.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import msgspec
 
 from examples.engine_runs import tokenizer
 from examples.engine_runs.build import build
-from examples.engine_runs.clients import Clients, Row, cases, whole_model
+from examples.engine_runs.clients import Case, Clients, Row, cases, whole_model
 from examples.sglang import model
 
 TOP = Path(__file__).parents[2]
@@ -39,7 +40,10 @@ START_S = 1500.0
 
 
 class Guide(NamedTuple):
-    """A page with the commands of servers and router; `cpu`: the options, and the environment, of a CPU."""
+    """A page with the commands of servers and router; `cpu`: the options, and the environment, of a CPU.
+
+    `own`: the router is the engine's own, which takes prompts as text alone; its benchmark, which is run behind it.
+    """
 
     page: str
     model: str
@@ -47,6 +51,7 @@ class Guide(NamedTuple):
     url: str
     cpu: str
     environment: dict[str, str]
+    own: str = ""
 
 
 OURS = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -69,6 +74,8 @@ GUIDES = {
             "PYTHONPATH": str(TOP / "examples" / "sglang" / "cpu"), "MC_LOG_LEVEL": "ERROR",
             "SGLANG_HOST_IP": "127.0.0.1", "SGLANG_LOCAL_IP_NIC": "lo", "MOONCAKE_PROTOCOL": "tcp",
         },
+        "python -m sglang.bench_serving --backend sglang-oai --base-url {url} --model {model} --tokenizer {model} "
+        "--dataset-name random-ids --num-prompts 16 --random-input-len 200 --random-output-len 16 --disable-tqdm",
     ),
 }  # fmt: skip
 
@@ -91,30 +98,51 @@ def commands(guide: Guide, folder: Path) -> list[str]:
     return made
 
 
-@contextlib.contextmanager
-def running(guide: Guide, asked: list[str], out: Path) -> Iterator[list[Path]]:
-    """Run them, each with a log of its own, until the end; what they have started ends, too."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, **OURS, **guide.environment, "PATH": path}
-    logs = [out / f"{index}.log" for index in range(len(asked))]
-    made = []
-    try:
-        for command, log in zip(asked, logs, strict=True):
-            with log.open("w") as file:
-                made.append(subprocess.Popen(  # noqa: S602  # the page's own command, as a reader types it
-                    command, shell=True, env=environment | bound(command), stdout=file, stderr=file, cwd=TOP,
-                    start_new_session=True,
-                ))  # fmt: skip
-        yield logs
-    finally:
-        for process in made:
+class Programs:
+    """The commands' processes, each with a log of its own."""
+
+    def __init__(self, guide: Guide, asked: list[str], out: Path) -> None:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.environment, self.asked = {**os.environ, **OURS, **guide.environment, "PATH": path}, asked
+        self.logs = [out / f"{index}.log" for index in range(len(asked))]
+        self.made: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, index: int) -> None:
+        """Start one; its log goes on."""
+        command = self.asked[index]
+        with self.logs[index].open("a" if index in self.made else "w") as file:
+            self.made[index] = subprocess.Popen(  # noqa: S602  # the page's own command, as a reader types it
+                command, shell=True, env=self.environment | bound(command), stdout=file, stderr=file, cwd=TOP,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self, index: int) -> None:
+        """Kill one, with all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.made[index].pid, signal.SIGKILL)
+        self.made[index].wait()
+
+    def end(self) -> None:
+        """End all of them."""
+        for process in self.made.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
-        for process in made:
-            try:
+        for index, process in self.made.items():
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(30.0)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+            self.kill(index)
+
+
+@contextlib.contextmanager
+def running(guide: Guide, asked: list[str], out: Path) -> Iterator[Programs]:
+    """Run them until the end; what they have started ends, too."""
+    programs = Programs(guide, asked, out)
+    try:
+        for index in range(len(asked)):
+            programs.start(index)
+        yield programs
+    finally:
+        programs.end()
 
 
 def bound(command: str) -> dict[str, str]:
@@ -132,17 +160,54 @@ async def serves(clients: Clients) -> bool:
     return (await clients.ask("/v1/completions", body))[0] == HTTPStatus.OK
 
 
-async def play(guide: Guide, folder: Path, logs: list[Path]) -> list[Row]:
+async def started(clients: Clients, programs: Programs, name: str) -> Row:
+    """Wait until a request is answered."""
+    begun = time.monotonic()
+    while not await serves(clients):
+        if time.monotonic() - begun > START_S:
+            said = "; ".join(f"{log.name}: {log.read_text()[-300:]!r}" for log in programs.logs)
+            return Row(name, good=False, seconds=START_S, note=said)
+        await asyncio.sleep(2.0)
+    return Row(name, good=True, seconds=round(time.monotonic() - begun, 1))
+
+
+async def benchmark(guide: Guide, folder: Path, programs: Programs) -> Row:
+    """Run the engine's own benchmark of servers: all of its requests are answered."""
+    begun, command = time.monotonic(), guide.own.format(url=guide.url, model=folder)
+    ran = await asyncio.create_subprocess_shell(
+        command, env=programs.environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said = (await ran.communicate())[0].decode(errors="replace")
+    counted = re.search(r"Successful requests:\s+(\d+)", said)
+    wanted = re.search(r"--num-prompts (\d+)", command)
+    good = counted is not None and wanted is not None and counted[1] == wanted[1]
+    return Row("the engine's own benchmark", good, round(time.monotonic() - begun, 1), "" if good else said[-300:])
+
+
+async def replaced(clients: Clients, programs: Programs, index: int, name: str, case: Case) -> Row:
+    """Kill an instance while a request is under way, and start it anew; then requests are answered."""
+    begun, long = time.monotonic(), {"prompt": [7] * 300, "max_tokens": 400, "ignore_eos": True}
+    asked = asyncio.create_task(clients.ask("/v1/completions", long))
+    await asyncio.sleep(1.0)
+    programs.kill(index)
+    status, _ = await asked
+    heard = time.monotonic() - begun
+    programs.start(index)
+    back = await started(clients, programs, name)
+    row = await clients.play(case) if back.good else back
+    note = f"the request under way: status {status} after {heard:.0f} s; answers again after {back.seconds:.0f} s"
+    good = row.good and status != HTTPStatus.OK
+    return Row(name, good, round(time.monotonic() - begun, 1), note if good else f"{note}; {row.note}")
+
+
+async def play(guide: Guide, folder: Path, programs: Programs) -> list[Row]:
     """Wait until they serve, then all cases."""
-    begun, (tokens, whole) = time.monotonic(), whole_model(folder)
+    tokens, whole = whole_model(folder)
     async with aiohttp.ClientSession() as session:
-        clients = Clients(guide.url, str(folder), session, whole)
-        while not await serves(clients):
-            if time.monotonic() - begun > START_S:
-                said = "; ".join(f"{log.name}: {log.read_text()[-300:]!r}" for log in logs)
-                return [Row("start", good=False, seconds=START_S, note=said)]
-            await asyncio.sleep(2.0)
-        rows = [Row("start", good=True, seconds=round(time.monotonic() - begun, 1))]
+        clients = Clients(guide.url, str(folder), session, whole, tokens.decode if guide.own else list)
+        rows = [await started(clients, programs, "start")]
+        if not rows[0].good:
+            return rows
         for case in cases(tokens, "first"):
             rows.append(await clients.play(case))
             print(rows[-1], flush=True)
@@ -150,6 +215,12 @@ async def play(guide: Guide, folder: Path, logs: list[Path]) -> list[Row]:
         rows += [await clients.at_once(others), await clients.leave(cases(tokens, "third")[0])]
         status, listed = await clients.get("/v1/models")
         rows.append(Row("models", status == HTTPStatus.OK and json.loads(listed)["data"] != [], 0.0))
+        if guide.own:
+            rows.append(await benchmark(guide, folder, programs))
+            for index, side in enumerate(("prefill", "decode")):
+                name, case = f"{side} killed and started anew", cases(tokens, side)[0]
+                rows.append(await replaced(clients, programs, index, name, case))
+                print(rows[-1], flush=True)
     return rows
 
 
@@ -164,8 +235,8 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     model.make(folder)
     tokenizer.save(folder, model.VOCABULARY)
-    with running(guide, commands(guide, folder.resolve()), args.out) as logs:
-        rows = asyncio.run(play(guide, folder.resolve(), logs))
+    with running(guide, commands(guide, folder.resolve()), args.out) as programs:
+        rows = asyncio.run(play(guide, folder.resolve(), programs))
     for row in rows:
         print(row)
     if args.table:
