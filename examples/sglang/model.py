@@ -28,10 +28,16 @@ FALCON = {
     "num_key_value_heads": 4, "mamba_d_ssm": 256, "mamba_n_heads": 8, "mamba_d_head": 32, "mamba_n_groups": 2,
     "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_chunk_size": 64,
 }  # fmt: skip
+#: every other layer looks back over 40 tokens; all are dense, as above
+MELLUM = {
+    "num_key_value_heads": 4, "sliding_window": 40, "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "mlp_layer_types": ["dense"] * 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+}  # fmt: skip
 #: by kind: transformers' name for it, and what it has beside what all have
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {"num_key_value_heads": 4}), "qwen3": ("Qwen3", {"num_key_value_heads": 4}),
     "deepseek_v3": ("DeepseekV3", DEEPSEEK), "qwen3_5": ("Qwen3_5", QWEN), "falcon_h1": ("FalconH1", FALCON),
+    "mellum": ("Mellum", MELLUM),
 }  # fmt: skip
 #: a model's form: small, or for a GPU 400 million weights (the kinds above with parts of their own stay small)
 SMALL = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
@@ -48,7 +54,7 @@ def make(folder: Path, kind: str = "llama", scale: int = 1, device: str = "cpu")
     weights.
 
     SGLang's data-parallel attention knows a "qwen3", and no "llama"; "deepseek_v3" has latents of 576 elements (MLA),
-    "qwen3_5" the state of gated delta nets and "falcon_h1" that of Mamba2.
+    "qwen3_5" the state of gated delta nets, "falcon_h1" that of Mamba2, and "mellum" has sliding windows.
     """
     if (folder / "config.json").exists():
         return

@@ -41,9 +41,9 @@ INTRO = """\
 
 Written by `python -m examples.sglang.run` (`make engines-sglang`) beside its JSON: real instances of SGLang 0.5.23 on a
 CPU, prefill ranks : decode ranks (1x2: two data-parallel ranks of one attention rank each; 2 stages: two pipeline
-stages of one rank each; 2 stages of 2: of two), on one machine; a random
-Llama (data-parallel attention: Qwen3; mla: DeepSeek-V3, a latent a token; hybrid: Qwen3.5, three of four layers gated
-delta nets; mamba2: Falcon-H1) of 4 layers and 4 KV heads in float32, 16
+stages of one rank each; 2 stages of 2: of two), on one machine; a random Llama (data-parallel attention: Qwen3; mla:
+DeepSeek-V3, a latent a token; hybrid: Qwen3.5, three of four layers gated delta nets; mamba2: Falcon-H1; windows: a
+Mellum without experts, of which every other layer looks back 40 tokens) of 4 layers and 4 KV heads in float32, 16
 greedy tokens a prompt, pages of 16, prefill in chunks of 64 tokens. Carried by `kvproto` (with digests of all that is
 moved), by kvproto without them (`plain`) and by SGLang's own staging over Mooncake (`staging`), with the same prompts.
 What each scenario does stands in [examples/sglang/scenarios.py](../sglang/scenarios.py). Times are those of two cores
@@ -66,7 +66,7 @@ HEAD = (
     "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
 )
 PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "hybrid 1:2", "hybrid 2:1", "mamba2 1:2", "mamba2 2:1",
-         "2 stages:1", "1:2 stages", "2 stages:2"]  # fmt: skip
+         "windows 1:2", "windows 2:1", "2 stages:1", "1:2 stages", "2 stages:2"]  # fmt: skip
 #: what has a column of its own, and how much is shown of a sentence
 COLUMNS, SAID = ("pair", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
 

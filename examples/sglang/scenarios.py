@@ -6,8 +6,8 @@
     refused  asked of prefill only, and aborted there; decode, asked later, hears so at once
     middle   of 8 at once, 4 aborted at decode while they are under way: the others are not touched
     stages   aborted at decode, then at prefill, at 8 moments each of a prompt's computation and transfer: both answer
-    control  two heads of a layer (hybrid: of its state) are swapped, or its latents turned round, at decode: the
-             comparison has to notice
+    control  two heads of a layer (hybrid: of its state; windows: of one with a window) are swapped, or its latents
+             turned round, at decode: the comparison has to notice
     astray   with data-parallel attention at prefill: decode awaits a request at another rank; both are told soon
     killed   prefill is killed while decode waits for it, and another one takes its place; decode goes on
     idle     both caches can be emptied: no page is held
@@ -51,7 +51,7 @@ BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
 #: that tokens are those of the model
 HYBRID = {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_MAMBA_CONV_DTYPE": "float32", "TORCHDYNAMO_DISABLE": "1"}
 #: by the first word of a pair: its model
-MODELS = {"mla": "deepseek_v3", "hybrid": "qwen3_5", "mamba2": "falcon_h1"}
+MODELS = {"mla": "deepseek_v3", "hybrid": "qwen3_5", "mamba2": "falcon_h1", "windows": "mellum"}
 SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "astray", "killed", "idle")
 #: what is compared without digests
 TIMED = ("seq", "many", "alone", "refused", "idle")

@@ -9,8 +9,8 @@ is passed as soon as it is recorded and a stream orders nothing.  Five kinds of 
   nothing (the one from PyPI is built against another torch, and breaks the import of transformers);
 * the modules of rotary embeddings and of gated norms are told that they are on a CPU, where they would look for other
   kernels; those of gated delta nets and Mamba2 are in a folder of their own (`kernels`), which hybrid models alone see;
-* data-parallel attention has stand-ins of its own (`dp_attention`), and the plain attention backend takes latents as
-  they are;
+* data-parallel attention has stand-ins of its own (`dp_attention`), and so have `windows`; the plain attention backend
+  takes latents as they are;
 * where SGLang's own staging is measured: its two modules are compiled without their assertions (they say that a device
   is one with an index, which a CPU has not), and "cpu" is added to the devices that they know.
 
@@ -112,6 +112,14 @@ def _scans(module: ModuleType) -> None:
 
 
 PATCHES["sglang.srt.layers.attention.mamba.mamba"] = _scans
+
+
+def _attention(module: ModuleType) -> None:
+    for name in ("dp_attention", "windows"):
+        importlib.import_module(name).patch(module)
+
+
+PATCHES["sglang.srt.layers.attention.torch_native_backend"] = _attention
 
 
 def install() -> None:

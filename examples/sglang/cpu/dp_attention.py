@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Any
 
 
-def _attention(module: ModuleType) -> None:
+def patch(module: ModuleType) -> None:
+    """Have attention answer nothing to nothing."""
     backend: Any = vars(module)["TorchNativeAttnBackend"]
     backend.get_cuda_graph_seq_len_fill_value = lambda _: 1
     for name in ("forward_extend", "forward_decode"):
@@ -53,7 +54,6 @@ def _copies(module: ModuleType) -> None:
 
 
 PATCHES: dict[str, Callable[[ModuleType], None]] = {
-    "sglang.srt.layers.attention.torch_native_backend": _attention,
     "sglang.srt.layers.rotary_embedding.base": _rotary, "sglang.srt.distributed.parallel_state": _collectives,
     "sglang.srt.layers.dp_attention": _copies,
 }  # fmt: skip

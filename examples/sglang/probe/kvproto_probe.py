@@ -8,7 +8,8 @@ Lines of JSON, one file a process, in the folder PROBE:
     posts      what a prefill rank's transport was asked to do so far
 
 and a fault on purpose: of a room whose number is `CONTROL` or higher, a decode rank swaps two heads of one layer (of a
-hybrid model: of its state), or turns its latents round, once it is there.  A comparison of tokens that does not notice
+hybrid model: of its state; of a model with windows: of a layer that has one), or turns its latents round, once it is
+there.  A comparison of tokens that does not notice
 it is worth nothing.
 
 A clock of the host orders the lines of all processes.
@@ -69,6 +70,8 @@ def committed(queue: Any, decode_req: Any, *_: Any, **__: Any) -> None:
             heads = pool.mamba_pool.mamba_cache.temporal[1, slot]
             heads.copy_(heads[[1, 0, *range(2, len(heads))]])
             return
+        if hasattr(pool, "swa_kv_pool"):
+            pool, slots = pool.swa_kv_pool, pool.translate_loc_from_full_to_swa(slots)
         latent = hasattr(pool, "kv_buffer")
         for cache in [pool.kv_buffer[1]] if latent else [pool.k_buffer[1], pool.v_buffer[1]]:
             rows = cache[slots.long()]
