@@ -7,13 +7,15 @@ soon as ever (`test_faults_processes`); a loop that never runs again is given up
 from __future__ import annotations
 
 import ctypes
+import errno
 import multiprocessing
 import os
 import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 import pytest
@@ -22,9 +24,10 @@ from support.stories import layout
 
 from kvproto.endpoint.endpoint import SILENCES, Endpoint
 from kvproto.fsm.timing import Timer
+from kvproto.io.control import unanswered
 from kvproto.io.control.control import LOOPBACK, Control, Peer, Sent
-from kvproto.io.control.unanswered import LOOKS, TIMES, Unanswered
-from kvproto.io.control.unread import cookie, held
+from kvproto.io.control.unanswered import TIMES, Unanswered
+from kvproto.io.control.unread import held
 from kvproto.protocol.states import DLink, PLink
 from kvproto.protocol.timing import Timing
 from kvproto.verify.testing.access import inside
@@ -153,9 +156,9 @@ def test_a_connection_that_we_have_dialled_stands_until_its_other_end_goes() -> 
 
 
 # --------------------------------------------------------------------- a kernel that has no room, and one that is gone
-def linked(**more: float) -> tuple[Control, Control, Peer, Peer]:
+def linked(answer_s: float) -> tuple[Control, Control, Peer, Peer]:
     """Two ends: who listens, who has dialled, and how each knows the other."""
-    listener, dialler = Control(LOOPBACK, **more), Control(**more)
+    listener, dialler = Control(LOOPBACK, answer_s=answer_s), Control(answer_s=answer_s)
     assert listener.address is not None
     there = dialler.connect(listener.address)
     dialler.send(there, b"here")
@@ -170,7 +173,7 @@ def linked(**more: float) -> tuple[Control, Control, Peer, Peer]:
 def test_a_peer_that_reads_nothing_and_is_sent_more_than_its_kernel_holds_keeps_its_connection(
     dialler_is_busy: bool,
 ) -> None:
-    listener, dialler, there, here = linked(answer_s=0.3)
+    listener, dialler, there, here = linked(0.3)
     try:
         awake, busy, peer = (listener, dialler, here) if dialler_is_busy else (dialler, listener, there)
         for number in range(FRAMES):
@@ -202,7 +205,7 @@ def deafen(end: Control) -> None:
 def test_a_connection_falls_whose_host_acknowledges_nothing_whether_or_not_it_had_room(
     dialler_is_gone: bool, frames: int
 ) -> None:
-    listener, dialler, there, here = linked(answer_s=0.3)
+    listener, dialler, there, here = linked(0.3)
     try:
         awake, gone, peer = (listener, dialler, here) if dialler_is_gone else (dialler, listener, there)
         for _ in range(frames):
@@ -229,13 +232,79 @@ def test_a_descriptor_that_is_another_connection_by_now_is_left_alone() -> None:
             other.send(b"it stands")
 
 
-def test_many_connections_are_looked_at_in_turn_and_what_is_closed_is_not_kept() -> None:
+class Asking:
+    """A connection on which this kernel has asked so often, and was answered so long ago."""
+
+    def __init__(self, repeated: int = 0, probes: int = 0, ago_ms: int = 0) -> None:
+        self.told, self.looks, self.shut = struct.pack("<2xBB52xI", repeated, probes, ago_ms), 0, False
+
+    def getsockopt(self, _level: int, option: int, size: int) -> bytes:
+        self.looks += option == socket.TCP_INFO
+        return self.told if option == socket.TCP_INFO and size == len(self.told) else b"one"
+
+    def shutdown(self, how: int) -> None:
+        assert how == socket.SHUT_RDWR
+        self.shut = True
+
+
+def watching(connections: Sequence[Asking], monkeypatch: pytest.MonkeyPatch) -> Unanswered:
+    """These, watched for 0.3 s; their descriptors are their numbers."""
+
+    @contextmanager
+    def hold(fd: int) -> Iterator[Asking]:
+        yield connections[fd]
+
+    monkeypatch.setattr(unanswered, "held", hold)
     watched = Unanswered(0.3)
-    ends = [each for _ in range(LOOKS) for each in socket.socketpair()]
-    for each in ends:
-        watched._cookies[each.fileno()] = cookie(each)
-        each.close()
-    watched.look(0.0)
-    assert len(watched) == LOOKS and watched.due == pytest.approx(0.3 / TIMES)
-    watched.look(0.0)
+    for fd in range(len(connections)):
+        watched._cookies[fd] = b"one"
+    return watched
+
+
+@pytest.mark.parametrize(
+    ("repeated", "probes", "ago_ms", "over"),
+    [
+        (3, 0, 300, True), (0, 3, 300, True), (3, 2, 5000, True), (3, 0, 299, False), (0, 3, 299, False),
+        (2, 2, 5000, False), (0, 0, 5000, False),
+    ],
+)  # fmt: skip
+def test_a_connection_is_shut_after_three_questions_and_a_time_without_an_answer(
+    repeated: int, probes: int, ago_ms: int, over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Asking(repeated, probes, ago_ms)
+    watched = watching([one], monkeypatch)
+    assert watched.due == 0.0
+    watched.look(7.0)
+    assert one.shut is over and len(watched) == (not over)
+    assert watched.due == pytest.approx(7.075)
+
+
+def test_many_connections_are_looked_at_in_turn_and_the_sooner_the_more_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections = [Asking() for _ in range(16)]
+    watched = watching(connections, monkeypatch)
+    for looks in ([1] * 8 + [0] * 8, [1] * 16, [2] * 8 + [1] * 8):
+        watched.look(7.0)
+        assert [each.looks for each in connections] == looks
+    assert watched.due == pytest.approx(7.0375)
+    watched.remove(0)
+    watched.remove(0)
+    assert len(watched) == 15
+
+
+def test_what_is_closed_is_not_kept_and_what_cannot_be_held_for_a_moment_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = watching([Asking()], monkeypatch)
+    for number, kept in ((errno.EMFILE, 1), (errno.EBADF, 0)):
+        monkeypatch.setattr(unanswered, "held", _raising(OSError(number, "")))
+        watched.look(0.0)
+        assert len(watched) == kept
+    watched.add(0)
     assert not len(watched)
+
+
+def _raising(error: Exception) -> Callable[[int], None]:
+    def hold(_fd: int) -> None:
+        raise error
+
+    return hold
