@@ -38,7 +38,7 @@ class Rows(NamedTuple):
 
 ROWS = (
     Rows(("1:1", "2:1", "1:2"), ("kvproto", "plain", "nixl"), ("seq", "many", "control", "idle")),
-    Rows(("2:1x2", "mla 1:2", "hybrid 1:1", "hybrid 1:2"), ("kvproto",), ("seq", "control", "idle")),
+    Rows(("2:1x2", "mla 1:2"), ("kvproto",), ("seq", "control", "idle")),
 )
 
 

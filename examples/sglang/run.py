@@ -56,7 +56,7 @@ ON_GPUS = """\
 
 Written by `python -m examples.sglang.on_gpus` (`make engines-gpu`) beside its JSON: real instances of SGLang 0.5.23,
 prefill on the first GPUs and decode on the last, without SGLang's compiled kernels; a random Llama (data-parallel
-attention: Qwen3) of 400 million weights in float32, or a small DeepSeek-V3 (mla) or Qwen3.5 (hybrid); prompts are eight
+attention: Qwen3) of 400 million weights in float32, or a small DeepSeek-V3 (mla); prompts are eight
 times as long as on a CPU, forwards compute 512 tokens of them. Carried by `kvproto` (with digests), by kvproto without
 them (`plain`), and by SGLang's own NIXL backend (`nixl`), with the same prompts.
 
