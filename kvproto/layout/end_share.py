@@ -38,7 +38,7 @@ def end_shares(plan: Plan, share: Share, ours: Placement | None, theirs: Placeme
     found, sides = list[EndShare](), zip(plan.prefill.ends, plan.decode.ends, strict=True)
     for at, (block, (near, far)) in enumerate(zip(plan.state.prefill.blocks, sides, strict=True)):
         mine = in_block(share, *block)
-        if any(piece.layers and piece.units for piece in mine.pieces):
+        if any(piece.units for piece in mine.pieces):
             between = plan_between(near, far, lcm(near.page_size, far.page_size))
             found.append(EndShare(at, between, mine, ours.ends[at], theirs.ends[at]))
     return tuple(found)
