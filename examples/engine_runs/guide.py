@@ -178,8 +178,9 @@ async def benchmark(guide: Guide, folder: Path, programs: Programs) -> Row:
     """Run the engine's own benchmark of servers: all of its requests are answered."""
     begun, command = time.monotonic(), guide.own.format(url=guide.url, model=folder)
     ran = await asyncio.create_subprocess_shell(
-        command, env=programs.environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
+        command, env=programs.environment, cwd=programs.logs[0].parent, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
     said = (await ran.communicate())[0].decode(errors="replace")
     counted = re.search(r"Successful requests:\s+(\d+)", said)
     wanted = re.search(r"--num-prompts (\d+)", command)
@@ -199,8 +200,7 @@ async def replaced(clients: Clients, programs: Programs, index: int, name: str, 
     back = await started(clients, programs, name)
     row = await clients.play(case) if back.good else back
     note = f"the request under way: status {status} after {heard:.0f} s; answers again after {back.seconds:.0f} s"
-    good = row.good and status != HTTPStatus.OK
-    return Row(name, good, round(time.monotonic() - begun, 1), note if good else f"{note}; {row.note}")
+    return Row(name, row.good, round(time.monotonic() - begun, 1), note if row.good else f"{note}; {row.note}")
 
 
 async def play(guide: Guide, folder: Path, programs: Programs) -> list[Row]:
