@@ -131,7 +131,8 @@ class MappedPages:
 
     def _numbered(self, slots: int) -> torch.Tensor:
         if len(self._numbers) < WORD * slots:
-            self._numbers = torch.arange(slots, dtype=torch.int32, device=self.pool.device).view(torch.uint8)
+            numbers = torch.arange(slots, dtype=torch.int32).view(torch.uint8)
+            self._numbers = numbers.to(self.pool.device)  # made there they would be late for another stream
         return self._numbers
 
 
