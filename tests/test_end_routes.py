@@ -190,6 +190,20 @@ def test_a_withdrawal_waits_for_what_reads_the_slot_and_the_room_goes_on() -> No
         both.check(room)
 
 
+def test_why_it_is_staged_names_the_side() -> None:
+    sides = states.sides(states.FULL, states.state(0, 2), tp=(2, 1))
+    with StatePair(*sides, chunk_tokens=8, digests=False) as both:
+        ours, theirs = (inside(each[0]).rank.placement for each in (both.prefills, both.decodes))
+    plan, share = both.plan, both.plan.state.share(1, 0)
+    shut, bare = Placement((), (), "shut"), replace(theirs, ends=())
+    assert why_end_staged(plan, share, ours, theirs) == ""
+    assert why_end_staged(plan, share, shut, theirs) == "the pool of the prefill rank is closed: shut"
+    assert why_end_staged(plan, share, ours, shut) == "the pool of the decode rank is closed: shut"
+    for none in (None, bare):
+        assert why_end_staged(plan, share, ours, none) == "the decode rank has not opened what travels at the end"
+        assert why_end_staged(plan, share, none, theirs) == "the prefill rank has not opened what travels at the end"
+
+
 def test_an_answer_names_the_rows_of_each_cache() -> None:
     both = WindowPair(*windows.CASES[0], chunk_tokens=8, settings=OVER_PAGES, digests=False)
     with both:
