@@ -39,7 +39,7 @@ def end_shares(plan: Plan, share: Share, ours: Placement | None, theirs: Placeme
     for at, (block, (near, far)) in enumerate(zip(plan.state.prefill.blocks, sides, strict=True)):
         mine = in_block(share, *block)
         if any(piece.units for piece in mine.pieces):
-            between = plan_between(near, far, lcm(near.page_size, far.page_size))
+            between = plan_between(near, far, lcm(*{near.page_size, far.page_size}))
             found.append(EndShare(at, between, mine, ours.ends[at], theirs.ends[at]))
     return tuple(found)
 
