@@ -199,6 +199,11 @@ def test_why_it_is_staged_names_the_side() -> None:
     assert why_end_staged(plan, share, ours, theirs) == ""
     assert why_end_staged(plan, share, shut, theirs) == "the pool of the prefill rank is closed: shut"
     assert why_end_staged(plan, share, ours, shut) == "the pool of the decode rank is closed: shut"
+    several = Placement((), (), "several")
+    for prefill, decode, side in ((replace(ours, ends=(several,)), theirs, "prefill"),
+                                  (ours, replace(theirs, ends=(several,)), "decode")):  # fmt: skip
+        told = f"the pool of the {side} rank is closed: several"
+        assert why_end_staged(plan, share, prefill, decode) == told
     for none in (None, bare):
         assert why_end_staged(plan, share, ours, none) == "the decode rank has not opened what travels at the end"
         assert why_end_staged(plan, share, none, theirs) == "the prefill rank has not opened what travels at the end"

@@ -9,7 +9,6 @@ know nothing else of it.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import lcm
 
 import msgspec
 
@@ -39,7 +38,7 @@ def end_shares(plan: Plan, share: Share, ours: Placement | None, theirs: Placeme
     for at, (block, (near, far)) in enumerate(zip(plan.state.prefill.blocks, sides, strict=True)):
         mine = in_block(share, *block)
         if any(piece.units for piece in mine.pieces):
-            between = plan_between(near, far, lcm(*{near.page_size, far.page_size}))
+            between = plan_between(near, far, near.page_size)
             found.append(EndShare(at, between, mine, ours.ends[at], theirs.ends[at]))
     return tuple(found)
 
@@ -55,11 +54,9 @@ def why_end_staged(plan: Plan, share: Share, ours: Placement | None, theirs: Pla
     for side, placement in (("prefill", ours), ("decode", theirs)):
         if placement is None or not placement.ends:
             return f"the {side} rank has not opened what travels at the end"
-    for each in end_shares(plan, share, ours, theirs):
-        if closed := closed_between(each.ours, each.theirs):
-            return closed
-        sizes = each.plan.prefill.page_size, each.plan.decode.page_size
-        if sizes[0] != sizes[1]:
-            name = each.plan.prefill.name
-            return f"pages of {name} have {sizes[0]} tokens on the prefill side and {sizes[1]} on the decode side"
-    return ""
+    for near, far in zip(plan.prefill.ends, plan.decode.ends, strict=True):
+        if near.page_size != far.page_size:
+            sizes = f"{near.page_size} tokens on the prefill side and {far.page_size} on the decode side"
+            return f"pages of {near.name} have {sizes}"
+    found = (closed_between(each.ours, each.theirs) for each in end_shares(plan, share, ours, theirs))
+    return next(filter(None, found), "")
