@@ -137,6 +137,51 @@ def test_whole_pages_of_so_many_bytes_always_go_by_engines(
     assert bound == ([] if always else [("table", there, 1, 3)])
 
 
+@pytest.mark.parametrize(("first", "tokens", "edges", "whole", "placed"), [
+    (2, 8, [(0, 2, 2), (2, 8, 2)], (1, 2), True),  # both ends of the chunk lie within a page
+    (2, 6, [(0, 2, 2)], (1, 2), True), (4, 6, [(2, 8, 2)], (1, 2), True),
+    (0, 8, [], (0, 2), False),
+])  # fmt: skip
+def test_ends_of_pages_go_by_the_kernel_with_the_pages_that_they_are_in(
+    monkeypatch: pytest.MonkeyPatch, first: int, tokens: int, edges: Any, whole: tuple[int, int], placed: bool
+) -> None:  # fmt: skip
+    """Pages of four tokens; `edges`: (of the pages there, the first that is given, first token, tokens)."""
+    monkeypatch.setattr(mapped_parts, "LONG", 16)
+    here, there = np.array([5, 2, 7], np.int64), np.array([6, 1, 8], "<u4")
+    given, bound = there[first // 4 :], list[Any]()
+
+    def bind(table: str, pages: Any, *cell: int) -> Any:
+        bound.append((int(np.frombuffer(pages, "<u4")[0]), *cell))
+        return lambda *about: bound.append(about)
+
+    sent = list[bytes]()
+    streams = cast("Any", SimpleNamespace(place=lambda pages: (sent.append(pages.tobytes()) or pages, None)))
+    part = MappedPart(cast("Any", SimpleNamespace(bind=bind)), (), 9, 4, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
+    entry = cast("Any", SimpleNamespace(pages=here, table="table"))
+    launch = part.bind(entry, given.tobytes(), first, tokens, streams, cast("Any", None))
+    assert isinstance(launch, EngineLaunch) and launch.whole is None
+    assert bound == [(there[at], *cell) for at, *cell in edges] and sent == [given.tobytes()] * placed
+    assert (launch.near.tolist(), launch.far.tolist()) == (here[slice(*whole)].tolist(), there[slice(*whole)].tolist())
+
+
+def test_tokens_of_no_whole_page_go_by_the_kernel_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = list[Any]()
+    kernel = SimpleNamespace(bind=lambda *about: bound.append(about[2:]) or "kernel")
+    part = MappedPart(cast("Any", kernel), (), 9, 4, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
+    entry = cast("Any", SimpleNamespace(pages=np.array([5, 2]), table="table"))
+    streams = cast("Any", SimpleNamespace(place=lambda pages: (pages, None)))
+    assert part.bind(entry, np.array([6, 1], "<u4").tobytes(), 1, 6, streams, cast("Any", None)) == "kernel"
+    assert bound == [(1, 6)]
+
+
+def test_what_the_kernel_carries_whole_is_launched_as_it_was_asked() -> None:
+    asked = list[Any]()
+    pages, kernel = np.array([], np.int64), lambda *about: asked.append(about) or Done()
+    launch = EngineLaunch(cast("Any", None), pages, pages, (), kernel, lambda: 100)
+    launch("stream", "after")
+    assert asked == [("stream", "after")]
+
+
 def test_a_peer_s_page_numbers_keep_more_than_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_parts, "LONG", 1)
     engine, there = HostEngine([PageRun(0, 0, 16, 16, 16)]), [69_999, 3, 65_540]

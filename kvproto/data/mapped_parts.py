@@ -83,10 +83,9 @@ class MappedPart:
             there = self.numbers[WORD * int.from_bytes(theirs[:WORD], "little") :]
         elif not long or first % size or end % size:
             there, _ = streams.place(np.frombuffer(theirs, np.uint8).copy())
-        whole = None if long else self.copy.bind(table, there, first, tokens)
         if engine is None or low >= high:
-            return whole or self.copy.bind(table, there, first, tokens)
-        edges = list[Launch]()
+            return self.copy.bind(table, there, first, tokens)
+        edges, whole = list[Launch](), None if long else self.copy.bind(table, there, first, tokens)
         if first % size:
             edges.append(self.copy.bind(table, there, first, low * size - first))
         if end % size:
@@ -138,7 +137,8 @@ class EngineLaunch:
 
     def __call__(self, stream: Any, after: Any) -> Ticket:
         """As the contract has it."""
-        if self.whole is not None and not self.chosen:
+        if not self.chosen:
+            assert self.whole is not None
             return self.whole(stream, after)
         try:
             for edge in self.edges:
