@@ -413,6 +413,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
     ("other", "what"),
     [
         ({"dp_size": 2}, "replicas behind one bootstrap server (parallel.dp_size=2)"),
+        ({"pp_size": 2}, "SGLang's stages came to wait for each other for ever after requests were aborted"),
         ({"attn_cp_size": 2}, "context parallelism"),
         ({"dcp_size": 2}, "context parallelism"),
         ({"nnodes": 2}, "an instance on several nodes"),
@@ -458,7 +459,7 @@ def test_a_rank_of_a_pipeline_stage_finds_its_place_and_the_layers_of_all_stages
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     group = SimpleNamespace(all_gather_object=lambda word: [word, word])
-    facts = stand_in(monkeypatch, pp_size=2, pp_rank=1, pp_group=group)
+    facts = stand_in(monkeypatch, pp_size=2, pp_rank=1, pp_group=group, disaggregation_mode="prefill")
     instance = facts.look(None, mla=False)
     assert (instance.foreign, instance.stages, instance.tp, instance.rank) == ((), (2, 3), 2, 3)
     assert (instance.stage, instance.first, instance.ranks) == (1, 2, 4)

@@ -4,7 +4,7 @@
     python -m examples.sglang.run --pairs 2:1 --backends plain staging          # these rows anew, the others stay
     python -m examples.sglang.run --pairs 1:2 --scenarios seq killed
     python -m examples.sglang.run --pairs 2:1x2       # decode: two data-parallel ranks of one attention rank each
-    python -m examples.sglang.run --pairs "2 stages:2" "1:2 stages of 2"    # pipeline stages, of two ranks each
+    python -m examples.sglang.run --pairs "2 stages:2" "2 stages of 2:1"    # pipeline stages, of two ranks each
     python -m examples.sglang.run --pairs "mla 1:2"   # DeepSeek-V3, whose latents every rank has
     python -m examples.sglang.run --pairs "hybrid 1:2" "mamba2 2:1"   # Qwen3.5 and Falcon-H1, with recurrent state
     python -m examples.sglang.run --device cuda --gpus 2 --scale 8 ...   # on GPUs, as examples.sglang.on_gpus does
@@ -66,7 +66,7 @@ HEAD = (
     "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
 )
 PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "hybrid 1:2", "hybrid 2:1", "mamba2 1:2", "mamba2 2:1",
-         "windows 1:2", "windows 2:1", "2 stages:1", "1:2 stages", "2 stages:2"]  # fmt: skip
+         "windows 1:2", "windows 2:1", "2 stages:1", "2 stages:2"]  # fmt: skip
 #: what has a column of its own, and how much is shown of a sentence
 COLUMNS, SAID = ("pair", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
 

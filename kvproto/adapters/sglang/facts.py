@@ -49,7 +49,7 @@ def foreign() -> Iterator[str]:
 
 
 def environment() -> SimpleNamespace:
-    """Read the variables that change what kvproto relies on, as SGLang understands them."""
+    """Read what changes what kvproto relies on: variables, as SGLang understands them, and the instance's side."""
     found = {
         name: getattr(envs, name).get()
         for name in (
@@ -58,6 +58,7 @@ def environment() -> SimpleNamespace:
         )
     }  # fmt: skip
     found["SGLANG_MOONCAKE_CUSTOM_MEM_POOL"] = os.environ.get("SGLANG_MOONCAKE_CUSTOM_MEM_POOL", "")
+    found["stages_at_decode"] = get_parallel().pp_size if get_disagg().disaggregation_mode == "decode" else 1
     held = float(os.environ.get(HELD, "0"))
     return SimpleNamespace(**found, **{HELD: held if held < HOUR else "an hour or more"})
 

@@ -52,6 +52,10 @@ BESIDE = Lack(
     "serve the model without speculation, or one that has no such state, or use SGLang's own Mooncake backend",
 )
 STAGES = Lack("a draft beside pipeline stages", "serve the model with one stage, or without speculation")
+AT_DECODE = Lack(
+    "pipeline stages at decode, where SGLang's stages came to wait for each other for ever after requests were aborted",
+    "serve decode with one stage; prefill may have several",
+)
 EARLY = Lack(
     "release of pages in which something may still land",
     "unset SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE and its _TIMEOUT",
@@ -153,6 +157,7 @@ RULES: Rules = {
     **refused("environment", STAGING, "SGLANG_DISAGG_STAGING_BUFFER", False),
     **refused("environment", EARLY, "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE", True),
     **refused("environment", EARLY, "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE_TIMEOUT", "an hour or more"),
+    **refused("environment", AT_DECODE, "stages_at_decode", 1),
     **refused("environment", OWN_POOL, "SGLANG_MOONCAKE_CUSTOM_MEM_POOL", ""),
     **refused("environment", ARRANGED, "SGLANG_AITER_KV_CACHE_LAYOUT", "nhd", "NHD"),
     # ------------------------------------------------------------------------------------ what is handed over
