@@ -413,7 +413,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, **other: Any) -> Any:
     ("other", "what"),
     [
         ({"dp_size": 2}, "replicas behind one bootstrap server (parallel.dp_size=2)"),
-        ({"pp_size": 2}, "SGLang's stages came to wait for each other for ever after requests were aborted"),
+        ({"pp_size": 2}, "pipeline stages at decode, where SGLang's stages came to wait for each other for ever"),
         ({"attn_cp_size": 2}, "context parallelism"),
         ({"dcp_size": 2}, "context parallelism"),
         ({"nnodes": 2}, "an instance on several nodes"),

@@ -49,7 +49,7 @@ def foreign() -> Iterator[str]:
 
 
 def environment() -> SimpleNamespace:
-    """Read what changes what kvproto relies on: variables, as SGLang understands them, and the instance's side."""
+    """Read variables that change what kvproto relies on, as SGLang understands them, and stages at decode."""
     found = {
         name: getattr(envs, name).get()
         for name in (
