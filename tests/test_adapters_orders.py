@@ -18,6 +18,7 @@ from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.request_words import Announce, GiveBlocks, GiveUp, Load, OpenRoom, Ticket, Withdraw
 from kvproto.adapters.sglang import tables
 from kvproto.adapters.sglang.receiver import Receiver
+from kvproto.adapters.sglang.room_lives import RoomLives
 from kvproto.adapters.sglang.sender import Sender
 from kvproto.fsm.machine import Machine
 from kvproto.layout.sharding import Layout
@@ -152,7 +153,7 @@ def sender_of(endpoint: ToldEndpoint) -> Sender:
         machine=Machine(tables.sender, tables.Timing()), endpoint=endpoint, tasks={}, advance=lambda: None,
         layout=SimpleNamespace(page_size=8), aux=SimpleNamespace(read=lambda row: f"row {row}"),
         kv_args=SimpleNamespace(kv_item_lens=[10, 6]), instance=SimpleNamespace(data_parallel=1, stages=()),
-        reporter=None, board=None, forwards=None,
+        reporter=None, board=None, forwards=None, lives=RoomLives(),
     )  # fmt: skip
     made = Sender(cast("Any", rank), "an address", 7)
     assert made.poll() == tables.WAITING
