@@ -11,18 +11,21 @@ import test_end_rooms as ends
 import test_state_rooms as states
 import test_window_rooms as windows
 from msgspec.structs import replace
+from test_end_caches import LONG, SHORT, STATE
 from test_endpoint_caches import CachePair
 from test_engine_pages import HostEngine
 
 from kvproto import ArgumentError, Layout
 from kvproto.data import mapped_pages, mapped_parts
 from kvproto.data.end_pages import of_cache, packed, unpacked
+from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.kernels.crossing import Crossing
 from kvproto.io.kernels.engine_pages import page_runs
 from kvproto.io.transports.base import UsageError
 from kvproto.layout.cut import Cut
 from kvproto.layout.end_share import why_end_staged
 from kvproto.layout.placement import Placement, fault
+from kvproto.layout.plan import Plan
 from kvproto.protocol.states import Cause
 from kvproto.settings import Settings
 from kvproto.verify.testing.access import inside
@@ -33,6 +36,19 @@ OVER_PAGES = Settings(ring_bytes=1 << 14, route="pages", window=1)
 #: pages of one size on both sides
 ALIKE = [case for case in windows.CASES if case[0].page_size == case[1].page_size]
 MAPS = [False, True]
+
+
+def at_end(both: CachePair) -> Plan:
+    """The plan of what travels at the end."""
+    assert both.plan.state is not None
+    return both.plan.state
+
+
+def placement_of(endpoint: Endpoint) -> Placement:
+    """What a rank tells of its pool."""
+    told = inside(endpoint).rank.placement
+    assert told is not None
+    return told
 
 
 def ways(both: CachePair) -> list[dict[str, int]]:
@@ -95,8 +111,8 @@ def test_long_rows_of_state_go_by_copy_engines_and_short_ones_by_the_kernel(monk
 
 
 SEVERAL = [
-    ends.sides(ends.STATE, ends.LONG, ends.SHORT, tp=(2, 4)), ends.sides(*ends.CUT, tp=(2, 1)),
-    ends.sides(ends.STATE, ends.LONG, ends.SHORT, tp=(1, 2), pp=(3, 1)), ends.sides(ends.LONG, ends.SHORT, tp=(4, 1)),
+    ends.sides(STATE, LONG, SHORT, tp=(2, 4)), ends.sides(*ends.CUT, tp=(2, 1)),
+    ends.sides(STATE, LONG, SHORT, tp=(1, 2), pp=(3, 1)), ends.sides(LONG, SHORT, tp=(4, 1)),
 ]  # fmt: skip
 
 
@@ -115,7 +131,7 @@ def test_several_caches_at_the_end_go_each_to_its_own_rows(
 
 
 def test_a_room_with_several_tables_of_a_cache_has_its_end_staged() -> None:
-    pair, tables = ends.sides(ends.STATE, ends.LONG, tp=(1, 2)), ends.CASES[-1][2]
+    pair, tables = ends.sides(STATE, LONG, tp=(1, 2)), ends.CASES[-1][2]
     settings = Settings(ring_bytes=1 << 16)
     with EndsPair(*pair, room=(21, 12), tables=tables, chunk_tokens=8, settings=settings, digests=False) as both:
         room = both.one()
@@ -123,7 +139,7 @@ def test_a_room_with_several_tables_of_a_cache_has_its_end_staged() -> None:
         both.check(room)
         rank = inside(both.prefills[0]).rank
         (peer, *_) = rank.peers.values()
-        told = why_end_staged(peer.plan, peer.plan.state.share(0, 0), rank.placement, peer.placement)
+        told = why_end_staged(both.plan, at_end(both).share(0, 0), rank.placement, peer.placement)
         assert told == "the pool of the prefill rank is closed: a room has its long in 3 slots or tables"
         assert ways(both)[0]["writes"] == 2 * 3, "two of tokens and one of the end, to each decode rank"
 
@@ -136,7 +152,7 @@ def test_windows_in_pages_of_two_sizes_are_staged_and_say_so() -> None:
         both.check(room)
         rank = inside(both.prefills[0]).rank
         (peer,) = rank.peers.values()
-        told = why_end_staged(peer.plan, peer.plan.state.share(0, 0), rank.placement, peer.placement)
+        told = why_end_staged(both.plan, at_end(both).share(0, 0), rank.placement, peer.placement)
         assert told == "pages of local have 2 tokens on the prefill side and 8 on the decode side"
         assert ways(both)[0]["writes"] > 0
 
@@ -155,7 +171,7 @@ def test_by_cost_a_small_ring_takes_nothing_from_a_room() -> None:
         both.compute(room)
         both.finish(room)
         both.check(room)
-        state = sum(both.plan.part_bytes(share, Cut(21, 0, state=True)) for share in both.plan.state.shares)
+        state = sum(both.plan.part_bytes(share, Cut(21, 0, state=True)) for share in at_end(both).shares)
         assert inside(both.decodes[0]).data.moved["pages"] >= state
 
 
@@ -164,7 +180,7 @@ def test_a_peer_that_opens_no_slots_gets_its_state_by_the_ring(monkeypatch: pyte
     pair = states.sides(states.FULL, states.state(0, 2), tp=(1, 1))
     with StatePair(*pair, chunk_tokens=8, settings=Settings(ring_bytes=1 << 16), digests=False, ready=False) as both:
         rank = inside(both.decodes[0]).rank
-        monkeypatch.setattr(rank, "placement", replace(rank.placement, ends=()))
+        monkeypatch.setattr(rank, "placement", replace(placement_of(both.decodes[0]), ends=()))
         both.pump(both.decodes[0].ready)
         room = both.open(8)
         both.compute(room)
@@ -193,8 +209,8 @@ def test_a_withdrawal_waits_for_what_reads_the_slot_and_the_room_goes_on() -> No
 def test_why_it_is_staged_names_the_side() -> None:
     sides = states.sides(states.FULL, states.state(0, 2), tp=(2, 1))
     with StatePair(*sides, chunk_tokens=8, digests=False) as both:
-        ours, theirs = (inside(each[0]).rank.placement for each in (both.prefills, both.decodes))
-    plan, share = both.plan, both.plan.state.share(1, 0)
+        ours, theirs = placement_of(both.prefills[0]), placement_of(both.decodes[0])
+    plan, share = both.plan, at_end(both).share(1, 0)
     shut, bare = Placement((), (), "shut"), replace(theirs, ends=())
     assert why_end_staged(plan, share, ours, theirs) == ""
     assert why_end_staged(plan, share, shut, theirs) == "the pool of the prefill rank is closed: shut"

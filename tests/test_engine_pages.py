@@ -119,22 +119,36 @@ def test_pages_are_read_by_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert far[:, 0].tolist() == [0, 2, 0, 0, 0, 0, 9, 0, 7]
 
 
+class Kernel:
+    """A copy that notes the cells it is bound to, and what its launches are given."""
+
+    def __init__(self) -> None:
+        self.bound, self.asked = list[Any](), list[Any]()
+
+    def bind(self, *about: Any) -> Any:
+        self.bound.append(about)
+        return self
+
+    def __call__(self, *about: Any) -> Done:
+        self.asked.append(about)
+        return Done()
+
+
 @pytest.mark.parametrize(("long", "always"), [(48, True), (49, False)])
 def test_whole_pages_of_so_many_bytes_always_go_by_engines(
     monkeypatch: pytest.MonkeyPatch, long: int, always: bool
 ) -> None:
     """Three pages of 16 bytes; on an idle device a shorter part goes by the kernel."""
     monkeypatch.setattr(mapped_parts, "LONG", long)
-    bound = list[Any]()
-    kernel = SimpleNamespace(bind=lambda *about: bound.append(about) or "kernel")
-    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
+    kernel: Any = Kernel()
+    part = MappedPart(kernel, (), 9, 1, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2, 7, 1]), table="table"))
     streams = cast("Any", SimpleNamespace(place=lambda pages: (pages.tobytes(), None)))
     there = np.array([6, 1, 8], "<u4").tobytes()
     launch = part.bind(entry, there, 1, 3, streams, cast("Any", None))
     assert isinstance(launch, EngineLaunch) and launch.near.tolist() == [2, 7, 1]
-    assert launch.whole == (None if always else "kernel") and launch.chosen is always
-    assert bound == ([] if always else [("table", there, 1, 3)])
+    assert launch.whole is (None if always else kernel) and launch.chosen is always
+    assert kernel.bound == ([] if always else [("table", there, 1, 3)])
 
 
 @pytest.mark.parametrize(("first", "tokens", "edges", "whole", "placed"), [
@@ -154,8 +168,12 @@ def test_ends_of_pages_go_by_the_kernel_with_the_pages_that_they_are_in(
         bound.append((int(np.frombuffer(pages, "<u4")[0]), *cell))
         return lambda *about: bound.append(about)
 
+    def place(pages: Any) -> tuple[Any, None]:
+        sent.append(pages.tobytes())
+        return pages, None
+
     sent = list[bytes]()
-    streams = cast("Any", SimpleNamespace(place=lambda pages: (sent.append(pages.tobytes()) or pages, None)))
+    streams = cast("Any", SimpleNamespace(place=place))
     part = MappedPart(cast("Any", SimpleNamespace(bind=bind)), (), 9, 4, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
     entry = cast("Any", SimpleNamespace(pages=here, table="table"))
     launch = part.bind(entry, given.tobytes(), first, tokens, streams, cast("Any", None))
@@ -164,22 +182,21 @@ def test_ends_of_pages_go_by_the_kernel_with_the_pages_that_they_are_in(
     assert (launch.near.tolist(), launch.far.tolist()) == (here[slice(*whole)].tolist(), there[slice(*whole)].tolist())
 
 
-def test_tokens_of_no_whole_page_go_by_the_kernel_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = list[Any]()
-    kernel = SimpleNamespace(bind=lambda *about: bound.append(about[2:]) or "kernel")
-    part = MappedPart(cast("Any", kernel), (), 9, 4, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
+def test_tokens_of_no_whole_page_go_by_the_kernel_alone() -> None:
+    kernel: Any = Kernel()
+    part = MappedPart(kernel, (), 9, 4, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2]), table="table"))
     streams = cast("Any", SimpleNamespace(place=lambda pages: (pages, None)))
-    assert part.bind(entry, np.array([6, 1], "<u4").tobytes(), 1, 6, streams, cast("Any", None)) == "kernel"
-    assert bound == [(1, 6)]
+    launch: Any = part.bind(entry, np.array([6, 1], "<u4").tobytes(), 1, 6, streams, cast("Any", None))
+    assert launch is kernel
+    assert [cell for _, _, *cell in kernel.bound] == [[1, 6]]
 
 
 def test_what_the_kernel_carries_whole_is_launched_as_it_was_asked() -> None:
-    asked = list[Any]()
-    pages, kernel = np.array([], np.int64), lambda *about: asked.append(about) or Done()
+    pages, kernel = np.array([], np.int64), Kernel()
     launch = EngineLaunch(cast("Any", None), pages, pages, (), kernel, lambda: 100)
     launch("stream", "after")
-    assert asked == [("stream", "after")]
+    assert kernel.asked == [("stream", "after")]
 
 
 def test_a_peer_s_page_numbers_keep_more_than_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from support.stories import layout
 
 from kvproto.data import prefill_data
 from kvproto.data.mapped_pages import MappedPages, _pages
+from kvproto.data.mapped_parts import MappedPart
 from kvproto.io.kernels import triton
 from kvproto.io.kernels.crossing import Rows, all_of_them
 from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, UsageError
@@ -202,6 +203,7 @@ def test_pages_that_end_too_early_are_refused() -> None:
     with MappedPair(of(1), of(1), chunk_tokens=CHUNK_TOKENS) as pair:
         data = inside(pair.prefills[0]).data
         (part,) = data.mapped._made.values()
+        assert isinstance(part, MappedPart)
         with pytest.raises(UsageError, match=r"1 pages of 4 for tokens 4\.\.11"):
             part.check(np.zeros(1, "<u4").tobytes(), 4, 8)
         with pytest.raises(UsageError, match="page 64 of a peer whose regions hold 64"):
