@@ -45,7 +45,7 @@ def at_end(both: CachePair) -> Plan:
 
 
 def placement_of(endpoint: Endpoint) -> Placement:
-    """What a rank tells of its pool."""
+    """Return a rank's own placement, as it is told to peers."""
     told = inside(endpoint).rank.placement
     assert told is not None
     return told
