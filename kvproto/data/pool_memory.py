@@ -141,8 +141,11 @@ def place(pool: Pool) -> tuple[list[tuple[int, int]], Placement]:
             _apart([(starts[at] - first, shapes[at]) for at in some if planes[at][0] is each])
         for at in some:
             places[at] = region, starts[at] - first
-    mine = {id(each): [at for at, (owner, _) in enumerate(planes) if owner is each] for each in pools}
-    held = {id(each): Placement(_strides(each), tuple(places[at] for at in mine[id(each)])) for each in pools}
+    held = {
+        id(each): Placement(_strides(each), tuple(
+            place for (owner, _), place in zip(planes, places, strict=True) if owner is each
+        )) for each in pools
+    }  # fmt: skip
     return [(first, end - first) for first, end, _ in spans], structs.replace(held[id(pool)], ends=_ends(pool, held))
 
 
