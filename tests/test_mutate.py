@@ -182,12 +182,18 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def one_module(folder: Path, name: str, code: str, tests: str) -> Targets:
+    """Write a module, and the tests that are asked about its mutants."""
+    (folder / f"{name}.py").write_text(code)
+    (folder / f"test_{name}.py").write_text(tests)
+    (folder / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(folder)!r})\n")
+    return Targets({f"{name}.py": [f"test_{name}.py"]}, {})
+
+
 def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_path: Path) -> None:
-    (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 3 and count != 7\n")
+    code = "def fits(count):\n    return count <= 3 and count != 7\n"
     test = "from limit import fits\n\ndef test_fits():\n    assert fits(3) and not fits(4)\n"
-    (tmp_path / "test_limit.py").write_text(test)
-    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
-    targets = Targets({"limit.py": ["test_limit.py"]}, {})
+    targets = one_module(tmp_path, "limit", code, test)
     mutants = [each for each in every(tmp_path, targets) if each.operator == "operand"]
     found = run(tmp_path, targets, mutants, 9.0, 2, lambda _: None)
     assert [verdict.killed for verdict in found] == [True, False]
@@ -198,10 +204,8 @@ def test_a_mutant_is_killed_by_the_test_that_notices_and_another_survives(tmp_pa
 
 
 def test_a_mutant_of_which_no_test_runs_survives(tmp_path: Path) -> None:
-    (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 3\n")
     test = "import pytest\nfrom limit import fits\n\n@pytest.mark.skipif(not fits(3), reason='')\ndef test_fits(): {}\n"
-    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
-    targets = Targets({"limit.py": ["test_limit.py"]}, {})
+    targets = one_module(tmp_path, "limit", "def fits(count):\n    return count <= 3\n", test)
     mutants = [each for each in every(tmp_path, targets) if each.operator == "compare"]
     for body, killed in (("assert fits(2)", False), ("assert fits(2)\n\ndef test_3(): assert fits(3)", True)):
         (tmp_path / "test_limit.py").write_text(test.format(body))
@@ -246,10 +250,7 @@ def test_pokes():
 
 
 def test_a_guard_that_its_table_s_step_contains_is_reached(tmp_path: Path) -> None:
-    (tmp_path / "poked.py").write_text(TABLE)
-    (tmp_path / "test_poked.py").write_text(POKES)
-    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
-    targets = Targets({"poked.py": ["test_poked.py"]}, {})
+    targets = one_module(tmp_path, "poked", TABLE, POKES)
     mutants = [each for each in every(tmp_path, targets) if each.where == "enough"]
     found = run(tmp_path, targets, mutants, 9.0, 1, lambda _: None)
     assert {verdict.by for verdict in found} == {"test_poked.py::test_pokes"} and len(found) > 1
@@ -272,10 +273,7 @@ def test_quick():
 
 
 def test_a_test_that_fails_without_another_one_notices_nothing(tmp_path: Path) -> None:
-    (tmp_path / "limit.py").write_text("def fits(count):\n    return count <= 3\n")
-    (tmp_path / "test_limit.py").write_text(NEEDS_ANOTHER)
-    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
-    targets = Targets({"limit.py": ["test_limit.py"]}, {})
+    targets = one_module(tmp_path, "limit", "def fits(count):\n    return count <= 3\n", NEEDS_ANOTHER)
     found = run(tmp_path, targets, every(tmp_path, targets), 9.0, 1, lambda _: None)
     assert {verdict.mutant.operator: verdict.killed for verdict in found} == {
         "compare": False, "constant": False, "return": True,
@@ -296,10 +294,7 @@ def test_count():
 
 
 def test_a_test_whose_name_the_mutant_takes_away_keeps_no_other_out(tmp_path: Path) -> None:
-    (tmp_path / "words.py").write_text('WORDS = {"one": "a", "other": "b"}\n')
-    (tmp_path / "test_words.py").write_text(NAMED_BY_WORDS)
-    (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {os.fspath(tmp_path)!r})\n")
-    targets = Targets({"words.py": ["test_words.py"]}, {})
+    targets = one_module(tmp_path, "words", 'WORDS = {"one": "a", "other": "b"}\n', NAMED_BY_WORDS)
     found = run(tmp_path, targets, every(tmp_path, targets), 9.0, 1, lambda _: None)
     assert [verdict.by for verdict in found] == ["test_words.py::test_count"] * 2
 

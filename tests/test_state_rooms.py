@@ -123,6 +123,17 @@ class StatePair(CachePair):
                 assert torch.equal(found[key], view), f"decode rank {index}: {key}"
 
 
+def moved(both: StatePair) -> list[Room]:
+    """Move rooms of several chunks, behind a prefix and of a full hit, and judge every byte."""
+    rooms = [both.open(21), both.open(14, prefix=4), both.open(8, prefix=8)]
+    for room in rooms:
+        both.compute(room)
+    both.finish(*rooms)
+    assert {cause for room in rooms for cause in both.causes(room)} == {Cause.NONE}
+    both.check(*rooms)
+    return rooms
+
+
 CASES = [
     sides(FULL, state(0, 2), tp=(1, 1)), sides(FULL, state(0, 2), tp=(4, 1)), sides(FULL, state(0, 2), tp=(1, 4)),
     sides(FULL, state(0, 1, 2), tp=(2, 4)), sides(FEW, state(0, 2), tp=(4, 4)), sides(FEW, state(0, 2), tp=(4, 2)),
@@ -138,13 +149,7 @@ def test_every_byte_of_pages_and_slots_arrives(pair: list[Layout], route: Any) -
     """Rooms of several chunks, behind a prefix, of a full hit, and more than slots and windows hold."""
     settings = Settings(ring_bytes=1 << 14, route=route, window=1, slots=2)
     with StatePair(*pair, chunk_tokens=8, settings=settings) as both:
-        rooms = [both.open(21), both.open(14, prefix=4), both.open(8, prefix=8)]
-        for room in rooms:
-            both.compute(room)
-        both.finish(*rooms)
-        assert {cause for room in rooms for cause in both.causes(room)} == {Cause.NONE}
-        both.check(*rooms)
-        for room in rooms:
+        for room in moved(both):
             assert both.places(both.prefills, room) == both.places(both.decodes, room) == both.every(room)
             assert differing(*(both.seen[endpoint, room] for endpoint in both.endpoints)) == []
         both.rest()
