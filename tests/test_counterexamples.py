@@ -45,7 +45,7 @@ def pages_without_lease(b: TablePatch) -> None:
 
     rows = b.rows(prefill_send, PSend.AWAIT_PAGES, ev.PagesGranted, "produced_in_time")
     b.change(prefill_send, rows, when=produced)
-    b.change(prefill_send, b.rows(prefill_send, PSend.AWAIT_PERMIT, ev.PermitTaken, "lease_holds"), when=None)
+    b.change(prefill_send, b.rows(prefill_send, PSend.AWAIT_PERMIT, ev.PermitTaken, "may_begin"), when=None)
     b.change(prefill_write, b.rows(prefill_write, PWrite.POSTING, ev.BatchReady, "lease_holds_for_last"), when=last)
 
 

@@ -47,7 +47,7 @@ def test_an_answer_repeats_when_its_request_was_made() -> None:
     assert [effect.asked for effect in effects if isinstance(effect, do.TransmitPages)] == [5.5]
 
 
-def step(value: PSendValue, event: ev.SendEvent, now: float) -> tuple[PSendValue, list[object]]:
+def step(value: PSendValue, event: ev.SendEvent | ev.TimerFired, now: float) -> tuple[PSendValue, list[object]]:
     value, effects = Machine(prefill_send, Timing()).step(value, event, now)
     return value, [effect.body for effect in effects if isinstance(effect, do.Transmit)]
 
@@ -63,9 +63,29 @@ def test_pages_of_an_older_answer_are_kept_for_what_is_left_of_its_own_lease() -
     value, said = step(opened(pages=True), ev.PagesGranted(*KEY, b"\0\0\0\0", LEASE, 1.0), 40.0)
     assert (value.state, said) == (PSend.AWAIT_PAGES, [msg.PagesReq(0, 40.0)]), "too late: it asks once more"
     value, said = step(value, ev.PagesGranted(*KEY, b"\0\0\0\0", LEASE, 1.0), 41.0)
-    assert (value.state, said) == (PSend.AWAIT_PAGES, [msg.PagesReq(0, 41.0)]), "the same answer, doubled"
+    assert (value.state, said) == (PSend.AWAIT_PAGES, []), "the same answer, doubled: the last request is under way"
     value, _ = step(value, ev.PagesGranted(*KEY, b"\0\0\0\0", LEASE, 40.0), 42.0)
     assert (value.state, value.lease) == (PSend.AWAIT_PERMIT, 40.0 + LEASE)
+
+
+def test_a_write_into_pages_begins_with_half_a_lease_left_or_asks_for_them_once_more() -> None:
+    """It has many posts: one that its lease cuts off has failed, and is not begun anew."""
+    half, named = LEASE / 2, ev.PagesGranted(*KEY, b"\0\0\0\0", LEASE, 1.0)
+    value, said = step(opened(pages=True), named, 1.0 + half)
+    assert (value.state, said) == (PSend.AWAIT_PAGES, [msg.PagesReq(0, 1.0 + half)])
+    queued, _ = step(opened(pages=True), named, 2.0)
+    assert (queued.state, queued.begin_by) == (PSend.AWAIT_PERMIT, 1.0 + half)
+    for late, then in ((0.99, PSend.WRITING_PAGES), (1.0, PSend.AWAIT_PAGES)):
+        assert step(queued, ev.PermitTaken(*KEY), late + half)[0].state is then
+        waits, _ = step(queued, ev.KvWithdrawn(*KEY), 3.0)
+        found, _ = step(waits, ev.KvProduced(*KEY), late + half)
+        assert found.state is (PSend.AWAIT_PERMIT if late < 1 else PSend.AWAIT_PAGES)
+    renewed, said = step(queued, ev.TimerFired(*KEY, tries=9), 1.0 + LEASE / 4)
+    assert said == [msg.PagesReq(0, 1.0 + LEASE / 4)]
+    doubled, _ = step(renewed, named, 2.0 + LEASE / 4)
+    assert doubled.lease == 1.0 + LEASE, "an older answer takes nothing away"
+    whole, _ = step(doubled, ev.PagesGranted(*KEY, b"\0\0\0\0", LEASE, 1.0 + LEASE / 4), 3.0 + LEASE / 4)
+    assert whole.begin_by == 1.0 + LEASE * 3 / 4
 
 
 def region(asked: float = 0.0, *, queued: bool = False) -> ev.StagingGranted:

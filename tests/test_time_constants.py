@@ -16,6 +16,7 @@ import pytest
 from support import fake_vllm
 
 from kvproto.adapters.request_events import Timing as RequestTiming
+from kvproto.fsm.timing import Timer
 from kvproto.protocol.timing import Timing
 
 fake_vllm.install()  # the constants of vLLM's adapter stand in modules that import vLLM
@@ -128,6 +129,20 @@ def test_times_that_depend_on_each_other_keep_their_order() -> None:
     renew = RequestTiming().renew.period
     assert 5.0 <= renew <= 30.0, "a message a request that waits for blocks"
     assert 2 * renew < min(timing.bootstrap.period, timing.engine.period, timing.stall.period), "it may be lost once"
+
+
+@pytest.mark.parametrize("timing", [Timing(), Timing(silence=Timer(200.0)), Timing(resend=Timer(0.05, 3))])
+def test_what_is_asked_of_a_peer_is_repeated_for_as_long_as_it_may_be_silent(timing: Timing) -> None:
+    """Its process compiles, or holds Python's lock: its link lasts, so its rooms have to."""
+    waits = (timing.answer_,) if timing != Timing() else (timing.answer_, timing.call, timing.aux)
+    for timer in waits:
+        lasts = sum(timer.after(tries) for tries in range(timer.tries + 1))
+        assert timing.silence.period <= lasts < 2 * timing.silence.period
+
+
+def test_who_asks_more_often_than_that_keeps_its_tries() -> None:
+    often = Timer(0.1, 2000)
+    assert Timing(resend=often).answer_ == often
 
 
 #: defaults of the protocol's timers: the least and the most period

@@ -18,7 +18,7 @@ from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 
 #: names of timers that follow from others
-DERIVED = ("return", "welcome", "renew", "idle")
+DERIVED = ("return", "welcome", "answer", "renew", "idle")
 
 
 class Timing(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +41,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     #: a room in which nothing moves
     stall: Timer = Timer(300.0)
     #: ask after a room of which the aux row alone is missing; the prefill engine gives it once the forward has sampled
-    aux: Timer = Timer(10.0, 2)
+    aux: Timer = Timer(20.0, 2)
     #: what a grant is good for without a write
     lease: Timer = Timer(30.0)
     #: the longest write
@@ -90,15 +90,18 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     @property
     def welcome_(self) -> Timer:
         """Calls of a rank that does not answer: as many as make up `forget`."""
-        tries, passed = 0, 0.0
-        while passed < self.forget.period:
-            passed, tries = passed + self.call.after(tries), tries + 1
-        return Timer(self.call.period, max(1, tries), self.call.longest)
+        return _lasting(self.call, self.forget.period)
+
+    @property
+    def answer_(self) -> Timer:
+        """Resend what a peer answers at once, for as long as it may be silent: its link ends first."""
+        lasting = _lasting(self.resend, self.silence.period)
+        return lasting if lasting.tries > self.resend.tries else self.resend
 
     @property
     def renew_(self) -> Timer:
-        """Pages that a send holds while it waits to be let write are named anew, well before their lease ends."""
-        return Timer(self.lease.period / 2)
+        """Pages of a send that waits to be let write are named anew before half of their lease is over."""
+        return Timer(self.lease.period / 4)
 
     @property
     def idle_(self) -> Timer:
@@ -110,3 +113,11 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
         timer = getattr(self, f"{name}_" if name in DERIVED else name)
         assert isinstance(timer, Timer)
         return timer
+
+
+def _lasting(timer: Timer, seconds: float) -> Timer:
+    """Return the timer with as many tries as make up so many seconds."""
+    tries, passed = 0, 0.0
+    while passed < seconds:
+        passed, tries = passed + timer.after(tries), tries + 1
+    return Timer(timer.period, max(1, tries), timer.longest)

@@ -50,7 +50,9 @@ A write of which nothing was posted when its lease ended (`WriteLapsed`) has not
 send's; it asks for the region once more and has it for another lease, as it does where the lease ends earlier.  The
 lease runs from the sending of the request that was answered, so this rank's lease always ends before the decode
 rank's: a request says when it was made (`asked`), and its answer repeats it.  A grant out of the ring's queue answers
-no request; its lease runs from the first one (`first`).  The write asks for the lease at each post.
+no request; its lease runs from the first one (`first`).  The write asks for the lease at each post.  A write into
+pages has many posts, and one that its lease cuts off in the middle has failed; so it begins with half a lease left
+(`begin_by`), or the send asks for the pages once more.
 
 Where the transport's writes carry their own notification (`native_notify`), the decode rank may confirm a part before this
 rank has seen its write end.  The confirmation is remembered (`acked`), and nothing is notified twice.  It also proves
@@ -121,6 +123,8 @@ class PSendValue(Value, frozen=True, gc=False):
     first: float = 0.0
     #: when what was given can no longer be used
     lease: float = 0.0
+    #: until when a write into the pages may begin: half a lease is left to it
+    begin_by: float = 0.0
     grant: int = 0
     offset: int = 0
     round: int = 0
@@ -196,13 +200,28 @@ def closed(v: V, e: SendEvent, now: float) -> bool:
 
 
 def lease_holds(v: V, e: SendEvent, now: float) -> bool:
-    """The lease of the region or of the pages still holds."""
+    """The lease of the region still holds."""
     return now < v.lease
 
 
 def produced_in_time(v: V, e: PagesGranted, now: float) -> bool:
-    """The KV is there, and what was given may still be used."""
-    return v.kv and now < e.asked + e.lease
+    """The KV is there, and a write into the pages has half a lease left."""
+    return v.kv and now < e.asked + e.lease / 2
+
+
+def older(v: V, e: PagesGranted, now: float) -> bool:
+    """It answers an older request than the last one."""
+    return e.asked < v.asked
+
+
+def produced_and_older(v: V, e: PagesGranted, now: float) -> bool:
+    """The KV is there, and it answers an older request than the last one."""
+    return v.kv and e.asked < v.asked
+
+
+def may_begin(v: V, e: SendEvent, now: float) -> bool:
+    """A write into the pages has half a lease left."""
+    return now < v.begin_by
 
 
 def moves(v: V, e: TimerFired, now: float) -> bool:
@@ -290,7 +309,8 @@ def take_grant(v: V, e: StagingGranted, now: float) -> V:
 
 def keep_pages(v: V, e: PagesGranted, now: float) -> V:
     """The pages are ours until the lease ends."""
-    return replace(v, pages=e.pages, lease=min(e.asked, now) + e.lease)
+    since = min(e.asked, now)
+    return replace(v, pages=e.pages, lease=since + e.lease, begin_by=since + e.lease / 2)
 
 
 def queue(v: V, e: StagingDeferred, now: float) -> V:
@@ -480,8 +500,8 @@ prefill_send = Table(
         S.AWAIT_GRANT: "grant_retry", S.AWAIT_WRITERS: "fan_in_retry", S.AWAIT_TURN: "queue_retry",
         S.AWAIT_WATERMARK: "grant_retry",
         S.AWAIT_SLOT: "lease",
-        S.GATHERING: "kernel", S.WRITING: "write", S.WRITING_PAGES: "write", S.AWAIT_PAGES: "resend",
-        S.AWAIT_PERMIT: "renew", S.AWAIT_ACK: "resend", S.AWAIT_AUX_ACK: "resend",
+        S.GATHERING: "kernel", S.WRITING: "write", S.WRITING_PAGES: "write", S.AWAIT_PAGES: "answer",
+        S.AWAIT_PERMIT: "renew", S.AWAIT_ACK: "answer", S.AWAIT_AUX_ACK: "answer",
     },
     tries=tried_so_far,
     success_path=(
@@ -553,14 +573,16 @@ row(S.WRITING,         WriteLapsed,      S.AWAIT_PAGES,     let=ask_anew, do=(fr
 
 # ------------------------------------------------------------------------------------- the way over pages
 row(S.AWAIT_PAGES,     PagesGranted,     S.AWAIT_PERMIT,    when=produced_in_time, let=keep_pages, do=(take_permit,))
+ignore(S.AWAIT_PAGES,  PagesGranted, "an answer to an older request; the last one is under way", when=produced_and_older)
 row(S.AWAIT_PAGES,     PagesGranted,                        when=produced, let=ask_once_more, do=(ask_pages,))
 row(S.AWAIT_PAGES,     PagesGranted,     S.AWAIT_PAGES_KV,  let=keep_pages)
 row(S.AWAIT_PAGES,     KvProduced,                          let=have_kv)
-row(S.AWAIT_PAGES_KV,  KvProduced,       S.AWAIT_PERMIT,    when=lease_holds, let=have_kv, do=(take_permit,))
+row(S.AWAIT_PAGES_KV,  KvProduced,       S.AWAIT_PERMIT,    when=may_begin, let=have_kv, do=(take_permit,))
 row(S.AWAIT_PAGES_KV,  KvProduced,       S.AWAIT_PAGES,     let=ask_anew_with_kv, do=(ask_pages,))
-row(S.AWAIT_PERMIT,    PermitTaken,      S.WRITING_PAGES,   when=lease_holds, do=(write_pages,))
+row(S.AWAIT_PERMIT,    PermitTaken,      S.WRITING_PAGES,   when=may_begin, do=(write_pages,))
 row(S.AWAIT_PERMIT,    PermitTaken,      S.AWAIT_PAGES,     let=ask_anew, do=(free_permit, ask_pages))
 row(S.AWAIT_PERMIT,    TimerFired,                          let=ask_once_more, do=(ask_pages,))
+ignore(S.AWAIT_PERMIT, PagesGranted, "an answer to an older request; the last one is under way", when=older)
 row(S.AWAIT_PERMIT,    PagesGranted,                        let=keep_pages)
 row(S.WRITING_PAGES,   WriteCompleted,   S.AWAIT_ACK,       let=begin_ack, do=(free_permit, notify))
 row(S.WRITING_PAGES,   WriteLapsed,      S.AWAIT_PAGES,     let=ask_anew, do=(free_permit, ask_pages))

@@ -251,7 +251,8 @@ class PrefillNode(PrefillSlots):
         for room, sends in rank.sends.items():
             for part, send in sends.items():
                 if rank.link_to(room, part & 0xFFFF) == at:
-                    sends[part] = replace(send, asked=LONG_AGO, first=LONG_AGO, lease=-1.0 if send.lease else 0.0)
+                    lease, begin_by = (-1.0 if until else 0.0 for until in (send.lease, send.begin_by))
+                    sends[part] = replace(send, asked=LONG_AGO, first=LONG_AGO, lease=lease, begin_by=begin_by)
         for (room, part), write in rank.writes.items():
             if rank.link_to(room, part & 0xFFFF) == at:
                 rank.writes[room, part] = replace(write, until=-1.0)

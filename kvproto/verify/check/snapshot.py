@@ -101,12 +101,13 @@ def _room(value: Any) -> Any:
 
 
 def _send(value: Any) -> Any:
-    lease = 0.0 if not value.lease else 30.0 if value.lease > 0 else -1.0
+    lease, begin_by = (0.0 if not until else 30.0 if until > 0 else -1.0 for until in (value.lease, value.begin_by))
     asked, first = lately(value.asked), lately(value.first)
     pages = value.pages if value.state in (PSend.AWAIT_PAGES_KV, PSend.AWAIT_PERMIT) else b""
     grant, to = 1 if value.grant else 0, Target() if value.state is PSend.DRAINING else value.to
     return replace(
-        value, due=INFINITY, to=to, tries=0, mark=0, asked=asked, first=first, lease=lease, grant=grant, pages=pages
+        value, due=INFINITY, to=to, tries=0, mark=0, asked=asked, first=first, lease=lease, begin_by=begin_by,
+        grant=grant, pages=pages,
     )
 
 

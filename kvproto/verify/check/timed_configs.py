@@ -57,8 +57,12 @@ TIMED_SMALL: dict[str, Config] = {
         about="they have, and any one message is lost: the second is refused when it has called once more",
     ),
     "timed-silence": replace(
-        TIMED, silence=14, stands=True, budget=Budget(slow=1),
-        about="a peer whose connection stands is silent for more beats than may be missed, and goes on",
+        TIMED, silence=58, stands=True, budget=Budget(slow=1), never=("failure here",),
+        about="a peer whose connection stands is silent for nearly as long as it may be, and no room fails",
+    ),
+    "timed-late-pages": replace(
+        TIMED, route="pages", silence=58, stands=True, budget=Budget(slow=1), never=("failure here",),
+        about="pages are named when more than half of their lease is over: they are asked for once more, and written",
     ),
     "timed-fan-out": replace(TIMED, decodes=2, budget=Budget(drop=1), about="two readers, and any one message is lost"),
 }

@@ -46,9 +46,9 @@ def forms(now: float) -> Forms:
 
     def send(value: Any) -> Any:
         kept = UNTIMED.send(value)
-        due, lease = ahead(value.due), over(value.lease)
+        due, ends = ahead(value.due), {"lease": over(value.lease), "begin_by": over(value.begin_by)}
         asked = {"asked": since(value.asked - now), "first": since(value.first - now)}
-        return replace(kept, due=due, tries=value.tries, mark=value.mark, lease=lease, **asked)
+        return replace(kept, due=due, tries=value.tries, mark=value.mark, **ends, **asked)
 
     def write(value: Any) -> Any:
         return replace(value, until=over(UNTIMED.write(value).until and value.until))

@@ -106,7 +106,7 @@ def timer_lines() -> Iterator[str]:
         timing = Timing(
             lease=Timer(lease), write=Timer(write), call=Timer(0.5, 10, 8.0), forget=Timer(600.0), stall=Timer(300.0)
         )
-        for name in ("return", "welcome", "renew", "idle"):
+        for name in ("return", "welcome", "idle"):
             timer = timing.named(name)
             yield f"lease {lease}, write {write}: {name}: {timer.period} s, {timer.tries} times, to {timer.longest} s"
 

@@ -270,6 +270,12 @@ def tells_only_what_it_may_have_told(v: V, g: Seen) -> bool:
     return not v.told or (v.native_notify and g.touched)
 
 
+@holds(S.AWAIT_PAGES_KV, S.AWAIT_PERMIT)
+def may_begin_within_the_lease(v: V, g: Seen) -> bool:
+    """The time for a write into its pages to begin ends no later than their lease."""
+    return v.begin_by <= v.lease
+
+
 @holds(S.WRITING_PAGES)
 def writes_pages(v: V, g: Seen) -> bool:
     """Its write goes into pages."""
@@ -330,6 +336,12 @@ def only_writes_end(v: V, e: ev.SendEvent, g: Seen) -> bool:
     return v.state == S.NEW or g.writes
 
 
+@assumes(ev.PagesGranted, paid="timing: a timer has a period above 0")
+def leases_last(v: V, e: ev.PagesGranted, g: Seen) -> bool:
+    """A lease lasts some time."""
+    return e.lease > 0
+
+
 @assumes(ev.StagingGranted, paid="ring: ids count from 1; decode_grant: its S1")
 def regions_count_from_one(v: V, e: ev.StagingGranted, g: Seen) -> bool:
     """A region has a number above 0."""
@@ -388,8 +400,9 @@ def retries_settled_staged_writes_alone(step: Step) -> bool:
 
 @promises("S4", ev.WriteBegun, ev.PagesBegun)
 def begins_within_the_lease(step: Step, effect: ev.WriteBegun | ev.PagesBegun) -> bool:
-    """A write begins within the lease, and is told when that ends."""
-    return effect.until == step.after.lease and step.now < effect.until
+    """A write begins within the lease, one into pages within its first half, and is told when it ends."""
+    half = not isinstance(effect, ev.PagesBegun) or step.now < step.before.begin_by
+    return effect.until == step.after.lease and step.now < effect.until and half
 
 
 @promises("S4", ev.SendFinished)
@@ -477,13 +490,16 @@ def takes_the_grant_as_it_was_given(step: Step) -> bool:
 def takes_the_pages_as_they_were_named(step: Step) -> bool:
     """Pages are taken as they were named, until the lease ends that began with the answered request.
 
-    No permit is asked for when it is over.
+    No permit is asked for when half of it is over.
     """
     before, after, e = step.before, step.after, step.event
     if before.state not in (S.AWAIT_PAGES, S.AWAIT_PERMIT) or after.state not in (S.AWAIT_PAGES_KV, S.AWAIT_PERMIT):
         return True
-    late = before.state is S.AWAIT_PAGES and after.state is S.AWAIT_PERMIT and step.now >= e.asked + e.lease
-    return after.pages == e.pages and after.lease == min(e.asked, step.now) + e.lease and not late
+    late = before.state is S.AWAIT_PAGES and after.state is S.AWAIT_PERMIT and step.now >= e.asked + e.lease / 2
+    since = min(e.asked, step.now)
+    kept = after.pages == e.pages and after.lease == since + e.lease and after.begin_by == since + e.lease / 2
+    older = before.state is S.AWAIT_PERMIT and e.asked < before.asked
+    return (after.pages == before.pages and after.lease == before.lease) if older else kept and not late
 
 
 @promises("L1")
@@ -525,14 +541,15 @@ def asks_until_its_tries_are_over(step: Step) -> bool:
 
 @promises("L1", on=(ev.PagesGranted,))
 def writes_the_pages_in_time(step: Step) -> bool:
-    """Pages that come while the KV is there and the lease holds are written as soon as a permit is free;
-    where the lease is over, they are requested again.
+    """Pages that come with the KV there and half a lease left are written as soon as a permit is free;
+    else they are requested again, once for each request.
     """
     before, e = step.before, step.event
     if before.state is not S.AWAIT_PAGES or not before.kv:
         return True
-    in_time = step.now < e.asked + e.lease
-    return (step.after.state is S.AWAIT_PERMIT) == in_time and step.says(PagesReq) == (0 if in_time else 1)
+    in_time = step.now < e.asked + e.lease / 2
+    again = 0 if in_time or e.asked < before.asked else 1
+    return (step.after.state is S.AWAIT_PERMIT) == in_time and step.says(PagesReq) == again
 
 
 @promises("L1", on=(ev.ChunkAcked, ev.WriteCompleted))
@@ -572,13 +589,13 @@ def knows_what_it_was_opened_with(step: Step) -> bool:
 
 @promises("S12", on=(ev.KvProduced, ev.KvWithdrawn))
 def knows_whether_it_is_computed(step: Step) -> bool:
-    """It records whether its KV is there, while operations go on; it uses a grant while the lease holds."""
+    """It records whether its KV is there, while operations go on; it uses pages with half a lease left."""
     before, after = step.before.state, step.after
     if before not in (*UNASKED, *RING, *BYPAGES):
         return True
     came = isinstance(step.event, ev.KvProduced)
     waited = came and before is S.AWAIT_PAGES_KV
-    uses = (after.state is S.AWAIT_PERMIT) == (step.now < step.before.lease)
+    uses = (after.state is S.AWAIT_PERMIT) == (step.now < step.before.begin_by)
     begins = before is not S.AWAIT_KV or after.state is S.AWAIT_CREDIT
     return after.kv == came and after.state is not S.DRAINING and begins and (not waited or uses)
 
@@ -652,7 +669,7 @@ def waits_for(v: V, g: Seen) -> str:
         return "grant_retry"
     if v.state is S.AWAIT_WRITERS:
         return "fan_in_retry"
-    return "queue_retry" if v.state is S.AWAIT_TURN else "resend"
+    return "queue_retry" if v.state is S.AWAIT_TURN else "answer"
 
 
 # ------------------------------------------------------------------------ what is said at once, not by a timer
