@@ -33,7 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from examples.sglang import model
-from examples.sglang.scenarios import BACKENDS, SCENARIOS, TIMED, Place, Run, kind_of
+from examples.sglang.pair import BACKENDS, Place, kind_of
+from examples.sglang.scenarios import SCENARIOS, TIMED, Run
 
 Row = dict[str, Any]
 INTRO = """\

@@ -1,4 +1,4 @@
-"""What a prefill and a decode instance of SGLang do, and what has to come of it.
+"""Scenarios: what a prefill and a decode instance of SGLang do, and what has to come of it.
 
     seq      one prompt after another, of 5 to 333 tokens: the longest in six chunks
     many     16 at once
@@ -18,130 +18,28 @@ All backends get the same prompts: those of a scenario are drawn by its name.
 from __future__ import annotations
 
 import json
-import random
-import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from examples.engine_runs.build import build
-from examples.sglang import model
-from examples.sglang.instance import Answer, Instance, Request, Start
+from examples.sglang.instance import Answer, Instance
+from examples.sglang.pair import TOKENS, Pair, first, spread
 
-CONTROL = 900_000
 LENGTHS = (37, 64, 100, 200, 260, 5, 333, 96)
-TOKENS = 16
 #: seconds within which the other side hears of an abort, and within which a request that was given up is answered
 SOON, ENDED = 20.0, 60.0
 MOMENTS = tuple(0.05 * n for n in range(8))
-STAGING = {
-    "SGLANG_DISAGG_STAGING_BUFFER": "1", "SGLANG_STAGING_USE_TORCH": "1",
-    "SGLANG_DISAGG_STAGING_POOL_SIZE_MB": "64", "SGLANG_DISAGG_STAGING_BUFFER_SIZE_MB": "16",
-}  # fmt: skip
-#: by name: SGLang's word for it, whether digests are kept (they cost time), and its environment
-BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
-    "kvproto": ("kvproto", True, {}), "plain": ("kvproto", False, {}),
-    "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}), "nixl": ("nixl", False, {}),
-}  # fmt: skip
-#: of a hybrid model: its kernels on a CPU, not compiled, which takes minutes; and a state in the model's own type, so
-#: that tokens are those of the model
-HYBRID = {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_MAMBA_CONV_DTYPE": "float32", "TORCHDYNAMO_DISABLE": "1"}
-#: by the first word of a pair: its model
-MODELS = {"mla": "deepseek_v3", "hybrid": "qwen3_5", "mamba2": "falcon_h1", "windows": "mellum"}
 SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "astray", "killed", "idle")
 #: what is compared without digests
 TIMED = ("seq", "many", "alone", "refused", "idle")
 
 
-class Place(NamedTuple):
-    """Place of the instances: "cpu" or so many GPUs; prompts are `scale` times as long as on a CPU.
+class Run(Pair):
+    """What one pair does."""
 
-    Prefill has the first GPUs and decode the last, which are the same for instances of as many ranks as there are.
-    """
-
-    device: str = "cpu"
-    gpus: int = 0
-    scale: int = 1
-
-
-ON_CPU = Place()
-
-
-class Run:
-    """One pair of instances."""
-
-    def __init__(
-        self, pair: str, backend: str, folder: Path, pages: tuple[int, int], keep: Callable[[dict[str, Any]], None],
-        place: Place = ON_CPU,
-    ) -> None:  # fmt: skip
-        """`pages`: tokens a page at prefill, at decode; `keep` is called with each row that is made.
-
-        A side of a pair is its TP ranks, or "1x2": two data-parallel ranks of one TP rank each, or "2 stages" of one
-        rank each, or "2 stages of 2"; before both stands the name of a model (`MODELS`), if it is not a Llama.
-        """
-        sized = pair.removeprefix(pair.partition(" ")[0] + " " if pair.partition(" ")[0] in MODELS else "").split(":")
-        self.label = pair if pages[0] == pages[1] else f"{pair} pages {pages[0]}-{pages[1]}"
-        self.pair, self.backend, self.folder, self.keep, self.place = pair, backend, folder, keep, place
-        self.rows: list[dict[str, Any]] = []
-        self.room, self.noise = random.Random(f"{pair} {backend}").randrange(1, 800_000), random.Random()
-        self.truth: dict[tuple[int, ...], list[int]] = {}
-        #: rooms that one side has given up when the other may have had all of them
-        self.given_up: set[int] = set()
-        name, digests, environment = BACKENDS[backend]
-        environment = environment | (hybrid(place.device) if kind_of(pair) in ("qwen3_5", "falcon_h1") else {})
-        port = 20_000 + self.room % 9_000
-        sides = zip(("prefill", "decode"), map(ranks_of, sized), pages, (port, port + 100), strict=True)
-        self.bootstrap, self.model = port + 50, folder.parent / kind_of(pair)
-        self.starts = [
-            Start(
-                side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp, pp,
-                place.device, max(0, place.gpus - tp * dp * pp) * (side == "decode"), place.scale,
-            )
-            for side, (tp, dp, pp), page, at in sides
-        ]
-        self.p, self.d = map(Instance, self.starts)
-
-    def prompts(self, lengths: Any) -> list[list[int]]:
-        """New ones, and what the whole model says to them."""
-        drawn = [length * self.place.scale for length in lengths]
-        made = [[self.noise.randrange(3, model.VOCABULARY) for _ in range(length)] for length in drawn]
-        for prompt, said in zip(made, model.continued(self.model, made, TOKENS, self.place.device), strict=True):
-            self.truth[tuple(prompt)] = said
-        return made
-
-    def request(self, prompt: list[int], *, control: bool = False) -> Request:
-        """A prompt with a room of its own."""
-        self.room += 1
-        return Request(f"r{self.room}", prompt, TOKENS, self.room + CONTROL * control, self.bootstrap)
-
-    def both(self, *requests: Request) -> list[Answer]:
-        """Ask both instances; decode's answers."""
-        for request in requests:
-            self.p.ask(request)
-            self.d.ask(request)
-        rids = [request.rid for request in requests]
-        self.p.wait(*rids)
-        return self.d.wait(*rids)
-
-    def judge(self, scenario: str, requests: list[Request], answers: list[Answer], **more: Any) -> None:
-        """A row of the table."""
-        pairs = enumerate(zip(requests, answers, strict=True))
-        differ = [n for n, (asked, said) in pairs if said.tokens != self.truth[tuple(asked.prompt)]]
-        right = f"{len(requests) - len(differ)}/{len(requests)}"
-        errors = sorted({answer.error[:160] for answer in answers if answer.error})
-        self.row(scenario, tokens=right, good=not differ, errors=errors, differ=differ, **more)
-
-    def row(self, scenario: str, **more: Any) -> None:
-        """Note it, and say so."""
-        self.rows.append({"pair": self.label, "backend": self.backend, "scenario": scenario, **more, "build": build()})
-        print(json.dumps(self.rows[-1]), flush=True)
-        self.keep(self.rows[-1])
-
-    # ------------------------------------------------------------------------------------------ scenarios
     def seq(self) -> None:
         requests = [self.request(prompt) for prompt in self.prompts(LENGTHS)]
         answers = [self.both(request)[0] for request in requests]
@@ -252,11 +150,6 @@ class Run:
         why = [self.p.flush(), self.d.flush()]
         self.row("idle", good=not any(why), held=[each for each in why if each])
 
-    def warm(self) -> None:
-        """A process's first forward of several requests takes it a second or more, whoever carries their KV."""
-        self.noise.seed("warm")
-        self.both(*(self.request(prompt) for prompt in self.prompts((20, 40, 60, 80))))
-
     def play(self, scenarios: list[str]) -> None:
         """All of them, and what the probes have seen; an instance that ends by itself ends them."""
         at = "start"
@@ -273,11 +166,6 @@ class Run:
             self.row(at, good=False, errors=[f"an instance ended, or did not start: {error!r}"])
         finally:
             self.close()
-
-    def close(self) -> None:
-        """End both instances."""
-        self.p.close()
-        self.d.close()
 
     def seen(self) -> None:
         """Times from the last chunk's KV to decode's taking it over and to its first step, posts, and digests."""
@@ -303,33 +191,6 @@ class Run:
         self.row("counts", good=True, counts={name: n for name, n in sorted(total.items()) if n}, rooms_seen=len(lags))
         if self.backend == "kvproto":
             self.row("digests", **digests(self.folder, self.given_up))
-
-
-def hybrid(device: str) -> dict[str, str]:
-    """Return the environment of a hybrid model: its kernels on a GPU are Triton's."""
-    return {name: value for name, value in HYBRID.items() if device == "cpu" or name != "SGLANG_USE_CPU_ENGINE"}
-
-
-def spread(values: list[float]) -> list[float]:
-    """Return median and longest."""
-    return [round(each, 1) for each in (statistics.median(values), max(values))]
-
-
-def first(answers: list[Answer]) -> list[float]:
-    """Return median and longest of the milliseconds to a first token; empty: there was none."""
-    return spread(times) if (times := [1e3 * answer.first_s for answer in answers if answer.first_s]) else []
-
-
-def kind_of(pair: str) -> str:
-    """Return the model that this pair serves."""
-    return MODELS.get(pair.partition(" ")[0]) or ("qwen3" if "x" in pair else "llama")
-
-
-def ranks_of(side: str) -> tuple[int, int, int]:
-    """Return TP ranks, data-parallel ranks and pipeline stages of a side's words: "2", "1x2", "2 stages of 2"."""
-    stages, _, ranks = side.rpartition(" stages")
-    tp, _, dp = (ranks.removeprefix(" of ") or "1").partition("x")
-    return int(tp), int(dp or 1), int(stages or 1)
 
 
 def digests(folder: Path, given_up: set[int]) -> dict[str, Any]:

@@ -1,0 +1,157 @@
+"""Pair: a prefill and a decode instance of SGLang, with the prompts that they are given.
+
+A pair has a name: its model, if it is no Llama, and the ranks of both sides ("mla 1:2").  By a backend's name it knows
+SGLang's options for it.  What its instances answer is compared with the whole model's answers, and becomes a row.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from examples.engine_runs.build import build
+from examples.sglang import model
+from examples.sglang.instance import Answer, Instance, Request, Start
+
+CONTROL = 900_000
+TOKENS = 16
+STAGING = {
+    "SGLANG_DISAGG_STAGING_BUFFER": "1", "SGLANG_STAGING_USE_TORCH": "1",
+    "SGLANG_DISAGG_STAGING_POOL_SIZE_MB": "64", "SGLANG_DISAGG_STAGING_BUFFER_SIZE_MB": "16",
+}  # fmt: skip
+#: by name: SGLang's word for it, whether digests are kept (they cost time), and its environment
+BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
+    "kvproto": ("kvproto", True, {}), "plain": ("kvproto", False, {}),
+    "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}), "nixl": ("nixl", False, {}),
+}  # fmt: skip
+#: of a hybrid model: its kernels on a CPU, not compiled, which takes minutes; and a state in the model's own type, so
+#: that tokens are those of the model
+HYBRID = {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_MAMBA_CONV_DTYPE": "float32", "TORCHDYNAMO_DISABLE": "1"}
+#: by the first word of a pair: its model
+MODELS = {"mla": "deepseek_v3", "hybrid": "qwen3_5", "mamba2": "falcon_h1", "windows": "mellum"}
+
+
+class Place(NamedTuple):
+    """Place of the instances: "cpu" or so many GPUs; prompts are `scale` times as long as on a CPU.
+
+    Prefill has the first GPUs and decode the last, which are the same for instances of as many ranks as there are.
+    """
+
+    device: str = "cpu"
+    gpus: int = 0
+    scale: int = 1
+
+
+ON_CPU = Place()
+
+
+class Pair:
+    """One pair of instances."""
+
+    def __init__(
+        self, pair: str, backend: str, folder: Path, pages: tuple[int, int], keep: Callable[[dict[str, Any]], None],
+        place: Place = ON_CPU,
+    ) -> None:  # fmt: skip
+        """`pages`: tokens a page at prefill, at decode; `keep` is called with each row that is made.
+
+        A side of a pair is its TP ranks, or "1x2": two data-parallel ranks of one TP rank each, or "2 stages" of one
+        rank each, or "2 stages of 2"; before both stands the name of a model (`MODELS`), if it is not a Llama.
+        """
+        sized = pair.removeprefix(pair.partition(" ")[0] + " " if pair.partition(" ")[0] in MODELS else "").split(":")
+        self.label = pair if pages[0] == pages[1] else f"{pair} pages {pages[0]}-{pages[1]}"
+        self.pair, self.backend, self.folder, self.keep, self.place = pair, backend, folder, keep, place
+        self.rows: list[dict[str, Any]] = []
+        self.room, self.noise = random.Random(f"{pair} {backend}").randrange(1, 800_000), random.Random()
+        self.truth: dict[tuple[int, ...], list[int]] = {}
+        #: rooms that one side has given up when the other may have had all of them
+        self.given_up: set[int] = set()
+        name, digests, environment = BACKENDS[backend]
+        environment = environment | (hybrid(place.device) if kind_of(pair) in ("qwen3_5", "falcon_h1") else {})
+        port = 20_000 + self.room % 9_000
+        sides = zip(("prefill", "decode"), map(ranks_of, sized), pages, (port, port + 100), strict=True)
+        self.bootstrap, self.model = port + 50, folder.parent / kind_of(pair)
+        self.starts = [
+            Start(
+                side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp, pp,
+                place.device, max(0, place.gpus - tp * dp * pp) * (side == "decode"), place.scale,
+            )
+            for side, (tp, dp, pp), page, at in sides
+        ]
+        self.p, self.d = map(Instance, self.starts)
+
+    def prompts(self, lengths: Any) -> list[list[int]]:
+        """New ones, and what the whole model says to them."""
+        drawn = [length * self.place.scale for length in lengths]
+        made = [[self.noise.randrange(3, model.VOCABULARY) for _ in range(length)] for length in drawn]
+        for prompt, said in zip(made, model.continued(self.model, made, TOKENS, self.place.device), strict=True):
+            self.truth[tuple(prompt)] = said
+        return made
+
+    def request(self, prompt: list[int], *, control: bool = False) -> Request:
+        """A prompt with a room of its own."""
+        self.room += 1
+        return Request(f"r{self.room}", prompt, TOKENS, self.room + CONTROL * control, self.bootstrap)
+
+    def both(self, *requests: Request) -> list[Answer]:
+        """Ask both instances; decode's answers."""
+        for request in requests:
+            self.p.ask(request)
+            self.d.ask(request)
+        rids = [request.rid for request in requests]
+        self.p.wait(*rids)
+        return self.d.wait(*rids)
+
+    def judge(self, scenario: str, requests: list[Request], answers: list[Answer], **more: Any) -> None:
+        """A row of the table."""
+        pairs = enumerate(zip(requests, answers, strict=True))
+        differ = [n for n, (asked, said) in pairs if said.tokens != self.truth[tuple(asked.prompt)]]
+        right = f"{len(requests) - len(differ)}/{len(requests)}"
+        errors = sorted({answer.error[:160] for answer in answers if answer.error})
+        self.row(scenario, tokens=right, good=not differ, errors=errors, differ=differ, **more)
+
+    def row(self, scenario: str, **more: Any) -> None:
+        """Note it, and say so."""
+        self.rows.append({"pair": self.label, "backend": self.backend, "scenario": scenario, **more, "build": build()})
+        print(json.dumps(self.rows[-1]), flush=True)
+        self.keep(self.rows[-1])
+
+    def warm(self) -> None:
+        """A process's first forward of several requests takes it a second or more, whoever carries their KV."""
+        self.noise.seed("warm")
+        self.both(*(self.request(prompt) for prompt in self.prompts((20, 40, 60, 80))))
+
+    def close(self) -> None:
+        """End both instances."""
+        self.p.close()
+        self.d.close()
+
+
+def hybrid(device: str) -> dict[str, str]:
+    """Return the environment of a hybrid model: its kernels on a GPU are Triton's."""
+    return {name: value for name, value in HYBRID.items() if device == "cpu" or name != "SGLANG_USE_CPU_ENGINE"}
+
+
+def spread(values: list[float]) -> list[float]:
+    """Return median and longest."""
+    return [round(each, 1) for each in (statistics.median(values), max(values))]
+
+
+def first(answers: list[Answer]) -> list[float]:
+    """Return median and longest of the milliseconds to a first token; empty: there was none."""
+    return spread(times) if (times := [1e3 * answer.first_s for answer in answers if answer.first_s]) else []
+
+
+def kind_of(pair: str) -> str:
+    """Return the model that this pair serves."""
+    return MODELS.get(pair.partition(" ")[0]) or ("qwen3" if "x" in pair else "llama")
+
+
+def ranks_of(side: str) -> tuple[int, int, int]:
+    """Return TP ranks, data-parallel ranks and pipeline stages of a side's words: "2", "1x2", "2 stages of 2"."""
+    stages, _, ranks = side.rpartition(" stages")
+    tp, _, dp = (ranks.removeprefix(" of ") or "1").partition("x")
+    return int(tp), int(dp or 1), int(stages or 1)
