@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproto.io.clock import ManualClock, MonotonicClock, SteadyClock
+from kvproto.io.clock import GRACE_S, ManualClock, MonotonicClock, SteadyClock, WakingClock
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -83,3 +83,28 @@ def test_a_stopped_process_does_not_age_by_its_own_stop() -> None:
     assert plain >= 1.0
     assert withheld >= 0.8
     assert steady == pytest.approx(plain - withheld, abs=0.01)
+
+
+def test_timers_wait_for_a_moment_when_a_stopped_process_goes_on_and_real_time_stays_real() -> None:
+    real = ManualClock(50.0)
+    clock = WakingClock(3.0, real.now)
+    for passed in (0.5, 3.0, 3.0):
+        real.advance(passed)
+        assert (clock.now(), clock.awake()) == (real.now(), 0.0)
+    real.advance(40.0)
+    assert (clock.now(), clock.awake(), clock.again()) == (96.5, GRACE_S, 96.5)
+    real.advance(GRACE_S / 2)
+    assert (clock.now(), clock.awake()) == (real.now(), GRACE_S / 2)
+    real.advance(GRACE_S / 2)
+    assert (clock.now(), clock.awake()) == (real.now(), 0.0)
+
+
+def test_an_owner_who_polls_seldom_has_its_timers_ended_at_every_second_call() -> None:
+    real = ManualClock()
+    clock = WakingClock(3.0, real.now)
+    seen = []
+    for _ in range(6):
+        real.advance(5.0)
+        clock.now()
+        seen.append(clock.awake() == 0.0)
+    assert seen == [False, True] * 3

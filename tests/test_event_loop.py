@@ -59,6 +59,8 @@ class Script:
         self.time, self.reals, self.asked = 100.0, 0.0, 0
         #: what each look at the running clock costs
         self.cost = 0.0
+        #: seconds until timers may end
+        self.stood = 0.0
         self.moves, self.works = deque[bool](), False
         #: what would wake the loop, and whether its sleep ends before its time
         self.rests: list[int] | None = None
@@ -103,6 +105,9 @@ class Script:
 
     def allow(self, seconds: float) -> None:
         self.told.append(("allow", seconds))
+
+    def awake(self) -> float:
+        return self.stood
 
     # a source
     def poll(self) -> bool:
@@ -465,6 +470,17 @@ def test_it_sleeps_until_the_first_of_timer_and_outbox_and_shortly_while_somethi
     assert loop.due == loop._pace
     script.next_deadline = 99.0
     assert loop.due == 0
+
+
+def test_no_timer_ends_before_a_process_that_was_stopped_has_gone_on_for_a_moment(
+    loop: ToldLoop, script: Script
+) -> None:
+    script.next_deadline, script.stood = 99.0, 0.25
+    loop.poll()
+    assert not of(script, "tick") and loop.due == 0.25
+    script.stood = 0.0
+    loop.poll()
+    assert len(of(script, "tick")) == 1
 
 
 @pytest.mark.parametrize("what", ["call", "frame", "bulk"])

@@ -53,6 +53,8 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.vllm.router_workers.LONGEST_WAIT_S": (600.0, 7200.0, "the longest answer; a call that nobody ends does"),
     "fsm.timer_wheel.QUANTUM": (0.004, 0.05, "timers end so much late, and as many slots a second are in the heap"),
     "loop.connector.WARM_S": (0.5, 10.0, "a wire-up of UCX; less than the wire's own timer"),
+    "endpoint.prefill_endpoint.STOOD_S": (2.0, 8.0, "longer than the loop sleeps; less than a kernel may take"),
+    "io.clock.GRACE_S": (0.05, 1.0, "threads that were stopped go on; timers of peers wait as long, once"),
     "endpoint.decode_endpoint.STALL_S": (0.5, 3.0, "no pass takes so long: the process stood"),
     "loop.event_loop.FAST": (1e-5, 1e-4, "several looks within one write of some hundred us"),
     "loop.event_loop.SLOW": (1e-4, 1e-3, "looks at an idle device, a few per cent of a core"),
@@ -113,7 +115,7 @@ def test_times_that_depend_on_each_other_keep_their_order() -> None:
     from kvproto.adapters import prefill_worker
     from kvproto.adapters.sglang import room_directory, room_reporter
     from kvproto.data import launches, prefill_data
-    from kvproto.endpoint import decode_endpoint
+    from kvproto.endpoint import decode_endpoint, prefill_endpoint
     from kvproto.io.control import gate, outbox, unread
     from kvproto.loop import connector, event_loop, loop_thread
 
@@ -126,6 +128,7 @@ def test_times_that_depend_on_each_other_keep_their_order() -> None:
     assert unread.SOON_S < unread.LOOK_S < gate.HANDSHAKE_S
     assert timing.connect_timeout.period > connector.WARM_S and timing.write.period >= prefill_worker.WITHDRAW_S
     assert timing.heartbeat.period * timing.heartbeat.tries > decode_endpoint.STALL_S
+    assert loop_thread.LONGEST_WAIT < prefill_endpoint.STOOD_S < min(timing.kernel.period, timing.write.period)
     renew = RequestTiming().renew.period
     assert 5.0 <= renew <= 30.0, "a message a request that waits for blocks"
     assert 2 * renew < min(timing.bootstrap.period, timing.engine.period, timing.stall.period), "it may be lost once"

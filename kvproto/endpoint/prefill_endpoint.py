@@ -39,7 +39,7 @@ from kvproto.endpoint.validation import (
 )  # fmt: skip
 from kvproto.errors import ArgumentError
 from kvproto.fsm.vocabulary import Report
-from kvproto.io.clock import Clock, MonotonicClock
+from kvproto.io.clock import Clock, WakingClock
 from kvproto.io.control.control import LOOPBACK, Peer
 from kvproto.io.control.keys import Keys
 from kvproto.io.kernels.base import Kernels, Pool
@@ -63,6 +63,9 @@ from kvproto.rank.base import LinkPeer
 from kvproto.rank.prefill import PrefillRank
 from kvproto.room import Caller, Room
 from kvproto.settings import DECODE_GROUP, PREFILL_GROUP, Settings
+
+#: longer than the loop sleeps, and than any step of an engine that polls
+STOOD_S = 3.0
 
 
 class PrefillEndpoint(Endpoint):
@@ -117,7 +120,7 @@ class PrefillEndpoint(Endpoint):
         )
         control = make_control(bind, keys, rank.settings.timing, insecure=insecure)
         with undone_if_it_fails(("the control plane", control.close)) as undo, use_device(pool.gpu):
-            super().__init__(rank, pool, control, clock or MonotonicClock())
+            super().__init__(rank, pool, control, clock or WakingClock(STOOD_S))
             kernels = self._kernels(kernels, digests=digests)
             self._data = PrefillData(
                 self._loop, rank, pool, kernels, transport, self._entries, staging, undo, self._opened

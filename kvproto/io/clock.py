@@ -3,7 +3,7 @@
 Nothing of the protocol reads a clock: the loop reads one once a pass, and a test hands in whatever time it
 likes.
 
-Two readings of the same seconds, because one word, "timeout", hides two opposite questions:
+Three readings of the same seconds, because one word, "timeout", hides three questions:
 
 - *May I give it back? May I call the other dead?* asks who waits: for a heartbeat, or for a lease to run out
   before a region is used again. A clock that runs slow is safe here, it only waits longer; a clock that
@@ -14,6 +14,8 @@ Two readings of the same seconds, because one word, "timeout", hides two opposit
 - *May I still?* asks who holds a lease, before each write. Here a slow clock is the dangerous one: on the
   other side the lease went on running while we were stopped, and a reading from the beginning of a long pass
   is slow, too. This question must be put to real time, at the moment it is asked: `MonotonicClock.again()`.
+- *Has my own work failed?* asks a prefill rank of its gathers and writes. Its process was stopped with the threads
+  that do them, and they need a moment of the time in which it goes on: a `WakingClock` ends no timer before.
 
 Limits. A wait that the loop means to take is no stall: it says so beforehand, with `allow(seconds)`. A stop
 between the question and the write is seen by no clock; the margin of lease and quarantine is for that.
@@ -28,6 +30,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+#: what own threads need, once a stopped process goes on, to bring to an end what they were at
+GRACE_S = 0.25
 
 
 class Clock(Protocol):
@@ -49,6 +54,10 @@ class Clock(Protocol):
         """Seconds that leave nothing out: how long a pass has taken."""
         ...
 
+    def awake(self) -> float:
+        """Seconds from the last reading until timers may end; 0 unless the process was just stopped."""
+        ...
+
 
 class MonotonicClock:
     """The system's monotonic clock as it is; `source` is real time, and every reading is one call of it."""
@@ -58,6 +67,41 @@ class MonotonicClock:
 
     def allow(self, seconds: float) -> None:
         """Nothing: it counts all."""
+
+    def awake(self) -> float:
+        """Timers end when they are due."""
+        return 0.0
+
+
+class WakingClock:
+    """Real time; timers wait for `GRACE_S` when the process goes on after a stop beyond `cap_s` seconds.
+
+    An owner who polls seldom comes late each time: of two late readings in a row the second ends timers.
+    """
+
+    def __init__(self, cap_s: float, source: Callable[[], float] = time.monotonic) -> None:
+        self.again = self.real = source
+        self._cap_s = cap_s
+        self._last = source()
+        #: timers end from here on; and whether they have waited since they last might
+        self._up, self._waited = self._last, False
+
+    def now(self) -> float:
+        """Real seconds; a stop is seen here."""
+        now = self.real()
+        if now - self._last > self._cap_s and not self._waited:
+            self._up, self._waited = now + GRACE_S, True
+        elif now >= self._up:
+            self._waited = False
+        self._last = now
+        return now
+
+    def allow(self, seconds: float) -> None:
+        """Nothing: no wait that is meant is as long as a stop that counts."""
+
+    def awake(self) -> float:
+        """Seconds until timers may end."""
+        return max(0.0, self._up - self._last)
 
 
 class SteadyClock:
@@ -95,6 +139,10 @@ class SteadyClock:
         """Say before a wait that it is meant: up to `seconds` more count at the next reading."""
         self._allowed = max(self._allowed, seconds)
 
+    def awake(self) -> float:
+        """Timers end when they are due: a stop ages nobody."""
+        return 0.0
+
     @property
     def withheld(self) -> float:
         """Seconds of stall taken out so far."""
@@ -115,6 +163,10 @@ class ManualClock:
 
     def allow(self, seconds: float) -> None:
         """Nothing: it stands."""
+
+    def awake(self) -> float:
+        """Timers end when they are due."""
+        return 0.0
 
     def advance(self, seconds: float) -> float:
         """Move on by `seconds` (>= 0) and return the new reading."""

@@ -237,7 +237,7 @@ class EventLoop(LoopThread):
         # Sources before frames: a write that has ended frees its slot before the next grant asks for one.
         moved |= self._take_sources()
         moved |= self._take_frames()
-        if self.party.next_deadline <= self.now:
+        if self.party.next_deadline <= self.now and not self.clock.awake():
             self.submit(self.party.tick(self.now, LIMIT))
             moved = True
         control = self.control
@@ -318,7 +318,7 @@ class EventLoop(LoopThread):
     def _due(self, pace: float) -> float:
         if self._inbox or self._arrived or any(self.background):
             return 0.0
-        left = min(self.party.next_deadline - self.now, self.control.outboxes.due_in)
+        left = min(max(self.party.next_deadline - self.now, self.clock.awake()), self.control.outboxes.due_in)
         if any(source.busy() for source in self.sources):
             left = min(left, pace)
         if self._deaf:  # an idle loop would sleep between any two of the passes that end it
