@@ -15,7 +15,7 @@ from kvproto.endpoint.endpoint import SILENCES
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.driver import Driver
-from kvproto.io.clock import ManualClock, MonotonicClock, SteadyClock
+from kvproto.io.clock import ManualClock, SteadyClock, WakingClock
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.observe.failure_traces import FailureTraces
@@ -67,7 +67,7 @@ def test_what_an_engine_gives_is_taken(kind: type[PrefillEndpoint | DecodeEndpoi
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_it_does_not_give_is_made(kind: type[PrefillEndpoint | DecodeEndpoint]) -> None:
     with alone(kind) as one, alone(kind) as other:
-        assert type(inside(one).loop.clock) is (MonotonicClock if kind is PrefillEndpoint else SteadyClock)
+        assert type(inside(one).loop.clock) is (WakingClock if kind is PrefillEndpoint else SteadyClock)
         lives = {inside(one).rank.incarnation, inside(other).rank.incarnation}
         assert len(lives) == 2 and 0 not in lives
 
