@@ -27,6 +27,7 @@ from kvproto.adapters.sglang import bootstrap, http_server
 from kvproto.adapters.sglang.bootstrap import SIGNATURE, Announcer, Cards, KVProtoBootstrapServer, announce
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES_S, Rank, Ranks
 from kvproto.adapters.sglang.http_server import HEAD, HttpServer
+from kvproto.adapters.sglang.lacking_cards import GONE_S
 from kvproto.errors import ArgumentError
 from kvproto.io.clock import ManualClock
 
@@ -236,6 +237,37 @@ def test_a_card_is_asked_for_once_a_second_and_stays_where_there_is_no_other(mon
         found.append(cards.get("here", again=True))
         assert len(asked) == count
     assert found == [card, replace(card, incarnation=101)], "what fails displaces no card, and another card does"
+
+
+def test_an_instance_is_gone_when_nobody_has_answered_for_long_while_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card, now = Card(1, 100, HELD, 8, ("tcp://a:1", "tcp://a:2")), [100.0]
+    answers: list[Card | str] = [card, *["refused"] * 60, card, "refused"]
+    found = list[str]()
+
+    def submit(_fetch: object, _address: str, _dp_rank: int) -> Future[Card | str]:
+        answer = Future[Card | str]()
+        answer.set_result(answers.pop(0))
+        return answer
+
+    def ask_for(seconds: float) -> str:
+        """Ask once a second."""
+        for _ in range(round(seconds)):
+            now[0] += bootstrap.AGAIN
+            cards.get("here", again=True)
+        assert cards.get("here") == card
+        return cards.gone("here")
+
+    monkeypatch.setattr(bootstrap, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    cards = Cards()
+    monkeypatch.setattr(cards, "_threads", SimpleNamespace(submit=submit))
+    cards.get("here")
+    assert [ask_for(GONE_S), ask_for(2.0)] == ["", "refused"] and cards.gone("elsewhere") == ""
+    now[0] += 2 * GONE_S
+    assert [cards.gone("here"), ask_for(GONE_S), ask_for(2.0)] == ["", "", "refused"], "what was long ago is no answer"
+    found += [ask_for(1.0) for _ in range(len(answers))]
+    assert found[-3:] == ["refused", "", ""], "a card ends the count"
 
 
 def test_of_addresses_without_number_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

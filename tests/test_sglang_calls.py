@@ -21,7 +21,7 @@ from kvproto.adapters.sglang.receiver import Receiver
 from kvproto.adapters.sglang.room_lives import KEPT_S, RoomLives
 from kvproto.adapters.sglang.sender import Sender
 from kvproto.adapters.sglang.windows import Window
-from kvproto.errors import ArgumentError
+from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.machine import Machine
 from kvproto.fsm.timing import Timer
 from kvproto.io.clock import ManualClock
@@ -648,13 +648,38 @@ def test_a_prefill_instance_is_looked_for_anew_and_called_where_its_links_lead_e
     of: Any = SimpleNamespace(
         endpoint=endpoint, known=SimpleNamespace(call=calls.append), called={("here", 0): CARD},
         prefill_info_table={"here": manager.Prefill(1, follow_bootstrap_room=True)},
-        cards=SimpleNamespace(get=lambda *_, **__: CARD), try_ensure_parallel_info=asked.append,
+        cards=SimpleNamespace(get=lambda *_, **__: CARD, gone=lambda *_: "refused"),
+        try_ensure_parallel_info=asked.append,
     )  # fmt: skip
     assert manager.Manager.reached(of, "here", 0) == CARD
     assert asked == ["here"] and calls == [CARD], "it has the card that was called, and the links lead elsewhere"
     endpoint.leads_to = lambda *_: True
     manager.Manager.reached(of, "here", 0)
     assert calls == [CARD]
+
+
+@pytest.mark.parametrize(
+    ("called", "up", "why", "fails"),
+    [
+        (True, False, "refused", True), (False, False, "refused", True), (True, True, "refused", False),
+        (True, False, "", False),
+    ],
+)  # fmt: skip
+def test_a_prefill_instance_without_a_link_and_a_bootstrap_server_is_gone(
+    called: bool, up: bool, why: str, fails: bool
+) -> None:
+    of: Any = SimpleNamespace(
+        endpoint=SimpleNamespace(leads_to=lambda *_: True, ready=lambda *_: False, any_up=lambda *_: up),
+        known=SimpleNamespace(call=lambda *_: None), called={("here", 0): CARD} if called else {},
+        prefill_info_table={"here": manager.Prefill(1, follow_bootstrap_room=True)},
+        cards=SimpleNamespace(get=lambda *_, **__: CARD if called else "refused", gone=lambda *_: why),
+        try_ensure_parallel_info=lambda _: True,
+    )  # fmt: skip
+    if fails:
+        with pytest.raises(NotFoundError, match="the prefill instance at here is gone: refused"):
+            manager.Manager.reached(of, "here", 0)
+    else:
+        assert manager.Manager.reached(of, "here", 0) is None
 
 
 def test_choices_and_times_that_nobody_has_made_are_of_their_order() -> None:

@@ -38,6 +38,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "adapters.sglang.manager.GLANCE": (0.005, 0.05, "an HTTP answer on a LAN; the scheduler stands meanwhile"),
     "adapters.sglang.bootstrap.ANSWER": (1.0, 15.0, "an HTTP answer of a busy process; less than a card"),
     "adapters.sglang.bootstrap.AGAIN": (0.2, 5.0, "an instance that starts is found soon, and asked no hundred times"),
+    "adapters.sglang.lacking_cards.GONE_S": (6.5, 20.0, "two answers that time out; a router waits for it"),
     "adapters.sglang.bootstrap.BEAT": (0.5, 5.0, "a rank that a server has lost is known again; a request a rank"),
     "adapters.sglang.bootstrap_ranks.LIVES_S": (4.0, 15.0, "several beats; an instance that starts anew waits as long"),
     "adapters.sglang.http_server.SECONDS": (1.0, 15.0, "a request on a LAN; one that says nothing holds a descriptor"),

@@ -37,6 +37,7 @@ from kvproto.adapters.card import MAX_TEXT, Card, CardError
 from kvproto.adapters.card_trust import CardTrust
 from kvproto.adapters.sglang.bootstrap_ranks import LIVES_S, Rank, Ranks, TakenError
 from kvproto.adapters.sglang.http_server import HEAD, HttpServer
+from kvproto.adapters.sglang.lacking_cards import LackingCards, Source
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.room_directory import RoomDirectory
 from kvproto.errors import ArgumentError, one_line
@@ -211,15 +212,12 @@ def announce(
     return announcer
 
 
-#: the address of a bootstrap server, and a data-parallel rank of its instance
-Source = tuple[str, int]
-
-
 class Cards:
     """The cards that a decode rank knows, by bootstrap server and dp rank; asked for on threads."""
 
     def __init__(self) -> None:
         self._known: dict[Source, Card | str] = {}
+        self._lacking = LackingCards()
         self._asked: dict[Source, tuple[float, Future[Card | str]]] = {}
         self._threads = ThreadPoolExecutor(ASKERS, "kvproto-cards")
 
@@ -236,17 +234,23 @@ class Cards:
         when, future = asked
         if future.done():
             found, known = future.result(), self._known.get(source)
+            self._lacking.note(source, when, found)
             if isinstance(found, Card) or not isinstance(known, Card):
                 self._known[source] = found
             if time.monotonic() - when >= AGAIN and (again or isinstance(found, str)):
                 self._ask(source, 0.0)
         return self._known.get(source)
 
+    def gone(self, address: str, dp_rank: int = 0) -> str:
+        """Return why there has been no card for long, although it was asked for; empty: there is one."""
+        return self._lacking.why((address, dp_rank), time.monotonic())
+
     def _ask(self, source: Source, wait: float) -> tuple[float, Future[Card | str]]:
         while len(self._asked) >= KEPT:
             gone = next(iter(self._asked))
             self._asked.pop(gone)[1].cancel()  # where it still waits for a thread
             self._known.pop(gone, None)
+            self._lacking.forget(gone)
         future = self._threads.submit(_fetch, *source)
         with contextlib.suppress(TimeoutError):
             future.result(wait)

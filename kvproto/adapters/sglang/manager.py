@@ -19,8 +19,9 @@ from kvproto.adapters.card import Card, data_parallel_group, group_of
 from kvproto.adapters.introductions import Introductions
 from kvproto.adapters.judging import judged
 from kvproto.adapters.sglang import tables as t
-from kvproto.adapters.sglang.bootstrap import Cards, Source, announce, ask, signature_of
+from kvproto.adapters.sglang.bootstrap import Cards, announce, ask, signature_of
 from kvproto.adapters.sglang.bootstrap_ranks import Rank
+from kvproto.adapters.sglang.lacking_cards import Source
 from kvproto.adapters.sglang.options import Options
 from kvproto.adapters.sglang.pools import AuxRows, Instance, layout_of, pool_of
 from kvproto.adapters.sglang.room_lives import RoomLives
@@ -168,7 +169,7 @@ class Manager:
         return bootstrap_addr in self.prefill_info_table
 
     def reached(self, address: str, dp_rank: int) -> Card | None:
-        """This prefill instance, if all links to it are up; KvprotoError says why they never will be."""
+        """This prefill instance, if all links to it are up; KvprotoError says why they will not be soon."""
         source = address, dp_rank
         self.try_ensure_parallel_info(address)  # an instance that starts anew may have other data-parallel ranks
         if not 0 <= dp_rank < (known := self.prefill_info_table[address].dp_size):
@@ -180,10 +181,14 @@ class Manager:
                 assert self.known is not None
                 self.known.call(card)
                 called = self.called[source] = card
-            return called if called is not None and self.endpoint.ready(called.group, called.addresses) else None
+            if called is not None and self.endpoint.ready(called.group, called.addresses):
+                return called
         except (LinkError, NotFoundError):
             self.called.pop(source, None)  # the next request calls anew
             raise
+        if (why := self.cards.gone(*source)) and not (called is not None and self.endpoint.any_up(called.group)):
+            raise NotFoundError(f"the prefill instance at {address} is gone: {why}")
+        return None
 
     def is_abort_release_safe(self, room: int, _required_acks: int = 0) -> bool:
         """Whether nothing can land in the pages of a request that has failed, nor of others with its number."""
