@@ -116,8 +116,9 @@ engines-http: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
 	@$(ENGINES)/sglang/bin/python -m examples.engine_runs.guide sglang --table examples/results/sglang_http.json
 
 # Two prefill and two decode instances, each replaced by another build of kvproto under load.
-engines-upgrade: $(ENGINES)/vllm/.made
-	@$(ENGINES)/vllm/bin/python -m examples.engine_runs.upgrade --table examples/results/vllm_upgrade.json
+engines-upgrade: $(ENGINES)/vllm/.made $(ENGINES)/sglang/.made
+	@$(ENGINES)/vllm/bin/python -m examples.engine_runs.upgrade vllm --table examples/results/vllm_upgrade.json
+	@$(ENGINES)/sglang/bin/python -m examples.engine_runs.upgrade sglang --table examples/results/sglang_upgrade.json
 
 engines-sglang: $(ENGINES)/sglang/.made
 	@$(ENGINES)/sglang/bin/python -m examples.sglang.run --table examples/results/sglang.json $(ARGS)

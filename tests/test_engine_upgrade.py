@@ -20,7 +20,9 @@ from test_vllm_router import serve
 
 from examples.engine_runs import fleet_build
 from examples.engine_runs.fleet import CLOSED, LOST, UP
-from examples.engine_runs.load import Answer, Load, read
+from examples.engine_runs.fleet_sglang import FleetSglang
+from examples.engine_runs.fleet_vllm import FleetVllm
+from examples.engine_runs.load import Answer, Load, Spelling, read
 from examples.engine_runs.table import upgraded
 from examples.engine_runs.upgrade_row import HEAD, UpgradeRow, judged
 from examples.vllm.reference import Reference
@@ -97,6 +99,57 @@ def test_an_answer_is_read_at_once_and_of_a_stream(text: str, answer: Answer, co
     assert read(text) == answer and answer.computed is computed
 
 
+def test_an_answer_in_text_is_read_as_tokens_and_its_prompt_was_not_computed() -> None:
+    spelling = Spelling(lambda tokens: "".join(map(chr, tokens)), lambda text: [*map(ord, text)])
+    first = {"choices": [{"index": 0, "text": "a", "finish_reason": None}]}
+    last = {"choices": [{"index": 0, "text": "b", "finish_reason": "length"}]}
+    whole = read(json.dumps({**last, "usage": LAST["usage"]}), spelling)
+    assert (whole, whole.computed) == (Answer([98], 5, 5), False)
+    assert read(streamed(first, last, LAST), spelling) == Answer([97, 98], 5, 5)
+
+
+@pytest.mark.parametrize("fleet", [FleetVllm, FleetSglang])
+def test_each_instance_of_a_fleet_has_a_build_of_its_own_and_is_known_to_the_router(fleet: Any, tmp_path: Path) -> None:
+    made, build = fleet(tmp_path / "model", tmp_path, print), fleet_build.FleetBuild("b", tmp_path / "b", 3, 3, "")
+    router = made.router_command()
+    for server in made.servers:
+        command, place = server.command(60), server.environment(build)["PYTHONPATH"].split(":")
+        assert str(server.port) in command and server.side in " ".join(command) + json.dumps(server.worker)
+        assert str(build.folder) in place and f"--{server.side}" in router and server.url in router
+    assert len({server.port for server in made.servers}) == len(made.servers)
+
+
+def test_sglang_s_router_leaves_an_instance_out_and_takes_it_in_when_it_says_so(tmp_path: Path) -> None:
+    known, asked = {"u1": False}, list[str]()
+
+    async def said(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.path}")
+        if request.method == "POST":
+            known["u1"] = True
+        if request.method == "DELETE":
+            known.clear()
+            return web.json_response({}, status=202)
+        workers = [{"id": name, "url": server.url, "is_healthy": well} for name, well in known.items()]
+        return web.json_response({"workers": workers})
+
+    async def play() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", said)
+        runner, fleet.admin = await serve(app)
+        async with aiohttp.ClientSession() as session:
+            await fleet.take_in(session, server)
+            await fleet.leave_out(session, server)
+            with pytest.raises(KeyError):
+                await fleet.leave_out(session, server)  # it knows it no more
+        await runner.cleanup()
+
+    fleet = FleetSglang(tmp_path / "model", tmp_path, lambda *_: None)
+    server = fleet.servers[0]
+    asyncio.run(play())
+    look = "GET /workers"
+    assert asked == ["POST /workers", look, look, "DELETE /workers/u1", look, look]
+
+
 def test_a_load_counts_what_is_asked_answered_equal_and_failed() -> None:
     async def said(request: web.Request) -> web.Response:
         (token, *_) = (await request.json())["prompt"]
@@ -148,5 +201,6 @@ def test_the_page_has_a_line_for_each_way(tmp_path: Path) -> None:
     (tmp_path / "vllm_upgrade.json").write_bytes(msgspec.json.encode([ROW, cut]))
     head, _, first, second = upgraded(tmp_path).splitlines()[-4:]
     assert head.count("|") == first.count("|") == second.count("|") == len(HEAD) + 1
-    assert first.startswith("| drained: a: 3 to 3 → b: 3 to 4 | 9 | 9 | 9 | 0 | 0 | 0 |") and first.endswith("| yes |")
+    assert first.startswith("| vLLM | drained: a: 3 to 3 → b: 3 to 4 | 9 | 9 | 9 | 0 | 0 | 0 |")
+    assert first.endswith("| yes |")
     assert "| 1 (1: a / b) |" in second and second.endswith("| **no**: one |")

@@ -1,81 +1,71 @@
-"""Fleet: instances of vLLM behind the router, each with a build of kvproto of its own.
+"""Fleet: instances of an engine behind a router, each with a build of kvproto of its own.
 
-An instance keeps its name, port and card from start to start, so another build takes its place under the same group.
+An instance keeps its name, port and address from start to start, so another build takes its place under the same group.
 Each start has a log of its own (`P1.2.log`), which tells at which wire versions its links came up.
+
+What an engine adds is in `fleet_vllm` and `fleet_sglang`: its command, and how its router is asked to leave an instance
+out and to take it in.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 
 from examples.engine_runs.fleet_build import FleetBuild
-from examples.vllm.instances import BLOCK, CHUNK, ENVIRONMENT
 
-ROUTER, ADMIN, FIRST = 8000, 8001, 8100
+ROUTER, FIRST = 8000, 8100
 #: seconds in which an instance must serve; beyond its own timeout, those after which it is killed: Kubernetes' default
 START_S, GRACE_S = 600.0, 30.0
 #: a link of a decode instance's log that is up: at which wire version, and whether the builds differ
 UP = re.compile(r"link \d+ to rank \d+ of group \d+ is up; it works at wire version (\d+)(, and the builds differ)?")
 #: the same of one whose other end has said goodbye, or has not
 CLOSED, LOST = re.compile(r"link \d+ to rank \d+ of group \d+ is closed"), re.compile(r"of group \d+ is lost")
-RETRIES = re.compile(r"^kvproto_router_retries_total\{.*\} (\S+)$", re.MULTILINE)
-SERVED = (
-    "--served-model-name m --enforce-eager --dtype float32 --max-model-len 512 --max-num-seqs 8 --seed 0 "
-    f"--block-size {BLOCK} --no-enable-prefix-caching --enable-prompt-tokens-details --disable-uvicorn-access-log"
-).split()  # fmt: skip
 
 
 class Server:
-    """An instance's place: its name, which begins with P or D, its port and its card."""
+    """An instance's place: its name, which begins with P or D, and its port."""
 
     def __init__(self, name: str, port: int, model: Path, out: Path, say: Callable[..., None]) -> None:
         self.name, self.model, self.out, self.say = name, model, out, say
         self.port, self.url = port, f"http://127.0.0.1:{port}"
-        self.side, self.card = "prefill" if name.startswith("P") else "decode", out / f"{name}.card"
+        self.side = "prefill" if name.startswith("P") else "decode"
         self.starts = self.shutdown_s = 0
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
-    def worker(self) -> dict[str, str]:
+    def worker(self) -> dict[str, Any]:
         """As the router's `POST /workers` wants it."""
-        card = {"card": str(self.card)} if self.side == "prefill" else {}
-        return {"url": self.url, "worker_type": self.side, **card}
+        return {"url": self.url, "worker_type": self.side}
+
+    def command(self, shutdown_s: int) -> list[str]:
+        """Return the engine's own command; `shutdown_s`: how long it lets requests in flight end."""
+        raise NotImplementedError
+
+    def environment(self, build: FleetBuild) -> dict[str, str]:
+        """Return its environment, with this build of kvproto."""
+        raise NotImplementedError
 
     def start(self, build: FleetBuild, shutdown_s: int) -> None:
-        """Start it; `shutdown_s`: how long vLLM lets requests in flight end when it is told to."""
-        own = {"card": str(self.card), "chunk_tokens": 4 * BLOCK, "ring_bytes": 8 << 20, "route": "staged"}
-        transfer = {
-            "kv_connector": "KVProtoConnector", "kv_connector_module_path": "kvproto.adapters.vllm.connector",
-            "kv_role": "kv_producer" if self.side == "prefill" else "kv_consumer", "engine_id": self.name,
-            "kv_load_failure_policy": "recompute", "kv_buffer_device": "cpu", "kv_connector_extra_config": own,
-        }  # fmt: skip
-        command = [
-            str(Path(sys.executable).parent / "vllm"), "serve", str(self.model), *SERVED,
-            "--host", "127.0.0.1", "--port", str(self.port), "--shutdown-timeout", str(shutdown_s),
-            "--max-num-batched-tokens", str(CHUNK if self.side == "prefill" else 512),
-            "--kv-transfer-config", json.dumps(transfer),
-        ]  # fmt: skip
+        """Start it; `shutdown_s`: how long it lets requests in flight end when it is told to."""
+        command = self.command(shutdown_s)
         self.starts, self.shutdown_s = self.starts + 1, shutdown_s
         with self.log.open("w") as file:
             self.process = subprocess.Popen(  # noqa: S603  # our own command
-                command, env={**build.environment(), **ENVIRONMENT}, stdout=file, stderr=file, cwd=self.out,
-                start_new_session=True,
-            )  # fmt: skip
+                command, env=self.environment(build), stdout=file, stderr=file, cwd=self.out, start_new_session=True
+            )
 
     @property
     def log(self) -> Path:
@@ -122,20 +112,36 @@ class Server:
 class Fleet:
     """Two prefill and two decode instances, and the router's process."""
 
+    server: ClassVar[type[Server]]
+    #: the port of the router's administration, and its counter of requests that were sent to another instance
+    admin_port: ClassVar[int]
+    retried: ClassVar[re.Pattern[str]]
+
     def __init__(self, model: Path, out: Path, say: Callable[..., None]) -> None:
         self.out, self.say, names = out, say, ("P1", "D1", "P2", "D2")
-        self.servers = [Server(name, FIRST + at, model, out, say) for at, name in enumerate(names)]
-        self.url, self.admin = f"http://127.0.0.1:{ROUTER}", f"http://127.0.0.1:{ADMIN}"
+        self.servers = [self.server(name, FIRST + at, model, out, say) for at, name in enumerate(names)]
+        self.url, self.admin = f"http://127.0.0.1:{ROUTER}", f"http://127.0.0.1:{self.admin_port}"
+        self.metrics = f"{self.url}/metrics"
         self.router: subprocess.Popen[bytes] | None = None
 
+    def router_command(self) -> list[str]:
+        """Return the command of a router in front of all instances."""
+        raise NotImplementedError
+
+    async def leave_out(self, session: aiohttp.ClientSession, server: Server) -> None:
+        """Have the router send nothing more to the instance; RuntimeError: it does not do so."""
+        raise NotImplementedError
+
+    async def take_in(self, session: aiohttp.ClientSession, server: Server) -> None:
+        """Have the router send to it again; RuntimeError: it does not do so."""
+        raise NotImplementedError
+
     def route(self, build: FleetBuild) -> None:
-        """Start the router in front of all instances."""
-        command = [sys.executable, "-m", "kvproto.adapters.vllm.router", "--port", str(ROUTER)]
-        command += ["--admin-port", str(ADMIN)]
-        for each in self.servers:
-            command += [f"--{each.side}", each.url, *(("--card", str(each.card)) if each.side == "prefill" else ())]
+        """Start the router."""
         with (self.out / "router.log").open("w") as file:
-            self.router = subprocess.Popen(command, env=build.environment(), stdout=file, stderr=file)  # noqa: S603
+            self.router = subprocess.Popen(  # noqa: S603  # our own command
+                self.router_command(), env=build.environment(), stdout=file, stderr=file
+            )
 
     async def routes(self, session: aiohttp.ClientSession) -> None:
         """Wait until the router serves; RuntimeError: it does not."""
@@ -153,9 +159,9 @@ class Fleet:
 
     async def retries(self, session: aiohttp.ClientSession) -> int:
         """Requests that the router has sent to another instance so far."""
-        async with session.get(f"{self.url}/metrics") as said:
+        async with session.get(self.metrics) as said:
             text = await said.text()
-        return sum(int(float(count)) for count in RETRIES.findall(text))
+        return sum(int(float(count)) for count in self.retried.findall(text))
 
     def links(self) -> Counter[str]:
         """Links that came up at decode instances, by wire version and whether the two builds' tables differ."""

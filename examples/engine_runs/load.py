@@ -3,6 +3,9 @@
 Each client asks for the next prompt as soon as it has its answer, every other time as a stream.  An answer is compared
 with the whole model's by its tokens.  A decode instance that computes a prompt itself, since its KV did not come, says
 so in its usage: it has cached less than all but the last token.
+
+Where a router takes prompts as text alone (`Spelling`), an answer is text, too, and an instance without the KV of a
+prompt fails the request.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ import itertools
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -24,6 +28,13 @@ from examples.vllm.reference import Reference
 PATIENCE = 180.0
 #: failures that are kept in words
 TOLD = 8
+
+
+class Spelling(NamedTuple):
+    """Tokens as text, and text as tokens."""
+
+    write: Callable[[list[int]], str]
+    read: Callable[[str], list[int]]
 
 
 class Answer(msgspec.Struct):
@@ -61,8 +72,10 @@ class Load:
     """Some clients of one address."""
 
     def __init__(
-        self, url: str, session: aiohttp.ClientSession, prompts: list[list[int]], want: list[Reference], tokens: int
-    ) -> None:
+        self, url: str, session: aiohttp.ClientSession, prompts: list[list[int]], want: list[Reference], tokens: int,
+        spelling: Spelling | None = None,
+    ) -> None:  # fmt: skip
+        self.spelling = spelling
         self.url, self.session, self.prompts, self.want, self.tokens = url, session, prompts, want, tokens
         self.tally, self._serial, self._last = Tally(), itertools.count(), 0.0
         self._over = asyncio.Event()
@@ -91,7 +104,7 @@ class Load:
     async def _one(self, at: int, *, stream: bool) -> None:
         begun, tally = time.monotonic(), self.tally
         tally.requests += 1
-        answer = await ask(self.session, self.url, self.prompts[at], self.tokens, stream=stream)
+        answer = await ask(self.session, self.url, self.prompts[at], self.tokens, self.spelling, stream=stream)
         now = time.monotonic()
         tally.longest, tally.pause = max(tally.longest, now - begun), max(tally.pause, now - self._last)
         if answer.fault:
@@ -105,12 +118,13 @@ class Load:
 
 
 async def ask(
-    session: aiohttp.ClientSession, url: str, prompt: list[int], tokens: int, *, stream: bool = False
+    session: aiohttp.ClientSession, url: str, prompt: list[int], tokens: int, spelling: Spelling | None = None, *,
+    stream: bool = False,
 ) -> Answer:  # fmt: skip
     """Ask for greedy tokens."""
     body: dict[str, Any] = {
-        "model": "m", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
-        "return_token_ids": True, "stream": stream,
+        "model": "m", "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": stream,
+        **({"prompt": spelling.write(prompt)} if spelling else {"prompt": prompt, "return_token_ids": True}),
     }  # fmt: skip
     if stream:
         body["stream_options"] = {"include_usage": True}
@@ -122,12 +136,12 @@ async def ask(
         return Answer(fault=f"{'a stream' if stream else 'an answer'} broke off: {type(error).__name__}")
     if said.status != HTTPStatus.OK:
         return Answer(fault=f"status {said.status}: {text[:120]}")
-    return read(text)
+    return read(text, spelling)
 
 
-def read(text: str) -> Answer:
+def read(text: str, spelling: Spelling | None = None) -> Answer:
     """Return the answer of this body, or of this stream."""
-    streams, answer = text.startswith("data:"), Answer()
+    streams, answer, said_so_far = text.startswith("data:"), Answer(), ""
     for line in text.splitlines() if streams else [f"data: {text}"]:
         if not line.startswith("data: {"):
             continue
@@ -136,9 +150,12 @@ def read(text: str) -> Answer:
             return Answer(fault=f"an error in a stream: {str(said['error'])[:120]}")
         for choice in said["choices"]:
             answer.tokens += choice.get("token_ids") or []
+            said_so_far += choice.get("text") or ""
             if choice.get("finish_reason") not in (None, "length"):
                 return Answer(fault=f"it ends by {choice['finish_reason']}")
         if usage := said.get("usage"):
             answer.prompt = usage["prompt_tokens"]
             answer.cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    if spelling:
+        answer.tokens, answer.cached = spelling.read(said_so_far), answer.prompt
     return answer

@@ -209,11 +209,14 @@ def _answered(row: dict[str, Any] | None) -> str:
 
 def upgraded(results: Path = RESULTS) -> str:
     """The rows of `examples.engine_runs.upgrade`; empty: there are none."""
-    file = results / "vllm_upgrade.json"
-    if not file.exists():
-        return ""
-    rows = upgrade_row.cells(file.read_bytes())
-    return f"\n\n## A fleet that is upgraded under load\n\n{_table(upgrade_row.HEAD, rows)}"
+    files = {engine: results / f"{engine.lower()}_upgrade.json" for engine in ENGINES}
+    rows = [
+        (engine, *cells)
+        for engine, file in files.items()
+        if file.exists()
+        for cells in upgrade_row.cells(file.read_bytes())
+    ]
+    return f"\n\n## A fleet that is upgraded under load\n\n{_table(upgrade_row.HEAD, rows)}" if rows else ""
 
 
 def on_gpus(results: Path = RESULTS) -> str:

@@ -1,14 +1,15 @@
-"""Upgrade: the instances of a fleet of vLLM are replaced by another build of kvproto under load.
+"""Upgrade: the instances of a fleet are replaced by another build of kvproto under load.
 
-    python -m examples.engine_runs.upgrade          # in vLLM's environment: make engines-upgrade
+    python -m examples.engine_runs.upgrade vllm          # in the engine's environment: make engines-upgrade
+    python -m examples.engine_runs.upgrade sglang
 
 Two prefill and two decode instances serve behind the router while clients ask without a pause.  A row is a way to
 replace all four, one after the other, each by the other build under the same name:
 
-    drained       the router drains the instance and forgets it, it gets SIGTERM, its successor is added
+    drained       the router leaves the instance out, it gets SIGTERM, its successor is added
     cut off       SIGTERM at once, without a word to the router; vLLM cuts requests in flight off, and kills its engine
                   (--shutdown-timeout 0, its default)
-    shut down     SIGTERM at once; vLLM lets requests in flight end (--shutdown-timeout 60)
+    shut down     SIGTERM at once; requests in flight may end (vLLM: --shutdown-timeout 60; SGLang: always)
 
 The first row of a run upgrades, the next one goes back, and so on; those of ways that are not run stay in the table.
 Whatever has not ended 30 s later, beyond its timeout, is killed.  Answers are compared with the whole model's.
@@ -22,9 +23,9 @@ import json
 import signal
 import sys
 import time
-from http import HTTPStatus
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -33,57 +34,105 @@ from examples.engine_runs import fleet_build, tokenizer
 from examples.engine_runs.build import build
 from examples.engine_runs.fleet import Fleet, Server
 from examples.engine_runs.fleet_build import FleetBuild
-from examples.engine_runs.load import Load, ask
+from examples.engine_runs.load import Load, Spelling, ask
 from examples.engine_runs.upgrade_row import UpgradeRow, judged, read
-from examples.vllm import model
+from examples.vllm.reference import Reference
 
 CLIENTS = 4
 #: answers between two instances that are replaced, and seconds in which they must come
 BETWEEN, BETWEEN_S = 24, 300.0
-#: seconds that the router waits for an instance's requests, and vLLM for its own
-DRAIN_S, SHUTDOWN_S = 60, 60
-WAYS = ("drained", "cut off", "shut down")
+#: seconds that an instance has for its own requests
+SHUTDOWN_S = 60
+
+
+class Asked(NamedTuple):
+    """Prompts of a load, the whole model's answers of so many tokens, and how both are spelt."""
+
+    prompts: list[list[int]]
+    want: list[Reference]
+    tokens: int
+    spelling: Spelling | None = None
+
+
+class Engine(NamedTuple):
+    """An engine: its fleet, its load, for which a model is written to a folder, and its ways."""
+
+    fleet: type[Fleet]
+    asked: Callable[[Path], Asked]
+    ways: tuple[str, ...]
+
+
+def vllm() -> Engine:
+    """Return vLLM, with kvproto's router."""
+    from examples.engine_runs.fleet_vllm import FleetVllm
+    from examples.vllm import model
+
+    def asked(folder: Path) -> Asked:
+        model.make(folder)
+        tokenizer.save(folder, model.VOCABULARY)
+        return Asked(model.prompts(), model.answers(folder, model.prompts()), model.ANSWER)
+
+    return Engine(FleetVllm, asked, ("drained", "cut off", "shut down"))
+
+
+def sglang() -> Engine:
+    """Return SGLang, with its own router."""
+    from examples.engine_runs.clients import whole_model
+    from examples.engine_runs.fleet_sglang import FleetSglang
+    from examples.sglang import model
+    from examples.vllm.model import ANSWER, prompts
+
+    def asked(folder: Path) -> Asked:
+        model.make(folder)
+        tokenizer.save(folder, model.VOCABULARY)
+        spelt, whole = whole_model(folder)
+
+        def tokens(text: str) -> list[int]:
+            found: list[int] = spelt(text, add_special_tokens=False)["input_ids"]
+            return found
+
+        want = [Reference(tokens(text)) for text in whole(prompts(), ANSWER)]
+        return Asked(prompts(), want, ANSWER, Spelling(spelt.decode, tokens))
+
+    return Engine(FleetSglang, asked, ("drained", "shut down"))
+
+
+ENGINES = {"vllm": vllm, "sglang": sglang}
 
 
 class Upgrade:
     """A fleet, its load, and the ways to replace its instances."""
 
-    def __init__(self, fleet: Fleet, session: aiohttp.ClientSession, prompts: Any, want: Any) -> None:
-        self.fleet, self.session, self.prompts, self.want, self.say = fleet, session, prompts, want, fleet.say
+    def __init__(self, fleet: Fleet, session: aiohttp.ClientSession, asked: Asked) -> None:
+        self.fleet, self.session, self.asked, self.say = fleet, session, asked, fleet.say
         self.build = build()  # the sources may change while this runs
 
     async def begin(self, server: Server, made: FleetBuild, way: str) -> None:
         """Start an instance of this build, and have it compute: the first forward of a process takes long."""
         server.start(made, 0 if way == "cut off" else SHUTDOWN_S)
         took = await server.serves(self.session)
-        answer = await ask(self.session, server.url, self.prompts[0], model.ANSWER)
-        if answer.fault or self.want[0].fits(answer.tokens) != "equal":
-            raise RuntimeError(f"{server.name} alone has other tokens than the whole model: {answer}")
+        if self.asked.spelling is None:  # SGLang has computed something to be well, and answers nothing alone
+            answer = await ask(self.session, server.url, self.asked.prompts[0], self.asked.tokens)
+            if answer.fault or self.asked.want[0].fits(answer.tokens) != "equal":
+                raise RuntimeError(f"{server.name} alone has other tokens than the whole model: {answer}")
         self.say(f"{server.name} serves with {made.name}, after {took:.0f} s")
 
     async def replace(self, server: Server, made: FleetBuild, way: str, next_way: str) -> float:
         """Replace this instance; seconds that its end took."""
-        place = f"url={server.url}"
         if way == "drained":
-            status, told = await self.fleet.call(self.session, "POST", f"/workers/drain?{place}&wait={DRAIN_S}")
-            self.say(f"{server.name} is drained: {status} {told}")
-            status, told = await self.fleet.call(self.session, "DELETE", f"/workers?{place}")
-            if status != HTTPStatus.OK:
-                raise RuntimeError(f"{server.name} is not removed: {status} {told}")
+            await self.fleet.leave_out(self.session, server)
         took = await server.stop()
         self.say(f"{server.name} has ended, after {took:.1f} s")
         await self.begin(server, made, next_way)
         if way == "drained":
-            status, told = await self.fleet.call(self.session, "POST", "/workers", json=server.worker)
-            if status != HTTPStatus.CREATED:
-                raise RuntimeError(f"{server.name} is not added: {status} {told}")
+            await self.fleet.take_in(self.session, server)
         return took
 
     async def row(self, way: str, next_way: str, old: FleetBuild, new: FleetBuild) -> UpgradeRow:
         """Replace all instances in this way, under load; their successors are to end by `next_way`."""
         begun, links = time.monotonic(), self.fleet.links()
         retried, (closed, lost) = await self.fleet.retries(self.session), self.fleet.farewells()
-        load, stops = Load(self.fleet.url, self.session, self.prompts, self.want, model.ANSWER), []
+        load, stops = Load(self.fleet.url, self.session, *self.asked), []
         clients = asyncio.create_task(load.run(CLIENTS))
         try:
             await load.more(BETWEEN, BETWEEN_S)
@@ -105,12 +154,10 @@ class Upgrade:
         return msgspec.structs.replace(row, wrong=judged(row))
 
 
-async def play(fleet: Fleet, old: FleetBuild, new: FleetBuild, ways: list[str], keep: Any) -> None:
+async def play(fleet: Fleet, asked: Asked, old: FleetBuild, new: FleetBuild, ways: list[str], keep: Any) -> None:
     """Start the fleet with the older build, then all ways."""
-    prompts = model.prompts()
-    want = model.answers(fleet.servers[0].model, prompts)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        upgrade = Upgrade(fleet, session, prompts, want)
+        upgrade = Upgrade(fleet, session, asked)
         for server in fleet.servers:
             await upgrade.begin(server, old, ways[0])
         fleet.route(new)
@@ -125,12 +172,15 @@ async def play(fleet: Fleet, old: FleetBuild, new: FleetBuild, ways: list[str], 
 def main() -> int:
     """The exit code: 0 if every row is as it must be."""
     parser = argparse.ArgumentParser(description="replace the instances of a fleet under load")
-    parser.add_argument("--out", type=Path, default=Path(".engines/upgrade"), help="where builds, logs and model go")
+    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("--out", type=Path, help="where builds, logs and model go (default: below .engines)")
     parser.add_argument("--older", default=fleet_build.OLDER, help="the commit that the older build is made of")
-    parser.add_argument("--ways", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
+    parser.add_argument("--ways", help="of those above, with commas (default: all that the engine has)")
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
     args = parser.parse_args()
-    out, begun, rows = args.out.resolve(), time.monotonic(), list[UpgradeRow]()
+    engine = ENGINES[args.engine]()
+    out = (args.out or Path(".engines", "upgrade", args.engine)).resolve()
+    ways, begun, rows = args.ways.split(",") if args.ways else list(engine.ways), time.monotonic(), list[UpgradeRow]()
     kept = read(args.table.read_bytes()) if args.table and args.table.exists() else []
     out.mkdir(parents=True, exist_ok=True)
     for log in out.glob("*.log"):
@@ -143,18 +193,17 @@ def main() -> int:
         rows.append(row)
         if args.table:
             last = {each.way: each for each in [*kept, *rows]}
-            told = [json.dumps(msgspec.to_builtins(last[way])) for way in WAYS if way in last]
+            told = [json.dumps(msgspec.to_builtins(last[way])) for way in engine.ways if way in last]
             args.table.write_text("[\n " + ",\n ".join(told) + "\n]\n")
 
-    model.make(out / "model")
-    tokenizer.save(out / "model", model.VOCABULARY)
+    asked = engine.asked(out / "model")
     old, new = fleet_build.older(out / "older", args.older), fleet_build.newer(out / "newer")
     say(f"older: {old}")
     say(f"newer: {new}")
-    fleet = Fleet(out / "model", out, say)
+    fleet = engine.fleet(out / "model", out, say)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with this process
     try:
-        asyncio.run(play(fleet, old, new, args.ways.split(","), keep))
+        asyncio.run(play(fleet, asked, old, new, ways, keep))
     finally:
         fleet.close()
     return 0 if rows and not any(row.wrong for row in rows) else 1

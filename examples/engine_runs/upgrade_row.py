@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 HEAD = (
-    "instances replaced by", "requests", "answered", "equal to the whole model's", "prompts computed by decode",
-    "sent to another instance by the router", "failed", "longest answer, s", "longest time without an answer, s",
-    "links by wire version and tables", "links closed, lost", "seconds that an end took", "as it must be",
+    "engine", "instances replaced by", "requests", "answered", "equal to the whole model's",
+    "prompts computed by decode", "sent to another instance by the router", "failed", "longest answer, s",
+    "longest time without an answer, s", "links by wire version and tables", "links closed, lost",
+    "seconds that an end took", "as it must be",
 )  # fmt: skip
 
 
@@ -60,7 +61,7 @@ def read(rows: bytes) -> list[UpgradeRow]:
 
 
 def cells(rows: bytes) -> list[tuple[str, ...]]:
-    """Return the table's rows, of these as JSON."""
+    """Return the table's rows, of these as JSON, without the engine."""
     return [
         (
             f"{row.way}: {row.older} → {row.newer}",

@@ -1,0 +1,116 @@
+"""FleetSglang: SGLang's instances behind SGLang's own router.
+
+Instances have the options of the page's own commands on a CPU (`guide`), one rank each, and the ring as their only
+route.  SGLang lets requests in flight end whenever it gets SIGTERM, and goes on to take new ones meanwhile.  Its router
+forgets an instance, and answers at once; requests that it has sent there go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import sys
+import time
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+
+from examples.engine_runs.fleet import ROUTER, Fleet, Server
+from examples.engine_runs.fleet_build import FleetBuild
+from examples.engine_runs.guide import GUIDES, OURS
+
+METRICS = 8002
+#: from an instance's port to that of its bootstrap server
+BOOTSTRAP = 50
+#: seconds in which the router has taken an instance in, or left it out
+ROUTED_S = 120.0
+
+
+class SglangServer(Server):
+    """An instance of SGLang; a prefill instance has a bootstrap server."""
+
+    @property
+    def bootstrap(self) -> int:
+        """Return the port of its bootstrap server."""
+        return self.port + BOOTSTRAP
+
+    @property
+    def worker(self) -> dict[str, Any]:
+        """As the router's `POST /workers` wants it."""
+        return {**super().worker, **({"bootstrap_port": self.bootstrap} if self.side == "prefill" else {})}
+
+    def command(self, shutdown_s: int) -> list[str]:
+        """Return SGLang's command, which waits for requests in flight however long they take."""
+        del shutdown_s
+        return [
+            sys.executable, "-m", "sglang.launch_server", "--model-path", str(self.model), "--tp", "1",
+            "--served-model-name", "m",
+            "--host", "127.0.0.1", "--port", str(self.port), "--disaggregation-mode", self.side,
+            "--disaggregation-transfer-backend", "kvproto", "--disaggregation-bootstrap-port", str(self.bootstrap),
+            *shlex.split(GUIDES["sglang"].cpu),
+        ]  # fmt: skip
+
+    def environment(self, build: FleetBuild) -> dict[str, str]:
+        """Return SGLang's environment, with this build; nothing of a forward is compiled, which takes minutes."""
+        guide = GUIDES["sglang"].environment
+        told = {"name": self.name, "ring_bytes": 8 << 20, "route": "staged"}
+        both = f"{guide['PYTHONPATH']}:{build.folder}"
+        own = {"PYTHONPATH": both, "TORCHDYNAMO_DISABLE": "1", "KVPROTO_SGLANG": json.dumps(told)}
+        return {**build.environment(), **OURS, **guide, **own}
+
+
+class FleetSglang(Fleet):
+    """Instances of SGLang."""
+
+    server, admin_port = SglangServer, ROUTER
+    retried = re.compile(r"^smg_worker_retries_total\{.*prefill.*\} (\S+)$", re.MULTILINE)
+    servers: list[SglangServer]  # type: ignore[assignment]  # as `server` makes them
+
+    def router_command(self) -> list[str]:
+        """Return the command of SGLang's router, whose requests go round."""
+        self.metrics = f"http://127.0.0.1:{METRICS}/metrics"
+        command = [
+            sys.executable, "-m", "sglang_router.launch_router", "--pd-disaggregation", "--policy", "round_robin",
+            "--host", "127.0.0.1", "--port", str(ROUTER), "--prometheus-port", str(METRICS),
+        ]  # fmt: skip
+        for each in self.servers:
+            port = [str(each.bootstrap)] if each.side == "prefill" else []
+            command += [f"--{each.side}", each.url, *port]
+        return command
+
+    async def leave_out(self, session: aiohttp.ClientSession, server: Server) -> None:
+        """Have the router forget the instance."""
+        known = await self._known(session, server)
+        status, told = await self.call(session, "DELETE", f"/workers/{known['id']}")
+        if status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
+            raise RuntimeError(f"{server.name} is not removed: {status} {told}")
+        await self._until(session, server, there=False)
+        self.say(f"the router has forgotten {server.name}")
+
+    async def take_in(self, session: aiohttp.ClientSession, server: Server) -> None:
+        """Add it to the router's instances, and wait until it is one that answers."""
+        status, told = await self.call(session, "POST", "/workers", json=server.worker)
+        if status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
+            raise RuntimeError(f"{server.name} is not added: {status} {told}")
+        await self._until(session, server, there=True)
+
+    async def routes(self, session: aiohttp.ClientSession) -> None:
+        """Wait until the router knows all instances."""
+        await super().routes(session)
+        for each in self.servers:
+            await self._until(session, each, there=True)
+
+    async def _known(self, session: aiohttp.ClientSession, server: Server) -> dict[str, Any]:
+        _, told = await self.call(session, "GET", "/workers")
+        found: list[dict[str, Any]] = [each for each in told["workers"] if each["url"] == server.url]
+        return found[0] if found else {}
+
+    async def _until(self, session: aiohttp.ClientSession, server: Server, *, there: bool) -> None:
+        end = time.monotonic() + ROUTED_S
+        while bool((await self._known(session, server)).get("is_healthy")) is not there:
+            if time.monotonic() > end:
+                raise RuntimeError(f"{server.name} is {'not ' * there}among the router's instances")
+            await asyncio.sleep(0.2)
