@@ -301,6 +301,25 @@ def test_a_prefill_rank_listens_on_its_host_and_reports_rooms_from_one_rank_of_s
     assert started == [(0, 2)], "the first rank of each data-parallel rank, where there are several"
 
 
+def test_peers_are_told_goodbye_when_the_process_ends_and_an_endpoint_that_is_gone_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed, at_exit = list[str](), list[Any]()
+
+    class Closing:
+        def close(self) -> None:
+            closed.append("goodbye")
+
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    kept, gone = Closing(), Closing()
+    for made in (kept, gone):
+        manager.close_at_exit(made)  # type: ignore[arg-type]  # all that it needs
+    del gone, made
+    for each in at_exit:
+        each()
+    assert closed == ["goodbye"]
+
+
 def test_a_manager_s_transport_is_its_option_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproto.io.transports import mooncake, nixl
 

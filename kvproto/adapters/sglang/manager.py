@@ -9,7 +9,9 @@ This file imports nothing of SGLang: `install` gives the class its base and SGLa
 
 from __future__ import annotations
 
+import atexit
 import logging
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -59,6 +61,12 @@ class Prefill(NamedTuple):
     follow_bootstrap_room: bool
 
 
+def close_at_exit(endpoint: PrefillEndpoint | DecodeEndpoint) -> None:
+    """Have peers told goodbye when the process ends, since SGLang tells a backend nothing of its end."""
+    weak = weakref.ref(endpoint)
+    atexit.register(lambda: None if (made := weak()) is None else made.close())
+
+
 class Manager:
     """SGLang's KV manager.  ArgumentError: an unsupported feature, or a wrong option."""
 
@@ -94,6 +102,7 @@ class Manager:
         self.endpoint = made = self._make(new_incarnation())
         self.known = Introductions(made, self.options.trust()) if isinstance(made, DecodeEndpoint) else None
         self.endpoint.start()
+        close_at_exit(made)
 
     def _layout(self, args: Any) -> Layout:
         mine, mla = self.instance, self.mla
