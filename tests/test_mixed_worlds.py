@@ -76,6 +76,13 @@ def test_the_same_build_beside_itself_has_the_states_of_one(tmp_path: Path, mix:
     assert (found.states, found.transitions, found.depth) == (alone.states, alone.transitions, alone.depth)
 
 
+def test_rooms_that_could_be_exchanged_are_told_apart_beside_another_build(tmp_path: Path) -> None:
+    """The exchange of two rooms knows one build's form of them alone, so more states are left than in one build."""
+    found = searched("state-two-rooms", build(tmp_path), DECODE)
+    assert CONFIGS["state-two-rooms"].exchanges and not found.violations
+    assert found.ended == "exhausted" and found.states > check("state-two-rooms", CONFIGS["state-two-rooms"]).states
+
+
 @pytest.mark.parametrize("edits", [NEWER, HINT], ids=["a field more", "a message more"])
 @pytest.mark.parametrize("name", ["smoke", "drop"])
 def test_what_is_only_added_works_with_us_on_either_side(tmp_path: Path, name: str, edits: tuple[Edit, ...]) -> None:

@@ -117,7 +117,8 @@ class MixedExplorer(Explorer):
         if config.timed or config.hasty:
             raise ArgumentError("worlds in which time has numbers, or a fixed order, are searched with one build")
         super().__init__(config)
-        self.build, self.swaps = build, []  # of an exchange of rooms this build knows its own form alone
+        self.build = build
+        self.swaps, self.swapped = [], []  # of an exchange of rooms this build knows its own form alone
         theirs, made = build.config(config), build.get(NODES[mix.side])
         side: list[Any] = self.prefills if mix.side == "prefill" else self.decodes
         for index, ours in enumerate(side):

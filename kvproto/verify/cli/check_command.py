@@ -172,7 +172,7 @@ def _search(args: Any, checker: Checker) -> int:
     if args.plant is not None:
         with checker.planting(args.plant):  # a wrong name is told before anything is searched
             pass
-    names = [name for asked in wanted for name in checker.named(asked)]
+    names = [*dict.fromkeys(name for asked in wanted for name in checker.named(asked))]
     known = report.known_counts(args.counts) if args.counts is not None and args.counts.exists() else {}
     shown = not args.quiet and args.jobs == 1 and (not args.json or sys.stderr.isatty())
     place, memory = args.tables.checker, args.memory // args.jobs
