@@ -45,7 +45,7 @@ from kvproto.adapters.vllm.ranks import data_parallel_suffix
 
 TABLES = {"vllm": vllm, "sglang": sglang}
 #: sections whose facts are no fields of the engine's classes
-OWN = {"model", "checkpoint", "number", "environment"}
+OWN = {"model", "checkpoint", "number", "environment", "draft"}
 
 
 def recorded(engine: str) -> dict[str, list[str]]:
@@ -208,19 +208,29 @@ def section(name: str, **other: Any) -> Any:
 
 
 def config(
-    role: str = "kv_producer", model: dict[str, Any] | None = None, later: int | None = None, **parts: dict[str, Any]
-) -> Any:
-    """A vLLM configuration that is carried, with changes; `later`: the value of a field without a rule."""
+    role: str = "kv_producer", model: dict[str, Any] | None = None, later: int | None = None,
+    drafted: dict[str, Any] | None = None, ranks: int = 1, **parts: dict[str, Any],
+) -> Any:  # fmt: skip
+    """A vLLM configuration that is carried, with changes.
+
+    `later`: the value of a field without a rule; `drafted`: there is a draft of one rank, and what differs in it;
+    `ranks`: of the model.
+    """
     transfer = section("transfer", kv_role=role, engine_id="one", kv_connector_extra_config={})
     transfer.is_kv_producer = role == "kv_producer"
     made = {
-        "parallel_config": section("parallel", data_parallel_index=0, **parts.get("parallel", {})),
+        "parallel_config": section("parallel", data_parallel_index=0, **{
+            "tensor_parallel_size": ranks, "pipeline_parallel_size": 1, **parts.get("parallel", {}),
+        }),
         "cache_config": section("cache", **parts.get("cache", {})), "kv_transfer_config": transfer,
         "model_config": SimpleNamespace(**{"is_hybrid": False, "hf_text_config": SimpleNamespace()} | (model or {})),
     }  # fmt: skip
     if later is not None:
         kind = make_dataclass("later", [("later", int, field(default=0))], bases=(type(made["parallel_config"]),))
         made["parallel_config"] = kind(**vars(made["parallel_config"]), later=later)
+    if drafted is not None:
+        one = SimpleNamespace(tensor_parallel_size=1)
+        made["speculative_config"] = section("speculative", **{"draft_parallel_config": one, **drafted})
     return section("config", **made, **parts.get("config", {}))
 
 
@@ -240,7 +250,15 @@ AT_FIRST: dict[str, Any] = {
     "context parallelism (parallel.decode_context_parallel_size=2)": {"parallel": {"decode_context_parallel_size": 2}},
     "context parallelism (parallel.prefill_context_parallel_size": {"parallel": {"prefill_context_parallel_size": 4}},
     "an instance on several nodes": {"parallel": {"nnodes": 2}},
-    "speculative decoding and the KV of its draft": {"config": {"speculative_config": "eagle"}},
+    "nor an EAGLE head (MTP, DFlash, Medusa, n-grams) (speculative.method=mtp)": {"drafted": {"method": "mtp"}},
+    "is of another type, or cut otherwise than the model (draft.cut_otherwise": {"drafted": {}, "ranks": 2},
+    "another type, or cut otherwise than the model (speculative.kv_cache_dtype=fp8": {
+        "drafted": {"method": "eagle", "kv_cache_dtype": "fp8"}
+    },
+    "a draft beside latents": {"drafted": {"method": "eagle"}, "model": {"use_mla": True}},
+    "recurrent state or pipeline stages (draft.beside": {
+        "drafted": {"method": "eagle"}, "parallel": {"pipeline_parallel_size": 2}
+    },
     "a quantized cache": {"cache": {"cache_dtype": "nvfp4"}},
     "prefix hits of a recurrent state (cache.mamba_cache_mode=align)": {"cache": {"mamba_cache_mode": "align"}},
     "an instance that is prefill and decode at once": {"role": "kv_both"},
@@ -300,6 +318,12 @@ def pairs(engine: str) -> set[int]:
 def test_states_or_windows_beside_layers_that_attend_fully_are_carried_in_vllm(beside: Any) -> None:
     for role in fake_vllm.Role:
         connector.KVProtoConnector(config(), role, caches(FULL, beside, beside))
+
+
+@pytest.mark.parametrize("method", ["draft_model", "eagle", "eagle3"])
+def test_a_model_s_draft_is_carried_in_vllm(method: str) -> None:
+    for role in fake_vllm.Role:
+        connector.KVProtoConnector(config(drafted={"method": method}), role, caches(uniform(FULL, FULL)))
 
 
 @pytest.mark.parametrize("ranks", pairs("vLLM"))

@@ -204,7 +204,10 @@ def over_http(results: Path = RESULTS) -> str:
 
 
 def _answered(row: dict[str, Any] | None) -> str:
-    return "-" if row is None else "yes" if row["good"] else f"**no**: {row['note'][:90].replace('|', '/')}"
+    if row is None:
+        return "-"
+    told = row["note"].replace("|", "/")
+    return f"yes ({told})" if row["good"] and told else "yes" if row["good"] else f"**no**: {told[:90]}"
 
 
 def upgraded(results: Path = RESULTS) -> str:

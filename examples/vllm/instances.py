@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import psutil
 
-from examples.vllm.model import Kind
+from examples.vllm.model import Kind, drafting
 
 Carrier = Literal["kvproto", "plain", "nixl"]
 """kvproto with digests and checksums, of which instances that are cut alike go by the cheaper route and others by the
@@ -26,10 +26,11 @@ BFLOAT = {"dtype": "bfloat16", "enable_prefix_caching": False}
 #: by kind of model: what the connector is told, and how the engine serves it
 RING: dict[Kind, dict[str, Any]] = {
     "dense": SMALL, "hybrid": {"ring_bytes": 64 << 20}, "alternating": {"ring_bytes": 64 << 20}, "windows": SMALL,
-    "sinks": SMALL, "latents": SMALL,
+    "sinks": SMALL, "latents": SMALL, "drafted": SMALL, "eagle": SMALL,
 }  # fmt: skip
+DENSE = FLOAT | {"disable_hybrid_kv_cache_manager": True}
 SERVED: dict[Kind, dict[str, Any]] = {
-    "dense": FLOAT | {"disable_hybrid_kv_cache_manager": True}, "hybrid": BFLOAT, "alternating": BFLOAT,
+    "dense": DENSE, "drafted": DENSE, "eagle": DENSE, "hybrid": BFLOAT, "alternating": BFLOAT,
     "windows": FLOAT, "sinks": FLOAT, "latents": FLOAT | {"enable_prefix_caching": False},
 }  # fmt: skip
 #: how forwards run. In eager mode the CPU build leaves out the warm-up, in which later stages make the buffers of what
@@ -81,6 +82,8 @@ class Instance:
         os.environ.update(ENVIRONMENT)
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+        if drafting(model, kind):  # what judges drafts is compiled in eager mode, too, which takes minutes
+            os.environ["TORCHDYNAMO_DISABLE"] = "1"
         from vllm.config import KVTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -107,7 +110,8 @@ class Instance:
             model=str(model), skip_tokenizer_init=True, max_model_len=512, max_num_seqs=8, seed=0,
             tensor_parallel_size=cut.tp, pipeline_parallel_size=cut.pp, disable_custom_all_reduce=True,
             enable_chunked_prefill=True, max_num_batched_tokens=CHUNK if produces else 512,
-            kv_transfer_config=transfer, **SERVED[kind], **(EAGER if cut.pp == 1 else TRACED),
+            kv_transfer_config=transfer, speculative_config=drafting(model, kind),
+            **SERVED[kind], **(EAGER if cut.pp == 1 else TRACED),
         )  # fmt: skip
         self.engine = AsyncLLM.from_engine_args(args)
         found = psutil.Process().children(recursive=True)

@@ -6,7 +6,9 @@ probability by up to .06: where two tokens lie nearer than `NEAR` to each other 
 cannot be compared.  *alternating* is one of which only every other layer is such a net, so that each of two stages has
 a layer that attends fully.  *windows* is a Gemma 3 in float32, of whose six layers four look back over `WINDOW` tokens.
 *sinks* is a gpt-oss in float32: every other layer does, and each head has a sink, which no cache holds.  *latents* is a
-DeepSeek-V3 in float32 without experts, whose layers keep latents of 576 elements (MLA).  Nothing is downloaded.
+DeepSeek-V3 in float32 without experts, whose layers keep latents of 576 elements (MLA).  *drafted* is the Llama with
+itself as its draft, so that every drafted token is accepted as long as the draft's KV is right; *eagle* is the Llama
+with a drawn EAGLE head of one layer and two KV heads, none of whose tokens need be.  Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import msgspec
 
 from examples.vllm.reference import Reference
 
-Kind = Literal["dense", "hybrid", "alternating", "windows", "sinks", "latents"]
+Kind = Literal["dense", "hybrid", "alternating", "windows", "sinks", "latents", "drafted", "eagle"]
 #: those whose kernels compute in bfloat16 alone
 HYBRIDS: tuple[Kind, ...] = "hybrid", "alternating"
 #: tokens of the prompts: within a block, whole blocks, several chunks, one block and a bit
@@ -32,6 +34,8 @@ VOCABULARY, ANSWER, WIDTH = 512, 24, 0.12
 WINDOW = 48
 #: log probabilities of tokens that are told, and how far from the best one a token is as right
 TOLD, NEAR = 8, 0.13
+#: tokens that a draft proposes at a time
+DRAFTED = 3
 SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
          "head_dim": 64, "max_position_embeddings": 1024, "tie_word_embeddings": False, "bos_token_id": 1,
          "eos_token_id": 2}  # fmt: skip
@@ -41,9 +45,10 @@ QWEN: dict[str, Any] = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2,
     "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "mlp_only_layers": [0, 1, 2],
 }  # fmt: skip
+LLAMA: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512}
 #: by kind: transformers' name for it, and its own sizes
 FAMILIES: dict[Kind, tuple[str, dict[str, Any]]] = {
-    "dense": ("Llama", {"hidden_size": 256, "intermediate_size": 512}),
+    "dense": ("Llama", LLAMA), "drafted": ("Llama", LLAMA), "eagle": ("Llama", LLAMA),
     "hybrid": ("Qwen3Next", QWEN),
     # vLLM wants experts on each stage
     "alternating": ("Qwen3Next", QWEN | {
@@ -94,6 +99,33 @@ def make(folder: Path, kind: Kind = "dense") -> None:
     if kind == "latents":  # vLLM asks for it, transformers does not write it
         file = folder / "config.json"
         file.write_bytes(msgspec.json.encode(msgspec.json.decode(file.read_bytes()) | {"moe_layer_freq": 1}))
+
+
+def drafting(folder: Path, kind: Kind) -> dict[str, Any] | None:
+    """Return what vLLM is told of the model's draft; None: it has none."""
+    if kind not in ("drafted", "eagle"):
+        return None
+    own = {"method": "draft_model", "model": str(folder)} if kind == "drafted" else _eagle(folder / "eagle")
+    return own | {"num_speculative_tokens": DRAFTED}
+
+
+def _eagle(folder: Path) -> dict[str, Any]:
+    """Write an EAGLE head of one layer, unless it is there; its embeddings are the model's."""
+    if not (folder / "config.json").exists():
+        import torch
+        import transformers
+        from safetensors.torch import save_file
+
+        torch.manual_seed(1)
+        sizes = SIZES | LLAMA | {"num_hidden_layers": 1, "num_key_value_heads": 2}
+        made: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
+        made.config.architectures = ["LlamaForCausalLM"]  # of which vLLM makes the head's name
+        made.config.save_pretrained(folder)
+        layer = {name: weights for name, weights in made.model.state_dict().items() if name.startswith("layers.")}
+        del layer["layers.0.input_layernorm.weight"]  # a head has none
+        width = LLAMA["hidden_size"]
+        save_file(layer | {"fc.weight": WIDTH * torch.randn(width, 2 * width)}, folder / "model.safetensors")
+    return {"method": "eagle", "model": str(folder)}
 
 
 def prompts() -> list[list[int]]:

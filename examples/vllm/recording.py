@@ -11,7 +11,7 @@
 Each line is written at once, so that what was written before a process was killed is there.
 
 While the folder has a file `spoil`, two heads of one layer (or the elements of its latents) are exchanged after each
-load, which has to be noticed.
+load, which has to be noticed; with `spoil-draft` those of one of the draft's layers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,16 @@ from typing import Any
 import torch
 
 from kvproto.adapters.vllm.connector import KVProtoConnector
+from kvproto.adapters.vllm.drafts import draft_layer
 from kvproto.room import Outcome
 from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 from vllm.model_executor.models.utils import extract_layer_index
+
+
+def _number(name: str, layers: int) -> int:
+    """Return the number of a layer; a draft's come behind the model's so many."""
+    draft, own = draft_layer(name, layers), int(extract_layer_index(name))
+    return own if draft is None else draft
 
 
 class RecordingConnector(KVProtoConnector):
@@ -50,7 +57,8 @@ class RecordingConnector(KVProtoConnector):
         groups = self._kv_cache_config.kv_cache_groups
         local = {name for group in self.windows for name in groups[group].layer_names}
         # Windows lie in blocks of other tables than those that orders have.
-        self.caches = {extract_layer_index(name): cache for name, cache in kv_caches.items() if name not in local}
+        self.layers = layers = self._vllm_config.model_config.get_total_num_hidden_layers()
+        self.caches = {_number(name, layers): cache for name, cache in kv_caches.items() if name not in local}
         counts = self.worker.on_outcome
         # A layer of recurrence has slots in place of blocks, and no heads that could be told apart.
         self.summed = len({each.shape for each in self.caches.values()}) == 1
@@ -93,9 +101,11 @@ class RecordingConnector(KVProtoConnector):
         outcome, (blocks, first) = self.ended.pop(request), self.blocks.pop(request, ([], 0))
         sums = self._sums(blocks, first) if outcome.ok and self.summed and self.extra.get("digests") else {}
         self._note(event="released", request=request, room=outcome.room.id, sums=sums)
-        if not self.produces and (Path(self.extra["record"]) / "spoil").exists():
-            cache = max(self.caches.values(), key=lambda each: each.shape[1])
-            cache[blocks] = cache[blocks].flip(1 if cache.shape[1] > 1 else 3)
+        for file, drafts in (("spoil", False), ("spoil-draft", True)):
+            if not self.produces and (Path(self.extra["record"]) / file).exists():
+                mine = [cache for layer, cache in self.caches.items() if (layer >= self.layers) is drafts]
+                cache = max(mine, key=lambda each: each.shape[1])
+                cache[blocks] = cache[blocks].flip(1 if cache.shape[1] > 1 else 3)
 
     def _sums(self, blocks: list[int], first: int) -> dict[str, int]:
         """By block of the prompt, layer and head of the model."""

@@ -41,7 +41,8 @@ from examples.vllm.judging import Records, Row, table
 PAIRS = ("1-2", "2-1", "2-2", "1-1", "1+2-2", "2 stages-1", "1-2 stages", "2 stages-2",
          "hybrid 1-1", "hybrid 1-2", "hybrid 2-1", "hybrid 2-2", "alternating 2 stages-1",
          "windows 1-1", "windows 1-2", "windows 2-1", "windows 2-2", "windows 2 stages-1", "windows 1-2 stages",
-         "sinks 1-2", "sinks 2-1", "latents 2 stages-1")  # fmt: skip
+         "sinks 1-2", "sinks 2-1", "latents 2 stages-1", "drafted 1-1", "drafted 1-2", "drafted 2-1", "eagle 1-2",
+         "eagle 2-1")  # fmt: skip
 CARRIERS = ("kvproto", "plain", "nixl")
 OUT = Path(".engines/vllm-runs")
 INTRO = """\
@@ -54,7 +55,8 @@ nets, whose answer may leave the whole model's where another token is as likely 
 which two shards without any transfer move by up to .06), and in rows of alternating one of which only every other layer
 is such a net; in rows of windows a Gemma 3 in float32, of whose six layers four look back over 48 tokens (their blocks
 are not compared, their digests are); in rows of sinks a gpt-oss in float32, every other of whose four layers does; in
-rows of latents a DeepSeek-V3 in float32 without experts (MLA). In rows of stages an instance has pipeline stages of one
+rows of latents a DeepSeek-V3 in float32 without experts (MLA); in rows of drafted the Llama with itself as its draft,
+of eagle with a drawn EAGLE head of two KV heads. In rows of stages an instance has pipeline stages of one
 rank each. Carried by `kvproto` (with digests and checksums of all that is moved; by the ring, unless both sides are cut
 alike), by kvproto without them, by the route that it chooses (`plain`; the posts tell which), and by vLLM's own
 NixlConnector (`nixl`), one right after the other. The answers are compared with the model's in one process; the digests
@@ -75,7 +77,7 @@ def judged(found: Any, records: Records, back: bool, **names: Any) -> Row:  # no
     seen = records.judge(killed=found.killed)
     fits = Counter(want.fits(got) for got, want in zip(found.got, found.want, strict=True))
     equal, ties, asked = fits["equal"], fits["tie"], len(found.want)
-    wrong = list(seen.wrong)
+    wrong = [*seen.wrong, *found.faults]
     if not back:
         wrong.append("blocks are held, or it did not end")
     if found.control and (equal or 2 * fits["other"] < asked):
@@ -197,12 +199,14 @@ def counters() -> dict[str, float]:
 
 def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: bool) -> list[str]:
     """Scenarios that are to be run; `asked`: empty means all."""
+    from examples.vllm.drafting import DRAFTING
     from examples.vllm.killing import OF_TWO
     from examples.vllm.scenarios import COMPARED, OF_HYBRIDS, OF_STAGES, OF_WINDOWS, SCENARIOS, TIMED
 
     all_of = {"kvproto": tuple(SCENARIOS), "plain": TIMED, "nixl": COMPARED}[carrier]
     if (kind := kind_of(pair)[0]) != "dense":
-        mine = OF_WINDOWS if kind in ("windows", "sinks") else OF_HYBRIDS
+        mine: tuple[str, ...] = OF_WINDOWS if kind in ("windows", "sinks", "drafted", "eagle") else OF_HYBRIDS
+        mine += tuple(DRAFTING) if kind == "drafted" else ()
         all_of = mine if carrier == "kvproto" else ()
     elif "stages" in pair:
         all_of = OF_STAGES if carrier == "kvproto" else ()

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from examples.vllm import model
+from examples.vllm.drafting import DRAFTING
 from examples.vllm.killing import KILLING
 from examples.vllm.setting import LONG, Found, Scenario, Setting, for_decode, found_of, many, together
 from kvproto.adapters.vllm.router_requests import params_for
@@ -173,7 +174,7 @@ SCENARIOS: dict[str, Scenario] = {
     "preempted": preempted, "decode leaves first": decode_leaves_first, "decode leaves midway": decode_leaves_midway,
     "decode leaves between": decode_leaves_between, "prefill leaves early": prefill_leaves_early,
     "prefill leaves midway": prefill_leaves_midway, "prefill never asked": prefill_never_asked,
-    "never fetched": never_fetched, "too late": too_late, "control": spoiled, **KILLING,
+    "never fetched": never_fetched, "too late": too_late, "control": spoiled, **KILLING, **DRAFTING,
 }  # fmt: skip
 #: those that an engine's own connector is put through, too; and those that are timed
 COMPARED = (

@@ -93,6 +93,8 @@ class Found(msgspec.Struct):
     #: the answers have to be wrong; an instance was killed
     control: bool = False
     killed: bool = False
+    #: what else is not as it must be
+    faults: tuple[str, ...] = ()
     #: how rooms may end
     causes: tuple[str, ...] = WELL
 

@@ -172,14 +172,16 @@ class FakeEngine:
 
     def __init__(
         self, make: Callable[[Role, int], Any], ranks: int, blocks: int, *, chunk: int, states: int = 0,
-        windows: tuple[int, ...] = (), stages: int = 1, ahead: int = 0,
+        windows: tuple[int, ...] = (), stages: int = 1, ahead: int = 0, lookahead: int = 0,
     ) -> None:  # fmt: skip
         """`states`: groups that keep state, each with a block of a request; `windows`: of each further group.
 
-        `ahead`: steps that are scheduled before the first stage has them, as vLLM does asynchronously.
+        `ahead`: steps that are scheduled before the first stage has them, as vLLM does asynchronously; `lookahead`:
+        tokens behind those that are computed, for which a request has blocks.
         """
         self.connector = make(Role.SCHEDULER, 0)
         self.workers = [make(Role.WORKER, rank) for rank in range(ranks)]
+        self.lookahead = lookahead
         #: pipeline stages, that whose forward is running, and the steps under way, the newest first
         self.stages, self.stage, self.ahead, self.under_way = stages, 0, ahead, deque[Step]()
         self.free, self.chunk, self.states, self.windows = list(range(bool(windows), blocks)), chunk, states, windows
@@ -272,7 +274,7 @@ class FakeEngine:
             if request.at == "waits" and not self._admit(request):
                 continue
             count = min(self.chunk, request.num_prompt_tokens - request.computed)
-            need = -(-(request.computed + count) // BLOCK) - len(request.blocks)
+            need = max(0, -(-(request.computed + count + self.lookahead) // BLOCK) - len(request.blocks))
             slots = self.states - len(request.slots)
             if count > 0 and need * (1 + len(self.windows)) + slots <= len(self.free):
                 self._slide(request, request.computed, request.computed + count)

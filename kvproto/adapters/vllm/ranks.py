@@ -31,9 +31,11 @@ from kvproto.adapters.geometry import Geometry, Shards, geometry
 from kvproto.adapters.judging import judged
 from kvproto.adapters.prefill_worker import PrefillWorker
 from kvproto.adapters.renamed_options import rename_options
+from kvproto.adapters.rules import need_carried, present
 from kvproto.adapters.stage_caches import Join
 from kvproto.adapters.vllm.caches import geometry_of_caches, indices
-from kvproto.adapters.vllm.rules import tables_of, windows_of
+from kvproto.adapters.vllm.drafts import draft_heads, geometry_of_draft
+from kvproto.adapters.vllm.rules import RULES, tables_of, windows_of
 from kvproto.adapters.vllm.stages import attending_layers, on_all_stages
 from kvproto.adapters.vllm.states import geometry_of_states
 from kvproto.adapters.vllm.windows import geometry_of_windows
@@ -82,7 +84,9 @@ def make_worker(
     transfer = config.kv_transfer_config
     extra = rename_options(transfer.kv_connector_extra_config, "kv_connector_extra_config")
     shards = _shards(config, len(caches))
-    form = _geometry(caches, shards, config.cache_config.cache_dtype, kinds, latents=config.model_config.use_mla)
+    latents, dtype = config.model_config.use_mla, config.cache_config.cache_dtype
+    drafted = draft_heads(config) > 0
+    form = _with_draft(caches, config, kinds) if drafted else _geometry(caches, shards, dtype, kinds, latents=latents)
     timing = Timing(bootstrap=Timer(extra.get("ttl", TTL)), engine=Timer(extra.get("wait", WAIT)))
     settings = Settings(
         ring_bytes=extra.get("ring_bytes", RING), timing=timing, trace=extra.get("trace", 512),
@@ -145,6 +149,17 @@ def _geometry(
         return geometry(tensors, FORM, shards, opaque=opaque, dtype=name)
 
     return on_all_stages(made) if shards.pp > 1 else made(list)
+
+
+def _with_draft(caches: dict[str, torch.Tensor], config: Any, kinds: Any) -> Geometry:
+    """Return the geometry of a model and its draft; ArgumentError: the model has more than KV."""
+    if tables_of(kinds)[1] or windows_of(kinds) or indices(kinds):
+        need_carried(present(RULES, "draft", ["beside"]))
+    layers, first = config.model_config.get_total_num_hidden_layers(), next(iter(caches.values()))
+    opaque, dtype = "vllm-cpu" if first.device.type == "cpu" else "", dtype_of(config.cache_config.cache_dtype, first)
+    return geometry_of_draft(
+        caches, layers, draft_heads(config), _shards(config, layers), dtype=dtype, opaque=opaque
+    )  # fmt: skip
 
 
 def dtype_of(name: str, cache: torch.Tensor) -> str:

@@ -1,9 +1,9 @@
 """Rules of vLLM's configuration: fields that are carried, irrelevant, or refused at start.
 
-`look_at` judges `VllmConfig` with its parts and the model (`config`, `parallel`, `cache`, `transfer`, `model`,
-`checkpoint`) before vLLM divides the memory, since vLLM fails by itself there for a model of several kinds of cache.
-`look_into` judges the cache that vLLM has decided on (`caches`, `group`, `kind`, `spec`, `number`), in its scheduler
-and in each worker. Whichever sees a fact first refuses it.
+`look_at` judges `VllmConfig` with its parts and the model (`config`, `parallel`, `cache`, `transfer`, `speculative`,
+`draft`, `model`, `checkpoint`) before vLLM divides the memory, since vLLM fails by itself there for a model of several
+kinds of cache. `look_into` judges the cache that vLLM has decided on (`caches`, `group`, `kind`, `spec`, `number`), in
+its scheduler and in each worker. Whichever sees a fact first refuses it.
 """
 
 from __future__ import annotations
@@ -52,6 +52,18 @@ RECURRENT = Lack(
 STATE_HITS = Lack("prefix hits of a recurrent state", "serve with --no-enable-prefix-caching")
 REPLAY = Lack("a recurrent state that is rebuilt from kept inputs (ReplaySSM)", "leave it off")
 INSIDE = Lack("prefix hits inside a block", "leave --prefix-match-unit out")
+ALGORITHMS = Lack(
+    "a draft that is neither a model of its own nor an EAGLE head (MTP, DFlash, Medusa, n-grams)",
+    "choose the method draft_model, eagle or eagle3, or serve without speculation, on both sides",
+)
+UNLIKE = Lack(
+    "a draft whose cache is of another type, or cut otherwise than the model",
+    "serve the draft with the model's tensor parallelism and type of cache",
+)
+BESIDE = Lack(
+    "a draft beside latents, an index, windows, recurrent state or pipeline stages",
+    "serve the model without speculation, or use vLLM's own connector",
+)
 TOKENS = Lack("tokens that are not computed in order (encoder and decoder, diffusion)", "serve a decoder-only model")
 NONE = Lack("a model without a KV cache", "serve it without disaggregation")
 
@@ -59,13 +71,17 @@ NONE = Lack("a model without a KV cache", "serve it without disaggregation")
 WHOLE = "auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla"
 
 #: the part of `VllmConfig` that each section is
-PARTS = {"parallel": "parallel_config", "cache": "cache_config", "transfer": "kv_transfer_config"}
+PARTS = {
+    "parallel": "parallel_config", "cache": "cache_config", "transfer": "kv_transfer_config",
+    "speculative": "speculative_config",
+}  # fmt: skip
 #: the classes whose fields are recorded, by section
 RECORDED = {
     "parallel": "vllm.config.parallel:ParallelConfig", "cache": "vllm.config.cache:CacheConfig",
     "transfer": "vllm.config.kv_transfer:KVTransferConfig", "config": "vllm.config.vllm:VllmConfig",
     "spec": "vllm.v1.kv_cache_interface:MLAAttentionSpec", "state": "vllm.v1.kv_cache_interface:MambaSpec",
     "window": "vllm.v1.kv_cache_interface:SlidingWindowSpec", "group": "vllm.v1.kv_cache_interface:KVCacheGroupSpec",
+    "speculative": "vllm.config.speculative:SpeculativeConfig",
     "caches": "vllm.v1.kv_cache_interface:KVCacheConfig", "kind": "vllm.v1.kv_cache_interface:KVCacheSpec+",
 }  # fmt: skip
 
@@ -125,9 +141,9 @@ RULES: Rules = {
     **irrelevant("transfer", "kvproto has buffers, ports and layouts of its own",
                  "kv_buffer_device kv_port enable_permute_local_kv"),
     # ----------------------------------------------------------------------------------------------- config
-    **refused("config", DRAFTS, "speculative_config", None),
     **refused("config", TOKENS, "diffusion_config", None),
-    **carried("config", "has rules of its own", "model_config cache_config parallel_config kv_transfer_config"),
+    **carried("config", "has rules of its own",
+              "model_config cache_config parallel_config kv_transfer_config speculative_config"),
     **carried("config", "both sides must serve the same weights, adapters and quantization",
               "lora_config quant_config load_config"),
     **irrelevant("config", "changes nothing of the KV that moves",
@@ -137,6 +153,24 @@ RULES: Rules = {
                  "reasoning_config additional_config instance_id optimization_level performance_mode "
                  "weight_transfer_config shutdown_timeout"),
     **irrelevant("config", "which operators compute a state", "mamba_config"),
+    # ------------------------------------------------------------------------------------------ speculation
+    **refused("speculative", ALGORITHMS, "method", None, "draft_model", "eagle", "eagle3"),
+    **refused("speculative", ALGORITHMS, "parallel_drafting", False),
+    **refused("speculative", UNLIKE, "kv_cache_dtype", None, "auto"),
+    **refused("draft", UNLIKE, "cut_otherwise", False),
+    **refused("draft", BESIDE, "beside", False),
+    **carried("speculative", "the draft's layers are a cache of their own, with the model's block table",
+              "model draft_model_config draft_tensor_parallel_size draft_parallel_config"),
+    **irrelevant("speculative", "how tokens are drafted and accepted",
+                 "num_speculative_tokens num_speculative_tokens_per_batch_size quantization moe_backend "
+                 "attention_backend max_model_len revision code_revision index_share_for_mtp_iteration enforce_eager "
+                 "tensor_parallel_size disable_padded_drafter_batch disable_eagle_block_drop "
+                 "use_local_argmax_reduction use_heterogeneous_vocab target_model_config target_parallel_config "
+                 "draft_load_config rejection_sample_method synthetic_acceptance_rates synthetic_acceptance_length "
+                 "enable_adaptive_verification draft_sample_method"),
+    **irrelevant("speculative", "counts only with what is refused",
+                 "prompt_lookup_max prompt_lookup_min suffix_decoding_max_tree_depth dspark_draft_topk "
+                 "suffix_decoding_max_cached_requests suffix_decoding_max_spec_factor suffix_decoding_min_token_prob"),
     # ------------------------------------------------------------------------------------------------ model
     **carried("model", "its states are judged by their specs", "is_hybrid"),
     **refused("model", TOKENS, "is_encoder_decoder is_diffusion", False),
@@ -200,12 +234,31 @@ def look_at(config: Any) -> None:
     """Refuse what a `VllmConfig` says that cannot be carried; ArgumentError has a sentence for each fact."""
     need_carried(
         [
-            *(said for section, part in PARTS.items() for said in refusals(RULES, section, getattr(config, part))),
+            *(
+                said
+                for section, part in PARTS.items()
+                if getattr(config, part, None) is not None
+                for said in refusals(RULES, section, getattr(config, part))
+            ),
+            *_of_draft(config),
             *refusals(RULES, "config", config),
             *refusals(RULES, "model", config.model_config, {}),
             *refusals(RULES, "checkpoint", getattr(config.model_config, "hf_text_config", None), {}),
         ]
     )
+
+
+def _of_draft(config: Any) -> list[str]:
+    """Judge what the options of a draft and of the model say together."""
+    if getattr(config, "speculative_config", None) is None:
+        return []
+    own, parallel = config.speculative_config.draft_parallel_config, config.parallel_config
+    tp = parallel.tensor_parallel_size if own is None else own.tensor_parallel_size
+    facts = {
+        "cut_otherwise": tp != parallel.tensor_parallel_size,
+        "beside": parallel.pipeline_parallel_size > 1 or getattr(config.model_config, "use_mla", False),
+    }  # fmt: skip
+    return present(RULES, "draft", [name for name, is_so in facts.items() if is_so])
 
 
 def look_into(caches: Any) -> None:

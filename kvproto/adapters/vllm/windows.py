@@ -45,8 +45,8 @@ def geometry_of_windows(
     block = tensors[next(iter(attention.values()))].shape[2]
     unit = block if opaque else 1
     dtype = f"{dtype}/{opaque}{unit}" if opaque else dtype
-    views = {"full.kv": [_view(tensors[attention[layer]], opaque) for layer in sorted(attention)]}
-    caches = [Cache("full", (_part(shards.heads, views["full.kv"]),), tuple(sorted(attention)), dtype)]
+    views = {"full.kv": [view_of(tensors[attention[layer]], opaque) for layer in sorted(attention)]}
+    caches = [Cache("full", (part_of(shards.heads, views["full.kv"]),), tuple(sorted(attention)), dtype)]
     names, windows = list[str](), dict[str, list[_Layer]]()
     lengths = dict[str, int]()
     for group in windows_of(kinds):
@@ -60,10 +60,10 @@ def geometry_of_windows(
         names.append(cache if some else "")
     for cache, held in windows.items():
         held.sort()
-        mine = views[f"{cache}.kv"] = [_view(tensors[each.name], opaque) for each in held]
+        mine = views[f"{cache}.kv"] = [view_of(tensors[each.name], opaque) for each in held]
         layers_of, rows = tuple(each.layer for each in held), blocks_of(lengths[cache], unit)
         if held:
-            caches.append(Cache(cache, (_part(shards.heads, mine),), layers_of, dtype, WINDOW, window=rows))
+            caches.append(Cache(cache, (part_of(shards.heads, mine),), layers_of, dtype, WINDOW, window=rows))
     caches = join(caches)
     layers = 1 + max(layer for cache in caches for layer in cache.layers)
     size = 1 if opaque else block
@@ -80,10 +80,12 @@ def blocks_of(window: int, unit: int) -> int:
     return max(1, window - 1) if unit == 1 else (window + unit - 3) // unit + 1
 
 
-def _view(tensor: torch.Tensor, opaque: str) -> torch.Tensor:
+def view_of(tensor: torch.Tensor, opaque: str) -> torch.Tensor:
+    """Return a layer's blocks as [block, token, head, content], or each block of a head as one row."""
     rows = tensor.permute(0, 2, 1, 3)
     return opaque_blocks(rows) if opaque else rows
 
 
-def _part(heads: int, views: list[torch.Tensor]) -> CachePart:
+def part_of(heads: int, views: list[torch.Tensor]) -> CachePart:
+    """Return the part of a cache whose rows these are; `heads`: of the whole model."""
     return CachePart("kv", heads, views[0].shape[3] * views[0].element_size())
