@@ -77,7 +77,7 @@ def test_the_same_build_beside_itself_has_the_states_of_one(tmp_path: Path, mix:
 
 
 def test_rooms_that_could_be_exchanged_are_told_apart_beside_another_build(tmp_path: Path) -> None:
-    """The exchange of two rooms knows one build's form of them alone, so more states are left than in one build."""
+    """The exchange of two rooms knows one build's form alone, so more states are left than in one build."""
     found = searched("state-two-rooms", build(tmp_path), DECODE)
     assert CONFIGS["state-two-rooms"].exchanges and not found.violations
     assert found.ended == "exhausted" and found.states > check("state-two-rooms", CONFIGS["state-two-rooms"]).states
