@@ -124,7 +124,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "    LOST = 3\n    #: the peers cannot work together, and know why\n    REFUSED = 4\n",
         "    REFUSED = 3\n    #: the peers cannot work together, and know why\n    LOST = 4\n", "prefill_link",
     ),
-    "a state's timer": ('S.AWAIT_ACK: "resend"', 'S.AWAIT_ACK: "grant_retry"', "prefill_send"),
+    "a state's timer": ('S.AWAIT_ACK: "answer"', 'S.AWAIT_ACK: "resend"', "prefill_send"),
     "a value's default": (
         "    #: the engine has opened the room\n    owned: bool = True",
         "    #: the engine has opened the room\n    owned: bool = False", "prefill_room",

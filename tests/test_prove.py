@@ -214,7 +214,7 @@ def test_a_lease_overruns_that_runs_from_the_latest_request() -> None:
         return replace(v, pages=e.pages, lease=v.asked + e.lease)
 
     with TablePatch() as bench:
-        row = bench.rows(prefill_send, PSend.AWAIT_PERMIT, ev.PagesGranted)
+        row = bench.rows(prefill_send, PSend.AWAIT_PAGES, ev.PagesGranted, None)  # where its KV is not there
         bench.change(prefill_send, row, let=latest)
         found = {each.pair: len(each.failures) for each in lease.proofs()}
     assert found["lost-link"] > 0
