@@ -50,7 +50,6 @@ WRONG = [
     ("draw --check prefill_send", "'prefill_send' is a machine: --scene, --write and --check draw none by itself"),
     ("draw prefill_send --states", "--states is of --scene"),
     ("mutate --record", "--record is of --tables"),
-    ("demo --lengths 100", "--lengths is of --by-layer"),
     ("demo --turns 3 --prefix 16", "--prefix is not of --turns"),
     ("demo --turns 3 --abort decode", "--abort is not of --turns"),
     ("demo --turns 2 --new 1", "--turns with --new 2 or more"),

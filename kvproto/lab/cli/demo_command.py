@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
 
-from kvproto.arguments import only_with, only_without, output_folder, pages, positive, real, whole
+from kvproto.arguments import only_without, output_folder, pages, positive, real, whole
 from kvproto.cli.ending import FOUND, ended
 from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
@@ -23,7 +23,7 @@ from kvproto.io.control.keys import make_pair
 from kvproto.lab.cli import demo_caches
 from kvproto.lab.cli.demo_matrix import run_each, tell
 from kvproto.lab.cli.demo_run import DEFAULTS, DTYPES, make_run
-from kvproto.lab.demo import by_layer, turns_report
+from kvproto.lab.demo import turns_report
 from kvproto.lab.demo.conduct import conduct
 from kvproto.lab.demo.family import FAMILIES
 from kvproto.lab.demo.matrix import CASES
@@ -37,7 +37,7 @@ from kvproto.layout.sharding import MAX_RANKS
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 #: options that mean nothing for conversations
 WITHOUT_TURNS = (
-    "--by-layer", "--matrix", "--prefix", "--full-prefix", "--maps", "--digests", "--trace", "--passes", "--no-pages",
+    "--matrix", "--prefix", "--full-prefix", "--maps", "--digests", "--trace", "--passes", "--no-pages",
     "--warm",
 )  # fmt: skip
 RANKS, PLACES, SECONDS, LENGTH = whole(1, MAX_RANKS), whole(0, 1 << 28), real(1e-3, 1e6), real(1e-9, 1e12)
@@ -111,7 +111,6 @@ def parser() -> argparse.ArgumentParser:
     carry.add_argument("--digests", action="store_true", help="compare digests of what both sides have moved")
     carry.add_argument("--curve", action="store_true", help="encrypt the control plane, with keys made for this run")
     carry.add_argument("--limit", type=SECONDS, metavar="S", help="seconds that a phase may take")
-    by_layer.add_arguments(p)
     p.add_argument("--turns", type=whole(2, 1 << 10), metavar="N",
                    help="conversations of N turns: the KV of D's answers goes back to P for the next")  # fmt: skip
     p.add_argument("--trace", type=output_folder, metavar="DIR", help="write each rank's trace into this directory")
@@ -128,8 +127,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         need_gpu()
     if args.maps and (args.device, args.transport) != ("cuda", "nixl"):
         p.error("--maps: kernels store into a peer's pages on GPUs, over NIXL: with --device cuda --transport nixl")
-    if not args.by_layer:
-        only_with(p, args, "--by-layer", "--lengths")
     if args.turns:
         only_without(p, args, "--turns", *WITHOUT_TURNS)
         if args.abort != "none":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from kvproto.lab.demo import by_layer
 from kvproto.lab.demo.job import DemoJob, GroupShape, RoomSpec
 from kvproto.lab.demo.run import Run, chunk_bytes, make_rooms
 
@@ -23,7 +22,7 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
 
 def complete(args: argparse.Namespace) -> None:
     """Put in what was not said."""
-    for name, usual in (DEFAULTS | by_layer.DEFAULTS if args.by_layer else DEFAULTS).items():
+    for name, usual in DEFAULTS.items():
         if getattr(args, name) is None:
             setattr(args, name, usual[args.device == "cuda"])
 
@@ -44,7 +43,7 @@ def make_run(args: argparse.Namespace) -> Run:
     job = DemoJob(
         *shapes(args), rooms_of(args),
         family=args.model, dtype=DTYPES[args.dtype], heads=args.kv_heads, dim=args.head_dim, layers=args.layers,
-        width=args.hidden, chunk=args.chunk, seed=args.seed, hashed=args.by_layer and by_layer.long(args.lengths),
+        width=args.hidden, chunk=args.chunk, seed=args.seed,
     )  # fmt: skip
     size, unit = args.ring
     return Run(
@@ -52,14 +51,11 @@ def make_run(args: argparse.Namespace) -> Run:
         transport=args.transport, grant_wait=args.grant_wait, window=args.window, abort=args.abort, device=args.device,
         trace=args.trace and str(args.trace.resolve()), limit_s=args.limit, warm=args.warm, slots=args.slots,
         staging=args.staging, maps=args.maps, digests=args.digests,
-        **(by_layer.carried(args.device, args.staging) if args.by_layer else {}),
     )  # fmt: skip
 
 
 def rooms_of(args: argparse.Namespace) -> tuple[RoomSpec, ...]:
     """The rooms that are asked for."""
-    if args.by_layer:
-        return by_layer.make_rooms(args.lengths, args.layer_groups, args.new, warm=args.warm)
     return make_rooms(
         args.rooms + args.warm, args.tokens, page=args.page_size[1], prefix=args.prefix, full_prefix=args.full_prefix,
         new=args.new, seed=args.seed, least=args.least,

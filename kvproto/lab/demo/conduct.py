@@ -33,15 +33,12 @@ Watch = Callable[[str, int], None]  # (what, how much more): rooms judged or pla
 
 @dataclass
 class Pass:
-    """One pass: all ranks' counters together, the seconds of its phases, and the rooms' ways in parts."""
+    """One pass: all ranks' counters together, the seconds of its phases, and of the rooms' parts."""
 
     route: Route
     counts: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     spans: Spans = field(default_factory=dict)
-    #: by room: its spans, and the layer groups that it was cut into
-    rooms: dict[int, Spans] = field(default_factory=dict)
-    groups: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -153,7 +150,7 @@ class _Conductor:
         p, d = [tallies[name] for name in self.p], [tallies[name] for name in self.d]
         self.done.counts = {
             "rooms": len(self.rooms), "aborted": len(self.aborting),
-            "chunks": self.run.chunks_in(self.route, d[0].groups), **total([*p, *d]),
+            "chunks": self.run.chunks_in(self.route), **total([*p, *d]),
         }  # fmt: skip
         first = min(x.began for x in p)
         self.done.seconds["bootstrap"] = max(x.linked_s for x in d)
@@ -161,8 +158,6 @@ class _Conductor:
         self.done.seconds["prefill"] = max(x.computed_s for x in p)
         self.done.seconds["transfer"] = max(x.ended for x in d) - first
         self.done.spans = sharded(self.run.timed, p, d)
-        self.done.groups = d[0].groups
-        self.done.rooms = {room.room: sharded([room], p, d) for room in self.run.timed}
 
     # ---------------------------------------------------------------------------------------- listening
     def _collect(self, kind: str, names: list[str]) -> dict[str, Any]:

@@ -41,24 +41,14 @@ class PooledRoom:
     foreign: Tensor | None = None
 
 
-def copied(pool: PagedKV, held: PooledRoom, *, hashed: bool = False) -> Copied:
-    """Copy the room's bytes, or hashes of them, where the pool is; the copy is quick, the report comes
-    later.
-    """
+def copied(pool: PagedKV, held: PooledRoom) -> Copied:
+    """Copy the room's bytes where the pool is; the copy is quick, the report comes later."""
     places = pool.where(held.table, 0, held.tokens)
-    kept = row_hashes if hashed else Tensor.contiguous
     return {
-        (kind, local): kept(pool.load(kind, local, places).view(torch.uint8).transpose(0, 1))
+        (kind, local): pool.load(kind, local, places).view(torch.uint8).transpose(0, 1).contiguous()
         for kind in _KINDS
         for local in range(len(pool.k))
     }
-
-
-def row_hashes(rows: Tensor) -> Tensor:
-    """Return eight bytes [..., 8] for each row of bytes, uint8 [..., n]: a sum by random factors."""
-    seeded = torch.Generator().manual_seed(rows.shape[-1])
-    factors = torch.randint(-(1 << 62), 1 << 62, rows.shape[-1:], generator=seeded).mul_(2).add_(1).to(rows.device)
-    return (rows.to(torch.int64) * factors).sum(-1, keepdim=True).view(torch.uint8)
 
 
 def told(copies: Copied, first_layer: int, first_head: int) -> Sheet:
@@ -75,12 +65,11 @@ def sheet(pool: PagedKV, held: PooledRoom, first_layer: int, first_head: int) ->
     return told(copied(pool, held), first_layer, first_head)
 
 
-def truth_sheet(keys: Tensor, values: Tensor, *, hashed: bool = False) -> Sheet:
+def truth_sheet(keys: Tensor, values: Tensor) -> Sheet:
     """The same of the unsharded [layers, heads, tokens, dim]."""
     layers, heads = keys.shape[:2]
-    told = row_hashes if hashed else Tensor.contiguous
     return {
-        (layer, kind, head): told(x[layer, head].contiguous().view(torch.uint8)).cpu().numpy().tobytes()
+        (layer, kind, head): x[layer, head].contiguous().view(torch.uint8).cpu().numpy().tobytes()
         for kind, x in zip(_KINDS, (keys, values), strict=True)
         for layer in range(layers)
         for head in range(heads)

@@ -30,7 +30,7 @@ def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     me = DemoRank(run.job, "decode", rank, directory, device_of(run.device, "decode", rank))
     for gen, route in enumerate(run.passes):
         endpoint = DecodeEndpoint(
-            me.layout, rank, pool_of(me), make_transport(run), chunk_tokens=run.chunk_tokens_of(route),
+            me.layout, rank, pool_of(me), make_transport(run), chunk_tokens=run.chunk_tokens,
             settings=run.settings(route),
             keys=run.keys, staging=run.staging, digests=run.digests,
         )  # fmt: skip
@@ -70,8 +70,7 @@ class _Decode(Player):
 
         def enter(rooms: Iterable[RoomSpec]) -> None:
             for room in rooms:
-                cut = room.layer_groups or None if route == "live_layers" else 1
-                endpoint.open(self.name(room.room), room.tokens, self.pages(room), prefix=room.prefix, layer_groups=cut)
+                endpoint.open(self.name(room.room), room.tokens, self.pages(room), prefix=room.prefix)
 
         def over(rooms: Sequence[RoomSpec]) -> bool:
             have = self.judged if live else self.outcomes.keys()

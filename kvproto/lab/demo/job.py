@@ -36,16 +36,12 @@ class GroupShape:
 
 @dataclass(frozen=True)
 class RoomSpec:
-    """One request: `tokens` of prompt, of which D already holds `prefix`, then `new` greedy tokens on D.
-
-    `layer_groups`: into how many groups of layers it is cut in the pass that goes layer by layer; 0: as many as pay.
-    """
+    """One request: `tokens` of prompt, of which D already holds `prefix`, then `new` greedy tokens on D."""
 
     room: int
     tokens: int
     prefix: int = 0
     new: int = 8
-    layer_groups: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,6 @@ class DemoJob:
     chunk: int = 64  # tokens a forward of the chunked prefill
     seed: int = 0
     spare: int = 8  # pages of each pool that no room uses: they must come out unchanged
-    hashed: bool = False  # KV is compared by a hash of each row: for prompts whose bytes no pipe carries in time
 
     def __post_init__(self) -> None:
         if self.dtype not in ITEMSIZE:
@@ -80,8 +75,6 @@ class DemoJob:
         if len({r.room for r in self.rooms}) != len(self.rooms):
             raise ValueError("two rooms of one job share an id")
         for r in self.rooms:
-            if self.hashed and r.prefix:
-                raise ValueError(f"room {r.room}: of KV that is compared by hashes no prefix is kept")
             if not (r.tokens >= 1 and 0 <= r.prefix <= r.tokens and r.new >= 1):
                 raise ValueError(f"room {r.room}: need 0 <= prefix <= tokens, tokens >= 1, new >= 1; got {r}")
 

@@ -171,9 +171,7 @@ class _RoundingCache(DynamicCache):  # type: ignore[misc]  # of a library that m
 @dataclass(frozen=True)
 class UnshardedRoom:
     """One room, unsharded. `keys`, `values` [layers, heads, tokens, dim] of the prompt, in the pool's
-    dtype.
-
-    They are on the host, or where the model is if they are only to be hashed.
+    dtype, on the host.
     """
 
     tokens: list[int]  # greedy continuation; the first is P's, the rest are D's
@@ -221,9 +219,7 @@ def _unsharded(
     layers: list[Any] = cache.layers
     keys = torch.stack([layer.keys[0, :, :tokens] for layer in layers])
     values = torch.stack([layer.values[0, :, :tokens] for layer in layers])
-    keys, values = (rounded(x, torch_dtype(job.dtype)) for x in (keys, values))
-    if not job.hashed:
-        keys, values = keys.cpu(), values.cpu()
+    keys, values = (rounded(x, torch_dtype(job.dtype)).cpu() for x in (keys, values))
     return UnshardedRoom([token for token, _ in said], [digest for _, digest in said], keys, values, seconds)
 
 

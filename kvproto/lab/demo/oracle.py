@@ -37,10 +37,9 @@ def program(line: ParentPipe, job: DemoJob, directory: Path, kind: str = "cpu") 
     model = build(job, device=device)
     for room in sorted(job.rooms, key=lambda r: r.prefix == 0):
         truth = reference(model, job, room)
-        if not job.hashed:
-            torch.save(truth, truth_file(directory, room.room))
+        torch.save(truth, truth_file(directory, room.room))
         library = oracle_tokens(job, room, device=device) if job.dtype == "float32" else None
-        sheet = truth_sheet(truth.keys, truth.values, hashed=job.hashed)
+        sheet = truth_sheet(truth.keys, truth.values)
         line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, sheet, library, truth.seconds)))
 
 

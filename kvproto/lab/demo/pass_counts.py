@@ -24,8 +24,7 @@ SUMS = (
 class PassCounts:
     """One rank in one pass. `leaks`: remains after all releases; `reports`: its complaints.
 
-    `marks`: when what happened to which room (see `times`); `groups`: the layer groups that it was cut into; `digests`:
-    of what it moved, if they are wanted.
+    `marks`: when what happened to which room (see `times`); `digests`: of what it moved, if they are wanted.
     """
 
     counts: dict[str, int]
@@ -38,7 +37,6 @@ class PassCounts:
     intruded: list[str] = field(default_factory=list)
     marks: dict[str, dict[int, float]] = field(default_factory=dict)
     warmed_s: float = 0.0
-    groups: dict[int, int] = field(default_factory=dict)
     digests: dict[int, dict[Place, int]] = field(default_factory=dict)
 
 

@@ -88,7 +88,6 @@ class Player:
         self.began = self.ended = time.monotonic()
         self.linked_s = self.computed_s = self.warmed_s = 0.0
         self.intruded: list[str] = []
-        self.groups: dict[int, int] = {}
         self.digests: dict[int, dict[Place, int]] = {}
         names = "begun", "computed", "landed", "asked", "said"
         self.marks: dict[str, dict[int, float]] = {name: {} for name in names}
@@ -100,13 +99,12 @@ class Player:
 
     def _mark_outcomes(self) -> None:
         """When a room is over is written down by the loop: the engine may be busy then, and see it later."""
-        handlers, rank = inside(self.endpoint).loop.handlers, inside(self.endpoint).rank
+        handlers = inside(self.endpoint).loop.handlers
         announce = handlers[do.AnnounceOutcome]
 
         def announced(effect: do.AnnounceOutcome) -> None:
-            room, value = room_of(effect.room)[0], rank.value_of(effect.room)
+            room = room_of(effect.room)[0]
             self.marks["landed"].setdefault(room, time.monotonic())
-            self.groups[room] = value.terms.layer_groups if value is not None and value.terms is not None else 1
             announce(effect)
             if self.run.digests and not effect.cause:
                 self.digests[room] = self.endpoint.digests(self.name(room))
@@ -165,7 +163,7 @@ class Player:
             PassCounts(
                 {k: v for k, v in counts.items() if v}, self.linked_s, self.began, self.ended, self.computed_s,
                 held, complaints(ep),
-                [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s, self.groups,
+                [*self.intruded, *self.me.intruded()], self.marks, self.warmed_s,
                 self.digests,
             ),
         )  # fmt: skip

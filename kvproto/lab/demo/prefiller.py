@@ -31,7 +31,7 @@ def prefill(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     me = DemoRank(run.job, "prefill", rank, directory, device_of(run.device, "prefill", rank))
     for gen, route in enumerate(run.passes):
         endpoint = PrefillEndpoint(
-            me.layout, rank, pool_of(me), make_transport(run), chunk_tokens=run.chunk_tokens_of(route),
+            me.layout, rank, pool_of(me), make_transport(run), chunk_tokens=run.chunk_tokens,
             settings=run.settings(route),
             keys=run.keys, staging=run.staging, digests=run.digests,
         )  # fmt: skip
@@ -69,14 +69,9 @@ class _Prefill(Player):
             self._through(self.run.first)
 
         self.warm_up(carry)
-        if not self.run.alone:
-            self._arrive(endpoint, self.run.timed)
+        self._arrive(endpoint, self.run.timed)
         for room in self.run.forwards:
-            if self.run.alone:
-                self._arrive(endpoint, [room])
             self._compute(endpoint, room)
-            if self.run.alone:
-                self._through([room])
 
     def _ready(self, endpoint: PrefillEndpoint) -> None:
         rows = {room.room: self._place(room) for room in self.run.job.rooms}
@@ -118,9 +113,9 @@ class _Prefill(Player):
     def _compute(self, endpoint: PrefillEndpoint, room: RoomSpec) -> None:
         """The forward of one room, chunk by chunk; what is to be aborted stops half-way."""
         name, start = self.name(room.room), time.monotonic()
-        by_layer = self.route == "live_layers" and room.layer_groups != 1
+        after_layer = self._after_layer(endpoint, name) if self.route == "live_layers" else None
         self.mark("begun", room.room)
-        for upto, row in self.me.prefill(room.room, self._after_layer(endpoint, name) if by_layer else None):
+        for upto, row in self.me.prefill(room.room, after_layer):
             if self.route == "live" and room.room in self.run.aborted and 2 * upto >= room.tokens:
                 self._give_up(endpoint, room)
                 break

@@ -77,7 +77,7 @@ class DemoRank:
 
     def copied(self, room: int) -> Copied:
         """The room's KV as it is now, for `told`."""
-        return copied(self.pool, self.held(room), hashed=self.job.hashed)
+        return copied(self.pool, self.held(room))
 
     def told(self, copies: Copied) -> Sheet:
         return told(copies, self.shard.first_layer, self.shard.first_head)
@@ -113,7 +113,7 @@ class DemoRank:
     def _marked(self, room: int) -> PooledRoom:
         """The room with K of a head that this rank does not hold, for the control that needs one."""
         held, heads = self.held(room), self.job.heads
-        if self.shard.heads > 1 or heads == 1 or self.job.hashed:
+        if self.shard.heads > 1 or heads == 1:
             return held
         other = (self.shard.first_head + 1) % heads
         foreign = load_truth(self.directory, room).keys[self.shard.first_layer, other]

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kvproto.lab.demo import by_layer
 from kvproto.lab.demo.conduct import DemoResult, Pass
 from kvproto.lab.demo.job import GroupShape
 from kvproto.lab.demo.run import Run
@@ -125,8 +124,6 @@ def show(result: DemoResult) -> None:
     console.print(passes(result))
     if any(done.spans.get("whole") for done in result.passes):
         console.print(first_tokens(result))
-    if result.run.alone:
-        console.print(by_layer.table(result))
     if ratio := ratios(result):
         times, pieces = ratio["seconds"], ratio["pieces"]
         console.print(f"Page by page against staging: {times:.1f} times the time, {pieces:,.0f} times the pieces.")
@@ -200,7 +197,6 @@ def as_json(result: DemoResult) -> dict[str, Any]:
         "tokens": result.tokens, "digests": result.digests, "ratios": ratios(result),
         "controls_found": found, "controls_planted": planted,
         "unsharded": spread(result.unsharded),
-        **({"by_layer": by_layer.rows(result)} if result.run.alone else {}),
         "passes": [
             {
                 "route": done.route, **done.counts, "seconds": done.seconds, "gbs": speed(result.run, done),

@@ -5,9 +5,7 @@ The same rooms are carried several times, in *passes*:
     live         as an engine does it: regions are asked for when the rooms arrive, chunks leave while later ones are
                  still being computed, D says a room's next token as soon as the room has landed and continues the text
                  when all are through. Aborts happen here, and the controls are shown to be found.
-    live_layers  as live, layer by layer: what a forward has computed leaves while it computes later layers. Each
-                 request says into how many groups of layers it is cut, or leaves that to what the link costs. A cell
-                 is as long as a forward here; where rooms are not cut it is better shorter (`cell`)
+    live_layers  as live, layer by layer: what a forward has computed leaves while it computes later layers
     live_pages   as live without staging, every part as small writes straight into the pages; no aborts, no controls
     staged       all KV is there and every room open before the clock runs; nothing but the transfer takes time.
     pages        the same without staging: what staging is measured against.
@@ -24,13 +22,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kvproto.fsm.timing import Timer
 from kvproto.lab.demo.job import DemoJob, RoomSpec
-from kvproto.layout.costs import Costs
+from kvproto.layout.costs import PROFILES, layer_groups
 from kvproto.layout.cut import Cut, chunks
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import align_chunk_tokens
@@ -67,10 +64,7 @@ class Run:
     warm: bool = False  # the first room is not timed
     slots: int = 4  # staging slots of a P rank
     keys: str | None = None  # the secret file that all ranks share: an encrypted control plane
-    costs: Costs | str = "free"  # what links are taken to cost: nothing, so that all goes by the ring whatever its size
-    ring_only: bool = False  # all goes by the ring whatever links cost
-    cell: int = 0  # tokens of a chunk of rooms that are not cut into layer groups; 0: as many as a forward has
-    alone: bool = False  # a room at a time: the next one comes when D has the one before
+    costs: str = "free"  # what links are taken to cost: nothing, so that all goes by the ring whatever its size
     staging: Staging = "device"
     digests: bool = False  # ranks keep those of what they move, and all have to agree
     maps: bool = False  # P's kernels store into D's pages, which are mapped: no ring; on GPUs of one host
@@ -82,30 +76,18 @@ class Run:
             plan.admit(room.tokens, room.prefix)
         if self.ring < 1 or self.grant_wait <= 0 or self.window < 1:
             raise ValueError("a run needs at least a byte of ring, a window of one chunk and some time to wait")
-        if self.job.hashed and any(not each.startswith("live") for each in self.passes):
-            raise ValueError("of KV that is compared by hashes nothing is kept that could be there before")
         if self.abort != "none" and len(self.job.rooms) < 2:
             raise ValueError("to abort rooms takes at least two, so that one is left to be unharmed")
-        if (most := max(room.layer_groups for room in self.job.rooms)) > plan.fewest_layers:
-            raise ValueError(f"{most} layer groups: some rank holds only {plan.fewest_layers} layers of another's")
         if not self.passes or not set(self.passes) <= set(get_args(Route)):
             raise ValueError(f"passes are some of {', '.join(get_args(Route))}")
 
     @property
     def chunk_tokens(self) -> int:
-        return self.chunk_tokens_of("live")
-
-    def chunk_tokens_of(self, route: Route) -> int:
-        """Tokens a chunk, or in the pass that goes layer by layer a cell, in this pass."""
-        tokens = self.job.chunk if route == "live_layers" else self.cell or self.job.chunk
-        return align_chunk_tokens(tokens, self.job.prefill.page_size, self.job.decode.page_size)
+        return align_chunk_tokens(self.job.chunk, self.job.prefill.page_size, self.job.decode.page_size)
 
     @property
     def plan(self) -> Plan:
-        return self.plan_of("live")
-
-    def plan_of(self, route: Route) -> Plan:
-        return Plan(self.job.layout("prefill"), self.job.layout("decode"), self.chunk_tokens_of(route))
+        return Plan(self.job.layout("prefill"), self.job.layout("decode"), self.chunk_tokens)
 
     @property
     def aborted(self) -> frozenset[int]:
@@ -128,10 +110,11 @@ class Run:
         batches = [rooms[first : first + BATCH] for first in range(0, len(rooms), BATCH)]
         return [room for batch in batches for room in sorted(batch, key=lambda room: (room.tokens, room.room))]
 
-    def chunks_in(self, route: Route, groups: Mapping[int, int]) -> int:
-        """Count the chunks of all rooms, cut into so many layer groups; rooms without a name are not cut."""
-        chunk_tokens = self.chunk_tokens_of(route)
-        return sum(chunks(room.tokens, room.prefix, chunk_tokens, groups.get(room.room, 1)) for room in self.job.rooms)
+    def chunks_in(self, route: Route) -> int:
+        """Count the chunks of all rooms in this pass; where links cost nothing, as many layer groups pay as may be."""
+        most = min(GROUPS, self.plan.fewest_layers) if route == "live_layers" else 1
+        groups = layer_groups(PROFILES["free"], 0, most)
+        return sum(chunks(room.tokens, room.prefix, self.chunk_tokens, groups) for room in self.job.rooms)
 
     @property
     def timed_bytes(self) -> int:
@@ -141,13 +124,13 @@ class Run:
 
     def settings(self, route: Route) -> Settings:
         """Return the settings of every rank in this pass."""
-        plan, chunk_tokens = self.plan_of(route), self.chunk_tokens_of(route)
+        plan, chunk_tokens = self.plan, self.chunk_tokens
         slot = max(plan.part_bytes(share, Cut(0, chunk_tokens)) for share in plan.shares)
         wait = self.grant_wait if route.startswith("live") else LONG_WAIT_S
         return Settings(
             timing=Timing(grant_retry=Timer(wait / GRANT_TRIES, GRANT_TRIES)), window=self.window,
             slot_bytes=-(-slot // 256) * 256, slots=self.slots, ring_bytes=self.ring,
-            route="pages" if self.maps or route.endswith("pages") else "staged" if self.ring_only else "cost",
+            route="pages" if self.maps or route.endswith("pages") else "cost",
             costs=self.costs, trace=EVERY_STEP, layer_groups=GROUPS if route == "live_layers" else 1,
         )  # fmt: skip
 
