@@ -21,12 +21,11 @@ import torch
 from msgspec.structs import replace
 
 from kvproto.arguments import positive, several
-from kvproto.lab.bench.caches import GDN, heads
 from kvproto.lab.bench.hybrid_rank import HybridForm, HybridRank
 from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.pipeline import LEAD_S
 from kvproto.lab.bench.results import Course, command_line
-from kvproto.layout.caches import Cache, CachePart
+from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.cut import Cut
 from kvproto.layout.sharding import Layout
 from kvproto.settings import Route, Settings
@@ -37,6 +36,13 @@ FULL = tuple(range(FOURTH - 1, LAYERS, FOURTH))
 RANKS, INSTANCES = 4, 4
 #: bytes of a ring at most
 MOST_RING = 2 << 30
+#: of a gated delta net: a convolution of q, k and v over four taps, and the heads of the recurrence
+DELTA = tuple(CachePart(name, units, 128 * 3 * 2) for name, units in (("q", 16), ("k", 16), ("v", 64)))
+GDN = Cache("gdn", (*DELTA, CachePart("ssm", 64, 128 * 128 * 4)), travels=END)
+
+
+def heads(units: int, row: int) -> tuple[CachePart, ...]:
+    return CachePart("k", units, row), CachePart("v", units, row)
 
 
 def layouts(groups: int, *, tiny: bool) -> tuple[Layout, Layout]:

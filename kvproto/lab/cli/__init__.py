@@ -23,7 +23,6 @@ BENCHES: dict[str, tuple[str, str]] = {
     "step": ("kvproto.lab.bench.step", "the compiled step with many rooms live: time, bytes, collection"),
     "control": ("kvproto.lab.bench.control", "what the protocol costs a room: latencies, rooms a second, idle loops"),
     "kernels": ("kvproto.lab.bench.kernels", "gather and scatter on a GPU, beside a device-to-device copy"),
-    "caches": ("kvproto.lab.bench.caches", "one launch for all parts of a model's caches, beside a launch a part"),
     "pipeline": ("kvproto.lab.bench.pipeline", "gather, write, scatter between GPUs, beside NIXL's own bulk write"),
     "hybrid": ("kvproto.lab.bench.hybrid", "pages and state of a hybrid model to decode instances, beside bulk"),
     "route": ("kvproto.lab.bench.route", "what the ring takes and what pages take, and which of the two is chosen"),
