@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import run_state_machine_as_test
 from support.small_protocols import assert_found, searched, unfired
 
 from kvproto.adapters import room_tables
@@ -22,7 +20,7 @@ from kvproto.adapters.request_events import (
     Scheduled,
     Timing,
 )
-from kvproto.adapters.request_parties import TABLES, Side, everyone, rank, scheduler
+from kvproto.adapters.request_parties import TABLES, everyone, rank, scheduler
 from kvproto.adapters.request_words import (
     SCHEDULER,
     Announce,
@@ -40,9 +38,6 @@ from kvproto.fsm.vocabulary import Effect, Report, Transmit
 from kvproto.verify.adapters.request_worlds import CHECKER, SCENARIOS
 from kvproto.verify.adapters.requests_protocol import REQUESTS
 from kvproto.verify.adapters.requests_protocol import said as common_to_both
-from kvproto.verify.adapters.scripted_engine import Serving
-from kvproto.verify.framework.hypothesis_machine import world_machine
-from kvproto.verify.framework.scenario import Chances
 
 #: how much there is of each world: a change of meaning is seen in review
 COUNTS = {
@@ -69,16 +64,6 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 def test_every_row_that_does_something_is_fired() -> None:
     assert unfired(CHECKER, COUNTS, TABLES) == []
-
-
-@pytest.mark.parametrize("side", ["prefill", "decode"])
-def test_any_way_through_a_larger_world(side: Side) -> None:
-    brief = settings(
-        max_examples=25, stateful_step_count=50, derandomize=True, database=None, deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    machine = world_machine(lambda: Serving(side, Chances("fifo"), ranks=2, requests="ABC", blocks=3))
-    run_state_machine_as_test(machine, settings=brief)
 
 
 def test_the_worlds_are_those_that_are_named() -> None:

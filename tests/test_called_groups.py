@@ -11,8 +11,6 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import run_state_machine_as_test
 from support.small_protocols import assert_found, searched, unfired
 from support.stories import layout
 
@@ -23,10 +21,7 @@ from kvproto.errors import ArgumentError, EndpointError, LinkError
 from kvproto.fsm.timing import Timers
 from kvproto.fsm.vocabulary import Event
 from kvproto.verify.check.called_groups import CHECKER, GROUPS, SCENARIOS
-from kvproto.verify.check.calling import Calling
 from kvproto.verify.claims.decode_group import group_claims
-from kvproto.verify.framework.hypothesis_machine import world_machine
-from kvproto.verify.framework.scenario import Chances
 from kvproto.verify.framework.table_patching import TablePatch
 from kvproto.verify.prove.proof import PairProof, TableProver
 from kvproto.verify.prove.steps import Pair
@@ -58,15 +53,6 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 def test_every_row_that_does_something_is_fired() -> None:
     assert unfired(CHECKER, SCENARIOS, [decode_group]) == []
-
-
-def test_any_way_through_a_larger_world() -> None:
-    brief = settings(
-        max_examples=25, stateful_step_count=60, derandomize=True, database=None, deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    machine = world_machine(lambda: Calling(Chances(), groups=3, ranks=3, connects=5, bound=1, by_name=True))
-    run_state_machine_as_test(machine, settings=brief)
 
 
 # ------------------------------------------------------------------------------------------------ the proof

@@ -45,15 +45,9 @@ def test_a_pair_runs_as_it_is_shown() -> None:
     said(shown("with Pair("))
 
 
-def test_worlds_of_any_protocol_need_hypothesis_and_nothing_else() -> None:
-    imports = "from kvproto.verify.testing import world_machine\n"
-    use = imports + "print(world_machine.__name__)"
-    assert said(without("torch", "zmq", "numpy", "nixl", "pytest") + use) == "world_machine\n"
-
-
 @pytest.mark.parametrize(
     ("name", "missing", "extras"),
-    [("world_machine", "hypothesis", "testing"),
+    [("SchedulerMachine", "hypothesis", "testing,nixl,gpu"),
      ("SchedulerMachine", "torch", "testing,nixl,gpu"), ("Pair", "zmq", "nixl,gpu"),
      ("TransportContract", "pytest", "nixl,test")],
 )  # fmt: skip

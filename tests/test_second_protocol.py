@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 from support.night import night_alone
 
@@ -41,7 +39,6 @@ from kvproto.fsm.table import Table
 from kvproto.fsm.vocabulary import Transmit
 from kvproto.loop.party_loop import PartyLoop
 from kvproto.verify.framework.frozen import PartyValue, freeze
-from kvproto.verify.framework.hypothesis_machine import world_machine
 from kvproto.verify.framework.scenario import Chances
 from kvproto.verify.framework.search import Result, run
 from kvproto.verify.framework.stage import Stage
@@ -58,10 +55,6 @@ COUNTS = {"smoke": (37, 61), "lossy": (12_457, 52_162), "crash": (2_613, 7_146),
 #: and of those that take a while
 LARGE = {"two": (142_405, 435_778), "crashes": (205_859, 899_271)}
 Say = Callable[..., str]
-BRIEF = settings(
-    max_examples=60, stateful_step_count=60, derandomize=True, database=None, deadline=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -167,20 +160,6 @@ def test_a_party_that_raises_is_told_and_not_only_by_a_traceback(monkeypatch: py
     (tale,) = search("smoke").violations
     assert tale.property == "stops"
     assert "OSError: the disk is full" in tale.text
-
-
-WILD = Chances(drop=9, duplicate=9, early=9, crash=9)
-
-
-def test_any_way_through_a_world_that_is_too_large_to_search() -> None:
-    run_state_machine_as_test(world_machine(lambda: Commit(WILD, participants=3, txns=2)), settings=BRIEF)
-
-
-def test_a_planted_bug_is_met_on_the_way() -> None:
-    unshrunk = settings(BRIEF, max_examples=1000, phases=[Phase.generate])
-    with CHECKER.planting("impatient"), pytest.raises(AssertionError, match="atomicity") as found:
-        run_state_machine_as_test(world_machine(lambda: Commit(WILD)), settings=unshrunk)
-    assert any("begin 1" in line for line in found.value.__notes__), "its story is told"
 
 
 def test_what_is_alike_is_exchanged_and_nothing_is_lost_by_it() -> None:

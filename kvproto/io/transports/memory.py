@@ -1,6 +1,6 @@
 """The memory transport: ranks in one process move real bytes on a fabric with a given schedule.
 
-It is what the checker's replays, the hypothesis machines and the demonstrations run on, and it obeys the same
+It is what the checker's replays, the stages of tests and the demonstrations run on, and it obeys the same
 contract as the real ones, so whatever holds for `WriteRecords` is tested here in microseconds. Addresses are real
 addresses of this process (`array.ctypes.data`, `tensor.data_ptr()`); the caller keeps the memory alive. See `fabric.py`
 for what can be scheduled and what can go wrong.

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from kvproto.verify.framework.claims import Claim, Claims, Ghost, Step
     from kvproto.verify.framework.digest_text import digest_of
     from kvproto.verify.framework.draw.scene import Scene
-    from kvproto.verify.framework.hypothesis_machine import world_machine
     from kvproto.verify.framework.protocol import Protocol
     from kvproto.verify.framework.scenario import ApplicationCall, Chances, Scenario, View
     from kvproto.verify.framework.sources import Sources
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApplicationCall", "Chances", "Checker", "Claim", "Claims", "Ghost", "PlantedBug", "Protocol", "Scenario", "Scene",
-    "Sources", "Stage", "Step", "TablePatch", "View", "WorldChecker", "digest_of", "world_machine",
+    "Sources", "Stage", "Step", "TablePatch", "View", "WorldChecker", "digest_of",
 ]  # fmt: skip
 
 #: where each name is
 _HOME = {
     **dict.fromkeys(("Checker", "PlantedBug"), "checker"),
     **dict.fromkeys(("Claim", "Claims", "Ghost", "Step"), "claims"), "digest_of": "digest_text",
-    "Scene": "draw.scene", "world_machine": "hypothesis_machine", "Protocol": "protocol",
+    "Scene": "draw.scene", "Protocol": "protocol",
     **dict.fromkeys(("ApplicationCall", "Chances", "Scenario", "View"), "scenario"), "Sources": "sources",
     "Stage": "stage", "TablePatch": "table_patching", "WorldChecker": "world_tale",
 }  # fmt: skip

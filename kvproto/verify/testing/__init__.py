@@ -1,8 +1,7 @@
 """Testing: what a test of the protocol, or of an engine that embeds it, can be built from.
 
-Four sizes, each the real thing but for one part, which says so:
+Three sizes, each the real thing but for one part, which says so:
 
-* `world_machine`: any protocol's parties in a world of lists (`kvproto.fsm`), under hypothesis.
 * `SimulatedWorld`: real ranks; what they say to each other and to their kernels and transports lies in lists, and
   a seeded schedule chooses what happens next, what is lost, repeated or late, who crashes, and what time it is.  No
   sockets, no threads, no bytes: thousands of whole transfers a minute.  Needs nothing but the core.
@@ -26,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 from kvproto.verify.testing.access import Inside, inside
 
 if TYPE_CHECKING:
-    from kvproto.verify.framework.hypothesis_machine import world_machine
     from kvproto.verify.sim.world import FaultChances, SimulatedWorld
     from kvproto.verify.testing.pair import Pair
     from kvproto.verify.testing.scheduler_machine import Scheduler, SchedulerMachine
@@ -35,12 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EngineStage", "FaultChances", "Inside", "Pair", "Scheduler", "SchedulerMachine", "SimulatedWorld",
-    "TransportContract", "inside", "world_machine",
+    "TransportContract", "inside",
 ]  # fmt: skip
 
 #: where each name is, and the extras that bring what it needs
 _HOME = {
-    "world_machine": ("verify.framework.hypothesis_machine", "testing"),
     "FaultChances": ("verify.sim.world", ""), "SimulatedWorld": ("verify.sim.world", ""),
     "Pair": ("verify.testing.pair", "nixl,gpu"), "EngineStage": ("verify.testing.stage", "nixl,gpu"),
     "Scheduler": ("verify.testing.scheduler_machine", "testing,nixl,gpu"),
