@@ -148,7 +148,6 @@ class Beside(BenchProcesses):
 
 
 def told(row: dict[str, Any]) -> str:
-    """A row as soon as it is measured."""
     slow = f"{100 * row['slowdown']:+.1f} %, " if "slowdown" in row else ""
     return (f"{row['pool']}, {row['way']}, {row['percent']} %, {row['work']} on {row['side']}: {slow}"
             f"{row['share']:.3f} of bulk beside it, {row['share_alone']:.3f} alone")  # fmt: skip

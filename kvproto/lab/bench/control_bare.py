@@ -97,7 +97,6 @@ class BarePrefill(Bare):
         self._acked: Counter[int] = Counter()
 
     def look(self) -> None:
-        """One pass."""
         for event in self.data.transport.poll():
             if isinstance(event, Completed):
                 self.free += self.flying.pop(event.handle)
@@ -163,7 +162,6 @@ class BareDecode(Bare):
         self._came: Counter[int] = Counter()
 
     def look(self) -> None:
-        """One pass."""
         while self.opened < self.rooms and self.opened - self.over < self.at_work:
             self.say(self.opened, msg.Open(self.tokens, 0, runs=1))
             self.opened += 1

@@ -165,7 +165,6 @@ class ControlRank:
                 raise TimeoutError(f"after {longest:g} s: rooms {where}, reports {self.endpoint.reports()}")
 
     def pages(self, room: int) -> list[int]:
-        """Return the pages of the room with this id."""
         per = TOKENS // self.page
         at = room % max(LIVE) * per
         return list(range(at, at + per))

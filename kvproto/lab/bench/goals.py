@@ -127,7 +127,6 @@ def _lines(bench: str, command: str, rows: Sequence[MeasuredRow]) -> Iterator[tu
 
 
 def chosen(goal: Goal, rows: Iterable[MeasuredRow]) -> list[MeasuredRow]:
-    """Find the rows that count."""
     found: dict[str, MeasuredRow] = {}
     for place, row in enumerate(rows):
         if goal.figure not in row.values or not all(_fits(row, *each) for each in goal.where.items()):

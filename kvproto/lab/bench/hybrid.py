@@ -61,7 +61,6 @@ def layouts(groups: int, *, tiny: bool) -> tuple[Layout, Layout]:
 
 
 def form_of(rooms: int, tokens: int, chunk_tokens: int, groups: int, route: Route, *, tiny: bool) -> HybridForm:
-    """One row."""
     prefill, decode = layouts(groups, tiny=tiny)
     form = HybridForm(prefill, decode, INSTANCES, rooms, tokens, chunk_tokens, Settings())
     plan = form.plan
@@ -85,7 +84,6 @@ class Hybrid:
         self.members.tell("PD", "idle")
 
     def measure(self, form: HybridForm, repeats: int) -> dict[str, Any]:
-        """One row."""
         made = self.members.tell("PD", "begin", form)
         self.members.tell("D", "call", [address for (side, _), address in made.items() if side == "P"])
         right, gen, times, bulks = self._checked(0), 1, list[float](), list[float]()

@@ -85,7 +85,6 @@ class HybridRank(PipelineRank):
         return str(self.endpoint.address) if self.side == "P" else ""
 
     def call(self, addresses: list[str]) -> None:
-        """A decode rank calls the prefill ranks."""
         self.endpoint.connect(self.case.prefill, addresses)
         self._until(self.endpoint.ready)
 
@@ -125,7 +124,6 @@ class HybridRank(PipelineRank):
                 seed += len(kind.layers)
 
     def ask(self, gen: int) -> None:
-        """Open all rooms."""
         for at, room in enumerate(self._rooms()):
             more = {"slot": at}
             if self.side == "P":

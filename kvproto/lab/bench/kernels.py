@@ -47,7 +47,6 @@ from kvproto.layout.cut import Cut
 
 
 def measure(shape: KernelShape, side: Side, every: bool, nbytes: int, kernels: Kernels, repeats: int) -> dict[str, Any]:
-    """One row."""
     work = make_work(shape, side, every, nbytes)
     right = check(work, kernels)
     source, target = random_bytes(work.nbytes), random_bytes(work.nbytes)
@@ -166,7 +165,6 @@ def calls_of(shape: KernelShape, side: Side) -> int:
 
 
 def told(row: dict[str, Any]) -> str:
-    """A row as soon as it is measured."""
     form = f"page {row['page']}, {row['bytes'] >> 20} MiB, parts {row['parts']}"
     return f"{row['what']} {row['pair']}, {form}: {row['ratio']:.3f} of the copy"
 

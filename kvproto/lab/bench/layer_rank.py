@@ -70,9 +70,7 @@ class LayerRank(PipelineRank):
     def go_by_layer(
         self, room: tuple[int, int], tokens: int, groups: int, at: float
     ) -> tuple[float, float, list[Moment]]:  # fmt: skip
-        """Return a decode rank's begin of waiting and its success, or a prefill rank's forward's begin and
-        end.
-        """
+        """Return when a decode rank began to wait and had its success, or a prefill rank's forward's times."""
         if self.side == "D":
             return self.go([room], tokens, at)
         self.log.clear()

@@ -95,7 +95,6 @@ def measured(fleet: BenchProcesses, way: str, tokens: int, groups: int, repeats:
 
 
 def told(row: dict[str, Any]) -> str:
-    """A row as soon as it is measured."""
     steps = ", ".join(f"{name} {ms:.3f}" for name, ms in row["last_steps_ms"].items())
     what = f"{row['way']}, {row['tokens']} tokens, {row['groups']} groups"
     return f"{what}: {row['after_ms']:.3f} ms after the forward\n   ms: {steps}"

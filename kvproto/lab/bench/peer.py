@@ -84,7 +84,6 @@ class SglangKernels:
         return lambda: scatter(staged, k, v, work.table, shape.page, *sizes), staged
 
     def launch(self, call: Callable[[], Any]) -> Callable[[], Any]:
-        """The kernel's launch, as that call makes it."""
         found: list[NotedKernel] = [getattr(self.module, name) for name in self.kernels]
         for kernel in found:
             kernel.last = None

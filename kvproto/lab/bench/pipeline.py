@@ -69,7 +69,6 @@ class BenchProcesses:
         self.members.tell("PD", "end")
 
     def run(self, case: Case) -> dict[str, Any]:
-        """Measure one row."""
         form = self._form(case)
         made = self.members.tell("PD", "make", form)
         self.members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
@@ -232,7 +231,6 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
 
 
 def case(row: dict[str, Any]) -> str:
-    """Say what a row moves, and by which staging."""
     if row.get("by_index"):
         return f"{'packed' if row['packed'] else 'layered'} pages of {row['page']}, chunks of {row['chunk']} MiB"
     if row["what"] == "slice":

@@ -49,9 +49,7 @@ class PipelineShape:
 
 @dataclass(frozen=True)
 class Case:
-    """One row. `chunk`: MiB of the whole KV in a chunk; `ring`: MiB on each decode rank (0: enough for
-    all).
-    """
+    """One row. `chunk`: MiB of the whole KV in one; `ring`: MiB on each decode rank (0: enough for all)."""
 
     what: str
     size: int

@@ -54,7 +54,6 @@ def random_pool(layout: Layout, pages: int) -> Pool:
 
 
 def mark(pool: Pool) -> None:
-    """Fill a pool with the marker."""
     for tensor in pool.k + pool.v:
         tensor.view(torch.uint8).fill_(MARKER)
 

@@ -91,7 +91,6 @@ class Course:
             last, each = self.gone - before, (self.gone - begin) / (number + 1)
 
     def say(self, text: str) -> None:
-        """A line of progress."""
         of = f" of {self._seconds:.0f}" if self._seconds is not None else ""
         print(f"[{self.gone:4.0f}{of} s] {text}", file=sys.stderr, flush=True)
 

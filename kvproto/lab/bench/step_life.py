@@ -142,15 +142,12 @@ class RehearsedWorld(Surroundings):
                 self.due.append(ev.ChunkAcked(room, msg.AUX_CHUNK, peer))
 
     def aux_row(self, room: int) -> bytes:
-        """Return an empty row."""
         return b""
 
     def gather(self, asked: do.LaunchGather) -> None:
-        """It succeeds."""
         self.due.append(ev.Gathered(asked.room, asked.chunk, asked.peer))
 
     def post(self, write: Write) -> type[Untaken] | None:
-        """It succeeds."""
         self.due.append(ev.BatchCompleted(write.room, write.chunk, write.peer))
         return None
 

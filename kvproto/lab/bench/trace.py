@@ -53,14 +53,12 @@ def group(text: str) -> tuple[int, int]:
 
 
 def way(text: str) -> str:
-    """Read the name of a way."""
     if text not in WAYS:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is none of {', '.join(WAYS)}")
     return text
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
     made = command_line("trace", __doc__)
     made.description = (__doc__ or "").strip()
     made.epilog, made.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter

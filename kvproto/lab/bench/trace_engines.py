@@ -79,7 +79,6 @@ class Replayed(msgspec.Struct):
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of its prompt."""
         return self.traced.tokens
 
     @property
@@ -106,7 +105,6 @@ class PrefixCache:
         return found
 
     def keep(self, blocks: Iterable[int]) -> None:
-        """Keep these blocks."""
         for block in blocks:
             self._kept[block] = None
             self._kept.move_to_end(block)
@@ -129,7 +127,6 @@ class Instance(TimedInstance):
                 self.world.tell(node, event)
 
     def heard_release(self, rank: TimedRank, room: int) -> None:
-        """Take a rank's release of a room."""
         request = self.live[room]
         request.released += 1
         self.settle(request)

@@ -25,7 +25,6 @@ is cut has lost one at most, and `--seconds` ends most of them in time. Exit cod
 
 
 def usage() -> str:
-    """Return the list of benchmarks."""
     width = max(map(len, BENCHES))
     lines = [f"  {name:<{width}}  {what}" for name, (_, what) in BENCHES.items()]
     head = ["usage: kvproto bench NAME [ARGUMENT ...]", "", "Measures on this machine. There are:", ""]

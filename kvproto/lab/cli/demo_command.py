@@ -62,7 +62,6 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
     p = CommandLine(
         prog="kvproto demo",
         description="Carry the KV cache of a real transformer between two groups of processes of different tensor "

@@ -13,7 +13,6 @@ from kvproto.lab.process_group import RankError
 def tell(
     result: Any, show: Callable[[Any], None], as_json: Callable[[Any], dict[str, Any]], *, as_text: bool
 ) -> int:  # fmt: skip
-    """Tell one result, and return the exit code."""
     if as_text:
         show(result)
     else:

@@ -55,7 +55,6 @@ def make_run(args: argparse.Namespace) -> Run:
 
 
 def rooms_of(args: argparse.Namespace) -> tuple[RoomSpec, ...]:
-    """The rooms that are asked for."""
     return make_rooms(
         args.rooms + args.warm, args.tokens, page=args.page_size[1], prefix=args.prefix, full_prefix=args.full_prefix,
         new=args.new, seed=args.seed, least=args.least,

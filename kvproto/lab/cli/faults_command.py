@@ -26,7 +26,6 @@ Exit code 0: all of that held; 1: something did not.
 
 
 def main(argv: Sequence[str]) -> int:
-    """`kvproto faults`."""
     p = CommandLine(
         prog="kvproto faults", description="Have each outward call of an endpoint go wrong once.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,

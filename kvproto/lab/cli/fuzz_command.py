@@ -30,7 +30,6 @@ a process died.
 
 
 def main(argv: Sequence[str]) -> int:
-    """`kvproto fuzz`."""
     p = CommandLine(
         prog="kvproto fuzz", description="Give damaged input to everything that reads what others have written.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,

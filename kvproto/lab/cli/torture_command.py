@@ -61,7 +61,6 @@ says so, and rooms that nothing else happened to are not blamed for links that w
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     p = CommandLine(
         prog="kvproto torture", description="Do everything to engines that happens to them, and compare every byte.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -92,7 +91,6 @@ def _folder(text: str) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`kvproto torture`."""
     args = (asked_by := parser()).parse_args(argv)
     one_question(asked_by, args, "--plan", "--soak", "--attack", "--kill")
     seed = random.SystemRandom().randrange(1 << 31) if args.seed is None else args.seed

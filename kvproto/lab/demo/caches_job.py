@@ -38,7 +38,6 @@ class CachesJob:
                 )
 
     def shape(self, side: Side) -> GroupShape:
-        """One of the two engines."""
         return self.prefill if side == "prefill" else self.decode
 
     @property

@@ -61,7 +61,6 @@ class CachesModel:
             yield token, logits_digest(logits)
 
     def layout(self, side: Side) -> Layout:
-        """The layout of a side's group."""
         shape, layers = self.job.shape(side), self.model.config.num_hidden_layers
         return Layout.of_caches(self.caches, layers=layers, page_size=shape.page_size, tp=shape.tp, pp=shape.pp,
                                 order=shape.order)  # fmt: skip

@@ -53,7 +53,6 @@ class CachesRank:
         self.outcomes, self.released, self.computed = dict[int, Outcome](), set[int](), set[int]()
 
     def made(self, kind: type[PrefillEndpoint | DecodeEndpoint]) -> Any:
-        """An endpoint of this rank."""
         run, tokens = self.run, self.job.chunk_tokens
         part = self.layout.slot_bytes(self.index, tokens) + ROUNDED
         settings = Settings(
@@ -98,12 +97,10 @@ class CachesRank:
 
 
 def prefill(line: ParentPipe, run: CachesRun, index: int, directory: Path) -> None:
-    """Run a prefill rank."""
     _Prefill(line, run, "prefill", index, directory).play()
 
 
 def decode(line: ParentPipe, run: CachesRun, index: int, directory: Path) -> None:
-    """Run a decode rank."""
     _Decode(line, run, "decode", index, directory).play()
 
 

@@ -25,7 +25,6 @@ def planted(result: CachesResult) -> tuple[int, int]:
 
 
 def as_json(result: CachesResult) -> dict[str, Any]:
-    """One object."""
     return {
         "bench": "demo", **asked_of(), "ok": result.ok, "title": title(result), "wrong": result.wrong[:MOST_TOLD],
         "wrong_in_all": len(result.wrong), "seconds": result.seconds, "tokens": result.tokens, "bytes": result.moved,
@@ -59,7 +58,6 @@ def table(result: CachesResult) -> Table:
 
 
 def matrix_row(name: str, result: CachesResult | str) -> str:
-    """One line of the matrix."""
     if isinstance(result, str):
         return f"FAIL  {name:24} {result.splitlines()[-1]}"
     found, all_ = planted(result)

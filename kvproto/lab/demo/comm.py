@@ -35,9 +35,7 @@ class Comm:
         self._peers = stages[self.stage]
 
     def gather(self, x: Tensor) -> Tensor:
-        """Gather each stage rank's [tokens, heads, dim] into all heads in rank order, [tokens, tp * heads,
-        dim].
-        """
+        """Gather each rank's [tokens, heads, dim] into all heads in rank order, [tokens, tp * heads, dim]."""
         if self.tp == 1:
             return x
         raw = x.contiguous().view(torch.uint8).cpu()

@@ -89,9 +89,7 @@ class Guard:
             before[list(pages)] = self.pool.rows(kind, layer)[list(pages)]
 
     def behind(self, held: PooledRoom) -> tuple[Tensor, Tensor]:
-        """Return (now, before) of the row behind the room's last token, of all kinds and layers: the next
-        token's.
-        """
+        """Return (now, before) of the row behind the room's last token, the next one's, in all tensors."""
         page, slot = held.table[held.tokens // self.pool.page_size], held.tokens % self.pool.page_size
         now = torch.stack([self.pool.rows(*key)[page, slot] for key in self.before])
         return now, torch.stack([rows[page, slot] for rows in self.before.values()])
@@ -159,9 +157,7 @@ def applicable(name: str, pool: PagedKV, held: PooledRoom) -> bool:
 
 @contextlib.contextmanager
 def tampered(name: str, guard: Guard, held: PooledRoom) -> Iterator[None]:
-    """Apply the control `name` to a finished room; restore the pool on leaving. ValueError: not
-    applicable.
-    """
+    """Apply the control `name` to a finished room; restore the pool on leaving. ValueError: unfit."""
     if not applicable(name, guard.pool, held):
         raise ValueError(f"{name} needs more than this room has: {len(held.cells)} cells moved")
     now = Guard(guard.pool)

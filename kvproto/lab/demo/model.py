@@ -52,9 +52,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-    """Compute causal attention of one head: `q` [t, d] are the last t of n tokens in `k`, `v` [n, d]; [t,
-    d].
-    """
+    """Causal attention of one head: `q` [t, d], the last t of n tokens in `k`, `v` [n, d]; to [t, d]."""
     q, k, v = (x.clone(memory_format=torch.contiguous_format) for x in (q, k, v))
     t, n = q.shape[0], k.shape[0]
     if q.is_cuda and t > 1:  # without the t x n scores, which would be most of what a long prompt takes
@@ -170,9 +168,7 @@ class _RoundingCache(DynamicCache):  # type: ignore[misc]  # of a library that m
 
 @dataclass(frozen=True)
 class UnshardedRoom:
-    """One room, unsharded. `keys`, `values` [layers, heads, tokens, dim] of the prompt, in the pool's
-    dtype, on the host.
-    """
+    """One room, unsharded: its KV [layers, heads, tokens, dim] is on the host, in the pool's dtype."""
 
     tokens: list[int]  # greedy continuation; the first is P's, the rest are D's
     logits: list[bytes]  # digest of the logits that each of them was chosen from

@@ -40,9 +40,7 @@ class Allocator:
 
 
 class PagedKV:
-    """A tensor a local layer in `k` and `v`, [pages, page_size, heads, dim] (NHD) or [pages, heads,
-    page_size, dim].
-    """
+    """`k`, `v`: a tensor a layer, [pages, page_size, heads, dim] (NHD) or heads before the page's tokens."""
 
     def __init__(
         self, *, layers: int, heads: int, dim: int, pages: int, page_size: int, dtype: torch.dtype,
@@ -64,9 +62,7 @@ class PagedKV:
             raw[where] = torch.randint(256, shape, dtype=torch.uint8, generator=self._noise, device=self.device)
 
     def rows(self, kind: Kind, layer: int) -> Tensor:
-        """Return one tensor's bytes as a writable view [pages, page_size, heads, dim * itemsize], in any
-        order.
-        """
+        """Return a tensor's bytes as a writable view [pages, page_size, heads, dim * itemsize] in any order."""
         raw = (self.k if kind == "k" else self.v)[layer].view(torch.uint8)
         return raw if self.order == "NHD" else raw.transpose(1, 2)
 

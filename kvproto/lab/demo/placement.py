@@ -24,7 +24,6 @@ def device_of(kind: str, side: Side, rank: int) -> str:
 
 
 def gpu_of(side: Side, rank: int, gpus: int) -> int:
-    """Return the GPU of this rank, of `gpus`."""
     half = gpus // 2
     if half == 0:
         return 0

@@ -94,7 +94,6 @@ class Player:
         self._mark_outcomes()
 
     def mark(self, what: str, room: int) -> None:
-        """This happens now."""
         self.marks[what][room] = time.monotonic()
 
     def _mark_outcomes(self) -> None:

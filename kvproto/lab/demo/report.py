@@ -111,7 +111,6 @@ def title(run: Run) -> str:
 
 
 def show_wrong(console: Console, wrong: Sequence[str]) -> None:
-    """Print what was wrong, the first of it."""
     for text in wrong[:MOST_WRONG]:
         console.print(f"WRONG: {text}", style="red", markup=False)
     if more := wrong[MOST_WRONG:]:
@@ -208,7 +207,6 @@ def as_json(result: DemoResult) -> dict[str, Any]:
 
 
 def matrix_row(name: str, result: DemoResult | str) -> str:
-    """One line of the matrix."""
     if isinstance(result, str):
         return f"FAIL  {name:34} {result.splitlines()[-1]}"
     live = result.passes[0].counts

@@ -111,7 +111,7 @@ class Run:
         return [room for batch in batches for room in sorted(batch, key=lambda room: (room.tokens, room.room))]
 
     def chunks_in(self, route: Route) -> int:
-        """Count the chunks of all rooms in this pass; where links cost nothing, as many layer groups pay as may be."""
+        """Count the chunks of all rooms in this pass, by layers in as many groups as there may be."""
         most = min(GROUPS, self.plan.fewest_layers) if route == "live_layers" else 1
         groups = layer_groups(PROFILES["free"], 0, most)
         return sum(chunks(room.tokens, room.prefix, self.chunk_tokens, groups) for room in self.job.rooms)
@@ -123,7 +123,6 @@ class Run:
         return sum(plan.part_bytes(share, Cut(0, r.tokens - r.prefix)) for r in self.timed for share in plan.shares)
 
     def settings(self, route: Route) -> Settings:
-        """Return the settings of every rank in this pass."""
         plan, chunk_tokens = self.plan, self.chunk_tokens
         slot = max(plan.part_bytes(share, Cut(0, chunk_tokens)) for share in plan.shares)
         wait = self.grant_wait if route.startswith("live") else LONG_WAIT_S

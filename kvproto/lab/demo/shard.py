@@ -48,9 +48,7 @@ class _Pages:
         self._new, self._all = (page[first:], slot[first:]), (page, slot)
 
     def update(self, k: Tensor, v: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Store `k`, `v` [1, all heads, t, dim] of new tokens; return [1, own heads, first + t, dim] of the
-        pages.
-        """
+        """Store `k`, `v` [1, all heads, t, dim] of new tokens; return [1, own heads, first + t, dim]."""
         shard, local = self._shard, layer - self._shard.first_layer
         own = slice(shard.first_head, shard.first_head + shard.heads)
         out = []

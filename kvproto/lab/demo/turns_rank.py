@@ -35,7 +35,6 @@ LOOK_S = 0.05
 
 
 def rank(line: ParentPipe, talks: TurnsRun, side: Side, index: int, directory: Path) -> None:
-    """Run one rank of this side."""
     run = talks.run
     me = TurnsRank(run.job, side, index, directory, device_of(run.device, side, index))
     with PeerEndpoint(
@@ -137,7 +136,6 @@ class _Player:
         self.line.tell("tally", TurnsTally(wrong, sheets, self.sends.metrics()["bytes"]))
 
     def end(self) -> None:
-        """Stop."""
         self.over = True
 
 

@@ -40,7 +40,6 @@ def saving(result: TurnsResult) -> dict[str, Any]:
 
 
 def as_json(result: TurnsResult) -> dict[str, Any]:
-    """One object."""
     return {
         "bench": "demo", **asked_of(), "ok": result.ok, "title": title(result.talks.run),
         "wrong": result.wrong[:MOST_TOLD], "wrong_in_all": len(result.wrong), "seconds": result.seconds,

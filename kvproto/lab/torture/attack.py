@@ -166,7 +166,6 @@ class Siege:
             thread.start()
 
     def end(self) -> None:
-        """They go."""
         self._over.set()
         for thread in self._threads:
             thread.join()

@@ -281,7 +281,6 @@ class Torture:
         self.traces.save(self.siege.alive, told(self.plan, self.ledger.found[0]))
 
     def result(self, seconds: float) -> TortureResult:
-        """The run in figures."""
         ledger, size = self.ledger, self.plan.size
         return TortureResult(
             self.plan.seed, self.carrier, min(ledger.complete, size.rooms), ledger.undisturbed,

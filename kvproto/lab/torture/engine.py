@@ -45,11 +45,9 @@ class TortureEngine:
         self.wrong: list[tuple[int, str]] = []
 
     def enter(self, number: int) -> None:
-        """Begin with this room."""
         self._later(self.plan.room(number), 0)
 
     def step(self) -> None:
-        """Do what is due."""
         now = time.monotonic()
         while self._due and self._due[0][0] <= now:
             _, number, at = heapq.heappop(self._due)

@@ -57,7 +57,6 @@ class Siege:
             self._connect([name])
 
     def ported(self, ports: dict[CableName, int]) -> None:
-        """The cables have these ports now."""
         self.ports = ports
         self._connect([name for name in DECODE_RANKS if name in self.alive])
 

@@ -66,7 +66,6 @@ class TortureFleet(msgspec.Struct, frozen=True):
     clocks: dict[str, tuple[float, float]]
 
     def layout(self, group: int) -> Layout:
-        """Return the layout of a group, by its number."""
         ptp, ppp, ppage, dtp, dpp, dpage = self.shape
         tp, pp, page = {1: (ptp, ppp, ppage), 2: (1, 1, ppage), 11: (dtp, dpp, dpage), 12: (1, 1, dpage)}[group]
         return Layout(
@@ -85,7 +84,6 @@ class TortureFleet(msgspec.Struct, frozen=True):
         return tuple(found)
 
     def settings(self, name: str) -> Settings:
-        """Return the settings of a rank, by its name."""
         group, index = GROUP_OF[name]
         ring = 1 << 20
         if group in DECODE:

@@ -72,7 +72,6 @@ class FuzzResult(msgspec.Struct):
 
 
 def fuzz(decoder: Decoder, seed: int, inputs: int) -> FuzzResult:
-    """Give it so many inputs."""
     result = FuzzResult(decoder.name, inputs)
     began = time.perf_counter()
     for number in range(inputs):

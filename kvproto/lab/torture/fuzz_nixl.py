@@ -44,9 +44,7 @@ BYTES = 4096
 
 
 def fuzz_nixl(seed: int, inputs: int) -> FuzzResult:
-    """Give live transports so many damaged inputs; a process that dies or hangs is an undocumented
-    outcome.
-    """
+    """Damage so many inputs of live transports; a process that dies or hangs is an undocumented outcome."""
     result = FuzzResult(NAME)
     began = time.perf_counter()
     while result.inputs < inputs and len(result.found) < ENOUGH:

@@ -105,7 +105,6 @@ class RoomLedger:
             self._maybe_complete(number)
 
     def give_up(self, number: int) -> RoomAccount:
-        """It hangs."""
         account = self.open.pop(number)
         self.live[account.room.way] -= 1
         return account

@@ -57,7 +57,6 @@ class RankMemory:
         return table
 
     def owner(self, page: int) -> int:
-        """The number of the room that has this page."""
         return self._owner[page]
 
     def fill(self, room: TortureRoom, first: int, upto: int) -> None:

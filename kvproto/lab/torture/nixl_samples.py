@@ -24,7 +24,6 @@ KEY = struct.pack("<QBBB", 1, 0, 0, 0xFF)
 
 
 def field(name: bytes, data: bytes) -> bytes:
-    """A field of the metadata."""
     return name + LENGTH.pack(len(data)) + data + b"|"
 
 

@@ -60,7 +60,6 @@ class _Unending:
     """The ticket of a copy that was never begun."""
 
     def done(self) -> bool:
-        """Never."""
         return False
 
 
@@ -109,7 +108,6 @@ def calls_of(part: str) -> list[str]:
 
 
 def every_call() -> list[str]:
-    """All outward calls."""
     return [call for part in INTERFACES for call in calls_of(part)]
 
 

@@ -59,7 +59,6 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def run(strike: Strike | None, setup: str) -> tuple[Injector, Verdict]:
-    """One run in this set-up."""
     injector = Injector(strike)
     named = strike or Strike("", "", 0, "raises")
     with _log(injector), contextlib.ExitStack() as stack:

@@ -124,7 +124,6 @@ class InjectedPair(Pair):
             self.ask(self.start)
 
     def parts(self, side: str, transport: Any = None) -> dict[str, Any]:
-        """Return the arguments of an endpoint of this side."""
         nixl, maps = self.setup.backend == "nixl", self.setup.maps
         if transport is None:
             transport = NixlTransport(maps=False) if nixl else MemoryTransport(self.fabric, maps=maps)
@@ -155,7 +154,6 @@ class InjectedPair(Pair):
         return made
 
     def make_prefill(self, index: int) -> PrefillEndpoint:
-        """A prefill rank."""
         if self.setup.peers:
             return self._dress("prefill", self._peer("prefill", 0).prefill)  # type: ignore[no-any-return]
         with self._streams(prefill_data, "P"):
@@ -163,7 +161,6 @@ class InjectedPair(Pair):
         return self._dress("prefill", made)  # type: ignore[no-any-return]
 
     def make_decode(self, index: int) -> DecodeEndpoint:
-        """A decode rank."""
         with self._streams(decode_data, "D"):
             made = (
                 self._peer("decode", 1).decode if self.setup.peers else

@@ -65,9 +65,7 @@ STRIKES: tuple[StrikeKind, ...] = (
 
 
 class TortureSize(msgspec.Struct, frozen=True):
-    """The size of a run: rooms, episodes, faults in one; rooms at a time each way; share of names in
-    trouble.
-    """
+    """The size of a run: rooms, episodes, faults in one; rooms at a time each way; share of names in it."""
 
     rooms: int
     episodes: int
@@ -137,7 +135,6 @@ class TorturePlan(msgspec.Struct, frozen=True):
     episodes: tuple[Episode, ...]
 
     def room(self, number: int) -> TortureRoom:
-        """The room of this number."""
         probe = number >= self.size.rooms
         return _room(self.seed, 0.0 if probe else self.size.troubled, number, probe=probe)
 
@@ -147,7 +144,6 @@ class TorturePlan(msgspec.Struct, frozen=True):
 
 
 def make_plan(seed: int, size: TortureSize) -> TorturePlan:
-    """The run of this seed."""
     dice = random.Random(f"{seed} fleet")
     fleet = make_fleet(dice)
     return TorturePlan(seed, size, fleet, _episodes(random.Random(f"{seed} faults"), size, fleet))

@@ -207,5 +207,4 @@ class Proxy:
 
 
 def program(line: ParentPipe, names: list[CableName]) -> None:
-    """The process."""
     asyncio.run(Proxy(line, names).serve())

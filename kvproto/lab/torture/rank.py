@@ -40,7 +40,6 @@ class SkewedTime:
         self.origin, self.rate = origin, rate
 
     def __call__(self) -> float:
-        """Now."""
         return self.origin + self.rate * time.monotonic()
 
 
@@ -173,6 +172,5 @@ def log_nothing() -> None:
 
 
 def program(line: ParentPipe, plan: TorturePlan, name: str, life: int, carrier: Carrier) -> None:
-    """The process."""
     log_nothing()
     TortureRank(line, plan, name, life, carrier).serve()

@@ -23,13 +23,11 @@ class ProgressLine:
         self._shown, self._live, self._next, self._began = shown, sys.stderr.isatty(), 0.0, time.monotonic()
 
     def torture(self, run: Torture) -> None:
-        """How far a torture is."""
         struck = sum(run.siege.struck.values()) + run.ledger.troubles.total()
         storm = ", ".join(f"{each.kind} {each.target}" for each in run.storm.strikes) if run.storm else "calm"
         self._say(f"{run.ledger.complete} rooms, {struck} faults, {len(run.ledger.found)} found; {storm}")
 
     def soak(self, result: SoakResult) -> None:
-        """How far a soak is."""
         mib = ", ".join(f"{side} {each[-1]:.1f} MiB" for side, each in result.rss.items())
         self._say(f"{result.rooms} rooms, {result.rooms / result.seconds:.0f} a second; {mib}")
 
@@ -38,7 +36,6 @@ class ProgressLine:
         self._say(f"{result.rooms} rooms over, {result.kills} kills of rooms in {result.lives} lives")
 
     def attack(self, result: AttackResult) -> None:
-        """How far an attack is."""
         self._say(f"{result.rooms} rooms, {sum(result.attacks.values())} attacks")
 
     def _say(self, text: str) -> None:
@@ -50,13 +47,11 @@ class ProgressLine:
         sys.stderr.flush()
 
     def clear(self) -> None:
-        """The run is over."""
         if self._shown and self._live:
             sys.stderr.write("\r\033[K")
 
 
 def torture_page(result: TortureResult) -> str:
-    """A torture's result."""
     calm = f"{result.starved} failed while the machine kept processes waiting" if result.starved else "all went well"
     lines = [
         f"seed {result.seed} over {result.carrier}: {result.rooms} rooms, {result.faults} faults, {result.seconds} s",
@@ -84,7 +79,6 @@ def _page(lines: list[str], result: TortureResult | TakeoverResult) -> str:
 
 
 def soak_page(result: SoakResult) -> str:
-    """A soak's result."""
     pace = f"{result.seconds:.0f} s, {result.rooms_a_second:.0f} rooms a second"
     lines = [f"{result.rooms} rooms over one link, {result.carrier}: {pace}"]
     lines += [
@@ -111,7 +105,6 @@ def takeover_page(result: TakeoverResult) -> str:
 
 
 def attack_page(result: AttackResult) -> str:
-    """An attack's result."""
     lines = [
         f"{result.seconds:.0f} s of strangers at the door, {result.carrier}: {result.rooms} rooms went through",
         f"  came         {_counts(result.attacks)}",
@@ -122,7 +115,6 @@ def attack_page(result: AttackResult) -> str:
 
 
 def plan_page(plan: TorturePlan) -> str:
-    """Return the page of a plan."""
     fleet = plan.fleet
     memory = f"{fleet.slots} slots, a ring of {fleet.ring} chunks, a window of {fleet.window}"
     lines = [

@@ -40,7 +40,6 @@ class TortureResult(msgspec.Struct):
 
     @property
     def ok(self) -> bool:
-        """Nothing was found."""
         return not self.found
 
 
@@ -108,7 +107,6 @@ class TakeoverResult(msgspec.Struct):
 
     @property
     def ok(self) -> bool:
-        """Nothing was found."""
         return not self.found
 
 

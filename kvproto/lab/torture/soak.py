@@ -98,16 +98,13 @@ class SoakRank:
         gc.freeze()
 
     def idle(self) -> None:
-        """Nobody says anything."""
         if not self.endpoint.poll():
             self.endpoint.wait(0.001)
 
     def end(self) -> None:
-        """The last command."""
         self.endpoint.close()
 
     def address(self) -> str:
-        """Return the address that the decode rank calls."""
         return str(self.endpoint.address)
 
     def connect(self, address: str) -> None:
@@ -120,9 +117,7 @@ class SoakRank:
                 raise TimeoutError(str(self.endpoint.reports()))
 
     def flood(self, first: int, count: int) -> tuple[int, dict[str, object], list[str]]:
-        """Carry so many rooms: (resident bytes, holdings, what is wrong). TimeoutError: none was released for
-        long.
-        """
+        """Carry so many rooms: (resident bytes, holdings, what is wrong). TimeoutError: none is released."""
         opened = gone = 0
         limit = time.monotonic() + LONGEST_S
         while gone < count:
@@ -144,7 +139,6 @@ class SoakRank:
         return resident(), holdings(self.endpoint), self.wrong
 
     def rest(self, seconds: float) -> None:
-        """Nothing, for so long."""
         limit = time.monotonic() + seconds
         while time.monotonic() < limit:
             self.idle()

@@ -69,7 +69,6 @@ class MovedRoom:
 
     @property
     def name(self) -> Room:
-        """The room on the wire."""
         return Room(self.room.id, self.gen)
 
 

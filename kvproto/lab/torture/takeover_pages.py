@@ -21,7 +21,6 @@ COUNTERS = 8
 
 
 def noise(shape: tuple[int, ...], seed: int) -> torch.Tensor:
-    """Random bytes."""
     return torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
 
 

@@ -94,11 +94,9 @@ class TakeoverPlan(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
     def group(self, side: TakeoverSide, life: int) -> int:
-        """Return the number of the instance."""
         return {"P": 1, "D": 2}[side] + (10 * life if side == self.victims else 0)
 
     def room(self, number: int) -> TakeoverRoom:
-        """Return the room of this number."""
         return _room(self.seed, number, decode_dies=self.victim == "decode")
 
     def moment(self, life: int) -> tuple[float, bool]:

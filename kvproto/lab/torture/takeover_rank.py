@@ -188,6 +188,5 @@ class TakeoverRank:
 def program(
     line: ParentPipe, plan: TakeoverPlan, side: TakeoverSide, index: int, life: int, carrier: Carrier, path: Path
 ) -> None:
-    """The process."""
     log_nothing()
     TakeoverRank(line, plan, side, index, life, carrier, path).serve()

@@ -114,7 +114,6 @@ class Serving(Scenario):
     def start(
         self, number: int, around: Engine | Rank, life: int, now: float
     ) -> tuple[Member, list[Effect]]:  # fmt: skip
-        """The party."""
         del around, life, now
         made = rank(self.side, number, self.ranks) if number else scheduler(self.side, self.ranks)
         return made, []

@@ -98,7 +98,6 @@ class Calling(Scenario):
         return Around((Called((Link(),) * self.ranks),) * self.groups)
 
     def start(self, number: int, around: Around, life: int, now: float) -> tuple[Member, list[Effect]]:
-        """The party."""
         del number, around, life, now
         party = GroupParty(self.bound)
         party.take(Silent, lambda _event, _now: None)

@@ -52,7 +52,6 @@ class RankChecker(Checker):
         self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None,
         engine: Engine | None = None,
     ) -> Result:  # fmt: skip
-        """Search one configuration."""
         config = CONFIGS[name] if limit is None else replace(CONFIGS[name], limit=limit)
         return check(name, config, memory=memory, report=report, engine=engine)
 

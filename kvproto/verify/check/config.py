@@ -288,17 +288,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def plan(self) -> Plan:
-        """Return the plan of the two groups."""
         return Plan(self.prefill_layout, self.decode_layout, CHUNK_TOKENS)
 
     @property
     def prefill_layout(self) -> Layout:
-        """The layout of the prefill ranks."""
         return self._layout(self.prefills // self.stages, self.stages, CHUNK_TOKENS if self.alike else 1)
 
     @property
     def decode_layout(self) -> Layout:
-        """The layout of the decode ranks."""
         return self._layout(self.decodes, 1, CHUNK_TOKENS)
 
     def _layout(self, tp: int, pp: int, page: int) -> Layout:
@@ -315,7 +312,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def settings(self) -> Settings:
-        """Return the settings of every rank."""
         return Settings(
             window=self.window, slots=self.slots, page_writes=self.page_writes,
             max_unanswered_requests=self.requests, ring_bytes=self.ring * UNIT, ring_rounds_ahead=self.ahead,

@@ -99,7 +99,6 @@ NIGHT: dict[str, Config] = {
 
 
 def _each(worlds: dict[str, Config], slow: int = 0) -> dict[str, Config]:
-    """Every world with every kind of trouble."""
     return {
         f"{name}-{fault}": replace(world, budget=replace(budget, slow=slow), about=f"{world.about}; {fault}")
         for name, world in worlds.items()

@@ -37,7 +37,6 @@ class LazyChoice:
         self.done: Choice | None = None
 
     def __call__(self) -> Choice:
-        """The choice."""
         if self.done is None:
             self.done = self.world.choice(self.at, self.number, self.what, self.cost)
         return self.done
@@ -55,12 +54,10 @@ class Free(NamedTuple):
     rest: list[Choice]
 
     def all(self) -> Iterator[Choice]:
-        """Every choice."""
         yield from ((delta, (), None, why) for delta, why in zip(self.deltas, self.events, strict=True))
         yield from self.rest
 
     def add(self, choice: Choice) -> None:
-        """Put a choice where it belongs."""
         delta, ops, fault, why = choice
         if ops or fault:
             self.rest.append(choice)
@@ -85,9 +82,7 @@ class Menu(NamedTuple):
 
 
 class Hearing(NamedTuple):
-    """The outcomes of a link's content at one of its ends: free, for a budget, and calls that get an
-    epoch.
-    """
+    """The outcomes of a link's content at one end: free, for a budget, and calls that get an epoch."""
 
     free: Free
     costly: list[Trouble]
@@ -135,7 +130,6 @@ class Menus(CheckedWorld):
 
     # ------------------------------------------------------------------------------------------ a node's
     def menu(self, at: int, number: int) -> Menu:
-        """The moves of a node."""
         menu = self.menus[at].get(number)
         if menu is None:
             menu = self.menus[at][number] = self._menu(at, number)
@@ -176,7 +170,6 @@ class Menus(CheckedWorld):
             {"plain": menu.costly, "long": menu.long, "rare": menu.rare}[kind].append(later)
 
     def choice(self, at: int, number: int, what: Any, cost: str) -> Choice:
-        """Return the result of an input."""
         step = self.step(at, number, what)
         return step.delta, step.ops, step.fault, event(at, what, cost)
 

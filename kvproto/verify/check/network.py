@@ -41,7 +41,6 @@ class Delivery(NamedTuple):
 
 
 def push(wire: Wire, way: int, item: int, net: Net) -> Wire:
-    """The wire with one item more."""
     return put_queue(wire, way, network.push(wire[way], item, _order(way, net)))
 
 
@@ -50,7 +49,6 @@ def _order(way: int, net: Net) -> Net:
 
 
 def put_queue(wire: Wire, way: int, queue: tuple[int, ...]) -> Wire:
-    """The wire with one queue replaced."""
     queues = list(wire)
     queues[way] = queue
     return Wire._make(queues)

@@ -208,7 +208,6 @@ class Node(Surroundings):
             judge("S6", name == "DONE" or aborted == (name == "ABORTED"), f"a room ends as {name} for another cause")
 
     def note_outcome(self, k: int, cause: Cause) -> None:
-        """Note what the engine is told."""
         outcome = self.current.outcome
         judge("S6", outcome[k] == SILENT, f"a second outcome, {cause.name}, for room {k}")
         told = SUCCESS if cause is Cause.NONE else FAILURE

@@ -191,11 +191,9 @@ class DecodeNode(DecodeMemory):
         return self.tidy(new), self.outs
 
     def freeze_rank(self) -> Frozen:
-        """The rank as a value."""
         return freeze_decode(self.rank, self.names, self.others.everyone)
 
     def thaw_rank(self, frozen: Frozen) -> None:
-        """Make the rank what was frozen."""
         thaw_decode(self.rank, self.names, frozen)
 
     def _thaw_links(self, life: int) -> None:
@@ -312,16 +310,13 @@ class DecodeNode(DecodeMemory):
         return super().unfit(k) or self.odd
 
     def page_ids(self, asked: do.TransmitPages) -> bytes:
-        """The chunk's pages."""
         self.judge_cut(self.names.place[asked.room], asked.chunk, asked.cut)
         return page_ids(asked.cut.first)
 
     def scatter(self, asked: do.LaunchScatter) -> None:
-        """A scatter begins."""
         self.current = self.launch(self.current, asked)
 
     def hear_aux(self, room: int, data: bytes) -> None:
-        """The engine gets the aux row."""
         v, k = self.current, self.names.place[room]
         judge("S6", not v.aux[k], f"the aux row of room {k} is given to the engine twice")
         self.current = v._replace(aux=put(v.aux, k, True))

@@ -62,11 +62,9 @@ class PrefillNode(PrefillSlots):
         return self._frozen(), self.outs
 
     def freeze_rank(self) -> Frozen:
-        """The rank as a value."""
         return freeze_prefill(self.rank, self.names, self.others.everyone)
 
     def thaw_rank(self, frozen: Frozen) -> None:
-        """Make the rank what was frozen."""
         thaw_prefill(self.rank, self.names, frozen, self.others, self.plan, self.placed)
 
     def _thaw(self, v: PNode) -> None:

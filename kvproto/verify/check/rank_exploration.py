@@ -97,7 +97,6 @@ class RankExploration(Exploration):
 
     # ----------------------------------------------------------------------------------------------- states
     def parts(self, state: Any) -> list[tuple[Any, ...]]:
-        """The ranks, the links, the budget."""
         return [(at, state >> shift & MASK) for at, shift in enumerate(self.world.shifts)]
 
     def shown(self, part: tuple[Any, ...]) -> Json:

@@ -226,9 +226,7 @@ def _mark(link: Any) -> int:
 
 
 def _marked(names: Names, parts: Frozen, links: Frozen) -> dict[int, Any]:
-    """Return a room's sends with their watermarks: the link's, or an older one; `links` of the room's
-    group.
-    """
+    """Return a room's sends with their watermarks: the link's, or an older; `links` of the room's group."""
     marks = [_mark(link) if link is not None else 0 for link in links]
     made = {at: replace(v, mark=marks[at & 0xFFFF] if v.mark else -1) for at, v in parts}
     for at, v in parts:

@@ -56,7 +56,6 @@ class WorldEvent(NamedTuple):
 
 
 def event(at: int, what: Input, cost: str = "") -> WorldEvent:
-    """The event."""
     return WorldEvent(at, what, cost, FAULT if cost else TIMER if what[0] in TIMERS else WORK)
 
 
@@ -64,7 +63,6 @@ class WorldPart(ValueNumbers):
     """The values of a kind of component, and the number of each, which has to fit into `BITS`."""
 
     def __call__(self, value: Any) -> int:
-        """The value's number."""
         number = super().__call__(value)
         if number > MASK:
             raise MemoryError(f"more than {MASK} values of one component: raise BITS")

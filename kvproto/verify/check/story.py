@@ -24,7 +24,6 @@ class RankTale(Counterexample):
     config: Config
 
     def actors(self) -> list[str]:
-        """The ranks, prefill first."""
         return actors(self.config)
 
     def phrases(self) -> list[str]:

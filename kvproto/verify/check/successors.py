@@ -44,7 +44,6 @@ class Explorer(Menus):
         return None
 
     def fired(self) -> Iterator[Row]:
-        """The rows that have fired at any node."""
         return (row for node in self.nodes for row in node.rows.values())
 
     # ---------------------------------------------------------------------------------------- successors
@@ -207,9 +206,7 @@ class Explorer(Menus):
             self._long_timers(state, numbers, menus, found, gone if patient else 0)
 
     def _long_timers(self, state: int, numbers: list[int], menus: list[Menu], found: Found, patient: int) -> None:
-        """Add the long timers; `patient`: rooms that may wait for a dead rank (mask), if nothing else can
-        happen.
-        """
+        """Add the long timers; `patient`: rooms that may wait for a dead rank (mask), if nothing else can."""
         for menu in menus:
             if patient:
                 for later in menu.long:

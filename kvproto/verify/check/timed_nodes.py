@@ -123,7 +123,6 @@ class TimedPrefillNode(TimedNode, PrefillNode):
         return value._replace(rank=(*value.rank, (), INFINITY)), outs
 
     def freeze_rank(self) -> Frozen:
-        """The rank as a value, with its times."""
         return self.extended(freeze_prefill(self.rank, self.names, self.others.everyone, forms(self.now)))
 
 
@@ -131,5 +130,4 @@ class TimedDecodeNode(TimedNode, DecodeNode):
     """A decode rank with its clock."""
 
     def freeze_rank(self) -> Frozen:
-        """The rank as a value, with its times."""
         return self.extended(freeze_decode(self.rank, self.names, self.others.everyone, forms(self.now)))

@@ -76,7 +76,6 @@ class CheckedWorld:
             raise AssertionError("the empty wire comes first")
 
     def part(self, state: int, at: int) -> Any:
-        """The value of a component."""
         return self.parts[at].values[state >> self.shifts[at] & MASK]
 
     def index(self, at: int) -> int:
@@ -137,7 +136,6 @@ class CheckedWorld:
 
     # --------------------------------------------------------------------------------------------- steps
     def step(self, at: int, number: int, what: Input) -> Step:
-        """Return a node's step on an input."""
         memo = self.steps[at]
         found = memo.get((number, what))
         if found is None:
@@ -199,7 +197,6 @@ class CheckedWorld:
         return state
 
     def pushed(self, way: int, wire: int, item: int) -> int:
-        """The number of the wire with one item more."""
         new = self.wires(push(self.wires.values[wire], way, item, self.config.net))
         self.pushes[way][wire << BITS | item] = new
         return new
@@ -285,7 +282,6 @@ class CheckedWorld:
         return self.budget(BudgetState(left, spent.hard or hard, blamed, spent.asleep))
 
     def budget(self, spent: BudgetState) -> int:
-        """The number of a budget."""
         number = self.budgets(spent)
         if not any(spent.left):
             self.poor.add(number)

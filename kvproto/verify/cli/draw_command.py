@@ -35,7 +35,6 @@ SUFFIX = {"mermaid": "mmd", "svg": "svg", "md": "md"}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
     made = CommandLine(
         prog="kvproto draw",
         description="Draw the protocol's machines and scenes. Everything is made from the rows that run.",
@@ -59,7 +58,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> int:
-    """`kvproto draw`."""
     args = (made := parser()).parse_args(argv)
     one_question(made, args, "--scene", "--write", "--check")
     if args.machine and (args.scene or args.write or args.check):

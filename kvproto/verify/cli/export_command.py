@@ -12,7 +12,6 @@ from kvproto.verify.framework.draw import export
 
 
 def main(argv: list[str]) -> int:
-    """`kvproto export`."""
     parser = CommandLine(
         prog="kvproto export",
         description="Print the protocol as one JSON document: states, events, effects, rows, messages, timers.",

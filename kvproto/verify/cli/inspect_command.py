@@ -22,7 +22,6 @@ EVERY_S = 2.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """`kvproto inspect`."""
     parser = CommandLine(
         prog="kvproto inspect", description="Make one web page of traces: step through what happened, offline.",
         epilog="Example: kvproto inspect p0.jsonl d0.jsonl --out story.html    (then open story.html in a browser)",

@@ -47,7 +47,6 @@ Exit code 1: a mutant survives and nobody has said why, or no log mentions it.
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments."""
     made = CommandLine(
         "kvproto mutate", description=(__doc__ or "").split("`: ")[1], epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -28,7 +28,6 @@ in which it was found: as far as it can still happen, and with what it breaks no
 
 
 def main(argv: list[str]) -> int:
-    """`kvproto replay`."""
     parser = CommandLine(
         prog="kvproto replay", description="Check traces against the tables.", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -34,7 +34,6 @@ begins later, (unseen) if no trace that is given has sent it, and (repeated) if 
 
 
 def main(argv: list[str]) -> int:
-    """`kvproto trace`."""
     parser = CommandLine(
         prog="kvproto trace", description="Tell what happened, from the traces of one or more ranks.", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

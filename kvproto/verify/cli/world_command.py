@@ -40,7 +40,6 @@ examples:
 
 
 def main(argv: list[str]) -> int:
-    """`kvproto explore`."""
     parser = CommandLine(
         prog="kvproto explore", description="Make one web page of a world: choose what happens next.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,

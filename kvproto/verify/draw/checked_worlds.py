@@ -22,7 +22,6 @@ Counts = dict[str, dict[str, int]]
 
 
 def golden(file: Path = COUNTS) -> Counts:
-    """The golden counts of a file, by world."""
     return tomllib.loads(file.read_text())
 
 
@@ -33,7 +32,6 @@ def _family(name: str) -> str:
 
 
 def line(name: str, found: list[dict[str, int]]) -> tuple[str, ...]:
-    """A line of a table on these worlds."""
     states, moves = (f"{sum(each[key] for each in found):,}" for key in ("states", "transitions"))
     return name, str(len(found)), states, moves, str(max(each["depth"] for each in found))
 

@@ -24,7 +24,6 @@ __all__ = ["schema", "spec", "text"]
 
 
 def spec() -> Json:
-    """The whole protocol."""
     timing = Timing()
     talk = [(each.name, each.sender, each.body) for each in TALK]
     return {
@@ -41,5 +40,4 @@ def spec() -> Json:
 
 
 def schema() -> Json:
-    """The JSON Schema of `spec()`."""
     return export.schema("kvproto", wire_version={"type": "number"})

@@ -58,7 +58,6 @@ class DocsError(KvprotoError, ValueError):
 
 
 def scene_chart(scene: Scene) -> str:
-    """The scene as a Mermaid sequence chart."""
     return scene.chart(TELLING, states=scene.name in {"abort", "lost"})
 
 

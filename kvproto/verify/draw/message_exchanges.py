@@ -17,7 +17,6 @@ class MessageExchange(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name on the wire."""
         return str(self.body.__struct_config__.tag)
 
 

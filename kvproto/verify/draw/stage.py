@@ -95,7 +95,6 @@ class Actor(Surroundings):
             stage.at(delay, lambda: stage.hear(copy))
 
     def aux_row(self, room: int) -> bytes:
-        """Return an empty row."""
         return b"aux row"
 
     def page_ids(self, asked: do.TransmitPages) -> bytes:
@@ -104,12 +103,10 @@ class Actor(Surroundings):
         return b"".join(page.to_bytes(4, "little") for page in pages)
 
     def connect(self, asked: do.Connect) -> None:
-        """It succeeds."""
         wire = f"{self.name}-{self.rank.peers[asked.link].rank}"
         self.stage.tell(self.name, ev.WiredUp(asked.link, asked.session, wire), CONNECT)
 
     def gather(self, asked: do.LaunchGather) -> None:
-        """It succeeds."""
         self.stage.tell(self.name, ev.Gathered(asked.room, asked.chunk, asked.peer), KERNEL)
 
     def post(self, write: Write) -> type[Untaken] | None:
@@ -125,15 +122,12 @@ class Actor(Surroundings):
         return None
 
     def scatter(self, asked: do.LaunchScatter) -> None:
-        """It succeeds."""
         self.stage.tell(self.name, ev.Scattered(asked.room, asked.chunk), KERNEL)
 
     def hear_outcome(self, news: do.AnnounceOutcome) -> None:
-        """Kept."""
         self.stage.outcomes[self.name, news.room] = news.cause
 
     def hear_report(self, report: Report) -> None:
-        """Kept."""
         self.stage.reports.append(report)
 
 
@@ -169,7 +163,6 @@ class SceneStage:
 
     @property
     def ranks(self) -> dict[str, Rank]:
-        """The ranks that are on stage now, by name."""
         return {name: actor.rank for name, actor in self.actors.items()}
 
     def start_prefill(self, index: int, *, incarnation: int) -> None:
@@ -202,7 +195,6 @@ class SceneStage:
         heappush(self._agenda, (self.now + delay, self._count, action))
 
     def tell(self, name: str, event: Event, delay: float = 0.0) -> None:
-        """An event of a rank, `delay` seconds from now."""
         self.at(delay, lambda: self._handle(name, event))
 
     def run(self, seconds: float) -> None:

@@ -50,7 +50,6 @@ def description_md() -> str:
 
 
 def regions_md() -> str:
-    """The fields of one of its regions."""
     from kvproto.io.transports.endpoint import RegionEntry
 
     return struct_md(RegionEntry)

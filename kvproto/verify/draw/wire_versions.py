@@ -120,7 +120,6 @@ def _lines(items: list[Json]) -> str:
 
 
 def read() -> dict[int, Json]:
-    """Every file, by its version."""
     found = [json.loads(file.read_text()) for file in sorted(FOLDER.glob("[0-9]*.json"))]
     return {each["version"]: each for each in found}
 

@@ -34,7 +34,6 @@ class ValueNumbers:
         self.number: dict[Any, int] = {}
 
     def __call__(self, value: Any) -> int:
-        """The value's number."""
         number = self.number.get(value)
         if number is None:
             number = self.number[value] = len(self.values)
@@ -54,7 +53,6 @@ def _frozen(items: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 def thaw(party: Member, memory: Any) -> None:
-    """Make the party what was frozen."""
     stores, kept = memory
     party.clear_pending()
     party.trace.clear()

@@ -14,7 +14,6 @@ Queue = tuple[Any, ...]
 
 
 def push(queue: Queue, item: Any, net: Net) -> Queue:
-    """The queue with one item more."""
     return (*queue, item) if net == "fifo" else tuple(sorted((*queue, item)))
 
 

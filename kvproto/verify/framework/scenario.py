@@ -51,9 +51,7 @@ class ApplicationCall(NamedTuple):
 
 
 class View(NamedTuple):
-    """One party for the properties; `values`: by store, each machine's value by key (tombstones too);
-    None: dead.
-    """
+    """One party for the properties; `values`: each machine's value by store and key; None: it is dead."""
 
     name: str
     around: Around

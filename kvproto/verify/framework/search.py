@@ -149,7 +149,6 @@ class Search:
         """Give back what the search keeps outside Python: nothing."""
 
     def tale(self, name: str, text: str, events: list[Any]) -> Counterexample:
-        """A violation as a story."""
         raise NotImplementedError
 
     def run(self, report: Callable[[Progress], None] | None = None) -> Result:

@@ -38,7 +38,6 @@ class Counterexample(msgspec.Struct):
         raise NotImplementedError
 
     def phrases(self) -> list[str]:
-        """Each step in a line."""
         raise NotImplementedError
 
     def arrows(self) -> list[str]:
@@ -55,7 +54,6 @@ class Counterexample(msgspec.Struct):
         return "\n".join([*lines, f"     {self.property}: {self.text}", *(f"     {line}" for line in self.matter())])
 
     def mermaid(self) -> str:
-        """A sequence diagram."""
         actors = self.actors()
         lines = ["sequenceDiagram", *(f"    participant {name}" for name in actors)]
         lines += [f"    {arrow}" for arrow in self.arrows()]
@@ -70,9 +68,7 @@ class Counterexample(msgspec.Struct):
 
 
 def retrace(space: Space, path: list[Any], name: str, text: str, last: Any) -> tuple[str, list[Any]]:
-    """Return what is wrong, and the events of a way of least states; `last`: the one that broke it, if
-    any.
-    """
+    """Return what is wrong, and the events of a shortest way; `last`: the one that broke it, if any."""
     events: list[Any] = []
     state = path[0] if path else None
     for goal in path[1:]:

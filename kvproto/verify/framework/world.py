@@ -85,9 +85,7 @@ class World:
         return min([state, *(self._renamed(state, swap) for swap in range(len(self.swaps)))])
 
     def unrest(self, state: State) -> tuple[str, str] | None:
-        """Return why the world is not at rest: mail under way, a dead party that returns, or the scenario's
-        word.
-        """
+        """Return why there is no rest: mail under way, a dead party that returns, or the scenario's word."""
         if any(self._queue(state, pair) for pair in self.pairs):
             return "rest", "messages are always under way"
         dead = [view.name for view in self.views(state) if view.values is None]
@@ -100,7 +98,6 @@ class World:
         return self._sights
 
     def fired(self) -> Iterable[Row]:
-        """The rows that have fired."""
         return self.steps.rows.values()
 
     def views(self, state: State) -> list[View]:

@@ -103,7 +103,6 @@ class Steps:
         return self._members[i, value.life]
 
     def step(self, i: int, number: int, what: Input) -> StepOutcome:
-        """Return the result of an input."""
         found = self._outcomes.get((i, number, what))
         if found is None:
             found = self._outcomes[i, number, what] = self._step(i, number, what)

@@ -33,7 +33,6 @@ class WorldTale(Counterexample):
     names: tuple[str, ...] = ()
 
     def actors(self) -> list[str]:
-        """The parties."""
         return list(self.names)
 
     def phrases(self) -> list[str]:
@@ -83,7 +82,6 @@ def _arrow(names: tuple[str, ...], event: WorldStep) -> str:
 
 
 def plain(event: WorldStep) -> PlainStep:
-    """A step as JSON has it."""
     return event.at, [_plain(item) for item in event.what], event.cost
 
 
@@ -102,7 +100,6 @@ class _StorySearch(search.Search):
         self.names = world.scenario.names
 
     def tale(self, name: str, text: str, events: list[Any]) -> WorldTale:
-        """The violation, with the name of its world."""
         steps = [plain(event) for event in events]
         return WorldTale(name, text, self.result.name, steps, events, self.names)
 

@@ -97,7 +97,6 @@ class TableProver:
         return found.failures[0].claim if found.failures else ""
 
     def prove(self, pair: Pair) -> PairProof:
-        """One pair."""
         began = process_time()
         found = PairProof(self.table.name, pair.name)
         maker = Maker()

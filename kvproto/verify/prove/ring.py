@@ -198,7 +198,6 @@ LEMMAS: tuple[Lemma, ...] = (
 
 
 def prove(name: str = NAME, lemmas: tuple[Lemma, ...] = LEMMAS) -> Iterator[PairProof]:
-    """Every lemma."""
     for about, title, questions in lemmas:
         began = process_time()
         found = PairProof(name, title, proved={about: 0})

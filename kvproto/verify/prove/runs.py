@@ -62,7 +62,6 @@ class Proof(msgspec.Struct):
     failures: list[Failure] = []
 
     def take(self, each: PairProof) -> None:
-        """Count this pair, too."""
         self.pairs += each.pair != "at first"
         self.ways += each.ways
         self.questions += each.questions
@@ -104,7 +103,6 @@ def _prover(name: str, place: str) -> TableProver:
 
 
 def carry_out(piece: Piece) -> list[PairProof]:
-    """Prove these."""
     if piece.name in LEMMAS and not piece.place:
         return list(LEMMAS[piece.name]())
     prover = _prover(piece.name, piece.place)

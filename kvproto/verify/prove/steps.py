@@ -77,12 +77,10 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def pairs(table: Table[Any]) -> list[Pair]:
-    """Every pair of a table."""
     return [Pair(state, event) for state, event in table.pairs()]
 
 
 def machine_of(table: Table[Any], timing: NamedTimers) -> TermMachine:
-    """The table's machine, for terms."""
     return TermMachine(table, timing)
 
 

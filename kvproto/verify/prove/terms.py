@@ -62,7 +62,6 @@ class Ways:
         self.ahead: list[list[bool]] = [[]]
 
     def __iter__(self) -> Iterator[Ways]:
-        """Each way, to be walked once."""
         count = 0
         outer = Ways.walked
         while self.ahead:
@@ -298,7 +297,6 @@ def _far(other: Any, below: bool) -> Truth | None:  # noqa: FBT001
 
 
 def number(value: Any) -> Any:
-    """The term of a number."""
     if isinstance(value, Term):
         return z3.If(value.term, 1, 0) if isinstance(value, Truth) else value.term
     return z3.RealVal(value) if isinstance(value, float) else int(value)
@@ -421,7 +419,6 @@ def forget() -> None:
 
 
 def bits(value: Any) -> Any:
-    """The term of a set."""
     if isinstance(value, Term):
         return value.term
     if value < 0:

@@ -39,19 +39,16 @@ class Environment:
         self.fired: Counter[Row] = Counter()
 
     def prefill(self, index: int) -> PrefillRank:
-        """This prefill rank."""
         rank = self.nodes["P", index].rank
         assert isinstance(rank, PrefillRank)
         return rank
 
     def decode(self, index: int) -> DecodeRank:
-        """This decode rank."""
         rank = self.nodes["D", index].rank
         assert isinstance(rank, DecodeRank)
         return rank
 
     def chance(self, odds: float) -> bool:
-        """Whether it happens."""
         return odds > 0 and self.random.random() < odds
 
     # ---------------------------------------------------------------------------------------- the lists
@@ -64,7 +61,6 @@ class Environment:
         self.mail += [parcel, parcel] if self.chance(self.chances.repeat) else [parcel]
 
     def deliver(self, at: int) -> None:
-        """This message arrives."""
         parcel = self.mail.pop(at)
         node = self.nodes[parcel.side, parcel.to]
         node.interpreter.hear(parcel.place, parcel.epoch, parcel.room, parcel.body, self.now)
@@ -81,7 +77,6 @@ class Environment:
             self._harvest(job.node)
 
     def _end(self, job: PendingWork) -> list[Event]:
-        """Return the events of the rank when this work ends."""
         self.jobs.remove(job)
         node, event = job.node, job.event
         if job.write is not None:

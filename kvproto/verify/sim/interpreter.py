@@ -41,9 +41,7 @@ WriteKey = tuple[int, int, int]
 
 
 class Surroundings:
-    """A world's services for one rank; a world overrides those that it uses, and drops all news by
-    default.
-    """
+    """A world's services for one rank; a world overrides what it uses, and drops all news by default."""
 
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
         """Take a message on its way to who is at this place."""

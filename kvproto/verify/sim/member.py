@@ -85,7 +85,6 @@ class SimulatedRank(Surroundings):
 
     @property
     def place(self) -> bytes:
-        """Return the address of its messages."""
         return f"P{self.rank.index}".encode() if self.side == "P" else self.name.encode()
 
     def deliver(self, place: bytes, epoch: int, room: int, body: msg.Message) -> None:

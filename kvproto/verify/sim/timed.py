@@ -135,7 +135,6 @@ class TimedInstance:
         return 2 * self.number + (PREFILL_GROUP if self.side == "P" else DECODE_GROUP)
 
     def tell(self, event: Event) -> None:
-        """Tell every rank."""
         for rank in self.ranks:
             self.world.tell(rank, event)
 
@@ -218,7 +217,6 @@ class TimedWorld(Environment):
 
     # ---------------------------------------------------------------------------------------- what happens
     def tell(self, node: TimedRank, event: Event) -> None:
-        """Have a rank take an event now."""
         node.interpreter.handle(event, self.now)
         self._watch(node)
 

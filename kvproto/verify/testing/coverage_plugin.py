@@ -32,7 +32,6 @@ MOST = 20
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options."""
     group = parser.getgroup("kvproto")
     group.addoption("--rows", action="store_true", help="report which rows and routes of the protocol were fired")
     group.addoption("--rows-least", type=float, metavar="PERCENT", help="fail if fewer were fired (implies --rows)")
@@ -103,7 +102,6 @@ class RowCoverage:
                 reporter.write_line(line, red=True)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The report."""
         whole = self._whole()
         say = terminalreporter.write_line
         terminalreporter.section("rows and routes of the protocol")

@@ -58,14 +58,12 @@ class DeferredKernels(Kernels):
         return self.pending[-1]
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
-        """As the contract of kernels has it."""
         self._inner.prepare(pool, side, shares, digests=digests)
 
     def gather_parts(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        """As the contract of kernels has it, later."""
         run = self._inner.gather_parts
         return self._begin(pool, lambda: run(
             pool, table, first, tokens, parts, stream=stream, after=after, digest=digest
@@ -75,7 +73,6 @@ class DeferredKernels(Kernels):
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        """As the contract of kernels has it, later."""
         run = self._inner.scatter
         return self._begin(pool, lambda: run(
             pool, table, first, tokens, parts, stream=stream, after=after, digest=digest

@@ -120,7 +120,6 @@ class FakeDevice:
         self.coming: dict[int, list[range]] = {}
 
     def stream(self, name: str) -> FakeStream:
-        """The one of this name."""
         return self.streams.setdefault(name, FakeStream(self, name))
 
     def ready(self) -> list[str]:
@@ -205,7 +204,6 @@ class SlowKernels(Kernels):
         self.device, self.whose, self.watch, self._inner = device, whose, watch, TorchKernels()
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = False) -> None:
-        """As the contract of kernels has it."""
         self._inner.prepare(pool, side, shares, digests=digests)
 
     def gather_parts(
@@ -231,7 +229,6 @@ class SlowKernels(Kernels):
     def bind(
         self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart]
     ) -> Launch:  # fmt: skip
-        """As the contract of kernels has it."""
         return SlowLaunch(self, side, (pool, table, first, tokens, parts))
 
     def join(self, launches: Sequence[Launch]) -> Launch | None:
@@ -270,7 +267,6 @@ class SlowKernels(Kernels):
         act()
 
     def moves(self, side: Side) -> Callable[..., object]:
-        """Return the function that moves the bytes."""
         return self._inner.gather_parts if side == "gather" else self._inner.scatter
 
 
@@ -281,11 +277,9 @@ class SlowLaunch:
         self.kernels, self.side, self.cell = kernels, side, cell
 
     def __call__(self, stream: Any, after: Any) -> Ticket:
-        """As the contract of kernels has it."""
         return SlowJoint([self])(stream, after)
 
     def run(self) -> None:
-        """Do it."""
         pool, table, first, tokens, parts = self.cell
         move = self.kernels.moves(self.side)
         self.kernels.watched(
@@ -294,7 +288,6 @@ class SlowLaunch:
 
     @property
     def name(self) -> tuple[object, ...]:
-        """Return the work's name."""
         _, table, first, _, _ = self.cell
         return self.side, self.kernels.whose(table), first
 
@@ -306,28 +299,23 @@ class SlowJoint:
         self.launches = launches
 
     def __call__(self, stream: FakeStream, after: Any) -> Ticket:
-        """As the contract of kernels has it."""
         if after is not None:
             stream.wait_event(after)
         first, *others = [each.name for each in self.launches]
         return EventTicket(stream.put((*first, *others), self.run), [])
 
     def run(self) -> None:
-        """Do all of them."""
         for each in self.launches:
             each.run()
 
 
 class SlowCopy:
-    """The CPU's copy into a peer's pages, in a stream; its reads of the pool are watched as a gather's
-    are.
-    """
+    """The CPU's copy into a peer's pages, in a stream; its reads of the pool are watched as a gather's."""
 
     def __init__(self, kernels: SlowKernels, pool: Pool, copy: PagesCopy) -> None:
         self._kernels, self._pool, self._copy = kernels, pool, copy
 
     def bind(self, table: torch.Tensor, theirs: Any, first: int, tokens: int) -> Launch:
-        """As the contract of kernels has it."""
         return lambda stream, after: self._kernels.queue(
             "gather", self._pool, table, first, tokens, stream, after,
             lambda: self._copy.bind(table, theirs, first, tokens)(None, None),

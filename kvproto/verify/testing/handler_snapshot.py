@@ -72,7 +72,6 @@ def _frames(stage: HandlerStage) -> object:
 
 
 def rank_of(stage: HandlerStage, endpoint: Endpoint) -> object:
-    """Return the state of one rank and its handlers."""
     parts = inside(endpoint)
     rank, loop, entries, data = parts.rank, parts.loop, parts.entries, parts.data
     held: list[object] = [

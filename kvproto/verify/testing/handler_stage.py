@@ -155,7 +155,6 @@ class HandlerStage(EngineStage):
         return room
 
     def compute(self, room: Room, *, at_once: bool) -> None:
-        """Queue its forwards."""
         tokens = self.tasks[room].tokens
         for upto in (tokens,) if at_once else range(CHUNK_TOKENS, tokens + 1, CHUNK_TOKENS):
             for index, endpoint in enumerate(self.prefills):

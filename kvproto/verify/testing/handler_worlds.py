@@ -114,11 +114,9 @@ class Walk:
         self._rest()
 
     def situation(self) -> tuple[object, ...]:
-        """Return the situation of this walk."""
         return *snapshot(self.stage), tuple(self.left), self.still, len(self.idle)
 
     def moves(self) -> list[Move]:
-        """Return the possible moves."""
         device, fabric = self.stage.device, self.stage.fabric
         passes = [] if self.still else [Move("pass", self._pass)]
         if self.idle and not self.stage.tasks[self.idle[0]].taken:
@@ -146,7 +144,6 @@ class Walk:
         ]
 
     def make(self, move: Move) -> None:
-        """Make it."""
         if move.fault:
             self.left.remove(move.fault)
         self.still = False

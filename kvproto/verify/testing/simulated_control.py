@@ -96,7 +96,6 @@ class SimulatedNetwork:
 
     # ------------------------------------------------------------------------------------------ frames
     def put(self, way: Way, frame: Frame) -> None:
-        """One more frame on this way."""
         self.queues.setdefault(way, deque()).append(frame)
 
     def number(self, way: Way, frame: Frame) -> NumberedFrame:
@@ -119,7 +118,6 @@ class SimulatedNetwork:
         return frames
 
     def busy(self) -> list[Way]:
-        """The ways that have a frame."""
         return [way for way, queue in self.queues.items() if queue]
 
     def lose(self, way: Way, at: int) -> None:

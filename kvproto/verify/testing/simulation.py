@@ -310,7 +310,6 @@ class Simulation:
         return self.result(time.perf_counter() - started, breach)
 
     def result(self, seconds: float, breach: str = "") -> SimulationResult:
-        """Return the result so far."""
         for endpoint in self.stage.endpoints:
             self._count(inside(endpoint).rank)
         every = sum(len(table.rows) for table in TABLES)

@@ -59,7 +59,6 @@ class Inline(Executor):
     """Does at once what it is given: the in-memory transport connects without blocking."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call it."""
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future

@@ -46,7 +46,6 @@ class Rank:
         return self.regions[-1].index
 
     def drop(self, at: int) -> None:
-        """Deregister a buffer."""
         self.transport.deregister(self.regions[at])
 
     def forget(self, at: int) -> None:
@@ -66,7 +65,6 @@ class Rank:
         return self.transport.endpoint()
 
     def read(self, at: int, offset: int, nbytes: int) -> bytes:
-        """So many bytes of a buffer."""
         return self.buffers[at][offset : offset + nbytes].tobytes()
 
     def clear(self) -> None:
@@ -81,7 +79,6 @@ class Rank:
         return out
 
     def close(self) -> None:
-        """Close the transport."""
         self.transport.close()
 
 
@@ -97,7 +94,6 @@ class LocalPeer:
         return getattr(self.rank, name)(*args)
 
     def end(self) -> int:
-        """Close it."""
         self.rank.close()
         return 0
 
@@ -144,7 +140,6 @@ class ProcessPeer:
         return self._pipe.recv()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
@@ -154,7 +149,6 @@ class ProcessPeer:
         wait(lambda: _state(self.process.pid) == "T", "the peer to stop")
 
     def resume(self) -> None:
-        """It goes on."""
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:

@@ -72,7 +72,6 @@ class NativeSearch(Search):
         self.edges = None
 
     def close(self) -> None:
-        """Give back the states."""
         self._free()
         self.order = []
 

@@ -74,7 +74,6 @@ class DiagramSketch(msgspec.Struct, frozen=True):
 
 
 def sketch(table: Table[Any], look: DiagramOptions | None = None) -> DiagramSketch:
-    """The sketch of a table."""
     look = look or DiagramOptions()
     drawn = [row for row in table.rows if _shown(row, look)]
     folded = _folded(table, drawn, look.fold)

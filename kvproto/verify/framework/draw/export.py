@@ -77,7 +77,6 @@ def _named(classes: Iterable[type[Any]]) -> Iterator[type[Any]]:
 def vocabularies(
     bodies: Iterable[Spoken], events: Iterable[type[Event]], effects: Iterable[type[Effect]], said: FieldSentence
 ) -> Json:  # fmt: skip
-    """Export messages, events and effects."""
     return {
         "messages": [_message(*each, said) for each in bodies],
         "events": [{"name": cls.__name__, "machine": cls.machine, "doc": sentence(cls), "fields": fields(cls)}
@@ -94,7 +93,6 @@ def enum(cls: type[IntEnum]) -> list[Json]:
 
 
 def fields(cls: type) -> list[Json]:
-    """Export the fields of a struct."""
     said = comments(cls)
     return [{"name": name, "type": kind_of(hint), "doc": said.get(name, "")} for name, hint in hints(cls).items()]
 
@@ -116,13 +114,11 @@ def _bounds(hint: object) -> Json:
 
 
 def timer(name: str, timing: Any) -> Json:
-    """Export a timer with its default."""
     found, cls = timing.named(name), cast("Any", type(timing))
     return {"name": name, "period": found.period, "tries": found.tries, "doc": comments(cls).get(name, "")}
 
 
 def machine(table: Table[Any]) -> Json:
-    """Export a table."""
     said = members(table.states)
     guards, lets, acts = used(table)
     return {
@@ -197,5 +193,4 @@ def _list(items: Json) -> Json:
 
 
 def text(document: Json) -> str:
-    """The document as it is written to a file."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -158,9 +158,7 @@ def _points(plan: DiagramLayout, line: RoutedEdge) -> list[tuple[float, float, f
 
 
 def _port(plan: DiagramLayout, line: RoutedEdge, *, first: bool) -> float:
-    """Return the line's end on its box's edge: ordered by the lines' other ends, the straightest in the
-    middle.
-    """
+    """Return the line's end on its box's edge: by the lines' other ends, the straightest in the middle."""
     box = line.stops[0 if first else -1]
     beside = 1 if first else -2
     ends = sorted((each for each in plan.lines if each.stops[0 if first else -1] == box),

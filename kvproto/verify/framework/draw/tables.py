@@ -22,7 +22,6 @@ VERBS = {"row": "", "ignore": "ignored: ", "refuse": "refused: "}
 
 
 def table_md(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
     said = [" | ".join(each.replace("|", r"\|").replace("\n", " ") for each in line) for line in lines]
     return "\n".join([f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {line} |" for line in said)]) + "\n"
 
@@ -115,7 +114,6 @@ def timers_md(tables: Iterable[Table[Any]], timing: Any) -> str:
 
 
 def events_md(module: ModuleType) -> str:
-    """Every event of a module with its fields."""
     return table_md(("machine", "event", "fields", "what has happened"), [
         (cls.machine or "all", f"`{cls.__name__}`", _fields(cls), sentence(cls)) for cls in concrete(module, Event)
     ])  # fmt: skip
@@ -149,6 +147,5 @@ def struct_md(cls: type[msgspec.Struct]) -> str:
 
 
 def members_md(cls: Any) -> str:
-    """The members of an Enum with their numbers."""
     said = members(cls)
     return table_md(("number", "name", "meaning"), [(str(int(m)), f"`{m.name}`", said[m.name]) for m in cls])

@@ -22,7 +22,6 @@ class WorldExploration(Exploration):
         self._told: dict[tuple[Any, ...], list[Json]] = {}
 
     def phrase(self, state: Any, event: WorldStep) -> str:
-        """As a counterexample words it."""
         del state
         return "the state itself" if event.what[0] == "seen" else phrase(tuple(self.parties), event)
 
@@ -42,7 +41,6 @@ class WorldExploration(Exploration):
         return moments
 
     def parts(self, state: Any) -> list[tuple[Any, ...]]:
-        """The parties, the queues, the budget."""
         n, pairs = self.world.n, self.world.pairs
         parties = [("party", i, state[i]) for i in range(n)]
         queues = [("queue", pair, state[n + place]) for place, pair in enumerate(pairs)]

@@ -55,7 +55,6 @@ class TablePrinter:
 
     # ----------------------------------------------------------------------------------------------- tables
     def add(self, table: Table[Any]) -> None:
-        """Print one table."""
         known = dict.fromkeys([*table.events, *(row.event for row in table.rows)])
         events = {event: at for at, event in enumerate(known)}
         name = f"step{len(self.tables)}_{table.name}"
@@ -90,7 +89,6 @@ class TablePrinter:
 
     # ------------------------------------------------------------------------------------------------- rows
     def guard(self, table: Table[Any], row: Row) -> str:
-        """Return the row's guard."""
         return "1" if row.when is None else self.functions.operators.truth(self._asked(table, row, row.when))
 
     def _asked(self, table: Table[Any], row: Row, function: Any) -> Term:
@@ -98,7 +96,6 @@ class TablePrinter:
         return self.functions.call(function, [value, event, Term("now", REAL)])
 
     def block(self, table: Table[Any], row: Row) -> list[str]:
-        """Return the lines of what the row does."""
         if row.verb != "row":
             return ["*new = *v;"]
         lines = [f"*new = {self.changed(table, row)};", *self.moved(table, row)]
@@ -138,7 +135,6 @@ class TablePrinter:
         return f"({{ double own = {own.code}; own != 0 ? slot(now + own) : {found}; }})"
 
     def timer(self, state: State) -> int:
-        """Return the place of a state's timer."""
         return int(state)
 
     def effect(self, table: Table[Any], row: Row, at: int, build: Any) -> str:
@@ -148,7 +144,6 @@ class TablePrinter:
 
     # ------------------------------------------------------------------------------------------------- file
     def file(self) -> CCode:
-        """Return the whole file."""
         head = {"MASK_WORDS": MASK_WORDS, "BOX_WORDS": self.records.box_words, "OUT_WORDS": self.records.out_words,
                 "SLOTS": round(1 / QUANTUM)}  # fmt: skip
         defined = [f"#define {name} {number}" for name, number in head.items()]

@@ -145,7 +145,6 @@ class Term(NamedTuple):
 
 @cache
 def field_types(struct: type[msgspec.Struct]) -> dict[str, CType]:
-    """Return the types of a struct's fields."""
     found = {}
     for field, hint in field_hints(struct).items():
         try:
@@ -156,7 +155,6 @@ def field_types(struct: type[msgspec.Struct]) -> dict[str, CType]:
 
 
 def field_type(hint: Any) -> CType:
-    """Return the type of a field with this annotation."""
     several = options(hint)
     if len(several) > 1:
         return _union(several)

@@ -62,7 +62,6 @@ class Expressions:
 
     # ---------------------------------------------------------------------------------------------- errors
     def refused(self, node: ast.AST, why: str) -> UnprintableRowError:
-        """Return the error that this node cannot be printed."""
         return UnprintableRowError(f"{self.file}:{getattr(node, 'lineno', 0)}", why)
 
     def printing(self, node: ast.AST, how: Callable[[], R]) -> R:
@@ -78,16 +77,13 @@ class Expressions:
         raise NotImplementedError
 
     def arguments(self, function: Callable[..., Any], node: ast.Call, before: Sequence[Term]) -> list[Term]:
-        """Return a call's arguments."""
         raise NotImplementedError
 
     # ----------------------------------------------------------------------------------------- expressions
     def term(self, node: ast.expr) -> Term:
-        """Return an expression as a term."""
         return self.printing(node, lambda: self._term(node))
 
     def truth(self, node: ast.expr) -> str:
-        """Return whether an expression holds."""
         match node:
             case ast.BoolOp(op=op, values=values):
                 sign = " && " if isinstance(op, ast.And) else " || "

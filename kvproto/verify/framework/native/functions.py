@@ -89,7 +89,6 @@ class Functions:
         return f"const {kind} *{name}" if isinstance(of, BIG) else f"{kind} {name}"
 
     def call(self, function: Callable[..., Any], given: Sequence[Term]) -> Term:
-        """Return a call with these arguments."""
         terms = [self._argument(each) for each in given]
         found = self.printed(function, [each.type for each in terms])
         before, codes = "", ["run"]
@@ -148,7 +147,6 @@ class FunctionBody(Expressions):
 
     @cached_property
     def text(self) -> str:
-        """Return the statements in C."""
         assert self.gives is self._gives
         lines = self.block(self._statements)
         if not self.effect:  # what comes after the last `if` that always returns
@@ -163,7 +161,6 @@ class FunctionBody(Expressions):
 
     # ------------------------------------------------------------------------------------------ statements
     def block(self, statements: Sequence[ast.stmt]) -> list[str]:
-        """Return the lines of these statements."""
         lines: list[str] = []
         for each in statements:
             lines += self.printing(each, partial(self._statement, each))
@@ -215,7 +212,6 @@ class FunctionBody(Expressions):
         return f"return {self.operators.convert(term, self._gives).code};"
 
     def effect_tag(self, struct: type[Any]) -> int:
-        """Return the tag of an effect."""
         return self.records.effect(struct)
 
     def _assign(self, name: str, term: Term) -> list[str]:

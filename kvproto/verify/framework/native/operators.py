@@ -52,7 +52,6 @@ class Operators:
 
     # ------------------------------------------------------------------------------- fields and their terms
     def load(self, code: str, of: CType, *, place: bool) -> Term:
-        """Return a field of this type as a term."""
         if isinstance(of, Whole):
             return Term(f"of_wide({code})" if of.wide else f"((I){code})", INT)
         return Term(code, of, place)
@@ -155,7 +154,6 @@ class Operators:
         raise UnprintableError(f"{in_words(term.type)} is asked whether it is true")
 
     def unary(self, op: ast.unaryop, a: Term) -> Term:
-        """Return `-a` or `~a`."""
         if isinstance(op, ast.USub) and a.known:
             return self.records.constant(-a.value)  # type: ignore[operator]  # a number
         if isinstance(op, ast.USub) and a.type == INT:
@@ -168,7 +166,6 @@ class Operators:
         raise UnprintableError(f"{'~' if isinstance(op, ast.Invert) else '-'} of {in_words(a.type)}")
 
     def binary(self, op: ast.operator, a: Term, b: Term) -> Term:
-        """Return `a op b`."""
         if isinstance(op, ast.LShift) and a.known and a.value == 1:
             return Term(self.convert(b, INT).code, Bit("one"))
         if isinstance(op, ast.Sub) and a.type == Bit("one") and b.known and b.value == 1:
@@ -214,7 +211,6 @@ class Operators:
 
     # ---------------------------------------------------------------------------------------- comparisons
     def compare(self, op: ast.cmpop, a: Term, b: Term) -> str:
-        """Return `a op b` as a truth."""
         if isinstance(op, ast.NotEq | ast.IsNot | ast.NotIn):
             opposite = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}[type(op)]
             return f"(!{self.compare(opposite(), a, b)})"

@@ -82,7 +82,6 @@ class Records:
         return found
 
     def name(self, struct: type[msgspec.Struct]) -> str:
-        """Return the name of a struct in C."""
         if struct not in self.names:
             fields = field_types(struct)
             kept = [(field, self.kept(each)) for field, each in fields.items()]
@@ -107,7 +106,6 @@ class Records:
         return self._options[of]
 
     def tag(self, struct: type[msgspec.Struct]) -> int:
-        """Return the tag of a struct in a box."""
         if any(isinstance(each, Boxed) for each in field_types(struct).values()):
             raise UnprintableError(f"a {struct.__name__} holds a struct of several kinds, and stands for one itself")
         self.name(struct)
@@ -116,7 +114,6 @@ class Records:
         return 1 + self.boxed.index(struct)
 
     def in_box(self, code: str, struct: type[msgspec.Struct]) -> str:
-        """Return the code that puts a struct into a box."""
         tag = self.tag(struct)
         return f"({{ Box box = {{{tag}}}; *({self.name(struct)} *)box.words = {code}; box; }})"
 
@@ -129,12 +126,10 @@ class Records:
 
     @property
     def out_words(self) -> int:
-        """Return the words of the largest effect."""
         return max([1, *(words_of(Record(each), self.box_words) for each in self.effects)])
 
     @property
     def box_words(self) -> int:
-        """Return the words of the largest struct in a box."""
         return max([1, *(words_of(Record(each)) for each in self.boxed)])
 
     def declarations(self) -> Iterator[str]:
@@ -175,7 +170,6 @@ class Records:
 
     # ------------------------------------------------------------------------------------------ constants
     def constant(self, value: object) -> Term:
-        """Return a constant of Python's as a term."""
         match value:
             case None:
                 return Term("0", NOTHING, value=None)

@@ -64,12 +64,10 @@ class Words:
         self._readers: dict[CType, Reader] = {}
 
     def words(self, of: CType) -> int:
-        """Return the words of a type."""
         return words_of(of, self.box_words)
 
     # ------------------------------------------------------------------------------------------------ writing
     def written(self, value: msgspec.Struct) -> bytes:
-        """Return the words of a struct."""
         out = bytearray()
         self._writer(Record(type(value)))(value, out)
         return bytes(out)
@@ -170,7 +168,6 @@ class Words:
 
     # ------------------------------------------------------------------------------------------------ reading
     def read(self, kind: type[Any], words: bytes, at: int = 0) -> Any:
-        """Return the struct that lies there."""
         return self._reader(Record(kind))(words, at)
 
     def _reader(self, of: CType) -> Reader:

@@ -52,9 +52,7 @@ class Witnesses:
     def take(
         self, key: Any, row: Row, before: Value, event: Event, after: Value, effects: tuple[Output, ...], now: float
     ) -> Breach | None:  # fmt: skip
-        """Record a step of the machine with this key by this row; return the first claim that it breaks, if
-        any.
-        """
+        """Record a step of the machine with this key by this row; return the first claim that it breaks."""
         asked = self.asked
         if asked is None:
             return None
@@ -115,9 +113,7 @@ class TraceJudge:
     """Judges one party's trace, entry by entry; skips steps of tables that `telling` does not know."""
 
     def __init__(self, telling: Telling, machines: Mapping[str, Machine[Any]]) -> None:
-        """Take `machines` by table, of any timing: a step that is fired again is not asked when its timer
-        ends.
-        """
+        """Take `machines` by table, of any timing: a repeated step is not asked when its timer ends."""
         self.tables = {each.table.value: TableJudge(telling, each) for each in machines.values()}
         self.steps = 0
         #: what was found first, up to `MOST`

@@ -38,9 +38,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def replay(log: Log, telling: Telling, *, any_tables: bool = False) -> Difference | None:
-    """Return the first difference between the log and the tables, or None. `any_tables`: ignore the
-    digest.
-    """
+    """Return the log's first difference from the tables, or None. `any_tables`: ignore the digest."""
     party, digest = log.head.name, telling.digest()
     other = differing(log.head.digest, digest)
     if other and not any_tables:
