@@ -72,7 +72,6 @@ def test_the_worlds_are_those_that_are_named() -> None:
 
 # ---------------------------------------------------------------------------------------------- by hand
 def said(effects: list[Effect]) -> list[object]:
-    """The orders and effects that leave the scheduler."""
     return [effect.body if isinstance(effect, Transmit) else effect for effect in effects]
 
 

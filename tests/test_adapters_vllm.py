@@ -124,7 +124,6 @@ class Instances:
         return not kept and all(not engine.requests and len(engine.free) == BLOCKS for engine in engines)
 
     def compute(self, name: str, first: int, upto: int, blocks: list[int]) -> None:
-        """The forward of the prefill instance."""
         for layer in range(2):
             cache = self.caches["kv_producer", 0][f"layers.{layer}"]
             for token in range(first, upto):

@@ -48,17 +48,14 @@ class Fleet(Instances):
         return landed
 
     def engines(self) -> list[FakeEngine]:
-        """All of them."""
         return [self.prefill, *self.decodes.values()]
 
     def turn(self) -> None:
-        """A step of all."""
         self.prefill.step(self.compute)
         for decode in self.decodes.values():
             decode.step()
 
     def close(self) -> None:
-        """End all."""
         for engine in self.engines():
             engine.close()
 

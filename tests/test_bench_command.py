@@ -120,7 +120,6 @@ class Mortal:
         """Nothing."""
 
     def go(self) -> None:
-        """To its end, whatever it is."""
         if self.code:
             os._exit(self.code)
         time.sleep(600)

@@ -51,7 +51,6 @@ class Server:
         self.where = f"127.0.0.1:{self.server.port}"
 
     def ask(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> str:
-        """The status and the body of an answer."""
         line = http.client.HTTPConnection(self.where, timeout=5)
         line.request(method, path, body, headers or {})
         answer = line.getresponse()

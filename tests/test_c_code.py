@@ -220,12 +220,10 @@ class Counted(Value, frozen=True):
 
 
 def joined(v: Counted, e: commit.Inquired, now: float) -> Counted:
-    """One more."""
     return replace(v, peers=v.peers | 1 << e.peer)
 
 
 def all_of(v: Counted, e: commit.Inquired, now: float) -> bool:
-    """Every one."""
     return all(v.peers >> at & 1 for at in range(e.peer))
 
 

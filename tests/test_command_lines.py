@@ -231,7 +231,6 @@ def test_each_error_has_its_end(
 
 
 def shell(line: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    """The result that a shell sees of `kvproto ...`."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         ["bash", "-c", line.replace("kvproto", f"{sys.executable} -m kvproto")], capture_output=True, text=True,

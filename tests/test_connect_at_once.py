@@ -65,7 +65,6 @@ def passes(pair: Pair, over: Callable[[], bool]) -> None:
 
 
 def calls(pair: Pair) -> list[LinkCall]:
-    """The links of the decode rank."""
     return [*pair.decodes[0]._groups.links.links.values()]
 
 

@@ -1335,7 +1335,6 @@ BY_HAND: list[Callable[[], SimulatedWorld]] = [
 
 
 def named(scenario: Any) -> str:
-    """The name of a scenario, with what it was given."""
     given = [*scenario.args, *scenario.keywords] if isinstance(scenario, partial) else []
     return "-".join([getattr(scenario, "func", scenario).__name__, *given])
 

@@ -54,8 +54,6 @@ def root(v, at=LIMIT): return helper(v), Colour.RED, Shelf().boxes, [each for ea
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Makes a module from its source."""
-
     def made(source: str) -> ModuleType:
         name = f"digested_{next(COUNT)}"
         file = tmp_path / f"{name}.py"

@@ -170,7 +170,6 @@ class Traffic:
 
     # --------------------------------------------------------------------------------------------- what happens
     def move(self) -> None:
-        """One thing."""
         random, stage = self.random, self.stage
         weights = CALM if self.calm else WILD
         acts = {
@@ -194,7 +193,6 @@ class Traffic:
                 acts[what]()
 
     def engine(self) -> None:
-        """An engine's call."""
         random, stage = self.random, self.stage
         tokens = random.choice((16, 40, 48))
         if len(stage.tasks) < 3 and stage.fits(tokens):

@@ -39,7 +39,6 @@ SHAPES = ((1, 1), (2, 1), (1, 2))
 
 @pytest.fixture
 def peers() -> Iterator[Peers]:
-    """One rank and one rank."""
     with Peers(layout(1), layout(1)) as made:
         yield made
 

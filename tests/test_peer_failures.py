@@ -45,7 +45,6 @@ def make(transport: Any, **named: Any) -> PeerEndpoint:
 
 
 def descriptors() -> int:
-    """Descriptors of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

@@ -14,7 +14,6 @@ from support.peer_processes import PeerProcesses
 
 @pytest.fixture(scope="module", params=["nixl", "mooncake"])
 def peers(request: pytest.FixtureRequest) -> Iterator[PeerProcesses]:
-    """Two peers in processes of their own."""
     if importlib.util.find_spec(request.param) is None:
         pytest.skip(f"{request.param} is not installed")
     made = PeerProcesses(request.param)

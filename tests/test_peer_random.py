@@ -53,7 +53,6 @@ class Schedule:
         return {room for _, _, room in direction.outcomes}
 
     def move(self) -> None:
-        """One choice."""
         random, peers = self.random, self.peers
         match random.choices(("poll", "write", "engine", "time", "trouble"), (50, 25, 15, 5, 0.2))[0]:
             case "poll":

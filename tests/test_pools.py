@@ -13,7 +13,6 @@ from kvproto.verify.testing.pools import empty_caches
 
 
 def end(name: str, page: int = 4) -> Pool:
-    """The pool of what travels at the end under this name."""
     pool = empty_caches(of(FULL, LONG, STATE, page_size=page), 0, 16)
     return next(each for each in pool.ends if each.end.name == name)
 

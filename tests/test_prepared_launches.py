@@ -32,7 +32,6 @@ def entry() -> RoomEntry:
 
 
 def asks(number: int, room: int = 1) -> LaunchGather:
-    """The gather of a chunk."""
     return LaunchGather(room, number, 0, Target(), 0, 0, 0)
 
 
@@ -217,7 +216,6 @@ class Counted(dict[int, RoomEntry]):
     looks = 0
 
     def get(self, *about: Any) -> Any:
-        """One look more."""
         self.looks += 1
         return super().get(*about)
 

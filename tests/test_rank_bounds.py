@@ -19,7 +19,6 @@ PLAN = Plan(OURS, OURS, CHUNK_TOKENS)
 
 
 def prefill() -> PrefillRank:
-    """A prefill rank with one link that is up."""
     settings = Settings(unclaimed_rooms=EARLY)
     rank = PrefillRank(OURS, 0, group=1, chunk_tokens=CHUNK_TOKENS, incarnation=3, settings=settings)
     said = msg.Hello(msg.VERSION, tables_digest(), 1, 2, 0, OURS, CHUNK_TOKENS, rank.lease, b"")
@@ -47,7 +46,6 @@ def test_so_many_rooms_that_only_a_decode_rank_has_opened_are_kept(body: msg.Mes
 
 
 def decode() -> DecodeRank:
-    """A decode rank with one link that is up."""
     rank = DecodeRank(OURS, 0, group=2, chunk_tokens=CHUNK_TOKENS, incarnation=3)
     rank.call(1, 0, PLAN, 0.0, "somewhere")
     said = msg.Welcome(msg.VERSION, rank.build.digest, rank.links[1].session, 5, 1, 0, OURS, CHUNK_TOKENS, rank.lease)

@@ -52,7 +52,6 @@ def pair_of(silence: float) -> Pair:
 
 
 def drive(ends: Sequence[Endpoint], done: Callable[[], bool]) -> None:
-    """Poll these alone until that is so."""
     end = time.monotonic() + LIMIT
     while not done():
         for each in ends:

@@ -54,7 +54,6 @@ def trio(request: pytest.FixtureRequest) -> Iterator[Trio]:
 
 
 def made(route: Route) -> Iterator[Trio]:
-    """The three, linked."""
     settings = Settings(ring_bytes=1 << 20, slot_bytes=1 << 14, slots=2, page_writes=2, route=route)
     fabric = Fabric(auto=True)
     prefill = PrefillEndpoint(

@@ -34,7 +34,6 @@ GROUP, TOKENS, LIMIT = 11, 32, 30.0
 
 
 def pool() -> Pool:
-    """A pool of 64 pages."""
     made = [torch.zeros(64, 4, 2, 8, dtype=torch.bfloat16) for _ in range(2)]
     return Pool(made[:1], made[1:], "NHD", 4)
 

@@ -115,7 +115,6 @@ class World:
                 self.loop.at_end.pop(0)()
 
     def fire(self) -> None:
-        """Fire all events that were raised."""
         while self.queue:
             event: Any = self.queue.popleft()
             key = event.room, event.chunk, event.peer

@@ -69,7 +69,6 @@ def packages(folder: Path, dist: Path) -> tuple[Path, Path]:
 
 
 def tried(python: str, package: Path, extra: str) -> str:
-    """One environment: what `kvproto --version` says in it."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         inside = environment(python, folder / "env")

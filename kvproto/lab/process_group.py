@@ -197,11 +197,9 @@ class ProcessGroup:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process of each, by its name."""
         return {name: process.pid for name, process in self._ends.items()}
 
     def tell(self, names: str | Iterable[str], kind: str, data: Any = None) -> None:
-        """Send one message to one process or to several."""
         for name in (names,) if isinstance(names, str) else names:
             try:
                 self._pipes[name].send((kind, data))

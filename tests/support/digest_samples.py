@@ -61,7 +61,6 @@ def nested(v: Any, *more: Any, key: Callable[..., Any] | None = None, at: int = 
 
 
 def texts() -> str:
-    """The texts of all samples, a line each."""
     sources = SourceTexts()
     said = []
     for function in (strings, matched, scoped, nested):

@@ -46,5 +46,4 @@ for folder in map(str.strip, sys.stdin):
         return self._process.stdout.readline().strip()
 
     def close(self) -> None:
-        """End the process."""
         self._process.communicate()

@@ -23,7 +23,6 @@ Document = list[Any]  #: the JSON values of a file, a line each
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a JSON value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [at, *(place for key, each in inner for place in places(each, (*at, key)))]
 
@@ -70,7 +69,6 @@ def _bytes(text: bytes, draw: Callable[..., Any]) -> bytes:
 
 
 def written(document: Document) -> bytes:
-    """The file."""
     return "".join(_dumped(value) + "\n" for value in document).encode("utf-8", "surrogatepass")
 
 

@@ -27,12 +27,10 @@ class EnginePair:
     patience = 60.0
 
     def turn(self) -> None:
-        """A step of each."""
         self.prefill.step(self.compute)
         self.decode.step()
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Go on until that is so."""
         end = time.monotonic() + self.patience
         while not done():
             self.turn()

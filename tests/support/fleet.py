@@ -153,7 +153,6 @@ class Member:
         return (*self.outcomes[room], self.releases[room])
 
     def states(self, room: int) -> set[str]:
-        """The states of the room's machines."""
         rank, key = inside(self.endpoint).rank, room
         value = rank.value_of(key)
         parts = [*getattr(rank, "sends", {}).get(key, {}).values(), *getattr(rank, "grants", {}).get(key, {}).values()]
@@ -328,7 +327,6 @@ class BenchProcesses:
             self[d].ask("open", number, tokens, theirs, GROUPS[p])
 
     def abort(self, number: int, side: str) -> None:
-        """The engine of this side gives the room up."""
         p, d, *_ = self.rooms[number]
         self[p if side == "P" else d].ask("call", "abort", number)
 

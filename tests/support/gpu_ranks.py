@@ -149,7 +149,6 @@ class GpuRanks:
         return all(found)
 
     def counts(self) -> dict[str, int]:
-        """Return the counts of all ranks."""
         names = "mapped", "pages", "direct", "writes", "faults"
         return {name: sum(each.metrics().get(name, 0) for each in self.ranks) for name in names}
 

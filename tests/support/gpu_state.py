@@ -43,7 +43,6 @@ class GpuState(GpuRanks):
         return pool
 
     def lasting(self, number: int, *, prefill: bool) -> list[int]:
-        """The slot of a room."""
         return [(number if prefill else number * 3 + 1) % 4]
 
     def slot_of(self, number: int) -> dict[str, Any]:

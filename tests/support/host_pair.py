@@ -86,9 +86,7 @@ class HostPair:
         raise RuntimeError(f"the process on {side}'s host ended: {rank.wait()}")
 
     def cut(self) -> None:
-        """Cut the cable."""
         _ip("-n", self.hosts["prefill"], "link", "set", "cable", "down")
 
     def mend(self) -> None:
-        """Plug it in again."""
         _ip("-n", self.hosts["prefill"], "link", "set", "cable", "up")

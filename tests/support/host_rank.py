@@ -55,7 +55,6 @@ class HostRank:
         self.seen: dict[int, dict[str, Any]] = {}
 
     def address(self) -> str:
-        """Return the address at which a prefill rank listens."""
         return str(self.endpoint.address)
 
     def connect(self, address: str) -> bool:
@@ -71,11 +70,9 @@ class HostRank:
         return bool(self.endpoint.ready())
 
     def open(self, number: int, tokens: int) -> None:
-        """Open a room."""
         self.endpoint.open(Room(number), tokens, table_of(number, tokens, self.side))
 
     def produce(self, number: int, tokens: int) -> None:
-        """All KV of a room is there."""
         self.endpoint.produced(Room(number), tokens)
         self.endpoint.aux(Room(number), b"first token")
 

@@ -140,7 +140,6 @@ class Suspect:
                         yield Thing(WITHIN, now, make, peer if about_link else 0)
 
     def do(self, thing: Thing) -> list[Effect]:
-        """Let it happen."""
         rank, link = self.rank, thing.link
         what = thing.make(rank, link)
         if isinstance(what, ev.CallAsked):

@@ -76,7 +76,6 @@ class PeerProcesses:
 
     @staticmethod
     def other(name: str) -> str:
-        """The peer of this one."""
         return "B2" if name == "B1" else "B1"
 
     def connect(self, name: str) -> None:
@@ -120,7 +119,6 @@ class PeerProcesses:
         self.members[self.at(number, role)].ask("on", role, "call", "abort", number)
 
     def at(self, number: int, role: Role) -> str:
-        """The rank at this end of the room."""
         sends = self.rooms[number][0]
         return sends if role == "prefill" else self.other(sends)
 
@@ -137,7 +135,6 @@ class PeerProcesses:
         assert self.members[self.other(sends)].ask("holds", GROUPS[sends], ours, theirs, tokens)
 
     def close(self) -> None:
-        """End both."""
         for member in self.members.values():
             if member.process.is_alive():
                 member.ask("close")

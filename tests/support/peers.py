@@ -33,11 +33,9 @@ class Direction(Pair):
         self.free = peers.free
 
     def make_prefill(self, index: int) -> PrefillEndpoint:
-        """The prefill role of a peer."""
         return self.peers.groups[self.numbers[0]][index].prefill
 
     def make_decode(self, index: int) -> DecodeEndpoint:
-        """The decode role of a peer."""
         return self.peers.groups[self.numbers[1]][index].decode
 
     def turn(self) -> bool:
@@ -64,7 +62,6 @@ class Peers:
         self.there.pump(self.ready)
 
     def make(self, group: int, index: int) -> PeerEndpoint:
-        """A new life of this rank."""
         layout = self.layouts[group]
         return PeerEndpoint(
             layout, index, noise(layout, index, PAGES, group), MemoryTransport(self.fabric, maps=self._maps),
@@ -74,7 +71,6 @@ class Peers:
 
     @property
     def all(self) -> list[PeerEndpoint]:
-        """Every peer."""
         return [*self.groups[1], *self.groups[2]]
 
     def ready(self) -> bool:
@@ -114,7 +110,6 @@ class Peers:
         return moved
 
     def close(self) -> None:
-        """Close every peer."""
         for peer in self.all:
             peer.close()
 

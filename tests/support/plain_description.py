@@ -75,5 +75,4 @@ def _number(value: Any, least: int, most: int) -> bool:
 
 
 def host() -> bytes:
-    """This one."""
     return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()

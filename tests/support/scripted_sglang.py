@@ -350,7 +350,6 @@ class SGLang:
             part.clear()
 
     def turn(self) -> None:
-        """One pass of the scheduler."""
         for request in list(self.live):
             getattr(self, f"{self.side}_{request.at}")(request)
 

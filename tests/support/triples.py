@@ -33,7 +33,6 @@ class Triples:
         self.random = Random(seed)
 
     def of(self, table: Table[Any], state: State, event: type[Event]) -> Iterator[tuple[Any, Any, float]]:
-        """Draw triples of a state and an event, without end."""
         while True:
             due = self.random.choice((float("inf"), 3.0))
             yield self.struct(table.value, state=state, due=due), self.struct(event), self.random.choice(NOW)

@@ -87,7 +87,6 @@ def model(name: str, constants: Mapping[str, int], kinds: Container[str] | None 
 
 
 def bare(text: str) -> str:
-    """The model without its covers."""
     return re.sub(r'(?ms)^cover ".*?" .*?;\n', "", text)
 
 

@@ -105,7 +105,6 @@ class Reader(Surroundings):
         return self._end()
 
     def thaw(self, v: RValue) -> None:
-        """Make the rank what the value says."""
         rank = self.rank
         self.sent: set[tuple[int, str]] = set()
         self.told: list[str] = []
@@ -137,7 +136,6 @@ class Reader(Surroundings):
 
     # ----------------------------------------------------------------------------- what the rank asks for
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
-        """A message leaves, if it tells anything."""
         if name(body):
             self.sent.add((int(place[1:]), name(body)))
 
@@ -160,7 +158,6 @@ class Reader(Surroundings):
             self.told.append("released")
 
     def hear_report(self, report: Report) -> None:
-        """An event was refused."""
         self.refused.append(report.why)
 
     def _end(self) -> tuple[RValue, RankOutput]:

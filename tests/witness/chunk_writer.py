@@ -102,7 +102,6 @@ class Writer(Surroundings):
         return found
 
     def step(self, v: WValue, what: str) -> tuple[WValue, RankOutput]:
-        """The next value and what leaves the rank."""
         word = what.removesuffix(" late")
         now = NOW if word == what else LATE
         self.thaw(v, doubtful=word == "settled")
@@ -164,11 +163,9 @@ class Writer(Surroundings):
 
     # ----------------------------------------------------------------------------- what the rank asks for
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
-        """A message leaves."""
         self.sent.append((self.index, name(body)))
 
     def gather(self, asked: do.LaunchGather) -> None:
-        """A gather begins."""
         self.gathers = True
 
     def post(self, write: Write) -> type[Untaken] | None:
@@ -185,7 +182,6 @@ class Writer(Surroundings):
         self.told.append("released")
 
     def hear_report(self, report: Report) -> None:
-        """An event was refused."""
         self.refused.append(report.why)
 
     def _end(self) -> tuple[WValue, RankOutput]:

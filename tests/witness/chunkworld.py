@@ -45,7 +45,6 @@ class Memory(NamedTuple):
     paged: int = 0
 
     def put(self, writer: int, to: int) -> Memory:
-        """This writer's write is now so."""
         return self._replace(write=(to, self.write[1]) if writer == 0 else (self.write[0], to))
 
 
@@ -59,7 +58,6 @@ class ChunkState(NamedTuple):
 
 
 def judge(holds: bool, text: str) -> None:
-    """Raise if it does not hold."""
     if not holds:
         raise BrokenProperty(text)
 
@@ -144,7 +142,6 @@ class ChunkWorld:
         return found
 
     def _write(self, state: ChunkState, i: int, what: str, write: int | None = None) -> ChunkState:
-        """A writer's step."""
         number, out = self.step(i, state.writers[i], what)
         memory = state.memory if write is None else state.memory.put(i, write)
         if out.posted:
@@ -179,7 +176,6 @@ class ChunkWorld:
         return memory.put(i, LANDED)._replace(paged=memory.paged | 1 << i)
 
     def _read(self, state: ChunkState, what: str, writer: int) -> ChunkState:
-        """A step of the reader's."""
         number, out = self.step(2, state.reader, what, writer)
         old, new, memory = self.of[2][state.reader], self.of[2][number], state.memory
         if new.grant is not None:

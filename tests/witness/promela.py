@@ -277,7 +277,6 @@ def write(folder: Path = FOLDER) -> list[Path]:
 
 
 def stale(folder: Path = FOLDER) -> list[str]:
-    """The files that are not what the tables now say."""
     fresh = {f"{name}.pml": generate(about) for name, about in FILES.items()}
     return [name for name, text in fresh.items() if not (folder / name).exists() or (folder / name).read_text() != text]
 

@@ -190,7 +190,6 @@ def _normal(after: RingAfter, seen: Mark, told: frozenset[Mark]) -> RingState:
 
 
 def explore(world: RingWorld) -> RingSearchResult:
-    """Every state of this world."""
     first = RingState(0, 0, (), (0, 0), frozenset())
     before: dict[RingState, list[RingState]] = {first: []}
     queue, found, kinds = deque([first]), RingSearchResult(0, 0, 0, 0, {}, []), Counter[str]()

@@ -140,7 +140,6 @@ class ControlRank:
         self._put(writes, _posted=posted)
 
     def _put(self, owner: Any, **watching: Any) -> None:
-        """Have what watches in the place of what is watched."""
         for name, value in watching.items():
             self._watched.append((owner, name, getattr(owner, name)))
             setattr(owner, name, value)

@@ -171,7 +171,6 @@ def _memory(options: Namespace) -> float:
 
 
 def told(row: dict[str, Any]) -> str:
-    """A cell as soon as it is measured."""
     head = f"{row['pair']}, pages of {row['page']}, {row['batch']} x {row['tokens']} tokens, {row['size']} MiB"
     if "share" not in row:
         return f"{head}: left out, {row['skipped']['cell']}"
@@ -180,7 +179,6 @@ def told(row: dict[str, Any]) -> str:
 
 
 def arguments(argv: Sequence[str] | None) -> Namespace:
-    """Parse the command line."""
     parser = command_line("grid", __doc__, budget=False)
     parser.add_argument("--pairs", default="1-1,2-2,2-1,1-2", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPE_OF)}")  # fmt: skip

@@ -132,7 +132,6 @@ def plan_rows(side: Side, mib: int, quick: bool) -> list[tuple[KernelShape, bool
 
 
 def run(options: argparse.Namespace, course: Course) -> dict[str, Any]:
-    """All figures that were asked for."""
     from kvproto.io.kernels.triton import TritonKernels
 
     kernels, repeats, mib = TritonKernels(), 8 if options.quick else options.repeats, options.mib

@@ -68,7 +68,6 @@ class Members:
 
 
 def serve(line: ParentPipe, make: Callable[..., BenchMember], args: tuple[Any, ...]) -> None:
-    """Do what comes until the parent has had enough."""
     torch.set_num_threads(1)
     member, name = make(*args), ""
     while name != "end":

@@ -28,7 +28,6 @@ class PipelineShape:
     page_sizes: tuple[int, int] | None = None
 
     def layouts(self) -> tuple[Layout, Layout]:
-        """Return the layouts of both sides."""
         pages = self.page_sizes or (16, 32 if self.prefill == self.decode else 16)
         both = [
             Layout(layers=self.layers, heads=self.heads, k_dim=self.dim, v_dim=self.dim, itemsize=2, dtype="bfloat16",

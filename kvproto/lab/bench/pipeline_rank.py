@@ -113,7 +113,6 @@ class PipelineRank:
         return str(self.endpoint.address) if self.side == "P" else ""
 
     def connect(self, addresses: list[str]) -> None:
-        """A decode rank calls the prefill ranks."""
         self.endpoint.connect(self.form.prefill, addresses)
         self._until(self.endpoint.ready)
 
@@ -158,7 +157,6 @@ class PipelineRank:
         self.mark()
 
     def mark(self) -> None:
-        """Fill a decode pool with the marker."""
         assert self.pool is not None
         if self.side == "D":
             mark(self.pool)
@@ -240,7 +238,6 @@ class PipelineRank:
         return begin, end, list(self.log)
 
     def pages_of(self, room: int) -> list[int]:
-        """The room's page table."""
         return [int(page) for page in self.tables[room]]
 
     def bare(self, room: int, tokens: int, at: float, there: dict[int, list[int]] | None = None) -> tuple[float, float]:

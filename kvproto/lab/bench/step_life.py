@@ -126,7 +126,6 @@ class RehearsedWorld(Surroundings):
             self.interpreter.wires[link] = "wire"
 
     def begin(self) -> None:
-        """One room more is at work."""
         if self.waiting:
             self.due.extend(_engine(self.waiting.popleft()))
 
@@ -166,7 +165,6 @@ class RecordingInterpreter(Interpreter):
         self.script = script
 
     def ask(self, what: Callable[..., list[Effect]], *about: Any) -> list[Effect]:
-        """Note the event, and what it leads to."""
         effects = super().ask(what, *about)
         _note(self.script, self.rank, *about)
         return effects

@@ -57,7 +57,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def runs(args: argparse.Namespace) -> list[Callable[[], FuzzResult]]:
-    """The decoders that were chosen, each to be run."""
     chosen = [each for each in decoders() if not args.decoder or any(part in each.name for part in args.decoder)]
     if not chosen:
         names = ", ".join(each.name for each in decoders())

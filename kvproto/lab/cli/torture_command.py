@@ -143,7 +143,6 @@ def _soak(args: argparse.Namespace) -> int:
 
 
 def _told(args: argparse.Namespace, run: Callable[[ProgressLine], Any], page: Callable[[Any], str]) -> int:
-    """Run it with a line of progress, and tell the result."""
     line = ProgressLine(shown=not args.json)
     result = run(line)
     line.clear()

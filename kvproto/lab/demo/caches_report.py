@@ -20,7 +20,6 @@ def title(result: CachesResult) -> str:
 
 
 def planted(result: CachesResult) -> tuple[int, int]:
-    """Return how many corruptions were found, of how many."""
     return sum(found for found, _ in result.controls.values()), sum(all_ for _, all_ in result.controls.values())
 
 

@@ -25,5 +25,4 @@ class CachesResult:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was wrong."""
         return not self.wrong

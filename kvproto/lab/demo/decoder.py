@@ -131,7 +131,6 @@ class _Decode(Player):
                 raise RuntimeError(f"the parent sent {kind!r} while rooms were under way")
 
     def _first_token(self, room: int) -> None:
-        """The first token of a room that is chosen here."""
         row = self.outcomes[room].aux
         self.behind[room] = self.me.behind(room)
         self.mark("asked", room)

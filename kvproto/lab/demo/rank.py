@@ -96,7 +96,6 @@ class DemoRank:
         return self._guard.intruded(grown)
 
     def controls(self, room: int, names: list[str]) -> list[str]:
-        """Return the controls that fit this room and rank."""
         return [name for name in names if applicable(name, self.pool, self._marked(room))]
 
     @contextlib.contextmanager

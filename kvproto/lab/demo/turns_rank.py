@@ -98,7 +98,6 @@ class _Player:
                 getattr(self, kind)(*data)
 
     def look(self) -> None:
-        """Tell the parent what is here and released."""
         released = self.takes.released()  # first: none is seen before its outcome
         for outcome in self._ended(self.takes.finished()):
             self.rows[outcome.room.id] = outcome.aux
@@ -128,7 +127,6 @@ class _Player:
         return self.me.tables[number][: -(-tokens // self.me.pool.page_size)]
 
     def account(self) -> None:
-        """Tell what is here, and what went wrong."""
         wrong = self.me.intruded()
         for role in (self.sends, self.takes):
             wrong += [*settle(role, self.look), *complaints(role)]
@@ -179,7 +177,6 @@ class _Decoder(_Player):
         self.given: dict[Room, bytes] = {}
 
     def say(self, number: int, turn: int) -> None:
-        """Generate the answer of a turn from the pages."""
         this, row = self.talks.turns[number][turn], self.rows[number]
         rows = [row, *self.me.shard.resume(read_aux(row)[0], self.me.tables[number], this.tokens, this.new - 1)]
         self.me.known[number] = this.after

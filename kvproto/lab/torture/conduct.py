@@ -236,7 +236,6 @@ class Torture:
                 raise StarvedError(f"this machine was starved: a process did not run for {kept:.0f} of {waited:.0f} s")
 
     def _hold(self) -> dict[str, Any]:
-        """Return every rank's present holdings."""
         self._answers = {}
         self.crew.tell(self.siege.alive, "holdings", ())
         self._until(lambda: self._answers.keys() >= self.siege.alive, "what ranks hold", START_S)

@@ -35,7 +35,6 @@ class FoundTraces:
             self._crew.tell(ranks, "save", (self.where,))
 
     def saved(self, rank: str) -> None:
-        """Note that this rank has written its own."""
         self._due.discard(rank)
 
     def wait(self, hear: Callable[[str, str, Any], None]) -> None:

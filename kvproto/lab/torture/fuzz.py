@@ -193,7 +193,6 @@ def bodies() -> list[Any]:
 
 
 def description() -> bytes:
-    """Return a transport's description of itself."""
     table = tuple(endpoints.RegionEntry(at, 4096 * (at + 1), 4096, "DRAM", 0) for at in range(3))
     return endpoints.encode(endpoints.InstanceDescription("nixl", endpoints.VERSION, "me", 1, table, metadata()))
 

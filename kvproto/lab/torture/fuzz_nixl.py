@@ -177,7 +177,6 @@ def outcomes(seed: int, first: int, count: int, *, checked: bool = True) -> Iter
 
 
 def main(argv: Sequence[str]) -> None:
-    """The child's program."""
     seed, first, count = map(int, argv)
     for line in outcomes(seed, first, count):
         sys.stdout.write(f"{line}\n")

@@ -32,7 +32,6 @@ class TroubledKernels(DeferredKernels):
         self.hit = 0
 
     def tick(self) -> None:
-        """End what is due."""
         now = time.monotonic()
         for entry in [entry for entry in self._going if entry[0] <= now]:
             self._going.remove(entry)

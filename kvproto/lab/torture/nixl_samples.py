@@ -33,7 +33,6 @@ def transport(name: bytes, interface: bytes, last: int = LAST) -> bytes:
 
 
 def connection(agent: bytes = b"me") -> bytes:
-    """A worker address."""
     own = blake2b(agent, digest_size=ID_BYTES).digest()
     said = HEADER + own + b"\x00\x00" + transport(b"self", own)
     said += bytes([1, 6]) + b"\x00\x02\xc0\x00\x02\x02" + transport(b"tcp", b"\x8e\x79")

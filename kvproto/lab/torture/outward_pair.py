@@ -99,7 +99,6 @@ class FullTransport(MemoryTransport):
 
     @property
     def holds(self) -> int:
-        """Regions that are registered."""
         return len(self._table.regions())
 
 

@@ -59,7 +59,6 @@ class Cable:
             self.hang_up()
 
     def hang_up(self) -> None:
-        """End what is connected."""
         for end in self._ends:
             end.transport.abort()
 

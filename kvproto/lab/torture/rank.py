@@ -92,7 +92,6 @@ class TortureRank:
         return self.plan.room(self.memory.owner(page))
 
     def serve(self) -> None:
-        """Until the parent has had enough."""
         self.line.tell("here", getattr(self.endpoint, "address", ""))
         last = time.monotonic()
         while not self.over:

@@ -67,7 +67,6 @@ def torture_page(result: TortureResult) -> str:
 
 
 def _page(lines: list[str], result: TortureResult | TakeoverResult) -> str:
-    """These lines, and what was found."""
     lines += [f"FOUND {text}" for text in result.found] or ["nothing was found"]
     if result.traces:
         lines += [

@@ -75,7 +75,6 @@ class SoakResult(msgspec.Struct):
 
     @property
     def ok(self) -> bool:
-        """Flat, and nothing wrong."""
         return not self.found
 
 
@@ -119,7 +118,6 @@ def slope(rooms: Sequence[float], nbytes: Sequence[float]) -> float:
 
 
 def few(found: Iterable[Found]) -> list[Found]:
-    """The first of each kind."""
     seen: Counter[str] = Counter()
     kept = []
     for each in found:

@@ -64,18 +64,15 @@ class RankChecker(Checker):
             yield check_beside(name, config, folder, mix, memory=memory, report=report)
 
     def explored(self, name: str, telling: Telling) -> Exploration:
-        """Return the configuration to click through."""
         del telling
         (known,) = self.named(name)
         return _explored(known, CONFIGS[known])
 
     def explored_way(self, once: Counterexample, telling: Telling) -> Exploration:
-        """Return the configuration of a recorded counterexample."""
         del telling
         return _explored("counterexample", once.config)
 
     def walk(self, text: str) -> ReplayedWay:
-        """Walk a recorded counterexample again."""
         return walk(text)
 
 

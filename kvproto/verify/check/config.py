@@ -214,7 +214,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """The prefill ranks and the decode ranks."""
         prefill = Side(PREFILL_GROUP, self.prefills, self.prefill_groups)
         return prefill, Side(DECODE_GROUP, self.decodes, self.decode_groups, self.misfit == "name")
 

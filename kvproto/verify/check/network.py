@@ -27,7 +27,6 @@ class Wire(NamedTuple):
 
     @property
     def quiet(self) -> bool:
-        """Nothing is under way."""
         return not any(self)
 
 

@@ -106,7 +106,6 @@ class DecodeNode(DecodeMemory):
 
     # ------------------------------------------------------------------------------------------- moves
     def moves(self, v: DNode) -> list[Move]:
-        """Return the moves of this node that need no message."""
         found = []
         for k, at in enumerate(v.script):
             if at == 0 and self.may_begin(k, v.script, v.outcome):

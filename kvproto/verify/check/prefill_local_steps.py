@@ -66,7 +66,6 @@ class PrefillMoves(Node):
         self.peers = config.peers(self.SIDE, index)
 
     def moves(self, v: PNode) -> list[Move]:
-        """Return the moves of this node that need no message."""
         self.names.follow((*v.rank[0], *v.rank[1]))
         found = [*self._engine_moves(v), *self._kernel_moves(v), *self._send_timers(v), *self._room_timers(v)]
         for d in self.peers:

@@ -57,7 +57,6 @@ class PrefillSlots(PrefillMoves):
         return b""
 
     def connect(self, asked: do.Connect) -> None:
-        """A wire-up begins."""
         v, life = self.current, self.rank.peers[asked.link].endpoint[0]
         self.current = v._replace(wiring=add(v.wiring, (asked.link - 1, asked.session, life)))
 
@@ -111,7 +110,6 @@ class PrefillSlots(PrefillMoves):
         return None
 
     def hear_outcome(self, news: do.AnnounceOutcome) -> None:
-        """The engine hears how a room ended."""
         self.note_outcome(self.names.place[news.room], news.cause)
 
     def hear_released(self, room: int) -> None:

@@ -75,7 +75,6 @@ class RankExploration(Exploration):
         return "deliver" if word in HEARD else "engine" if word in ENGINE else "device"
 
     def told(self, state: Any, event: Any) -> list[Json]:
-        """The trace of the rank that takes the step."""
         at, what = event.at, event.what
         if at >= self.world.n or what[0] in ("crash", "restart", "slow"):
             return []

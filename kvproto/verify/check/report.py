@@ -88,7 +88,6 @@ def questions(names: Sequence[str], known: Iterable[str] = MUTANTS) -> list[str]
 
 
 def try_mutant(name: str) -> Kill:
-    """Plant the mutation, and search."""
     mutation, begun = MUTANTS[name], time.perf_counter()
     with TablePatch() as bench:
         mutation.apply(bench)

@@ -220,7 +220,6 @@ def _slow(config: Config, names: list[str], event: WorldEvent) -> str:
 
 
 def arrow(config: Config, event: WorldEvent) -> str:
-    """One line of a sequence diagram."""
     names = actors(config)
     text = phrase(config, event).replace(";", ",").replace("#", "")
     if event.at < len(names) and event.what[0] in ("message", "message late", "hello"):

@@ -128,7 +128,6 @@ def refresh() -> int:
 
 
 def judge() -> int:
-    """Say which generated documents are stale."""
     old = generated_docs.stale()
     for path in old:
         say(f"stale: {path}")

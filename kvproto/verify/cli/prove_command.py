@@ -61,7 +61,6 @@ def _print(proofs: Sequence[Proof]) -> None:
 
 
 def line(proof: Proof) -> str:
-    """Return the result of one table as a line."""
     counts = ", ".join(f"{name} {count}" for name, count in sorted(proof.proved.items()))
     lost = len(proof.failures)
     verdict = "proved" if not lost else f"{lost} NOT PROVED"

@@ -152,7 +152,6 @@ class Search:
         raise NotImplementedError
 
     def run(self, report: Callable[[Progress], None] | None = None) -> Result:
-        """Search until something ends it."""
         begun, used = time.perf_counter(), time.process_time()
         result, space = self.result, self.space
         try:

@@ -45,7 +45,6 @@ class WorldTale(Counterexample):
 
 
 def phrase(names: tuple[str, ...], event: WorldStep) -> str:
-    """One thing that happens, in a line."""
     note = f"  [{COSTS[event.cost]}]" if event.cost else ""
     return f"{names[event.at]}: {_deed(names, event.what)}{note}"
 
@@ -66,7 +65,6 @@ def _deed(names: tuple[str, ...], what: Input) -> str:
 
 
 def spoken(body: Any) -> str:
-    """Word a message, with its fields."""
     values = [(name, getattr(body, name)) for name in body.__struct_fields__]
     fields = ", ".join((name if v else f"not {name}") if isinstance(v, bool) else f"{name} {v}" for name, v in values)
     return f"{body.__struct_config__.tag} ({fields})" if fields else str(body.__struct_config__.tag)
@@ -126,18 +124,15 @@ class WorldChecker(Checker):
         return search.run(_StorySearch(name, World(scenario), memory), report)
 
     def walk(self, text: str) -> ReplayedWay:
-        """Walk a recorded counterexample again."""
         return story.walk(text, self._recorded, plain)
 
     def explored(self, name: str, telling: Telling) -> Exploration:
-        """Return the scenario to click through."""
         from kvproto.verify.framework.explore.world_exploration import WorldExploration  # it needs the pictures
 
         (known,) = self.named(name)
         return WorldExploration(known, World(self.scenarios[known]()), telling)
 
     def explored_way(self, once: Counterexample, telling: Telling) -> Exploration:
-        """Return the scenario of a recorded counterexample."""
         return self.explored(once.config, telling)
 
     def _recorded(self, head: RecordedHead) -> tuple[Counterexample, Space]:

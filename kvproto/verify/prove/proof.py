@@ -216,7 +216,6 @@ class KeyedProver(TableProver):
 
 
 def told(way: Way, step: Step | None, model: Any) -> Iterator[str]:
-    """The step, as it is in this model."""
     yield f"state   {way.before.state.name} {shown(way.before, model)}"
     if step is not None and step.seen.__struct_fields__:
         yield f"witness {shown(step.seen, model)}"

@@ -84,7 +84,6 @@ class Question(NamedTuple):
 
 
 def _head_is_after(ring: _TermRing, region: _Region) -> Any:
-    """It was given before whatever the ring gives next."""
     round_, head = number(ring.round), number(ring.head)
     return z3.Or(region.round < round_, z3.And(region.round == round_, region.end <= head))
 

@@ -200,5 +200,4 @@ def _rooms(maker: Maker, **known: Any) -> Rooms:
 
 
 def prove() -> Iterator[PairProof]:
-    """All that holds between the rooms."""
     yield from RoomsProver().prove()

@@ -106,7 +106,6 @@ def parts(value: Any) -> Iterator[Any]:
 
 
 def shown(value: Any, model: Any) -> str:
-    """Return a term's value in a model, for a reader."""
     if isinstance(value, Bits):
         return _set(value, model)
     if isinstance(value, Choice):

@@ -92,11 +92,9 @@ class SimulatedRank(Surroundings):
         self.outside.mail_to(place, self.place, epoch, room, body)
 
     def aux_row(self, room: int) -> bytes:
-        """All rows are alike."""
         return b"aux"
 
     def page_ids(self, asked: do.TransmitPages) -> bytes:
-        """And so are all pages."""
         return b"page"
 
     def connect(self, asked: do.Connect) -> None:
@@ -159,7 +157,6 @@ class SimulatedRank(Surroundings):
         return room in self.opened and getattr(value.work, "owned", True)
 
     def hear_report(self, report: Report) -> None:
-        """Kept, for whoever looks."""
         self.outside.reports.append(report)
 
 

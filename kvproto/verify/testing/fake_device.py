@@ -173,7 +173,6 @@ class SlowStreams(DeviceStreams):
         return placed, self._copy(placed, pages, 0, len(pages))
 
     def extend(self, entry: RoomEntry, more: HostPages) -> Any:
-        """As on any device, later."""
         at, entry.given = entry.given, entry.given + len(more)
         entry.pages[at : entry.given] = more
         if not len(more) or entry.table is NO_TABLE:
@@ -210,7 +209,6 @@ class SlowKernels(Kernels):
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        """As the contract of kernels has it, when the stream runs."""
         run = self._inner.gather_parts
         return self.queue("gather", pool, table, first, tokens, stream, after, lambda: run(
             pool, table, first, tokens, parts, digest=digest
@@ -220,7 +218,6 @@ class SlowKernels(Kernels):
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        """As the contract of kernels has it, when the stream runs."""
         run = self._inner.scatter
         return self.queue("scatter", pool, table, first, tokens, stream, after, lambda: run(
             pool, table, first, tokens, parts, digest=digest
@@ -239,7 +236,6 @@ class SlowKernels(Kernels):
     def cross(
         self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them
     ) -> PagesCopy | None:  # fmt: skip
-        """As the contract of kernels has it, when the stream runs."""
         copy = self._inner.cross(pool, crossings, most)
         return None if copy is None else SlowCopy(self, pool, copy)
 
@@ -247,7 +243,6 @@ class SlowKernels(Kernels):
         self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, stream: FakeStream, after: Any,
         act: Callable[[], object],
     ) -> Ticket:  # fmt: skip
-        """Do this when the stream comes to it."""
         if after is not None:
             stream.wait_event(after)
         name = side, self.whose(table), first
@@ -256,7 +251,6 @@ class SlowKernels(Kernels):
     def watched(
         self, side: Side, pool: Pool, table: torch.Tensor, first: int, tokens: int, act: Callable[[], object]
     ) -> None:  # fmt: skip
-        """Do it, if the pages that it reads are there."""
         begin = table.storage_offset()  # tables may be parts of one
         pages = range(begin + first // pool.page_size, begin - (-(first + tokens) // pool.page_size))
         for coming in self.device.coming.get(table.untyped_storage().data_ptr(), ()):

@@ -105,7 +105,6 @@ class Judge:
         return next(parts for parts in map(inside, group) if parts.data.transport.instance == instance)
 
     def landing(self, cargo: FabricWrite, piece: int) -> None:
-        """A piece is about to land."""
         stage = self.stage
         writer, reader = self._parts(cargo.writer, stage.prefills), self._parts(cargo.target, stage.decodes)
         written = writer.data.writes.flying.get(cargo.handle)

@@ -121,7 +121,6 @@ class SimulatedNetwork:
         return [way for way, queue in self.queues.items() if queue]
 
     def lose(self, way: Way, at: int) -> None:
-        """A frame is lost."""
         del self.queues[way][at % len(self.queues[way])]
 
     def repeat(self, way: Way, at: int) -> None:

@@ -29,7 +29,6 @@ class StageMoves(RuleBasedStateMachine):
     @precondition(lambda self: self.stage.fabric.options())
     @rule(at=st.lists(ANY, min_size=1, max_size=4))
     def move(self, at: list[int]) -> None:
-        """The fabric moves some pieces."""
         for k in at:
             if options := self.stage.fabric.options():
                 self.stage.fabric.take(options[k % len(options)])
@@ -37,7 +36,6 @@ class StageMoves(RuleBasedStateMachine):
     @precondition(lambda self: self.stage.late.pending)
     @rule(at=ANY)
     def copied(self, at: int) -> None:
-        """A gather or a scatter is over."""
         self.stage.late.finish(at)
 
     @rule(turns=st.integers(1, 6))
@@ -67,7 +65,6 @@ class StageMoves(RuleBasedStateMachine):
     @precondition(lambda self: self.stage.late.pending)
     @rule(at=ANY)
     def hurt_copy(self, at: int) -> None:
-        """A kernel fails."""
         self.stage.hurt_copy(at)
 
     @rule(index=ANY)

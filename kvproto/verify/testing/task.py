@@ -101,12 +101,10 @@ class RoomTask:
         return side not in self.freed and name not in self.opened | self.crashed and not over
 
     def open(self, side: Side, index: int) -> None:
-        """This engine has opened it."""
         self.opened.add((side, index))
         self.waits.add((side, index))
 
     def announce(self, index: int) -> None:
-        """This decode engine has announced it."""
         self.announced.add(("D", index))
         self.waits.add(("D", index))
 

@@ -62,7 +62,6 @@ class Rig:
         self.transport = rank.transport
 
     def connect(self) -> PeerId:
-        """Connect to the target as it is now."""
         return self.transport.connect(self.peer.ask("endpoint"))
 
     def write(self, descs: npt.ArrayLike, tag: bytes = b"tag") -> Handle:

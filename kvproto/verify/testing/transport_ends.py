@@ -49,7 +49,6 @@ class Rank:
         self.transport.deregister(self.regions[at])
 
     def forget(self, at: int) -> None:
-        """Free a dropped region."""
         del self.buffers[at], self.regions[at], self.shared[at]
 
     def poll(self) -> list[TransportEvent]:
@@ -89,7 +88,6 @@ class LocalPeer:
         self.rank = Rank(transport)
 
     def ask(self, name: str, *args: object) -> Any:
-        """Call a method of the rank."""
         self.rank.poll()
         return getattr(self.rank, name)(*args)
 
@@ -134,7 +132,6 @@ class ProcessPeer:
         return self
 
     def ask(self, name: str, *args: object) -> Any:
-        """Call a method of the rank there."""
         self._pipe.send((name, args))
         assert self._pipe.poll(20), f"the peer did not answer {name}"
         return self._pipe.recv()
@@ -144,7 +141,6 @@ class ProcessPeer:
         os.kill(self.process.pid, number)
 
     def stop(self) -> None:
-        """Returns when the process has stopped."""
         self.signal(signal.SIGSTOP)
         wait(lambda: _state(self.process.pid) == "T", "the peer to stop")
 

@@ -87,7 +87,6 @@ def vocabularies(
 
 
 def enum(cls: type[IntEnum]) -> list[Json]:
-    """Export the members of an enumeration."""
     said = members(cls)
     return [{"number": int(member), "name": member.name, "doc": said[member.name]} for member in cls]
 

@@ -22,7 +22,6 @@ CLASSES = {
 
 
 def mermaid(picture: DiagramSketch) -> str:
-    """The flowchart's text."""
     ids = {node.name: node.name if not node.many else f"from{i}" for i, node in enumerate(picture.nodes)}
     lines = ["flowchart TD"]
     lines += [f"    {ids[node.name]}{_box(node)}:::{'many' if node.many else node.kind}" for node in picture.nodes]

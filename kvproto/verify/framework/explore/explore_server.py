@@ -54,7 +54,6 @@ class ExploreServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The page's address."""
         return f"http://{HOST}:{self.server_port}/{self.token}/"
 
     def along(self, text: str) -> bytes:

@@ -32,7 +32,6 @@ class WorldExploration(Exploration):
         return {"hear": "deliver", "timer": "time", "call": "engine"}.get(event.what[0], "device")
 
     def told(self, state: Any, event: WorldStep) -> list[Json]:
-        """The trace of the party that takes the step."""
         asked = event.at, state[event.at], event.what
         if (moments := self._told.get(asked)) is None:
             member = self.world.steps.traced(*asked)

@@ -116,7 +116,6 @@ class TablePrinter:
         return [f"new->due = {self.due(table, row)};", f"new->state = {self.target(row)};"]
 
     def target(self, row: Row) -> int:
-        """Return the number of the new state."""
         return int(row.target)
 
     def due(self, table: Table[Any], row: Row) -> str:

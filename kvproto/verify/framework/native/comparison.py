@@ -92,7 +92,6 @@ def interpreted(
 
 
 def _due(table: Table[Any], timing: NamedTimers, row: Row, value: Any, new: Any, now: float) -> float:
-    """Return the end of the timer that starts."""
     if row.target not in table.timers:
         return INFINITY
     timer, own, times = timing.named(table.timers[row.target]), table.periods.get(row.target), 0
@@ -133,7 +132,6 @@ def _apart(expected: Fired | None, found: Fired | None, where: str) -> Iterator[
 
 
 def _fields(name: str, expected: Any, found: Any, where: str) -> Iterator[str]:
-    """Yield the fields that differ."""
     if expected == found and type(expected) is type(found):
         return
     if type(expected) is not type(found) or not isinstance(expected, msgspec.Struct):
