@@ -10,7 +10,7 @@ pytest.importorskip("nixl._api")
 
 from kvproto.lab.bench.pipeline import BenchProcesses
 from kvproto.lab.bench.pipeline_cases import Case
-from kvproto.lab.bench.route import PAIRS, main
+from kvproto.lab.bench.route import PAIRS
 from kvproto.settings import Route
 
 #: through which route, whether pages lie in a row, and how it goes: host memory is written page by page cheaply
@@ -26,11 +26,3 @@ def test_equal_groups_go_as_they_are_told_and_every_byte_is_right() -> None:
             assert row["right"] and not row["odd"], row
             assert row["went"] == went, row
             assert row["pieces"] == (1 if went == "staged" else 4 if fresh else row["pieces"])
-
-
-def test_what_would_be_chosen_elsewhere_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--simulate", "rdma", "--pairs", "1-1,2-1", "--sizes", "64"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    head, _, *rows = [[each.strip() for each in line.split("|")] for line in lines if line.startswith("|")]
-    told = {row[head.index("pair")]: row[head.index("chosen")] for row in rows}
-    assert told == {"1->1 on 2": "pages", "2->1 on 2": "staged"}

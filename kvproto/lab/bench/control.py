@@ -11,9 +11,6 @@ granted, gathered, written, scattered, confirmed and released.  In turns with it
 
 *Calls*: Python calls a room and a chunk on each side (`control_calls`), the same on every machine.
 
-*With keys* (`--keys`): the same throughput between two more processes whose control plane is encrypted, each run beside
-one without, in turns; the figure is the ratio.
-
 *Idle*: the processor time that an endpoint takes in its own loop while nothing happens.
 
 Both loops sleep between events as they do on threads of their own (`poll`, and `wait` when nothing moved); with
@@ -26,14 +23,11 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from kvproto.arguments import positive, real
-from kvproto.io.control.keys import make_pair
 from kvproto.lab.bench.control_calls import count
 from kvproto.lab.bench.control_side import LIVE, ControlRank
 from kvproto.lab.bench.members import Members
@@ -45,7 +39,7 @@ SPANS = (
 )  # fmt: skip
 #: what the protocol alone takes of the way from `produced` to the post
 PROTOCOL = "produced to posted, without the gather"
-BY_HAND = "by hand"
+OURS, BY_HAND = "flood", "by_hand"
 
 
 def spread(spans: list[float]) -> dict[str, float]:
@@ -55,18 +49,18 @@ def spread(spans: list[float]) -> dict[str, float]:
     return {"median": statistics.median(spans), **tails}
 
 
-def throughput(tell: Callable[..., list[Any]], pairs: Sequence[str], rooms: int, gen: int) -> dict[str, list[float]]:
-    """Rooms a second through each pair's link, and by hand through the first one's, in turns."""
-    speeds: dict[str, list[float]] = {way: [] for way in (*pairs, BY_HAND)}
+def throughput(tell: Callable[..., list[Any]], rooms: int, gen: int) -> dict[str, list[float]]:
+    """Rooms a second through the link, and by hand, in turns."""
+    speeds: dict[str, list[float]] = {OURS: [], BY_HAND: []}
     for turn in range(3):
         for way, found in speeds.items():
-            told = tell(pairs[0], "by_hand", rooms) if way == BY_HAND else tell(way, "flood", rooms, gen + 1 + turn)
+            told = tell("PD", way, rooms, *([gen + 1 + turn] if way == OURS else []))
             found.append(rooms / (max(end for _, end in told) - min(begin for begin, _ in told)))
     return speeds
 
 
 def bench(
-    course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int, keys: str | None = None
+    course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int
 ) -> dict[str, Any]:
     members = Members()
     for side in "PD":
@@ -98,20 +92,12 @@ def bench(
         rows.append({"rooms": live, "samples": len(spans["produced to posted"]),
                      **{f"{name} us": spread(each) for name, each in spans.items()}})  # fmt: skip
         course.keep(found, f"{live} rooms open: produced to posted {rows[-1]['produced to posted us']}")
-    if keys is not None:
-        for side in "pd":
-            members.start(side, 0, ControlRank, side.upper(), spin, cuda, keys)
-        tell("d", "connect", *tell("p", "address"))
-    pairs = ("PD",) if keys is None else ("PD", "pd")
-    speeds = throughput(tell, pairs, rooms, gen)
-    found |= {
-        "rooms_a_second": speeds["PD"], "rooms_a_second_by_hand": speeds[BY_HAND],
-        "rooms_a_second_with_keys": speeds.get("pd", []),
-    }  # fmt: skip
-    course.keep(found, f"rooms a second: {', '.join(f'{each:.0f}' for each in speeds['PD'])}")
+    speeds = throughput(tell, rooms, gen)
+    found |= {"rooms_a_second": speeds[OURS], "rooms_a_second_by_hand": speeds[BY_HAND]}
+    course.keep(found, f"rooms a second: {', '.join(f'{each:.0f}' for each in speeds[OURS])}")
     idle = dict(zip(("prefill", "decode"), tell("PD", "rest", 2.0), strict=True))
-    right = all(tell("Dd" if rooms >= max(LIVE) else "D", "right"))  # fewer leave pages as they were
-    tell("PDpd", "end")
+    right = all(tell("D", "right"))
+    tell("PD", "end")
     return found | {"idle": idle, "right": right, "calls": count()}
 
 
@@ -123,7 +109,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=positive, default=512, help="rooms measured a row, at least (default 512)")
     parser.add_argument("--pace", type=real(0, 1e6), default=1.0, help="milliseconds between rooms (default 1)")
     parser.add_argument("--rooms", type=positive, default=2000, help="rooms of a throughput run (default 2000)")
-    parser.add_argument("--keys", action="store_true", help="the throughput also with an encrypted control plane")
     options = parser.parse_args(argv)
     if options.cuda and not torch.cuda.is_available():
         print("torch sees no GPU here: leave --cuda out", file=sys.stderr)
@@ -131,12 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if (os.cpu_count() or 1) < 4:
         print("fewer than four cores: the two loops and their sockets take turns", file=sys.stderr)
     course, pace = Course("control", argv, options), 1e-3 * options.pace
-    with TemporaryDirectory() as folder:
-        keys = str(make_pair(Path(folder), "bench")[0]) if options.keys else None
-        found = bench(
-            course, spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms,
-            keys=keys,
-        )  # fmt: skip
+    found = bench(
+        course, spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms
+    )
     course.end(found)
     return 0 if found["right"] else 1
 

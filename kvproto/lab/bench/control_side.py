@@ -45,7 +45,7 @@ def layout(page: int) -> Layout:
 class ControlRank:
     """One endpoint, and when what happened to which room."""
 
-    def __init__(self, side: str, spin: bool, cuda: bool, keys: str | None = None) -> None:
+    def __init__(self, side: str, spin: bool, cuda: bool) -> None:
         self.prefill, self.spin = side == "P", spin
         names = "produced", "gathering", "gathered", "posting", "posted", "written", "noted", "launched", "finished"
         self.log: Log = {name: {} for name in names}
@@ -60,9 +60,8 @@ class ControlRank:
         settings = Settings(ring_bytes=8 << 20, slots=16, timing=UNHURRIED, costs="free")
         make: Callable[..., Any] = PrefillEndpoint if self.prefill else DecodeEndpoint
         self.endpoint = make(
-            layout(self.page), 0, self.pool, NixlTransport(maps=False), chunk_tokens=TOKENS, settings=settings,
-            keys=keys
-        )  # fmt: skip
+            layout(self.page), 0, self.pool, NixlTransport(maps=False), chunk_tokens=TOKENS, settings=settings
+        )
         self._watch()
         gc.collect()
         gc.freeze()

@@ -259,9 +259,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "default 1-1)")  # fmt: skip
     parser.add_argument(
         "--what",
-        choices=("figures", "goals", "sweep", "pieces", "slice", "pinned", "pages"),
+        choices=("figures", "goals", "pieces", "slice", "pinned", "pages"),
         default="figures",
-        help="the table; a few of its rows; other forms; rate over chunk size; the other route; host staging; whole "
+        help="the table; a few of its rows; rate over chunk size; the other route; host staging; whole "
              "pages beside NIXL's lists by hand",
     )
     parser.add_argument("--repeats", type=positive, default=15, help="timed transfers a row (default 15)")

@@ -110,7 +110,7 @@ def mapped(rows: list[Case]) -> list[Case]:
 
 
 def cases(name: str, what: str, repeats: int) -> list[Case]:
-    """Return a shape's rows: `figures` is the table, `sweep` has other forms, `slice` the other route.
+    """Return a shape's rows: `figures` is the table, `slice` the other route.
 
     `pieces` is rate over chunk size: how large a chunk should be on this link.
     """
@@ -143,10 +143,6 @@ def cases(name: str, what: str, repeats: int) -> list[Case]:
         return rows + [replace(some, what="one", size=256, chunk=chunk, rooms=1, ring=0) for chunk in (16, 64)]
     parts = max(SHAPES[name].prefill, SHAPES[name].decode)  # of a chunk: with more of them, larger chunks
     sizes = ((64, 16), (64, 32), (256, 32), (256, 64), (1024, 64), (1024, 128))
-    if what == "sweep":
-        rows = [Case("one", 1024, 64, slots=slots, repeats=repeats) for slots in (2, 4, 16)]
-        rows += [Case("one", size, size // 2**cut, repeats=repeats) for size in (64, 256, 1024) for cut in (0, 1, 5)]
-        return [*rows, Case("one", 1024, 64, ring=256, window=8, repeats=repeats)]
     if what == "goals":
         forms = (64, 64), (256, 64), (1024, 128)
         rows = [Case("one", size, min(size, each * parts), repeats=repeats, beside=True) for size, each in forms]

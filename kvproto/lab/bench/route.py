@@ -5,14 +5,12 @@ The same rooms go three ways, by the ring (`staged`), page to page (`pages`), an
 clock, bulk write and the comparison of every byte are those of `kvproto bench pipeline`.  `share` is the bulk write's
 time over the transfer's, so 1 is as fast as the link; `estimates` are what the ranks thought before
 (`kvproto.layout.costs`), `chosen` is what they took, and `loss` what the choice took over the better of the two.
-
-`--simulate PROFILE` moves nothing: it prints what would be chosen on a link of that kind, as where there is none here.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -47,17 +45,6 @@ def estimate_of(shape: PipelineShape, size: int, chunk: int, costs: Costs, *, fr
     share = plan.duties(0)[0]
     pieces = page_form(plan, share).pieces(tokens, 1 if fresh else 0)
     return estimate(costs, plan.part_bytes(share, Cut(0, tokens)), pieces, chunks(tokens, 0, chunk_tokens))
-
-
-def simulated(names: Sequence[str], sizes: Sequence[int], profile: str) -> Iterator[dict[str, Any]]:
-    """Rows of what would be chosen."""
-    for name in names:
-        for size in sizes:
-            for fresh in (False, True):
-                told = estimate_of(PAIRS[name], size, min(size, 64), PROFILES[profile], fresh=fresh)
-                chosen = "staged" if told.staged <= told.pages else "pages"
-                yield {"pair": PAIRS[name].name, "size": size, "pages": _lie(fresh), "profile": profile,
-                       "staged_ms": 1e3 * told.staged, "pages_ms": 1e3 * told.pages, "chosen": chosen}  # fmt: skip
 
 
 def measured(fleet: BenchProcesses, size: int, repeats: int, profile: str, *, fresh: bool) -> dict[str, Any]:
@@ -98,7 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", default="64,256", metavar="LIST", help="MiB of a room (default 64,256)")
     parser.add_argument("--repeats", type=positive, default=9, help="timed transfers a row (default 9)")
     parser.add_argument("--cpu", action="store_true", help="host memory and torch kernels: for a machine without GPUs")
-    parser.add_argument("--simulate", choices=sorted(PROFILES), help="print what would be chosen on such a link")
     options = parser.parse_args(argv)
     names, sizes = options.pairs.split(","), options.sizes.split(",")
     if unknown := [name for name in names if name not in PAIRS]:
@@ -106,15 +92,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := [size for size in sizes if not size.isdecimal() or not 0 < int(size) <= 1 << 16]:
         parser.error(f"--sizes {unknown[0]!r}: it is in MiB, from 1 to 65536")
     course = Course("route", argv, options)
-    if options.simulate:
-        rows = list(simulated(names, list(map(int, sizes)), options.simulate))
-        course.end(rows)
-        return 0
     gpus = max(max(*PAIRS[name].prefill_on, *PAIRS[name].decode_on) for name in names) + 1
     if not options.cpu and torch.cuda.device_count() < gpus:
         print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
         return 2
-    rows, profile = [], "shm" if options.cpu else "cuda_ipc"
+    rows, profile = list[dict[str, Any]](), "shm" if options.cpu else "cuda_ipc"
     for turn, name in enumerate(names):
         with BenchProcesses(PAIRS[name], cuda=not options.cpu) as fleet:
             for size, fresh in course.cases(list(product(map(int, sizes), (False, True))), len(names) - turn):

@@ -44,10 +44,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--format", choices=SUFFIX, help="md gives the tables (default: mermaid)")
     made.add_argument("--guards", action="store_true", help="name every guard, not only where an event forks")
     made.add_argument("--effects", action="store_true", help="name the effects on the edges")
-    made.add_argument("--loops", action="store_true", help="show rows that stay in their state")
-    made.add_argument("--silent", action="store_true", help="show rows that ignore or refuse, too")
-    made.add_argument("--no-fold", action="store_true", help="draw every edge by itself")
-    made.add_argument("--theme", choices=("auto", "light", "dark"), default="auto", help="of SVG (default: auto)")
     made.add_argument("--scene", metavar="SCENE", help="a sequence chart instead; `all` for every one")
     made.add_argument("--states", action="store_true", help="with --scene: note every change of state")
     made.add_argument("--out", type=output_folder, metavar="DIR", help="write files into DIR, not to the terminal")
@@ -90,17 +86,15 @@ def _charts(scenes: list[Scene], args: argparse.Namespace) -> Iterator[tuple[str
     told = args.tables.told()
     for scene in scenes:
         chart = scene.chart(told, states=args.states)
-        yield scene.name, SUFFIX[args.format], sequence_svg(chart, theme=args.theme) if args.format == "svg" else chart
+        yield scene.name, SUFFIX[args.format], sequence_svg(chart) if args.format == "svg" else chart
 
 
 def _renderer(args: argparse.Namespace) -> Callable[[Table[Any]], str]:
     if args.format == "md":
         return tables_md
-    look = DiagramOptions(
-        args.guards, args.effects, args.loops, args.silent, fold=0 if args.no_fold else DiagramOptions().fold
-    )
+    look = DiagramOptions(args.guards, args.effects)
     if args.format == "svg":
-        return lambda table: svg(sketch(table, look), theme=args.theme)
+        return lambda table: svg(sketch(table, look))
     return lambda table: mermaid(sketch(table, look))
 
 

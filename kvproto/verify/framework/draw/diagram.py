@@ -1,7 +1,7 @@
 """The sketch: what a picture of one table shows, before anything is placed or coloured.
 
 A table has too many rows to draw each.  So the rows that lead from one state to another become one *edge*, labelled
-with its events; what stays where it is (loops), what is ignored and what is refused is left out unless asked for.
+with its events; what stays where it is, what is ignored and what is refused is left out.
 Where one event leads from many states to the same one, the many edges are *folded*: the sources are listed in a small
 box of their own, and one edge leaves it.  Where one event leads from a state to several others, the guards say which
 (`[else]`: none of those before), so that no two edges of a state look the same.
@@ -31,10 +31,6 @@ class DiagramOptions(msgspec.Struct, frozen=True):
     #: every guard; else only those without which two edges of a state would look the same
     guards: bool = False
     effects: bool = False
-    #: rows that stay in their state, with something to do
-    loops: bool = False
-    #: rows that ignore or refuse
-    silent: bool = False
     #: fold what leads from this many states to the same one; 0: never
     fold: int = FOLD
 
@@ -75,7 +71,7 @@ class DiagramSketch(msgspec.Struct, frozen=True):
 
 def sketch(table: Table[Any], look: DiagramOptions | None = None) -> DiagramSketch:
     look = look or DiagramOptions()
-    drawn = [row for row in table.rows if _shown(row, look)]
+    drawn = [row for row in table.rows if row.verb == "row" and row.target is not row.source]
     folded = _folded(table, drawn, look.fold)
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in drawn:
@@ -102,17 +98,11 @@ def _forks(rows: Iterable[Row]) -> set[tuple[State, type[Event]]]:
     return {pair for pair, found in targets.items() if len(found) > 1}
 
 
-def _shown(row: Row, look: DiagramOptions) -> bool:
-    if row.verb != "row":
-        return look.silent
-    return look.loops or row.target is not row.source
-
-
 def _folded(table: Table[Any], rows: Iterable[Row], fold: int) -> dict[int, str]:
     """Map a row to the box that stands for its source and others; the success path is never folded."""
     shared: dict[tuple[str, State], list[Row]] = defaultdict(list)
     for row in rows:
-        if row.target is not row.source and _kind(table, row.source.name, row.target.name) != "well":
+        if _kind(table, row.source.name, row.target.name) != "well":
             shared[_text(row, guards=True, effects=True), row.target].append(row)
     return {
         row.index: " or ".join(dict.fromkeys(r.source.name for r in same))

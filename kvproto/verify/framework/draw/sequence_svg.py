@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import msgspec
 
-from kvproto.verify.framework.draw.svg import MARGIN, SMALL, WIDE, Theme, stylesheet
+from kvproto.verify.framework.draw.svg import MARGIN, SMALL, WIDE, stylesheet
 
 #: the least and the most that lanes are apart, a line of text, the padding of a note, and the longest line of one
 NEAR, FAR, LINE, PAD, LONG = 150.0, 560.0, 13.0, 6.0, 64
@@ -40,7 +40,7 @@ class Item(msgspec.Struct):
     text: list[str]
 
 
-def sequence_svg(chart: str, *, theme: Theme = "auto") -> str:
+def sequence_svg(chart: str) -> str:
     """The chart as a picture.  ValueError: a line that is not of the kinds that scenes have."""
     names, titles, items = _read(chart)
     lanes = _lanes(titles, items)
@@ -57,7 +57,7 @@ def sequence_svg(chart: str, *, theme: Theme = "auto") -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="kvproto" role="img" aria-label="{", ".join(names)}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">'
-        f'<style>{stylesheet(theme)}{STYLE}</style>\n<rect class="page" width="{width:.0f}" height="{height:.0f}"/>\n'
+        f'<style>{stylesheet()}{STYLE}</style>\n<rect class="page" width="{width:.0f}" height="{height:.0f}"/>\n'
         f'<g transform="translate({MARGIN - left:.0f},{MARGIN:.0f})">{inside}</g></svg>\n'
     )
 

@@ -1,8 +1,8 @@
 """A sketch as an SVG picture, without any other program.
 
-Its colours are variables with a light and a dark set: alone in a page the picture follows the reader's choice, and
-`theme` fixes it.  Every box has the id `TABLE.STATE` and every edge lists its rows in `data-rows`, so that a page
-around the picture (the inspector) can light them.  Text is in a fixed-width face, because then its width is known.
+Its colours are variables with a light and a dark set: alone in a page the picture follows the reader's choice.  Every
+box has the id `TABLE.STATE` and every edge lists its rows in `data-rows`, so that a page around the picture (the
+inspector) can light them.  Text is in a fixed-width face, because then its width is known.
 """
 
 from __future__ import annotations
@@ -41,22 +41,20 @@ STYLE = """
 """
 
 
-def svg(picture: DiagramSketch, *, theme: Theme = "auto", embedded: bool = False) -> str:
+def svg(picture: DiagramSketch, *, embedded: bool = False) -> str:
     """The picture; `embedded` leaves out the styles, for a page that has them already (see `stylesheet`)."""
     order = _reading_order(picture)
     nodes = [picture.nodes[i] for i in order]
     at = {node.name: i for i, node in enumerate(nodes)}
-    moves = [edge for edge in picture.edges if edge.source != edge.target]
-    loops = {edge.source: edge for edge in picture.edges if edge.source == edge.target}
-    ends = [(at[edge.source], at[edge.target], _label_size(edge), edge.kind) for edge in moves]
+    ends = [(at[edge.source], at[edge.target], _label_size(edge), edge.kind) for edge in picture.edges]
     plan = place([_size(node) for node in nodes], [BIAS[node.kind] for node in nodes], ends)
     size = {"width": f"{plan.width + 2 * MARGIN:.0f}", "height": f"{plan.height + 2 * MARGIN:.0f}"}
-    lines = sorted(zip(plan.lines, moves, strict=True), key=lambda pair: pair[1].kind == "well")
+    lines = sorted(zip(plan.lines, picture.edges, strict=True), key=lambda pair: pair[1].kind == "well")
     drawn = [_edge(plan, line, edge) for line, edge in lines]
-    drawn += [_box(picture.table, node, plan.items[i], loops.get(node.name)) for i, node in enumerate(nodes)]
+    drawn += [_box(picture.table, node, plan.items[i]) for i, node in enumerate(nodes)]
     inside = _tag("g", "\n".join(drawn), transform=f"translate({MARGIN:.0f},{MARGIN:.0f})")
     if not embedded:
-        inside = f"<style>{stylesheet(theme)}</style>\n" + _tag("rect", **{"class": "page"}, **size) + "\n" + inside
+        inside = f"<style>{stylesheet()}</style>\n" + _tag("rect", **{"class": "page"}, **size) + "\n" + inside
     named = {"class": "kvproto", "role": "img", "aria-label": picture.table}
     box = f"0 0 {size['width']} {size['height']}"
     return _tag("svg", inside, xmlns="http://www.w3.org/2000/svg", **named, viewBox=box, **size) + "\n"
@@ -103,11 +101,10 @@ def _label_size(edge: Edge) -> tuple[float, float]:
     return max(len(line) for line in edge.narrow) * SMALL + 12, len(edge.narrow) * 13.0 + 8
 
 
-def _box(table: str, node: DiagramBox, item: Item, loop: Edge | None) -> str:
+def _box(table: str, node: DiagramBox, item: Item) -> str:
     left, top, width = item.x - item.left, item.y - item.height / 2, item.left + item.right
     corner = 15 if node.first or node.last else 5
-    drawn = "" if loop is None else _tag("title", "stays on: " + escape("; ".join(loop.narrow)))
-    drawn += _tag("rect", x=left, y=top, width=width, height=item.height, rx=corner)
+    drawn = _tag("rect", x=left, y=top, width=width, height=item.height, rx=corner)
     if node.last:
         drawn += _tag("rect", x=left + 3, y=top + 3, width=width - 6, height=item.height - 6, rx=corner - 3)
     if node.many:
