@@ -41,10 +41,10 @@ SETTINGS = Settings(timing=QUICK, ring_bytes=1 << 20, slots=2, window=2, costs="
 GROUPS = {"P1": 1, "P2": 2, "D1": 11, "D2": 12}
 
 
-def make_transport(backend: str) -> Any:
-    """The transport of this process, whose bytes go over TCP."""
-    os.environ["UCX_MODULES"] = "^ib"
-    os.environ["UCX_NET_DEVICES"], os.environ["UCX_TLS"] = "lo", ucx_over_tcp()
+def make_transport(backend: str, host: str = "127.0.0.1") -> Any:
+    """The transport of this process at this address, whose bytes go over TCP."""
+    os.environ["UCX_MODULES"], os.environ["UCX_TLS"] = "^ib", ucx_over_tcp()
+    os.environ.setdefault("UCX_NET_DEVICES", "lo")
     os.environ["NIXL_LOG_LEVEL"] = "FATAL"
     import torch
 
@@ -52,14 +52,16 @@ def make_transport(backend: str) -> Any:
     from kvproto.io.transports.nixl import NixlTransport
 
     torch.set_num_threads(1)
-    return NixlTransport() if backend == "nixl" else MooncakeTransport("127.0.0.1")
+    return NixlTransport() if backend == "nixl" else MooncakeTransport(host)
 
 
 class Member:
     """The process's part: an endpoint, and answers about it."""
 
-    def __init__(self, name: str, bind: str, keys: str | None, backend: str = "nixl") -> None:
-        self.transport = make_transport(backend)
+    def __init__(
+        self, name: str, bind: str, keys: str | None, backend: str = "nixl", host: str = "127.0.0.1"
+    ) -> None:  # fmt: skip
+        self.transport = make_transport(backend, host)
         from kvproto.endpoint.decode_endpoint import DecodeEndpoint
         from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
         from kvproto.verify.testing.pools import noise
@@ -90,7 +92,7 @@ class Member:
             assert room.id not in self.releases, "a second release"
             self.releases[room.id] = time.monotonic()
 
-    def serve(self, pipe: Connection) -> None:
+    def serve(self, pipe: Any) -> None:
         while True:
             if not self.endpoint.poll():
                 self.endpoint.wait(0.002)
@@ -135,10 +137,7 @@ class Member:
     def open(self, room: int, tokens: int, pages: list[int], group: int) -> None:
         from kvproto.room import Room
 
-        if hasattr(self.endpoint, "connect"):
-            self.endpoint.open(Room(room), tokens, pages, group=group)
-        else:
-            self.endpoint.open(Room(room), tokens, pages, group=group)
+        self.endpoint.open(Room(room), tokens, pages, group=group)
 
     def call(self, name: str, room: int, *args: object) -> object:
         """One of the engine's calls."""
@@ -173,6 +172,12 @@ class Member:
         from kvproto.verify.testing.holdings import holdings
 
         return holdings(self.endpoint)
+
+    def left(self) -> list[str]:
+        """Whatever is held of rooms."""
+        from kvproto.verify.testing.pools import left_over
+
+        return left_over(self.endpoint)
 
     def reports(self) -> list[str]:
         return list(self.endpoint.reports())

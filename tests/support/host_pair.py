@@ -6,7 +6,7 @@ Needs root, as containers and build machines are; `possible` says whether it is 
 
 from __future__ import annotations
 
-import json
+import ast
 import os
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 ROOT = Path(__file__).parent.parent.parent
-ADDRESSES = {"prefill": "10.77.0.1", "decode": "10.77.0.2"}
+ADDRESSES = {"P1": "10.77.0.1", "D1": "10.77.0.2"}
 
 
 def _ip(*words: str) -> None:
@@ -34,11 +34,10 @@ def possible() -> bool:
 
 
 class HostPair:
-    """Two hosts; on each a process that answers one question after another (`host_rank`)."""
+    """Two hosts; on each a member of a fleet that answers one question after another (`host_rank`)."""
 
-    def __init__(self, backend: str, secrets: dict[str, Path]) -> None:
-        """`secrets`: the key file of each side."""
-        self.backend, self.secrets = backend, secrets
+    def __init__(self, backend: str, keys: Path) -> None:
+        self.backend, self.keys = backend, keys
         self.hosts = {side: f"kvp-{os.getpid()}-{side}" for side in ADDRESSES}
         self.ranks: dict[str, subprocess.Popen[str]] = {}
 
@@ -69,8 +68,8 @@ class HostPair:
             **os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "UCX_NET_DEVICES": "cable",
             "OMP_NUM_THREADS": "1", "NIXL_LOG_LEVEL": "FATAL",
         }  # fmt: skip
-        line = ["ip", "netns", "exec", self.hosts[side], sys.executable, "-m", "support.host_rank", side, self.backend,
-                ADDRESSES[side], str(self.secrets[side])]  # fmt: skip
+        line = ["ip", "netns", "exec", self.hosts[side], sys.executable, "-m", "support.host_rank", side,
+                f"tcp://{ADDRESSES[side]}:*", str(self.keys), self.backend, ADDRESSES[side]]  # fmt: skip
         self.ranks[side] = subprocess.Popen(line, cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE)  # fmt: skip
 
@@ -78,15 +77,15 @@ class HostPair:
         """Have a side's process call this; what it answers."""
         rank = self.ranks[side]
         assert rank.stdin is not None and rank.stdout is not None
-        rank.stdin.write(json.dumps([call, *args]) + "\n")
+        rank.stdin.write(f"{(call, args)!r}\n")
         rank.stdin.flush()
         for line in rank.stdout:
             if line.startswith("> "):
-                return json.loads(line[2:])
+                return ast.literal_eval(line[2:])
         raise RuntimeError(f"the process on {side}'s host ended: {rank.wait()}")
 
     def cut(self) -> None:
-        _ip("-n", self.hosts["prefill"], "link", "set", "cable", "down")
+        _ip("-n", self.hosts["P1"], "link", "set", "cable", "down")
 
     def mend(self) -> None:
-        _ip("-n", self.hosts["prefill"], "link", "set", "cable", "up")
+        _ip("-n", self.hosts["P1"], "link", "set", "cable", "up")
