@@ -24,15 +24,11 @@ from hypothesis import HealthCheck, given, settings
 from support import fake_vllm
 from support.engine_pair import STEPS, happen
 from support.fake_vllm import BLOCK, PLACE, FakeEngine, Role
+from support.vllm_pair import EXTRA, NAMES, TTL, on_a_fabric
 
-from kvproto.adapters import request_parties
 from kvproto.adapters.card import Card
 from kvproto.adapters.geometry import Shards
-from kvproto.adapters.request_events import Timing
 from kvproto.adapters.request_words import GiveBlocks
-from kvproto.fsm.timing import Timer
-from kvproto.io.transports.fabric import Fabric
-from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Outcome, Room
@@ -42,9 +38,7 @@ fake_vllm.install()
 from kvproto.adapters.vllm import connector, ranks, stages, stats, versions
 from kvproto.adapters.vllm.versions import RECORD, VersionError
 
-BLOCKS, TTL = 24, 3.0
-EXTRA = {"chunk_tokens": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20}
-NAMES = map(str, itertools.count())
+BLOCKS = 24
 
 
 def row(name: str, layer: int, head: int, token: int) -> float:
@@ -149,11 +143,7 @@ class Instances:
 
 @pytest.fixture(scope="module")
 def instances() -> Iterator[Instances]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connector, "check", lambda: None)
-        patch.setattr(request_parties, "Timing", lambda: Timing(renew=Timer(TTL / 6)))
-        fabric = Fabric(auto=True)
-        patch.setattr(ranks, "NixlTransport", lambda: MemoryTransport(fabric))
+    with on_a_fabric():
         made = Instances()
         yield made
         made.close()

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from support import fake_vllm
 from support.fake_vllm import BLOCK, FakeEngine
-from test_adapters_vllm import BLOCKS, NAMES, Instances, row
+from support.vllm_pair import NAMES
+from test_adapters_vllm import BLOCKS, Instances, row
 
 from kvproto.adapters.card import group_of
 from kvproto.adapters.vllm import connector, ranks

@@ -6,32 +6,19 @@ The scripted instances have as many steps under way as stages (`support.fake_vll
 from __future__ import annotations
 
 import itertools
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from support import fake_vllm
-from support.engine_pair import STEPS, EnginePair, happen
-from support.fake_vllm import BLOCK, PLACE, STAGE, Exchange, FakeEngine, Role
+from support.engine_pair import STEPS, happen
+from support.fake_vllm import BLOCK
+from support.vllm_pair import Shape, VllmPair, on_a_fabric
 
-from kvproto.adapters import request_parties
 from kvproto.adapters.card import Card
-from kvproto.adapters.request_events import Timing
-from kvproto.fsm.timing import Timer
-from kvproto.io.transports.fabric import Fabric
-from kvproto.io.transports.memory import MemoryTransport
 
-fake_vllm.install()
-
-from kvproto.adapters.vllm import connector, ranks
-from kvproto.adapters.vllm import stages as stages_module
-
-BLOCKS, TTL, LAYERS, HEADS, ROW = 24, 3.0, 5, 4, 16
-EXTRA = {"chunk_tokens": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20}
-NAMES, EXCHANGE = map(str, itertools.count()), Exchange()
+BLOCKS, LAYERS, HEADS, ROW = 24, 5, 4, 16
 #: (ranks of tensor parallelism, stages) of the prefill and of the decode instance; steps that are scheduled ahead
 CUTS = {
     "2 stages to 1": ((1, 2), (1, 1), 0), "1 to 2 stages": ((1, 1), (1, 2), 0), "1 to 1, ahead": ((1, 1), (1, 1), 1),
@@ -49,54 +36,25 @@ def row(name: str, layer: int, head: int, token: int) -> float:
     return float(hash((name.split("/", maxsplit=1)[0], layer, head, token)) % 8191)
 
 
-class Stages(EnginePair):
+class Stages(VllmPair):
     """A prefill and a decode instance, and a router."""
 
-    def __init__(self, prefill: tuple[int, int], decode: tuple[int, int], ahead: int) -> None:
-        self.ahead = ahead
-        self.cut = {"kv_producer": prefill, "kv_consumer": decode}
-        self.caches: dict[tuple[str, int], dict[int, torch.Tensor]] = {}
-        self.prefill, self.decode = self.engine("kv_producer"), self.engine("kv_consumer")
-        self.decode.landed = self.landed
-        tp = prefill[0]
-        told = [(divmod(rank, tp), each.get_handshake_metadata()) for rank, each in enumerate(self.prefill.workers)]
-        self.prefill.connector.set_xfer_handshake_metadata_pp_aware(dict(reversed(told)))
+    blocks, layers = BLOCKS, LAYERS
 
-    def engine(self, role: str) -> FakeEngine:
-        tp, pp = self.cut[role]
+    def __init__(self, prefill: Shape, decode: Shape, ahead: int) -> None:
+        self.scripted = {"ahead": ahead}  # type: ignore[misc]  # of this pair
+        super().__init__(prefill, decode)
 
-        def make(kind: Role, rank: int) -> Any:
-            STAGE[0], PLACE[0] = divmod(rank, tp)
-            config = fake_vllm.config(role, tp, EXTRA, role, pp=pp, layers=LAYERS)
-            made = connector.KVProtoConnector(config, kind, None)
-            if kind is Role.WORKER:
-                mine = range(*held(STAGE[0], pp))
-                self.caches[role, rank] = {at: torch.zeros(BLOCKS, HEADS // tp, BLOCK, ROW) for at in mine}
-                made.register_kv_caches({f"layers.{at}": cache for at, cache in self.caches[role, rank].items()})
-            return made
-
-        EXCHANGE.ask(make, tp, pp)
-        return FakeEngine(make, tp * pp, BLOCKS, chunk=2 * BLOCK, stages=pp, ahead=self.ahead)
-
-    def close(self) -> None:
-        STAGE[0] = PLACE[0] = 0
-        self.prefill.close()
-        self.decode.close()
-
-    def ask(self, tokens: int, hit: int = 0) -> str:
-        """A request at both instances; the decode instance has `hit` blocks of it cached."""
-        name, room = next(NAMES), secrets.randbits(63)
-        theirs = {"do_remote_prefill": True, "room": room, "card": self.prefill.connector.card}
-        self.decode.hits[f"{name}/D"] = hit * BLOCK
-        self.decode.add(f"{name}/D", tokens, theirs)
-        self.prefill.add(f"{name}/P", tokens, {"do_remote_decode": True, "room": room})
-        return name
+    def memory(self, tp: int, stage: int, stages: int) -> dict[str, torch.Tensor]:
+        mine = range(*held(stage, stages))
+        return {f"layers.{at}": torch.zeros(BLOCKS, HEADS // tp, BLOCK, ROW) for at in mine}
 
     def rows(self, role: str, stage: int, first: int, upto: int, blocks: list[int]) -> Iterator[Any]:
         """Yield (row, layer, head of the model, token) of a stage's ranks for these tokens."""
-        tp = self.cut[role][0]
+        tp, pp = self.cut[role]
         for place, token, head in itertools.product(range(tp), range(first, upto), range(HEADS // tp)):
-            for layer, cache in self.caches[role, stage * tp + place].items():
+            for layer in range(*held(stage, pp)):
+                cache = self.caches[role, stage * tp + place][f"layers.{layer}"]
                 yield cache[blocks[token // BLOCK], head, token % BLOCK], layer, place * HEADS // tp + head, token
 
     def compute(self, name: str, first: int, upto: int, blocks: list[int]) -> None:
@@ -121,13 +79,7 @@ class Stages(EnginePair):
 
 @pytest.fixture(scope="module", params=CUTS.values(), ids=list(CUTS))
 def stages(request: Any) -> Iterator[Stages]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connector, "check", lambda: None)
-        patch.setattr(request_parties, "Timing", lambda: Timing(renew=Timer(TTL / 6)))
-        patch.setattr(ranks, "get_pp_indices", lambda _, stage, stages: held(stage, stages))
-        patch.setattr(stages_module, "exchange", EXCHANGE)
-        fabric = Fabric(auto=True)
-        patch.setattr(ranks, "NixlTransport", lambda: MemoryTransport(fabric))
+    with on_a_fabric(held):
         made = Stages(*request.param)
         yield made
         made.close()
@@ -141,7 +93,7 @@ def test_each_stage_s_layers_are_carried(stages: Stages, tokens: int) -> None:
 
 @pytest.mark.parametrize("hit", [1, 3, 9])
 def test_what_a_stage_of_the_decode_instance_has_is_not_carried(stages: Stages, hit: int) -> None:
-    stages.carried(stages.ask(9 * BLOCK + 2, hit))
+    stages.carried(stages.ask(9 * BLOCK + 2, hit=hit * BLOCK))
     stages.until(stages.quiet)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import secrets
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,29 +15,19 @@ from typing import Any
 import pytest
 import torch
 from support import fake_vllm
-from support.engine_pair import EnginePair
-from support.fake_vllm import BLOCK, PLACE, STAGE, Exchange, FakeEngine, Request, Role
+from support.fake_vllm import BLOCK, Request, Role
+from support.vllm_pair import EXTRA, NAMES, Shape, VllmPair, on_a_fabric, row_of_bytes
 
-from kvproto.adapters import request_parties
 from kvproto.adapters.geometry import GeometryError, Shards
-from kvproto.adapters.request_events import Timing
+from kvproto.adapters.vllm import connector, states
 from kvproto.errors import ArgumentError
-from kvproto.fsm.timing import Timer
 from kvproto.io.kernels.pool import KernelError
-from kvproto.io.transports.fabric import Fabric
-from kvproto.io.transports.memory import MemoryTransport
 
-fake_vllm.install()
-
-from kvproto.adapters.vllm import connector, ranks, stages, states
-
-BLOCKS, TTL, TAPS = 40, 3.0, 3
+BLOCKS, TAPS = 40, 3
 #: attention's layers, and those of two groups with state; all lie over each other in two regions
 FULL, STATES = (2, 5), ((0, 3), (1, 4))
 #: heads of q and k, of v, of attention; channels of a head, and bytes of a token's row
 KEYS, VALUES, HEADS, WIDE, ROW = 2, 4, 4, 4, 64
-EXTRA = {"chunk_tokens": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20}
-NAMES, EXCHANGE = map(str, itertools.count()), Exchange()
 #: layers of each stage, by their number: of two, the last has no layer of the first group with state
 CUTS = {1: (range(6),), 2: (range(4), range(4, 6))}
 
@@ -94,51 +83,20 @@ def held_state(name: str, layer: int, tokens: int, tp: int, rank: int, *, first:
     return torch.cat([mine.flatten(), matrix[rank * per_v : (rank + 1) * per_v].flatten()])
 
 
-def row(name: str, layer: int, head: int, token: int) -> torch.Tensor:
-    """The row of KV that the forward computes."""
-    bits = torch.Generator().manual_seed(hash((name, layer, head, token)) % (1 << 40))
-    return torch.randint(0, 256, (ROW,), dtype=torch.uint8, generator=bits)
-
-
-class Hybrids(EnginePair):
+class Hybrids(VllmPair):
     """A prefill and a decode instance of a hybrid model, and a router."""
 
-    patience = 30.0
+    blocks, layers, scripted, patience = BLOCKS, 6, {"states": len(STATES)}, 30.0
 
-    def __init__(self, prefill: tuple[int, int], decode: tuple[int, int], *, first: bool) -> None:
-        """Each side: ranks of tensor parallelism, and stages."""
+    def __init__(self, prefill: Shape, decode: Shape, *, first: bool) -> None:
         fake_vllm.CHANNELS_FIRST[0] = self.first = first
-        self.cut = {"kv_producer": prefill, "kv_consumer": decode}
-        self.caches: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
-        self.prefill, self.decode = self.engine("kv_producer"), self.engine("kv_consumer")
-        told = enumerate(self.prefill.workers)
-        cards = {divmod(rank, prefill[0]): worker.get_handshake_metadata() for rank, worker in told}
-        self.prefill.connector.set_xfer_handshake_metadata_pp_aware(cards)
-        self.decode.landed = self.landed
+        super().__init__(prefill, decode)
 
-    def engine(self, role: str) -> FakeEngine:
-        tp, pp = self.cut[role]
+    def kinds(self, tp: int, stage: int, stages: int) -> Any:
+        return kinds(tp, first=self.first, held=CUTS[stages][stage])
 
-        def make(kind: Role, rank: int) -> Any:
-            STAGE[0], PLACE[0] = divmod(rank, tp)
-            held, config = CUTS[pp][STAGE[0]], fake_vllm.config(role, tp, EXTRA, role, pp=pp, layers=6)
-            made = connector.KVProtoConnector(config, kind, kinds(tp, first=self.first, held=held))
-            if kind is Role.WORKER:
-                self.caches[role, rank] = memory(tp, held)
-                made.register_kv_caches(self.caches[role, rank])
-            return made
-
-        if pp > 1:
-            EXCHANGE.ask(make, tp, pp)
-        return FakeEngine(make, tp * pp, BLOCKS, chunk=2 * BLOCK, states=len(STATES), stages=pp)
-
-    def ask(self, tokens: int, *, prefill: bool = True) -> str:
-        name, room = next(NAMES), secrets.randbits(63)
-        theirs = {"do_remote_prefill": True, "room": room, "card": self.prefill.connector.card}
-        self.decode.add(f"{name}/D", tokens, theirs)
-        if prefill:
-            self.prefill.add(f"{name}/P", tokens, {"do_remote_decode": True, "room": room})
-        return name
+    def memory(self, tp: int, stage: int, stages: int) -> dict[str, torch.Tensor]:
+        return memory(tp, CUTS[stages][stage])
 
     def rows(self, role: str, stage: int, span: range, blocks: list[int]) -> Iterator[Any]:
         """Yield (row, layer, head of the model, token) of a stage's ranks for these tokens."""
@@ -160,7 +118,7 @@ class Hybrids(EnginePair):
         """The forward of a stage: rows of KV, and the state after the last token of the step."""
         request, plain, stage = self.prefill.requests.get(name), name.split("/", maxsplit=1)[0], self.prefill.stage
         for part, *place in self.rows("kv_producer", stage, range(first, upto), blocks):
-            part.copy_(row(plain, *place))
+            part.copy_(row_of_bytes(plain, *place, size=ROW))
         if request is None or not request.slots:
             return
         tp = self.cut["kv_producer"][0]
@@ -173,7 +131,7 @@ class Hybrids(EnginePair):
         tokens = request.num_prompt_tokens - 1
         for stage in range(self.decode.stages):
             for part, *place in self.rows("kv_consumer", stage, range(tokens), blocks):
-                assert torch.equal(part, row(plain, *place)), place
+                assert torch.equal(part, row_of_bytes(plain, *place, size=ROW)), place
             for part, layer, place in self.states("kv_consumer", stage, request.slots):
                 assert torch.equal(part, held_state(plain, layer, tokens, tp, place, first=self.first)), layer
 
@@ -183,17 +141,8 @@ class Hybrids(EnginePair):
 
 @pytest.fixture(scope="module", autouse=True)
 def _fabric() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connector, "check", lambda: None)
-        patch.setattr(request_parties, "Timing", lambda: Timing(renew=Timer(TTL / 6)))
-        fabric = Fabric(auto=True)
-        patch.setattr(ranks, "NixlTransport", lambda: MemoryTransport(fabric))
-        patch.setattr(stages, "exchange", EXCHANGE)
-        patch.setattr(
-            ranks, "get_pp_indices", lambda _, at, pp: (CUTS[pp][at].start, CUTS[pp][at].stop)
-        )  # fmt: skip
+    with on_a_fabric(lambda stage, stages: (CUTS[stages][stage].start, CUTS[stages][stage].stop)):
         yield
-        STAGE[0] = PLACE[0] = 0
 
 
 SIDES = {"1 to 2": ((1, 1), (2, 1), False), "2 to 1, channels first": ((2, 1), (1, 1), True),
@@ -205,8 +154,7 @@ def hybrids(request: Any) -> Iterator[Hybrids]:
     prefill, decode, first = request.param
     made = Hybrids(prefill, decode, first=first)
     yield made
-    made.prefill.close()
-    made.decode.close()
+    made.close()
 
 
 @pytest.mark.parametrize("tokens", [2, BLOCK, BLOCK + 1, 2 * BLOCK + 1, 37])

@@ -6,34 +6,24 @@ The layers of all groups lie over the same bytes, as vLLM has them; what a rank 
 from __future__ import annotations
 
 import itertools
-import secrets
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from support import fake_vllm
-from support.engine_pair import EnginePair
-from support.fake_vllm import BLOCK, PLACE, STAGE, Exchange, FakeEngine, Role
+from support import fake_vllm, vllm_pair
+from support.fake_vllm import BLOCK, Role
+from support.vllm_pair import VllmPair, on_a_fabric, row_of_bytes
 
-from kvproto.adapters import request_parties
 from kvproto.adapters.geometry import GeometryError, Shards
-from kvproto.adapters.request_events import Timing
+from kvproto.adapters.vllm import connector, windows
 from kvproto.errors import ArgumentError
-from kvproto.fsm.timing import Timer
-from kvproto.io.transports.fabric import Fabric
-from kvproto.io.transports.memory import MemoryTransport
 
-fake_vllm.install()
-
-from kvproto.adapters.vllm import connector, ranks, stages, windows
-
-BLOCKS, TTL, HEADS, ROW = 120, 3.0, 4, 64
+BLOCKS, HEADS, ROW = 120, 4, 64
 #: layers that attend fully, and by group those with a window, and how long it is; layer 6 has no neighbour in its group
 FULL, LOCAL = (2, 5), (((0, 3), 9), ((1, 4), 9), ((6,), 14))
-EXTRA = {"chunk_tokens": 2 * BLOCK, "ttl": TTL, "ring_bytes": 1 << 20, "digests": True}
-NAMES, EXCHANGE = map(str, itertools.count()), Exchange()
+EXTRA = vllm_pair.EXTRA | {"digests": True}
 #: layers of each stage, by their number: of two, the first has no layer with the longer window
 CUTS = {1: (range(7),), 2: (range(3), range(3, 7))}
 
@@ -66,48 +56,14 @@ def memory(tp: int, held: range = range(9)) -> dict[str, torch.Tensor]:
     }  # fmt: skip
 
 
-def row(name: str, layer: int, head: int, token: int) -> torch.Tensor:
-    bits = torch.Generator().manual_seed(hash((name, layer, head, token)) % (1 << 40))
-    return torch.randint(0, 256, (ROW,), dtype=torch.uint8, generator=bits)
+class Windows(VllmPair):
+    blocks, layers, extra, scripted = BLOCKS, 7, EXTRA, {"windows": tuple(window for _, window in LOCAL)}
 
+    def kinds(self, tp: int, stage: int, stages: int) -> Any:
+        return kinds(held=CUTS[stages][stage])
 
-class Windows(EnginePair):
-    """A prefill and a decode instance, and a router."""
-
-    def __init__(self, prefill: tuple[int, int], decode: tuple[int, int]) -> None:
-        """Each side: ranks of tensor parallelism, and stages."""
-        self.cut = {"kv_producer": prefill, "kv_consumer": decode}
-        self.caches: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
-        self.prefill, self.decode = self.engine("kv_producer"), self.engine("kv_consumer")
-        told = enumerate(self.prefill.workers)
-        cards = {divmod(rank, prefill[0]): worker.get_handshake_metadata() for rank, worker in told}
-        self.prefill.connector.set_xfer_handshake_metadata_pp_aware(cards)
-        self.decode.landed = self.landed
-
-    def engine(self, role: str) -> FakeEngine:
-        tp, pp = self.cut[role]
-
-        def make(kind: Role, rank: int) -> Any:
-            STAGE[0], PLACE[0] = divmod(rank, tp)
-            held, config = CUTS[pp][STAGE[0]], fake_vllm.config(role, tp, EXTRA, role, pp=pp, layers=7)
-            made = connector.KVProtoConnector(config, kind, kinds(held=held))
-            if kind is Role.WORKER:
-                self.caches[role, rank] = memory(tp, held)
-                made.register_kv_caches(self.caches[role, rank])
-            return made
-
-        if pp > 1:
-            EXCHANGE.ask(make, tp, pp)
-        return FakeEngine(make, tp * pp, BLOCKS, chunk=2 * BLOCK, windows=tuple(n for _, n in LOCAL), stages=pp)
-
-    def ask(self, tokens: int, hit: int = 0) -> str:
-        """A request at both instances; the decode instance has `hit` of its tokens cached."""
-        name, room = next(NAMES), secrets.randbits(63)
-        self.decode.hits[f"{name}/D"] = hit
-        theirs = {"do_remote_prefill": True, "room": room, "card": self.prefill.connector.card}
-        self.decode.add(f"{name}/D", tokens, theirs)
-        self.prefill.add(f"{name}/P", tokens, {"do_remote_decode": True, "room": room})
-        return name
+    def memory(self, tp: int, stage: int, stages: int) -> dict[str, torch.Tensor]:
+        return memory(tp, CUTS[stages][stage])
 
     def places(self, tables: Any, blocks: list[int], first: int, upto: int, *, seen: bool) -> Iterator[Any]:
         """Yield (layer, token, block) of these tokens; `seen`: only those that the next token looks back at."""
@@ -134,7 +90,7 @@ class Windows(EnginePair):
             return
         places = (each for each in self.places(request.windows, blocks, first, upto, seen=False) if each[2])
         for part, *place in self.rows("kv_producer", self.prefill.stage, places):
-            part.copy_(row(name.split("/", maxsplit=1)[0], *place))
+            part.copy_(row_of_bytes(name, *place, size=ROW))
 
     def landed(self, name: str, blocks: list[int]) -> None:
         """Every row that the last token looks back at is what the prefill ranks computed."""
@@ -142,7 +98,7 @@ class Windows(EnginePair):
         for stage in range(self.decode.stages):
             places = self.places(request.windows, blocks, 0, request.num_prompt_tokens - 1, seen=True)
             for part, *place in self.rows("kv_consumer", stage, places):
-                assert torch.equal(part, row(name.split("/", maxsplit=1)[0], *place)), place
+                assert torch.equal(part, row_of_bytes(name, *place, size=ROW)), place
 
     def quiet(self) -> bool:
         return all(not engine.requests and len(engine.free) == BLOCKS - 1 for engine in (self.prefill, self.decode))
@@ -150,17 +106,8 @@ class Windows(EnginePair):
 
 @pytest.fixture(scope="module", autouse=True)
 def _fabric() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connector, "check", lambda: None)
-        patch.setattr(request_parties, "Timing", lambda: Timing(renew=Timer(TTL / 6)))
-        fabric = Fabric(auto=True)
-        patch.setattr(ranks, "NixlTransport", lambda: MemoryTransport(fabric))
-        patch.setattr(stages, "exchange", EXCHANGE)
-        patch.setattr(
-            ranks, "get_pp_indices", lambda _, at, pp: (CUTS[pp][at].start, CUTS[pp][at].stop)
-        )  # fmt: skip
+    with on_a_fabric(lambda stage, stages: (CUTS[stages][stage].start, CUTS[stages][stage].stop)):
         yield
-        STAGE[0] = PLACE[0] = 0
 
 
 SIDES = {"1 to 2": ((1, 1), (2, 1)), "2 to 1": ((2, 1), (1, 1)), "2 stages to 1": ((1, 2), (1, 1)),
@@ -171,8 +118,7 @@ SIDES = {"1 to 2": ((1, 1), (2, 1)), "2 to 1": ((2, 1), (1, 1)), "2 stages to 1"
 def both(request: Any) -> Iterator[Windows]:
     made = Windows(*request.param)
     yield made
-    made.prefill.close()
-    made.decode.close()
+    made.close()
 
 
 @pytest.mark.parametrize("tokens", [2, BLOCK, BLOCK + 1, 2 * BLOCK + 1, 29, 37, 38, 39, 40])

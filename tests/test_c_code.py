@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
+from support.comparison import NO_RESULT, Comparison
 from support.night import by_night
 from support.triples import Triples
 
@@ -33,7 +34,6 @@ from kvproto.verify.framework.lint_printable import lint_printable
 from kvproto.verify.framework.native import operators
 from kvproto.verify.framework.native.c_code import CCode, TablePrinter, c_code, unprintable
 from kvproto.verify.framework.native.c_types import CType, Term, Whole
-from kvproto.verify.framework.native.comparison import NO_RESULT, Comparison
 from kvproto.verify.framework.native.functions import Functions
 from kvproto.verify.framework.native.library import Library, compiled, compiler
 from kvproto.verify.framework.native.operators import Operators
