@@ -52,7 +52,7 @@ def test_a_pipeline_between_processes_is_right(tmp_path: Path) -> None:
     for module in ("torch", "zmq", "nixl._api"):
         pytest.importorskip(module)
     out = tmp_path / "run.json"
-    line = [sys.executable, "-m", "kvproto.lab.bench.pipeline", "--cpu", "--pairs", "tiny", "--json", str(out)]
+    line = [sys.executable, "-m", "kvproto", "bench", "pipeline", "--cpu", "--pairs", "tiny", "--json", str(out)]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     assert "2 of 3 cases; some " in done.stderr and "GB/s" in done.stderr

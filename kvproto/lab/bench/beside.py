@@ -21,20 +21,18 @@ Every byte of the first transfer of a row is compared, and of the last one, whic
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
-import torch
 
 from kvproto.arguments import positive, several, whole
 from kvproto.lab.bench.beside_rank import BesideRank
 from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
 from kvproto.lab.bench.pipeline_cases import MIB, ONE_CHUNK, SHAPES, Case
-from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.settings import Route, Settings
 
 #: of each way: the route, and whether pages are mapped
@@ -154,7 +152,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    """Print the table; 1 if any row was wrong."""
     parser = command_line("beside", __doc__)
     parser.add_argument("--pools", type=lambda text: text.split(","), default=[*POOLS], metavar="LIST",
                         help="of layered, packed (default both)")  # fmt: skip
@@ -171,9 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, known in (("pools", POOLS), ("ways", WAYS)):
         if unknown := set(getattr(options, name)) - {*known}:
             parser.error(f"--{name} {min(unknown)!r}: there are {', '.join(known)}")
-    if not options.cpu and torch.cuda.device_count() < 2:
-        print(f"This needs 2 GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
-        return 2
+    need_gpus(2, cpu=options.cpu)
     course, rows = Course("beside", argv, options), list[dict[str, Any]]()
     # A write for each page, layer, K and V would take seconds, and tell nothing about the work.
     cells = [(pool, way, gib, percent) for gib in options.gib for pool in options.pools for way in options.ways
@@ -184,9 +180,4 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = fleet.measured(pool, way, gib, percent, options.page, options.repeats)
             rows += found
             course.keep(rows, "\n   ".join(map(told, found)))
-    course.end(rows)
-    return 0 if all(row["right"] for row in rows) else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return course.judged(rows)

@@ -25,13 +25,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from kvproto.arguments import positive, real
 from kvproto.lab.bench.control_calls import count
 from kvproto.lab.bench.control_side import LIVE, ControlRank
 from kvproto.lab.bench.members import Members
-from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.results import Course, command_line, need_gpus
 
 SPANS = (
     "produced to gathering", "gathered to posting", "posting to posted", "produced to posted", "written to noted",
@@ -110,9 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pace", type=real(0, 1e6), default=1.0, help="milliseconds between rooms (default 1)")
     parser.add_argument("--rooms", type=positive, default=2000, help="rooms of a throughput run (default 2000)")
     options = parser.parse_args(argv)
-    if options.cuda and not torch.cuda.is_available():
-        print("torch sees no GPU here: leave --cuda out", file=sys.stderr)
-        return 2
+    need_gpus(1, cpu=not options.cuda)
     if (os.cpu_count() or 1) < 4:
         print("fewer than four cores: the two loops and their sockets take turns", file=sys.stderr)
     course, pace = Course("control", argv, options), 1e-3 * options.pace
@@ -121,7 +117,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     course.end(found)
     return 0 if found["right"] else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

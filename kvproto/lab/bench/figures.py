@@ -126,7 +126,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.into:
         print(msgspec.json.encode({"runs": runs}).decode() if options.json else every_run(runs))
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

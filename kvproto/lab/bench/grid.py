@@ -21,7 +21,6 @@ descriptors take long they have fewer samples, three at least; the file has all 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,7 @@ import torch
 from kvproto.arguments import positive
 from kvproto.lab.bench.pipeline import BenchProcesses
 from kvproto.lab.bench.pipeline_cases import MIB, ONE_CHUNK, SHAPES, Case, PipelineShape
-from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.lab.bench.route import PAIRS
 
 #: MiB: the ring of each decode rank, and a chunk of the whole KV
@@ -216,20 +215,13 @@ def _numbers(parser: ArgumentParser, name: str, text: str, most: int) -> list[in
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    """Print the table; 1 if any row was wrong."""
     options = arguments(argv)
     shapes = [SHAPE_OF[name] for name in options.pairs]
     gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in shapes) + 1
-    if not options.cpu and torch.cuda.device_count() < gpus:
-        print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
-        return 2
+    need_gpus(gpus, cpu=options.cpu)
     course, found = Course("grid", argv, options), list[dict[str, Any]]()
     for row in rows(options):
         found.append(row)
         course.keep(found, told(row))
-    course.end(found)
-    return 0 if all(row.get("right", True) for row in found) else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return course.judged(found)

@@ -12,19 +12,17 @@ Every byte of the first transfer is compared, and of one after the timed ones.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from msgspec.structs import replace
 
 from kvproto.arguments import positive, several
 from kvproto.lab.bench.hybrid_rank import HybridForm, HybridRank
 from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.pipeline import LEAD_S
-from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.cut import Cut
 from kvproto.layout.sharding import Layout
@@ -118,7 +116,7 @@ class Hybrid:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if a byte was wrong, 2 if there are too few GPUs."""
+    """Print the table; 1 if a byte was wrong."""
     parser = command_line("hybrid", __doc__)
     parser.add_argument("--gpus", type=positive, default=2, help="half of them for either side (default 2)")
     parser.add_argument("--rooms", type=several(positive), default=(1, 8, 64), help="default 1,8,64")
@@ -129,10 +127,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=positive, default=7, help="timed transfers a row (default 7)")
     parser.add_argument("--cpu", action="store_true", help="a tiny model in host memory, to see that it works")
     options = parser.parse_args(argv)
-    if not options.cpu and (options.gpus % 2 or torch.cuda.device_count() < options.gpus):
-        print(f"This needs {options.gpus} GPUs, an even number; torch sees {torch.cuda.device_count()}; "
-              "--cpu does without.", file=sys.stderr)  # fmt: skip
-        return 2
+    if options.gpus % 2:
+        parser.error(f"--gpus {options.gpus}: half of them are for either side")
+    need_gpus(options.gpus, cpu=options.cpu)
     course, rows = Course("hybrid", argv, options), list[dict[str, Any]]()
     fleet = Hybrid(0 if options.cpu else options.gpus)
     try:
@@ -145,9 +142,4 @@ def main(argv: Sequence[str] | None = None) -> int:
             course.keep(rows, f"{about}: {row['ms']:.2f} ms, {row['share']:.3f} of bulk, {right}")
     finally:
         fleet.members.close()
-    course.end(rows)
-    return 0 if all(row["right"] for row in rows) else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return course.judged(rows)

@@ -20,7 +20,6 @@ read before the first row: of 16 MiB that is a twentieth (0.95), of 64 MiB 0.985
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from itertools import product
@@ -42,7 +41,7 @@ from kvproto.lab.bench.kernel_work import (
     shapes,
 )
 from kvproto.lab.bench.pools import random_bytes
-from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.layout.cut import Cut
 
 
@@ -176,15 +175,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="page 16 only, fewer calls")
     parser.add_argument("--peer", metavar="PATH", help="SGLang's wheel, or the directory that it is in")
     options = parser.parse_args(argv)
-    if not torch.cuda.is_available():
-        print("This benchmark needs a CUDA GPU, and torch sees none here.", file=sys.stderr)
-        return 2
+    need_gpus(1)
     course = Course("kernels", argv, options)
     found = run(options, course)
     course.end(found)
     rows = found["kernels"] + found["digests"] + found["peer"].get("kernels", [])
     return 0 if all(row["right"] for row in rows) else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

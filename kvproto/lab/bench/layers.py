@@ -19,21 +19,18 @@ pools, and every byte is compared.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-import torch
-
 from kvproto.arguments import positive, several, whole
 from kvproto.lab.bench.layer_rank import LayerRank
 from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
 from kvproto.lab.bench.pipeline_cases import PipelineShape
 from kvproto.lab.bench.pipeline_rank import EndpointForm
-from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.layout.cut import chunks
 from kvproto.settings import Settings
 
@@ -101,7 +98,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    """Print the table; 1 if any row was wrong."""
     parser = command_line("layers", __doc__)
     parser.add_argument("--tokens", type=several(whole(PAGE_TOKENS, 1 << 20)), default=[1024, 4096, 16384],
                         metavar="LIST", help="lengths of prompts (default 1024,4096,16384)")  # fmt: skip
@@ -119,18 +116,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--tokens {uneven[0]}: that is not whole pages of {PAGE_TOKENS}")
     if options.cpu and max(options.groups) > TINY.layers:
         parser.error(f"--groups {max(options.groups)}: the tiny model has {TINY.layers} layers")
-    if not options.cpu and torch.cuda.device_count() < 2 - options.one_gpu:
-        print("This needs 2 GPUs, or one with --one-gpu; --cpu does without.", file=sys.stderr)
-        return 2
+    need_gpus(2 - options.one_gpu, cpu=options.cpu)
     course, rows = Course("layers", argv, options), list[dict[str, Any]]()
     shape = replace(TINY if options.cpu else SHAPE, decode_on=(0,) if options.one_gpu else (1,))
     with BenchProcesses(shape, cuda=not options.cpu, kind=LayerRank) as fleet:
         for way, tokens, groups in course.cases(list(product(options.ways, options.tokens, options.groups))):
             rows.append(measured(fleet, way, tokens, groups, options.repeats))
             course.keep(rows, told(rows[-1]))
-    course.end(rows)
-    return 0 if all(row["right"] for row in rows) else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return course.judged(rows)

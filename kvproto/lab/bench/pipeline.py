@@ -20,19 +20,16 @@ the same bytes without staging.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-import torch
-
 from kvproto.arguments import positive
 from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape, cases, mapped
 from kvproto.lab.bench.pipeline_rank import EndpointForm, Moment, PipelineRank
-from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.layout.cut import Cut, chunks
 from kvproto.settings import Settings
 
@@ -251,7 +248,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    """Print the table; 1 if any row was wrong."""
     parser = command_line("pipeline", __doc__)
     parser.add_argument("--pairs", default="1-1", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(SHAPES)} (w: over more GPUs, "
@@ -273,9 +270,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--pairs {unknown[0]!r}: there are {', '.join(SHAPES)}")
     wanted = [SHAPES[name] for name in names]
     gpus = max(max(*shape.prefill_on, *shape.decode_on) for shape in wanted) + 1
-    if not options.cpu and torch.cuda.device_count() < gpus:
-        print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
-        return 2
+    need_gpus(gpus, cpu=options.cpu)
     course, rows = Course("pipeline", argv, options), list[dict[str, Any]]()
     for turn, name in enumerate(names):
         with BenchProcesses(SHAPES[name], cuda=not options.cpu) as fleet:
@@ -283,9 +278,4 @@ def main(argv: Sequence[str] | None = None) -> int:
             for case in course.cases(mapped(found) if options.maps else found, len(names) - turn):
                 rows.append(fleet.run(case))
                 course.keep(rows, told(rows[-1]))
-    course.end(rows)
-    return 0 if all(row["right"] for row in rows) else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return course.judged(rows)

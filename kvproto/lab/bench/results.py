@@ -18,6 +18,7 @@ import msgspec
 
 from kvproto.arguments import positive
 from kvproto.command_line import CommandLine
+from kvproto.errors import ArgumentError
 from kvproto.lab.bench.flat import MeasuredRun, flat
 from kvproto.lab.bench.pivot import tables
 
@@ -44,6 +45,14 @@ def command_line(name: str, about: str | None, *, budget: bool = True) -> argpar
     if budget:
         parser.add_argument("--seconds", type=positive, help="begin nothing that would likely end later than that")
     return parser
+
+
+def need_gpus(count: int, *, cpu: bool = False) -> None:
+    """ArgumentError: torch sees fewer GPUs than are needed; `cpu`: none are."""
+    import torch  # which a reader of results does without
+
+    if not cpu and (there := torch.cuda.device_count()) < count:
+        raise ArgumentError(f"this needs {count} GPUs, and torch sees {there} (--help says what does without)")
 
 
 def measuring(given: Sequence[str]) -> list[str]:
@@ -109,6 +118,11 @@ class Course:
         if self._to is not None:
             self._write(run)
         return run
+
+    def judged(self, rows: Sequence[dict[str, Any]]) -> int:
+        """End the run with these rows; return the exit code: 1 if bytes of one were wrong."""
+        self.end(rows)
+        return 0 if all(row.get("right", True) for row in rows) else 1
 
     def _run(self, measured: Any, *, cut: bool = False) -> MeasuredRun:
         from kvproto.lab.bench.machine import machine  # it loads torch, and who only reads results does not

@@ -9,18 +9,15 @@ time over the transfer's, so 1 is as fast as the link; `estimates` are what the 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-import torch
-
 from kvproto.arguments import positive
 from kvproto.lab.bench.pipeline import BenchProcesses
 from kvproto.lab.bench.pipeline_cases import MIB, SHAPES, Case, PipelineShape
-from kvproto.lab.bench.results import Course, command_line
+from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.layout.costs import PROFILES, Costs, Estimate, estimate, page_form
 from kvproto.layout.cut import Cut, chunks
 from kvproto.layout.plan import Plan
@@ -78,7 +75,7 @@ def _lie(fresh: bool) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if any row was wrong, 2 if there are too few GPUs."""
+    """Print the table; 1 if any row was wrong."""
     parser = command_line("route", __doc__)
     parser.add_argument("--pairs", default="1-1,2-2,2-1,1-2", metavar="LIST",
                         help=f"prefill-decode ranks, comma separated, of {', '.join(PAIRS)}")  # fmt: skip
@@ -93,18 +90,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--sizes {unknown[0]!r}: it is in MiB, from 1 to 65536")
     course = Course("route", argv, options)
     gpus = max(max(*PAIRS[name].prefill_on, *PAIRS[name].decode_on) for name in names) + 1
-    if not options.cpu and torch.cuda.device_count() < gpus:
-        print(f"This needs {gpus} GPUs, torch sees {torch.cuda.device_count()}; --cpu does without.", file=sys.stderr)
-        return 2
+    need_gpus(gpus, cpu=options.cpu)
     rows, profile = list[dict[str, Any]](), "shm" if options.cpu else "cuda_ipc"
     for turn, name in enumerate(names):
         with BenchProcesses(PAIRS[name], cuda=not options.cpu) as fleet:
             for size, fresh in course.cases(list(product(map(int, sizes), (False, True))), len(names) - turn):
                 rows.append(measured(fleet, size, options.repeats, profile, fresh=fresh))
                 course.keep(rows, f"{rows[-1]['pair']}, {size} MiB: {rows[-1]['chosen']}, {rows[-1]['loss']:+.0%} more")
-    course.end(rows)
-    return 0 if all(row["right"] for row in rows) else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return course.judged(rows)

@@ -146,7 +146,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     for text in figures["disagreements"]:
         course.say(f"DIFFERENT: {text}")
     return 1 if figures["disagreements"] else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -179,7 +179,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         course.keep(rows, f"{way}: {short(found)}")
     course.end(rows)
     return WELL if well else FOUND
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
