@@ -15,6 +15,7 @@ from kvproto.lab.process_group import WARM
 
 if TYPE_CHECKING:
     from kvproto.io.control.control import Control
+    from kvproto.verify.testing.pair import Pair
 
 # No deadlines: how long an example takes says more about the machine than about the code. On a build machine the same
 # examples each time, so that a change is judged by what it changes; elsewhere new ones, which is how they find things.
@@ -84,3 +85,14 @@ def opened() -> Iterator[Callable[..., Control]]:
     yield make
     for control in controls:
         control.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Two prefill ranks and one decode rank whose links are up; a file that wants others has its own."""
+    from support.stories import layout  # they need what endpoints need
+
+    from kvproto.verify.testing.pair import Pair
+
+    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
+        yield made

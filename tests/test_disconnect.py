@@ -5,8 +5,6 @@ What they held is free for others, and nothing that might still be written is gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from msgspec.structs import replace
 from support.stories import layout
@@ -205,12 +203,6 @@ def test_a_refused_group_that_is_let_go_and_called_in_one_breath_is_called() -> 
         decode.disconnect()
         pair.connect(0)
         pair.pump(decode.ready)
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), chunk_tokens=8) as pair:
-        yield pair
 
 
 def test_a_group_that_is_let_go_ends_its_rooms_and_leaves_nothing(pair: Pair) -> None:

@@ -34,12 +34,6 @@ class Uncalled(Pair):
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
-        yield made
-
-
-@pytest.fixture
 def uncalled() -> Iterator[Uncalled]:
     with Uncalled() as made:
         yield made

@@ -30,12 +30,6 @@ ROOM = Room(1)  # open on both sides, of 30 tokens
 PAGES, SIZE = 16, 4
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), chunk_tokens=8, pages=64) as made:
-        yield made
-
-
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Pair]:
     """A pair that is only asked for what it refuses."""

@@ -9,7 +9,7 @@ import select
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
@@ -27,12 +27,6 @@ from kvproto.verify.testing.pair import SMALL, Pair
 
 LONG = 30.0  # seconds; nothing here takes as long unless it hangs
 T = TypeVar("T")
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
-        yield made
 
 
 def elsewhere(action: Callable[[], T]) -> T:

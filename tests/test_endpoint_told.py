@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,6 @@ from kvproto.verify.testing.pair import Pair
 from kvproto.verify.testing.pools import noise
 
 KINDS = [PrefillEndpoint, DecodeEndpoint]
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
-        yield made
 
 
 def alone(kind: type[PrefillEndpoint | DecodeEndpoint], **given: Any) -> PrefillEndpoint | DecodeEndpoint:

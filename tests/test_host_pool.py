@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -24,13 +24,6 @@ from kvproto.verify.testing.pair import Pair
 from kvproto.verify.testing.pools import empty_caches, noise, tokens_of
 
 TOKENS, HOST_PAGES, HOST_GROUP = 30, 16, 77
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    """Two prefill ranks and one decode rank."""
-    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
-        yield made
 
 
 @pytest.mark.parametrize("route", ["staged", "pages"])

@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, Never
 
@@ -39,12 +39,6 @@ from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 
 ENDS = {"P": 0, "D": -1}
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), chunk_tokens=8, pages=64) as made:
-        yield made
 
 
 def boom(*_: object, **__: object) -> Never:

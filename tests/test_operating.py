@@ -51,12 +51,6 @@ SERVED = {*METRICS, "kvproto_up", "kvproto_snapshot_age_seconds"}
 FORMER = {*FORMER_NAMES.values()}
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), chunk_tokens=8) as pair:
-        yield pair
-
-
 def numbers(*endpoints: Endpoint) -> list[ValueNumbers]:
     """The served page of these endpoints, each its own; they are this thread's."""
     found = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock, call
 
@@ -27,13 +26,6 @@ from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
 NOWHERE = "tcp://127.0.0.1:1"
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    """Two prefill ranks and one decode rank."""
-    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
-        yield made
 
 
 def addresses(pair: Pair) -> list[str]:

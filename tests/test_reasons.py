@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,12 +23,6 @@ from kvproto.settings import PREFILL_GROUP, Settings
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 from kvproto.verify.testing.pools import noise
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
-        yield made
 
 
 def reasons(pair: Pair, room: Room) -> dict[str, str]:

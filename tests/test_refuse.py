@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from support.stories import layout
 from test_foreign_groups import MINE, OTHER, ROOM, TOKENS, answers, prefill, say
 
 from kvproto.errors import ArgumentError
@@ -19,12 +18,6 @@ from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 
 OPEN, NO = msg.Open(TOKENS, 0), msg.Drained(Cause.DECLINED)
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    with Pair(layout(2), layout(1), chunk_tokens=8) as made:
-        yield made
 
 
 def refuse(pair: Pair, room: Room) -> None:
