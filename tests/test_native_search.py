@@ -28,11 +28,11 @@ from kvproto.verify.check.native.native_search import EnginesDisagreeError
 from kvproto.verify.check.new_rooms import NewRoomSearch
 from kvproto.verify.check.search import Engine, NativeNewRoomSearch, NativeRankSearch, RankSearch, check
 from kvproto.verify.check.small_worlds import AT_ONCE
-from kvproto.verify.framework.native.library import compiler
 from kvproto.verify.framework.search import Search
 from kvproto.verify.framework.table_patching import TablePatch
 
-pytestmark = pytest.mark.skipif(compiler() is None and not os.environ.get("CI"), reason="there is no C compiler")
+COMPILER = library.compiler()
+pytestmark = pytest.mark.skipif(COMPILER is None and not os.environ.get("CI"), reason="there is no C compiler")
 
 AT_ONCE_WORLD = Config(ring=1, chunks=1, engine=AT_ONCE, swift=True)
 WORLDS = {
@@ -171,9 +171,8 @@ def planted(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.
         assert name != file or text.count(was) >= 1, f"{file} has no {was!r}"
         (tmp_path / name).write_text(text.replace(was, becomes) if name == file else text)
     made = tmp_path / "planted.so"
-    gcc = compiler()
-    assert gcc is not None
-    subprocess.run([*build.command(gcc, tmp_path, made), "-O0", "-w"], check=True)
+    assert COMPILER is not None
+    subprocess.run([*build.command(COMPILER, tmp_path, made), "-O0", "-w"], check=True)
     monkeypatch.setattr(native_search, "library", lambda: library.declared(ctypes.CDLL(str(made))))
     return world
 

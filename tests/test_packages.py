@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproto.verify.framework.native.library import compiler
+from kvproto.verify.check.native.library import compiler
 
 ROOT = Path(__file__).parent.parent
 #: what a checkout has and no archive should

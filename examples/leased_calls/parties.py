@@ -94,5 +94,5 @@ SOURCES = Sources(
 CALLS = Protocol(
     name="leased calls", tables=TABLES, timing=Timing(), digest=said, sources=SOURCES,
     telling="examples.leased_calls.parties:TELLING", scenes="examples.leased_calls.worlds:SCENES",
-    checker="examples.leased_calls.worlds:CHECKER", claims="examples.leased_calls.claims:CLAIMS", printable=True,
+    checker="examples.leased_calls.worlds:CHECKER", claims="examples.leased_calls.claims:CLAIMS",
 )  # fmt: skip

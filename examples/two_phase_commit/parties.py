@@ -127,5 +127,4 @@ PROTOCOL = Protocol(
     name="two-phase commit", tables=TABLES, timing=Timing(), digest=said, sources=SOURCES,
     telling="examples.two_phase_commit.parties:WORDS", scenes="examples.two_phase_commit.worlds:SCENES",
     checker="examples.two_phase_commit.worlds:CHECKER", claims="examples.two_phase_commit.claims:CLAIMS",
-    printable=True,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Host rank: a fleet's member in a process on a host of its own, which does what it reads, a line at a time."""
+"""Host rank: a fleet's member in a process on a host of its own, asked a line at a time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from support.fleet import Member
 
 
-class LinePipe:
-    """The end of a pipe whose messages are lines, of questions and of answers."""
+class HostRank:
+    """The member's end of the pipe: a line a question, a line an answer."""
 
     def poll(self, _seconds: float) -> bool:
         return bool(select.select([sys.stdin], [], [], 0)[0])
@@ -27,4 +27,4 @@ class LinePipe:
 
 if __name__ == "__main__":
     name, bind, keys, backend, host = sys.argv[1:]
-    Member(name, bind, keys, backend, host).serve(LinePipe())
+    Member(name, bind, keys, backend, host).serve(HostRank())

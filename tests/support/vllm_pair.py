@@ -1,4 +1,4 @@
-"""vLLM pair: a scripted prefill and a scripted decode instance of vLLM, of any ranks and stages, on one fabric."""
+"""vLLM pair: scripted instances of vLLM, prefill and decode, of any ranks and stages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Shape = tuple[int, int]
 
 @contextmanager
 def on_a_fabric(cut: Callable[[int, int], tuple[int, int]] | None = None) -> Iterator[None]:
-    """Connectors that are made meanwhile move bytes in memory; `cut`: the layers (first, end) of (stage, stages)."""
+    """Have connectors move bytes in memory; `cut`: the layers (first, end) of (stage, stages)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connector, "check", lambda: None)
         patch.setattr(request_parties, "Timing", lambda: Timing(renew=Timer(TTL / 6)))

@@ -56,5 +56,5 @@ SOURCES = Sources(
 REQUESTS = Protocol(
     name="requests", tables=TABLES, timing=Timing(), digest=said, sources=SOURCES,
     telling="kvproto.verify.adapters.requests_protocol:TELLING",
-    checker="kvproto.verify.adapters.request_worlds:CHECKER", printable=True,
+    checker="kvproto.verify.adapters.request_worlds:CHECKER",
 )  # fmt: skip

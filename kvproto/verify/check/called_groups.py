@@ -116,7 +116,6 @@ GROUPS = Protocol(
     name="groups", tables=TABLES, timing=Timers(), digest=said,
     sources=Sources(TABLES, (), engine=ENGINE, answers={}, raised={}, states=()),
     telling="kvproto.verify.check.called_groups:TELLING", checker="kvproto.verify.check.called_groups:CHECKER",
-    printable=True,
 )  # fmt: skip
 TELLING = Telling(TABLES, Timers, said, (gt,), Body)
 CHECKER = CalledGroups(SCENARIOS)

@@ -12,5 +12,4 @@ KV = Protocol(
     name="kvproto", tables=TABLES, timing=Timing(), digest=computed_digest, sources=SOURCES,
     telling="kvproto.verify.trace.rank_stories:TELLING", scenes="kvproto.verify.draw.scenes:SCENES",
     checker="kvproto.verify.check.checker:CHECKER", exchanges="kvproto.verify.draw.message_exchanges:TALK",
-    printable=True,
 )  # fmt: skip

@@ -27,7 +27,6 @@ what is an error:
   never-taken     a route behind others that take all that it would
   unheard         a message that no route takes to anybody
   unused          an event that no table takes, and that nothing raises
-  unprintable     a row's function that C cannot say, or a field without the kind that it needs
   unsaid          a message without a sentence, or missing where it is listed who says what
 """
 

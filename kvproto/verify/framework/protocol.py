@@ -50,8 +50,6 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     claims: str = ""
     unnoticed: str = ""
     exchanges: str = ""
-    #: its rows are printed as C, too: the lint refuses what C cannot say
-    printable: bool = False
 
     @property
     def counted(self) -> Counted:
@@ -71,12 +69,10 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     def lint(self, names: list[str]) -> list[Finding]:
         """List the errors of these tables (none: of all tables, the routes and the vocabulary)."""
         from kvproto.verify.framework.lint import lint, lint_edge
-        from kvproto.verify.framework.lint_printable import lint_printable
         from kvproto.verify.framework.lint_vocabulary import lint_keys, lint_vocabulary
 
         tables = self.chosen(names)
         found = [finding for table in tables for finding in lint(table, self.timing, self.sources)]
-        found += [finding for table in tables if self.printable for finding in lint_printable(table)]
         telling = self.told()
         found += [] if names else lint_keys(telling)
         if self.sources is None or names:

@@ -10,15 +10,25 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from kvproto.fsm.errors import KvprotoError
 from kvproto.verify.check.native.answers import Ask, Rules
 from kvproto.verify.check.native.build import SOURCES, command, file_name
-from kvproto.verify.framework.native.library import CompilerError, compiler
+
+
+class CompilerError(KvprotoError, RuntimeError):
+    """There is no compiler, or it refuses the source."""
+
+
+def compiler() -> str | None:
+    """Return the path of a C compiler, if there is one."""
+    return shutil.which("gcc") or shutil.which("cc")
 
 
 def missing() -> str | None:
