@@ -22,7 +22,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from support import fake_vllm
-from support.engine_pair import STEPS, happen
+from support.engine_pair import STEPS, EnginePair, happen
 from support.fake_vllm import BLOCK, PLACE, FakeEngine, Role
 from support.vllm_pair import EXTRA, NAMES, TTL, on_a_fabric
 
@@ -46,7 +46,7 @@ def row(name: str, layer: int, head: int, token: int) -> float:
     return float(hash((name.split("/", maxsplit=1)[0], layer, head, token)) % 8191)
 
 
-class Instances:
+class Instances(EnginePair):
     """A prefill instance of one rank, a decode instance of two, and a router."""
 
     def __init__(self) -> None:
@@ -89,18 +89,6 @@ class Instances:
         if prefill:
             self.prefill.add(f"{name}/P", tokens, {"do_remote_decode": True, "room": room, "secret": secret})
         return name
-
-    def turn(self) -> None:
-        """A step of both."""
-        self.prefill.step(self.compute)
-        self.decode.step()
-
-    def until(self, done: Callable[[], bool], seconds: float = 30.0) -> None:
-        end = time.monotonic() + seconds
-        while not done():
-            self.turn()
-            time.sleep(1e-3)
-            assert time.monotonic() < end, self.explain()
 
     def explain(self) -> list[str]:
         found = []
@@ -260,7 +248,7 @@ def test_whatever_happens_every_block_comes_back_and_each_report_once(instances:
         return instances.both(number + 1, hit=number % 3 if number > 3 * BLOCK else 0)
 
     happen(instances, ask, steps)
-    instances.until(instances.quiet, 60.0)
+    instances.until(instances.quiet)
 
 
 # ---------------------------------------------------------------------------------------------- signatures

@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.nixl_library import Library
 from support.stories import layout
+from support.stubborn_transport import StubbornTransport
 
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
@@ -70,34 +71,11 @@ def test_a_second_endpoint_on_a_transport_is_refused_and_the_first_keeps_its_mem
     first.close()
 
 
-class Stubborn(MemoryTransport):
-    """A transport that refuses the call of this number, counted over all that constructors ask of it."""
-
-    refuses, asked = 0, 0
-
-    def _ask(self) -> None:
-        self.asked += 1
-        if self.asked == self.refuses:
-            raise UsageError("planted")
-
-    def register(self, *args: Any, **named: Any) -> MemoryRegion:
-        self._ask()
-        return super().register(*args, **named)
-
-    def endpoint(self) -> bytes:
-        self._ask()
-        return super().endpoint()
-
-    def lifts(self, region: MemoryRegion) -> bool:
-        self._ask()
-        return super().lifts(region)
-
-
 @pytest.mark.parametrize("side", SIDES)
 def test_whatever_call_of_the_transport_fails_a_constructor_takes_all_memory_back(side: Any) -> None:
     pool, refused = noise(layout(1), 0, PAGES, 1), 0
     for number in range(1, 20):
-        transport = Stubborn(Fabric(auto=True))
+        transport = StubbornTransport(Fabric(auto=True))
         transport.refuses = number
         try:
             made = side(layout(1), 0, pool, transport, chunk_tokens=CHUNK_TOKENS, settings=SMALL)

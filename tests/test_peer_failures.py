@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from support.peers import CHUNK_TOKENS, PAGES, Peers
 from support.stories import QUICK, layout
+from support.stubborn_transport import StubbornTransport
 
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.peer_endpoint import PeerEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import ArgumentError, EndpointError
 from kvproto.io.control.control import ControlError
-from kvproto.io.transports.base import MemoryRegion, TransportError, UsageError
+from kvproto.io.transports.base import TransportError, UsageError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.loop.event_loop import DEAF
@@ -49,35 +50,12 @@ def descriptors() -> int:
 
 
 # --------------------------------------------------------------------------------------------- constructors
-class Stubborn(MemoryTransport):
-    """A transport that refuses the call of this number, counted over all that constructors ask of it."""
-
-    refuses, asked = 0, 0
-
-    def _ask(self) -> None:
-        self.asked += 1
-        if self.asked == self.refuses:
-            raise UsageError("planted")
-
-    def register(self, *args: Any, **named: Any) -> MemoryRegion:
-        self._ask()
-        return super().register(*args, **named)
-
-    def endpoint(self) -> bytes:
-        self._ask()
-        return super().endpoint()
-
-    def lifts(self, region: MemoryRegion) -> bool:
-        self._ask()
-        return super().lifts(region)
-
-
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
 def test_whatever_call_of_the_transport_fails_all_memory_and_every_socket_is_taken_back() -> None:
     refused, held, threads = 0, descriptors(), threading.active_count()
     planes = 2 * layout(1).layers
     for number in range(1, 20):
-        transport = Stubborn(Fabric(auto=True))
+        transport = StubbornTransport(Fabric(auto=True))
         transport.refuses = number
         try:
             made = make(transport)

@@ -35,7 +35,11 @@ class EnginePair:
         while not done():
             self.turn()
             time.sleep(1e-3)
-            assert time.monotonic() < end
+            assert time.monotonic() < end, self.explain()
+
+    def explain(self) -> list[str]:
+        """Say for what the instances wait, as far as they can."""
+        return []
 
     def carried(self, name: str) -> None:
         """The request comes to run at the decode instance, with the KV that the other one computed."""
