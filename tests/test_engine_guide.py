@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("aiohttp", reason="the clients need aiohttp, which the engines bring")
 from test_vllm_router import serve
 
-from examples.engine_runs.clients import TOKENS, Case, Clients, cases, texts
+from examples.engine_runs.clients import TOKENS, Case, Clients, Row, cases, texts
 from examples.engine_runs.guide import GUIDES, bound, commands, running
+from examples.engine_runs.kept_rows import KeptRows
 from examples.engine_runs.table import over_http
 from examples.vllm import named
 
@@ -107,6 +108,18 @@ def test_an_answer_is_judged_by_the_whole_model_s(status: int, answer: str, prom
             assert not (await gone.play(case)).good and await gone.get("/health") == (0, "")
 
     asyncio.run(play())
+
+
+def test_a_row_is_in_the_table_as_soon_as_it_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.json"
+    rows, unkept = KeptRows(file), KeptRows(None)
+    assert not rows.good
+    for number, good in enumerate((True, False), 1):
+        rows.keep(Row(f"case {number}", good, 0.5))
+        assert [row["name"] for row in json.loads(file.read_text())] == ["case 1", "case 2"][:number]
+        assert rows.good is good and f"case {number}" in capsys.readouterr().out
+    unkept.keep(Row("alone", good=True, seconds=0.1))
+    assert unkept.good and [each.name for each in tmp_path.iterdir()] == ["rows.json"]
 
 
 def test_the_page_has_the_requests_of_both_engines_beside_each_other(tmp_path: Path) -> None:

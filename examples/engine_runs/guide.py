@@ -4,8 +4,8 @@
     python -m examples.engine_runs.guide sglang
 
 The commands are those of the page, to the letter, but for `MODEL` (or `M`) and the options that a small model on a CPU
-needs (`CPU`), which are put at the end of an instance's.  A row is a case of `clients`; the table is kept as JSON.
-Behind SGLang's own router its own benchmark is run, too, and each instance is killed and started anew.
+needs (`CPU`), which are put at the end of an instance's.  A row is a case of `clients`, and in the table as soon as
+it is made.  Behind SGLang's own router its own benchmark is run, too, and each instance is killed and started anew.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import aiohttp
-import msgspec
 
 from examples.engine_runs import tokenizer
-from examples.engine_runs.build import build
 from examples.engine_runs.clients import Case, Clients, Row, cases, whole_model
+from examples.engine_runs.kept_rows import KeptRows
 from examples.sglang import model
 
 TOP = Path(__file__).parents[2]
@@ -215,28 +214,25 @@ async def replaced(clients: Clients, programs: Programs, index: int, name: str, 
     return Row(name, good, round(time.monotonic() - begun, 1), told)
 
 
-async def play(guide: Guide, folder: Path, programs: Programs) -> list[Row]:
-    """Wait until they serve, then all cases."""
+async def play(guide: Guide, folder: Path, programs: Programs, keep: Callable[[Row], None]) -> None:
+    """Wait until they serve, then all cases; `keep` is called with each row that is made."""
     tokens, whole = whole_model(folder)
     async with aiohttp.ClientSession() as session:
         clients = Clients(guide.url, str(folder), session, whole, tokens.decode if guide.own else list)
-        rows = [await started(clients, programs, "start")]
-        if not rows[0].good:
-            return rows
+        keep(first := await started(clients, programs, "start"))
+        if not first.good:
+            return
         for case in cases(tokens, "first"):
-            rows.append(await clients.play(case))
-            print(rows[-1], flush=True)
-        others = [case for case in cases(tokens, "second") if case.prompts]
-        rows += [await clients.at_once(others), await clients.leave(cases(tokens, "third")[0])]
+            keep(await clients.play(case))
+        keep(await clients.at_once([case for case in cases(tokens, "second") if case.prompts]))
+        keep(await clients.leave(cases(tokens, "third")[0]))
         status, listed = await clients.get("/v1/models")
-        rows.append(Row("models", status == HTTPStatus.OK and json.loads(listed)["data"] != [], 0.0))
+        keep(Row("models", status == HTTPStatus.OK and json.loads(listed)["data"] != [], 0.0))
         if guide.own:
-            rows.append(await benchmark(guide, folder, programs))
+            keep(await benchmark(guide, folder, programs))
             for index, side in enumerate(("prefill", "decode")):
                 name, case = f"{side} killed and started anew", cases(tokens, side)[0]
-                rows.append(await replaced(clients, programs, index, name, case))
-                print(rows[-1], flush=True)
-    return rows
+                keep(await replaced(clients, programs, index, name, case))
 
 
 def main() -> int:
@@ -246,18 +242,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(".engines/http"), help="where the model and the logs go")
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
     args = parser.parse_args()
-    guide, folder = GUIDES[args.engine], args.out / "llama"
+    guide, folder, rows = GUIDES[args.engine], args.out / "llama", KeptRows(args.table)
     args.out.mkdir(parents=True, exist_ok=True)
     model.make(folder)
     tokenizer.save(folder, model.VOCABULARY)
     with running(guide, commands(guide, folder.resolve()), args.out) as programs:
-        rows = asyncio.run(play(guide, folder.resolve(), programs))
-    for row in rows:
-        print(row)
-    if args.table:
-        told: list[dict[str, Any]] = [{**msgspec.to_builtins(row), "build": build()} for row in rows]
-        args.table.write_text("[\n " + ",\n ".join(map(json.dumps, told)) + "\n]\n")
-    return 0 if all(row.good for row in rows) else 1
+        asyncio.run(play(guide, folder.resolve(), programs, rows.keep))
+    return 0 if rows.good else 1
 
 
 if __name__ == "__main__":
