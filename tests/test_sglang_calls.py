@@ -123,6 +123,7 @@ def test_a_sender_gives_its_pages_with_what_decode_s_larger_pages_lack() -> None
         (Room(5), 16, None, {"pages": [70_011, 12]}), (Room(5), 24, "earlier", {"pages": [13, 0]}),
     ]  # fmt: skip
     assert at.endpoint.of("aux") == [(Room(5), b"row 2")] and one._early_send_wait_event is None
+    assert [name for name, *_ in at.endpoint.calls[-2:]] == ["aux", "produced"], "the last pages wake the loop: last"
     assert one.get_transfer_metric().transfer_total_bytes == 3 * 32
 
 

@@ -169,9 +169,9 @@ class Sender(Request):
             self.give_up(str(error))
             return
         pages = [*effect.pages, *[0] * -(-(upto - end) // page)]
-        mine.produced(self.room, upto, self._event(), pages=pages, **more)
-        if effect.last:
+        if effect.last:  # first: the loop that the next call wakes takes the interpreter, and this thread waits for it
             mine.aux(self.room, self.kv_mgr.aux.read(self.aux_index))
+        mine.produced(self.room, upto, self._event(), pages=pages, **more)
 
     def turned_away(self) -> bool:
         """A refusal waits for decode, whenever it asks."""
