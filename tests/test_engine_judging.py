@@ -12,6 +12,8 @@ from examples.engine_runs import gpu_rows
 from examples.engine_runs import table as engine_table
 from examples.engine_runs.table import of_sglang, of_vllm, placed, read, told
 from examples.sglang import on_gpus, pack
+from examples.sglang.instance import Answer, Request
+from examples.sglang.pair import Pair, Place
 from examples.sglang.run import Table
 from examples.sglang.scenarios import digests
 from examples.vllm.instances import Cut
@@ -173,24 +175,41 @@ def test_the_engines_own_connector_stands_beside_kvproto() -> None:
     assert "3 leave it at a tie" in tied
 
 
+@pytest.mark.parametrize(
+    ("got", "exact", "coarse"), [([1, 2], True, True), ([3, 9], False, True), ([4, 2], False, False)]
+)
+def test_a_token_that_is_nearly_as_likely_is_right_in_bfloat16_alone(got: list[int], exact: bool, coarse: bool) -> None:
+    pair = object.__new__(Pair)
+    pair.truth = {(7,): Reference([1, 2], [[1, 3], [2]])}
+    for pair.coarse, right in ((False, exact), (True, coarse)):
+        assert pair.differs(Request("r1", [7], 2, 1, 1), Answer("r1", got)) is not right
+
+
+def test_the_gpus_of_a_side_are_the_first_or_the_last() -> None:
+    place = Place("cuda", 2)
+    assert [place.first(side, ranks) for side in ("prefill", "decode") for ranks in (1, 2)] == [0, 0, 1, 0]
+    assert Place().first("decode", 2) == 0
+
+
 def test_rows_on_gpus_stand_by_pair_and_scenario_with_each_carrier() -> None:
     one: dict[str, Any] = {"pair": "2:1", "backend": "kvproto", "scenario": "seq", "tokens": "8/8", "good": True,
                            "lag_ms": [1.0, 2.26], "step_ms": [3.0, 4.0], "ttft_ms": []}  # fmt: skip
     rows = [
         one, one | {"scenario": "digests", "compared": 1200, "differ": 0}, one | {"scenario": "idle", "tokens": "0/0"},
-        one | {"backend": "nixl", "good": False, "errors": ["an instance did not start"], "tokens": "0/8"},
+        one | {"backend": "nixl", "good": False, "errors": ["none"], "tokens": "0/8", "gpus": "0 1 → 1"},
     ]
     first, second, third = gpu_rows.cells(rows)
-    assert first == ("2 → 1", "kvproto, with digests", "seq", "8 of 8", "1,200, 0", "1.0, 2.3", "3.0, 4.0", "-", "yes")
-    assert second[1:3] == ("SGLang's own (NIXL)", "seq") and second[-1] == "**no**: an instance did not start"
+    pair = "2 → 1 (GPU 0 1 → 1)"
+    assert first == (pair, "kvproto, with digests", "seq", "8 of 8", "1,200, 0", "1.0, 2.3", "3.0, 4.0", "-", "yes")
+    assert second[:3] == (pair, "SGLang's own (NIXL)", "seq") and second[-1] == "**no**: none"
     assert third[2] == "idle" and all(len(row) == len(gpu_rows.HEAD) for row in (first, second, third))
 
 
-@pytest.mark.parametrize(("gpus", "fit"), [(1, ("1:1",)), (2, ("1:1", "2:1", "1:2", "2:1x2")), (0, ())])
-def test_ranks_of_one_instance_share_no_gpu(gpus: int, fit: tuple[str, ...]) -> None:
-    rows = on_gpus.Rows(("1:1", "2:1", "1:2", "2:1x2"), ("kvproto",), ("seq",))
-    assert on_gpus.fitting(rows, gpus, []) == fit
-    assert on_gpus.fitting(rows, gpus, ["1:1"]) == fit[:1]
+@pytest.mark.parametrize(("gpus", "fit"), [(1, ["1:1"]), (2, ["1:1", "2:1", "1:2", "2:1x2"]), (0, [])])
+def test_ranks_of_one_instance_share_no_gpu(gpus: int, fit: list[str]) -> None:
+    pairs = "1:1", "2:1", "1:2", "2:1x2"
+    assert on_gpus.fitting(pairs, gpus, []) == fit
+    assert on_gpus.fitting(pairs, gpus, ["1:1"]) == fit[:1]
     assert on_gpus.ranks_of("hybrid 1x2:1") == 2
 
 

@@ -1,4 +1,7 @@
-"""GpuRows: SGLang on GPUs, each scenario carried by kvproto and by SGLang's own NIXL backend."""
+"""GpuRows: SGLang on GPUs, each scenario carried by kvproto and by SGLang's own NIXL backend.
+
+With a pair stand its GPUs, where they were noted: those of prefill → those of decode, one for each rank.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,12 @@ WHOLE = ("counts", "digests")
 def cells(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Return the table's rows, those of one pair and scenario together."""
     compared = {(row["pair"], row["backend"]): row for row in rows if row["scenario"] == "digests"}
+    gpus = {row["pair"]: f" (GPU {row['gpus']})" for row in rows if "gpus" in row}
     order = {name: at for at, name in enumerate(dict.fromkeys((row["pair"], row["scenario"]) for row in rows))}
     shown = sorted(rows, key=lambda row: (order[row["pair"], row["scenario"]], list(CARRIERS).index(row["backend"])))
     return [
         (
-            row["pair"].replace(":", " → ", 1), CARRIERS[row["backend"]], row["scenario"],
+            row["pair"].replace(":", " → ", 1) + gpus.get(row["pair"], ""), CARRIERS[row["backend"]], row["scenario"],
             row.get("tokens", "-").replace("/", " of "), _digests(compared.get((row["pair"], row["backend"]))),
             *[", ".join(f"{number:.1f}" for number in row.get(name) or ()) or "-"
               for name in ("lag_ms", "step_ms", "ttft_ms")],

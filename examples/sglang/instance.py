@@ -19,15 +19,16 @@ from typing import Any
 import msgspec
 
 HERE = Path(__file__).parent
-START_S, ANSWER_S = 1200.0, 300.0
+#: seconds within which an instance serves, and answers
+START_S, ANSWER_S = {"cpu": 1200.0, "cuda": 240.0}, {"cpu": 300.0, "cuda": 90.0}
 #: seconds for an end of its own, after which it is killed; on GPUs others wait for their turn
-END_S = {"cpu": 8.0, "cuda": 1.0}
+END_S = {"cpu": 8.0, "cuda": 0.1}
 #: of both sides: nothing that the runs do not need
 OPTIONS: dict[str, Any] = {
     "attention_backend": "torch_native", "sampling_backend": "pytorch", "skip_tokenizer_init": True,
-    "disable_cuda_graph": True, "disable_overlap_schedule": True, "disable_custom_all_reduce": True, "dtype": "float32",
-    "mem_fraction_static": 0.3, "max_running_requests": 16, "skip_server_warmup": True, "disable_radix_cache": True,
-    "host": "127.0.0.1",
+    "disable_cuda_graph": True, "disable_overlap_schedule": True, "disable_custom_all_reduce": True,
+    "host": "127.0.0.1", "mem_fraction_static": 0.3, "max_running_requests": 16, "skip_server_warmup": True,
+    "disable_radix_cache": True,
 }  # fmt: skip
 #: in tokens: what a rank has place for, what a request may have, what a forward computes of it
 TOKENS = {"max_total_tokens": 8192, "context_length": 1024, "chunked_prefill_size": 64}
@@ -56,6 +57,8 @@ class Start(msgspec.Struct):
     first_gpu: int = 0
     #: how much longer prompts are than on a CPU
     scale: int = 1
+    #: of weights, activations and KV
+    dtype: str = "float32"
 
     @property
     def ranks(self) -> int:
@@ -93,7 +96,7 @@ def serve(start: Start, line: Connection) -> None:
     options = OPTIONS | {name: number * start.scale for name, number in TOKENS.items()} | {
         "model_path": start.model, "tp_size": start.tp * start.data_parallel, "port": start.port,
         "page_size": start.page_size, "attn_dp_size": start.data_parallel, "pp_size": start.stages,
-        "device": start.device, "base_gpu_id": start.first_gpu,
+        "device": start.device, "base_gpu_id": start.first_gpu, "dtype": start.dtype,
         "disaggregation_mode": start.side, "disaggregation_transfer_backend": start.backend,
         "disaggregation_bootstrap_port": start.bootstrap, "disaggregation_decode_retraction_backup": "none",
         "log_level": os.environ.get("LEVEL", "warning"),
@@ -145,6 +148,7 @@ class Instance:
 
     def __init__(self, start: Start) -> None:
         self.start, self.answers = start, {}  # type: Start, dict[str, Answer]
+        self._serves = False
         context = multiprocessing.get_context("spawn")
         self._line, other = context.Pipe()
         before = dict(os.environ)
@@ -158,9 +162,12 @@ class Instance:
         other.close()
 
     def ready(self) -> None:
-        """Wait until it serves; RuntimeError: it does not."""
-        if not self._line.poll(START_S) or self._line.recv() != "ready":
-            raise RuntimeError(f"{self.start.side} did not start within {START_S} s")
+        """Wait until it serves; RuntimeError, EOFError: it does not."""
+        if self._serves:
+            return
+        if not self._line.poll(limit := START_S[self.start.device]) or self._line.recv() != "ready":
+            raise RuntimeError(f"{self.start.side} did not start within {limit} s")
+        self._serves = True
 
     def ask(self, request: Request) -> None:
         """Have a prompt continued."""
@@ -170,8 +177,9 @@ class Instance:
         """Abort it."""
         self._line.send(rid)
 
-    def wait(self, *rids: str, seconds: float = ANSWER_S) -> list[Answer]:
+    def wait(self, *rids: str, seconds: float | None = None) -> list[Answer]:
         """The answers; one that does not come is an error that says so."""
+        seconds = ANSWER_S[self.start.device] if seconds is None else seconds
         end = time.monotonic() + seconds
         while any(rid not in self.answers for rid in rids) and (left := end - time.monotonic()) > 0:
             if self._line.poll(left):
@@ -190,14 +198,26 @@ class Instance:
             time.sleep(1.0)
         return why
 
-    def kill(self) -> None:
-        """All of its processes die at once."""
+    def _each(self, action: str) -> None:
         import psutil
 
-        first = psutil.Process(self.process.pid)
-        for one in [first, *first.children(recursive=True)]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self.process.pid)
+            for one in [first, *first.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    getattr(one, action)()
+
+    def pause(self) -> None:
+        """Stop all of its processes: an idle scheduler takes a core."""
+        self._each("suspend")
+
+    def go_on(self) -> None:
+        """End the pause."""
+        self._each("resume")
+
+    def kill(self) -> None:
+        """All of its processes die at once."""
+        self._each("kill")
         self.process.join()
 
     def close(self) -> None:

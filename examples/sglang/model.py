@@ -7,7 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from examples.vllm.reference import Reference
+
 VOCABULARY = 512
+#: those whose kernels on a GPU compute in bfloat16 alone
+HYBRIDS = "qwen3_5", "falcon_h1"
+#: how far from the best one, in log probability, another token is as right there
+NEAR = 0.13
 #: all layers are dense: SGLang's experts are kernels of a GPU
 DEEPSEEK = {
     "num_key_value_heads": 8, "moe_intermediate_size": 64, "n_routed_experts": 8, "n_shared_experts": 1,
@@ -76,6 +82,8 @@ def make(folder: Path, kind: str = "llama", scale: int = 1, device: str = "cpu")
             torch.nn.init.normal_(weights, std=0.12 * (SMALL["hidden_size"] / form["hidden_size"]) ** 0.5)
         elif name.endswith("A_log"):  # a recurrence that remembers: by default half is forgotten in a token
             torch.nn.init.uniform_(weights, -6.0, -3.0)
+    if kind in HYBRIDS:  # a reference in float32 has the weights of an engine in bfloat16
+        model.to(torch.bfloat16)
     model.to(torch.float32).eval().save_pretrained(folder)
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | UNWRITTEN.get(kind, {})))
@@ -92,17 +100,19 @@ def _whole(folder: Path, device: str) -> Any:
     return model
 
 
-def continued(folder: Path, prompts: list[list[int]], tokens: int, device: str = "cpu") -> list[list[int]]:
-    """What the whole model says to each of them, greedily."""
-    return [list(_continued(folder, tuple(prompt), tokens, device)) for prompt in prompts]
+def continued(folder: Path, prompts: list[list[int]], tokens: int, device: str = "cpu") -> list[Reference]:
+    """What the whole model says to each of them, greedily, and which tokens it finds nearly as likely."""
+    return [_continued(folder, tuple(prompt), tokens, device) for prompt in prompts]
 
 
 @cache
-def _continued(folder: Path, prompt: tuple[int, ...], tokens: int, device: str) -> tuple[int, ...]:
+def _continued(folder: Path, prompt: tuple[int, ...], tokens: int, device: str) -> Reference:
     import torch
 
     ids = torch.tensor([prompt], device=device)
     out = _whole(folder, device).generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, pad_token_id=0
-    )
-    return tuple(out[0, len(prompt) :].tolist())
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, pad_token_id=0,
+        return_dict_in_generate=True, output_logits=True,
+    )  # fmt: skip
+    near = [(row[0] > row[0].max() - NEAR).nonzero()[:, 0].tolist() for row in out.logits]
+    return Reference(out.sequences[0, len(prompt) :].tolist(), near)

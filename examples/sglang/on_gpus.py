@@ -5,7 +5,8 @@
 
 It wants a Python with PyTorch for CUDA, Triton and transformers, and the archive of `examples.sglang.pack`, which it
 unpacks once; no network.  Models are drawn on the spot.  Prefill has the first GPUs and decode the last: on two, a pair
-of one rank each has a GPU each, and ranks of different instances share one.  SGLang runs without its compiled kernels
+of one rank each has a GPU each, and ranks of different instances share one.  All pairs start at once, and stand still
+until it is their turn, so times are those of one pair alone.  SGLang runs without its compiled kernels
 (`gpu/gpu_device.py`): how fast a forward is says nothing of it, what happens between the last KV and the first step of
 decode is what is measured.
 """
@@ -19,27 +20,17 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 TOP = Path(__file__).parents[2]
 ARCHIVE = TOP / ".engines" / "gpu" / "site.tar.xz"
-#: prompts are as many times as long as on a CPU
-SCALE = 8
-
-
-class Rows(NamedTuple):
-    """Pairs, by which backends, and what they do."""
-
-    pairs: tuple[str, ...]
-    backends: tuple[str, ...]
-    scenarios: tuple[str, ...]
-
-
-ROWS = (
-    Rows(("1:1", "2:1", "1:2"), ("kvproto", "plain", "nixl"), ("seq", "many", "control", "idle")),
-    Rows(("2:1x2", "mla 1:2"), ("kvproto",), ("seq", "control", "idle")),
-)
+#: prompts are as many times as long as on a CPU, and as many rounds of them are asked one after another
+SCALE, ROUNDS = 8, 2
+#: pairs whose times are compared, and by which backends; and those that kvproto alone carries
+PAIRS, BACKENDS = ("1:1", "1:2", "2:1"), ("plain", "nixl", "kvproto")
+OURS = ("2:1x2", "mla 1:2", "hybrid 1:2", "hybrid 2:1", "windows 1:2")
+SCENARIOS = ("seq", "many", "control", "idle")
 
 
 def unpack(archive: Path) -> Path:
@@ -63,9 +54,9 @@ def unpack(archive: Path) -> Path:
     return site
 
 
-def fitting(rows: Rows, gpus: int, only: list[str]) -> tuple[str, ...]:
+def fitting(pairs: Sequence[str], gpus: int, only: list[str]) -> list[str]:
     """Return the pairs that are asked for and fit the GPUs: ranks of one instance share none."""
-    return tuple(pair for pair in rows.pairs if (not only or pair in only) and ranks_of(pair) <= gpus)
+    return [pair for pair in pairs if (not only or pair in only) and ranks_of(pair) <= gpus]
 
 
 def ranks_of(pair: str) -> int:
@@ -80,29 +71,25 @@ def main() -> int:
     parser.add_argument("--archive", type=Path, default=ARCHIVE, help="of examples.sglang.pack")
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
     parser.add_argument("--only", nargs="+", default=[], help="these pairs alone")
-    parser.add_argument("--backends", nargs="+", default=[], help="these backends alone")
+    parser.add_argument("--backends", nargs="+", default=BACKENDS, help="by these backends alone")
     parser.add_argument("--keep", type=Path, default=ARCHIVE.with_name("runs"), help="a folder for models and logs")
-    parser.add_argument("--ahead", type=int, default=2, help="pairs that start while an earlier one runs")
+    parser.add_argument("--ahead", type=int, default=15, help="how many pairs start at once, beside one")
     asked = parser.parse_args()
     import torch
 
     if not (gpus := torch.cuda.device_count()):
         print("no GPU is here that PyTorch can use: on a CPU, make engines-sglang", file=sys.stderr)
         return 1
-    site, failed = unpack(asked.archive), 0
+    site = unpack(asked.archive)
     environment = os.environ | {"PYTHONPATH": f"{TOP}{os.pathsep}{site}"}
-    for rows in ROWS:
-        pairs = fitting(rows, gpus, asked.only)
-        for pair in set(rows.pairs) - {*pairs} - ({*rows.pairs} - {*asked.only} if asked.only else set()):
-            print(f"{pair}: left out, since its ranks need more than {gpus} GPU", file=sys.stderr)
-        backends = [name for name in rows.backends if not asked.backends or name in asked.backends]
-        if not pairs or not backends:
-            continue
-        words = ["--pairs", *pairs, "--backends", *backends, "--scenarios", *rows.scenarios, "--device", "cuda",
-                 "--gpus", str(gpus), "--scale", str(SCALE), "--ahead", str(asked.ahead), "--keep", str(asked.keep)]
-        words += ["--table", str(asked.table)] if asked.table else []
-        failed |= subprocess.run([sys.executable, "-m", "examples.sglang.run", *words], env=environment).returncode  # noqa: S603, PLW1510
-    return failed
+    pairs, ours = (fitting(group, gpus, asked.only) for group in (PAIRS, OURS))
+    for pair in {*(asked.only or (*PAIRS, *OURS))} - {*pairs, *ours}:
+        print(f"{pair}: left out, since it is unknown or its ranks need more than {gpus} GPU", file=sys.stderr)
+    words = ["--device", "cuda", "--gpus", str(gpus), "--scale", str(SCALE), "--rounds", str(ROUNDS), "--paused",
+             "--ahead", str(asked.ahead), "--keep", str(asked.keep), "--scenarios", *SCENARIOS]
+    words += ["--pairs", *pairs, "--ours", *ours, "--backends", *asked.backends]
+    words += ["--table", str(asked.table)] if asked.table else []
+    return subprocess.run([sys.executable, "-m", "examples.sglang.run", *words], env=environment).returncode  # noqa: S603, PLW1510
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from examples.engine_runs.build import build
 from examples.sglang import model
 from examples.sglang.instance import Answer, Instance, Request, Start
+from examples.vllm.reference import Reference
 
 CONTROL = 900_000
 TOKENS = 16
@@ -28,7 +29,7 @@ BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
     "kvproto": ("kvproto", True, {}), "plain": ("kvproto", False, {}),
     "staging": ("mooncake", False, STAGING), "mooncake": ("mooncake", False, {}), "nixl": ("nixl", False, {}),
 }  # fmt: skip
-#: of a hybrid model: its kernels on a CPU, not compiled, which takes minutes; and a state in the model's own type, so
+#: of a hybrid model on a CPU: its kernels, not compiled, which takes minutes; and a state in the model's own type, so
 #: that tokens are those of the model
 HYBRID = {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_MAMBA_CONV_DTYPE": "float32", "TORCHDYNAMO_DISABLE": "1"}
 #: by the first word of a pair: its model
@@ -39,11 +40,17 @@ class Place(NamedTuple):
     """Place of the instances: "cpu" or so many GPUs; prompts are `scale` times as long as on a CPU.
 
     Prefill has the first GPUs and decode the last, which are the same for instances of as many ranks as there are.
+    Where times count, `rounds` of prompts are asked one after another.
     """
 
     device: str = "cpu"
     gpus: int = 0
     scale: int = 1
+    rounds: int = 1
+
+    def first(self, side: str, ranks: int) -> int:
+        """Return the GPU of a side's first rank."""
+        return max(0, self.gpus - ranks) * (side == "decode")
 
 
 ON_CPU = Place()
@@ -66,21 +73,29 @@ class Pair:
         self.pair, self.backend, self.folder, self.keep, self.place = pair, backend, folder, keep, place
         self.rows: list[dict[str, Any]] = []
         self.room, self.noise = random.Random(f"{pair} {backend}").randrange(1, 800_000), random.Random()
-        self.truth: dict[tuple[int, ...], list[int]] = {}
+        self.truth: dict[tuple[int, ...], Reference] = {}
         #: rooms that one side has given up when the other may have had all of them
         self.given_up: set[int] = set()
         name, digests, environment = BACKENDS[backend]
-        environment = environment | (hybrid(place.device) if kind_of(pair) in ("qwen3_5", "falcon_h1") else {})
+        #: whether it computes in bfloat16, so that a token that is nearly as likely is as right
+        self.coarse = place.device != "cpu" and kind_of(pair) in model.HYBRIDS
+        if place.device == "cpu" and kind_of(pair) in model.HYBRIDS:
+            environment = environment | HYBRID
         port = 20_000 + self.room % 9_000
         sides = zip(("prefill", "decode"), map(ranks_of, sized), pages, (port, port + 100), strict=True)
         self.bootstrap, self.model = port + 50, folder.parent / kind_of(pair)
         self.starts = [
             Start(
                 side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp, pp,
-                place.device, max(0, place.gpus - tp * dp * pp) * (side == "decode"), place.scale,
+                place.device, place.first(side, tp * dp * pp), place.scale, "bfloat16" if self.coarse else "float32",
             )
             for side, (tp, dp, pp), page, at in sides
         ]
+        self.gpus = " → ".join(
+            " ".join(str(start.first_gpu + rank) for rank in range(start.ranks)) for start in self.starts if place.gpus
+        )
+        #: asked first, so that nothing is compiled later; None: not yet
+        self.warming: list[Request] | None = None
         self.p, self.d = map(Instance, self.starts)
 
     def prompts(self, lengths: Any) -> list[list[int]]:
@@ -98,41 +113,47 @@ class Pair:
 
     def both(self, *requests: Request) -> list[Answer]:
         """Ask both instances; decode's answers."""
+        self.ask(*requests)
+        return self.answers(*requests)
+
+    def ask(self, *requests: Request) -> None:
+        """Ask both instances."""
         for request in requests:
             self.p.ask(request)
             self.d.ask(request)
+
+    def answers(self, *requests: Request) -> list[Answer]:
+        """Wait for both instances' answers; decode's."""
         rids = [request.rid for request in requests]
         self.p.wait(*rids)
         return self.d.wait(*rids)
 
+    def differs(self, asked: Request, said: Answer) -> bool:
+        """Whether this is not the whole model's answer, nor as right as it."""
+        fits = self.truth[tuple(asked.prompt)].fits(said.tokens)
+        return fits == "other" or (fits == "tie" and not self.coarse)
+
     def judge(self, scenario: str, requests: list[Request], answers: list[Answer], **more: Any) -> None:
         """A row of the table."""
-        pairs = enumerate(zip(requests, answers, strict=True))
-        differ = [n for n, (asked, said) in pairs if said.tokens != self.truth[tuple(asked.prompt)]]
+        pairs = list(zip(requests, answers, strict=True))
+        differ = [n for n, (asked, said) in enumerate(pairs) if self.differs(asked, said)]
         right = f"{len(requests) - len(differ)}/{len(requests)}"
         errors = sorted({answer.error[:160] for answer in answers if answer.error})
+        if self.coarse:
+            more["ties"] = sum(self.truth[tuple(asked.prompt)].fits(said.tokens) == "tie" for asked, said in pairs)
         self.row(scenario, tokens=right, good=not differ, errors=errors, differ=differ, **more)
 
     def row(self, scenario: str, **more: Any) -> None:
         """Note it, and say so."""
-        self.rows.append({"pair": self.label, "backend": self.backend, "scenario": scenario, **more, "build": build()})
+        names = {"pair": self.label, "backend": self.backend, "scenario": scenario}
+        self.rows.append(names | more | ({"gpus": self.gpus} if self.gpus else {}) | {"build": build()})
         print(json.dumps(self.rows[-1]), flush=True)
         self.keep(self.rows[-1])
-
-    def warm(self) -> None:
-        """A process's first forward of several requests takes it a second or more, whoever carries their KV."""
-        self.noise.seed("warm")
-        self.both(*(self.request(prompt) for prompt in self.prompts((20, 40, 60, 80))))
 
     def close(self) -> None:
         """End both instances."""
         self.p.close()
         self.d.close()
-
-
-def hybrid(device: str) -> dict[str, str]:
-    """Return the environment of a hybrid model: its kernels on a GPU are Triton's."""
-    return {name: value for name, value in HYBRID.items() if device == "cpu" or name != "SGLANG_USE_CPU_ENGINE"}
 
 
 def spread(values: list[float]) -> list[float]:

@@ -27,14 +27,14 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
-from itertools import islice
+from contextlib import ExitStack, suppress
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 from examples.sglang import model
 from examples.sglang.pair import BACKENDS, Place, kind_of
-from examples.sglang.scenarios import SCENARIOS, TIMED, Run
+from examples.sglang.scenarios import ENDED_EARLY, SCENARIOS, TIMED, Run
 
 Row = dict[str, Any]
 INTRO = """\
@@ -55,11 +55,15 @@ that do other things, too: they tell orders of magnitude.
 ON_GPUS = """\
 # SGLang on GPUs, carried by kvproto: what came of it
 
-Written by `python -m examples.sglang.on_gpus` (`make engines-gpu`) beside its JSON: real instances of SGLang 0.5.23,
-prefill on the first GPUs and decode on the last, without SGLang's compiled kernels; a random Llama (data-parallel
-attention: Qwen3) of 400 million weights in float32, or a small DeepSeek-V3 (mla); prompts are eight
-times as long as on a CPU, forwards compute 512 tokens of them. Carried by `kvproto` (with digests), by kvproto without
-them (`plain`), and by SGLang's own NIXL backend (`nixl`), with the same prompts.
+Written by `python -m examples.sglang.on_gpus` (`make engines-gpu`) beside its JSON: real instances of SGLang 0.5.23
+without its compiled kernels. With each pair stand its GPUs, prefill → decode, one for each rank: ranks on the second
+GPU are among them, and GPUs that ranks of both instances share. A rank is a process, and its endpoint's loop has a
+thread of its own. A random Llama (data-parallel attention: Qwen3) of 400 million weights in float32, or small: a
+DeepSeek-V3 (mla), a Mellum without experts (windows), a Qwen3.5 (hybrid). The last is in bfloat16, since SGLang's
+kernel takes nothing else; its answer may leave the whole model's where another token is as likely (a tie: within .13
+in log probability). Prompts are eight times as long as on a CPU, forwards compute 512 tokens of them. While one pair
+plays, the processes of the others stand still. Carried by `kvproto` (with digests), by kvproto without them (`plain`),
+and by SGLang's own NIXL backend (`nixl`), with the same prompts.
 
 """
 HEAD = (
@@ -69,7 +73,7 @@ HEAD = (
 PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "hybrid 1:2", "hybrid 2:1", "mamba2 1:2", "mamba2 2:1",
          "windows 1:2", "windows 2:1", "2 stages:1", "2 stages:2"]  # fmt: skip
 #: what has a column of its own, and how much is shown of a sentence
-COLUMNS, SAID = ("pair", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
+COLUMNS, SAID = ("pair", "gpus", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
 
 
 class Table:
@@ -97,9 +101,10 @@ class Table:
 def line(row: Row) -> str:
     """A row, for a reader."""
     lags = ", ".join(f"{lag:.0f}" for lag in row.get("lag_ms", ())) or "-"
+    gpus = f" (GPU {row['gpus']})" if "gpus" in row else ""
     shown = {name: value for name, value in row.items() if name not in COLUMNS and value not in ("", [], {})}
     seen = "; ".join(f"{name.replace('_', ' ')}: {_short(value)}" for name, value in shown.items())
-    names = row["pair"], row["backend"], row["scenario"], row.get("tokens", "-").replace("/", " of "), lags
+    names = f"{row['pair']}{gpus}", row["backend"], row["scenario"], row.get("tokens", "-").replace("/", " of "), lags
     return f"| {' | '.join(names)} | {'yes' if row['good'] else '**no**'} | {seen} |"
 
 
@@ -110,10 +115,10 @@ def _short(value: Any) -> str:
 
 def _made(asked: argparse.Namespace, top: Path, table: Table, stack: ExitStack) -> Iterator[Run]:
     """Make each pair that is asked for by each backend; its instances begin to start."""
-    place = Place(asked.device, asked.gpus, asked.scale)
-    for pair in asked.pairs:
+    place = Place(asked.device, asked.gpus, asked.scale, asked.rounds)
+    for pair in [*asked.pairs, *asked.ours]:
         model.make(top / kind_of(pair), kind_of(pair), place.scale, place.device)
-        for backend in asked.backends:
+        for backend in asked.backends if pair in asked.pairs else ["kvproto"]:
             folder = top / f"{pair.replace(':', '-').replace(' ', '-')}-{backend}-{time.time_ns()}"
             folder.mkdir(parents=True)
             run = Run(pair, backend, folder, tuple(asked.pages), table.keep, place)
@@ -124,24 +129,30 @@ def _made(asked: argparse.Namespace, top: Path, table: Table, stack: ExitStack) 
 def main() -> int:
     """The runs that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", nargs="+", default=PAIRS, help="prefill:decode; each TP, TPxDP, or stages")
+    parser.add_argument("--pairs", nargs="*", default=PAIRS, help="prefill:decode; each TP, TPxDP, or stages")
+    parser.add_argument("--ours", nargs="*", default=[], help="pairs of which kvproto alone carries the KV")
     parser.add_argument("--backends", nargs="+", default=["kvproto", "plain", "staging"], choices=list(BACKENDS))
+    parser.add_argument("--rounds", type=int, default=1, help="of the prompts that are asked one after another")
     parser.add_argument("--pages", nargs=2, type=int, default=[16, 16], help="tokens a page at prefill, at decode")
     parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=SCENARIOS)
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON; beside it they are written as a page")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--gpus", type=int, default=0, help="how many GPUs instances share")
     parser.add_argument("--scale", type=int, default=1, help="how much longer prompts are; above 1 with a larger model")
-    parser.add_argument("--ahead", type=int, default=0, help="pairs that start while an earlier one runs")
+    parser.add_argument("--ahead", type=int, default=0, help="pairs that start while an earlier one starts and runs")
+    parser.add_argument("--paused", action="store_true", help="none of those runs: one plays, the others stand still")
     parser.add_argument("--keep", type=Path, help="a folder for the model and the logs (default: a temporary one)")
     asked = parser.parse_args()
     table, good = Table(asked.table, INTRO if asked.device == "cpu" else ON_GPUS), True
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         made, runs = deque[Run](), _made(asked, asked.keep or Path(temporary), table, stack)
         while True:
-            made.extend(islice(runs, asked.ahead + 1 - len(made)))
+            made.extend(begun := list(islice(runs, asked.ahead + 1 - len(made))))
             if not made:
                 break
+            for step, run in product((Run.foresee, Run.begin, Run.stand_still) if asked.paused else (), begun):
+                with suppress(*ENDED_EARLY):  # said when it plays
+                    step(run)
             run = made.popleft()
             run.play([name for name in asked.scenarios if run.backend == "kvproto" or name in TIMED])
             good &= all(row["good"] for row in run.rows) or BACKENDS[run.backend][0] != "kvproto"

@@ -29,8 +29,11 @@ from examples.sglang.instance import Answer, Instance
 from examples.sglang.pair import TOKENS, Pair, first, spread
 
 LENGTHS = (37, 64, 100, 200, 260, 5, 333, 96)
+MANY = tuple(20 + 13 * at for at in range(16))
 #: seconds within which the other side hears of an abort, and within which a request that was given up is answered
 SOON, ENDED = 20.0, 60.0
+#: what an instance that has ended, or does not start, raises
+ENDED_EARLY = RuntimeError, EOFError, BrokenPipeError
 MOMENTS = tuple(0.05 * n for n in range(8))
 SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "astray", "killed", "idle")
 #: what is compared without digests
@@ -41,12 +44,12 @@ class Run(Pair):
     """What one pair does."""
 
     def seq(self) -> None:
-        requests = [self.request(prompt) for prompt in self.prompts(LENGTHS)]
+        requests = [self.request(prompt) for prompt in self.prompts(LENGTHS * self.place.rounds)]
         answers = [self.both(request)[0] for request in requests]
         self.judge("seq", requests, answers, rooms=[request.room for request in requests], ttft_ms=first(answers))
 
     def many(self) -> None:
-        requests = [self.request(prompt) for prompt in self.prompts([20 + 13 * i for i in range(16)])]
+        requests = [self.request(prompt) for prompt in self.prompts(MANY)]
         begin = time.monotonic()
         answers = self.both(*requests)
         rooms = [request.room for request in requests]
@@ -111,7 +114,7 @@ class Run(Pair):
             (at_prefill,) = self.p.wait(request.rid, seconds=ENDED)
             (at_decode,) = self.d.wait(request.rid, seconds=ENDED)
             silent = "no answer" in at_prefill.error + at_decode.error
-            wrong = not at_decode.error and at_decode.tokens != self.truth[tuple(prompt)]
+            wrong = not at_decode.error and self.differs(request, at_decode)
             ended, right = ended + (not silent), right + (not wrong)
         good = ended == right == len(prompts)
         self.row("stages", good=good, aborted=len(prompts), both_answered=ended, none_wrong=right)
@@ -143,26 +146,52 @@ class Run(Pair):
     def control(self) -> None:
         requests = [self.request(prompt, control=True) for prompt in self.prompts((64, 100, 200))]
         answers = self.both(*requests)
-        wrong = sum(a.tokens != self.truth[tuple(r.prompt)] for r, a in zip(requests, answers, strict=True))
+        wrong = sum(map(self.differs, requests, answers))
         self.row("control", good=wrong == len(requests), noticed=f"{wrong}/{len(requests)}")
 
     def idle(self) -> None:
         why = [self.p.flush(), self.d.flush()]
         self.row("idle", good=not any(why), held=[each for each in why if each])
 
+    def foresee(self) -> None:
+        """Ask the whole model while both start."""
+        for name, lengths in (("warm", MANY), ("seq", LENGTHS * self.place.rounds), ("many", MANY)):
+            self.noise.seed(name)
+            self.prompts(lengths)
+
+    def begin(self) -> None:
+        """Wait until both serve, and ask them something.
+
+        A process's first forward of several requests takes it a second or more, whoever carries their KV; on a GPU the
+        first of many compiles, too.
+        """
+        for instance in (self.p, self.d):
+            instance.ready()
+        self.noise.seed("warm")
+        self.warming = [*map(self.request, self.prompts(MANY if self.place.gpus else (20, 40, 60, 80)))]
+        self.ask(*self.warming)
+
+    def stand_still(self) -> None:
+        """Wait until both are warm, and pause them until they play."""
+        self.answers(*self.warming or ())
+        for instance in (self.p, self.d):
+            instance.pause()
+
     def play(self, scenarios: list[str]) -> None:
         """All of them, and what the probes have seen; an instance that ends by itself ends them."""
         at = "start"
         try:
             for instance in (self.p, self.d):
-                instance.ready()
-            self.warm()
+                instance.go_on()
+            if self.warming is None:
+                self.begin()
+                self.answers(*self.warming or ())
             for at in scenarios:
                 self.noise.seed(at)
                 getattr(self, at)()
             time.sleep(0.5)
             self.seen()
-        except (RuntimeError, EOFError, BrokenPipeError) as error:
+        except ENDED_EARLY as error:
             self.row(at, good=False, errors=[f"an instance ended, or did not start: {error!r}"])
         finally:
             self.close()

@@ -11,6 +11,7 @@ is passed as soon as it is recorded and a stream orders nothing.  Five kinds of 
   kernels; those of gated delta nets and Mamba2 are in a folder of their own (`kernels`), which hybrid models alone see;
 * data-parallel attention has stand-ins of its own (`dp_attention`), and so have `windows`; the plain attention backend
   takes latents as they are;
+* its NIXL backend is told that the cache is no GPU's memory;
 * where SGLang's own staging is measured: its two modules are compiled without their assertions (they say that a device
   is one with an index, which a CPU has not), and "cpu" is added to the devices that they know.
 
@@ -36,6 +37,7 @@ KNOWN: dict[str, dict[str, Any]] = {
     STAGING[1]: {},
     "sglang.srt.layers.rotary_embedding.base": {"_is_cpu": True},
     "sglang.kernels.ops.attention.fla.layernorm_gated": {"_use_cpu": True},
+    "sglang.srt.disaggregation.nixl.conn": {"_normalize_kv_mem_kinds": lambda _kinds, count: ["DRAM"] * count},
 }
 
 
