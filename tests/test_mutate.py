@@ -23,8 +23,8 @@ from kvproto.io.kernels import count
 from kvproto.verify.mutate.changes import CHANGES
 from kvproto.verify.mutate.forks import Ending, Fork, send
 from kvproto.verify.mutate.gate import KILLED, digest, run, table
-from kvproto.verify.mutate.nursery import plant
 from kvproto.verify.mutate.operators import CodeMutant, mutants_of, mutated
+from kvproto.verify.mutate.planting import plant
 from kvproto.verify.mutate.reach import Choice, Follower, Reached
 from kvproto.verify.mutate.targets import Targets, every, load, sample
 from kvproto.verify.mutate.verdicts import Verdict, append, read, survivors
@@ -278,6 +278,61 @@ def test_a_test_that_fails_without_another_one_notices_nothing(tmp_path: Path) -
     assert {verdict.mutant.operator: verdict.killed for verdict in found} == {
         "compare": False, "constant": False, "return": True,
     }  # fmt: skip
+
+
+FAILS_HERE = """
+import os
+from limit import fits
+
+def test_that_needs_what_is_not_here():
+    assert {breaks} and fits(2)
+
+def test_fits():
+    assert fits(3) and not fits(4)
+"""
+
+
+@pytest.mark.parametrize("breaks", ["False", "os._exit(1)"])
+def test_a_test_that_fails_on_this_machine_is_left_out_and_named(tmp_path: Path, breaks: str) -> None:
+    code, tests = "def fits(count):\n    return count <= 3\n", FAILS_HERE.format(breaks=breaks)
+    targets, warned = one_module(tmp_path, "limit", code, tests), list[str]()
+    (tmp_path / "test_far.py").write_text("import a_package_that_is_not_here")
+    targets.targets["limit.py"] += ["test_far.py::test_far", "test_limit.py::test_of_before"]
+    mutants = every(tmp_path, targets)
+    found = run(tmp_path, targets, mutants, 9.0, 1, lambda _: None, warned.append)
+    assert {verdict.by for verdict in found} == {"test_limit.py::test_fits"}
+    start = "left out, since it fails on limit.py as it is: test_"
+    assert sorted(text.removeprefix(start).partition(" ")[0] for text in warned) == [
+        "far.py", "far.py::test_far", "limit.py::test_of_before", "limit.py::test_that_needs_what_is_not_here",
+    ]  # fmt: skip
+    (tmp_path / "test_limit.py").write_text(tests.replace("not fits(4)", breaks))
+    with pytest.raises(ArgumentError, match=r"no test passes on limit\.py as it is"):
+        run(tmp_path, targets, mutants, 9.0, 2, lambda _: None, warned.append)
+
+
+TAKES_TIME = """
+import time
+from {name} import fits
+
+def test_fits():
+    began = time.monotonic()
+    time.sleep(0.05)
+    with open({path!r}, "a") as file:
+        file.write(f"{{began}} {{time.monotonic()}}\\n")
+    assert fits(3)
+"""
+
+
+def test_hands_of_several_files_work_on_as_many_cores_as_there_are(tmp_path: Path) -> None:
+    code, targets = f"def fits(count):\n    return {' and '.join(['count <= 3'] * 16)}\n", Targets({}, {})
+    for name in ("one", "other"):
+        tests = TAKES_TIME.format(name=name, path=os.fspath(tmp_path / "took"))
+        targets.targets |= one_module(tmp_path, name, code, tests).targets
+    run(tmp_path, targets, every(tmp_path, targets, operators=["constant"]), 9.0, 2, lambda _: None)
+    took = [line.split() for line in (tmp_path / "took").read_text().splitlines()]
+    steps = sorted([*((float(began), 1) for began, _ in took), *((float(ended), -1) for _, ended in took)])
+    at_work = [sum(step for _, step in steps[:count]) for count in range(len(steps))]
+    assert len(took) > 32 and max(at_work) == 2
 
 
 NAMED_BY_WORDS = """

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -32,6 +33,28 @@ class Ending(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """The same for people: the test, and what became of it."""
         return f"{self.test} {self.how}".strip() if self.how else ""
+
+
+class Cores:
+    """Cores that forks of forks share: a pipe with a byte for each that is free."""
+
+    def __init__(self, count: int) -> None:
+        self._free, self._back = os.pipe()
+        os.write(self._back, bytes(count))
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Hold one, and wait for it first."""
+        os.read(self._free, 1)
+        try:
+            yield
+        finally:
+            os.write(self._back, b"\0")
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        os.close(self._free)
+        os.close(self._back)
 
 
 class Fork:

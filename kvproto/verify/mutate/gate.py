@@ -1,16 +1,17 @@
 """The gate: every mutant is killed by its tests, or somebody has said why it cannot be.
 
-Mutants are tried in nurseries, one of each file, `jobs` at a time; where there are more processes than files, a nursery
-has as many hands as its file has a share of the mutants.
-First the tests run on what is there: where one fails already, nothing is tried.  Of a mutant those are asked that reach
-it, for `effort_s` seconds.  What cannot be planted in a nursery is tried in a process of its own.  A trial that takes
-several times as long as its tests do unchanged is of a mutant that never ends, and killed.
+Mutants are tried in nurseries, one of each file, by several hands each; no more than `jobs` are at work at a time.
+First the tests run on what is there: one that fails already, as where the machine lacks a part, is left out, and named.
+Of a mutant those are asked that reach it, for `effort_s` seconds.  What cannot be planted in a nursery is tried in a
+process of its own.  A trial that takes several times as long as its tests do unchanged is of a mutant that never ends,
+and killed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,8 +21,8 @@ from pathlib import Path
 import msgspec
 
 from kvproto.errors import ArgumentError
-from kvproto.verify.mutate.forks import Fork, lines_of
-from kvproto.verify.mutate.nursery import ELSEWHERE, rear
+from kvproto.verify.mutate.forks import Cores, Fork, lines_of
+from kvproto.verify.mutate.nursery import ELSEWHERE, NO_JUDGE, rear
 from kvproto.verify.mutate.operators import CodeMutant
 from kvproto.verify.mutate.targets import FILE, Targets, every, load, sample
 from kvproto.verify.mutate.trial import NOTHING_RUN, begin, warm
@@ -31,10 +32,12 @@ TITLE, OWNER, EFFORT_S = "Mutants of the code", "file", 20.0
 KILLED = "killed"
 #: seconds between two looks at a trial in a process of its own, and the longest that it may take
 TICK_S, LONGEST_S = 0.02, 120.0
+#: mutants for a hand of a nursery, at least: it has to learn which tests notice
+HANDFUL = 8
 
 
 class Told(msgspec.Struct):
-    """A nursery's report on a trial (mutant None: nothing was changed)."""
+    """A nursery's report on a trial (mutant None: the witness fails where nothing is changed)."""
 
     mutant: CodeMutant | None
     witness: str
@@ -46,19 +49,27 @@ class Told(msgspec.Struct):
 CodeVerdict = Verdict[CodeMutant]
 
 
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
 def run(
     root: Path, targets: Targets, mutants: Sequence[CodeMutant], effort_s: float, jobs: int,
-    tell: Callable[[CodeVerdict], None],
+    tell: Callable[[CodeVerdict], None], warn: Callable[[str], None] = _to_stderr,
 ) -> list[CodeVerdict]:  # fmt: skip
-    """Try all mutants. ArgumentError: tests fail without a change; all else has been reported."""
+    """Try all mutants, and warn of each test that is left out because it fails without a change.
+
+    ArgumentError: of a file all do; all else has been reported.
+    """
     found: list[CodeVerdict] = []
-    broken: dict[str, str] = {}
+    unjudged: list[str] = []
     alone: list[Told] = []
 
     def told(file: str, each: Told) -> None:
-        if each.mutant is None:
-            if each.witness:
-                broken[file] = each.witness
+        if each.witness == NO_JUDGE:
+            unjudged.append(file)
+        elif each.mutant is None:
+            warn(f"left out, since it fails on {file} as it is: {each.witness}")
         elif each.witness == ELSEWHERE:
             alone.append(each)
         else:
@@ -71,28 +82,31 @@ def run(
     by_file: dict[str, list[CodeMutant]] = {}
     for mutant in mutants:
         by_file.setdefault(mutant.file, []).append(mutant)
+    cores = Cores(jobs)
     works = [
         partial(_nursery, root=root, file=file, tests=targets.tests(file), mutants=own, effort_s=effort_s,
-                hands=max(1, round(jobs * len(own) / len(mutants))))
+                hands=max(1, min(jobs, len(own) // HANDFUL)), cores=cores)
         for file, own in by_file.items()
     ]  # fmt: skip
     files = [*by_file]
     for which, line in lines_of(works, jobs):
         told(files[which], msgspec.json.decode(line, type=Told))
+    cores.close()
     _alone(root, deque(alone), jobs, told)
-    if broken:
-        raise ArgumentError("; ".join(f"the tests of {file}, as it is: {test}" for file, test in broken.items()))
+    if unjudged:
+        raise ArgumentError(f"no test passes on {', '.join(unjudged)} as it is")
     return sorted(found, key=lambda verdict: verdict.mutant)
 
 
 def _nursery(
-    told: int, root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant], effort_s: float, hands: int
+    told: int, root: Path, file: str, tests: Sequence[str], mutants: list[CodeMutant], effort_s: float, hands: int,
+    cores: Cores,
 ) -> None:  # fmt: skip
     def tell(mutant: CodeMutant | None, witness: str, seconds: float, reach: Sequence[str]) -> None:
         able = list(reach) if witness == ELSEWHERE else []
         os.write(told, msgspec.json.encode(Told(mutant, witness, seconds, able)) + b"\n")
 
-    rear(root, file, tests, mutants, effort_s, hands, tell)
+    rear(root, file, tests, mutants, effort_s, hands, cores, tell)
 
 
 def _alone(root: Path, mutants: deque[Told], jobs: int, told: Callable[[str, Told], None]) -> None:

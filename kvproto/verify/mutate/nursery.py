@@ -3,9 +3,8 @@
 To import what tests need takes longer than most trials do.  So the nursery imports and collects, and each fork puts the
 mutant's code in the place of the function's own, in whatever object has it (`plant`): only bodies of functions are
 changed, and what tests make of them they make anew.  The first forks change nothing and follow the lines that each
-test comes by (`reach`); of a mutant those are asked that reach it.  A nursery's hands share tests and then mutants.
-
-Of a kernel Triton's interpreter reads the text when it first runs: the changed text is put where Python looks for it.
+test comes by (`reach`); of a mutant those are asked that reach it.  A test that fails then is left out, and told.  A
+nursery's hands share tests and then mutants; only so many of all nurseries' hands are at work as there are cores.
 
 Three kinds of mutants cannot be planted so, and are told as such (`ELSEWHERE`): those of functions that ran already
 while tests were collected, and may have left anything behind, those that take a function its last look at a variable of
@@ -15,9 +14,7 @@ that imports the changed text (`trial`).
 
 from __future__ import annotations
 
-import ast
 import gc
-import linecache
 import os
 import resource
 import sys
@@ -26,33 +23,38 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import FrameType, FunctionType
 from typing import Any
 
 import msgspec
 import pytest
 
-from kvproto.verify.mutate.forks import Ending, Fork, lines_of
-from kvproto.verify.mutate.operators import CodeMutant, kernel_of, mutated
+from kvproto.verify.mutate.forks import Cores, Ending, Fork, lines_of
+from kvproto.verify.mutate.operators import CodeMutant
+from kvproto.verify.mutate.planting import Place, functions_of, place_of, plant
 from kvproto.verify.mutate.reach import Choice, Follower, Reached
 from kvproto.verify.mutate.trial import NOTHING_RUN, FirstFailure, calm, forget_kvproto, quiet
 
-ELSEWHERE = "to be tried in a process of its own"
+ELSEWHERE, NO_JUDGE = "to be tried in a process of its own", "no test passes"
 #: seconds between two looks at a trial; what it may take of a core: so many, and so many times what its tests took when
 #: followed; and how much longer by the clock, on a machine that does other things, too
 TICK_S, LEAST_S, TIMES, PATIENCE = 0.005, 5, 3, 6
 FIRST_S = 600
-#: a function by name and first line
-Place = tuple[str, int]
-#: told of a mutant (None: nothing changed), its witness, the seconds that it took, and which tests reach it
+#: told of a mutant, its witness, the seconds that it took, and which tests reach it; of none: a test that is left out
 Tell = Callable[[CodeMutant | None, str, float, Sequence[str]], None]
 
 
 class Nursery:
     """A plugin of pytest: where the tests would run, trials do."""
 
-    def __init__(self, file: Path, mutants: Sequence[CodeMutant], effort_s: float, hands: int, tell: Tell) -> None:
-        self.file, self.mutants, self.effort_s, self.hands, self.tell = file, mutants, effort_s, hands, tell
+    def __init__(
+        self, file: Path, tests: Sequence[str], mutants: Sequence[CodeMutant], effort_s: float, hands: int,
+        cores: Cores, tell: Tell,
+    ) -> None:  # fmt: skip
+        self.file, self.tests, self.mutants, self.effort_s, self.hands = file, tests, mutants, effort_s, hands
+        self.cores, self.tell = cores, tell
+        #: files of tests that cannot be read, and tests that are not there
+        self.uncollected: list[str] = []
         #: functions of the file that ran before any trial
         self.ran: set[Place] = set()
         #: tests that have noticed a mutant, and pass without one
@@ -62,22 +64,37 @@ class Nursery:
     def seen(self, frame: FrameType, event: str, _: Any) -> None:
         """A profile: what runs."""
         if event == "call" and frame.f_code.co_filename == os.fspath(self.file):
-            self.ran.add(_place(frame.f_code))
+            self.ran.add(place_of(frame.f_code))
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Have no plugin wait for a watchdog that is a thread of the parent, where tests cannot be collected."""
+        config.pluginmanager.unregister(name="faulthandler")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a file that cannot be read, as where a package is missing."""
+        if report.failed:
+            self.uncollected.append(f"{report.nodeid} cannot be collected")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep the tests that are asked: pytest ends where it is given the name of one that is not there."""
+        names = {test: (f"{test}[", f"{test}::") for test in self.tests}
+        by_test = {test: [item for item in items if f"{item.nodeid}[".startswith(names[test])] for test in self.tests}
+        self.uncollected += [f"{test} is not there" for test, found in by_test.items() if not found]
+        items[:] = dict.fromkeys(item for found in by_test.values() for item in found)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Every trial, each hand's one after the other."""
         sys.setprofile(None)
-        if session.testsfailed:
-            self.tell(None, "cannot be collected", 0.0, ())
-            return True
         self._known = list(functions_of(self.file))
         # Tests collect garbage as a file begins: a fork that walks through all of this copies every page of it.
         gc.collect()
         gc.freeze()
-        began = time.monotonic()
         broken, reached = self._unchanged(session)
-        self.tell(None, broken, time.monotonic() - began, ())
-        if broken:
+        for sentence in broken:
+            self.tell(None, sentence, 0.0, ())
+        if broken and not reached:
+            self.tell(None, NO_JUDGE, 0.0, ())
             return True
         works = [partial(self._tries, session, reached, hand) for hand in range(self.hands)]
         for _, line in lines_of(works, self.hands):
@@ -86,50 +103,57 @@ class Nursery:
         return True
 
     def _tries(self, session: pytest.Session, reached: list[Reached], hand: int, told: int) -> None:
-        """Every trial of one hand, in a fork of the nursery."""
-        choice = Choice(self.file.read_text(), reached, self.effort_s)
-        for number in range(hand, len(self.mutants), self.hands):
-            mutant, began = self.mutants[number], time.monotonic()
+        """Every trial of one hand, in a fork of the nursery: neighbours, which the same tests notice."""
+        choice, count = Choice(self.file.read_text(), reached, self.effort_s), len(self.mutants)
+        for number in range(count * hand // self.hands, count * (hand + 1) // self.hands):
+            mutant = self.mutants[number]
             able = choice.tests(mutant)
-            witness = self._witness(session, mutant, {each.test: each.seconds for each in able})
+            with self.cores.one():
+                began = time.monotonic()
+                witness = self._witness(session, mutant, {each.test: each.seconds for each in able})
             tests = [each.test for each in able]
             os.write(told, msgspec.json.encode((number, witness, time.monotonic() - began, tests)) + b"\n")
             choice.noticed(mutant, witness)
 
-    def _unchanged(self, session: pytest.Session) -> tuple[str, list[Reached]]:
-        """The test that breaks a run without any change, and what each test reaches."""
-        found, broken = list[Reached](), set[str]()
+    def _unchanged(self, session: pytest.Session) -> tuple[list[str], list[Reached]]:
+        """The tests that break a run without any change, and what each of the others reaches."""
+        found, broken = list[Reached](), list(self.uncollected)
         works = [partial(self._followed, session, hand) for hand in range(self.hands)]
         for _, line in lines_of(works, self.hands):
-            breaks, reached = msgspec.json.decode(line, type=tuple[str, list[Reached]])
-            broken.add(breaks)
+            breaks, reached = msgspec.json.decode(line, type=tuple[list[str], list[Reached]])
+            broken += breaks
             found += reached
-        if found:
-            broken.discard(NOTHING_RUN)  # a hand may have no test, or such alone as are left out here
         order = {item.nodeid: at for at, item in enumerate(session.items)}
-        return max(broken), sorted(found, key=lambda each: order[each.test])
+        return broken, sorted(found, key=lambda each: order[each.test])
 
     def _followed(self, session: pytest.Session, hand: int, told: int) -> None:
-        """The same of one hand's tests, in a fork of the nursery."""
-        with tempfile.NamedTemporaryFile() as kept:
+        """The same of one hand's tests; those behind one that fails have a fork of their own."""
+        broken, found, left = list[str](), list[Reached](), session.items[hand :: self.hands]
+        while left:
+            with tempfile.TemporaryFile() as kept, self.cores.one():
+                ending = in_fork(session, partial(self._follow, session, left, kept.fileno()), FIRST_S)
+                kept.seek(0)
+                found += [msgspec.json.decode(line, type=Reached) for line in kept]
+            if ending.sentence in ("", NOTHING_RUN):  # all of these may be left out here
+                break
+            broken.append(ending.sentence)
+            left = left[1 + next((at for at, item in enumerate(left) if item.nodeid == ending.test), len(left)) :]
+        os.write(told, msgspec.json.encode((broken, found)) + b"\n")
 
-            def work(first: FirstFailure) -> None:
-                # A step that contains a guard's expression comes by no line of the guard: have it call the guard.
-                if (inline := sys.modules.get("kvproto.fsm.inline")) is not None:
-                    vars(inline)["_simple"] = lambda _: None
-                follower = Follower(self.file)
-                for item, following in in_turn(session.items[hand :: self.hands]):
-                    began, passed = follower.begin(), first.passed
-                    session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                    if first.passed > passed:  # it was not left out
-                        follower.end(item.nodeid, began)
-                sys.settrace(None)
-                Path(kept.name).write_bytes(msgspec.json.encode(follower.found))
-                first.end(0)
-
-            broken = in_fork(session, work, FIRST_S).sentence
-            reached = [] if broken else msgspec.json.decode(kept.read(), type=list[Reached])
-        os.write(told, msgspec.json.encode((broken, reached)) + b"\n")
+    def _follow(self, session: pytest.Session, items: Sequence[pytest.Item], kept: int, first: FirstFailure) -> None:
+        """Run these tests, and keep a line of what each has reached."""
+        # A step that contains a guard's expression comes by no line of the guard: have it call the guard.
+        if (inline := sys.modules.get("kvproto.fsm.inline")) is not None:
+            vars(inline)["_simple"] = lambda _: None
+        follower = Follower(self.file)
+        for item, following in in_turn(items):
+            began, passed = follower.begin(), first.passed
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if first.passed > passed:  # it was not left out
+                follower.end(item.nodeid, began)
+                os.write(kept, msgspec.json.encode(follower.found.pop()) + b"\n")
+        sys.settrace(None)
+        first.end(0)
 
     def _witness(self, session: pytest.Session, mutant: CodeMutant, able: dict[str, float]) -> str:
         """Return the first of these tests (seconds of each) that fails, and passes where nothing is changed."""
@@ -187,57 +211,12 @@ def in_turn(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.
 
 def rear(
     root: Path, file: str, tests: Sequence[str], mutants: Sequence[CodeMutant], effort_s: float, hands: int,
-    tell: Tell,
-) -> int:  # fmt: skip
-    """Try these mutants of a file, in a process that was made for it; pytest's exit code."""
+    cores: Cores, tell: Tell,
+) -> None:  # fmt: skip
+    """Try these mutants of a file, in a process that was made for it."""
     forget_kvproto()
     quiet(root)
-    nursery = Nursery(root / file, mutants, effort_s, hands, tell)
+    nursery = Nursery(root / file, tests, mutants, effort_s, hands, cores, tell)
     sys.setprofile(nursery.seen)
-    return int(pytest.main([*calm(), "--capture=sys", *tests], plugins=[nursery]))
-
-
-# ------------------------------------------------------------------------------------------------ functions
-def functions_of(file: Path) -> Iterator[FunctionType]:
-    """All functions that this file has made."""
-    name = os.fspath(file)
-    for each in gc.get_objects():
-        if type(each) is FunctionType and each.__code__.co_filename == name:
-            yield each
-
-
-def plant(file: Path, known: Sequence[FunctionType], mutant: CodeMutant) -> set[Place]:
-    """Give the known functions the mutant's code; return the changed ones (none: it cannot be done)."""
-    tree = mutated(mutant, file.read_text())
-    if (kernel := kernel_of(tree, mutant)) is not None:
-        return _plant_kernel(file, kernel)
-    code = compile(tree, os.fspath(file), "exec", dont_inherit=True)
-    made = {_place(each): each for each in _codes(code)}
-    changed = [each for each in known if made.get(_place(each.__code__), each.__code__) != each.__code__]
-    try:
-        for each in changed:
-            each.__code__ = made[_place(each.__code__)]
-    except ValueError:  # other free variables
-        return set()
-    return {_place(each.__code__) for each in changed}
-
-
-def _plant_kernel(file: Path, kernel: ast.FunctionDef) -> set[Place]:
-    """No function of the file begins at another line than before: there Python looks for its text."""
-    lines = file.read_text().splitlines(keepends=True)
-    long = slice(kernel.lineno - 1, kernel.end_lineno)
-    changed = [f"{line}\n" for line in ast.unparse(kernel).splitlines()]
-    lines[long] = changed + ["\n"] * (len(lines[long]) - len(changed))
-    linecache.cache[os.fspath(file)] = len("".join(lines)), None, lines, os.fspath(file)
-    return {(kernel.name, kernel.lineno)}
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield each
-            yield from _codes(each)
-
-
-def _place(code: CodeType) -> Place:
-    return code.co_qualname, code.co_firstlineno
+    files = dict.fromkeys(test.partition("::")[0] for test in tests)
+    pytest.main([*calm(), "--capture=sys", *files], plugins=[nursery])
