@@ -6,11 +6,14 @@ import errno
 import os
 import select
 from collections import deque
+from ctypes import CFUNCTYPE, c_int
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kvproto.data import device_alarm
 from kvproto.data.device_alarm import MOST, DeviceAlarm, close_behind
 
 
@@ -118,3 +121,29 @@ def test_where_there_is_no_driver_nothing_is_set(stream: Stream, monkeypatch: py
     monkeypatch.setattr("kvproto.data.device_alarm.cuda_driver", lambda: None)
     stream.cuda_stream = 0  # type: ignore[attr-defined]
     assert not close_behind(stream, 5) and DeviceAlarm(stream, -1).set(Event()) is None
+
+
+def test_a_driver_is_asked_to_close_a_descriptor_by_a_function_that_does(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = [os.uname().machine, "x86_64", "aarch64"]
+    called, answer = list[tuple[int, ...]](), [0, 1]
+
+    def call(where: Any, function: Any, argument: Any) -> int:
+        called.append((where.value, argument.value))
+        assert CFUNCTYPE(c_int, c_int)(function.value)(argument.value) == 0
+        return answer.pop(0)
+
+    driver: Any = SimpleNamespace(cuLaunchHostFunc=call)
+    monkeypatch.setattr(device_alarm, "cuda_driver", lambda: driver)
+    stream.cuda_stream = 9  # type: ignore[attr-defined]
+    monkeypatch.setattr(device_alarm, "_close_function", device_alarm._close_function.__wrapped__)
+    for done in (True, False):
+        (reader, writer) = os.pipe()
+        assert close_behind(stream, writer) is done and called[-1] == (9, writer) and readable(reader)
+        os.close(reader)
+    for machine in (*fits, "riscv64"):
+        monkeypatch.setattr(os, "uname", lambda machine=machine: SimpleNamespace(machine=machine))
+        assert (device_alarm._close_function() is not None) is (machine in fits)
+    assert not close_behind(stream, 5) and len(called) == 2, "its C library may pass arguments in another way"
+    assert DeviceAlarm(stream)._go_off is close_behind

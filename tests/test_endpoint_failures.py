@@ -24,6 +24,7 @@ from kvproto.io.control.control import Control
 from kvproto.loop import held_signals as held_module
 from kvproto.loop.held_signals import held_signals
 from kvproto.protocol.states import Cause
+from kvproto.room import Outcome
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import Pair
 
@@ -139,6 +140,40 @@ def test_a_loop_on_its_own_thread_outlives_a_log_that_raises_and_what_fails_once
     end.start()
     until(lambda: len(later) > 1)
     assert end.finished() == [] and inside(end).loop.broken is None
+
+
+@pytest.mark.parametrize("place", ["a kernel", "a write", "a batch", "a room", "the log", "receiving", "a span"])
+def test_what_asks_the_process_to_end_is_raised_when_the_pass_is_over_wherever_it_is_caught(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    room = pair.open(8)
+    data, loop, error = inside(pair.prefills[0]).data, inside(pair.prefills[0]).loop, KeyboardInterrupt("planted")
+    key = room.key, 1, 0
+    outcome, entry = Outcome(room, Cause.NONE, b"", "", ""), inside(pair.prefills[0]).entries[room.key]
+    places: dict[str, Callable[[], object]] = {
+        "a kernel": lambda: data.gathers.ends.fail(key, error),
+        "a write": lambda: data.writes.unmade(key, error), "a batch": lambda: data.writes.refuse(key, error),
+        "a room": lambda: loop.room_failed(room.key, "planted", error), "the log": lambda: loop._line_lost(error),
+        "receiving": lambda: loop._fault("receiving", error),
+        "a span": lambda: pair.prefills[0]._end_span(outcome, entry),
+    }  # fmt: skip
+    lost = loop.counts["log lines lost"]
+    with monkeypatch.context() as patch:
+        patch.setattr(pair.prefills[0], "spans", SimpleNamespace(ended=raising(error)))
+        places[place]()
+    assert loop.counts["log lines lost"] == lost + (place == "the log")
+    with pytest.raises(KeyboardInterrupt):
+        loop.raise_held()
+    loop.raise_held()
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """Return a call that raises it."""
+
+    def call(*_: object) -> Any:
+        raise error
+
+    return call
 
 
 # ------------------------------------------------------------------------------------------- the end of threads

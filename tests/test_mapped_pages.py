@@ -12,12 +12,12 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.data import prefill_data
+from kvproto.data import mapped_pages, prefill_data
 from kvproto.data.mapped_pages import MappedPages, _pages
 from kvproto.data.mapped_parts import MappedPart
 from kvproto.io.kernels import triton
 from kvproto.io.kernels.crossing import Rows, all_of_them
-from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, UsageError
+from kvproto.io.transports.base import Busy, Completed, Failed, PeerId, Transport, TransportError, UsageError
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.costs import PROFILES, Costs
@@ -185,6 +185,82 @@ def test_a_part_is_stored_from_its_head_on_in_as_many_pages_as_its_last_plane_ha
     assert (made.pages, made.sources) == (7, (11, 12, 13, 14))
     (crossing,) = made.copy
     assert crossing.planes == tuple((1000 * k + 1000, 10**6 + 2048 * k + 2 * row) for k in range(4))
+
+
+class Scripted:
+    """Mapped pages over a transport and kernels that answer as they are told."""
+
+    def __init__(self, page: int = 4) -> None:
+        self.plan = Plan(of(1, page), of(1, page), CHUNK_TOKENS)
+        self.part, self.theirs = self.plan.duties(0)[0], dense(self.plan.decode, 0)
+        self.known, self.nbytes, self.copies = {region: 10**6 for region, _ in self.theirs.planes}, 1 << 20, True
+        regions: Any = [SimpleNamespace(addr=1000 * index, index=index) for index in range(9)]
+        about, pool = cast("Any", self), cast("Any", SimpleNamespace(gpu=-1, device=torch.device("cpu"), ends=()))
+        self.mapped = MappedPages(about, about, pool, regions, dense(self.plan.prefill, 0))
+
+    def maps(self, _peer: PeerId) -> dict[int, int]:
+        return self.known
+
+    def remote(self, *_: Any) -> Any:
+        return SimpleNamespace(nbytes=self.nbytes)
+
+    def cross(self, _pool: Any, found: Any, _most: Any) -> Any:
+        return found if self.copies else None
+
+    def made(self) -> Any:
+        self.mapped.make(PEER, self.plan, [self.part], self.theirs)
+        return self.mapped.get(PEER, self.part)
+
+
+PEER = PeerId("peer")
+
+
+def test_no_part_is_kept_that_cannot_be_made_or_whose_memory_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Scripted()
+    assert world.made() is not None
+    world.mapped.move(world.mapped.pool, world.mapped.ours)
+    assert world.mapped.get(PEER, world.part) is None, "it was made for other memory"
+    region, base = world.known.popitem()
+    assert world.made() is None, "a region of the peer's is not mapped"
+    world.known[region], world.copies = base, False
+    assert world.made() is None, "there is no kernel for it"
+    world.copies = True
+
+    def moves(*_: Any) -> Any:
+        world.mapped.move(world.mapped.pool, replace(world.mapped.ours))
+        return SimpleNamespace(nbytes=1 << 20)
+
+    monkeypatch.setattr(world, "remote", moves)
+    assert world.made() is None, "the pool has gone meanwhile"
+    for error in (LookupError, TransportError("gone")):
+        monkeypatch.setattr(world, "remote", raises(error))
+        assert world.made() is None
+
+
+def test_numbers_of_slots_are_on_the_device_once_for_whatever_part_is_not_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Scripted()
+    monkeypatch.setattr(mapped_pages, "MOST_SLOTS", 8)
+    few = world.mapped._numbered(2)
+    assert few.view(torch.int32).tolist() == [0, 1] and world.mapped._numbered(2) is few
+    more = world.mapped._numbered(3)
+    assert more.view(torch.int32).tolist() == [0, 1, 2] and world.mapped._numbered(1) is more
+    for page, end, pages in ((1, True, 8), (1, True, 9), (1, False, 8), (2, True, 8)):
+        world, row = Scripted(page), 16
+        world.nbytes = pages * page * world.plan.decode.heads * row
+        (made,) = world.mapped._make(
+            PEER, world.plan, world.part, world.mapped.ours, world.theirs, world.known, end=end
+        )  # fmt: skip
+        assert made.pages == pages and (made.numbers is not None) is ((page, end, pages) == (1, True, 8))
+
+
+def raises(error: Any) -> Any:
+    """Return a call that raises it."""
+    def call(*_: Any) -> Any:
+        raise error
+
+    return call
 
 
 def test_a_page_outside_of_the_peers_regions_fails_the_room_and_stores_nothing() -> None:

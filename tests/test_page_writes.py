@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ class World:
     def __init__(self, prefill: Layout, decode: Layout, ours: Place, theirs: Place, max_descs: int = 1 << 20) -> None:
         self.plan = Plan(prefill, decode, 64)
         self.part = self.plan.duties(0)[0]
-        self.ours, self.theirs = ours(prefill, 0), theirs(decode, self.part.reader)
+        self.ours, self.theirs = ours(prefill, 0), cast("Any", theirs(decode, self.part.reader))
         self.made, self.dropped = list[PageLists](), list[PageLists]()
         transport: Any = SimpleNamespace(
             caps=SimpleNamespace(max_descs=max_descs, max_inflight_descs=1 << 20), page_lists=self._page_lists,
@@ -147,7 +147,7 @@ def test_a_packed_pool_goes_a_whole_page_at_a_time_and_pages_in_a_row_are_one_pi
     assert [len(part.descs) for batch in world.batches for part in batch] == [4]
 
 
-@pytest.mark.parametrize(("most", "batches"), [(8, [8, 8]), (9, [8, 8]), (4, [4] * 4), (100, [16])])
+@pytest.mark.parametrize(("most", "batches"), [(8, [8, 8]), (9, [8, 8]), (12, [12, 4]), (4, [4] * 4), (100, [16])])
 def test_batches_are_of_as_many_pieces_as_the_transport_takes(most: int, batches: list[int]) -> None:
     world = World(*FORMS["dense"], max_descs=most)
     pages = [7, 3, 5, 1]
@@ -172,12 +172,33 @@ def test_a_table_that_ends_before_the_tokens_is_refused() -> None:
 
 
 def test_the_runs_of_a_cut_page_are_kept_and_bounded() -> None:
-    world = World(layout(page=64), layout(page=64), packed, packed)
-    for tokens in range(1, 64):
-        for first in range(8):
-            world.write([1, 3], [2, 0], Cut(first, tokens))
-    (form,) = world.writes._forms[LINK].values()
-    assert 0 < len(form.cuts) <= CUTS
+    world, kept = World(layout(page=64), layout(page=64), packed, packed), [0]
+    for first in range(8):
+        for tokens in range(1, 64 - first):
+            world.write([1], [2], Cut(first, tokens))
+            (form,) = world.writes._forms[LINK].values()
+            kept.append(len(form.cuts))
+    assert [*dict.fromkeys(kept)] == [*range(CUTS + 1)] and kept[-1] < CUTS
+
+
+def test_a_peer_that_tells_no_placement_has_that_of_its_layout_and_another_pool_has_its_own() -> None:
+    world, cut = World(*FORMS["packed into dense"]), Cut(0, 4)
+    theirs, world.theirs = world.theirs, None
+    given = [1], [2], cut
+    found = world.write(*given)
+    world.theirs = theirs
+    assert found == world.wanted(*given)
+    world.ours = dense(world.plan.prefill, 0)
+    world.writes.move(world.ours)
+    assert world.dropped == world.made and world.write(*given) == world.wanted(*given) != found
+
+
+def test_where_a_peer_says_that_its_pages_overlap_all_is_laid_out() -> None:
+    world = World(*FORMS["packed"])
+    steps = tuple(Strides(each.page // 2, each.token, each.head) for each in world.theirs.strides)
+    world.theirs = Placement(steps, world.theirs.planes)
+    world.write([1], [2], Cut(0, 4))
+    assert not world.made, "transports copy pages in whatever order"
 
 
 def test_what_is_kept_for_a_link_is_dropped_with_it_and_made_anew_for_another_connection() -> None:

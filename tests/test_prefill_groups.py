@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 from unittest.mock import Mock, call
 
@@ -18,9 +19,11 @@ from kvproto.endpoint.group_table import (
     LinkEnded,
     NameFound,
     Prepare,
+    TellUnlinked,
 )
-from kvproto.errors import EndpointError, NotFoundError
+from kvproto.errors import ArgumentError, EndpointError, LinkError, NotFoundError
 from kvproto.layout.cut import Cut
+from kvproto.layout.placement import Placement
 from kvproto.settings import PREFILL_GROUP, Route
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import SMALL, Pair
@@ -79,8 +82,10 @@ def test_links_are_left_and_called_anew_each_after_what_was_held_back(
     monkeypatch.setattr(rank, "take_leave", lambda now: notes("leave", now))
     monkeypatch.setattr(rank, "to_call_anew", lambda: [2, 1])
     monkeypatch.setattr(rank, "call_anew", lambda link, now: notes("call", link, now))
+    monkeypatch.setattr(decode._groups.links, "settle", lambda link: notes("settle", link))
     decode._groups.call_anew()
-    assert did == [("flush",), ("leave", loop.now), ("flush",), ("call", 2, loop.now), ("call", 1, loop.now)]
+    calls = [each for link in (2, 1) for each in (("settle", link), ("call", link, loop.now))]
+    assert did == [("flush",), ("leave", loop.now), ("flush",), *calls]
 
 
 @pytest.mark.parametrize(
@@ -94,9 +99,12 @@ def test_a_ring_that_holds_no_chunk_is_warned_of(
     chunk = pair.plan.grant_bytes(0, Cut(0, 8))
     monkeypatch.setattr(rank, "settings", replace(SMALL, ring_bytes=chunk - missing, route=route))
     monkeypatch.setattr(loop.logs, "small_ring", lambda *about: told.append(about))
+    data = inside(decode).data
+    closed = dataclasses.replace(data.memory, placement=Placement((), (), "planted"))
+    monkeypatch.setattr(data, "memory", closed)
     decode.connect(layout(2), addresses(pair), group=5)
     decode.poll()
-    assert [each[:3] for each in told] == [("prefill group 5", chunk, chunk - 1)] * warned
+    assert told == [("prefill group 5", chunk, chunk - 1, "the pool of the decode rank is closed: planted")] * warned
 
 
 def test_the_oldest_group_without_a_link_is_dropped_where_there_are_too_many() -> None:
@@ -124,6 +132,15 @@ def test_a_group_is_ready_unless_a_rank_is_tried_at_the_address_that_it_is_to_ha
         assert decode.ready() is ready
 
 
+def test_a_rank_whose_link_has_ended_is_named_with_the_reason(pair: Pair) -> None:
+    groups = pair.decodes[0]._groups
+    groups._party.groups[PREFILL_GROUP] = replace(value := groups.get(PREFILL_GROUP), unlinked=0b10)
+    groups._reasons = {(PREFILL_GROUP, 0): "of another time", (PREFILL_GROUP, 1): "planted"}
+    with pytest.raises(LinkError, match=r"^prefill rank 1: planted$"):
+        pair.decodes[0].ready()
+    groups._party.groups[PREFILL_GROUP] = value
+
+
 def test_a_group_agrees_while_one_of_its_links_does(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     decode = pair.decodes[0]
     rank, links = inside(decode).rank, list(decode._groups.links.links.values())
@@ -134,7 +151,11 @@ def test_a_group_agrees_while_one_of_its_links_does(pair: Pair, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(rank, "reached", lambda *_: (True, "refused"))
         assert not decode.agreed()
-    links[0].agreed = replace_chunk(agreed)
+    links[0].agreed, links[1].agreed = None, agreed
+    with monkeypatch.context() as patch:
+        patch.setattr(rank, "reached", lambda *link: (True, "refused" * (link == (PREFILL_GROUP, links[1].rank))))
+        assert not decode.agreed()
+    links[0].agreed, links[1].agreed = replace_chunk(agreed), None
     assert not decode.agreed(), "by another plan"
     links[0].agreed, links[0].group = agreed, 5
     assert not decode.agreed(), "a link of another group"
@@ -154,6 +175,32 @@ def test_a_group_leads_where_its_links_lead_or_are_about_to(pair: Pair) -> None:
     assert not any(decode.leads_to(each) for each in ([], ours[:1], [*ours, NOWHERE], ours[::-1], [ours[0], NOWHERE]))
     decode.connect(layout(2), [NOWHERE] * 2, group=5)
     assert decode.leads_to([NOWHERE] * 2, 5) and not decode.leads_to(ours, 5), "the loop has yet to call"
+
+
+@pytest.mark.parametrize("at", ["tries", "leads_to"])
+def test_a_group_that_was_called_leads_where_each_of_its_own_links_is_or_is_tried(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    decode, ours = pair.decodes[0], addresses(pair)
+    rank, where = inside(decode).rank, {(PREFILL_GROUP, each): address for each, address in enumerate(ours)}
+    monkeypatch.setattr(rank, "tries", lambda *_: "")
+    monkeypatch.setattr(rank, "leads_to", lambda *_: "")
+    assert not decode.leads_to(ours), "though they are the addresses of its call"
+    monkeypatch.setattr(rank, at, lambda *link: where.get(link, ""))
+    assert decode.leads_to(ours)
+    value = decode._groups.get(PREFILL_GROUP)
+    decode._groups._party.groups[PREFILL_GROUP] = replace(value, to=replace(value.to, named=("one", "other")))
+    assert decode.leads_to(["one", "other"]) and not decode.leads_to(["other", "one"]), "by the numbers of its names"
+    decode._groups._party.groups[PREFILL_GROUP] = value
+
+
+def test_a_group_may_be_called_with_another_plan_at_other_addresses_alone(pair: Pair) -> None:
+    groups, (first, _) = pair.decodes[0]._groups, addresses(pair)
+    another = replace_chunk(groups.get(PREFILL_GROUP).to.plan)
+    with pytest.raises(ArgumentError, match="connected with another layout or chunk size"):
+        groups.connect(PREFILL_GROUP, another, (NOWHERE, first))
+    groups.connect(PREFILL_GROUP, another, (NOWHERE, NOWHERE))
+    assert groups.get(PREFILL_GROUP).to.plan is another
 
 
 # ------------------------------------------------------------------------------------------------ preparation
@@ -177,6 +224,15 @@ def test_reasons_of_a_group_s_earlier_calls_are_forgotten_with_the_next_one(pair
     assert earlier in groups._reasons, "the result of an earlier call changes nothing"
 
 
+def test_why_links_have_ended_is_kept_as_long_as_their_groups_are(pair: Pair) -> None:
+    groups = pair.decodes[0]._groups
+    groups._reasons = {(7, PREFILL_GROUP): "of a group that is gone", (PREFILL_GROUP, 1): "earlier"}
+    groups._tell(TellUnlinked(PREFILL_GROUP, 0, "gone", left=True))
+    assert (PREFILL_GROUP, 0) not in groups._reasons, "the engine has left it"
+    groups._tell(TellUnlinked(PREFILL_GROUP, 0, "lost", left=False))
+    assert groups._reasons == {(PREFILL_GROUP, 1): "earlier", (PREFILL_GROUP, 0): "lost"}
+
+
 def test_the_name_of_a_call_is_looked_up_once_at_a_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     decode, asked = pair.decodes[0], list[Any]()
     groups = decode._groups
@@ -191,7 +247,10 @@ def test_the_name_of_a_call_is_looked_up_once_at_a_time(pair: Pair, monkeypatch:
     asked[0]()()
     assert (len(asked), link.looking) == (1, False)
     groups._look_again(link)
-    assert len(asked) == 2
+    link.group, link.looking = 77, False
+    groups._look_again(link)
+    assert len(asked) == 2 and not link.looking, "its group is not there"
+    link.group = PREFILL_GROUP
 
 
 @pytest.mark.parametrize(
@@ -205,10 +264,10 @@ def test_a_name_has_moved_if_no_connection_leads_where_it_does(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, dialled: str, tried: str, found: str, *, moved: bool
 ) -> None:
     groups, heard, asked = pair.decodes[0]._groups, list[Any](), list[Any]()
-    value = groups.get(PREFILL_GROUP)
+    value = replace(groups.get(PREFILL_GROUP), call=9)
     named = replace(value.to, named=("name", "name"))
     groups._party.groups[PREFILL_GROUP] = replace(value, to=named)
-    link = groups.links.links[1]
+    (link,) = (each for each in groups.links.links.values() if each.rank == 1)
     link.dialled, link.tried = dialled, tried
     monkeypatch.setattr(groups._preparation, "submit", asked.append)
     monkeypatch.setattr(groups, "_hear", heard.append)

@@ -182,6 +182,8 @@ def test_requests_are_bounded_by_link_and_asked_in_their_order() -> None:
 
 def test_who_leaves_the_queue_as_the_last_leaves_nothing_behind() -> None:
     rank = prefill(max_unanswered_requests=1)
+    act(rank, do.TakeCredit(21, 0, 0), do.TakeCredit(21, 1, 0), do.LeaveQueue(21, 1, 0), do.FreeCredit(21, 0, 0))
+    assert rank.credit_queues == rank.credits == {}
     act(rank, do.TakeCredit(11, 0, 0), do.TakeCredit(11, 1, 0), do.LeaveQueue(11, 1, 0))
     assert rank.credit_queues == {} and rank.credits == {1: {(11, 0, 0)}}
     assert act(rank, do.TakeCredit(12, 0, 0), do.FreeCredit(11, 0, 0)) == [ev.CreditTaken(12, 0, 0)]
@@ -192,6 +194,7 @@ def test_who_has_no_link_asks_on_nobody_s_account() -> None:
     act(rank, do.TakeCredit(11, 0, 0), do.TakeCredit(12, 0, 0))
     assert act(rank, do.TakeCredit(11, 0, 7)) == [ev.CreditTaken(11, 0, 7)]
     assert act(rank, do.FreeCredit(11, 0, 7)) == [] and rank.credits == {1: {(11, 0, 0)}}
+    assert act(rank, do.FreeCredit(11, 0, 7)) == [], "nobody has taken one"
     assert list(rank.credit_queues[1]) == [(12, 0, 0)]
 
 

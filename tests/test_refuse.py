@@ -32,6 +32,16 @@ def decode_is_told(pair: Pair, room: Room) -> None:
     assert outcome.reason.endswith("said: the prefill engine said no to the room")
 
 
+def test_a_refusal_is_told_in_the_words_of_the_engine(pair: Pair) -> None:
+    room = pair.name(30)
+    for prefill_ in pair.prefills:
+        prefill_.refuse(room, why="planted")
+    pair.open_decode(room)
+    pair.pump(lambda: ("D", 0, room) in pair.outcomes)
+    outcome = pair.outcomes["D", 0, room]
+    assert outcome.cause is Cause.DECLINED and outcome.reason.endswith("said: planted")
+
+
 @pytest.mark.parametrize("first", ["decode opens", "prefill refuses"])
 def test_a_room_that_was_never_opened_is_over_on_the_decode_side_at_once(pair: Pair, first: str) -> None:
     room = pair.name(30)

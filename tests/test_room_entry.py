@@ -20,6 +20,7 @@ from kvproto.data.room_entry import (
     page_runs_of,
 )
 from kvproto.errors import ArgumentError
+from kvproto.protocol.states import Cause
 
 
 def entry() -> RoomEntry:
@@ -33,6 +34,37 @@ def test_the_first_event_after_which_all_of_it_is_there_or_else_the_last() -> No
         room.mark(*mark)
     asked = [(8, 1), (7, 0), (8, 2), (9, 1), (16, 2), (17, 2), (16, 3)]
     assert [room.after(*each) for each in asked] == ["half", "half", "whole", "more", "more", "more", "more"]
+
+
+@pytest.mark.parametrize(
+    ("computed", "met", "written", "transfer"),
+    [(3.0, 2.0, 5.0, (3.0, 5.0)), (2.0, 3.0, 5.0, (3.0, 5.0)), (3.0, 4.0, 2.0, (4.0, 4.0)), (0.0, 2.0, 5.0, None),
+     (3.0, 0.0, 5.0, None), (3.0, 2.0, 0.0, None)],
+)  # fmt: skip
+def test_a_transfer_is_from_when_it_could_begin_to_its_last_part(
+    computed: float, met: float, written: float, transfer: tuple[float, float] | None
+) -> None:
+    room = entry()
+    room.computed, room.met, room.written = computed, met, written
+    assert room.transfer is None, "it has no end yet"
+    room.cause = Cause.NONE
+    assert room.transfer == transfer
+    room.cause = Cause.STALLED
+    assert room.transfer is None
+
+
+def test_names_are_of_the_entry_that_has_the_room() -> None:
+    room, name = entry(), entry()
+    room.takers, name.of = (name,), room
+    assert room.names == name.names == (room, name) and name.main is room.main is room
+
+
+def test_of_what_was_computed_the_parts_that_went_by_pages_stay() -> None:
+    room = entry()
+    share: Any = "a share"
+    room.by_pages = [(0, 4, share), (4, 4, share), (2, 7, share)]
+    room.forget_marks(8, 1)
+    assert room.by_pages == [(0, 4, share), (4, 4, share)]
 
 
 def test_of_old_events_the_later_ones_are_enough() -> None:

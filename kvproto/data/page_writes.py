@@ -25,7 +25,7 @@ from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, WritePart
 from kvproto.io.transports.page_lists import PageLists, PageNumbers, PagePiece
 from kvproto.layout.byte_runs import covered
-from kvproto.layout.byte_runs_numpy import BATCH, Columns, PageRuns, batches
+from kvproto.layout.byte_runs_numpy import BATCH, Column, Columns, PageRuns, batches
 from kvproto.layout.cut import Cut
 from kvproto.layout.end_share import EndShare
 from kvproto.layout.placement import Placement, dense
@@ -62,18 +62,18 @@ class PartForm:
     #: the byte runs of a page; None: pages are not alike
     lists: PageLists | None
     #: by (first slot, end) of a page that is written in part: its byte runs in page 0, and the steps to the next page
-    cuts: dict[tuple[int, int], tuple[Columns, Columns] | None] = field(default_factory=dict)
+    cuts: dict[tuple[int, int], tuple[Columns, Column, Column]] = field(default_factory=dict)
 
     def cut(self, first: int, end: int, near: int, far: int) -> Columns:
         """Return the byte runs of these slots from our page `near` to their page `far`."""
         if (first, end) not in self.cuts:
             if len(self.cuts) >= CUTS:
                 self.cuts.clear()
-            self.cuts[first, end] = template(self.runs, first, end)
-        known = self.cuts[first, end]
-        if known is None:
-            return self.runs.columns([near], [far], first, end - first)
-        (src_region, src_off, dst_region, dst_off, length), (_, src_step, _, dst_step, _) = known
+            found = template(self.runs, first, end)
+            # Rows of a part of a page lie between rows of K and V that might adjoin in page 0 alone.
+            assert found is not None, "whole pages are alike"
+            self.cuts[first, end] = found
+        (src_region, src_off, dst_region, dst_off, length), src_step, dst_step = self.cuts[first, end]
         near_off, far_off = src_off + src_step * np.uint64(near), dst_off + dst_step * np.uint64(far)
         return src_region, near_off, dst_region, far_off, length
 
@@ -159,7 +159,7 @@ class PageWrites:
         found = template(runs, 0, size) if size == plan.decode.page_size else None
         if found is None:
             return PartForm(runs, None)
-        columns, (_, src_steps, _, dst_steps, _) = found
+        columns, src_steps, dst_steps = found
         length = columns[4]
         if len(length) > self.most or bool((length > np.minimum(src_steps, dst_steps)).any()):
             return PartForm(runs, None)
@@ -193,16 +193,15 @@ def page_ids(pages: bytes) -> HostPages:
     return np.frombuffer(pages, "<u4").astype(np.int64)
 
 
-def template(runs: PageRuns, first: int, end: int) -> tuple[Columns, Columns] | None:
-    """Return the byte runs of these slots of page 0, and the steps to page 1; None: there are none.
+def template(runs: PageRuns, first: int, end: int) -> tuple[Columns, Column, Column] | None:
+    """Return the byte runs of these slots of page 0, and both sides' steps to page 1; None: there are none.
 
     Where K and V have steps of their own, runs of both may adjoin in page 0 and in no other.
     """
-    here, there = (runs.columns([page], [page], first, end - first) for page in (0, 1))
-    if len(here[0]) != len(there[0]) or bool((here[4] != there[4]).any()):
+    here, (_, src_off, _, dst_off, length) = (runs.columns([page], [page], first, end - first) for page in (0, 1))
+    if not np.array_equal(here[4], length):
         return None
-    steps = there[0], there[1] - here[1], there[2], there[3] - here[3], there[4]
-    return here, steps
+    return here, src_off - here[1], dst_off - here[3]
 
 
 def _edges(cut: Cut, size: int) -> list[tuple[int, int, int]]:

@@ -143,7 +143,7 @@ class PrefillQueues(PrefillLinks):
         `left`: slots, or permits, that are free; `holders`: the sends that have the others.
         """
         # With one link there is no other decode rank whose rooms the last one could serve.
-        if left != 1 or not holders or len(self.links) == 1:
+        if left != 1 or len(self.links) == 1:
             return None
         links = {self._link_of_send(key) for key in holders}
         return links.pop() if len(links) == 1 else None
