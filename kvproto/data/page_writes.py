@@ -194,7 +194,7 @@ def page_ids(pages: bytes) -> HostPages:
 
 
 def template(runs: PageRuns, first: int, end: int) -> tuple[Columns, Column, Column] | None:
-    """Return the byte runs of these slots of page 0, and both sides' steps to page 1; None: there are none.
+    """Return the byte runs of these slots of page 0, and both sides' steps to page 1; None: none are.
 
     Where K and V have steps of their own, runs of both may adjoin in page 0 and in no other.
     """
