@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("aiohttp", reason="the clients need aiohttp, which the engines bring")
 from test_vllm_router import serve
 
+from examples.engine_runs import guide
 from examples.engine_runs.clients import TOKENS, Case, Clients, Row, cases, texts
 from examples.engine_runs.guide import GUIDES, bound, commands, running
 from examples.engine_runs.kept_rows import KeptRows
@@ -21,11 +22,11 @@ from examples.vllm import named
 
 @pytest.mark.parametrize("engine", GUIDES)
 def test_a_guide_has_the_commands_of_two_servers_and_a_router(engine: str) -> None:
-    guide = GUIDES[engine]
-    prefill, decode, router = commands(guide, Path("/a model"))
+    of = GUIDES[engine]
+    prefill, decode, router = commands(of, Path("/a model"))
     for server in (prefill, decode):
-        assert server.startswith(guide.server) and server.endswith(guide.cpu) and "'/a model'" in server
-    assert router.startswith("python -m ") and "router" in router and guide.cpu not in router
+        assert server.startswith(of.server) and server.endswith(of.cpu) and "'/a model'" in server
+    assert router.startswith("python -m ") and "router" in router and of.cpu not in router
 
 
 def test_ranks_are_bound_to_cores_where_there_are_several() -> None:
@@ -142,3 +143,52 @@ def test_the_cpu_build_has_the_name_that_vllm_s_command_asks_for(
     named.main()
     text = (tmp_path / "vllm-0.32.0+cpu.dist-info" / "METADATA").read_text()
     assert "Name: vllm\nVersion: 0.32.0+cpu\n" in text
+
+
+def test_an_instance_that_is_killed_is_started_anew_and_who_asked_meanwhile_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from aiohttp import ClientSession, web
+
+    done, killed = list[str](), asyncio.Event()
+
+    async def said(request: web.Request) -> web.Response:
+        tokens = (await request.json())["max_tokens"]
+        done.append(f"asked for {tokens}")
+        if "started" not in done:
+            await killed.wait()
+            return web.Response(status=502)
+        return web.Response(text=json.dumps({"choices": [{"index": 0, "text": "a"}]}))
+
+    async def well(request: web.Request) -> web.Response:
+        return web.Response(text=request.path)
+
+    class Programs:
+        logs: tuple[Path, ...] = ()
+
+        def kill(self, index: int) -> None:
+            done.append(f"killed {index}")
+            killed.set()
+
+        def start(self, index: int) -> None:
+            assert index == 1
+            done.append("started")
+
+    async def play() -> Any:
+        app = web.Application()
+        app.router.add_post("/v1/completions", said)
+        app.router.add_get("/health", well)
+        runner, url = await serve(app)
+        async with ClientSession() as session:
+            clients = Clients(url, "m", session, lambda *_: ["a"])
+            programs: Any = Programs()
+            case = Case("one", "/v1/completions", {"max_tokens": 1}, [[1]])
+            row = await guide.replaced(clients, programs, 1, "decode killed", case)
+        await runner.cleanup()
+        return row
+
+    monkeypatch.setattr(guide, "UNDER_WAY_S", 0.0)
+    monkeypatch.setattr(guide, "AFTER_S", 0.0)
+    row = asyncio.run(play())
+    assert row.good and row.note.startswith("the request under way: status 502 after 0 s; asked 0 s later: status 502")
+    assert sorted(done[:4]) == ["asked for 16", "asked for 400", "killed 1", "started"] and done[3] == "started"

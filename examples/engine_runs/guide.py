@@ -38,8 +38,9 @@ TOP = Path(__file__).parents[2]
 START_S = 1500.0
 #: answers after which an instance serves: SGLang's router opens its circuit to one by three
 ENOUGH = 4
-#: seconds from a kill to the next request, in which links still look well; seconds in which both are answered
-AFTER_S, ANSWERED_S = 4.0, 400.0
+#: seconds from a request to the kill, from the kill to the next one, in which links still look well, and seconds in
+#: which both are answered
+UNDER_WAY_S, AFTER_S, ANSWERED_S = 1.0, 4.0, 400.0
 
 
 class Guide(NamedTuple):
@@ -201,7 +202,7 @@ async def replaced(clients: Clients, programs: Programs, index: int, name: str, 
         return f"status {status} after {time.monotonic() - asked:.0f} s"
 
     long = asyncio.create_task(ask(400))
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(UNDER_WAY_S)
     programs.kill(index)
     await asyncio.sleep(AFTER_S)
     later, under_way = await asyncio.gather(ask(16), long)
