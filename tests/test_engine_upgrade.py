@@ -188,6 +188,7 @@ ROW = UpgradeRow("drained", "a: 3 to 3", "b: 3 to 4", 9, 9, 9, 0, 0, 0, 2.0, 1.0
          ["no link of two builds came up", "all links work at one wire version"]),
         ({"failed": 1}, ["1 requests failed"]), ({"computed": 2}, ["2 prompts were computed by decode"]),
         ({"retried": 1}, ["1 requests were retried"]), ({"lost": 1}, ["1 links were lost"]),
+        ({"lost": 1, "goodbye": False}, []),
         ({"way": "cut off", "failed": 3, "computed": 1, "retried": 9, "lost": 8}, []),
     ],
 )  # fmt: skip

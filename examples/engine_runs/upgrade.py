@@ -60,6 +60,8 @@ class Engine(NamedTuple):
     fleet: type[Fleet]
     asked: Callable[[Path], Asked]
     ways: tuple[str, ...]
+    #: whether instances of the older build say goodbye when they end
+    goodbye: bool = True
 
 
 def vllm() -> Engine:
@@ -94,7 +96,7 @@ def sglang() -> Engine:
         want = [Reference(tokens(text)) for text in whole(prompts(), ANSWER)]
         return Asked(prompts(), want, ANSWER, Spelling(spelt.decode, tokens))
 
-    return Engine(FleetSglang, asked, ("drained", "shut down"))
+    return Engine(FleetSglang, asked, ("drained", "shut down"), goodbye=False)
 
 
 ENGINES = {"vllm": vllm, "sglang": sglang}
@@ -103,8 +105,8 @@ ENGINES = {"vllm": vllm, "sglang": sglang}
 class Upgrade:
     """A fleet, its load, and the ways to replace its instances."""
 
-    def __init__(self, fleet: Fleet, session: aiohttp.ClientSession, asked: Asked) -> None:
-        self.fleet, self.session, self.asked, self.say = fleet, session, asked, fleet.say
+    def __init__(self, fleet: Fleet, session: aiohttp.ClientSession, asked: Asked, *, goodbye: bool) -> None:
+        self.fleet, self.session, self.asked, self.say, self.goodbye = fleet, session, asked, fleet.say, goodbye
         self.build = build()  # the sources may change while this runs
 
     async def begin(self, server: Server, made: FleetBuild, way: str) -> None:
@@ -149,15 +151,17 @@ class Upgrade:
             tally.requests, tally.answered, tally.equal, tally.computed,
             await self.fleet.retries(self.session) - retried, tally.failed, round(tally.longest, 1),
             round(tally.pause, 1), dict(self.fleet.links() - links), now_closed - closed, now_lost - lost, stops,
-            dict(tally.faults), round(time.monotonic() - begun, 1), self.build,
+            dict(tally.faults), round(time.monotonic() - begun, 1), self.build, self.goodbye,
         )  # fmt: skip
         return msgspec.structs.replace(row, wrong=judged(row))
 
 
-async def play(fleet: Fleet, asked: Asked, old: FleetBuild, new: FleetBuild, ways: list[str], keep: Any) -> None:
+async def play(
+    fleet: Fleet, asked: Asked, old: FleetBuild, new: FleetBuild, ways: list[str], keep: Any, *, goodbye: bool
+) -> None:  # fmt: skip
     """Start the fleet with the older build, then all ways."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        upgrade = Upgrade(fleet, session, asked)
+        upgrade = Upgrade(fleet, session, asked, goodbye=goodbye)
         for server in fleet.servers:
             await upgrade.begin(server, old, ways[0])
         fleet.route(new)
@@ -203,7 +207,7 @@ def main() -> int:
     fleet = engine.fleet(out / "model", out, say)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with this process
     try:
-        asyncio.run(play(fleet, asked, old, new, ways, keep))
+        asyncio.run(play(fleet, asked, old, new, ways, keep, goodbye=engine.goodbye))
     finally:
         fleet.close()
     return 0 if rows and not any(row.wrong for row in rows) else 1

@@ -70,8 +70,9 @@ HEAD = (
     "| pair | carried by | scenario | tokens of the whole model "
     "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
 )
-PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "hybrid 1:2", "hybrid 2:1", "mamba2 1:2", "mamba2 2:1",
-         "windows 1:2", "windows 2:1", "2 stages:1", "2 stages:2"]  # fmt: skip
+PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "mla 2 stages:1",
+         "hybrid 1:2", "hybrid 2:1", "mamba2 1:2", "mamba2 2:1",
+         "windows 1:2", "windows 2:1", "windows 2:2", "2 stages:1", "2 stages:2"]  # fmt: skip
 #: what has a column of its own, and how much is shown of a sentence
 COLUMNS, SAID = ("pair", "gpus", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
 
