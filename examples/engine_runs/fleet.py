@@ -183,4 +183,6 @@ class Fleet:
             each.kill()
         if self.router is not None:
             self.router.terminate()
-            self.router.wait(30.0)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # SGLang's waits for its connections, for minutes
+                self.router.wait(30.0)
+            self.router.kill()
