@@ -148,7 +148,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         made, runs = deque[Run](), _made(asked, asked.keep or Path(temporary), table, stack)
         while True:
-            made.extend(begun := list(islice(runs, asked.ahead + 1 - len(made))))
+            # paused ones all begin before one plays: what starts beside it would take its cores
+            made.extend(begun := list(islice(runs, 0 if asked.paused and made else asked.ahead + 1 - len(made))))
             if not made:
                 break
             for step, run in product((Run.foresee, Run.begin, Run.stand_still) if asked.paused else (), begun):
