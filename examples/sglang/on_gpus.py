@@ -30,7 +30,7 @@ SCALE, ROUNDS = 8, 2
 #: pairs whose times are compared, and by which backends; and those that kvproto alone carries.  What plays first is
 #: slower, whoever carries it, so the times with digests come first, which are compared with none.
 PAIRS, BACKENDS = ("1:1", "1:2", "2:1"), ("kvproto", "plain", "nixl")
-OURS = ("2:1x2", "mla 1:2", "hybrid 1:2", "hybrid 2:1", "windows 1:2")
+OURS = ("2:1x2", "mla 1:2", "windows 1:2")
 SCENARIOS = ("seq", "many", "control", "idle")
 
 

@@ -59,11 +59,10 @@ Written by `python -m examples.sglang.on_gpus` (`make engines-gpu`) beside its J
 without its compiled kernels. With each pair stand its GPUs, prefill → decode, one for each rank: ranks on the second
 GPU are among them, and GPUs that ranks of both instances share. A rank is a process, and its endpoint's loop has a
 thread of its own. A random Llama (data-parallel attention: Qwen3) of 400 million weights in float32, or small: a
-DeepSeek-V3 (mla), a Mellum without experts (windows), a Qwen3.5 (hybrid). The last is in bfloat16, since SGLang's
-kernel takes nothing else; its answer may leave the whole model's where another token is as likely (a tie: within .13
-in log probability). Prompts are eight times as long as on a CPU, forwards compute 512 tokens of them. While one pair
-plays, the processes of the others stand still. Carried by `kvproto` (with digests), by kvproto without them (`plain`),
-and by SGLang's own NIXL backend (`nixl`), with the same prompts.
+DeepSeek-V3 (mla), a Mellum without experts (windows). Prompts are eight times as long as on a CPU, forwards compute
+512 tokens of them. While one pair plays, the processes of the others stand still; rows without GPUs are of a run in
+which five played at once. Carried by `kvproto` (with digests), by kvproto without them (`plain`), and by SGLang's own
+NIXL backend (`nixl`), with the same prompts.
 
 """
 HEAD = (
