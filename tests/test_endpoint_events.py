@@ -24,6 +24,7 @@ from kvproto.endpoint.endpoint_events import (
     RoomReleased,
     peer_event,
 )
+from kvproto.errors import EndpointError
 from kvproto.protocol import effects as do
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
@@ -49,6 +50,17 @@ def until(pair: Pair, endpoint: Endpoint, kind: type[EndpointEvent]) -> list[End
 
     pair.pump(look)
     return found
+
+
+def test_events_that_there_are_come_before_the_end_of_the_loop_is_told(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefill, room = pair.prefills[0], pair.open(30)
+    monkeypatch.setattr(inside(prefill).loop, "broken", RuntimeError("planted"))
+    assert [event.room for event in prefill.events() if isinstance(event, RoomOpened)] == [room]
+    for call in (prefill.events, prefill.finished, prefill.released):
+        with pytest.raises(EndpointError, match="the loop has stopped"):
+            call()
 
 
 def test_a_rooms_events_come_in_the_order_of_its_life(pair: Pair) -> None:

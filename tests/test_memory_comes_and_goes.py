@@ -222,6 +222,13 @@ def test_what_cannot_be_is_refused_by_a_sentence(one: Sleepers) -> None:
     one.pump(lambda: decode.detached)
     with pytest.raises(ArgumentError, match="is detached: it can be detached again once another one is attached"):
         decode.detach()
+    point: Any = SimpleNamespace(upto=0)
+    with pytest.raises(ArgumentError, match="pool is detached: attach a pool first"):
+        decode.digest_pages(point, [])
+    decode._digesting = point
+    with pytest.raises(ArgumentError, match=r"pool is detached.*: ask for digests before"):
+        decode.digests(room)
+    decode._digesting = None
     other = noise(layout(2), 0, 64, 1)
     with pytest.raises(ArgumentError, match="the layout gives rank 0"):
         decode.attach(other)

@@ -173,6 +173,7 @@ def test_layers_of_a_forward_are_told_with_their_depth(pair: Pair, monkeypatch: 
     prefill.produced(room, CHUNK_TOKENS)
     prefill.poll()
     assert entry.marks == [(CHUNK_TOKENS, 1, event)], "no event was given"
+    assert inside(prefill).data.streams.forward is event
     said.clear()
     prefill.produced(room, 2 * CHUNK_TOKENS, layers=1)
     prefill.withdraw(room, 0)

@@ -40,6 +40,8 @@ ELSEWHERE, NO_JUDGE = "to be tried in a process of its own", "no test passes"
 #: followed; and how much longer by the clock, on a machine that does other things, too
 TICK_S, LEAST_S, TIMES, PATIENCE = 0.005, 5, 3, 6
 FIRST_S = 600
+#: tests that a hand follows, at least, if there are as many
+FEW = 24
 #: told of a mutant, its witness, the seconds that it took, and which tests reach it; of none: a test that is left out
 Tell = Callable[[CodeMutant | None, str, float, Sequence[str]], None]
 
@@ -118,17 +120,19 @@ class Nursery:
     def _unchanged(self, session: pytest.Session) -> tuple[list[str], list[Reached]]:
         """The tests that break a run without any change, and what each of the others reaches."""
         found, broken = list[Reached](), list(self.uncollected)
-        works = [partial(self._followed, session, hand) for hand in range(self.hands)]
-        for _, line in lines_of(works, self.hands):
+        # A hand's first test takes the seconds of all that is made once: of few tests each would seem slow.
+        hands = min(self.hands, 1 + len(session.items) // FEW)
+        works = [partial(self._followed, session.items[hand::hands], session) for hand in range(hands)]
+        for _, line in lines_of(works, hands):
             breaks, reached = msgspec.json.decode(line, type=tuple[list[str], list[Reached]])
             broken += breaks
             found += reached
         order = {item.nodeid: at for at, item in enumerate(session.items)}
         return broken, sorted(found, key=lambda each: order[each.test])
 
-    def _followed(self, session: pytest.Session, hand: int, told: int) -> None:
+    def _followed(self, left: Sequence[pytest.Item], session: pytest.Session, told: int) -> None:
         """The same of one hand's tests; those behind one that fails have a fork of their own."""
-        broken, found, left = list[str](), list[Reached](), session.items[hand :: self.hands]
+        broken, found = list[str](), list[Reached]()
         while left:
             with tempfile.TemporaryFile() as kept, self.cores.one():
                 ending = in_fork(session, partial(self._follow, session, left, kept.fileno()), FIRST_S)
