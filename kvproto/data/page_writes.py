@@ -28,7 +28,7 @@ from kvproto.layout.byte_runs import covered
 from kvproto.layout.byte_runs_numpy import BATCH, Column, Columns, PageRuns, batches
 from kvproto.layout.cut import Cut
 from kvproto.layout.end_share import EndShare
-from kvproto.layout.placement import Placement, dense
+from kvproto.layout.placement import Placement
 from kvproto.layout.plan import Plan, Share
 
 #: cuts of a page whose byte runs are kept for a part
@@ -154,7 +154,6 @@ class PageWrites:
     def _form(
         self, peer: PeerId, plan: Plan, part: Share, ours: Placement, theirs: Placement | None
     ) -> PartForm:  # fmt: skip
-        theirs = theirs or dense(plan.decode, part.reader)
         runs, size = PageRuns(plan, part, ours, theirs), plan.prefill.page_size
         found = template(runs, 0, size) if size == plan.decode.page_size else None
         if found is None:
