@@ -190,8 +190,8 @@ def test_a_part_is_stored_from_its_head_on_in_as_many_pages_as_its_last_plane_ha
 class Scripted:
     """Mapped pages over a transport and kernels that answer as they are told."""
 
-    def __init__(self, page: int = 4) -> None:
-        self.plan = Plan(of(1, page), of(1, page), CHUNK_TOKENS)
+    def __init__(self, page: int = 4, **other: Any) -> None:
+        self.plan = Plan(of(1, page, **other), of(1, page, **other), CHUNK_TOKENS)
         self.part, self.theirs = self.plan.duties(0)[0], dense(self.plan.decode, 0)
         self.known, self.nbytes, self.copies = {region: 10**6 for region, _ in self.theirs.planes}, 1 << 20, True
         regions: Any = [SimpleNamespace(addr=1000 * index, index=index) for index in range(9)]
@@ -232,9 +232,26 @@ def test_no_part_is_kept_that_cannot_be_made_or_whose_memory_has_moved(monkeypat
 
     monkeypatch.setattr(world, "remote", moves)
     assert world.made() is None, "the pool has gone meanwhile"
+    share: Any = SimpleNamespace(
+        plan=world.plan, share=world.part, ours=world.mapped.ours, theirs=world.theirs, at=0
+    )  # fmt: skip
+    monkeypatch.setattr(mapped_pages, "why_end_staged", lambda *_: "")
+    monkeypatch.setattr(mapped_pages, "end_shares", lambda *_: [share])
     for error in (LookupError, TransportError("gone")):
         monkeypatch.setattr(world, "remote", raises(error))
         assert world.made() is None
+        world.mapped.make_ends(PEER, world.plan, [world.part], world.theirs)
+        assert world.mapped.get(PEER, world.part, state=True) is None
+
+
+def test_rows_of_a_chunk_are_one_copy_and_at_the_end_long_ones_are_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Scripted(v_dim=4)
+    monkeypatch.setattr(mapped_pages, "engine_pages", lambda some, _: "engine" * (some[0].row > 8) or None)
+    whole = world.made()
+    assert len(whole.copy) == 2 and whole.engine == "engine"
+    given = PEER, world.plan, world.part, world.mapped.ours, world.theirs, world.known
+    apart: Any = world.mapped._make(*given, end=True)
+    assert [(each.engine, len(each.copy)) for each in apart] == [("engine", 1), (None, 1)]
 
 
 def test_numbers_of_slots_are_on_the_device_once_for_whatever_part_is_not_too_large(
