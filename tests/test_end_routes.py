@@ -22,10 +22,12 @@ from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.kernels.crossing import Crossing
 from kvproto.io.kernels.engine_pages import page_runs
 from kvproto.io.transports.base import UsageError
+from kvproto.layout.costs import Costs, Estimate
 from kvproto.layout.cut import Cut
 from kvproto.layout.end_share import why_end_staged
 from kvproto.layout.placement import Placement, fault
 from kvproto.layout.plan import Plan
+from kvproto.rank import prefill_links
 from kvproto.settings import Settings
 from kvproto.verify.testing.access import inside
 
@@ -272,3 +274,46 @@ def test_a_closed_pool_has_no_way_into_slots() -> None:
     pair = states.sides(states.FULL, states.state(0, 2), tp=(1, 1))
     with pytest.raises(ArgumentError, match="ring_bytes is 256, and there is no way into slots or windows"):
         StatePair(*pair, chunk_tokens=8, settings=Settings(ring_bytes=256, route="staged"), digests=False)
+
+
+def test_what_travels_at_the_end_is_estimated_by_the_routes_that_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, asked = states.sides(states.FULL, states.state(0, 2), tp=(1, 1)), list[tuple[Any, ...]]()
+
+    def note(costs: Any, nbytes: int, pieces: int, chunks: int, **ways: Any) -> Estimate:
+        asked.append((costs, nbytes, pieces > 0, chunks, *ways.values()))
+        return Estimate(1.0, 2.0)
+
+    with StatePair(*pair, chunk_tokens=8, settings=Settings(ring_bytes=1 << 16), digests=False) as both:
+        room, rank = both.open(21), inside(both.prefills[0]).rank
+        both.pump(lambda: both.prefills[0].opened_by_all(room))
+        ((_, to),) = rank.peers.items()
+        monkeypatch.setattr(prefill_links, "estimate", note)
+        monkeypatch.setattr(prefill_links, "at_the_port", lambda *_: 3.0)
+        to.estimates.clear()
+        assert rank.end_estimate(room.key, 0) is rank.end_estimate(room.key, 0) and len(asked) == 1
+        (share,) = at_end(both).shares
+        groups, nbytes = both.plan.state_groups, both.plan.part_bytes(share, Cut(0, 0, state=True))
+        usual, closed = rank.settings, replace(placement_of(both.prefills[0]), ends=())
+        assert asked.pop() == (rank.costs, nbytes, True, groups, True, True, False, 1.0)
+        for settings, placement, mapped, ways in (
+            (replace(usual, route="staged"), rank.placement, False, (False, groups, True, False, False, 1.0)),
+            (replace(usual, route="pages"), rank.placement, True, (True, groups, False, True, True, 3.0)),
+            (replace(usual, slot_bytes=nbytes - 1), rank.placement, False, (True, groups, False, True, False, 1.0)),
+            (replace(usual, slot_bytes=nbytes), closed, False, (False, groups, True, False, False, 1.0)),
+        ):
+            to.estimates.clear()
+            to.mapped, to.costs = mapped, Costs() if mapped else None
+            monkeypatch.setattr(rank, "settings", settings)
+            with monkeypatch.context() as patch:
+                patch.setattr(rank, "placement", placement)
+                rank.end_estimate(room.key, 0)
+            assert asked.pop() == (to.costs or rank.costs, nbytes, *ways)
+            few = settings.slot_bytes == nbytes - 1
+            told = f"a part of {nbytes} bytes of state or window fits no slot of {nbytes - 1} (Settings.slot_bytes)"
+            assert rank._no_slot(both.plan, 0) == told * few
+        assert rank.end_estimate(room.key, 7) == prefill_links.STAGED_ONLY, "no such rank is linked"
+        monkeypatch.setattr(rank, "settings", usual)
+        to.mapped, to.costs = False, None
+        monkeypatch.undo()
+        both.compute(room)
+        both.finish(room)

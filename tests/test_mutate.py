@@ -105,6 +105,7 @@ KINDS = {"few": FEW}
 
 class Options:
     pause_s: float = abs(2.0)
+    ended_s: float = 0.0
     kind = 3
 
 def add(values: "tl.tensor"):
@@ -135,7 +136,7 @@ def test_what_a_module_or_a_field_begins_with_is_changed_and_its_readers_asked()
     ways = [ast.unparse(mutated(each, NUMBERS).body[4]) for each in entries[:2]]
     assert ways == ["WAYS = ('read',)", "WAYS = ('add',)"]
     assert [each.where for each in found if each.operator == "return"] == ["add", "read"]
-    reached = [Reached("reads", 0.1, (17, 18)), Reached("adds", 0.2, (14,)), Reached("looks at values", 0.3, ())]
+    reached = [Reached("reads", 0.1, (18, 19)), Reached("adds", 0.2, (15,)), Reached("looks at values", 0.3, ())]
     choice = Choice(NUMBERS, reached, 9.0)
     asked = {each.where: [test.test for test in choice.tests(each)] for each in (*scaled, *entries)}
     assert asked["WAYS"] == asked["FEW"]

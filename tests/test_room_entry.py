@@ -62,7 +62,7 @@ def test_names_are_of_the_entry_that_has_the_room() -> None:
 def test_of_what_was_computed_the_parts_that_went_by_pages_stay() -> None:
     room = entry()
     share: Any = "a share"
-    room.by_pages = [(0, 4, share), (4, 4, share), (2, 7, share)]
+    room.by_pages = [(0, 4, share), (4, 4, share), (2, 7, share), (6, 3, share)]
     room.forget_marks(8, 1)
     assert room.by_pages == [(0, 4, share), (4, 4, share)]
 

@@ -62,11 +62,11 @@ def named_sites(node: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def is_number(node: ast.expr) -> bool:
-    """Tell whether it is a number above one, or a sum or product with one: others measure nothing."""
+    """Tell whether it is a number above one or a fraction, or a sum or product with one: zero measures nothing."""
     if isinstance(node, ast.BinOp):
         return type(node.op) in ARITHMETIC and (is_number(node.left) or is_number(node.right))
     number = node.value if isinstance(node, ast.Constant) else None
-    return (type(number) is int and number > 1) or isinstance(number, float)
+    return (type(number) is int and number > 1) or (isinstance(number, float) and number != 0)
 
 
 def _once(_: Any) -> int:
