@@ -15,6 +15,7 @@ from support.stories import layout
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.errors import ArgumentError, NotFoundError
 from kvproto.fsm.vocabulary import Event
+from kvproto.layout.placement import Placement
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
@@ -199,6 +200,8 @@ def test_when_all_of_it_was_computed_is_noted_once(pair: Pair) -> None:
     assert computed > 0
     prefill.produced(room, TOKENS)
     assert entry.computed == computed
+    prefill.withdraw(room, TOKENS)
+    assert entry.computed == computed, "nothing was taken back"
 
 
 @pytest.mark.parametrize(("upto", "given", "full"), [(0, 0, 0), (7, 2, 7), (8, 2, 8), (40, 5, 10), (TOKENS, 5, 10)])
@@ -334,3 +337,45 @@ def test_an_aux_row_that_was_never_given_is_empty(pair: Pair, monkeypatch: pytes
         inside(prefill).entries[room.key].aux = row
         loop.handlers[do.TransmitAux](do.TransmitAux(1, 3, room.key))
     assert sent == [(1, 3, room.key, msg.Aux(row, b"trace")) for row in (b"", b"row")]
+
+
+def test_a_peer_that_connects_is_learnt_of_and_why_it_is_staged_is_told_by_its_side(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (prefill,), asked = pair.prefills, list[tuple[Any, ...]]()
+    rank, data = inside(prefill).rank, inside(prefill).data
+    ((link, caller),) = rank.peers.items()
+    monkeypatch.setattr(data, "learn", lambda *about: asked.append(about))
+    monkeypatch.setattr(prefill._wire_up, "connect", lambda *_: None)
+    monkeypatch.setattr(inside(prefill).loop.logs, "staged", lambda _, why: asked.append((why,)))
+    effect: Any = SimpleNamespace(link=link, session=1)
+    prefill._connect(effect)
+    monkeypatch.setattr(caller, "placement", Placement((), (), "planted"))
+    prefill._connect(effect)
+    assert asked == [(link,), (link,), ("the pool of the decode rank is closed: planted",)]
+
+
+def test_with_another_pool_pages_of_connected_peers_are_mapped_anew_at_the_end_too(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (prefill,), asked = pair.prefills, list[tuple[Any, ...]]()
+    rank, data = inside(prefill).rank, inside(prefill).data
+    ((link, caller),) = rank.peers.items()
+    plan: Any = SimpleNamespace(
+        cuts=lambda *_: ["chunks"], state_cuts=lambda *_: ["ends"], duties=lambda _: (), state=None
+    )  # fmt: skip
+    monkeypatch.setattr(data.mapped, "make", lambda *about: asked.append(about))
+    monkeypatch.setattr(data.mapped, "make_ends", lambda *about: asked.append(about))
+    monkeypatch.setattr(data, "reach_anew", lambda link: asked.append((link,)))
+    monkeypatch.setattr(caller, "plan", plan)
+    prefill._tell_peers()
+    peer = data.link_peer[link]
+    assert asked == [*((peer, plan, what, caller.placement) for what in ("chunks", "ends")), (link,)]
+    asked.clear()
+    with monkeypatch.context() as patch:
+        patch.delitem(data.link_peer, link)
+        prefill._tell_peers()
+    assert asked == [(link,)], "the transport is not connected yet"
+    monkeypatch.setattr(caller, "plan", None)
+    prefill._tell_peers()
+    assert asked == [(link,)], "a stranger"
