@@ -62,7 +62,7 @@ def named_sites(node: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def is_number(node: ast.expr) -> bool:
-    """Tell whether it is a number above one or a fraction, or a sum or product with one: zero measures nothing."""
+    """Tell whether it is a number above one, a fraction, or a sum or product with one: zero is none."""
     if isinstance(node, ast.BinOp):
         return type(node.op) in ARITHMETIC and (is_number(node.left) or is_number(node.right))
     number = node.value if isinstance(node, ast.Constant) else None
