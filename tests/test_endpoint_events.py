@@ -24,7 +24,7 @@ from kvproto.endpoint.endpoint_events import (
     RoomReleased,
     peer_event,
 )
-from kvproto.errors import EndpointError
+from kvproto.errors import ArgumentError, EndpointError
 from kvproto.protocol import effects as do
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
@@ -56,6 +56,7 @@ def test_events_that_there_are_come_before_the_end_of_the_loop_is_told(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefill, room = pair.prefills[0], pair.open(30)
+    assert prefill.fileno() == prefill._news.alarm.fileno()
     monkeypatch.setattr(inside(prefill).loop, "broken", RuntimeError("planted"))
     assert [event.room for event in prefill.events() if isinstance(event, RoomOpened)] == [room]
     for call in (prefill.events, prefill.finished, prefill.released):
@@ -69,7 +70,10 @@ def test_a_rooms_events_come_in_the_order_of_its_life(pair: Pair) -> None:
     prefill.prefetch(room)
     told = until(pair, prefill, RoomMet)
     pair.produce(room)
+    with pytest.raises(ArgumentError, match="is not released here"):
+        prefill._need_released(room)
     told += until(pair, prefill, RoomReleased)
+    prefill._need_released(room)  # its entry is kept until the next call
     (outcome,) = [event.outcome for event in told if isinstance(event, RoomFinished)]
     assert outcome.ok and outcome.room == room
     assert told == [

@@ -46,6 +46,6 @@ def test_a_union_is_its_alternatives_and_any_other_type_is_itself() -> None:
 def test_names_of_the_framework_are_fetched_when_they_are_asked_for() -> None:
     framework: Any = kvproto.fsm
     assert sorted(framework.__all__) == dir(framework) and framework.__getattr__("Mask") is Mask
-    assert all(getattr(framework, name) is not None for name in framework.__all__)
+    assert all(framework.__getattr__(name) is getattr(framework, name) for name in framework.__all__)
     with pytest.raises(AttributeError, match=r"kvproto\.fsm.*no attribute 'Masks'"):
         _ = framework.Masks
