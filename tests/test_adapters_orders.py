@@ -170,7 +170,7 @@ def test_each_forward_asks_for_grants_and_its_pages_wait_for_their_own_event() -
     sender.send([4])
     sender.scheduled()
     sender.send([5, 6])
-    assert [call[0] for call in endpoint.calls] == ["open", "prefetch", "produced", "prefetch", "produced", "aux"]
+    assert [call[0] for call in endpoint.calls] == ["open", "prefetch", "produced", "prefetch", "aux", "produced"]
     assert endpoint.of("open") == [(48, [0, 0], ("group", 3))]
     told = [(24, "early", ("pages", [4])), (48, None, ("pages", [5, 6, 0]))]
     assert endpoint.of("produced") == told

@@ -1271,7 +1271,7 @@ def fails_after_it_has_told() -> SimulatedWorld:
 
 def silent_but_there() -> SimulatedWorld:
     """Peers miss heartbeats on live connections: links stay up until the silence is too long."""
-    at = world()
+    at = world(settings=Settings(timing=replace(QUICK, silence=Timer(60.0))))
     links = [at.prefill(0).links, at.decode(0).links]
     for stands, states in ((True, [PLink.UP, DLink.UP]), (False, [PLink.LOST, DLink.AWAIT_RETURN])):
         for node in at.nodes.values():

@@ -54,7 +54,7 @@ def test_timers_may_be_as_close_to_each_other_as_is_said() -> None:
         Timing(resend=Timer(2.0), lease=Timer(2.0))
     close = Timing(heartbeat=Timer(1.0, 2), lease=Timer(2.0), write=Timer(1.0), call=Timer(3.0))
     assert close.return_ == Timer(3.0, 1), "one call lasts as long as what it waits for"
-    assert close.named("renew") == Timer(1.0) and close.named("idle") == Timer(100.0, 2)
+    assert close.named("renew") == Timer(0.5) and close.named("idle") == Timer(100.0, 2)
     assert close.named("welcome") == Timer(3.0, 200)
 
 

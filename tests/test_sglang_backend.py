@@ -505,6 +505,9 @@ class ReachedInstance:
         assert again, "an instance that restarts listens elsewhere"
         return self.card
 
+    def gone(self, _address: str, _dp_rank: int) -> str:
+        return ""
+
     def leads_to(self, addresses: Any, _group: int) -> bool:
         return bool(self.calls) and addresses == self.calls[-1].addresses
 

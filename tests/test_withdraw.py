@@ -229,7 +229,7 @@ def test_a_send_of_a_closed_pool_comes_back_to_the_ring(state: PSend) -> None:
 @pytest.mark.parametrize(("state", "then"), [*STAYS.items(), *WAITS.items()])
 def test_a_send_that_waits_with_its_kv_waits_for_it_again(state: PSend, then: PSend) -> None:
     machine = Machine(prefill_send, Timing())
-    value = PSendValue(state, kv=True, asked=1.0, lease=100.0)
+    value = PSendValue(state, kv=True, asked=1.0, lease=100.0, begin_by=50.0)
     taken, _ = machine.step(value, ev.KvWithdrawn(7, 0, 0), 2.0)
     assert taken.state is then and not taken.kv
     assert reads_withdrawn(taken) == (state in (PSend.GATHERING, PSend.WRITING_PAGES))

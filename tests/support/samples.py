@@ -40,7 +40,7 @@ POOL: dict[str, tuple[Any, ...]] = {
     "beside": ("", "there"), "trial": (0, 1, 2), "answered": (False, True), "later": (False, True),
     "lives": (False, True), "mark_round": (0, 1), "mark_tail": (0, 256), "window": (1, 2),
     "native_notify": (False, True), "closed": (False, True), "acked": (False, True), "told": (False, True),
-    "until": (50.0, 200.0), "flying": (0, 1, 2), "last": (False, True),
+    "until": (50.0, 200.0), "begin_by": (50.0, 200.0), "flying": (0, 1, 2), "last": (False, True),
     "place": (b"", b"here"), "address": ("", "here"), "wire": ("", "wire"), "rank": (0, 1),
     "claim": (*[Claim()] * 6, Claim(2, b"word"), Claim(3)), "secret": (b"", b"", b"", b"word"),
     "leaving": (False, True), "heard": (False, True), "mark": (0, 1), "full": (False, True),

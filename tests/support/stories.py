@@ -22,7 +22,7 @@ QUICK = Timing(
     resend=Timer(0.25, 4, 1.0), grant_retry=Timer(0.25, 3), queue_retry=Timer(0.25, 2), call=Timer(0.5, 8),
     engine=Timer(4.0), bootstrap=Timer(4.0), stall=Timer(12.0), lease=Timer(2.0), write=Timer(3.0), kernel=Timer(3.0),
     connect_timeout=Timer(2.0),
-    heartbeat=Timer(1.0, 4), forget=Timer(15.0),
+    heartbeat=Timer(1.0, 4), silence=Timer(4.0), forget=Timer(15.0),
 )  # fmt: skip
 SHAPES = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (2, 4), (8, 2), (2, 8))
 

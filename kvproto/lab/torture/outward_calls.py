@@ -82,7 +82,7 @@ NOTHING: dict[str, Callable[[], object]] = {
     "kernels.cross": lambda: None, "control.disconnect": lambda: None, "control.send": lambda: Sent.TAKEN,
     "control.flush": lambda: None, "control.receive": list, "control.stands": lambda: False,
     "control.wait": lambda: False, "control.descriptors": tuple, "control.wake": lambda: None,
-    "clock.allow": lambda: None, "spans.ended": lambda: None, "log.emit": lambda: None,
+    "clock.allow": lambda: None, "clock.awake": float, "spans.ended": lambda: None, "log.emit": lambda: None,
 }  # fmt: skip
 #: calls whose answer is believed, and why there is none that would be nothing
 TRUSTED = {
