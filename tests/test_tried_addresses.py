@@ -182,3 +182,23 @@ def test_a_trial_ends_after_as_many_beats_as_a_peer_may_be_silent(beats: int) ->
     world.calm((timing.heartbeat.tries + 2) * timing.heartbeat.period)
     assert rank.links[link].beside == "" and rank.links[link].state is DLink.UP
     assert set(world.nodes["D", 0].interpreter.place_of) == {link}, "nothing is said there any more"
+
+
+def test_an_address_that_is_tried_when_its_link_goes_down_is_called_on(pair: Pair) -> None:
+    """An instance that restarts elsewhere is often named before its peers miss the old one."""
+    decode, old = pair.decodes[0], pair.prefills[0]
+    pair.pump(decode.ready)
+    pair.prefills[0] = pair.make_prefill(0)
+    decode.connect(pair.plan.prefill, addresses(pair), group=PREFILL_GROUP)
+    decode.poll()
+    assert tried(pair) == [addresses(pair)[0]]
+    old.close()
+    link = next(link for link, value in inside(decode).rank.links.items() if value.beside)
+    while inside(decode).rank.links[link].state is DLink.UP:  # the new one does not run yet
+        decode.poll()
+        decode.wait(0.01)
+    pair.pump(lambda: decode.ready(PREFILL_GROUP, addresses(pair)))
+    room = pair.open(30)
+    pair.produce(room, 30)
+    pair.finish(room)
+    pair.check(room)

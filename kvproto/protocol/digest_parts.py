@@ -16,5 +16,5 @@ PARTS = {
     "prefill_link": "41055dc2",
     "decode_room": "57c1adda",
     "decode_grant": "ccc39b7a",
-    "decode_link": "d557df51",
+    "decode_link": "b96cb174",
 }

@@ -35,8 +35,9 @@ An address that the engine names for a link that is up is tried beside it, by a 
 link's own call (`TryAddress`): the incarnation that has the link does not hear a call that comes from elsewhere, so
 nothing of the link is touched.  A *later* incarnation takes the link over when it answers, nothing was heard of the
 link's own for two beats, and its connection is down, which is a restart.  No other answer, and no silence, does: after as many beats as make up a
-loss the address is given up.  So an address that somebody has made up costs a few calls, and no link.  While the link is down both
-addresses are called, until one of them answers: a made-up one displaces no call either.
+loss the address is given up.  So an address that somebody has made up costs a few calls, and no link.  While the link is down, also where
+it went down during the trial, both addresses are called, until one of them answers: a made-up one displaces no call
+either.
 
 A rank that is closed in good order says `GOODBYE` on each link that is up.  The link and its rooms end at once on both
 sides, as `CLOSED`, which is no fault of anybody's.  Only a prefill rank may leave writes in flight behind, and says so: the
@@ -446,8 +447,8 @@ def move_over(v: D, e: AddressAnswered, now: float) -> D:
 
 
 def call_again(v: D, e: LinkEvent | TimerFired, now: float) -> D:
-    """The next session; the epoch is over."""
-    return DLinkValue(v.state, session=v.session + 1, address=v.address, leaving=v.leaving)
+    """The next session; the epoch is over.  What is tried beside it may be where the peer is now."""
+    return DLinkValue(v.state, session=v.session + 1, address=v.address, beside=v.beside, leaving=v.leaving)
 
 
 def take_call_back(v: D, e: CloseAsked, now: float) -> D:

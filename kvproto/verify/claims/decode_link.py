@@ -203,6 +203,14 @@ def knows_who_has_answered(step: Step) -> bool:
     return after.answered == (before.answered or here)
 
 
+@promises("L1")
+def keeps_what_it_tries(step: Step) -> bool:
+    """An address that is tried when the link goes down goes on being called: the peer may be there."""
+    before, after, e = step.before, step.after, step.event
+    lost = before.state is S.UP and after.state in CALLED and not isinstance(e, ev.AddressAnswered | ev.CallAsked)
+    return not lost or after.beside == before.beside
+
+
 @promises("L1", on=(ev.TimerFired,))
 def ends_its_trials(step: Step) -> bool:
     """An address is tried with each call, or with each heartbeat as often as a peer may be silent.
