@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from test_state_rooms import FULL, SLOTS, SMALL_RING, StatePair, sides, state
+from test_state_rooms import FULL, SLOTS, SMALL_RING, StatePair, moved, sides, state
 
 from kvproto import ArgumentError, CachePool, Layout, Pool, Room
 from kvproto.io.kernels.base import KernelError
-from kvproto.protocol.states import Cause
 
 #: the first and the third layer of state are in a room's second slot
 SLOT_OF = (1, 0, 1)
@@ -59,12 +58,7 @@ CASES = [sides(FULL, state(0, 1, 2), tp=tp) for tp in ((1, 1), (2, 1), (1, 4), (
 @pytest.mark.parametrize("pair", CASES, ids=[f"{a.tp} to {b.tp}" for a, b in CASES])
 def test_each_layer_comes_into_the_slot_that_it_has_there_and_no_other_byte_changes(pair: list[Layout]) -> None:
     with OverlaidPair(*pair, chunk_tokens=8, settings=SMALL_RING) as both:
-        rooms = [both.open(21), both.open(8, prefix=8), both.open(14, prefix=4)]
-        for room in rooms:
-            both.compute(room)
-        both.finish(*rooms)
-        assert {cause for room in rooms for cause in both.causes(room)} == {Cause.NONE}
-        both.check(*rooms)
+        moved(both)
         both.rest()
 
 

@@ -318,7 +318,8 @@ class EventLoop(LoopThread):
     def _due(self, pace: float) -> float:
         if self._inbox or self._arrived or any(self.background):
             return 0.0
-        left = min(max(self.party.next_deadline - self.now, self.clock.awake()), self.control.outboxes.due_in)
+        due = self.party.next_deadline - self.now
+        left = min(due if due > 0 else self.clock.awake(), self.control.outboxes.due_in)
         if any(source.busy() for source in self.sources):
             left = min(left, pace)
         if self._deaf:  # an idle loop would sleep between any two of the passes that end it
