@@ -128,10 +128,9 @@ def geometry(
         _need(0 < k_dim < width, "k-and-v", f"k_dim is {k_dim} of rows of {width}: it must leave something for V")
         keys, values = [row[..., :k_dim] for row in keys], [row[..., k_dim:] for row in keys]
     unit = keys[0].shape[1] if opaque else 1
-    name = dtype or str(keys[0].dtype).removeprefix("torch.")
+    name = opaque_dtype(dtype or str(keys[0].dtype).removeprefix("torch."), opaque, unit)
     if opaque:
         keys, values = [opaque_blocks(block) for block in keys], [opaque_blocks(block) for block in values]
-        name = f"{name}/{opaque}{unit}"
     pool = _pool(keys, values)
     layout = Layout(
         layers=shards.layers, heads=shards.heads, k_dim=keys[0].shape[3], v_dim=values[0].shape[3] if values else 0,
@@ -188,6 +187,11 @@ def _canonical(tensor: torch.Tensor, form: str, page_size: int) -> torch.Tensor:
         tensor, letters = tensor.view(shape), letters.replace("S", "BN")
     wanted = "2BNHC" if "2" in letters else "BNHC"
     return tensor.permute([letters.index(letter) for letter in wanted])
+
+
+def opaque_dtype(dtype: str, opaque: str, tokens: int) -> str:
+    """Return the type's name, by which both sides see that blocks of so many tokens are alike inside."""
+    return f"{dtype}/{opaque}{tokens}" if opaque else dtype
 
 
 def opaque_blocks(block: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 from msgspec.structs import replace
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import INDEX, Geometry, GeometryError, Shards, named_pool, opaque_blocks
+from kvproto.adapters.geometry import INDEX, Geometry, GeometryError, Shards, named_pool, opaque_blocks, opaque_dtype
 from kvproto.adapters.stage_caches import Join, with_missing
 from kvproto.adapters.vllm.rules import members
 from kvproto.layout.caches import Cache, CachePart
@@ -47,7 +47,7 @@ def geometry_of_caches(
         raise GeometryError("no-pool", "an index in blocks that are rearranged inside: serve on a GPU")
     if opaque:
         views["mla.latent"] = [opaque_blocks(view) for view in views["mla.latent"]]
-    caches = [_cache("mla", views, latents, f"{dtype}/{opaque}{unit}" if opaque else dtype)]
+    caches = [_cache("mla", views, latents, opaque_dtype(dtype, opaque, unit))]
     if keys:
         views |= _of_indices([tensors[name] for _, name in keys])
         caches.append(_cache("index", views, keys, ""))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import Geometry, Shards, named_pool
+from kvproto.adapters.geometry import Geometry, Shards, named_pool, opaque_dtype
 from kvproto.adapters.vllm.windows import part_of, view_of
 from kvproto.layout.caches import Cache
 from kvproto.layout.sharding import Layout
@@ -52,7 +52,7 @@ def geometry_of_draft(
     draft = sorted((at, name) for name, at in placed.items() if at is not None)
     block = tensors[model[0][1]].shape[2]
     unit = block if opaque else 1
-    dtype = f"{dtype}/{opaque}{unit}" if opaque else dtype
+    dtype = opaque_dtype(dtype, opaque, unit)
     views, caches = dict[str, list[torch.Tensor]](), list[Cache]()
     for cache, held, count in (("kv", model, shards.heads), ("draft", draft, heads)):
         mine = views[f"{cache}.kv"] = [view_of(tensors[name], opaque) for _, name in held]

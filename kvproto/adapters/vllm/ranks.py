@@ -133,6 +133,11 @@ def _shards(config: Any, layers: int) -> Shards:
     return Shards(heads, total, tp, pp, tuple(end - first for first, end in stages), index)
 
 
+def _inside(first: torch.Tensor, dtype: str) -> tuple[str, str]:
+    """Return the name of how vLLM arranges a block inside (empty: as its shape says), and its type's."""
+    return "vllm-cpu" if first.device.type == "cpu" else "", dtype_of(dtype, first)
+
+
 def _geometry(
     caches: dict[str, torch.Tensor], shards: Shards, dtype: str = "auto", kinds: Any = None, *, latents: bool = False
 ) -> Geometry:  # fmt: skip
@@ -140,7 +145,7 @@ def _geometry(
         several = geometry_of_states if tables_of(kinds)[1] else geometry_of_windows if windows_of(kinds) else None
         index = indices(kinds)
         first = caches[min(attending_layers(kinds).items())[1]] if several else next(iter(caches.values()))
-        opaque, name = "vllm-cpu" if first.device.type == "cpu" else "", dtype_of(dtype, first)
+        opaque, name = _inside(first, dtype)
         if several:
             return several(caches, kinds, shards, dtype=name, opaque=opaque, join=join)
         if latents or index:
@@ -156,7 +161,7 @@ def _with_draft(caches: dict[str, torch.Tensor], config: Any, kinds: Any) -> Geo
     if tables_of(kinds)[1] or windows_of(kinds) or indices(kinds):
         need_carried(present(RULES, "draft", ["beside"]))
     layers, first = config.model_config.get_total_num_hidden_layers(), next(iter(caches.values()))
-    opaque, dtype = "vllm-cpu" if first.device.type == "cpu" else "", dtype_of(config.cache_config.cache_dtype, first)
+    opaque, dtype = _inside(first, config.cache_config.cache_dtype)
     return geometry_of_draft(
         caches, layers, draft_heads(config), _shards(config, layers), dtype=dtype, opaque=opaque
     )  # fmt: skip

@@ -19,7 +19,7 @@ import torch
 from vllm.model_executor.layers.mamba.mamba_utils import is_conv_state_dim_first
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import Geometry, GeometryError, Shards, named_pool, opaque_blocks
+from kvproto.adapters.geometry import Geometry, GeometryError, Shards, named_pool, opaque_blocks, opaque_dtype
 from kvproto.adapters.recurrence import Recurrence, Segment
 from kvproto.adapters.stage_caches import Join, with_missing
 from kvproto.adapters.vllm.rules import tables_of
@@ -50,8 +50,9 @@ def geometry_of_states(
     attention, tp = attending_layers(kinds), shards.tp
     views = [tensors[attention[layer]].permute(0, 2, 1, 3) for layer in sorted(attention)]
     unit = views[0].shape[1] if opaque else 1
+    dtype = opaque_dtype(dtype, opaque, unit)
     if opaque:
-        views, dtype = [opaque_blocks(view) for view in views], f"{dtype}/{opaque}{unit}"
+        views = [opaque_blocks(view) for view in views]
     here = {group: held for group in tables_of(kinds)[1] if (held := layers_here(kinds.kv_cache_groups[group]))}
     states = sorted(
         _Layer(extract_layer_index(name), slot, name, spec)

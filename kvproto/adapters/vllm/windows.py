@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
-from kvproto.adapters.geometry import Geometry, Shards, named_pool, opaque_blocks
+from kvproto.adapters.geometry import Geometry, Shards, named_pool, opaque_blocks, opaque_dtype
 from kvproto.adapters.stage_caches import Join, with_missing
 from kvproto.adapters.vllm.rules import members, windows_of
 from kvproto.adapters.vllm.stages import attending_layers, layers_here
@@ -44,7 +44,7 @@ def geometry_of_windows(
     attention = attending_layers(kinds)
     block = tensors[next(iter(attention.values()))].shape[2]
     unit = block if opaque else 1
-    dtype = f"{dtype}/{opaque}{unit}" if opaque else dtype
+    dtype = opaque_dtype(dtype, opaque, unit)
     views = {"full.kv": [view_of(tensors[attention[layer]], opaque) for layer in sorted(attention)]}
     caches = [Cache("full", (part_of(shards.heads, views["full.kv"]),), tuple(sorted(attention)), dtype)]
     names, windows = list[str](), dict[str, list[_Layer]]()
