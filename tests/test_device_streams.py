@@ -13,6 +13,7 @@ import torch
 
 from kvproto.data import device_streams
 from kvproto.data.device_streams import CurrentStream, DeviceStreams
+from kvproto.data.peer_tables import MOST
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.kernels import current_device
 
@@ -245,3 +246,27 @@ def test_a_table_that_is_said_to_be_sent_late_is_waited_for_all_the_same(streams
     streams._sent = events[0]
     streams.await_tables()
     assert streams.stores.waited == [streams._tables] * 2
+
+
+def test_a_peer_s_table_is_waited_for_by_the_next_store(
+    streams: DeviceStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    assert streams._peers is None, "no driver here: the copy is torch's"
+    assert streams.place_peer(b"\1\0\0\0").tolist() == [1, 0, 0, 0]
+    given, placed = list[bytes](), torch.zeros(4)
+
+    def place(pages: bytes) -> torch.Tensor:
+        given.append(pages)
+        return placed
+
+    monkeypatch.setattr(streams, "_peers", SimpleNamespace(place=place))
+    streams.await_tables()
+    before = len(streams.stores.waited)
+    assert streams.place_peer(b"1234") is placed
+    streams.await_tables()
+    streams.await_tables()
+    assert streams.stores.waited[before:] == [streams._tables]
+    streams.place_peer(bytes(MOST))
+    assert given == [b"1234", bytes(MOST)], "a larger one is torch's again"
+    streams.place_peer(bytes(MOST + 1))
+    assert len(given) == 2

@@ -229,7 +229,7 @@ def test_an_answer_names_the_rows_of_each_cache() -> None:
         told = packed(both.plan.decode, both.decodes[0].pool, entry)
         mine = both.windows[room][1]
         assert told == struct.pack(f"<{1 + len(mine)}I", len(mine), *mine)
-        assert unpacked(told) == [told[4:]] and of_cache(told, 0) == told[4:]
+        assert unpacked(told) == [told[4:]] and of_cache([told[4:]], 0) == told[4:]
         both.finish(room)
 
 
@@ -240,7 +240,7 @@ def test_an_answer_names_the_rows_of_each_cache() -> None:
 ])  # fmt: skip
 def test_a_wrong_answer_is_told(pages: bytes, at: int, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        of_cache(pages, at)
+        of_cache(unpacked(pages), at)
 
 
 def test_a_wrong_placement_of_slots_is_no_placement() -> None:

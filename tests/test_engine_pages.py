@@ -143,7 +143,7 @@ def test_whole_pages_of_so_many_bytes_always_go_by_engines(
     kernel: Any = Kernel()
     part = MappedPart(kernel, (), 9, 1, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2, 7, 1]), table="table"))
-    streams = cast("Any", SimpleNamespace(place=lambda pages: (pages.tobytes(), None)))
+    streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages))
     there = np.array([6, 1, 8], "<u4").tobytes()
     launch = part.bind(entry, there, 1, 3, streams, cast("Any", None))
     assert isinstance(launch, EngineLaunch) and launch.near.tolist() == [2, 7, 1]
@@ -168,25 +168,42 @@ def test_ends_of_pages_go_by_the_kernel_with_the_pages_that_they_are_in(
         bound.append((int(np.frombuffer(pages, "<u4")[0]), *cell))
         return lambda *about: bound.append(about)
 
-    def place(pages: Any) -> tuple[Any, None]:
-        sent.append(pages.tobytes())
-        return pages, None
+    def place(pages: bytes) -> Any:
+        sent.append(pages)
+        return np.frombuffer(pages, np.uint8)
 
     sent = list[bytes]()
-    streams = cast("Any", SimpleNamespace(place=place))
+    streams = cast("Any", SimpleNamespace(place_peer=place))
     part = MappedPart(cast("Any", SimpleNamespace(bind=bind)), (), 9, 4, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
     entry = cast("Any", SimpleNamespace(pages=here, table="table"))
     launch = part.bind(entry, given.tobytes(), first, tokens, streams, cast("Any", None))
     assert isinstance(launch, EngineLaunch) and launch.whole is None
-    assert bound == [(there[at], *cell) for at, *cell in edges] and sent == [given.tobytes()] * placed
+    assert not bound and sent == [given.tobytes()] * placed  # what is left of pages is bound when it is launched
+    for edge in launch.edges:
+        edge("stream", "after")
+    assert bound == [each for at, *cell in edges for each in ((there[at], *cell), ("stream", "after"))]
     assert (launch.near.tolist(), launch.far.tolist()) == (here[slice(*whole)].tolist(), there[slice(*whole)].tolist())
+
+
+def test_rows_that_engines_leave_go_by_the_kernel_beside_a_forward_and_with_the_others_on_an_idle_device() -> None:
+    kernel, rest, busy = Kernel(), Kernel(), 100
+    engine: Any = HostEngine([PageRun(0, 0, 0, 16, 16)])
+    part = MappedPart(cast("Any", kernel), (), 9, 1, {}, engine, cast("Any", rest), lambda: busy)
+    streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages))
+    here, there = np.array([5]), np.array([6], "<u4").tobytes()
+    launch = part.bind_rows(cast("Any", "table"), here, there, 0, 1, streams)
+    launch("stream", None)
+    assert kernel.asked == [("stream", None)] and not rest.bound
+    busy = 20
+    launch("stream", None)
+    assert len(kernel.asked) == 1 and rest.bound == [("table", there, 0, 1)] and rest.asked == [("stream", None)]
 
 
 def test_tokens_of_no_whole_page_go_by_the_kernel_alone() -> None:
     kernel: Any = Kernel()
     part = MappedPart(kernel, (), 9, 4, {}, HostEngine([PageRun(0, 0, 16, 16, 16)]))
     entry = cast("Any", SimpleNamespace(pages=np.array([5, 2]), table="table"))
-    streams = cast("Any", SimpleNamespace(place=lambda pages: (pages, None)))
+    streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages))
     launch: Any = part.bind(entry, np.array([6, 1], "<u4").tobytes(), 1, 6, streams, cast("Any", None))
     assert launch is kernel
     assert [cell for _, _, *cell in kernel.bound] == [[1, 6]]

@@ -244,14 +244,17 @@ def test_no_part_is_kept_that_cannot_be_made_or_whose_memory_has_moved(monkeypat
         assert world.mapped.get(PEER, world.part, state=True) is None
 
 
-def test_rows_of_a_chunk_are_one_copy_and_at_the_end_long_ones_are_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_one_copy_of_which_engines_carry_all_or_at_the_end_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     world = Scripted(v_dim=4)
     monkeypatch.setattr(mapped_pages, "engine_pages", lambda some, _: "engine" * (some[0].row > 8) or None)
     whole = world.made()
-    assert len(whole.copy) == 2 and whole.engine == "engine"
+    assert len(whole.copy) == 2 and (whole.engine, whole.rest) == ("engine", None)
     given = PEER, world.plan, world.part, world.mapped.ours, world.theirs, world.known
-    apart: Any = world.mapped._make(*given, end=True)
-    assert [(each.engine, len(each.copy)) for each in apart] == [("engine", 1), (None, 1)]
+    some: Any = world.mapped._make(*given, end=True)
+    assert len(some.copy) == 2 and some.engine == "engine" and [each.row for each in some.rest] == [8]
+    monkeypatch.setattr(mapped_pages, "engine_pages", lambda *_: None)
+    none: Any = world.mapped._make(*given, end=True)
+    assert len(none.copy) == 2 and (none.engine, none.rest) == (None, None)
 
 
 def test_numbers_of_slots_are_on_the_device_once_for_whatever_part_is_not_too_large(
@@ -266,10 +269,11 @@ def test_numbers_of_slots_are_on_the_device_once_for_whatever_part_is_not_too_la
     for page, end, pages in ((1, True, 8), (1, True, 9), (1, False, 8), (2, True, 8)):
         world, row = Scripted(page), 16
         world.nbytes = pages * page * world.plan.decode.heads * row
-        (made,) = world.mapped._make(
+        made = world.mapped._make(
             PEER, world.plan, world.part, world.mapped.ours, world.theirs, world.known, end=end
         )  # fmt: skip
-        assert made.pages == pages and (made.numbers is not None) is ((page, end, pages) == (1, True, 8))
+        assert made is not None and made.pages == pages
+        assert (made.numbers is not None) is ((page, end, pages) == (1, True, 8))
 
 
 def raises(error: Any) -> Any:

@@ -27,9 +27,11 @@ import numpy.typing as npt
 import torch
 
 from kvproto.data.device_alarm import DeviceAlarm
+from kvproto.data.peer_tables import MOST, PeerTables
 from kvproto.data.room_entry import NO_TABLE, HostPages, RoomEntry
 from kvproto.io.kernels.base import Pool
 from kvproto.io.kernels.current_device import use_device
+from kvproto.io.transports.device_maps import cuda_driver
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.logs import named
 from kvproto.protocol.states import Cause
@@ -75,7 +77,7 @@ class DeviceStreams:
         #: called with the entry whose table could not be copied, and the error
         self.failed: Callable[[RoomEntry, BaseException], None] = lambda _entry, _error: None
         self._awaited: Any = None
-        #: the event of the table that was sent last, and by stream of stores the one that it is behind
+        #: the event of the table that was sent last, or a peer's table itself; by stream of stores the one it is behind
         self._sent: Any = None
         self._stored: dict[Any, Any] = {}
         #: the event after which the forward is over that the engine reported last
@@ -87,6 +89,10 @@ class DeviceStreams:
             self.stream = new_stream(device, priority=urgent)
             self.stores, self._second = (new_stream(device, priority=urgent) for _ in range(2))
             self._tables = new_stream(device)
+        driver = None if self._tables is None else cuda_driver()
+        self._peers: PeerTables | None = None
+        if driver is not None:
+            self._peers = PeerTables(driver, device, self._tables, (self.stores, self._second))
 
     def forward_runs(self) -> bool:
         """Whether a forward that the engine has reported is not over yet, for all that is known."""
@@ -110,6 +116,13 @@ class DeviceStreams:
         placed.record_stream(self.stores)
         placed.record_stream(self._second)
         return placed, event
+
+    def place_peer(self, pages: bytes) -> torch.Tensor:
+        """The pages that a peer has named, on the device for the stores after `await_tables`.  The loop's thread."""
+        if self._peers is None or len(pages) > MOST:
+            return self.place(np.frombuffer(pages, np.uint8).copy())[0]
+        self._sent = placed = self._peers.place(pages)
+        return placed
 
     def place_ends(self, pool: Pool, ends: Ends) -> tuple[tuple[torch.Tensor | None, ...], Any]:
         """A room's slots of state and pages of windows, as `place` does, where pools have tables of rooms."""

@@ -53,8 +53,8 @@ class MappedPages:
                 made = self._make(peer, plan, part, ours, theirs, maps)
             except (TransportError, LookupError):  # no such region, here or there: a write of the transport's will tell
                 return
-            if made and ours is self.ours:  # else the pool has gone meanwhile
-                self._made[peer, part, False] = made[0]
+            if made is not None and ours is self.ours:  # else the pool has gone meanwhile
+                self._made[peer, part, False] = made
 
     def make_ends(self, peer: PeerId, plan: Plan, parts: Sequence[Share], theirs: Placement | None) -> None:
         """As `make`, for shares of `plan.state`."""
@@ -69,9 +69,9 @@ class MappedPages:
                     made = self._make(peer, each.plan, each.share, each.ours, each.theirs, maps, end=True)
                 except (TransportError, LookupError):  # as above
                     return
-                if not made:
+                if made is None:
                     return
-                found += [(names.index(each.plan.prefill.name), each.at, one) for one in made]
+                found.append((names.index(each.plan.prefill.name), each.at, made))
             if ours is self.ours:
                 sources = dict.fromkeys(source for _, _, one in found for source in one.sources)
                 self._made[peer, part, True] = MappedEnd(tuple(found), tuple(sources), maps)
@@ -99,15 +99,15 @@ class MappedPages:
     def _make(
         self, peer: PeerId, plan: Plan, part: Share, ours: Placement, theirs: Placement, maps: Mapping[int, int],
         *, end: bool = False,
-    ) -> list[MappedPart]:  # fmt: skip
-        """Return the part, at the end its long rows and the others apart; none: it is not mapped."""
+    ) -> MappedPart | None:  # fmt: skip
+        """Return the part, of which engines carry all or, at the end, the long rows; None: it is not mapped."""
         found: dict[tuple[int, int, Rows, Rows], list[tuple[int, int]]] = {}
         kinds, pages, sources = forms(plan, ours, theirs), 1 << 32, dict[int, None]()
         for (src_region, dst_region), places in planes(plan, part, ours, theirs).items():
             remote = self.transport.remote(peer, dst_region)
             base = maps.get(dst_region)
             if base is None:
-                return []
+                return None
             sources[self.regions[src_region].index] = None
             for src, dst, kind in places:
                 form, piece = kinds[kind], part.piece(kind)
@@ -117,17 +117,14 @@ class MappedPages:
                 there = base + dst + piece.dst_unit * far.head
                 found.setdefault((form.row, piece.units, near, far), []).append((here, there))
         crossings = [Crossing(row, units, near, far, tuple(at)) for (row, units, near, far), at in found.items()]
-        long = [each for each in crossings if end and engine_pages([each], self.pool.gpu) is not None]
-        made = list[MappedPart]()
-        for some in (long, [each for each in crossings if each not in long]):
-            copy = self.kernels.cross(self.pool, some, self.most) if some else None
-            if some and copy is None:
-                return []
-            if copy is not None:
-                engine, size = engine_pages(some, self.pool.gpu), plan.decode.page_size
-                numbers = self._numbered(pages) if end and size == 1 and pages <= MOST_SLOTS else None
-                made.append(MappedPart(copy, tuple(sources), pages, size, maps, engine, self.most, numbers))
-        return made
+        long = [each for each in crossings if engine_pages([each], self.pool.gpu) is not None] if end else crossings
+        rest = [each for each in crossings if each not in long] if long else []
+        copy, left = (self.kernels.cross(self.pool, some, self.most) if some else None for some in (crossings, rest))
+        if copy is None:
+            return None
+        engine, size = engine_pages(long, self.pool.gpu) if long else None, plan.decode.page_size
+        numbers = self._numbered(pages) if end and size == 1 and pages <= MOST_SLOTS else None
+        return MappedPart(copy, tuple(sources), pages, size, maps, engine, left, self.most, numbers)
 
     def _numbered(self, slots: int) -> torch.Tensor:
         if len(self._numbers) < WORD * slots:

@@ -6,8 +6,8 @@ can carry them (`kvproto.io.kernels.engine_pages`), and the kernel stores what i
 so beside a forward, which keeps its multiprocessors, and where a part has `LONG` bytes.  On an idle device a shorter
 part goes by the kernel: its launch takes the host 70 us, the copies of 64 MiB 200.
 
-What travels at the end is stored likewise, each cache by launches of its own from its own table.  Some rows of a state
-are long and others short, so the long ones, which engines can carry, are a launch of their own.
+What travels at the end is stored likewise, each cache by a launch of its own from its own table.  Some rows of a state
+are long and others short: beside a forward engines carry the long ones, and the kernel those that are left (`rest`).
 
 Page numbers come from the peer, and a kernel that stores outside mapped memory would end this process.  So they are
 checked against the peer's regions here, as a transport does with offsets.
@@ -24,7 +24,7 @@ import torch
 
 from kvproto.data.chunk_launch import ChunkLaunch, end_rows
 from kvproto.data.device_streams import DeviceStreams
-from kvproto.data.end_pages import WORD, near_pages, of_cache
+from kvproto.data.end_pages import WORD, near_pages, of_cache, unpacked
 from kvproto.data.room_entry import HostPages, RoomEntry
 from kvproto.io.kernels.base import Launch, Pool
 from kvproto.io.kernels.crossing import Most, PagesCopy, all_of_them
@@ -46,8 +46,9 @@ class MappedPart:
     page_size: int
     #: the addresses that it was made with
     maps: Mapping[int, int]
-    #: what carries whole pages in place of the kernel, if they are long
+    #: what carries whole pages in place of the kernel, if they are long, and the kernel of what it leaves
     engine: EnginePages | None = None
+    rest: PagesCopy | None = None
     #: how much of the device a launch may take now
     most: Most = all_of_them
     #: of slots of state: every number, u32 on the device, so none is copied there for a launch
@@ -58,8 +59,8 @@ class MappedPart:
         there, size = np.frombuffer(theirs, "<u4"), self.page_size
         if len(there) < -(-(first + tokens) // size) - first // size:
             raise UsageError(f"{len(there)} pages of {size} for tokens {first}..{first + tokens - 1}")
-        if int(there.max()) >= self.pages:
-            raise UsageError(f"page {int(there.max())} of a peer whose regions hold {self.pages}")
+        if (most := int(np.maximum.reduce(there))) >= self.pages:
+            raise UsageError(f"page {most} of a peer whose regions hold {self.pages}")
 
     def bind(
         self, entry: RoomEntry, theirs: bytes, first: int, tokens: int, streams: DeviceStreams, _pool: Pool
@@ -75,28 +76,43 @@ class MappedPart:
     ) -> Launch:  # fmt: skip
         """As `bind`: `table` is on the device, `near` the same on the host from the page of the first row on."""
         self.check(theirs, first, tokens)
-        size, end, engine = self.page_size, first + tokens, self.engine
+        size, end, engine, edges = self.page_size, first + tokens, self.engine, list[Launch]()
         begin, low, high = first // size, -(-first // size), end // size
-        long = engine is not None and (high - low) * engine.page_bytes >= LONG
-        there = torch.empty(0)
-        if self.numbers is not None:
-            there = self.numbers[WORD * int.from_bytes(theirs[:WORD], "little") :]
-        elif not long or first % size or end % size:
-            there, _ = streams.place(np.frombuffer(theirs, np.uint8).copy())
         if engine is None or low >= high:
-            return self.copy.bind(table, there, first, tokens)
-        edges, whole = list[Launch](), None if long else self.copy.bind(table, there, first, tokens)
+            return self.copy.bind(table, self._there(theirs, streams), first, tokens)
+        long, whole, there = (high - low) * engine.page_bytes >= LONG, None, torch.empty(0)
+        if not long or self.rest is not None or first % size or end % size:
+            there = self._there(theirs, streams)
+        if not long:
+            whole = self.copy.bind(table, there, first, tokens)
+        if self.rest is not None:
+            edges.append(_later(self.rest, table, there, first, tokens))
         if first % size:
-            edges.append(self.copy.bind(table, there, first, low * size - first))
+            edges.append(_later(self.copy, table, there, first, low * size - first))
         if end % size:
-            edges.append(self.copy.bind(table, there[4 * (high - begin) :], high * size, end % size))
-        far = np.frombuffer(theirs, "<u4")[low - begin : high - begin].astype(np.int64)
+            edges.append(_later(self.copy, table, there[4 * (high - begin) :], high * size, end % size))
+        far = np.frombuffer(theirs, "<u4")[low - begin : high - begin]
         return EngineLaunch(engine, near[low - begin : high - begin], far, tuple(edges), whole, self.most)
+
+    def _there(self, theirs: bytes, streams: DeviceStreams) -> torch.Tensor:
+        """Return the peer's page numbers on the device."""
+        if self.numbers is None:
+            return streams.place_peer(theirs)
+        return self.numbers[WORD * int.from_bytes(theirs[:WORD], "little") :]
+
+
+def _later(copy: PagesCopy, *cell: Any) -> Launch:
+    """A launch that is bound only when it is made: beside a forward, for which most parts do not wait."""
+
+    def launch(stream: Any, after: Any) -> Ticket:
+        return copy.bind(*cell)(stream, after)
+
+    return launch
 
 
 @dataclass(frozen=True, slots=True)
 class MappedEnd:
-    """A part of what travels at the end: by number of the cache here and there, what of it is mapped."""
+    """A part of what travels at the end: of each cache its number here and there, and what is mapped."""
 
     parts: tuple[tuple[int, int, MappedPart], ...]
     sources: tuple[int, ...]
@@ -106,10 +122,10 @@ class MappedEnd:
         self, entry: RoomEntry, theirs: bytes, _first: int, _tokens: int, streams: DeviceStreams, pool: Pool
     ) -> Launch:  # fmt: skip
         """As `MappedPart.bind`: every row that the room has at the end."""
-        launches = list[Launch]()
+        launches, pages = list[Launch](), unpacked(theirs)
         for here, there, part in self.parts:
             _, table, first, rows = end_rows(pool, entry, here)
-            near, far = near_pages(entry, here), of_cache(theirs, there)
+            near, far = near_pages(entry, here), of_cache(pages, there)
             launches.append(part.bind_rows(table, near, far, first, rows, streams))
         return launches[0] if len(launches) == 1 else ChunkLaunch(launches)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvproto.data.end_pages import near_pages, of_cache
+from kvproto.data.end_pages import near_pages, of_cache, unpacked
 from kvproto.data.room_entry import HostPages, RoomEntry
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.base import MemoryRegion, PeerId, Transport, WritePart
@@ -136,11 +136,11 @@ class PageWrites:
         self, link: int, peer: PeerId, ends: Sequence[EndShare], pool: Pool, entry: RoomEntry, peer_pages: bytes
     ) -> deque[PageBatch]:  # fmt: skip
         """Return the writes of a part of what travels at the end; `peer_pages`: as the peer has named them."""
-        made, names = deque[PageBatch](), [end.end.name for end in pool.ends]
+        made, names, pages = deque[PageBatch](), [end.end.name for end in pool.ends], unpacked(peer_pages)
         for each in ends:
             layout = each.plan.prefill
             near = near_pages(entry, names.index(layout.name))
-            far = page_ids(of_cache(peer_pages, each.at))
+            far = page_ids(of_cache(pages, each.at))
             cut = Cut(layout.first_row(entry.tokens), layout.last_rows(entry.tokens))
             made += self.batches(link, peer, each.plan, each.share, each.theirs, near, far, cut, each.ours)
         return made

@@ -104,6 +104,7 @@ class PagesAcross:
         flat = [address for pair in crossing.planes for address in pair]
         align = gcd(16, *flat, unit, *((each.page | each.token | each.head * heads) for each in (ours, theirs)))
         self._table = torch.tensor(flat, dtype=torch.int64, device=device)
+        self._address = self._table.data_ptr()
         constants = (
             ours.page_size, ours.page, ours.token, ours.head * heads,
             theirs.page_size, self._groups, unit, self._pieces, self._rows, min(align, 8), align,
@@ -126,7 +127,7 @@ class PagesAcross:
         need(total < 1 << 31, f"{tokens} tokens are too many for one call")
         programs = min(total, max(1, self._programs * percent // 100))
         arguments = (
-            self._table.data_ptr(), ours, theirs, first, tokens, first // self._page, tiles, total, programs,
+            self._address, ours, theirs, first, tokens, first // self._page, tiles, total, programs,
             *self._strides,
         )  # fmt: skip
         return lambda stream: self._launch(programs, 1, 1, stream, *arguments)

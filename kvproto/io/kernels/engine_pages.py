@@ -120,6 +120,7 @@ class EnginePages:
 
     def copies(self, near: PageIds, far: PageIds) -> Copies:
         """Return three rows: where the copies go, where they begin, how long they are."""
+        far = far.astype(np.int64)  # a peer's are u32, whose differences and products wrap around
         if len(near) == 1:  # as a slot of state is
             copies: Copies = (self._first + self._steps * np.array([[far[0]], [near[0]], [0]])).astype(np.uint64)
             return copies
