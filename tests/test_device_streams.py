@@ -217,23 +217,24 @@ def test_a_store_waits_for_tables_that_are_on_their_way(streams: DeviceStreams) 
     assert len(streams.stores.waited) == 2 and not streams.stream.waited, "they are there"
 
 
-def test_stores_take_turns_on_two_streams_while_a_forward_runs(streams: DeviceStreams) -> None:
+def test_stores_take_turns_on_two_streams_which_wait_for_tables_once_each(streams: DeviceStreams) -> None:
     first, second = streams.stores, streams._second
-    streams.take_turns()
-    assert streams.stores is first and not streams.forward_runs(), "no forward is known"
     place(streams, entry(3))
-    streams.forward = Event()
     for stream in (second, first, second):
         streams.take_turns()
         streams.await_tables()
-        assert streams.stores is stream and stream.waited == [streams._tables], "each waits for tables once"
-    streams.forward.passed = True
-    for _ in range(2):
-        streams.take_turns()
-        assert streams.stores is second and streams.forward is None
+        assert streams.stores is stream and stream.waited == [streams._tables]
     host = DeviceStreams(torch.device("cpu"))
     host.take_turns()
     assert host.stores is None
+
+
+def test_a_forward_that_is_over_is_known_to_be(streams: DeviceStreams) -> None:
+    assert not streams.forward_runs(), "no forward is known"
+    streams.forward = Event()
+    assert streams.forward_runs()
+    streams.forward.passed = True
+    assert not streams.forward_runs() and streams.forward is None
 
 
 def test_a_table_that_is_said_to_be_sent_late_is_waited_for_all_the_same(streams: DeviceStreams) -> None:

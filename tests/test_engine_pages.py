@@ -146,7 +146,7 @@ def test_whole_pages_of_so_many_bytes_always_go_by_engines(
     streams = cast("Any", SimpleNamespace(place_peer=lambda pages: pages))
     there = np.array([6, 1, 8], "<u4").tobytes()
     launch = part.bind(entry, there, 1, 3, streams, cast("Any", None))
-    assert isinstance(launch, EngineLaunch) and launch.near.tolist() == [2, 7, 1]
+    assert isinstance(launch, EngineLaunch) and list(launch.near) == [2, 7, 1]
     assert launch.whole is (None if always else kernel) and launch.chosen is always
     assert kernel.bound == ([] if always else [("table", there, 1, 3)])
 
@@ -182,7 +182,7 @@ def test_ends_of_pages_go_by_the_kernel_with_the_pages_that_they_are_in(
     for edge in launch.edges:
         edge("stream", "after")
     assert bound == [each for at, *cell in edges for each in ((there[at], *cell), ("stream", "after"))]
-    assert (launch.near.tolist(), launch.far.tolist()) == (here[slice(*whole)].tolist(), there[slice(*whole)].tolist())
+    assert (list(launch.near), launch.far.tolist()) == (here[slice(*whole)].tolist(), there[slice(*whole)].tolist())
 
 
 def test_rows_that_engines_leave_go_by_the_kernel_beside_a_forward_and_with_the_others_on_an_idle_device() -> None:
@@ -223,7 +223,7 @@ def test_a_peer_s_page_numbers_keep_more_than_sixteen_bits(monkeypatch: pytest.M
     entry = cast("Any", SimpleNamespace(pages=np.array([65_537, 66_000, 2]), table=None))
     launch = part.bind(entry, np.array(there, "<u4").tobytes(), 0, 3, cast("Any", None), cast("Any", None))
     assert isinstance(launch, EngineLaunch)
-    assert (launch.far.tolist(), launch.near.tolist(), launch.edges) == (there, [65_537, 66_000, 2], ())
+    assert (launch.far.tolist(), list(launch.near), launch.edges) == (there, [65_537, 66_000, 2], ())
     with pytest.raises(UsageError, match="page 70000 of a peer whose regions hold 70000"):
         part.check(np.array([3, 70_000], "<u4").tobytes(), 0, 2)
 

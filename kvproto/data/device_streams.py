@@ -3,11 +3,11 @@
 Gathers and scatters have a stream of their own, so they wait only for the forward that produces their KV, and the
 forward does not wait for them. Stores into a peer's pages have a stream that waits for no forward: they are launched
 when their KV is computed, the peer waits for their end, and a gather in front of them may wait for a forward that
-hangs. While another forward runs, stores take turns on two streams: where the programs of the next store are not queued
-yet as those of one end, the forward's take their place, and the store waits for the end of a matrix product. Page
-tables are copied on a stream of their own: an engine may open a room at any time, and a copy from pageable memory
-blocks until its stream reaches it, which may wait for a forward.  The tables of rooms that were opened in one pass of
-the loop are one copy (`put_off`, `run`), unless one is needed earlier.
+hangs. Stores take turns on two streams: the programs of the next one begin as those of one end, so that the link is
+never without work, and no program of a forward takes their place, for whose end the store would wait. Page tables are
+copied on a stream of their own: an engine may open a room at any time, and a copy from pageable memory blocks until
+its stream reaches it, which may wait for a forward. The tables of rooms that were opened in one pass of the loop are
+one copy (`put_off`, `run`), unless one is needed earlier.
 
 The order: a gather waits for the event that came with `produced`; the first launch that reads a table waits for the
 table; an engine that reads pages after `finished` need not wait, because the scatter is over.
@@ -77,9 +77,10 @@ class DeviceStreams:
         #: called with the entry whose table could not be copied, and the error
         self.failed: Callable[[RoomEntry, BaseException], None] = lambda _entry, _error: None
         self._awaited: Any = None
-        #: the event of the table that was sent last, or a peer's table itself; by stream of stores the one it is behind
+        #: the event of the table that was sent last, or a peer's table itself; those that the two stores are behind
         self._sent: Any = None
-        self._stored: dict[Any, Any] = {}
+        self._stored: Any = None
+        self._second_stored: Any = None
         #: the event after which the forward is over that the engine reported last
         self.forward: Any = None
         #: the device's number
@@ -225,17 +226,17 @@ class DeviceStreams:
 
     def await_tables(self) -> None:
         """Make the next store wait for the tables whose copies are in flight."""
-        sent, stream = self._sent, self.stores
-        if sent is self._stored.get(stream):
+        sent = self._sent
+        if sent is self._stored:
             return
         if not self._tables.query():  # all of them: two threads may have recorded their events in the other order
-            stream.wait_stream(self._tables)
-        self._stored[stream] = sent
+            self.stores.wait_stream(self._tables)
+        self._stored = sent
 
     def take_turns(self) -> None:
-        """Give the next store the other stream, if a forward runs."""
-        if self.forward_runs():
-            self.stores, self._second = self._second, self.stores
+        """Give the next store the other stream."""
+        self.stores, self._second = self._second, self.stores
+        self._stored, self._second_stored = self._second_stored, self._stored
 
 
 def table_failed(loop: Loop, entry: RoomEntry, error: BaseException) -> None:

@@ -19,16 +19,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
 from kvproto.data.chunk_launch import ChunkLaunch, end_rows
 from kvproto.data.device_streams import DeviceStreams
-from kvproto.data.end_pages import WORD, near_pages, of_cache, unpacked
-from kvproto.data.room_entry import HostPages, RoomEntry
+from kvproto.data.end_pages import WORD, of_cache, unpacked
+from kvproto.data.room_entry import FEW, RoomEntry
 from kvproto.io.kernels.base import Launch, Pool
 from kvproto.io.kernels.crossing import Most, PagesCopy, all_of_them
-from kvproto.io.kernels.engine_pages import EnginePages
+from kvproto.io.kernels.engine_pages import EnginePages, NearPages, PageIds
 from kvproto.io.ticket import Ticket
 from kvproto.io.transports.base import UsageError
 
@@ -56,10 +57,12 @@ class MappedPart:
 
     def check(self, theirs: bytes, first: int, tokens: int) -> None:
         """UsageError: these pages are too few for the tokens, or outside of the peer's regions."""
-        there, size = np.frombuffer(theirs, "<u4"), self.page_size
-        if len(there) < -(-(first + tokens) // size) - first // size:
-            raise UsageError(f"{len(there)} pages of {size} for tokens {first}..{first + tokens - 1}")
-        if (most := int(np.maximum.reduce(there))) >= self.pages:
+        count, size = len(theirs) // WORD, self.page_size
+        if count < -(-(first + tokens) // size) - first // size:
+            raise UsageError(f"{count} pages of {size} for tokens {first}..{first + tokens - 1}")
+        # A slot of state is one number, and most tables are short.
+        most = max(memoryview(theirs).cast("I")) if count <= FEW else int(np.frombuffer(theirs, "<u4").max())
+        if most >= self.pages:
             raise UsageError(f"page {most} of a peer whose regions hold {self.pages}")
 
     def bind(
@@ -72,7 +75,7 @@ class MappedPart:
         return self.bind_rows(entry.table, entry.pages[first // self.page_size :], theirs, first, tokens, streams)
 
     def bind_rows(
-        self, table: torch.Tensor, near: HostPages, theirs: bytes, first: int, tokens: int, streams: DeviceStreams
+        self, table: torch.Tensor, near: NearPages, theirs: bytes, first: int, tokens: int, streams: DeviceStreams
     ) -> Launch:  # fmt: skip
         """As `bind`: `table` is on the device, `near` the same on the host from the page of the first row on."""
         self.check(theirs, first, tokens)
@@ -125,7 +128,7 @@ class MappedEnd:
         launches, pages = list[Launch](), unpacked(theirs)
         for here, there, part in self.parts:
             _, table, first, rows = end_rows(pool, entry, here)
-            near, far = near_pages(entry, here), of_cache(pages, there)
+            near, far = entry.ends[here], of_cache(pages, there)
             launches.append(part.bind_rows(table, near, far, first, rows, streams))
         return launches[0] if len(launches) == 1 else ChunkLaunch(launches)
 
@@ -133,14 +136,13 @@ class MappedEnd:
 Mapped = MappedPart | MappedEnd
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLaunch:
+class EngineLaunch(msgspec.Struct, frozen=True):
     """A launch of whole pages by the copy engines, and of the ends of pages by the kernel."""
 
     engine: EnginePages
-    #: the room's pages here, which may come, or be replaced, before the launch: a view
-    near: HostPages
-    far: HostPages
+    #: the room's pages here, a view, since they may come, or be replaced, before the launch, or its slots
+    near: NearPages
+    far: PageIds
     edges: tuple[Launch, ...]
     #: all of it by the kernel, if no forward is to be spared; None: it is long, and always goes by the engines
     whole: Launch | None

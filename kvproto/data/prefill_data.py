@@ -217,7 +217,7 @@ class PrefillData:
     def _most(self) -> int:
         """Return the percent of the multiprocessors that a store may take: few while a forward runs."""
         slowdown = self.rank.settings.forward_slowdown
-        # Beside a forward two stores are in flight (`DeviceStreams.take_turns`), and share them.
+        # Two stores are in flight (`DeviceStreams.take_turns`), and share them.
         return max(1, slowdown // 2) if slowdown < WHOLE and self.streams.forward_runs() else WHOLE
 
     def _mapped(self, effect: do.PreparePages) -> Mapped | None:
@@ -239,8 +239,7 @@ class PrefillData:
 
         def launch() -> Ticket:
             self.mapped.still(peer, mapped)  # it may have waited for its KV meanwhile
-            if self.rank.settings.forward_slowdown < WHOLE:
-                self.streams.take_turns()
+            self.streams.take_turns()
             self.streams.await_tables()
             self._counts["engine"] += isinstance(made.launch, EngineLaunch) and made.launch.chosen
             return made.launch(self.streams.stores, None)

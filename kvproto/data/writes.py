@@ -27,6 +27,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from kvproto.data.gathers import Key
 from kvproto.data.page_writes import PageBatch, PagesBatch
 from kvproto.data.staged_writes import PreparedWrites, StagedWrite
@@ -40,8 +42,7 @@ from kvproto.protocol.notification import MAX_NOTES, Note, make_tag
 from kvproto.protocol.states import Cause
 
 
-@dataclass(frozen=True, slots=True)
-class KernelBatch:
+class KernelBatch(msgspec.Struct, frozen=True):
     """A part that a kernel stores into the peer's pages: its source regions and bytes."""
 
     launch: Callable[[], Ticket]

@@ -37,7 +37,9 @@ TOGETHER = 32
 #: CU_MEMCPY_SRC_ACCESS_ORDER_STREAM: a copy reads its source when the stream comes to it
 _IN_ORDER = 1
 
-PageIds = npt.NDArray[np.int64]
+PageIds = npt.NDArray[Any]
+#: those of a room on this side, or its slots of state
+NearPages = PageIds | tuple[int, ...]
 #: addresses there and here, and bytes, of so many copies
 Copies = npt.NDArray[np.uint64]
 #: queues such rows of copies on a raw stream; returns the driver's code, 0 if all went well
@@ -105,7 +107,7 @@ class EnginePages:
         #: whether pages that follow one another on both sides are one copy
         self._joins = all(run.nbytes == run.step == run.far_step for run in runs)
 
-    def launch(self, near: PageIds, far: PageIds, stream: Any) -> Ticket:
+    def launch(self, near: NearPages, far: PageIds, stream: Any) -> Ticket:
         """Queue the copies from these pages here to those there.
 
         KernelError: the driver refused, perhaps after it has taken some.
@@ -118,12 +120,12 @@ class EnginePages:
                     raise KernelError(f"the driver does not copy pages (CUresult {failed})")
             return self._events.ticket(stream)
 
-    def copies(self, near: PageIds, far: PageIds) -> Copies:
+    def copies(self, near: NearPages, far: PageIds) -> Copies:
         """Return three rows: where the copies go, where they begin, how long they are."""
-        far = far.astype(np.int64)  # a peer's are u32, whose differences and products wrap around
         if len(near) == 1:  # as a slot of state is
-            copies: Copies = (self._first + self._steps * np.array([[far[0]], [near[0]], [0]])).astype(np.uint64)
+            copies: Copies = (self._first + self._steps * np.array([[int(far[0])], [near[0]], [0]])).astype(np.uint64)
             return copies
+        near, far = np.asarray(near), far.astype(np.int64)  # a peer's are u32, of which differences wrap around
         starts = np.arange(len(near))
         if self._joins:
             starts = np.concatenate(([0], np.flatnonzero((np.diff(near) != 1) | (np.diff(far) != 1)) + 1))

@@ -4,7 +4,9 @@ The model is Qwen3.5-397B-A17B: 15 layers of full attention, 45 of gated delta n
 whatever its length.  A prefill group of four ranks serves four decode instances of one rank each, as data-parallel
 attention has it.  Rooms are open before the clock runs; the time is from the moment that all of them are produced until
 the last decode rank has handed out the last outcome.  Beside each transfer the same bytes are written by hand: one bulk
-write for each room, prefill rank and reader, through the same transport, polled to their ends by their senders.
+write for each room, prefill rank and reader, through the same transport, polled to their ends by their senders.  Where
+pages are mapped, the kernels of all rooms are launched by hand, too, as soon as the device takes them (`stores`): what
+that takes no protocol can save, since ranks of one GPU take turns on it.
 
 Every byte of the first transfer is compared, and of one after the timed ones.
 """
@@ -84,19 +86,22 @@ class Hybrid:
     def measure(self, form: HybridForm, repeats: int) -> dict[str, Any]:
         made = self.members.tell("PD", "begin", form)
         self.members.tell("D", "call", [address for (side, _), address in made.items() if side == "P"])
-        right, gen, times, bulks = self._checked(0), 1, list[float](), list[float]()
+        right, gen, times, bulks, stores = self._checked(0), 1, list[float](), list[float](), list[float]()
+        maps = all(self.members.tell("P", "bind_stores").values())
         while len(times) < repeats:
             bulks.append(self._spent("write", "P"))
+            stores += [self._spent("store", "P")] if maps else []
             times.append(self._moved(gen))
             gen += 1
         right &= self._checked(gen)
         nbytes = form.rooms * sum(form.owed(writer, 0) for writer in range(RANKS))
         busiest = max(form.owed(writer, 0) for writer in range(RANKS)) * RANKS * form.rooms / nbytes
-        time_s, bulk_s = statistics.median(times), statistics.median(bulks)
+        time_s, bulk_s, store_s = (statistics.median(each or [0.0]) for each in (times, bulks, stores))
         return {
             "route": form.settings.route, "rooms": form.rooms, "tokens": form.tokens, "chunk_tokens": form.chunk_tokens,
             "state_groups": form.plan.state_groups, "mb_a_room": 1e-6 * nbytes / form.rooms,
             "ms": 1e3 * time_s, "bulk_ms": 1e3 * bulk_s, "gbs": 1e-9 * nbytes / time_s, "share": bulk_s / time_s,
+            **({"stores_ms": 1e3 * store_s, "of_stores": store_s / time_s} if maps else {}),
             "busiest_writer": busiest, "right": right,
         }  # fmt: skip
 

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 
+from kvproto.data.room_entry import RoomEntry
 from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
+from kvproto.io.kernels.base import Launch, Ticket
 from kvproto.io.kernels.cache_pool import CachePool
 from kvproto.io.transports.base import Completed
 from kvproto.io.transports.nixl import NixlTransport
@@ -104,6 +107,44 @@ class HybridRank(PipelineRank):
     def whole(self) -> bool:
         """Whether every byte of every room is here."""
         return all(bool(view.eq(truth).all()) for room in self._rooms() for view, truth in self._truth(room))
+
+    def bind_stores(self) -> bool:
+        """Bind the kernels that store each room's rows; whether there are any: the peers' pages are mapped."""
+        data, case, self.bound = inside(self.endpoint).data, self.case, list[Launch]()
+        each, plan, state = -(-case.tokens // case.decode.page_size), case.plan, case.plan.state
+        assert state is not None
+        (cuts,) = plan.state_cuts(state.duties(self.index))
+        for at, room in enumerate(self._rooms()):
+            there = (room - 1) // case.instances  # its number among its instance's
+            entry = RoomEntry(case.tokens, self.tables[room].to(self.device), self.tables[room].numpy(), each)
+            entry.ends, entry.end_tables = ((at,),), (None,)
+            pages = np.arange(each * there, each * there + each, dtype="<u4").tobytes()
+            slots = np.array([1, there], "<u4").tobytes()
+            peer = data.link_peer[inside(self.endpoint).rank.link_of[DECODE_GROUP + room % case.instances, 0]]
+            parts = [(share, pages, False) for share in plan.duties(self.index)]
+            for share, theirs, at_end in (*parts, *((share, slots, True) for share in cuts)):
+                mapped = data.mapped.get(peer, share, state=at_end)
+                if mapped is None:
+                    return False
+                self.bound.append(mapped.bind(entry, theirs, 0, case.tokens, data.streams, data.gathers.pool))
+        return True
+
+    def store(self, at: float) -> tuple[float, float]:
+        """Launch what is bound, one after the other: (begin, end).
+
+        Nothing is asked for, told or confirmed: what is left of a transfer is the device's.
+        """
+        streams = inside(self.endpoint).data.streams
+        while time.perf_counter() < at:
+            self.endpoint.poll()
+        begin, left = time.perf_counter(), list[Ticket]()
+        for launch in self.bound:
+            streams.take_turns()
+            streams.await_tables()
+            left.append(launch(streams.stores, None))
+        while not all(ticket.done() for ticket in left[-2:]):
+            give_way()
+        return begin, time.perf_counter()
 
     def _truth(self, room: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield this rank's rows of the room in the pool, and what they are: of each part and layer."""

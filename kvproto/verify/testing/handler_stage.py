@@ -140,6 +140,12 @@ class HandlerStage(EngineStage):
         self.compute(room, at_once=at_once)
         return room
 
+    def begin_anew(self) -> None:
+        """Have every rank's next store take its first stream."""
+        for prefill in self.prefills:
+            streams: Any = inside(prefill).data.streams
+            streams.begin_anew()
+
     def opened(self, chunks: int, *, paged: bool) -> Room:
         """A room of so many chunks, open everywhere.
 

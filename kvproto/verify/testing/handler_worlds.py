@@ -82,6 +82,7 @@ WORLDS: dict[str, HandlerWorld] = {
     "given-up": HandlerWorld(rooms=2, faults=("abort", "quick")),
     "over-pages": HandlerWorld(route="pages", faults=("fail", "doubt")),
     "mapped": HandlerWorld(route="pages", maps=True, at_once=False, paged=False, later=True, faults=("kernel", "cut")),
+    "mapped-two-chunks": HandlerWorld(chunks=2, route="pages", maps=True, faults=("kernel",)),
     "withdrawn": HandlerWorld(route="cost", paged=False, later=True, faults=("withdraw",)),
     "withdrawn-mapped": HandlerWorld(route="pages", maps=True, paged=False, later=True, faults=("withdraw",)),
     "one-ahead": HandlerWorld(chunks=2, slots=2, ahead=1),
@@ -106,6 +107,7 @@ class Walk:
     def __init__(self, world: HandlerWorld, stage: HandlerStage) -> None:
         self.world, self.stage, self.left = world, stage, list(world.faults)
         self.still = False
+        stage.begin_anew()
         #: rooms whose forwards are not queued yet
         self.idle = [stage.opened(world.chunks, paged=world.paged) for _ in range(world.rooms)]
         if not world.later:
