@@ -75,7 +75,7 @@ GOALS = (
     Goal("after a forward, beyond the last layer group's bulk write, ms", "layers", "over ms", {"groups": _several},
          ("tokens",), most=0.3, floor="floor over ms"),
     Goal("pages and state of a hybrid model, 8 rooms and more: share of bulk writes", "hybrid", "share",
-         {"rooms": _crowd}, ("tokens", "rooms"), least=0.95),
+         {"rooms": _crowd}, ("tokens", "rooms"), least=0.95, floor="floor share"),
     Goal("the same, what the busiest prefill rank sends, of the mean", "hybrid", "busiest writer", most=1.1),
     *(Goal(f"{work} a transfer of {pool} pools by the default", "beside", "slowdown",
            {"side": side, "pool": pool, "way": "mapped", "percent": 10}, most=most, floor="floor slowdown")

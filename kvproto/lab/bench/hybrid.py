@@ -101,7 +101,7 @@ class Hybrid:
             "route": form.settings.route, "rooms": form.rooms, "tokens": form.tokens, "chunk_tokens": form.chunk_tokens,
             "state_groups": form.plan.state_groups, "mb_a_room": 1e-6 * nbytes / form.rooms,
             "ms": 1e3 * time_s, "bulk_ms": 1e3 * bulk_s, "gbs": 1e-9 * nbytes / time_s, "share": bulk_s / time_s,
-            **({"stores_ms": 1e3 * store_s, "of_stores": store_s / time_s} if maps else {}),
+            **({"stores_ms": 1e3 * store_s, "floor_share": bulk_s / store_s} if maps else {}),
             "busiest_writer": busiest, "right": right,
         }  # fmt: skip
 
