@@ -27,9 +27,13 @@ Load moves no send to the pages.  Flow control is by credits: only so many reque
 at a time, and the others queue (`AWAIT_CREDIT`).  A request is answered at once, in one of three ways.  The first is
 the region.  The second says that other writers of the chunk have not asked yet (`AWAIT_WRITERS`): their KV is
 computed later, and the decode rank reserves no region before it is there.  The third is backpressure: the chunk is in
-the ring's queue (`AWAIT_TURN`), which is served in turn, so the send repeats nothing, however long the queue is.  A
-send that has waited there for much of a lease asks once more when it gets its region, and so has it for a whole
-lease.
+the ring's queue (`AWAIT_TURN`), which is served in turn.  A send that has waited there for much of a lease asks once
+more when it gets its region, and so has it for a whole lease.
+
+The region that comes of the queue is told once, and a connection that is cut loses many such answers at a time.  So a
+queued send asks at each end of its timer, also while the queue moves.  If it asked only while the queue stands still,
+each send would find its loss only when its own empty region is the oldest one.  The losses would be found one after the
+other, and the rooms of all other prefill ranks would wait for all of them.
 
 Pages are expensive: many small writes instead of one.  As long as the watermark rises the queue moves, and no try is
 used up.  While it stands still tries are used up, and a send leaves only after it has waited for as long as pages
@@ -555,7 +559,7 @@ row(S.AWAIT_ACK,       ChunkAcked,       S.DONE,            do=(finish,))
 row(S.AWAIT_GRANT,     TimerFired,                          when=patient, let=tried, do=(ask_grant,))
 row(S.AWAIT_GRANT,     TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(free_credit, ask_pages))
 row(S.AWAIT_GRANT,     StagingDenied,    S.AWAIT_PAGES,     let=ask_anew, do=(free_credit, ask_pages))
-row(S.AWAIT_TURN,      TimerFired,                          when=moves, let=note_mark)
+row(S.AWAIT_TURN,      TimerFired,                          when=moves, let=note_mark, do=(ask_grant,))
 row(QUEUED,            TimerFired,                          when=patient, let=tried, do=(ask_grant,))
 row(QUEUED,            TimerFired,       S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))
 row(QUEUED,            StagingDenied,    S.AWAIT_PAGES,     let=ask_anew, do=(ask_pages,))

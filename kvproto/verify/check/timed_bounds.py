@@ -31,9 +31,9 @@ def said_again(t: Timing) -> float:
     return max(t.call.period, t.resend.period, t.grant_retry.period, t.heartbeat.period) + QUANTUM
 
 
-def left_ring(t: Timing) -> float:
-    """Bound the wait for a turn at the ring, after which the part goes over pages."""
-    return (t.queue_retry.period + QUANTUM) * t.queue_retry.tries
+def turn_asked(t: Timing) -> float:
+    """Bound the wait for a region whose grant came out of the ring's queue, and was lost."""
+    return t.queue_retry.period + QUANTUM
 
 
 def alone(t: Timing) -> float:
@@ -61,7 +61,7 @@ def bounds(config: Config) -> Bounds:
     """Those of this world."""
     t, budget = config.settings.timing, config.budget
     again, noticed = said_again(t), silent(t) if config.stands else times.noticed(t)
-    rooms, links = max(again, left_ring(t)), again
+    rooms, links = max(again, turn_asked(t)), again
     if config.misfit == "name" and budget.drop:  # whose question is lost is asked again with the next call
         links = max(links, again + t.welcome_.after(1) + QUANTUM)
     if budget.link or budget.crash:
