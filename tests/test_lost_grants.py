@@ -91,4 +91,4 @@ def test_grants_that_are_lost_at_once_cost_one_wait_together() -> None:
     with TablePatch() as bench:
         bench.change(prefill_send, bench.rows(prefill_send, PSend.AWAIT_TURN, ev.TimerFired, "moves"), do=())
         alone = seconds_after_a_cut()
-    assert alone > REGIONS * TIMING.queue_retry.period, "planted: a queue that moves is not asked, so each waits for itself"
+    assert alone > REGIONS * TIMING.queue_retry.period, "planted: a queue that moves is not asked"

@@ -144,6 +144,13 @@ def test_what_is_asked_of_a_peer_is_repeated_for_as_long_as_it_may_be_silent(tim
         assert timing.silence.period <= lasts < 2 * timing.silence.period
 
 
+def test_a_write_outlasts_the_silence_of_its_peer() -> None:
+    """A process that is stopped takes nothing in; its link ends first, or else the write has its own time."""
+    timing = Timing()
+    assert timing.flight_.period - timing.write.period >= timing.silence.period
+    assert timing.flight_.period < timing.stall.period, "the room does not end before its write"
+
+
 def test_who_asks_more_often_than_that_keeps_its_tries() -> None:
     often = Timer(0.1, 2000)
     assert Timing(resend=often).answer_ == often

@@ -18,7 +18,7 @@ from kvproto.errors import ArgumentError
 from kvproto.fsm.timing import Timer
 
 #: names of timers that follow from others
-DERIVED = ("return", "welcome", "answer", "renew", "idle")
+DERIVED = ("return", "welcome", "answer", "flight", "renew", "idle")
 
 
 class Timing(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +97,12 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
         """Resend what a peer answers at once, for as long as it may be silent: its link ends first."""
         lasting = _lasting(self.resend, self.silence.period)
         return lasting if lasting.tries > self.resend.tries else self.resend
+
+    @property
+    def flight_(self) -> Timer:
+        """Return the timer of a write in flight: the longest write, after as long as its peer may be silent."""
+        # A process that is stopped takes in nothing, and keeps its link for `silence`; then the write goes on.
+        return Timer(self.silence.period + self.write.period)
 
     @property
     def renew_(self) -> Timer:

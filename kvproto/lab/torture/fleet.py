@@ -46,7 +46,7 @@ SKEW = 0.03
 TIMING = Timing(
     resend=Timer(0.1, 20), grant_retry=Timer(0.1, 5), call=Timer(0.1, 40), engine=Timer(4.0), bootstrap=Timer(4.0),
     stall=Timer(9.0), lease=Timer(2.0), write=Timer(2.0), kernel=Timer(2.0), connect_timeout=Timer(4.0),
-    heartbeat=Timer(0.3, 5), forget=Timer(60.0),
+    heartbeat=Timer(0.3, 5), silence=Timer(4.0), forget=Timer(60.0),
 )  # fmt: skip
 #: seconds after which a rank that says nothing counts as gone
 SILENCE_S = TIMING.heartbeat.period * (TIMING.heartbeat.tries + 1)

@@ -53,7 +53,7 @@ MODEL = Layout(layers=2, heads=4, k_dim=8, v_dim=8, itemsize=2, dtype="bfloat16"
 TIMING = Timing(
     resend=Timer(0.25, 8, 1.0), grant_retry=Timer(0.25, 3), call=Timer(0.5, 8), engine=Timer(6.0), bootstrap=Timer(6.0),
     stall=Timer(12.0), lease=Timer(4.0), write=Timer(4.0), kernel=Timer(4.0), connect_timeout=Timer(4.0),
-    heartbeat=Timer(1.0, 8), forget=Timer(100.0),
+    heartbeat=Timer(1.0, 8), silence=Timer(4.0), forget=Timer(100.0),
 )  # fmt: skip
 #: turns in which nothing moves before time does, by how much, and how much time a run has
 IDLE, STEP_S, LONGEST_S = 8, 0.25, 240.0

@@ -504,7 +504,7 @@ prefill_send = Table(
         S.AWAIT_GRANT: "grant_retry", S.AWAIT_WRITERS: "fan_in_retry", S.AWAIT_TURN: "queue_retry",
         S.AWAIT_WATERMARK: "grant_retry",
         S.AWAIT_SLOT: "lease",
-        S.GATHERING: "kernel", S.WRITING: "write", S.WRITING_PAGES: "write", S.AWAIT_PAGES: "answer",
+        S.GATHERING: "kernel", S.WRITING: "flight", S.WRITING_PAGES: "flight", S.AWAIT_PAGES: "answer",
         S.AWAIT_PERMIT: "renew", S.AWAIT_ACK: "answer", S.AWAIT_AUX_ACK: "answer",
     },
     tries=tried_so_far,

@@ -38,6 +38,7 @@ class DelayBoundedExplorer(Explorer):
     def __init__(self, config: Config) -> None:
         """As for `World`."""
         super().__init__(config)
+        #: the place of each source's bit in masks
         self.sources: dict[Source, int] = {}
         self.turns: list[dict[int, list[Turn]]] = [{} for _ in self.nodes]
         self.heeds: list[tuple[Heeds, Heeds]] = [({}, {}) for _ in self.pairs]

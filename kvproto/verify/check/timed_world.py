@@ -3,9 +3,9 @@
 What can happen at a moment happens in it, in the fixed order of hasty worlds, and then time passes.  From there a
 search strays: a message is lost, doubled, or overtaken; a rank dies, a link is lost, at any point; the first room is
 opened at any moment, an idle minute among them; what is *slow* (one direction of a link, a kernel, an engine's call)
-comes after the next timer has ended, once for each `slow` of the budget; with `silence` one direction of a link is held
-up for longer, and its peer seems silent.  So for every message and every timer that is
-due next both orders are tried.
+comes after the next timer has ended, once for each `slow` of the budget; with `silence` one direction of a link, or one
+rank's write, is held up for longer: its peer seems silent, or takes nothing in.  So for every message and every timer
+that is due next both orders are tried.
 
 What is judged, beside what every world judges:
 
@@ -171,8 +171,8 @@ class TimedExplorer(DelayBoundedExplorer):
             found[1].append(why)
 
     def _speech(self) -> int:
-        """The directions of links, among what may be slow (mask)."""
-        return sum(bit for source, bit in self.sources.items() if source[1] == "message")
+        """Return the directions of links, and the writes into a stopped process, among slow things (mask)."""
+        return sum(1 << place for source, place in self.sources.items() if source[1] in {"message", "land"})
 
     def _lost(self, values: list[Any]) -> int:
         """The rooms that some engine has lost with its rank, or knows to have failed (mask)."""

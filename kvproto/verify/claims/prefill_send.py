@@ -656,11 +656,11 @@ def gives_back_before_it_takes(step: Step, effect: object) -> bool:
 
 @send_claims.waits("L1")
 def waits_for(v: V, g: Seen) -> str:
-    """A gather and a write have their longest time, a region its lease; pages are renewed before theirs
-    ends. Moves of the ring are polled, and requests with immediate answers are resent.
+    """A gather has its longest time, a write its own after its peer's silence, a region its lease. Pages
+    are renewed before theirs ends. Moves of the ring are polled, and requests with immediate answers are resent.
     """
     if g.gathers or g.writes:
-        return "kernel" if g.gathers else "write"
+        return "kernel" if g.gathers else "flight"
     if v.grant and not g.complete:
         return "lease" if g.usable else "grant_retry"
     if g.permit == QUEUES:
@@ -690,9 +690,11 @@ def says_for_what_it_waits(step: Step) -> bool:
 
 @promises("L1", on=(ev.TimerFired,))
 def says_it_again(step: Step) -> bool:
-    """Each counted retry resends the request; pages that queue for a permit are requested anew."""
+    """Each counted retry resends the request, as does each end of a timer in the ring's queue. Pages that
+    queue for a permit are requested anew.
+    """
     before, after = step.before, step.after
-    if after.state is not before.state or not (after.tries > before.tries or after.state is S.AWAIT_PERMIT):
+    if after.state is not before.state or not (after.tries > before.tries or after.state in (S.AWAIT_TURN, S.AWAIT_PERMIT)):
         return True
     if after.state is S.AWAIT_AUX_ACK:
         return len(step.all_of(do.TransmitAux)) == 1

@@ -48,7 +48,7 @@ from kvproto.verify.testing.task import Side
 TIMING = Timing(
     resend=Timer(0.25, 40), grant_retry=Timer(0.25, 4), call=Timer(0.5, 40), engine=Timer(20.0), bootstrap=Timer(20.0),
     stall=Timer(60.0), lease=Timer(10.0), write=Timer(10.0), kernel=Timer(10.0), connect_timeout=Timer(10.0),
-    heartbeat=Timer(1.0, 8), forget=Timer(100.0),
+    heartbeat=Timer(1.0, 8), silence=Timer(20.0), forget=Timer(100.0),
 )  # fmt: skip
 LEAP_S, LEAPS = 2.0, 100
 #: what a healthy room lives through: less than any timer that ends a room or a link

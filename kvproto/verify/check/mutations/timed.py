@@ -45,6 +45,14 @@ def prefetch_starves_ready(b: TablePatch) -> None:
     b.change(SENDS, b.rows(SENDS, PSend.AWAIT_SLOT, ev.KvProduced), do=(ps.take_slot,))
 
 
+@mutation("lost-turns-add-up", "timed-wait", "L1")
+def lost_turns_add_up(b: TablePatch) -> None:
+    """A send asks only while the ring's queue stands still, so losses are found one by one (beside the
+    catalogue).
+    """
+    b.change(SENDS, b.rows(SENDS, PSend.AWAIT_TURN, TimerFired, "moves"), do=())
+
+
 @mutation("lost-call-costs-minutes", "timed-hello", "L1")
 def lost_call_costs_minutes(b: TablePatch) -> None:
     """A call is repeated by another timer, so a lost one costs five minutes (beside the catalogue)."""
@@ -69,6 +77,12 @@ def silence_is_death(b: TablePatch) -> None:
     for table, up in ((P_LINKS, PLink.UP), (D_LINKS, DLink.UP)):
         for guard in ("falls_silent", "stands"):
             b.drop(table, b.rows(table, up, TimerFired, guard))
+
+
+@mutation("write-less-patient-than-its-link", "timed-silence", "S9")
+def write_less_patient_than_its_link(b: TablePatch) -> None:
+    """A write to a process that is stopped fails while its link lasts (beside the catalogue)."""
+    b.patch(SENDS, "timers", SENDS.timers | {PSend.WRITING: "write", PSend.WRITING_PAGES: "write"})
 
 
 @mutation("silence-without-end", "timed-silent-death", "L1", "S8")
