@@ -119,7 +119,7 @@ class DeviceStreams:
         return placed, event
 
     def place_peer(self, pages: bytes) -> torch.Tensor:
-        """The pages that a peer has named, on the device for the stores after `await_tables`.  The loop's thread."""
+        """Return the pages that a peer has named, on the device after `await_tables`.  The loop's thread."""
         if self._peers is None or len(pages) > MOST:
             return self.place(np.frombuffer(pages, np.uint8).copy())[0]
         self._sent = placed = self._peers.place(pages)

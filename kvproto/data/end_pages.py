@@ -40,7 +40,10 @@ def unpacked(pages: bytes) -> list[bytes]:
 
 
 def of_cache(found: list[bytes], at: int) -> bytes:
-    """Return the unpacked slots or pages of the cache of this number.  UsageError: there is none, or it has none."""
+    """Return the unpacked slots or pages of the cache of this number.
+
+    UsageError: there is none, or it has none.
+    """
     if at >= len(found) or not found[at]:
         raise UsageError(f"the decode rank names no page of cache {at} at the end, of {len(found)}")
     return found[at]
