@@ -165,6 +165,7 @@ class HybridRank(PipelineRank):
                 seed += len(kind.layers)
 
     def ask(self, gen: int) -> None:
+        """Open the rooms; a prefill rank then asks for what it can have before their forwards."""
         for at, room in enumerate(self._rooms()):
             more = {"slot": at}
             if self.side == "P":
@@ -172,6 +173,9 @@ class HybridRank(PipelineRank):
             self.endpoint.open(Room(room, gen), self.case.tokens, self.tables[room], **more)
             if self.side == "P":
                 self.endpoint.prefetch(Room(room, gen))
+        if self.side == "P":
+            keys = [Room(room, gen).key for room in self._rooms()]
+            self._until(lambda: all(self._asked(key) for key in keys))
 
     def run(self, gen: int, at: float) -> tuple[float, float]:
         """All rooms, produced at this moment; (begin, end)."""
