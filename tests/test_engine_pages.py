@@ -154,7 +154,7 @@ def test_whole_pages_of_so_many_bytes_always_go_by_engines(
 @pytest.mark.parametrize(("first", "tokens", "edges", "whole", "placed"), [
     (2, 8, [(0, 2, 2), (2, 8, 2)], (1, 2), True),  # both ends of the chunk lie within a page
     (2, 6, [(0, 2, 2)], (1, 2), True), (4, 6, [(2, 8, 2)], (1, 2), True),
-    (0, 8, [], (0, 2), False),
+    (0, 8, [], (0, 2), False), (1, 8, [(0, 1, 3), (2, 8, 1)], (1, 2), True),
 ])  # fmt: skip
 def test_ends_of_pages_go_by_the_kernel_with_the_pages_that_they_are_in(
     monkeypatch: pytest.MonkeyPatch, first: int, tokens: int, edges: Any, whole: tuple[int, int], placed: bool

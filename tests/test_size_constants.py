@@ -49,7 +49,7 @@ BOUNDS: dict[str, tuple[int, int, str]] = {
     "data.end_pages.WORD": (4, 4, "bytes of a page number in messages"),
     "data.gathers.AHEAD": (2, 8, "one runs and one is ready; more take slots from other rooms"),
     "data.launches.TOGETHER": (2, 64, "one kernel's arguments; a single launch costs as much as several small ones"),
-    "data.mapped_pages.MOST_SLOTS": (1 << 12, 1 << 24, "slots whose numbers are kept on a device, 4 bytes each"),
+    "data.mapped_pages.MOST_SLOTS": (1 << 12, 1 << 22, "slots whose numbers are kept on a device, 4 bytes each"),
     "data.mapped_parts.LONG": (1 << 24, 1 << 30, "bytes whose gain is worth what copy engines cost the host"),
     "data.page_writes.CUTS": (32, 4096, "byte runs of a page, kept for a part"),
     "data.peer_tables.BLOCK": (1 << 16, 1 << 22, "bytes on the device; hundreds of tables share what a block costs"),

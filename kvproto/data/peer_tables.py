@@ -53,4 +53,4 @@ class PeerTables:
             block = torch.empty(BLOCK, dtype=torch.uint8, device=self._device)
         for reader in self._readers:
             block.record_stream(reader)
-        self._block, self._address, self._used = block, block.data_ptr(), 0
+        self._block, self._address = block, block.data_ptr()
