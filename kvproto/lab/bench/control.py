@@ -6,8 +6,7 @@ sender sees it to the note being in the decode rank's hands, from there to the s
 `produced` to the decode engine's outcome.  The post itself is one call of the transport, which is told apart.
 
 *Throughput*: rooms as fast as one link carries them, 64 at a time; every room is opened on both sides, announced,
-granted, gathered, written, scattered, confirmed and released.  In turns with it, the same rooms by hand
-(`control_bare`): the same messages, launches and writes, and nothing of a protocol.
+granted, gathered, written, scattered, confirmed and released.
 
 *Calls*: Python calls a room and a chunk on each side (`control_calls`), the same on every machine.
 
@@ -37,7 +36,6 @@ SPANS = (
 )  # fmt: skip
 #: what the protocol alone takes of the way from `produced` to the post
 PROTOCOL = "produced to posted, without the gather"
-OURS, BY_HAND = "flood", "by_hand"
 
 
 def spread(spans: list[float]) -> dict[str, float]:
@@ -47,14 +45,10 @@ def spread(spans: list[float]) -> dict[str, float]:
     return {"median": statistics.median(spans), **tails}
 
 
-def throughput(tell: Callable[..., list[Any]], rooms: int, gen: int) -> dict[str, list[float]]:
-    """Rooms a second through the link, and by hand, in turns."""
-    speeds: dict[str, list[float]] = {OURS: [], BY_HAND: []}
-    for turn in range(3):
-        for way, found in speeds.items():
-            told = tell("PD", way, rooms, *([gen + 1 + turn] if way == OURS else []))
-            found.append(rooms / (max(end for _, end in told) - min(begin for begin, _ in told)))
-    return speeds
+def throughput(tell: Callable[..., list[Any]], rooms: int, gen: int) -> list[float]:
+    """Rooms a second through the link, three times."""
+    floods = [tell("PD", "flood", rooms, gen + turn) for turn in (1, 2, 3)]
+    return [rooms / (max(end for _, end in told) - min(begin for begin, _ in told)) for told in floods]
 
 
 def bench(
@@ -90,9 +84,8 @@ def bench(
         rows.append({"rooms": live, "samples": len(spans["produced to posted"]),
                      **{f"{name} us": spread(each) for name, each in spans.items()}})  # fmt: skip
         course.keep(found, f"{live} rooms open: produced to posted {rows[-1]['produced to posted us']}")
-    speeds = throughput(tell, rooms, gen)
-    found |= {"rooms_a_second": speeds[OURS], "rooms_a_second_by_hand": speeds[BY_HAND]}
-    course.keep(found, f"rooms a second: {', '.join(f'{each:.0f}' for each in speeds[OURS])}")
+    found["rooms_a_second"] = throughput(tell, rooms, gen)
+    course.keep(found, f"rooms a second: {', '.join(f'{each:.0f}' for each in found['rooms_a_second'])}")
     idle = dict(zip(("prefill", "decode"), tell("PD", "rest", 2.0), strict=True))
     right = all(tell("D", "right"))
     tell("PD", "end")

@@ -14,7 +14,6 @@ from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.fsm.timing import Timer
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.nixl import NixlTransport
-from kvproto.lab.bench.control_bare import BareDecode, BarePrefill
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -229,15 +228,6 @@ class ControlRank:
             if not moved and not self.spin:
                 self.endpoint.wait(0.001)
         return begin, time.perf_counter()
-
-    def by_hand(self, rooms: int) -> tuple[float, float]:
-        """As many rooms by hand: (begin, end)."""
-        tables = [self.pages(room) for room in range(max(LIVE))]
-        bare = (
-            BarePrefill(self.endpoint, tables, TOKENS) if self.prefill
-            else BareDecode(self.endpoint, tables, TOKENS, rooms, AT_WORK)
-        )  # fmt: skip
-        return bare.run(bare.look, rooms)
 
     def rest(self, seconds: float) -> float:
         """Processor seconds a second while nothing happens."""
