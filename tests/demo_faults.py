@@ -12,10 +12,8 @@ from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.kernels.base import Pool, StagedPart
 from kvproto.io.kernels.torch import TorchKernels
-from kvproto.lab.demo import rank_program, turns_rank
-from kvproto.lab.demo.job import Side
+from kvproto.lab.demo import rank_program
 from kvproto.lab.demo.run import Run
-from kvproto.lab.demo.turns import TurnsRun
 from kvproto.lab.process_group import ParentPipe
 from kvproto.protocol.events import RoomOpened
 from kvproto.rank.decode import DecodeRank
@@ -65,10 +63,3 @@ def decode(line: ParentPipe, run: Run, rank: int, directory: Path) -> None:
     TorchKernels.scatter = fault  # type: ignore[method-assign]
     DecodeRank.handle = has_a_hand_in_its_rooms  # type: ignore[method-assign, assignment]
     rank_program.decode(line, run, rank, directory)
-
-
-def rank(line: ParentPipe, talks: TurnsRun, side: Side, index: int, directory: Path) -> None:
-    """P drops a token of each cell that comes back."""
-    if side == "prefill":
-        TorchKernels.scatter = drops_a_token  # type: ignore[method-assign]
-    turns_rank.rank(line, talks, side, index, directory)

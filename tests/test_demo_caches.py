@@ -142,7 +142,6 @@ def test_heads_of_a_recurrence_that_are_one_off_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--turns 2", "--turns is not of --model gemma3"),
         ("--abort prefill", "--abort is not of --model gemma3"),
         ("--layers 8", "--layers is not of --model gemma3"),
         ("--dtype fp8", "dtype float8_e4m3fn with --model gemma3; it computes in bfloat16 or float32"),

@@ -18,7 +18,7 @@ from kvproto.lab.demo.family import FAMILIES
 
 #: options that mean nothing where the library's own cache says what there is
 WITHOUT = (
-    "--turns", "--maps", "--digests", "--trace", "--passes", "--no-pages", "--warm", "--kv-heads",
+    "--maps", "--digests", "--trace", "--passes", "--no-pages", "--warm", "--kv-heads",
     "--head-dim", "--layers", "--hidden",
 )  # fmt: skip
 #: ranks of either side in the matrix

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
 
-from kvproto.arguments import only_without, output_folder, pages, positive, real, whole
+from kvproto.arguments import output_folder, pages, positive, real, whole
 from kvproto.cli.ending import FOUND, ended
 from kvproto.command_line import CommandLine
 from kvproto.errors import ArgumentError
@@ -23,23 +23,15 @@ from kvproto.io.control.keys import make_pair
 from kvproto.lab.cli import demo_caches
 from kvproto.lab.cli.demo_matrix import run_each, tell
 from kvproto.lab.cli.demo_run import DEFAULTS, DTYPES, make_run
-from kvproto.lab.demo import turns_report
 from kvproto.lab.demo.conduct import conduct
 from kvproto.lab.demo.family import FAMILIES
 from kvproto.lab.demo.matrix import CASES
 from kvproto.lab.demo.report import ProgressBars, as_json, matrix_row, show
 from kvproto.lab.demo.run import Abort, Carrier, Route, Run, Staging
-from kvproto.lab.demo.turns import make_turns
-from kvproto.lab.demo.turns_conduct import conduct_turns
 from kvproto.lab.process_group import RankError
 from kvproto.layout.sharding import MAX_RANKS
 
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-#: options that mean nothing for conversations
-WITHOUT_TURNS = (
-    "--matrix", "--prefix", "--full-prefix", "--maps", "--digests", "--trace", "--passes", "--no-pages",
-    "--warm",
-)  # fmt: skip
 RANKS, PLACES, SECONDS, LENGTH = whole(1, MAX_RANKS), whole(0, 1 << 28), real(1e-3, 1e6), real(1e-9, 1e12)
 
 
@@ -110,8 +102,6 @@ def parser() -> argparse.ArgumentParser:
     carry.add_argument("--digests", action="store_true", help="compare digests of what both sides have moved")
     carry.add_argument("--curve", action="store_true", help="encrypt the control plane, with keys made for this run")
     carry.add_argument("--limit", type=SECONDS, metavar="S", help="seconds that a phase may take")
-    p.add_argument("--turns", type=whole(2, 1 << 10), metavar="N",
-                   help="conversations of N turns: the KV of D's answers goes back to P for the next")  # fmt: skip
     p.add_argument("--trace", type=output_folder, metavar="DIR", help="write each rank's trace into this directory")
     p.add_argument("--json", action="store_true", help="print one JSON object, and no table")
     p.add_argument("--matrix", action="store_true", help="run the matrix of shapes, dtypes, pages and prefixes instead")
@@ -126,11 +116,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         need_gpu()
     if args.maps and (args.device, args.transport) != ("cuda", "nixl"):
         p.error("--maps: kernels store into a peer's pages on GPUs, over NIXL: with --device cuda --transport nixl")
-    if args.turns:
-        only_without(p, args, "--turns", *WITHOUT_TURNS)
-        if args.abort != "none":
-            p.error("--abort is not of --turns")
-        args.passes, args.warm = "live", False
     with TemporaryDirectory() as folder:
         keys = str(make_pair(Path(folder), "demo")[0]) if args.curve else None
         return _main(p, args, keys)
@@ -151,12 +136,8 @@ def _main(p: argparse.ArgumentParser, args: argparse.Namespace, keys: str | None
         return _guarded(lambda: matrix(keys, as_text=not args.json))
     try:
         run = replace(make_run(args), keys=keys)
-        talks = make_turns(run, args.turns) if args.turns else None
     except ValueError as error:
         p.error(str(error))
-    if talks is not None:
-        report = turns_report.show, turns_report.as_json
-        return _guarded(lambda: tell(conduct_turns(talks), *report, as_text=not args.json))
     return _guarded(lambda: one(run, as_text=not args.json))
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,11 +118,6 @@ def prompt(job: DemoJob | CachesJob, room: RoomSpec) -> Tensor:
     return torch.randint(job.vocab, (room.tokens,), generator=seeded)
 
 
-def asked(job: DemoJob, room: int, turn: int, tokens: int) -> Tensor:
-    """The user's so many tokens of a turn, int64 [tokens]."""
-    return prompt(job, RoomSpec(room * 1000 + turn, tokens))
-
-
 def pieces_of(ids: Tensor, chunk: int) -> list[Tensor]:
     """The prompt as the chunked prefill forwards it."""
     return [ids[first : first + chunk] for first in range(0, len(ids), chunk)]
@@ -184,16 +179,11 @@ def reference(model: Any, job: DemoJob, room: RoomSpec) -> UnshardedRoom:
     for each in _answers(model, cache, prompt(job, room), job.chunk, room.new):
         said.append(each)
         seconds.append(time.monotonic() - start)
-    return _unsharded(cache, job, said, room.tokens, tuple(seconds))
-
-
-def conversation(model: Any, job: DemoJob, inputs: Sequence[Tensor], new: int) -> UnshardedRoom:
-    """Answer each of these inputs with `new` tokens in one cache; the KV is of all but the last token."""
-    cache, said = _RoundingCache(model.config, torch_dtype(job.dtype)), list[tuple[int, bytes]]()
-    for ids in inputs:
-        last = torch.tensor([said[-1][0]] if said else [], dtype=torch.long)
-        said += _answers(model, cache, torch.cat([last, ids]), job.chunk, new)
-    return _unsharded(cache, job, said, cache.get_seq_length())
+    layers: list[Any] = cache.layers
+    keys = torch.stack([layer.keys[0, :, : room.tokens] for layer in layers])
+    values = torch.stack([layer.values[0, :, : room.tokens] for layer in layers])
+    keys, values = (rounded(x, torch_dtype(job.dtype)).cpu() for x in (keys, values))
+    return UnshardedRoom([token for token, _ in said], [digest for _, digest in said], keys, values, tuple(seconds))
 
 
 def _answers(model: Any, cache: _RoundingCache, ids: Tensor, chunk: int, new: int) -> Iterator[tuple[int, bytes]]:
@@ -206,17 +196,6 @@ def _answers(model: Any, cache: _RoundingCache, ids: Tensor, chunk: int, new: in
         if not pieces:
             token, count = int(logits.argmax()), count + 1
             yield token, logits_digest(logits)
-
-
-def _unsharded(
-    cache: _RoundingCache, job: DemoJob, said: Sequence[tuple[int, bytes]], tokens: int,
-    seconds: tuple[float, ...] = (),
-) -> UnshardedRoom:  # fmt: skip
-    layers: list[Any] = cache.layers
-    keys = torch.stack([layer.keys[0, :, :tokens] for layer in layers])
-    values = torch.stack([layer.values[0, :, :tokens] for layer in layers])
-    keys, values = (rounded(x, torch_dtype(job.dtype)).cpu() for x in (keys, values))
-    return UnshardedRoom([token for token, _ in said], [digest for _, digest in said], keys, values, seconds)
 
 
 def oracle_tokens(job: DemoJob, room: RoomSpec, attention: str = "eager", device: str = "cpu") -> list[int]:

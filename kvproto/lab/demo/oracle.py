@@ -13,9 +13,8 @@ import torch
 from kvproto.lab.bench.machine import machine
 from kvproto.lab.demo.controls import truth_sheet
 from kvproto.lab.demo.job import DemoJob
-from kvproto.lab.demo.model import UnshardedRoom, asked, build, conversation, oracle_tokens, reference
+from kvproto.lab.demo.model import UnshardedRoom, build, oracle_tokens, reference
 from kvproto.lab.demo.placement import device_of
-from kvproto.lab.demo.turns import TurnsRun
 from kvproto.lab.demo.verify import Verdict
 from kvproto.lab.process_group import ParentPipe
 
@@ -41,14 +40,3 @@ def program(line: ParentPipe, job: DemoJob, directory: Path, kind: str = "cpu") 
         library = oracle_tokens(job, room, device=device) if job.dtype == "float32" else None
         sheet = truth_sheet(truth.keys, truth.values)
         line.tell("verdict", (room.room, Verdict(truth.tokens, truth.logits, sheet, library, truth.seconds)))
-
-
-def conversations(line: ParentPipe, talks: TurnsRun) -> None:
-    """Send ("verdict", (room, Verdict)) for each conversation, whose KV is of all of its turns."""
-    job, device = talks.run.job, device_of(talks.run.device, "decode", 0)
-    model = build(job, device=device)
-    for room, turns in talks.turns.items():
-        inputs = [asked(job, room, turn, this.input - bool(turn)) for turn, this in enumerate(turns)]
-        truth = conversation(model, job, inputs, turns[0].new)
-        verdict = Verdict(truth.tokens, truth.logits, truth_sheet(truth.keys, truth.values), None)
-        line.tell("verdict", (room, verdict))

@@ -83,18 +83,18 @@ class Shard:
         return self.comm.stage == self.comm.pp - 1
 
     def prefill(
-        self, ids: Tensor, table: Sequence[int], after_layer: AfterLayer | None = None, first: int = 0
+        self, ids: Tensor, table: Sequence[int], after_layer: AfterLayer | None = None
     ) -> Iterator[tuple[int, bytes | None]]:  # fmt: skip
         """Forward `ids` chunk by chunk into the pages; after each: (tokens now in the pages, aux row).
 
-        The pages hold the `first` tokens before them.  The aux row is None until the last chunk, and then the same on
-        every rank of the group.  `after_layer` is called as the forward goes on.
+        The aux row is None until the last chunk, and then the same on every rank of the group.  `after_layer` is called
+        as the forward goes on.
         """
-        end = first + len(ids)
+        first = 0
         for piece in pieces_of(ids.to(self.device), self.job.chunk):
             logits = self._forward(piece, table, first, after_layer)
             first += len(piece)
-            yield first, self._chosen(logits) if first == end else None
+            yield first, self._chosen(logits) if first == len(ids) else None
 
     def resume(self, token: int, table: Sequence[int], first: int, count: int) -> Iterator[bytes]:
         """Greedy continuation from the pages: `token` stands at position `first`, whose past they hold.

@@ -100,7 +100,6 @@ class ReferenceJudge:
         return [str(difference) for difference in found]
 
     def said(self, name: str, room: int, rows: Sequence[tuple[int, bytes]], due: int) -> list[str]:
-        """Return what is wrong with the first `due` generated (token, digest of its logits)."""
         return said_differently(f"room {room}: {name}", self.verdicts[room], rows, due)
 
 
