@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.night import by_night
 from test_inspect import BROWSER, Page, needs_browser
 
 from kvproto.cli import main
@@ -21,6 +22,10 @@ from kvproto.verify.framework.explore.explore_page import explore_page
 from kvproto.verify.trace.rank_stories import TELLING
 
 ROOT = Path(__file__).parent.parent
+
+
+STRANGE = ["groups-in-death", "timed-slow", "timed-one-name"]
+WORLDS = [*CHECKER.worlds()]
 
 
 @cache
@@ -62,6 +67,14 @@ def test_a_world_that_is_recorded_to_its_end_has_the_states_and_steps_of_its_sea
     assert sum(map(len, found["next"])) == counts["transitions"]
     assert {step[1] for steps in found["next"] for step in steps} <= set(KINDS)
     assert not found["unrest"] and not any(step[4] for steps in found["next"] for step in steps)
+
+
+@pytest.mark.parametrize("name", by_night(WORLDS, by_day=[*STRANGE, *WORLDS[7::80]]))
+def test_every_world_can_be_explored(name: str) -> None:
+    """Slow things, and a crash in a world of several groups, once ended in a traceback."""
+    recorder = Recorder(CHECKER.explored(name, TELLING))
+    found = recorder.record(limit=30)
+    assert found["next"][0] and len(found["states"]) > 1
 
 
 def test_the_page_asks_nobody_for_anything() -> None:

@@ -1,9 +1,8 @@
 """Exploration: a world's states and steps, and what a reader is shown of them.
 
-`Recorder.record` goes breadth first through the states and makes a graph that a page can be given; `Recorder.along`
-makes the same of one way alone, for a page that asks again after each step.  States are lists of numbered parts, and
-steps name their words and moments by number, so what many states share is written once.  States that differ by an
-exchange of names stay apart here, since a reader follows names.
+`Recorder.record` goes breadth first through the states and makes a graph that a page can be given.  States are lists of
+numbered parts, and steps name their words and moments by number, so what many states share is written once.  States
+that differ by an exchange of names stay apart here, since a reader follows names.
 """
 
 from __future__ import annotations
@@ -88,10 +87,6 @@ class Numbered(msgspec.Struct):
             self.items.append(item())
         return place
 
-    def some(self, places: Iterable[int]) -> dict[int, Any]:
-        """Return the things at these places, by place."""
-        return {place: self.items[place] for place in places}
-
 
 class Recorder:
     """Records the graph of an exploration."""
@@ -112,7 +107,7 @@ class Recorder:
 
         `way`: the steps of a counterexample; `choices`, in its place: the number of each step among those of its state.
         """
-        taken, todo = self._take(way, choices)
+        taken, todo = self._choose(choices) if choices else self._walk(way)
         queued = set(todo)
         while todo and len(self.states) < limit:
             fresh = [target for target in dict.fromkeys(self._expand(todo.popleft())) if target not in queued]
@@ -122,23 +117,6 @@ class Recorder:
             "way": taken, "states": self.shown, "next": self.next, "parts": self.parts.items,
             "phrases": self.phrases.items, "told": self.told.items, "unrest": self.unrest,
         }  # fmt: skip
-
-    def along(self, *, way: Iterable[Any] = (), choices: Sequence[int] = ()) -> Json:
-        """Return the same of this way's states alone, by number, with the moments of the steps taken."""
-        taken, states = self._take(way, choices)
-        self._expand(states[-1])
-        steps = {number: self.next[number] or [] for number in states}
-        parts = {part for number in states for part in self.shown[number]}
-        phrases = {step[0] for each in steps.values() for step in each}
-        told = {steps[number][choice][3] for number, choice in zip(states, taken, strict=False)}
-        return {
-            "way": taken, "states": {number: self.shown[number] for number in states}, "next": steps,
-            "parts": self.parts.some(parts), "phrases": self.phrases.some(phrases), "told": self.told.some(told),
-            "unrest": {number: self.unrest[number] for number in states if number in self.unrest},
-        }  # fmt: skip
-
-    def _take(self, way: Iterable[Any], choices: Sequence[int]) -> tuple[list[int], deque[int]]:
-        return self._choose(choices) if choices else self._walk(way)
 
     def _walk(self, way: Iterable[Any]) -> tuple[list[int], deque[int]]:
         """Follow these steps; return the choices taken, and the states on the way."""

@@ -2,7 +2,6 @@
 // The page's moments are those of the way so far: the places of the steps that were chosen, one after the other.
 let graph = data.graph;
 let way = [];
-let turn = 0;   // counts the ways that were asked for
 
 function trail() {   // the states on the way; the last step may lead nowhere, since it breaks a property
   const states = [0];
@@ -71,7 +70,6 @@ function controls(host) {
     button("", "start over", () => travel([]), "the first state"), " ",
     copier("copy link", () => location.href, "the address leads to this state"),
   );
-  if (graph.live) bar.append(" ", copier("copy command", () => recorded(way), "a colleague's page begins in this state"));
   host.append(make("h3", "", graph.world + (graph.about ? ": " + graph.about : "")), bar);
 }
 
@@ -170,14 +168,7 @@ function panel() {
   showWay(host, states);
 }
 
-const has = (choices) => !graph.live || choices.every((choice, n) => choice === graph.way[n]);   // or its server has it
 function travel(choices) {
-  turn += 1;
-  if (has(choices)) settle(choices);
-  else ask(choices, turn);
-}
-
-function settle(choices) {
   way = choices;
   retell();
   refilter();
@@ -207,7 +198,7 @@ place.word = () => "way=" + way.join(".");
 place.take = (word) => {
   if (!word.startsWith("way=")) return false;
   const choices = word.slice(4).split(".").filter(Boolean).map(Number);
-  if (!graph.live && !possible(choices)) {
+  if (!possible(choices)) {
     byId("differences").hidden = false;
     byId("differences").textContent = "this address is not of this recording; " + recorded(choices) + " may record it";
     return false;

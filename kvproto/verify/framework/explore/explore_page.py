@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
-from kvproto.verify.framework.explore.exploration import Exploration, Json, Recorder
+from kvproto.verify.framework.explore.exploration import Exploration, Recorder
 from kvproto.verify.framework.inspect.page import page_of
 
 
@@ -22,16 +22,10 @@ def explore_page(
     recorder = Recorder(world)
     graph = recorder.record(limit=limit, way=way, choices=choices)
     whole = all(steps is not None for steps in recorder.next)
-    return page_with(world, protocol, graph, command), len(recorder.states), whole
-
-
-def page_with(world: Exploration, protocol: str, graph: Json, command: str, *, live: bool = False) -> str:
-    """Return the page with this graph; `live`: it asks its server for ways that the graph lacks."""
-    graph = {**graph, "world": world.name, "about": world.about, "headings": world.headings, "command": command}
+    graph |= {"world": world.name, "about": world.about, "headings": world.headings, "command": command}
     data = {
         "title": world.name, "parties": world.parties, "moments": [], "beside": None, "difference": None,
-        "follow": 0.0, "differences": [], "graph": {**graph, "live": live},
+        "follow": 0.0, "differences": [], "graph": graph,
     }  # fmt: skip
-    folder = files("kvproto.verify.framework.explore")
-    scripts = ("live.js", "explore.js") if live else ("explore.js",)
-    return page_of(data, world.telling, protocol, "".join((folder / name).read_text() for name in scripts))
+    script = (files("kvproto.verify.framework.explore") / "explore.js").read_text()
+    return page_of(data, world.telling, protocol, script), len(recorder.states), whole
