@@ -47,9 +47,7 @@ def test_a_pair_runs_as_it_is_shown() -> None:
 
 @pytest.mark.parametrize(
     ("name", "missing", "extras"),
-    [("SchedulerMachine", "hypothesis", "testing,nixl,gpu"),
-     ("SchedulerMachine", "torch", "testing,nixl,gpu"), ("Pair", "zmq", "nixl,gpu"),
-     ("TransportContract", "pytest", "nixl,test")],
+    [("EngineStage", "torch", "nixl,gpu"), ("Pair", "zmq", "nixl,gpu"), ("TransportContract", "pytest", "nixl,test")],
 )  # fmt: skip
 def test_a_missing_library_is_told_with_what_installs_it(name: str, missing: str, extras: str) -> None:
     code = f"""

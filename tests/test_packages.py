@@ -98,7 +98,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
         assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
     assert wheel.name.endswith("-py3-none-any.whl")
     assert said["License-Expression"] == "Apache-2.0"
-    assert {"nixl", "gpu", "testing", "docs", "test"} <= set(said.get_all("Provides-Extra", []))
+    assert {"nixl", "gpu", "docs", "test"} <= set(said.get_all("Provides-Extra", []))
     needed = [each for each in said.get_all("Requires-Dist", []) if "extra ==" not in each]
     assert [each.partition(">")[0] for each in needed] == ["msgspec"]
 

@@ -33,7 +33,6 @@ TRIALS: dict[str, list[str] | str] = {
     "router": "import kvproto.adapters.vllm.router",
     "bench": ["bench", "step", "--rooms", "60", "--quick"],
     "demo": ["demo", "--help"],
-    "testing": "import kvproto.verify.testing, hypothesis",
     "docs": "import sphinx, furo, myst_parser",
 }
 

@@ -101,8 +101,6 @@ why = missing()
 assert why is None, why
 print(f"kvproto check --engine native, the default, {origin()}")
 """, "apt-get install gcc libc6-dev; kvproto check searches in Python without, with the same results"),
-    Trial("library", "hypothesis", "import hypothesis; print(hypothesis.__version__)",
-          "pip install 'kvproto[testing]'"),
     Trial("library", "transformers", "import transformers; print(transformers.__version__)",
           "pip install 'kvproto[demo]'"),
 )  # fmt: skip

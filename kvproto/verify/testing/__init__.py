@@ -1,13 +1,12 @@
 """Testing: what a test of the protocol, or of an engine that embeds it, can be built from.
 
-Three sizes, each the real thing but for one part, which says so:
+Two sizes, each the real thing but for one part, which says so:
 
 * `SimulatedWorld`: real ranks; what they say to each other and to their kernels and transports lies in lists, and
   a seeded schedule chooses what happens next, what is lost, repeated or late, who crashes, and what time it is.  No
   sockets, no threads, no bytes: thousands of whole transfers a minute.  Needs nothing but the core.
 * `Pair`, and `EngineStage` for its every move: real ranks, real loops, real control sockets and real bytes between
   pools of torch tensors; only the transport is the in-memory fabric, whose moves can be scheduled or made to fail.
-* `SchedulerMachine`: a hypothesis state machine over a stage, with schedulers of one's own.
 
 `TransportContract` are the tests that any transport must pass.  Time is an argument everywhere:
 `kvproto.io.clock.ManualClock` stands until it is moved.  `inside(endpoint)` shows the parts of an endpoint that an
@@ -27,21 +26,15 @@ from kvproto.verify.testing.access import Inside, inside
 if TYPE_CHECKING:
     from kvproto.verify.sim.world import FaultChances, SimulatedWorld
     from kvproto.verify.testing.pair import Pair
-    from kvproto.verify.testing.scheduler_machine import Scheduler, SchedulerMachine
     from kvproto.verify.testing.stage import EngineStage
     from kvproto.verify.testing.transport_contract import TransportContract
 
-__all__ = [
-    "EngineStage", "FaultChances", "Inside", "Pair", "Scheduler", "SchedulerMachine", "SimulatedWorld",
-    "TransportContract", "inside",
-]  # fmt: skip
+__all__ = ["EngineStage", "FaultChances", "Inside", "Pair", "SimulatedWorld", "TransportContract", "inside"]
 
 #: where each name is, and the extras that bring what it needs
 _HOME = {
     "FaultChances": ("verify.sim.world", ""), "SimulatedWorld": ("verify.sim.world", ""),
     "Pair": ("verify.testing.pair", "nixl,gpu"), "EngineStage": ("verify.testing.stage", "nixl,gpu"),
-    "Scheduler": ("verify.testing.scheduler_machine", "testing,nixl,gpu"),
-    "SchedulerMachine": ("verify.testing.scheduler_machine", "testing,nixl,gpu"),
     "TransportContract": ("verify.testing.transport_contract", "nixl,test"),
 }  # fmt: skip
 
