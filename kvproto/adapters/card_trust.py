@@ -72,7 +72,6 @@ class CardTrust(msgspec.Struct, frozen=True):
             raise CardError(f"the card of group {card.group} names {strange[0]!r}, which is in none of card_networks")
 
     def signature_of(self, data: bytes) -> str:
-        """Return the signature of these bytes."""
         return hmac.new(self.secret, data, hashlib.sha256).hexdigest()
 
     def signed(self, data: bytes, signature: str) -> bool:

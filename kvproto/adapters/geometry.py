@@ -148,7 +148,6 @@ def geometry(
 
 
 def _layers(tensors: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
-    """A tensor a layer."""
     _need(len(tensors) > 0, "no-tensor", "no tensors: give one a layer, or one of all layers with an L in its form")
     letters = sorted(form)
     known = {"".join(sorted(base + more)) for base in ("BNHC", "BNC", "SHC", "SC") for more in ("", "L", "2", "2L")}

@@ -78,22 +78,18 @@ def promise_ordered(h: MemberMessage) -> PromiseOrdered:
 
 
 def announce_ordered(h: MemberMessage) -> AnnounceOrdered:
-    """It will be fetched."""
     return AnnounceOrdered(h.body.request, h.body)
 
 
 def load_ordered(h: MemberMessage) -> LoadOrdered:
-    """There are blocks."""
     return LoadOrdered(h.body.request, h.body)
 
 
 def skip_ordered(h: MemberMessage) -> SkipOrdered:
-    """All of it is here."""
     return SkipOrdered(h.body.request, h.body)
 
 
 def give_up_ordered(h: MemberMessage) -> GiveUpOrdered:
-    """It is given up."""
     return GiveUpOrdered(h.body.request, h.body)
 
 
@@ -121,12 +117,10 @@ RANKS = {"prefill": (prefill_room, to_prefill_rank), "decode": (decode_room, to_
 
 
 def by_request(event: Any) -> Any:
-    """The request that an event is about."""
     return event.request
 
 
 def scheduler(side: Side, ranks: int = 1) -> Member:
-    """The scheduler of an engine with so many ranks."""
     return _member(SCHEDULER, _names(ranks), *SCHEDULERS[side])
 
 
@@ -146,5 +140,4 @@ def _member(number: int, names: dict[int, str], table: Any, routes: Routes) -> M
 
 
 def everyone(ranks: int = 1) -> int:
-    """The mask of so many ranks."""
     return (1 << ranks + 1) - 2

@@ -59,7 +59,6 @@ def reported(v: Value, e: GiveUpOrdered, now: float) -> bool:
 
 
 def landed(v: Value, e: RoomEnded, now: float) -> bool:
-    """All of its KV is there."""
     return e.well
 
 
@@ -69,7 +68,6 @@ def carry_out(v: Value, e: Ordered) -> Output:
 
 
 def renew(v: Value, e: TimerFired) -> Output:
-    """There will be blocks."""
     return Renew(e.request)
 
 
@@ -79,7 +77,6 @@ def report_sent(v: Value, e: Heard) -> Output:
 
 
 def report_received(v: Value, e: Heard) -> Output:
-    """All of its KV is there."""
     return Transmit(SCHEDULER, Received(e.request, failed=False))
 
 

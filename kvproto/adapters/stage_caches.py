@@ -63,7 +63,6 @@ def encoded(word: Word) -> bytes:
 
 
 def decoded(said: Sequence[bytes]) -> list[Word]:
-    """Return the words of all stages."""
     return [msgspec.msgpack.decode(each, type=list[Cache] | str) for each in said]
 
 

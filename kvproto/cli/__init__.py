@@ -40,7 +40,6 @@ kvproto --help has every command; source <(kvproto completion bash) completes th
 
 
 def usage() -> str:
-    """Return the list of all commands."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items()]
     codes = [f"  {code:>{width}}  {what}" for code, what in MEANINGS.items()]

@@ -64,7 +64,6 @@ def _parsers_of(module: str) -> list[argparse.ArgumentParser]:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """All commands as one parser."""
     from kvproto.cli import COMMANDS
 
     below, root = commands_below(), argparse.ArgumentParser(prog="kvproto")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 
 def say(text: str = "") -> None:
-    """A line for the reader."""
     sys.stdout.write(text + "\n")
 
 

@@ -125,7 +125,6 @@ def examine() -> Iterator[TrialResult]:
 
 
 def known() -> list[str]:
-    """The names of all that is tried."""
     return ["python", *(trial.name for trial in TRIALS), *(name for name, *_ in PROGRAMS), "shared memory"]
 
 

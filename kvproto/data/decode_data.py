@@ -182,7 +182,6 @@ class DecodeData:
 
     # ------------------------------------------------------------------------------------------- effects
     def ask_scatter(self, effect: do.LaunchScatter) -> None:
-        """Queue the launch of a scatter."""
         self.launches.ask(effect.room, partial(self._scatter, effect), large=effect in self.prepared.kept)
 
     def _prepare_next(self) -> bool:

@@ -92,7 +92,6 @@ class Gathers:
         return len(self._going) + len(self.together.aside) < (self.ahead if large else TOGETHER)
 
     def ask(self, effect: do.LaunchGather) -> None:
-        """Queue the launch of a gather."""
         large = self.launches.hungry is not None and effect.to.part.nbytes > self.small
         self.launches.ask(effect.room, partial(self._launch, effect), large=large)
 

@@ -52,7 +52,6 @@ class JointLaunches(Generic[T]):
         self._went(whose, made, ticket, True)
 
     def go(self) -> None:
-        """Launch what was put aside."""
         asked, self.aside = self.aside, []
         begin = 0
         for end in range(1, len(asked) + 1):

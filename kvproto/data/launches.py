@@ -64,7 +64,6 @@ class Launches:
         loop.background.append(self)
 
     def __len__(self) -> int:
-        """Rooms that wait."""
         return len(self._rooms)
 
     def ask(self, room: int, launch: Callable[[], None], *, large: bool = False) -> None:
@@ -119,7 +118,6 @@ class Launches:
         return True
 
     def _turn(self) -> int:
-        """The room whose turn it is."""
         least = min(self._sizes)
         first, larger = next(iter(self._sizes[least])), None
         if len(self._sizes) > 1:

@@ -92,7 +92,6 @@ class MappedPages:
             raise StaleEndpoint(f"the memory of peer {peer} is not mapped any more, or was mapped anew")
 
     def forget(self, peer: PeerId) -> None:
-        """The peer is dropped."""
         for key in [key for key in list(self._made) if key[0] == peer]:
             del self._made[key]
 

@@ -154,7 +154,6 @@ class EngineLaunch(msgspec.Struct, frozen=True):
         return self.whole is None or self.most() < all_of_them()
 
     def __call__(self, stream: Any, after: Any) -> Ticket:
-        """As the contract has it."""
         if not self.chosen:
             assert self.whole is not None
             return self.whole(stream, after)

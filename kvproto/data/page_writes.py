@@ -46,7 +46,6 @@ class PagesBatch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it moves."""
         return len(self.near) * self.lists.nbytes
 
 

@@ -49,7 +49,6 @@ class PoolMemory:
 
     @property
     def pool(self) -> list[MemoryRegion]:
-        """The regions behind staging."""
         return self.regions[1:]
 
 

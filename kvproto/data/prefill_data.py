@@ -150,7 +150,6 @@ class PrefillData:
         return moved or bool(news) or self._prepare_next()
 
     def close(self) -> None:
-        """End the transport."""
         for alarm in (self.gather_alarm, self.write_alarm):
             if alarm is not None:
                 alarm.close()
@@ -184,7 +183,6 @@ class PrefillData:
 
     # -------------------------------------------------------------------------------------------- writes
     def post_write(self, effect: do.PostWrite) -> None:
-        """Post the write of a gathered chunk."""
         self._counts["writes"] += 1
         key = effect.room, effect.chunk, effect.peer
         try:
@@ -365,7 +363,6 @@ class PrefillData:
         self._part(effect.link)
 
     def forget_link(self, effect: do.ForgetLink) -> None:
-        """Forget what was kept for the link."""
         self.loop.connections.forget(effect.link)
         self.page_writes.forget(effect.link)
 

@@ -87,6 +87,5 @@ class PreparedLaunches(Generic[E, By]):
         return self._make(effect, entry, by)
 
     def forget(self, room: int) -> None:
-        """This room is over."""
         for effect in [effect for effect in self.kept if effect.room == room]:
             del self.kept[effect]

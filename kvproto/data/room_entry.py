@@ -92,12 +92,10 @@ class RoomEntry:
 
     @property
     def main(self) -> RoomEntry:
-        """The entry that has the room."""
         return self.of or self
 
     @property
     def names(self) -> tuple[RoomEntry, ...]:
-        """The entries of all names of the room."""
         return self.main, *self.main.takers
 
     @property

@@ -49,7 +49,6 @@ class PreparedWrites:
         self._kept: dict[int, tuple[tuple[object, ...], StagedWrite]] = {}
 
     def ready(self, effect: do.LaunchGather) -> None:
-        """This gather is on its way: make its write ready, if it is not."""
         try:
             mark, kept = self._mark(effect), self._kept.get(effect.slot)
             if kept is not None and kept[0] == mark:
@@ -98,7 +97,6 @@ class PreparedWrites:
             self.transport.drop(kept[1].prepared)
 
     def _mark(self, about: Guess) -> tuple[object, ...]:
-        """Return the identity of a write, with its peer as the links are now."""
         to = about.to
         return about.room, about.chunk, about.peer, to, about.offset, about.grant, self.peers.get(to.link)
 

@@ -35,7 +35,6 @@ class TransportRole:
         return found
 
     def keep(self, event: TransportEvent) -> None:
-        """Keep an event for this role's poll."""
         self._kept.append(event)
 
     def busy(self) -> bool:
@@ -47,7 +46,6 @@ class TransportRole:
 
 
 def transport_roles(transport: Transport) -> tuple[Transport, Transport]:
-    """Return the transport as a prefill role and as a decode role see it."""
     prefill, decode = TransportRole(transport, arrivals=False), TransportRole(transport, arrivals=True)
     prefill.other, decode.other = decode, prefill
     return cast("Transport", prefill), cast("Transport", decode)

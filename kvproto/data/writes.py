@@ -183,7 +183,6 @@ class RankWrites:
         return True
 
     def hear(self, event: Completed | Failed) -> None:
-        """The transport says that a write is over, or has failed."""
         keys = self.flying.get(event.handle)
         if keys is None:
             return
@@ -241,7 +240,6 @@ class RankWrites:
         self.loop.raise_event(ev.BatchUnmade(*key))
 
     def post_batch(self, effect: do.PostBatch) -> None:
-        """Post the next batch of a write."""
         key = effect.room, effect.chunk, effect.peer
         left = self.unposted[key]
         batch = left.batches[0]
@@ -276,7 +274,6 @@ class RankWrites:
         self._together.setdefault(write.peer, {})[key] = write
 
     def _post_together(self) -> None:
-        """Post what has come together: to each peer as one write."""
         together, self._together = self._together, {}
         for peer, writes in together.items():
             keys = tuple(writes)
@@ -330,7 +327,6 @@ class RankWrites:
         self.loop.raise_event(ev.BatchRefused(*key))
 
     def drop_batches(self, effect: do.DropBatches) -> None:
-        """Drop the batches of a write that are not posted."""
         key = effect.room, effect.chunk, effect.peer
         self._notes.pop(key, None)  # its rank will say nothing
         left = self.unposted.pop(key, None)
@@ -343,7 +339,6 @@ class RankWrites:
             self.loop.raise_event(ev.BatchRefused(*key))
 
     def _spare(self, write: StagedWrite) -> None:
-        """Drop the transport's prepared form of a write."""
         prepared, write.prepared = write.prepared, None
         if prepared is not None:
             self.transport.drop(prepared)
@@ -364,7 +359,6 @@ class RankWrites:
 
 
 def _size(batch: KernelBatch | PageBatch) -> tuple[int, int]:
-    """Pieces and bytes."""
     if isinstance(batch, PagesBatch):
         return batch.pieces, batch.nbytes
     if isinstance(batch, KernelBatch):

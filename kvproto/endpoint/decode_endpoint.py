@@ -114,7 +114,6 @@ class DecodeEndpoint(Endpoint):
         self._loop.install(self._handlers(), do.DECODE)
 
     def _handlers(self) -> Handlers:
-        """Return the handler of each effect of a decode rank."""
         loop, data, links = self._loop, self._data, self._groups.links
         return {
             # messages, and links

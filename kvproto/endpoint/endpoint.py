@@ -84,7 +84,6 @@ class Endpoint:
     _data: Any
 
     def __init__(self, rank: Rank, pool: Pool, control: Control, clock: Clock) -> None:
-        """The subclasses make these."""
         self._rank, self.pool = rank, pool
         rank.prepare()  # no pass waits for code to be written
         self._loop = Loop(rank, control, clock)
@@ -362,7 +361,6 @@ class Endpoint:
         return entry
 
     def _key(self, room: Room) -> int:
-        """Return the key of the room that this is a name of."""
         entry = self._entries.get(room.key)
         named = None if entry is None else entry.main.room
         return room.key if named is None else named.key
@@ -601,7 +599,6 @@ class Endpoint:
         return f"link {link} to rank {peer.rank} of group {peer.group}" if peer is not None else f"link {link}"
 
     def _blame(self, room: int, cause: Cause, why: str) -> None:
-        """Keep the first fault of a room."""
         entry = self._entries.get(room)
         if entry is not None and entry.fault is None:
             entry.fault = cause, why

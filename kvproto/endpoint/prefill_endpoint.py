@@ -133,7 +133,6 @@ class PrefillEndpoint(Endpoint):
         self._loop.install(self._handlers(), do.PREFILL)
 
     def _handlers(self) -> Handlers:
-        """Return the handler of each effect of a prefill rank."""
         loop, data, writes = self._loop, self._data, self._data.writes
         return {
             # messages, and links

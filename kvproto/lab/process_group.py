@@ -76,7 +76,6 @@ class ParentPipe:
         self._connection = connection
 
     def tell(self, kind: str, data: Any = None) -> None:
-        """Send the parent one message."""
         self._connection.send((kind, data))
 
     def hear(self, kind: str) -> Any:

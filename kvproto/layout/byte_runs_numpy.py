@@ -93,7 +93,6 @@ class PageRuns:
 
 
 def _moved(begins: Column, runs: Columns3) -> list[Column]:
-    """The runs, moved to each plane."""
     (source, target, sizes), shape = runs, (len(begins), len(runs[2]))
     each = begins[:, :1], source + begins[:, 2:3], begins[:, 1:2], target + begins[:, 3:], sizes
     return [np.broadcast_to(column, shape).ravel() for column in each]

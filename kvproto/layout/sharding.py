@@ -309,7 +309,6 @@ def _ends(layout: Layout) -> tuple[Layout, ...]:
 
 
 def _of(layout: Layout, last: list[Cache]) -> Layout:
-    """The layout of these caches that travel at the end."""
     size = layout.page_size if any(cache.window for cache in last) else 1
     return Layout.of_caches(
         last, layers=layout.layers, page_size=size, tp=layout.tp, pp=layout.pp, order=layout.order, stages=layout.stages

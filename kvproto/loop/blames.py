@@ -41,7 +41,6 @@ class Blames:
                 del self._known[next(iter(self._known))]
 
     def fail(self, room: int, cause: Cause, why: str) -> None:
-        """Remember that the room failed on this rank, in these words."""
         self.note(room, cause, Blame(self.rank.side, self.rank.index, why))
 
     def take(self, link: int, room: int, body: Message) -> Message:
@@ -54,7 +53,6 @@ class Blames:
         return replace(body, blame=None) if body.blame is not None else body
 
     def put(self, room: int, body: Message) -> Message:
-        """Put the blame on a message that leaves, if one is known."""
         assert isinstance(body, Abort | Drained)
         blame = self.find(room, body.cause)
         return body if blame is None else replace(body, blame=blame)

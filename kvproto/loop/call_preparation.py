@@ -20,7 +20,6 @@ from kvproto.io.control.keys import MARK
 
 
 def is_name(address: str) -> bool:
-    """Whether the host of this address has to be looked up."""
     scheme, _, rest = address.partition("://")
     host = rest.partition(MARK)[0].rpartition(":")[0].strip("[]")
     if scheme != "tcp" or not host or ";" in host:

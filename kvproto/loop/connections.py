@@ -46,7 +46,6 @@ class Connections:
         self.link_at[peer] = link
 
     def forget(self, link: int) -> None:
-        """This link has no connection any more."""
         peer = self.peer_of.pop(link, None)
         if peer is not None:
             self.link_at.pop(peer, None)
@@ -74,11 +73,9 @@ class Connections:
             self.at.control.outboxes.forget(peer)
 
     def transmit(self, effect: do.Transmit) -> None:
-        """Put what a rank says on its link."""
         self.send(effect.link, effect.epoch, effect.room, effect.body)
 
     def send(self, link: int, epoch: int, room: int, body: Message) -> None:
-        """Put this message on this link."""
         peer = self.peer_of.get(link)
         if peer is None:
             self.counts["messages to nobody"] += 1

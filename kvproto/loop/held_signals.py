@@ -33,7 +33,6 @@ class HeldHandler:
         self.kept: tuple[int, Any] | None = None
 
     def __call__(self, number: int, frame: Any) -> None:
-        """The signal has come."""
         if not self.holds:  # another block has restored it since
             self.handler(number, frame)
             return

@@ -85,7 +85,6 @@ class JoinedLoops(LoopThread):
             each.broken = error
 
     def adopt(self) -> None:
-        """Make the calling thread that of all loops."""
         self._owner = get_ident()
         for each in self._loops:
             each.adopt()
@@ -109,7 +108,6 @@ class JoinedLoops(LoopThread):
         super().close()
 
     def last_steps(self) -> list[Step]:
-        """List those of every loop, and then the last one of all."""
         pairs = zip(self._names, self._loops, strict=True)
         steps = [step for name, each in pairs for step in _named(name, each.last_steps())]
         return [("who waits for all", self._shut), *steps, self._last]

@@ -91,7 +91,6 @@ class LoopThread:
 
     @property
     def mine(self) -> bool:
-        """Whether the calling thread is the one that polls."""
         return self._owner == threading.get_ident()
 
     def run(self, name: str, asks: OwnThread) -> None:

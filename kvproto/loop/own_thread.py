@@ -73,7 +73,6 @@ class OwnThread:
             keep_device(self.gpu)
 
     def end(self) -> None:
-        """The loop has stopped."""
         global _frozen  # noqa: PLW0603
         with _lock:
             _asked.remove(self.switch_interval)

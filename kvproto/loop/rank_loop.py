@@ -110,16 +110,13 @@ class Loop(EventLoop):
         self.connections.bind(effect.link, Peer.at(effect.place))
 
     def send_reset(self, effect: do.SayReset) -> None:
-        """Send a reset to a place that no link leads to."""
         self.control.send(Peer.at(effect.place), encode(effect.epoch, 0, Reset()))
 
     def report(self, effect: Report) -> None:
-        """Count and log an event that was refused."""
         self.counts["refused events"] += 1
         self.logs.frame(effect.what, effect.why)
 
     def fault(self, what: str, error: BaseException) -> None:
-        """Tell the log."""
         self.logs.fault(what, error)
 
     def failed(self, effect: Effect, error: BaseException) -> None:
@@ -139,7 +136,6 @@ class Loop(EventLoop):
         self.logs.fault(f"the loop's own thread has ended with {len(self.rank.rooms)} rooms", error)
 
     def _tell_away(self, _now: float) -> None:
-        """Say who was turned away at the door."""
         self.logs.away(self.control.counts.away, self.control.last_away)
 
     def passed(self) -> None:
@@ -148,6 +144,5 @@ class Loop(EventLoop):
             self.attempt(getattr(each, "__qualname__", "what is done once a second"), partial(each, self.now))
 
     def _line_lost(self, error: BaseException) -> None:
-        """A handler of the log has raised."""
         self.hold(error)
         self.counts["log lines lost"] += 1

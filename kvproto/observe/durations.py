@@ -21,12 +21,10 @@ class Durations:
         self.bounds, self.counts, self.total = tuple(bounds), [0] * (len(bounds) + 1), 0.0
 
     def note(self, seconds: float) -> None:
-        """It took so long."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
     def copy(self) -> Self:
-        """As it is now."""
         kept = type(self)(self.bounds)
         kept.counts, kept.total = list(self.counts), self.total
         return kept

@@ -20,7 +20,6 @@ class GrantAges:
         self._looks: deque[tuple[int, float]] = deque()
 
     def look(self, now: float) -> None:
-        """Once a second."""
         looks = self._looks
         if not looks or looks[-1][0] != self.ring.next_grant:
             looks.append((self.ring.next_grant, now))

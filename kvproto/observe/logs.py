@@ -45,7 +45,6 @@ def short(text: str) -> str:
 
 
 def named(error: BaseException) -> str:
-    """Kind and sentence of an error."""
     return f"{type(error).__name__}: {error}"
 
 
@@ -184,7 +183,6 @@ class Logs:
         self.links.say(logging.INFO, "%s: the pool is %s", self.name, fate)
 
     def wire(self, what: str, why: str) -> None:
-        """Log that the transport could not connect to a peer."""
         self.transport.say(logging.WARNING, "%s: the transport does not connect to %s: %s", self.name, what, why)
 
     def part(self, what: str, key: tuple[int, ...], cause: Cause, why: str) -> None:

@@ -95,11 +95,9 @@ class RankTelling(Telling):
         return {self.identity(h): h.name if len(groups[h.side]) == 1 else f"{h.name}@{h.group}" for h in heads}
 
     def identity(self, head: RankLogHead) -> tuple[str, int, int]:
-        """Side, group and index."""
         return head.side, head.group, head.index
 
     def peers(self, head: RankLogHead, names: Mapping[Any, str]) -> dict[int, str]:
-        """By link."""
         side = "decode" if head.side == "prefill" else "prefill"
         return {
             link: names.get((side, group, index), f"{side[0].upper()}{index}")
@@ -125,7 +123,6 @@ class RankTelling(Telling):
         return tuple(getattr(event, name) for name in KEYS[table.name.partition("_")[2]])
 
     def key_getter(self, table: Table[Any]) -> Callable[[Event], Hashable]:
-        """The fields themselves."""
         return attrgetter(*KEYS[table.name.partition("_")[2]])
 
     def subject_of(self, step: StepEntry) -> int | None:
@@ -150,7 +147,6 @@ class RankTelling(Telling):
         return "aux" if chunk == AUX_CHUNK else chunk
 
     def part_of_message(self, message: Message) -> object:
-        """The chunk that the message names."""
         return dict(message.fields).get("chunk")
 
     def machine(self, step: StepEntry) -> str:
@@ -176,7 +172,6 @@ class RankTelling(Telling):
         return name + (" (write)" if kind == "write" else "")
 
     def background(self, step: StepEntry) -> bool:
-        """Links."""
         return step.machine.endswith("link")
 
     # -------------------------------------------------------------------------------------------- messages
@@ -222,7 +217,6 @@ class RankTelling(Telling):
 
     # ------------------------------------------------------------------------------------------------ words
     def said(self, message: Message) -> str:
-        """A region in words."""
         if message.name == "STAGING_RSP":
             at = "region {grant} at {offset} to {end} of round {round}; watermark {mark_round}, {mark_tail}"
             return f"{message.name} chunk {{chunk}}: {at}".format(**dict(message.fields))
@@ -240,7 +234,6 @@ class RankTelling(Telling):
             memory[moment.party, step.key] = INTO[type(step.event)]
 
     def drawn(self, moment: Moment, effect: Output, memory: dict[Any, Any]) -> Iterator[str]:
-        """Kernels, writes, and what the engine is told."""
         rank, step = moment.party, moment.entry
         assert isinstance(step, StepEntry)
         if isinstance(effect, do.LaunchGather | do.LaunchScatter):
@@ -255,7 +248,6 @@ class RankTelling(Telling):
             yield f"    Note over {rank}: the engine's pages are free"
 
     def drawn_background(self, moment: Moment, step: StepEntry) -> Iterator[str]:
-        """A link's changes."""
         if step.source != step.target:
             yield f"    Note over {moment.party}: link is {step.target}"
 

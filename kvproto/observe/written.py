@@ -58,7 +58,6 @@ def hidden(secret: bytes) -> str:
 
 
 def hidden_from(data: object, where: str) -> bytes:
-    """Return the bytes of a written secret's digest."""
     try:
         return bytes.fromhex(data)  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -55,7 +55,6 @@ class Ring:
 
     @property
     def mark(self) -> Mark:
-        """The watermark."""
         for region in self.live.values():
             return region.round, region.offset
         return self.round, self.head

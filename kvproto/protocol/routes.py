@@ -92,12 +92,10 @@ def beat(h: HeardMessage) -> ev.HeartbeatReceived:
 
 
 def reset(h: HeardMessage) -> ev.ResetReceived:
-    """The epoch that the peer does not know."""
     return ev.ResetReceived(h.link, h.epoch)
 
 
 def goodbye(h: HeardMessage) -> ev.GoodbyeReceived:
-    """The peer closes the link."""
     return ev.GoodbyeReceived(h.link, h.epoch, h.body.quiet)
 
 
@@ -139,22 +137,18 @@ def queued(h: HeardMessage) -> ev.StagingDeferred:
 
 
 def denied(h: HeardMessage) -> ev.StagingDenied:
-    """The chunk is not staged."""
     return ev.StagingDenied(h.room, h.body.chunk, h.peer)
 
 
 def pages(h: HeardMessage) -> ev.PagesGranted:
-    """The chunk's pages."""
     return ev.PagesGranted(h.room, h.body.chunk, h.peer, h.body.pages, h.rank.lease, h.body.asked)
 
 
 def acked(h: HeardMessage) -> ev.ChunkAcked:
-    """The part is in place."""
     return ev.ChunkAcked(h.room, h.body.chunk, h.peer)
 
 
 def aux_acked(h: HeardMessage) -> ev.ChunkAcked:
-    """The aux row has landed."""
     return ev.ChunkAcked(h.room, AUX_CHUNK, h.peer)
 
 
@@ -192,7 +186,6 @@ def noted(h: HeardMessage) -> ev.PeerNoted:
 
 
 def gone(h: HeardMessage) -> ev.PeerForgot:
-    """The decode rank does not know the room."""
     return ev.PeerForgot(h.room, h.peer, h.rank.unsent(h.room, h.peer))
 
 
@@ -209,7 +202,6 @@ def welcome(h: HeardMessage) -> ev.WelcomeReceived:
 
 
 def refusal(h: HeardMessage) -> ev.RefusalReceived:
-    """The call was refused."""
     return ev.RefusalReceived(h.link, h.body.session, h.body.why)
 
 
@@ -230,7 +222,6 @@ def mark_asked(h: HeardMessage) -> ev.WatermarkAsked:
 
 
 def region_asked(h: HeardMessage) -> ev.StagingRequested:
-    """Request a region for a chunk that has a grant."""
     return ev.StagingRequested(h.room, h.body.chunk, h.peer, h.rank.writers_of(h.room, h.body.chunk), h.body.asked)
 
 
@@ -240,7 +231,6 @@ def first_asked(h: HeardMessage) -> ev.ChunkRequested:
 
 
 def pages_asked(h: HeardMessage) -> ev.PagesRequested:
-    """Request the pages of a chunk that has a grant."""
     writers = h.rank.writers_of(h.room, h.body.chunk)
     return ev.PagesRequested(h.room, h.body.chunk, h.peer, writers, h.body.asked, h.link, h.epoch)
 
@@ -256,7 +246,6 @@ def _requested(h: HeardMessage, *, pages: bool) -> ev.ChunkRequested:
 
 
 def part(h: HeardMessage) -> ev.PartArrived:
-    """Notify a part of a chunk that has a grant."""
     return ev.PartArrived(h.room, h.body.chunk, h.peer, h.body.grant)
 
 
@@ -271,7 +260,6 @@ def ready(h: HeardMessage) -> ev.PeerReady:
 
 
 def aux(h: HeardMessage) -> ev.AuxLanded:
-    """The aux row."""
     return ev.AuxLanded(h.room, h.peer, h.body.data, h.body.traceparent)
 
 

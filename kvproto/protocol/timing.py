@@ -115,7 +115,6 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
         return Timer(self.stall.period / 3, 2)
 
     def named(self, name: str) -> Timer:
-        """The timer of this name, as the tables have it."""
         timer = getattr(self, f"{name}_" if name in DERIVED else name)
         assert isinstance(timer, Timer)
         return timer

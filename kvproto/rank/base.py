@@ -190,7 +190,6 @@ class Rank(Party):
         return TimerFired(0, ROOM_CHUNK, link, tries, busy=busy, heard=heard, longest=longest)
 
     def _needed(self, link: int, tries: int) -> bool:
-        """Whether the link must not be forgotten yet."""
         raise NotImplementedError
 
     def _was_heard(self, link: int) -> bool:
@@ -230,7 +229,6 @@ class Rank(Party):
         return heard.link, heard.epoch, heard.room, body
 
     def answer(self, heard: HeardMessage, body: Message) -> None:
-        """Say it on the link by which the message came."""
         self._transmit_to(heard.link, heard.room, body)
 
     def facts(self, heard: HeardMessage) -> int:
@@ -373,7 +371,6 @@ def by_room(event: Any) -> Any:
 
 
 def by_link(event: Any) -> Any:
-    """The link that an event is about."""
     return event.peer
 
 
@@ -383,10 +380,8 @@ def _room_timer(room: int, tries: int) -> TimerFired:
 
 @lru_cache(maxsize=4096)
 def bits(mask: int) -> tuple[int, ...]:
-    """The rank indices that are in this mask."""
     return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
 
 
 def mask(ranks: tuple[int, ...]) -> int:
-    """The bits of these rank indices."""
     return sum(1 << rank for rank in ranks)

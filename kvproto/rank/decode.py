@@ -42,7 +42,6 @@ CHUNKS = len(ChunkIs)
 
 
 def by_chunk(event: Any) -> Any:
-    """The chunk that an event of a grant is about."""
     return event.chunk
 
 
@@ -205,7 +204,6 @@ class DecodeRank(Rank):
 
     # ---------------------------------------------------------------------------------------- messages
     def facts(self, heard: HeardMessage) -> int:
-        """And whether its chunk has a grant."""
         granted = getattr(heard.body, "chunk", -1) in self.grants.get(heard.room, ())
         return super().facts(heard) * CHUNKS + granted
 

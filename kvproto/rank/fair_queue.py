@@ -48,7 +48,6 @@ class FairQueue:
             self.turns.setdefault(link, SendOrder()).put(key)
 
     def leave(self, key: SendKey) -> None:
-        """Remove this send, if it waits."""
         link = self._link_of.pop(key, None)
         if link is not None:
             self.turns[link].leave(key)
@@ -87,7 +86,6 @@ class SendOrder:
         self._of_room: dict[int, dict[SendKey, None]] = {}
 
     def put(self, key: SendKey) -> None:
-        """Add this send at the end."""
         self.order[key] = None
         self._of_room.setdefault(key[0], {})[key] = None
 

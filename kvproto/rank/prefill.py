@@ -109,7 +109,6 @@ class PrefillRank(PrefillQueues):
 
     # ------------------------------------------------------------------------------------------- sends
     def kind_of(self, event: Event) -> str:
-        """Timers of sends name a chunk."""
         assert isinstance(event, TimerFired)
         return "sends" if event.chunk != ROOM_CHUNK else super().kind_of(event)
 

@@ -178,7 +178,6 @@ class PrefillLinks(Rank):
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a staging slot."""
         return self.settings.slot_bytes or self.layout.slot_bytes(self.index, self.chunk_tokens)
 
     def estimate(self, room: int, peer: int) -> Estimate:
@@ -254,7 +253,6 @@ class PrefillLinks(Rank):
         return plan_between(self.layout, other, chunk_tokens)
 
     def welcome(self, session: int, epoch: int) -> msg.Welcome:
-        """Build the WELCOME of a link."""
         lease, build = self.settings.timing.lease.period, self.build
         return msg.Welcome(
             build.newest, build.digest, session, epoch, self.group, self.index, self.layout, self.chunk_tokens, lease,

@@ -134,7 +134,6 @@ class PrefillQueues(PrefillLinks):
 
     # ------------------------------------------------------------------------------------------------------- slots
     def _link_of_send(self, key: SendKey) -> int:
-        """The link to the decode rank of this send."""
         return self.link_to(key[0], key[2])
 
     def _barred(self, left: int, holders: Collection[SendKey]) -> int | None:

@@ -68,7 +68,6 @@ class KVProtoBootstrapServer:
         self.port = self._server.port
 
     def close(self) -> None:
-        """Stop."""
         self._server.close()
 
     def _respond(self, method: str, path: str, headers: Message, body: bytes) -> tuple[HTTPStatus, str]:
@@ -140,8 +139,6 @@ def _read(connection: socket.socket) -> bytes:
 
 
 class _Said(NamedTuple):
-    """A connection over which all has been said."""
-
     data: bytes
 
     def makefile(self, *_: object) -> io.BytesIO:

@@ -149,7 +149,6 @@ class Manager:
         )  # fmt: skip
 
     def make_transport(self) -> Transport:
-        """One of its own for this rank."""
         return self.options.make_transport(self.instance.host)
 
     def register_to_bootstrap(self) -> None:
@@ -220,5 +219,4 @@ class Manager:
         return any(card.layout == self.layout for (at, _), card in self.called.items() if at == bootstrap_addr)
 
     def submit_prefill_recompute(self, receiver: Any, _payload: Any) -> None:
-        """A room has one life."""
         receiver.give_up("a request that was retracted for new weights is not computed again: send it anew")

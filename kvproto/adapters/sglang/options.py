@@ -67,7 +67,6 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.chunk_tokens or max(1, (chunk if chunk > 0 else DEFAULT_CHUNK_TOKENS) // page_size) * page_size
 
     def settings(self, timing: Timing) -> Settings:
-        """Return the settings of a rank."""
         return Settings(
             timing=timing, ring_bytes=self.ring_bytes, slots=self.slots, route=self.route, costs=self.costs
         )

@@ -65,7 +65,6 @@ class Instance(msgspec.Struct, frozen=True):
 
     @property
     def stage(self) -> int:
-        """This rank's pipeline stage."""
         return self.rank // self.tp
 
     @property
@@ -75,7 +74,6 @@ class Instance(msgspec.Struct, frozen=True):
 
     @property
     def ranks(self) -> int:
-        """Ranks of its group."""
         return self.tp * (len(self.stages) or 1)
 
     @property
@@ -161,7 +159,6 @@ class AuxRows:
             )
 
     def read(self, index: int) -> bytes:
-        """The row of this number."""
         return b"".join(ctypes.string_at(address + index * size, size) for address, size in self._rows)
 
     def write(self, index: int, row: bytes) -> None:

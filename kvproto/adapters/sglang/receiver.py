@@ -40,7 +40,6 @@ class Receiver(Request):
         self.look_around()
 
     def look_around(self) -> None:
-        """Whether the prefill instance is there."""
         if self.dp_rank is None or self.value.state is not t.R.AWAIT_LINKS:
             return
         try:
@@ -55,12 +54,10 @@ class Receiver(Request):
         self, kv_indices: Any, aux_index: int | None = None, state_indices: Any = None,
         decode_prefix_len: int | None = None, _destination: Any = None, **_: Any,
     ) -> None:  # fmt: skip
-        """There are pages: for what follows the prefix, which is there."""
         self.aux_index, self.prefix = -1 if aux_index is None else aux_index, decode_prefix_len or 0
         self.hear(t.Given(tuple(int(page) for page in kv_indices), ending=self.ending(state_indices)))
 
     def carry_out(self, effect: Output) -> None:
-        """As the table says."""
         if isinstance(effect, t.OpenRoom):
             self._open(list(effect.pages), effect.ending)
         elif isinstance(effect, t.Decline):

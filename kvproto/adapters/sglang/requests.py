@@ -57,7 +57,6 @@ class Request:
             self.carry_out(effect)
 
     def carry_out(self, effect: Output) -> None:
-        """Carry out the effects of both tables."""
         if isinstance(effect, Report):
             log.warning("%s: %s: %s", self.room, effect.what, effect.why)
         elif isinstance(effect, t.Abort):
@@ -99,7 +98,6 @@ class Request:
         raise NotImplementedError
 
     def end(self, outcome: Outcome) -> None:
-        """The room has its outcome."""
         self.why = self.why or outcome.reason
         self.hear(t.Ended(outcome.ok))
 
@@ -113,20 +111,16 @@ class Request:
         return self.polls[self.value.state]
 
     def look_around(self) -> None:
-        """Whether the other side is there."""
         raise NotImplementedError
 
     def give_up(self, why: str) -> None:
-        """SGLang gives it up."""
         self.why = self.why or why
         self.hear(t.GivenUp())
 
     def abort(self) -> None:
-        """SGLang aborts the request."""
         self.give_up("aborted by SGLang")
 
     def clear(self) -> None:
-        """SGLang has ended the request here."""
         self.give_up("ended by SGLang")
 
     def failure_exception(self) -> None:

@@ -140,7 +140,6 @@ class Sender(Request):
         self.hear(t.Given(pages, last, self.ending(state_indices)))
 
     def carry_out(self, effect: Output) -> None:
-        """As the table says."""
         page, mine = self.kv_mgr.layout.page_size, self.endpoint
         if isinstance(effect, t.OpenRoom):
             assert self.caller is not None

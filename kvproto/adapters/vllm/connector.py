@@ -167,7 +167,6 @@ class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
         return tuple(ids[self.paged]), slots, tuple(tuple(ids[group]) for group in self.windows)
 
     def build_connector_meta(self, scheduler_output: Any) -> Step:
-        """The orders of this step."""
         for name in scheduler_output.preempted_req_ids or ():
             if self.produces and name in self._known:
                 self._hear(Preempted(name))
@@ -276,10 +275,8 @@ class KVProtoConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
     def build_prom_metrics(
         cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: dict[int, list[object]]
     ) -> TransferPromMetrics:  # fmt: skip
-        """The counts for Prometheus."""
         return TransferPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def shutdown(self) -> None:
-        """Let go of the endpoint."""
         if self.role is KVConnectorRole.WORKER and hasattr(self, "worker"):
             self.worker.close()

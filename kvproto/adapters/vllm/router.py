@@ -64,7 +64,6 @@ class Router:
         self.session: aiohttp.ClientSession
 
     def app(self) -> web.Application:
-        """The routes, to be served."""
         app = web.Application(client_max_size=LONGEST)
         app.router.add_post("/v1/completions", self.handle)
         app.router.add_post("/v1/chat/completions", self.handle)

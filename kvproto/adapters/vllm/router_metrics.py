@@ -26,7 +26,6 @@ class RouterMetrics:
 
     @contextmanager
     def request(self) -> Iterator[Any]:
-        """Count a request, whose status is put into what this yields."""
         begun, told, counts = time.monotonic(), SimpleNamespace(status="left"), self._counts
         counts["in_flight"][""] += 1
         try:
@@ -41,7 +40,6 @@ class RouterMetrics:
         self._counts["retries_total"][f'{{instance="{instance}"}}'] += 1
 
     def text(self) -> str:
-        """All of them, as Prometheus reads them."""
         lines = []
         for name, (kind, what) in HELP.items():
             lines += [f"# HELP kvproto_router_{name} {what}", f"# TYPE kvproto_router_{name} {kind}"]

@@ -40,7 +40,6 @@ class Instance:
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
-        """Count a request of this instance."""
         self.asked += 1
         self.idle.clear()
         try:

@@ -30,7 +30,6 @@ class TransferStats(KVConnectorStats):  # type: ignore[misc]  # vLLM's own are u
     data: dict[str, int]
 
     def reset(self) -> None:
-        """Reset the counts to zero."""
         self.data = {}
 
     def aggregate(self, other: Any) -> TransferStats:
@@ -44,7 +43,6 @@ class TransferStats(KVConnectorStats):  # type: ignore[misc]  # vLLM's own are u
         return {f"kvproto {name}": self.data.get(name, 0) for name in NAMES}
 
     def is_empty(self) -> bool:
-        """Nothing has happened."""
         return not any(self.data.values())
 
 

@@ -24,7 +24,6 @@ ADDED = len(MARK) + _LENGTH * BUNDLE
 
 
 def packed(frames: Sequence[bytes]) -> bytes:
-    """Return these frames as one part."""
     pieces = [MARK]  # by a loop: a generator would be a call of Python's for each piece
     for frame in frames:
         pieces += (len(frame).to_bytes(_LENGTH, "big"), frame)

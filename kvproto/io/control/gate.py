@@ -72,7 +72,6 @@ class Served(PolledSocket):
         return True
 
     def close(self, drain_s: float = 0.0) -> None:
-        """Close at once."""
         del drain_s
         self._socket.close(linger=0)
 
@@ -89,12 +88,10 @@ class Pace:
         self.burst, self.pace, self.room, self.since = burst, pace, burst, now
 
     def has_room(self, now: float) -> bool:
-        """Whether one more may come now."""
         self.room, self.since = min(self.burst, self.room + (now - self.since) * self.pace), now
         return self.room >= 1.0
 
     def take(self) -> None:
-        """One came."""
         self.room -= 1.0
 
 

@@ -103,7 +103,6 @@ class Waker:
         self._called = False
 
     def fileno(self) -> int:
-        """Return the descriptor to sleep on."""
         return self._reader.fileno()
 
     def wake(self) -> None:
@@ -122,7 +121,6 @@ class Waker:
         return self._called
 
     def clear(self) -> None:
-        """Forget the calls so far."""
         try:
             while self._reader.recv(4096):
                 continue

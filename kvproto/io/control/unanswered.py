@@ -40,18 +40,15 @@ class Unanswered:
         self.due = 0.0
 
     def __len__(self) -> int:
-        """Connections that are watched."""
         return len(self._cookies)
 
     def add(self, fd: int) -> None:
-        """A connection is made."""
         # TCP_INFO's form is Linux's. For want of a descriptor it is not watched: then its host may be gone for longer.
         if sys.platform == "linux":
             with contextlib.suppress(OSError), held(fd) as there:
                 self._cookies[fd] = cookie(there)
 
     def remove(self, fd: int) -> None:
-        """It has gone."""
         self._cookies.pop(fd, None)
 
     def look(self, now: float) -> None:

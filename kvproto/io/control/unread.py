@@ -70,11 +70,9 @@ class Unread:
         self.due = 0.0
 
     def __len__(self) -> int:
-        """Connections that are watched, or will be."""
         return len(self._connections) + len(self._late)
 
     def add(self, fd: int) -> None:
-        """A connection has come."""
         # The count of received bytes and the sockets' cookies are Linux's; elsewhere nothing is watched.
         if sys.platform != "linux":
             return
@@ -88,7 +86,6 @@ class Unread:
                 self._late.add(fd)
 
     def remove(self, fd: int) -> None:
-        """It has gone."""
         self._late.discard(fd)
         self._connections.pop(fd, None)
         self._suspects.pop(fd, None)

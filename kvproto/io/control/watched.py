@@ -23,13 +23,11 @@ class WatchedDescriptors:
         self._waiter = Waiter()
 
     def add(self, fd: int) -> None:
-        """Watch it for something to read."""
         self._fds[fd] = None
         if self._epoll is not None:
             self._epoll.register(fd, select.EPOLLIN)
 
     def remove(self, fd: int) -> None:
-        """Watch it no more."""
         del self._fds[fd]
         if self._epoll is not None:
             self._epoll.unregister(fd)

@@ -101,7 +101,6 @@ def _slots_by_cache(layout: Layout, slot_of: SlotOf) -> Mapping[str, Sequence[in
 def _end(
     layout: Layout, rank: int, views: Sequence[list[torch.Tensor]], block: tuple[int, int], slot_of: Sequence[int]
 ) -> CachePool:  # fmt: skip
-    """Return the pool of one cache that travels at the end."""
     pool = CachePool.__new__(CachePool)
     pool._hold(layout, rank, views, next(view for found in views for view in found))  # noqa: SLF001  # its own class
     pool.slots, pool.block = torch.arange(pool.pages, device=pool.device), block

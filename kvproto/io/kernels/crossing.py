@@ -85,7 +85,6 @@ class HostCopy:
         self._crossings = tuple(crossings)
 
     def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
-        """As the contract has it."""
         there = theirs.numpy().view("<u4").tolist()
 
         def launch(_stream: Any, _after: Any) -> Ticket:

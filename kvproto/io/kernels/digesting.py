@@ -62,14 +62,12 @@ class DigestingKernels(Kernels):
         self._lock = Lock()
 
     def prepare(self, pool: Pool, side: Side, shares: Sequence[Share], *, digests: bool = True) -> None:
-        """As the contract of kernels has it."""
         self._inner.prepare(pool, side, shares, digests=digests)
 
     def gather_parts(
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        """As the contract of kernels has it, with digests."""
         cell = pool, table, first, tokens
         made = self._made_for(pool, table, parts, stream) if digest is None else digest
         ticket = self._inner.gather_parts(*cell, parts, stream=stream, after=after, digest=made)
@@ -80,7 +78,6 @@ class DigestingKernels(Kernels):
         self, pool: Pool, table: torch.Tensor, first: int, tokens: int, parts: Sequence[StagedPart],
         *, stream: Any = None, after: Any = None, digest: torch.Tensor | None = None,
     ) -> Ticket:  # fmt: skip
-        """As the contract of kernels has it, with digests."""
         cell = pool, table, first, tokens
         made = self._made_for(pool, table, parts, stream) if digest is None else digest
         ticket = self._inner.scatter(*cell, parts, stream=stream, after=after, digest=made)
@@ -158,7 +155,6 @@ class DigestingKernels(Kernels):
             yield from product((first,), range(layer, layer + share.layers), range(head, head + share.heads))
 
     def _parts(self, share: Share, first: int, layout: Layout, *, source: bool) -> Iterator[Place]:
-        """Yield those of a share of named caches."""
         for kind, piece in zip(layout.kinds, share.pieces, strict=True):
             layer = layout.rows_of(kind, self._index)[0] + (piece.src_layer if source else piece.dst_layer)
             unit = layout.units_of(kind, self._index)[0] + (piece.src_unit if source else piece.dst_unit)

@@ -87,7 +87,6 @@ def _queue(launch: Launcher, programs: int, arguments: tuple[int, ...], stream: 
 
 
 def _planes(pool: Pool, slices: Sequence[Slice], tile: int, *, digests: bool) -> dict[Form, list[Plane]]:
-    """Return the planes of all parts by the form of their rows."""
     found: dict[Form, list[Plane]] = {}
     entry = 0
     for part, one in enumerate(slices):

@@ -179,11 +179,9 @@ class Pool:
 
     @property
     def is_husk(self) -> bool:
-        """Whether no byte of the pool is there."""
         return self.first.is_meta
 
     def forget_cuts(self) -> None:
-        """Drop the cached cuts."""
         self._cuts: dict[tuple[Side, tuple[Share, ...]], SliceCopy] = {}
 
     def cut(self, side: Side, shares: tuple[Share, ...]) -> SliceCopy:
@@ -194,7 +192,6 @@ class Pool:
         return found
 
     def part_bytes(self, share: Share, tokens: int) -> int:
-        """Bytes of the staged part of a share."""
         pieces = ((share.piece(kind), grain.row) for kind, grain in enumerate(self.grains))
         return tokens * sum(piece.layers * piece.units * row for piece, row in pieces)
 
@@ -274,7 +271,6 @@ class Slice:
 
     @property
     def token_bytes(self) -> int:
-        """Staged bytes of one token."""
         return sum(kind.layers * kind.width for kind in self.kinds)
 
 

@@ -118,7 +118,6 @@ chosen = triton.jit(_chosen)
 
 
 def _dealt(program: tl.tensor, PARTS: tl.constexpr, MIXED: tl.constexpr, ROWS: tl.constexpr) -> Any:
-    """The parts and the units of this program."""
     if MIXED:
         unit = program * ROWS + tl.arange(0, ROWS)
         part = unit % PARTS
@@ -141,7 +140,6 @@ def _tile(
     K_ROWS: tl.constexpr, V_ROWS: tl.constexpr, ALIKE: tl.constexpr, HEADS: tl.constexpr,
     GATHER: tl.constexpr, DIGESTS: tl.constexpr, WORD: tl.constexpr, ALIGN: tl.constexpr,
 ) -> None:  # fmt: skip
-    """These units of one layer's K or V."""
     layer = tl.program_id(1)
     kind = tl.program_id(2)
     base = tl.load(places.to(tl.pointer_type(tl.int64)) + (part * KINDS + kind) * layers + layer)

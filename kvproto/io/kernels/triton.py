@@ -50,7 +50,6 @@ class DeviceCopy:
         self._launch, self._copies, self._sparing, self._most = launch, copies, sparing, most
 
     def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
-        """As the contract has it."""
         cell = table.data_ptr(), theirs.data_ptr(), first, tokens
         bound = [copy.bind(*cell) for copy in self._copies]
         if self._sparing:
@@ -208,7 +207,6 @@ class TritonKernels:
         return None if joined is None else DeviceLaunch(self, bound[0].place, joined, launches)
 
     def launch(self, place: int, copies: Sequence[Callable[[int], None]], stream: Any, after: Any) -> Ticket:
-        """Queue these copies."""
         if INTERPRETED:
             for copy in copies:
                 copy(0)

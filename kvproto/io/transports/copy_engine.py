@@ -75,7 +75,6 @@ class CopyEngine:
         return bool(self._twins)
 
     def attach(self, region: MemoryRegion) -> None:
-        """A region from now on."""
         twin = host_memory.twin(region) if cuda_driver() is not None else None
         # One stream serves one device: a twin on another one is written by the agent, as regions without twins are.
         if twin is None or (self._stream and twin.device != self._device):

@@ -88,7 +88,6 @@ def share(region: MemoryRegion) -> bytes:
 
 
 def _allocation(driver: Any, address: int) -> tuple[int, int] | None:
-    """Return start and size of the allocation around an address."""
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     found = driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)) == 0
     return (base.value, size.value) if found else None

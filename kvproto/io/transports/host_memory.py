@@ -87,7 +87,6 @@ def twin(region: MemoryRegion) -> Twin | None:
 
 
 def _memory(region: MemoryRegion) -> SharedMemory | None:
-    """Return the shared memory that contains the region."""
     # Copied: the collector may drop an entry at any time.
     for addr, memory in list(_made.items()) if region.kind == "DRAM" else ():
         if addr <= region.addr and region.addr + region.nbytes <= addr + memory.nbytes:

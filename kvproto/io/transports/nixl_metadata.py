@@ -69,7 +69,6 @@ class _Fields:
         return self.data[start:end]
 
     def count(self, name: bytes, most: int) -> int:
-        """A number."""
         field = self.take(name)
         if len(field) != LENGTH.size or (number := int.from_bytes(field, "little")) > most:
             raise FormError(f"field {name.decode()!r} is no number up to {most}")

@@ -37,7 +37,6 @@ class PagePiece(msgspec.Struct, frozen=True):
     nbytes: int
 
     def side(self, side: Side) -> tuple[MemoryRegion | RemoteRegion, int, int]:
-        """Return region, offset and step."""
         return (self.src, self.src_off, self.src_step) if side == "near" else (self.dst, self.dst_off, self.dst_step)
 
 
@@ -112,7 +111,6 @@ class PagesRequest:
         return (begins + pages).ravel().astype(np.int32)
 
     def laid(self) -> Request:
-        """Return the same write with its rows."""
         return Request(self._rows("near"), self._rows("far"), self.local_kind, self.remote_kind, self.sources)
 
     def _rows(self, side: Side) -> Descs:

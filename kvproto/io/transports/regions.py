@@ -92,7 +92,6 @@ class RegionTable:
 
 
 def remote_table(peer: PeerId, entries: Sequence[RegionEntry]) -> dict[int, RemoteRegion]:
-    """A peer's regions by index."""
     return {e.index: RemoteRegion(peer, e.index, e.addr, e.nbytes, e.kind, e.dev) for e in entries}
 
 

@@ -39,11 +39,9 @@ class TwinWrites:
         self._maps = HostMaps(self._engine.lock)
 
     def attach(self, region: MemoryRegion) -> None:
-        """Take a region, which may have a twin."""
         self._engine.attach(region)
 
     def detach(self, region: MemoryRegion) -> None:
-        """Let go of a region."""
         self._engine.detach(region)
 
     def link(self, new: InstanceDescription) -> None:

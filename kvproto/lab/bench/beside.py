@@ -55,7 +55,6 @@ class Beside(BenchProcesses):
     def measured(
         self, pool: str, way: str, gib: int, percent: int, page: int, repeats: int
     ) -> list[dict[str, Any]]:  # fmt: skip
-        """The rows of a way: of each side."""
         size = ROOM if self.cuda else 1
         case = self._case(pool, way, gib, page, size)
         form = self._form(case)

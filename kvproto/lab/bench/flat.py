@@ -36,8 +36,6 @@ Labels = dict[Name, Label]
 
 
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A figure as a file has it."""
-
     name: Name
     value: Number
     unit: Name = ""
@@ -113,7 +111,6 @@ def named(path: Iterable[str]) -> tuple[str, str]:
 
 
 def rows_of(figures: Iterable[Figure]) -> list[MeasuredRow]:
-    """Put figures that share their labels into rows."""
     rows: dict[tuple[tuple[str, Label], ...], MeasuredRow] = {}
     for figure in figures:
         row = rows.setdefault(tuple(figure.labels.items()), MeasuredRow(figure.labels, {}))

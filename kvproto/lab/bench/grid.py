@@ -55,7 +55,6 @@ class Cell:
 
     @property
     def size(self) -> int:
-        """MiB of a prompt."""
         return self.tokens * self.shape.token_bytes // MIB
 
     @property
@@ -97,7 +96,6 @@ class Cell:
 
 
 def cells(shape: PipelineShape, page: int, prompts: Sequence[int], batches: Sequence[int]) -> list[Cell]:
-    """Return the cells from the smallest to the largest."""
     shape = replace(shape, page_sizes=(page, page))
     found = [Cell(shape, page, tokens, batch) for tokens in prompts for batch in batches]
     return sorted(found, key=lambda cell: (cell.size * cell.batch, cell.batch))
@@ -138,7 +136,6 @@ def p95(times: Sequence[float]) -> float:
 
 
 def rows(options: Namespace) -> Iterator[dict[str, Any]]:
-    """All cells, as they are measured."""
     until = time.perf_counter() + options.seconds
     names, pages = options.pairs, options.pages
     for number, name in enumerate(names):
@@ -161,7 +158,6 @@ def _row(fleet: BenchProcesses, cell: Cell, options: Namespace, left: float, roo
 
 
 def _memory(options: Namespace) -> float:
-    """GiB of a device."""
     if options.memory:
         return float(options.memory)
     if options.cpu:

@@ -97,7 +97,6 @@ class HybridRank(PipelineRank):
         return [room for room in range(1, self.case.rooms + 1) if self.side == "P" or room % count == instance]
 
     def mark(self) -> None:
-        """Fill a decode rank's pool with the marker."""
         assert self.pool is not None
         for tensor in tensors_of(self.pool) if self.side == "D" else ():
             tensor.fill_(MARKER)
@@ -105,7 +104,6 @@ class HybridRank(PipelineRank):
             torch.cuda.synchronize()
 
     def whole(self) -> bool:
-        """Whether every byte of every room is here."""
         return all(bool(view.eq(truth).all()) for room in self._rooms() for view, truth in self._truth(room))
 
     def bind_stores(self) -> bool:

@@ -125,7 +125,6 @@ def check(work: KernelCall, kernels: Kernels) -> bool:
 
 
 def check_digests(work: KernelCall, kernels: Kernels) -> bool:
-    """Whether the call's digests are those of the reference."""
     tables = [new_table([share for share, _ in work.parts], work.pool.device) for _ in range(2)]
     work.run(kernels, tables[0])
     work.run(TorchKernels(), tables[1])

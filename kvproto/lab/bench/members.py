@@ -36,7 +36,6 @@ class Members:
         self._keys: dict[str, tuple[str, int]] = {}
 
     def start(self, side: str, index: int, make: Callable[..., BenchMember], *args: Any) -> None:
-        """Start one more, made in its process."""
         self._keys[f"{side}{index}"] = side, index
         self._group.start(Program(f"{side}{index}", f"{__name__}:serve", (make, args)))
 

@@ -44,8 +44,6 @@ GRAIN = 64
 
 @dataclass
 class BenchProcesses:
-    """The processes of a shape."""
-
     shape: PipelineShape
     cuda: bool
     members: Members = field(default_factory=Members)

@@ -48,8 +48,6 @@ Moment = tuple[str, int, float]
 
 
 class EndpointForm(msgspec.Struct, frozen=True):
-    """How the endpoints of one configuration are made."""
-
     prefill: Layout
     decode: Layout
     chunk_tokens: int

@@ -20,7 +20,6 @@ LARGE = 1000
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Lay cells out as they are."""
     table: str = tabulate(rows, head, tablefmt="github", disable_numparse=True)
     return table
 

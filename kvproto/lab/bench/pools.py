@@ -65,6 +65,5 @@ def marked_twin(pool: Pool) -> Pool:
 
 
 def same(one: Pool, other: Pool) -> bool:
-    """Whether all bytes of two pools are equal."""
     pairs = zip(one.k + one.v, other.k + other.v, strict=True)
     return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in pairs)

@@ -88,7 +88,6 @@ def lives(rooms: int, count: int, now: float) -> tuple[list[BenchRoom], Script, 
 
 
 def time_steps(rank: PrefillRank, script: Script) -> Sample:
-    """Play the script block by block, each on the clock."""
     sample, ends = Sample(), [0, *accumulate(script.steps)]
     for first in range(0, len(script.makes), BLOCK):
         last = min(first + BLOCK, len(script.makes))

@@ -151,7 +151,6 @@ class RehearsedWorld(Surroundings):
         return None
 
     def hear_outcome(self, news: do.AnnounceOutcome) -> None:
-        """The next one is opened, and one more begins."""
         assert not news.cause, news
         self.due.extend(opening(self.rank, next(self.coming)))
         self.begin()

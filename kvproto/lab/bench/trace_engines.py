@@ -194,7 +194,6 @@ class PrefillInstance(Instance):
         return step
 
     def _computed(self, step: list[tuple[Replayed, int]]) -> None:
-        """End a step: the KV of its tokens is there."""
         self._busy = False
         for request, upto in step:
             self.backlog -= upto - request.done
@@ -238,7 +237,6 @@ class DecodeInstance(Instance):
             self.world.at(self.world.now + RENEW, self._renew, request)
 
     def abort(self, request: Replayed) -> None:
-        """Give a request up, if it is not over yet."""
         if request.over == INFINITY and request.number in self.live:
             request.aborted = True
             self.tell_open(request, ev.EngineAborted(request.number, Cause.DECODE_ABORTED))

@@ -38,8 +38,6 @@ CALM: Final = 3.0
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """The machines on which a trace is replayed."""
-
     prefill: int = 1
     decode: int = 1
     prefill_tp: int = 4

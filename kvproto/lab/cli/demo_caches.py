@@ -26,7 +26,6 @@ RANKS = 1, 2, 4
 
 
 def is_family(args: argparse.Namespace) -> bool:
-    """Whether the model that is asked for has several caches."""
     return args.model in FAMILIES
 
 

@@ -21,7 +21,6 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
 
 
 def complete(args: argparse.Namespace) -> None:
-    """Put in what was not said."""
     for name, usual in DEFAULTS.items():
         if getattr(args, name) is None:
             setattr(args, name, usual[args.device == "cuda"])

@@ -76,7 +76,6 @@ def fuzz_library(args: argparse.Namespace) -> Callable[[], FuzzResult]:
 
 
 def row(result: FuzzResult) -> str:
-    """One decoder's figures, and what was found."""
     figures = (
         f"{result.decoder:<38} {result.inputs:>9,} inputs: {result.taken:>8,} taken, {result.documented:>8,} refused, "
         f"{result.undocumented} undocumented; slowest {result.slowest_ms:.1f} ms"

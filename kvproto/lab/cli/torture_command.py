@@ -84,7 +84,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _folder(text: str) -> Path:
-    """It is made when there is something to put there."""
     if (path := Path(text)).exists() and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a file, and a directory is wanted")
     return path

@@ -48,7 +48,6 @@ class CacheField:
 
 
 def fields_of(family: Family, cache: DynamicCache) -> list[CacheField]:
-    """Return the fields of a cache that holds something."""
     return [each for number, layer in enumerate(cache.layers) for each in _fields(family, number, layer)]
 
 

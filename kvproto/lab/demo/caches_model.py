@@ -35,7 +35,6 @@ class CachesModel:
         self.units = {(each.kind, each.layer): (each.units, each.row_bytes) for each in self.fields}
 
     def empty(self) -> DynamicCache:
-        """A cache of the library for one request."""
         return DynamicCache(config=self.model.config)
 
     @torch.inference_mode()

@@ -71,7 +71,6 @@ class CachesRank:
         return {"slot": held.slot if "state" in ends else None, "window": held.window if "window" in ends else None}
 
     def look(self, endpoint: Endpoint) -> None:
-        """Take what the endpoint tells."""
         # Releases first: the loop goes on meanwhile, and none may be seen before its outcome.
         released = endpoint.released()
         self.outcomes.update((outcome.room.id, outcome) for outcome in endpoint.finished())
@@ -83,7 +82,6 @@ class CachesRank:
         wait_until(done, what, self.run.limit_s, lambda: map(endpoint.explain, names), lambda: self.look(endpoint))
 
     def over(self) -> bool:
-        """Whether every room has an outcome and is released."""
         return len(self.outcomes) == len(self.released) == len(self.job.rooms)
 
     def account(self, endpoint: Endpoint) -> None:

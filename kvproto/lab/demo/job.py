@@ -95,7 +95,6 @@ class DemoJob:
 
     @property
     def compute(self) -> str:
-        """The dtype in which the model computes."""
         return "bfloat16" if self.dtype == "float8_e4m3fn" else self.dtype
 
     def shape(self, side: Side) -> GroupShape:

@@ -105,7 +105,6 @@ class Run:
 
     @property
     def forwards(self) -> list[RoomSpec]:
-        """The timed rooms in the order of their forwards."""
         rooms = self.timed
         batches = [rooms[first : first + BATCH] for first in range(0, len(rooms), BATCH)]
         return [room for batch in batches for room in sorted(batch, key=lambda room: (room.tokens, room.room))]

@@ -81,19 +81,16 @@ def page_left_out(at: TamperedRoom) -> Rows | None:
 
 
 def another_state(at: TamperedRoom) -> Rows | None:
-    """Give it the state of another room."""
     keys = _of(at.rows, STATE)
     return at.rows | {key: at.others[0][key] for key in keys} if keys and at.others else None
 
 
 def early_window(at: TamperedRoom) -> Rows | None:
-    """Shift the window's rows by one token."""
     keys = _of(at.rows, LOCAL)
     return at.rows | {key: at.rows[key].roll(1, 0) for key in keys} if keys and at.room.tokens > 1 else None
 
 
 def _moved(at: TamperedRoom, key: tuple[str, int]) -> bool:
-    """Whether something of this part was moved for the room."""
     return at.room.prefix < at.room.tokens or key[0].startswith((f"{STATE}.", f"{LOCAL}."))
 
 

@@ -102,7 +102,6 @@ class TortureEngine:
 
     # ----------------------------------------------------------------------------------------- being told
     def collect(self) -> None:
-        """Take the endpoint's news, and judge them."""
         for outcome in self.endpoint.finished():
             self._finished(outcome)
         for name in self.endpoint.released():

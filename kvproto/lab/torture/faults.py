@@ -45,7 +45,6 @@ class Siege:
 
     # ------------------------------------------------------------------------------------------ being told
     def here(self, name: str, address: str) -> None:
-        """A rank has started."""
         self.starting.discard(name)
         self.alive.add(name)
         if name in PREFILL_RANKS:
@@ -69,7 +68,6 @@ class Siege:
 
     # --------------------------------------------------------------------------------------------- striking
     def begin(self, episode: Episode) -> None:
-        """The episode's faults strike when their time comes."""
         self._coming = [(time.monotonic() + strike.after, strike) for strike in episode.strikes]
         self._well = 0
 

@@ -74,7 +74,6 @@ class TortureFleet(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
     def cables(self) -> tuple[CableName, ...]:
-        """The ranks that have a link: those with KV in common."""
         found = []
         for d in DECODE_RANKS:
             group, index = GROUP_OF[d]
@@ -93,7 +92,6 @@ class TortureFleet(msgspec.Struct, frozen=True):
 
 
 def make_fleet(dice: random.Random) -> TortureFleet:
-    """One that the dice choose."""
     clocks = {
         name: (dice.choice((0.0, 1e4, 1e8)), round(1 + dice.uniform(-SKEW, SKEW), 4))
         for name in (*PREFILL_RANKS, *DECODE_RANKS)

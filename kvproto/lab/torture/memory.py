@@ -46,7 +46,6 @@ class RankMemory:
 
     @property
     def pool(self) -> Pool:
-        """For the endpoint."""
         return Pool(self.pages.k, self.pages.v, self.pages.order, self.pages.page_size)
 
     def take(self, room: TortureRoom, tokens: int) -> list[int]:

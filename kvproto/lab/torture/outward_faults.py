@@ -289,7 +289,6 @@ def strikes(counts: dict[tuple[str, str], int]) -> list[Strike]:
 
 
 def setups() -> list[str]:
-    """Those whose libraries are there."""
     nixl = importlib.util.find_spec("nixl") is not None
     return [name for name, setup in SETUPS.items() if nixl or setup.backend != "nixl"]
 

@@ -275,7 +275,6 @@ class InjectedPair(Pair):
         return [f"group {group} stays {value.state.name}" for group, value in groups.items() if value.state in PENDING]
 
     def broken(self, side: str) -> bool:
-        """Whether the loop of this side has ended, loudly."""
         return inside((self.prefills if side == "P" else self.decodes)[0]).loop.broken is not None
 
     def right(self, room: Any) -> bool:

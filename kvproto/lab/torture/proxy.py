@@ -181,7 +181,6 @@ class Proxy:
             act(*data)
 
     def _lead(self, prefill: str, port: int) -> None:
-        """A prefill rank listens there."""
         for (_, p), cable in self.cables.items():
             if p == prefill:
                 cable.target = port

@@ -127,7 +127,6 @@ def few(found: Iterable[Found]) -> list[Found]:
 
 
 def told(plan: TorturePlan, found: Found) -> str:
-    """A finding, for a reader."""
     kind, number, text = found
     if number < 0:
         return f"{kind}: {text}"

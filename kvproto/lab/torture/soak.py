@@ -144,7 +144,6 @@ class SoakRank:
             self.idle()
 
     def look(self) -> dict[str, Any]:
-        """Return holdings, counts, and MiB of memory."""
         held, counted = holdings(self.endpoint), self.endpoint.metrics()
         return {"holds": held, "metrics": counted, "rss": round(resident() / (1 << 20), 1)}
 

@@ -45,7 +45,6 @@ class TakeoverPages:
         self.counters = raw[size:].view(np.int64)
 
     def pool(self, layout: Layout, index: int) -> Pool:
-        """Return the pool of this rank: its heads of every page."""
         first, heads = layout.heads_of(index)
         mine = self.bytes[:, :, :, :, first : first + heads].view(torch.bfloat16)
         return Pool(list(mine[0]), list(mine[1]), "NHD", self.page_size)

@@ -77,12 +77,10 @@ class TakeoverPlan(msgspec.Struct, frozen=True):
 
     @property
     def victims(self) -> TakeoverSide:
-        """The side that is killed."""
         return "D" if self.victim == "decode" else "P"
 
     @property
     def survivors(self) -> TakeoverSide:
-        """The other side."""
         return "P" if self.victims == "D" else "D"
 
     def layout(self, side: TakeoverSide, life: int) -> Layout:

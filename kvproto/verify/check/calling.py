@@ -93,7 +93,6 @@ class Calling(Scenario):
         super().__init__(("decode",), chances)
 
     def around(self, number: int) -> Around:
-        """No group is called."""
         del number
         return Around((Called((Link(),) * self.ranks),) * self.groups)
 
@@ -272,7 +271,6 @@ class Calling(Scenario):
         return ("rest", "something is always under way") if around.helper or around.inbox or around.doing else None
 
     def sights(self, views: list[View]) -> Iterable[str]:
-        """The states of groups, and whether one is ready."""
         values = (views[0].values or {})["groups"]
         if views[0].around.closing == ():
             yield "closed"

@@ -153,14 +153,12 @@ class DecodeMemory(Node):
         return chunk * self.bits + self.writers.index(p) * self.most + piece
 
     def _part(self, chunk: int, p: int) -> int:
-        """All pieces of a part, in pages."""
         mask = self._masks.get((p, chunk))
         if mask is None:
             mask = self._masks[p, chunk] = (1 << self._pieces(p, chunk)) - 1 << self._bit(chunk, p, 0)
         return mask
 
     def whole(self) -> int:
-        """Every part of a room, in pages."""
         return sum(self._part(chunk, p) for chunk, writers in enumerate(self.writers_of) for p in writers)
 
     def staged(self, v: DNode, k: int, chunk: int) -> int:
@@ -235,7 +233,6 @@ class DecodeMemory(Node):
 
 
 def regions(v: DNode) -> Regions:
-    """The regions that are not freed."""
     return {(k, c): (r, offset, end, blocked) for k, c, r, offset, end, freed, blocked in v.rank[5] if not freed}
 
 

@@ -73,7 +73,6 @@ def two_faults_of_four() -> dict[str, Config]:
 
 
 def two_faults() -> dict[str, Config]:
-    """Every two faults at once."""
     return {
         f"deep-two-{one}-{other}": replace(ONE, budget=_budget(one, other), about=f"{one} and {other}")
         for one, other in combinations_with_replacement(FAULTS, 2)

@@ -130,6 +130,5 @@ class DelayBoundedExplorer(Explorer):
             found[1].append(event(source[0], ("slow", *source[1:]), "slow"))
 
     def put_to_sleep(self, budget: int, asleep: int) -> int:
-        """The budget with these sources asleep."""
         return self.budget(self.budgets.values[budget]._replace(asleep=asleep))
 

@@ -33,7 +33,6 @@ class Mix(NamedTuple):
     first: bool
 
     def __str__(self) -> str:
-        """In words."""
         lives = "and come back as this one" if self.first else "once they come back"
         return f"{self.side} ranks are of the other build {lives}"
 
@@ -61,7 +60,6 @@ class MixedNode:
         return self.theirs if (life == 0) is self.first else self.ours
 
     def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[Any, list[RankOutput]]:
-        """A rank that has just started."""
         node = self._of(life)
         value, outs = node.initial(life, script)
         return value, self._sent(outs, node)

@@ -25,7 +25,6 @@ OLDEST = 2 * Timing().lease.period
 
 
 def lately(at: float) -> float:
-    """In two words: lately, or long ago."""
     return 0.0 if at >= 0 else LONG_AGO
 
 
@@ -35,7 +34,6 @@ def since(at: float) -> float:
 
 
 def dated(body: Message, moment: Callable[[float], float]) -> Message:
-    """The message with another moment, if it speaks of one."""
     if not isinstance(body, StagingReq | PagesReq | PagesRsp | StagingRsp):
         return body
     return body if isinstance(body, StagingRsp) and body.queued else replace(body, asked=moment(body.asked))

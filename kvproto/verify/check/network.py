@@ -54,7 +54,6 @@ def put_queue(wire: Wire, way: int, queue: tuple[int, ...]) -> Wire:
 
 
 def deliveries(wire: Wire, net: Net) -> list[Delivery]:
-    """All that the network can do next."""
     found = []
     for way in (TO_DECODE, TO_PREFILL, REPORT, NOTIFICATION):
         for item, rest in network.first(wire[way], _order(way, net)):

@@ -111,7 +111,6 @@ class OneRoom(Explorer):
     first: int
 
     def initial(self) -> int:
-        """The first of the states of rest."""
         return self.first
 
 

@@ -76,7 +76,6 @@ OF_A_LINK = frozenset({LinkCameUp, LinkWentDown, PeerQuiet})
 
 
 def judge(name: str, holds: bool, text: str) -> None:  # noqa: FBT001
-    """Raise if the property does not hold."""
     if not holds:
         raise Violation(name, text)
 
@@ -162,7 +161,6 @@ class Node(Surroundings):
         return self.config.misfit in ("length", "secret") or (self.config.misfit == "claim" and k > 0)
 
     def take_leave(self) -> None:
-        """The rank says goodbye on all of its links."""
         it = self.interpreter
         it.carry_out(it.ask(it.rank.take_leave, NOW), NOW)
 
@@ -226,12 +224,10 @@ def page_ids(first: int) -> bytes:
 
 
 def put(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:
-    """The tuple with one item replaced."""
     return (*items[:at], item, *items[at + 1 :])
 
 
 def add(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
-    """The sorted tuple with one item more."""
     return tuple(sorted((*items, item)))
 
 

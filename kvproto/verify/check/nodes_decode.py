@@ -209,7 +209,6 @@ class DecodeNode(DecodeMemory):
         return v._replace(rank=self.freeze_rank())
 
     def drive(self, what: Input) -> None:
-        """Apply an input to the rank and its surroundings."""
         keys = self.names.keys
         match what[0]:
             case "message" | "notified":
@@ -296,7 +295,6 @@ class DecodeNode(DecodeMemory):
 
     @property
     def first_life(self) -> bool:
-        """Whether this is the first life of a rank of the first decode group."""
         return self.index < self.own.ranks and not self.current.life
 
     @property

@@ -87,7 +87,6 @@ class PrefillNode(PrefillSlots):
         return v._replace(rank=self.freeze_rank(), preparing=tuple(preparing), wires=wires)
 
     def drive(self, what: Input) -> None:
-        """Apply an input to the rank and its surroundings."""
         v, keys = self.current, self.names.keys
         match what[0]:
             case "message" | "message late":

@@ -29,7 +29,6 @@ class WorldNames(RankStories):
         self.config, self.node = config, node
 
     def peers(self, head: RankLogHead, names: Mapping[Any, str]) -> dict[int, str]:
-        """By link: a rank of a world has one to each rank of the other side."""
         del names
         return {link: f"{'D' if head.side == 'prefill' else 'P'}{link - 1}" for link in head.links}
 

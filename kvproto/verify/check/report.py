@@ -118,7 +118,6 @@ def _kill(name: str, result: Result, said: tuple[str, tuple[str, ...], str], sec
 
 
 def line(kill: Kill) -> str:
-    """For people."""
     mark = "caught" if kill.caught else "MISSED"
     how = f"{kill.property or '-':<9} in {kill.steps:>2} steps, {kill.seconds:>5.1f} s"
     return f"{mark}  {kill.name:<28} {how}  {kill.config}"
@@ -192,7 +191,6 @@ def totals(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def sum_up(results: Sequence[Result], asked: int) -> str:
-    """One line on all of them."""
     states, seconds = sum(r.states for r in results), sum(r.seconds for r in results)
     done, broken = sum(r.ended == "exhausted" for r in results), sum(bool(r.violations) for r in results)
     moves, rate = sum(r.transitions for r in results), int(states / max(seconds, 1e-9))

@@ -27,7 +27,6 @@ class Side(NamedTuple):
 
     @property
     def everyone(self) -> int:
-        """Ranks in all groups."""
         return self.ranks * self.groups
 
     def group(self, index: int) -> int:
@@ -35,7 +34,6 @@ class Side(NamedTuple):
         return self.number if self.one_name else self.number + 2 * (index // self.ranks)
 
     def first(self, group: int) -> int:
-        """The first rank of the group that has this number."""
         return (group - self.number) // 2 * self.ranks
 
     def member(self, index: int) -> int:

@@ -85,7 +85,6 @@ class Names:
 
     @staticmethod
     def grant(k: int, chunk: int) -> int:
-        """The id of the chunk's grant."""
         return 1 + k * 256 + chunk
 
 

@@ -164,12 +164,10 @@ def deed(config: Config, event: WorldEvent) -> str:
 
 
 def _room(config: Config, what: tuple[Any, ...]) -> str:
-    """Name the room, if it is about one."""
     return room(config, what[1]) if len(what) > 1 and isinstance(what[1], int) else ""
 
 
 def _group(config: Config, what: tuple[Any, ...]) -> str:
-    """The prefill group that an engine lets go of."""
     return f"the group of P{what[1]}" if config.prefill_groups > 1 else "the prefill group"
 
 

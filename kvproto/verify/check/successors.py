@@ -163,7 +163,6 @@ class Explorer(Menus):
         return self.choice(p, numbers[p], self.called(numbers, i, item), "")
 
     def called(self, numbers: list[int], i: int, item: int) -> Input:
-        """Return the call as the prefill rank's input, with its epoch."""
         return *self.heard(i, TO_PREFILL, item, ""), self._new_epoch(numbers, i)
 
     def _new_epoch(self, numbers: list[int], i: int) -> int:

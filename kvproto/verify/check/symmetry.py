@@ -24,7 +24,6 @@ def _by_room(items: tuple[Any, ...], swap: Swap) -> tuple[Any, ...]:
 
 
 def _each(items: tuple[Any, ...], swap: Swap) -> tuple[Any, ...]:
-    """One item for each place."""
     new = list(items)
     for k, item in enumerate(items):
         new[swap[k]] = item

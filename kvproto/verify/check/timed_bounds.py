@@ -58,7 +58,6 @@ def silent(t: Timing) -> float:
 
 
 def bounds(config: Config) -> Bounds:
-    """Those of this world."""
     t, budget = config.settings.timing, config.budget
     again, noticed = said_again(t), silent(t) if config.stands else times.noticed(t)
     rooms, links = max(again, turn_asked(t)), again

@@ -187,7 +187,6 @@ class TimedExplorer(DelayBoundedExplorer):
             self.faults.append((unwell[0], text, why))
 
     def _clocked(self, state: int, budget: int, hurt: float) -> int:
-        """The state with its clock put to this."""
         spent = self.budgets.values[budget]
         return state + ((self.budget(spent._replace(hurt=hurt)) - budget) << self.shifts[-1])
 

@@ -182,7 +182,6 @@ def _told(
 
 
 def _chosen(asked: Any) -> Iterator[str]:
-    """The options that say which mutants there are."""
     for name, values in (("--file", asked.file), ("--operator", asked.operator)):
         yield from (f"{name} {value}" for value in values)
     if asked.sample:

@@ -121,7 +121,6 @@ class DigestTexts:
         return f"class {', '.join(said)}"
 
     def _fields(self, cls: type[msgspec.Struct], package: str) -> Iterator[str]:
-        """The fields as they are on the wire."""
         config = cls.__struct_config__
         yield f"{'array' if config.array_like else 'map'} {config.tag!a} strict={config.forbid_unknown_fields}"
         for field in msgspec.structs.fields(cls):
@@ -188,7 +187,6 @@ def routes_say(routes: Routes) -> Iterator[object]:
 
 
 def digest(parts: Mapping[str, str]) -> str:
-    """The digest of these texts, by their names."""
     return joined({name: shortened(text) for name, text in parts.items()})
 
 

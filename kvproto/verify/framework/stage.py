@@ -47,12 +47,10 @@ class Stage:
         self._perform(number, self.members[number].handle(found.event, self.now))
 
     def crash(self, number: int) -> None:
-        """The party dies."""
         self.past.append(self.members.pop(number))
         self.around[number] = self.scenario.crashed(number, self.around[number])
 
     def start(self, number: int) -> None:
-        """The party starts, or starts again."""
         self.lives[number] += 1
         self.members[number], effects = self.scenario.start(
             number, self.around[number], self.lives[number], self.now

@@ -34,7 +34,6 @@ def renamings(alike: Alike) -> Iterator[Renaming]:
 
 
 def renamed(thing: Any, by: Renaming) -> Any:
-    """The value with names exchanged."""
     if isinstance(thing, msgspec.Struct):
         changes = {name: _field(name, getattr(thing, name), by) for name in thing.__struct_fields__}
         return replace(thing, **changes)

@@ -117,7 +117,6 @@ class World:
                 found[1].append(WorldStep(sender, ("lost", to, body), "drop", FAULT))
 
     def _steps_of(self, state: State, i: int, what: Input, cost: str, found: Found) -> None:
-        """A step, and the crashes in the middle of it."""
         self._step(state, i, what, cost, found)
         if not cost and self.budgets.values[state[-1]][FAULTS.index("crash")]:
             for cut in self.steps.cuts(i, state[i], what):

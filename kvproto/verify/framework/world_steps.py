@@ -46,7 +46,6 @@ class Steps:
         self._views: dict[tuple[int, int], View] = {}
 
     def first(self, i: int) -> StepOutcome:
-        """The party starts for the first time."""
         return self._start(i, PartyValue(-1, None, self.scenario.around(i)))
 
     def menu(self, i: int, number: int) -> list[tuple[Input, str]]:

@@ -110,14 +110,12 @@ class WorldChecker(Checker):
         self.first = next(iter(scenarios))
 
     def worlds(self) -> Mapping[str, str]:
-        """Its parties, and what is special."""
         made = {name: make() for name, make in self.scenarios.items()}
         return {name: f"{len(each.names)} parties  {each.chances.about}" for name, each in made.items()}
 
     def search(
         self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None
     ) -> Result:  # fmt: skip
-        """Search one scenario."""
         scenario = self.scenarios[name]()
         if limit is not None:
             scenario.chances = replace(scenario.chances, limit=limit)

@@ -72,7 +72,6 @@ def bodies(table: str) -> tuple[Body, ...]:
 
 
 def plant(bench: TablePatch, body: Body) -> None:
-    """Make the change."""
     new = _made(body)
     for table in MUTATED:
         for row in list(table.rows):
@@ -91,7 +90,6 @@ def plant(bench: TablePatch, body: Body) -> None:
 
 
 def touched(body: Body) -> tuple[tuple[str, Row], ...]:
-    """The rows that it changes, each with its table's name."""
     old = set(_old(body))
     return tuple((table.name, row) for table in MUTATED for row in table.rows if old & _asks(table, row))
 
@@ -225,7 +223,6 @@ def _made(body: Body) -> dict[Any, Any]:
 
 
 def _plant_elsewhere(bench: TablePatch, new: Mapping[Any, Any]) -> None:
-    """In all modules that have them, and for those that have yet to take them."""
     packages = {str(old.__module__).partition(".")[0] for old in new}
     for owner, name, value in list(_held(packages)):
         if value in new:

@@ -28,14 +28,12 @@ def fields(let: Callable[..., Any]) -> list[str]:
 
 
 def without_condition(guard: Callable[..., bool], place: int) -> Callable[..., bool]:
-    """The guard, less the condition at this place."""
     tree = _tree(guard)
     del _conditions(tree)[place]
     return cast("Callable[..., bool]", _made(guard, tree))
 
 
 def without_field(let: Callable[..., Any], place: int) -> Callable[..., Any]:
-    """The change, less the field at this place: it stays what it was."""
     tree = _tree(let)
     del _fields(tree)[place]
     return _made(let, tree)
@@ -43,7 +41,6 @@ def without_field(let: Callable[..., Any], place: int) -> Callable[..., Any]:
 
 @cache
 def negated(guard: Callable[..., bool]) -> Callable[..., bool]:
-    """It holds where the guard does not."""
 
     def not_(v: Any, e: Any, now: float) -> bool:
         return not guard(v, e, now)

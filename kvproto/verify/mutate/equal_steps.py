@@ -122,7 +122,6 @@ class StepPair:
 
 
 def pair_of(row: Row) -> Pair:
-    """The pair that the row is one of."""
     return Pair(row.source, row.event)
 
 

@@ -33,7 +33,6 @@ class CodeMutant(msgspec.Struct, frozen=True, order=True):
     text: str
 
     def __str__(self) -> str:
-        """Its file, line and name."""
         return f"{self.file}:{self.line}  {self.name}"
 
     @property
@@ -70,7 +69,6 @@ def mutated(mutant: CodeMutant, text: str) -> ast.Module:
 
 
 def change(tree: ast.AST, node: ast.AST, mutant: CodeMutant) -> None:
-    """Make the mutant's change at this node of the tree."""
     instead = CHANGES[mutant.operator](node, mutant.variant)
     if instead is not None:
         _put(tree, node, instead)

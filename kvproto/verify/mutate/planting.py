@@ -23,7 +23,6 @@ Place = tuple[str, int]
 
 
 def functions_of(file: Path) -> Iterator[FunctionType]:
-    """All functions that this file has made."""
     name = os.fspath(file)
     for each in gc.get_objects():
         if type(each) is FunctionType and each.__code__.co_filename == name:
@@ -64,5 +63,4 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def place_of(code: CodeType) -> Place:
-    """Return where this code is written."""
     return code.co_qualname, code.co_firstlineno

@@ -58,12 +58,10 @@ class Follower:
         return self._line
 
     def begin(self) -> float:
-        """A test begins."""
         self._lines.clear()
         return time.monotonic()
 
     def end(self, test: str, began: float) -> None:
-        """It has ended."""
         self.found.append(Reached(test, round(time.monotonic() - began, 4), tuple(sorted(self._lines))))
 
 
@@ -103,7 +101,6 @@ class Choice:
         return any(first <= line <= last for first, last in statements for line in test.lines)
 
     def noticed(self, mutant: CodeMutant, test: str) -> None:
-        """This one has killed it."""
         self._noticed.setdefault(mutant.where, Counter())[test] += 1
 
     def statement(self, line: int) -> tuple[int, int]:

@@ -80,7 +80,6 @@ class TableNursery:
             os._exit(1)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Judge one mutant after the other."""
         items = {item.nodeid: item for item in session.items}
         for mutant in self.mutants:
             began, known = time.monotonic(), items.get(self.ask.hints.get(mutant.name, ""))

@@ -78,11 +78,9 @@ class TableMutant(msgspec.Struct, frozen=True, order=True):
     name: str
 
     def __str__(self) -> str:
-        """Its name."""
         return self.name
 
     def plant(self, bench: TablePatch) -> None:
-        """Make the change."""
         subject = SUBJECTS[self.table]
         if self.body is not None:
             bodies.plant(bench, self.body)
@@ -99,13 +97,11 @@ class TableMutant(msgspec.Struct, frozen=True, order=True):
 
     @property
     def row(self) -> Row | None:
-        """The row that is changed, if it is one."""
         subject = SUBJECTS[self.table]
         return subject.rows[self.place] if isinstance(subject, Table) and self.operator in ROW_OPERATORS else None
 
     @property
     def body(self) -> bodies.Body | None:
-        """The function that is changed, if it is one."""
         return bodies.bodies(self.table)[self.place] if self.operator == "body" else None
 
     @property

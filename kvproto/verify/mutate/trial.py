@@ -100,7 +100,6 @@ class FirstFailure:
         os._exit(1)
 
     def end(self, code: int) -> None:
-        """All tests have run, and pytest says this of it."""
         if not self.passed:
             self.tell("", NOTHING_RUN)
         os._exit(code)
@@ -114,7 +113,6 @@ class Chosen:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave out the others."""
         kept = [item for item in items if item.nodeid in self.places]
         items[:] = sorted(kept, key=lambda item: self.places[item.nodeid])
 
@@ -134,7 +132,6 @@ def warm() -> None:
 
 
 def begin(root: Path, mutant: CodeMutant, tests: Sequence[str]) -> Fork:
-    """Fork a trial of this mutant."""
 
     def work(told: int) -> None:
         forget_kvproto()

@@ -34,7 +34,6 @@ class Verdict(msgspec.Struct, Generic[M], frozen=True):
 
     @property
     def killed(self) -> bool:
-        """Somebody noticed."""
         return self.judge not in ("", EQUAL, AGREED)
 
 
@@ -58,7 +57,6 @@ def shard(mutants: Sequence[M], part: int, of: int) -> list[M]:
 
 
 def append(path: Path, verdict: Verdict[M], digest: Callable[[M], str]) -> None:
-    """One verdict more."""
     with path.open("ab") as file:
         file.write(msgspec.json.encode(LogLine(digest(verdict.mutant), verdict)) + b"\n")
 

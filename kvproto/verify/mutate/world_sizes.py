@@ -32,7 +32,6 @@ class WorldSize(msgspec.Struct, frozen=True):
 
     @property
     def timed(self) -> bool:
-        """Time has numbers in it."""
         return CONFIGS[self.name].timed
 
 

@@ -44,7 +44,6 @@ class Surroundings:
     """A world's services for one rank; a world overrides what it uses, and drops all news by default."""
 
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
-        """Take a message on its way to who is at this place."""
         raise NotImplementedError
 
     def aux_row(self, room: int) -> bytes:
@@ -237,7 +236,6 @@ class Interpreter:
 
     # --------------------------------------------------------------------------------------------- writes
     def offer(self, key: WriteKey) -> Event:
-        """Return the event that the next batch of this write is ready."""
         return ev.BatchReady(*key, last=self.unposted[key][1] == 1)
 
     def _post_write(self, write: do.PostWrite) -> None:

@@ -111,7 +111,6 @@ class SimulatedRank(Surroundings):
         self._begin(event, hangs=chance(odds.gather_hangs))
 
     def scatter(self, asked: do.LaunchScatter) -> None:
-        """It ends, or fails."""
         fails = self.outside.chance(self.outside.chances.scatter_fails)
         self._begin(ev.ScatterFailed(asked.room, asked.chunk) if fails else ev.Scattered(asked.room, asked.chunk))
 
@@ -140,7 +139,6 @@ class SimulatedRank(Surroundings):
         self.outside.jobs.append(PendingWork(self, event, hangs, write))
 
     def hear_outcome(self, news: do.AnnounceOutcome) -> None:
-        """Once a room."""
         assert news.room not in self.outcomes, f"seed {self.outside.seed}: a second outcome: {news} on {self.name}"
         self.outcomes[news.room] = news.cause
 

@@ -70,7 +70,6 @@ class TimedRank(SimulatedRank):
         self.outside.at(self.outside.now + WIRE_UP, self.outside.tell, self, wired)
 
     def gather(self, asked: do.LaunchGather) -> None:
-        """Queue a gather for the rank's stream."""
         world = self.outside
         end = world.queues.kernel(self.name, world.now, asked.to.part.nbytes)
         world.at(end, world.tell, self, ev.Gathered(asked.room, asked.chunk, asked.peer))

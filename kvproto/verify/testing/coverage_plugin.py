@@ -116,7 +116,6 @@ class RowCoverage:
                 say(line)
 
     def _whole(self) -> Collector:
-        """All kinds as one."""
         made = Collector(KV.counted)
         for counts in self.counts.values():
             made.add(counts)

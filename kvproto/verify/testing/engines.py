@@ -139,7 +139,6 @@ class Engines(Pair):
             endpoint.produced(room, upto, after, pages=more, layers=layers)
 
     def abort(self, room: Room, side: Side, index: int) -> None:
-        """The engine of this rank gives the room up."""
         task = self.tasks[room]
         for at, endpoint in self._active(room, side):
             if at == index:
@@ -158,7 +157,6 @@ class Engines(Pair):
 
     # ----------------------------------------------------------------------------- what engines are told
     def collect(self) -> None:
-        """Take the engines' outcomes and releases, and judge them."""
         for side, index, endpoint in self.named():
             self._note_outcomes(side, index, endpoint)
 
@@ -173,7 +171,6 @@ class Engines(Pair):
             self._released((side, index, room))
 
     def named(self) -> list[tuple[Side, int, Endpoint]]:
-        """Every endpoint with its side and index."""
         first: list[tuple[Side, int, Endpoint]] = [("P", i, endpoint) for i, endpoint in enumerate(self.prefills)]
         return [*first, *(("D", i, endpoint) for i, endpoint in enumerate(self.decodes))]
 

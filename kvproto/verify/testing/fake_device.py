@@ -35,7 +35,6 @@ class FakeEvent:
         self.mark: Mark | None = None
 
     def record(self, stream: FakeStream) -> None:
-        """Put a mark behind all that is queued there."""
         self.mark = Mark()
         stream.queue.append(self.mark)
         stream.device.roll()
@@ -87,7 +86,6 @@ class FakeStream:
         self.wait_event(event)
 
     def query(self) -> bool:
-        """Whether nothing is queued."""
         return not self.queue
 
     def put(self, name: tuple[object, ...], act: Callable[[], object]) -> FakeEvent:

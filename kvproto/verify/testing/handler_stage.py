@@ -275,7 +275,6 @@ class HandlerStage(EngineStage):
                                      f"P{index} reads KV before its forward has run")  # fmt: skip
 
     def judge(self) -> None:
-        """Every invariant, those of the handlers included."""
         super().judge()
         for index, prefill in enumerate(self.prefills):
             self._slots(index, prefill)

@@ -153,7 +153,6 @@ class Walk:
         self._rest()
 
     def repeat(self, path: Path) -> None:
-        """Make the moves of these names again."""
         for name in path:
             self.make(next(move for move in self.moves() if move.name == name))
 

@@ -79,7 +79,6 @@ def tokens_of(pool: Pool, pages: list[int]) -> list[torch.Tensor]:
 
 
 def whole_model(layout: Layout) -> Layout:
-    """The same model on one rank."""
     return Layout(
         layers=layout.layers, heads=layout.heads, k_dim=layout.k_dim, v_dim=layout.v_dim, itemsize=layout.itemsize,
         dtype=layout.dtype, page_size=layout.page_size, tp=1, order=layout.order,

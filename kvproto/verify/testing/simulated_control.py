@@ -44,7 +44,6 @@ class HandedNumbers(CopyNumbers):
         self.handed = 0
 
     def count(self, way: Hashable, era: int = 0) -> int:
-        """The number of the frame at hand."""
         del way, era
         return self.handed
 
@@ -99,7 +98,6 @@ class SimulatedNetwork:
         self.queues.setdefault(way, deque()).append(frame)
 
     def number(self, way: Way, frame: Frame) -> NumberedFrame:
-        """The frame, numbered as its sender does."""
         made = NumberedFrame(frame)
         with suppress(WireError):
             epoch, room, _ = decode(frame)
@@ -179,7 +177,6 @@ class SimulatedControl(Control):
         return Sent.TAKEN
 
     def receive(self, limit: int) -> list[tuple[Peer, bytes]]:
-        """Return the frames that the post hands out."""
         return self.post.take(self.number, limit)
 
     def stands(self, peer: Peer) -> bool:

@@ -120,7 +120,6 @@ class Simulation:
 
     # ------------------------------------------------------------------------------------------- moves
     def move(self) -> None:
-        """One choice of the schedule."""
         self.moves += 1
         stage, random = self.stage, self.random
         match random.choices(tuple(MOVES), tuple(MOVES.values()))[0]:
@@ -240,7 +239,6 @@ class Simulation:
         return True
 
     def _relieve(self) -> None:
-        """Resume everything that was stalled or held."""
         for index, endpoint in enumerate(self.stage.endpoints):
             if inside(endpoint).data.transport.instance in self.stage.stalled:
                 self.stage.stall(index)

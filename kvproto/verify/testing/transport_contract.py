@@ -77,7 +77,6 @@ class Rig:
         return self.transport.page_lists(peer, [PagePiece(here, there, *piece) for piece in pieces])
 
     def poll(self) -> list[TransportEvent]:
-        """All that was told so far."""
         self.events += self.rank.poll()
         return self.events
 

@@ -60,7 +60,6 @@ class Rank:
         return events
 
     def endpoint(self) -> bytes:
-        """The transport's own description."""
         return self.transport.endpoint()
 
     def read(self, at: int, offset: int, nbytes: int) -> bytes:
@@ -126,7 +125,6 @@ class ProcessPeer:
         theirs.close()
 
     def ready(self) -> ProcessPeer:
-        """Itself, when it has started."""
         assert self._pipe.poll(30), "the peer did not start"
         assert self._pipe.recv() == "ready"
         return self
@@ -148,7 +146,6 @@ class ProcessPeer:
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL, and wait for it."""
         self.signal(signal.SIGKILL)
         self.process.join(10)
 

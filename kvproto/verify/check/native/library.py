@@ -27,7 +27,6 @@ class CompilerError(KvprotoError, RuntimeError):
 
 
 def compiler() -> str | None:
-    """Return the path of a C compiler, if there is one."""
     return shutil.which("gcc") or shutil.which("cc")
 
 
@@ -95,7 +94,6 @@ def _cache() -> Path | None:
 
 
 def declared(c: ctypes.CDLL) -> ctypes.CDLL:
-    """The library, with the types of its functions."""
     number, search, numbers = ctypes.c_uint64, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32)
     for name, result, *arguments in (
         ("new", search, ctypes.POINTER(Rules), Ask, numbers), ("free", None, search),

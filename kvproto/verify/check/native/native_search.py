@@ -60,7 +60,6 @@ class NativeSearch(Search):
     world: Any
 
     def __init__(self, *args: Any, **more: Any) -> None:
-        """As the search that it is mixed into."""
         super().__init__(*args, **more)
         self._c, self.answers = library(), Answers(self.world)
         self._ask = Ask(self.answers.answer)

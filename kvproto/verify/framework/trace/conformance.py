@@ -81,7 +81,6 @@ class Witnesses:
 
 
 def witnesses(claims: Mapping[str, Claims[Any]], tables: Iterable[str]) -> dict[str, Witnesses]:
-    """Those of one party, by table."""
     return {name: Witnesses(claims.get(name)) for name in tables}
 
 
@@ -120,7 +119,6 @@ class TraceJudge:
         self.found: list[str] = []
 
     def take(self, entries: Iterable[Any]) -> None:
-        """These entries came next."""
         tables = self.tables
         for entry in entries:
             if len(entry) != STEP:

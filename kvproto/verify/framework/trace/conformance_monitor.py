@@ -84,7 +84,6 @@ class ConformanceMonitor:
 
     @property
     def found(self) -> list[str]:
-        """Return the first breach of each party."""
         return [text for _, judge in self.parties for text in judge.found]
 
     @contextmanager

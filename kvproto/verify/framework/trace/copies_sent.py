@@ -84,7 +84,6 @@ class CopiesSent:
         return self._later[said][number] > 0 if number else not self._flying[said] and self._later[said].total() > 0
 
     def leave(self, copy: Copy, index: int) -> None:
-        """The copy is sent, at this moment."""
         self._later[copy[:2]][copy.number] -= 1
         self._flying[copy[:2]].append((copy.number, index))
 

@@ -72,7 +72,6 @@ class Collector:
 
     # ------------------------------------------------------------------------------------- what it says
     def missing(self, table: Table[Any]) -> list[Row]:
-        """Rows that never fired."""
         return [row for row in table.rows if not self.rows[table.name, row.index]]
 
     def untaken(self, routes: Routes) -> list[Route]:
@@ -117,7 +116,6 @@ class WatchedTrace(deque[Any]):
         self.by = by
 
     def append(self, entry: Any) -> None:
-        """Keep it, and have it noted."""
         deque.append(self, entry)
         for noter in self.by:
             noter.note(entry)

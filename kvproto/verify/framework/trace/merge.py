@@ -23,7 +23,6 @@ from kvproto.verify.framework.trace.copies_sent import CopiesSent, Copy
 
 
 def merge(logs: list[Log], telling: Telling) -> list[Moment]:
-    """The story of these logs."""
     return _Merge(logs, telling).tell()
 
 
