@@ -1,7 +1,5 @@
 """Process group: processes of ranks that start together, fail together and never outlive their parent.
 
-The demonstration, torture and benchmarks run their ranks in it.
-
 * **Start.** Ranks are forked from a server that has loaded what they share (`warm`: torch, for the demonstration also
   transformers) and has started no thread, so a rank costs milliseconds and its memory is shared until written.
 * **Talk.** One pipe a rank, messages `(kind, data)`. The parent waits on all pipes and all process ends at once.

@@ -1,21 +1,15 @@
 """Beside: the time that a transfer takes of an engine's work on its GPUs, and vice versa, by route.
 
-On the prefill GPU the work is matrix products, as a forward is, and the engine has given the event of its end
-(`produced(..., after=event)`); on the decode GPU it is memory traffic.  Two things are measured of each route and side.
-`slowdown`: how much longer the work takes while KV moves all the time (the work is shorter than the transfer).  The
-same work alone is timed before and after, because clocks drift.  `share`: the time of the bulk write alone over that of
-the transfer, while work runs all the time (the work is longer).  `taken_ms` is what moving a GiB takes of the work: the
-two of them together.
+On the prefill GPU the work is matrix products, of whose end the engine has given the event; on the decode GPU it is
+memory traffic. `slowdown`: how much longer the work takes while KV moves all the time, beside the same work alone
+before and after, because clocks drift. `share`: the time of the bulk write alone over that of the transfer, while work
+runs all the time. `taken_ms`: what moving a GiB takes of the work, by both.
 
-*bulk*: one write of NIXL's, which copy engines carry.  *staged*: through the ring.  *mapped*: as endpoints do by
-themselves, a kernel's stores, or the copy engines where pages are long, by each `--percent` of the multiprocessors
-(`Settings.forward_slowdown`; 100: no forward is spared).  *pages*: NIXL's prepared lists.  `layered` pools have a run
-of bytes for each page, layer, K and V, `packed` ones have all of a page in one.
-
-The `floor` of a mapped row is a kernel of as many multiprocessors that stores as many bytes in one run: what they cost
-the work, and how fast they are, whatever is stored.
-
-Every byte of the first transfer of a row is compared, and of the last one, which goes beside the work.
+*bulk*: one write of NIXL's. *staged*: through the ring. *mapped*: a kernel's stores, or the copy engines where pages
+are long, by each `--percent` of the multiprocessors (100: no forward is spared). *pages*: NIXL's prepared lists.
+`floor` of a mapped row is a kernel of as many multiprocessors that stores as many bytes in one run. `layered` pools
+have a run of bytes for each page, layer, K and V, `packed` ones have all of a page in one. The bytes of the first and
+the last transfer of a row are compared.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
 """Control: the protocol's own cost, between two processes on one link with hardly any KV.
 
 *Latencies*: so many rooms are open, with their grants; then the KV of one after the other becomes ready, a pace apart,
-as forwards end. From `produced` to the write being posted (rank, gather, post), from the end of the write as its
-sender sees it to the note being in the decode rank's hands, from there to the scatter being launched, and from
-`produced` to the decode engine's outcome.  The post itself is one call of the transport, which is told apart.
-
-*Throughput*: rooms as fast as one link carries them, 64 at a time; every room is opened on both sides, announced,
-granted, gathered, written, scattered, confirmed and released.
-
-*Calls*: Python calls a room and a chunk on each side (`control_calls`), the same on every machine.
-
-*Idle*: the processor time that an endpoint takes in its own loop while nothing happens.
+as forwards end. Measured are the ways between `produced`, the posted write, its end, the note in the decode rank's
+hands, the launched scatter and the decode engine's outcome. *Throughput*: whole rooms as fast as one link carries them,
+64 at a time. *Calls*: Python calls a room and a chunk on each side, the same on every machine. *Idle*: the processor
+time of an endpoint in its own loop while nothing happens.
 
 Both loops sleep between events as they do on threads of their own (`poll`, and `wait` when nothing moved); with
 `--spin` they never do. Transfers are checked: a decode pool starts as noise and must end as the prefill pool.

@@ -1,21 +1,13 @@
 """Grid: prompt lengths, page sizes and batches; staged beside descriptors beside bulk, in one run.
 
-A cell is a batch of prompts of one length whose KV is ready at once, in pages at random, as in a cache that has been in
-use.  Of each cell three are measured, over the endpoints that engines hold (`kvproto bench pipeline`): the same bytes
-*staged*, by *descriptors* (one for each page, layer, K and V), and as one *bulk* write, which is the ceiling.  Median
-and p95 of `--samples` each; every byte of the first and the last transfer is compared.  Ranks push: the protocol has
-no pull, so there is none to measure.
-
-With `--maps` the first is not staged, but what an endpoint does by itself: as costs less, where kernels may store into
-the decode rank's pages (`kvproto.data.mapped_pages`); which way that was is told.  Prompts of up to 256 MiB are one
-chunk then.
-
-`floor` is the room by hand, with the same kernels and the same transport and nothing of a protocol around them
-(`kvproto.lab.bench.bare`), where it is one room that fits in the ring.
+A cell is a batch of prompts of one length whose KV is ready at once, in pages at random. Three are measured over the
+endpoints that engines hold: the same bytes *staged*, by *descriptors* (one for each page, layer, K and V), and as one
+*bulk* write, the ceiling. With `--maps` the first is what an endpoint does by itself where kernels may store into the
+decode rank's pages. `floor` is the room by hand (`bare`), where it is one room that fits in the ring. Every byte of the
+first and the last transfer is compared.
 
 What is left out is named: *memory*, a cell that the devices cannot hold; *time*, a cell, or its descriptors, for which
-`--seconds` has no more time.  Cells go from the smallest to the largest, pairs and page sizes share the time.  Where
-descriptors take long they have fewer samples, three at least; the file has all of them.
+`--seconds` has no more time. Where descriptors take long they have fewer samples, three at least.
 """
 
 from __future__ import annotations

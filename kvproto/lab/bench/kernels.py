@@ -1,20 +1,14 @@
 """Kernels: rates of gather and scatter on a GPU beside a copy of as many bytes on the device.
 
 A row is one direction of one pair of tensor-parallel sizes, at one page size, with random distinct pages. `one` is a
-single share, as when each writer's part is handled as it comes; `all` is every share of the rank in one launch. The
-figure is bytes read plus bytes written, over the median of the device's own time for a call; copy and kernel take
-turns, so that both see the same clocks and the same neighbours. The size is that of the staged bytes, the same for
-copy and kernel.
+single share; `all` is every share of the rank in one launch. The figure is bytes read plus bytes written over the
+median of the device's own time for a call; copy and kernel take turns, so that both see the same clocks. Each row is
+checked in full before it is timed, on random bytes between markers.
 
-Each row is checked before it is timed, on random bytes: the outputs are filled with a marker, and then compared in
-full with what plain indexing gives, pages that must not change included.
-
-The host's part is measured apart: the time a call takes until it returns, for a chunk small enough that it matters.
-So is what digests cost, and, where SGLang's wheel is given, what its kernels reach with the same bytes. A rank whose
-pool has more heads than a share reads or writes strips of rows, for which no copy reaches what a plain one does; what
-torch's own strided copy reaches is printed beside: where one head of eight in fp8 comes from one writer, 0.81 of a
-plain copy, beside 0.87 of the scatter.  A launch takes 0.6 us more than a copy of any size, the table that it has to
-read before the first row: of 16 MiB that is a twentieth (0.95), of 64 MiB 0.985, of 512 nothing.
+Measured apart: the host's time until a call returns, what digests cost, and, where SGLang's wheel is given, its kernels
+on the same bytes. A rank whose pool has more heads than a share reads or writes strips of rows, for which no copy
+reaches what a plain one does; what torch's own strided copy reaches is printed beside. A launch takes 0.6 us more than
+a copy of any size: of 16 MiB that is a twentieth, of 512 nothing.
 """
 
 from __future__ import annotations

@@ -1,19 +1,13 @@
 """Layers: the time from a forward's end until its KV is at the decode rank, by number of layer groups.
 
-A prefill rank computes a prompt in one forward of 32 layers as wide as an 8B model's (hidden 4,096, 32 heads of 128
-over 8 of KV, 14,336 in between), puts each layer's KV into its pages and says so; a decode rank on another GPU waits
-for the room.  `after` is the time from the forward's end, as its event is seen to have passed, to the decode engine's
-success; `total` that from the forward's beginning.  `last` is what the last group's bytes take in one bulk write, at
-the rate of the bulk write of the whole room in the same run; `floor` is what as many bytes take by hand, with their
-gather, their write and their scatter and no protocol around them (`kvproto.lab.bench.bare`).  Without groups the room
-is cut into chunks of 1,024 tokens, which is best where all is there at once; with groups it is one cell, as long as the
-forward.
+A prefill rank computes a prompt in one forward of 32 layers as wide as an 8B model's, puts each layer's KV into its
+pages and says so; a decode rank on another GPU waits for the room. `after` is the time from the forward's end to the
+decode engine's success, `total` that from its beginning. `last` is what the last group's bytes take at the rate of a
+bulk write in the same run; `floor` what they take by hand (`bare`).
 
-`staged` goes by the ring; of `mapped` a kernel stores into the decode rank's pages (`kvproto.data.mapped_pages`), so
-that each group is one launch.  The room is open and its grants are asked for before the forward begins.  The KV that
-is moved is noise from a seed, laid into the pages of a layer behind that layer's work and on the same stream, so a
-kernel that reads too early is seen: the first transfer of a row and the one after the timed ones start on marked
-pools, and every byte is compared.
+`staged` goes by the ring; of `mapped` a kernel stores into the decode rank's pages, one launch a group. The KV is laid
+into a layer's pages behind that layer's work on the same stream, and the first and last transfers of a row are
+compared, so a kernel that reads too early is seen.
 """
 
 from __future__ import annotations

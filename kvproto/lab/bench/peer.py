@@ -1,18 +1,13 @@
 """SGLang's staging kernels beside ours: same bytes, same run, both checked.
 
-Its release is not part of this project and nothing of it is copied here. Where a wheel or an unpacked one is given, or
-SGLang is installed, the one module with its staging kernels is loaded from there, without the rest of that package:
-the packages above it are empty stand-ins, and the two small helpers that it takes from a module that needs a whole
-installation are given to it (a stream, and a context that makes it the current one). Where there is none, the table
-says so.
+Nothing of its release is copied here. From a wheel, an unpacked one or an installed SGLang, the one module with its
+staging kernels is loaded without the rest of that package: the packages above it are empty stand-ins, and two small
+helpers are given to it.
 
-Two things are measured. The kernel alone: its own public function is called once, what it launches is noted, and that
-launch is timed on the device between marks, in turns with our call and with a plain copy. And the call: seconds of a
-chunk of 512 tokens and 32 layers until the function returns, and until the device is through as well. Its gather waits
-for the device before it returns; ours gives a ticket.
-
-Its kernels take token-major pools whose K and V are alike, whole pages, and heads that divide evenly; these are the
-rows that can be compared.
+The kernel alone: its own public function is called once, and the launch that it makes is timed on the device in turns
+with our call and a plain copy. The call: seconds of a chunk until the function returns, and until the device is
+through; its gather waits for the device, ours gives a ticket. Rows are those that its kernels take: token-major pools
+whose K and V are alike, whole pages, heads that divide evenly.
 """
 
 from __future__ import annotations

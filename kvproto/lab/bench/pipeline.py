@@ -1,16 +1,11 @@
-"""Pipeline: gather, write and scatter through real endpoints beside NIXL's bulk write, in the same
-run.
+"""Pipeline: gather, write and scatter through real endpoints beside NIXL's bulk write in the same run.
 
-Every rank is a process of its own with its endpoint, polled without sleeping, as an engine's transfer thread would
-while something is under way. The rooms are open and the grants asked for before the clock runs (that is what
-`prefetch` is for); the time is from the moment the engine says that all is produced until the last decode rank has
-handed out the outcome. The aux row is given at that moment, too. Bulk and transfer take turns, so that both see the
-same clocks and the same neighbours; the bulk write goes from the same process to the same ring through the same
-transport, is posted by hand, and polled to its end by its sender: one write from each prefill rank to each decode rank
-that it owes something, all at once.
-
-Bytes are counted once, GB/s are 1e9 bytes a second, and the figure of a row is its median. The first transfer of a row
-and one after the timed ones start on a marked pool and are compared in full (`kvproto.lab.bench.pipeline_rank`).
+Every rank is a process of its own, polled without sleeping. The rooms are open and the grants asked for before the
+clock runs; the time is from the moment at which the engine says that all is produced until the last decode rank has
+handed out the outcome. Bulk and transfer take turns, so that both see the same clocks; the bulk write is posted by
+hand, one from each prefill rank to each decode rank that it owes something, through the same transport to the same
+ring. Bytes are counted once, a row's figure is its median, and the first transfer and one after the timed ones are
+compared in full.
 
 `one`: a room at a time, so nothing hides what stands before the first byte and after the last. `many`: several rooms
 whose KV is ready at once, as under load; beside them stands the bulk write of one room's size, so many times. `slice`:

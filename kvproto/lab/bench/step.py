@@ -1,19 +1,13 @@
 """Step: the cost of one event on a full prefill rank, by its full typed path.
 
-Live is a prefill rank with 100,000 rooms that wait for their forward.  Rooms drawn from them at random live their lives
-to the end, 64 at work at a time, and each that ends is replaced: forwards, grants, gathers, writes, confirmations, and
-the internal events between rooms and sends.  What is timed is all of it: the event is made, the room (and the send) is
-found, the guards are asked, the new value is kept, its timer is looked after, the step is traced, effects are built,
-carried out if they are internal, and handed over if not; also the beats and timers that a loop attends to.
+Live is a prefill rank with 100,000 rooms that wait for their forward. Rooms drawn from them live their lives to the
+end, 64 at work at a time, and each that ends is replaced. All of it is timed: making events, guards, values, timers,
+traces, effects, and the beats and timers that a loop attends to. The figure is the thread's own CPU time per machine
+step, internal steps included; the median of blocks, beside the best one, because caches are shared even where time is
+not. In the end all states are compared with those of a rank that was not timed.
 
-The figure is time per machine step, internal steps included: steps, not calls, because every step is an event of a
-table.  It is the thread's own CPU time, which on an idle machine is the wall clock's; wall time is given beside it.
-The lives are cut into blocks; the median of the blocks is the figure, and the best one is given too, because caches
-are shared even where time is not.  In the end all states are compared with those of a rank that was not timed.
-
-Bytes a room are what `tracemalloc` counts for rooms, table, keys and timers, after 100,000 rooms of random ids and
-lengths were opened at 1,000 a second; the rank's own trace is bounded and not counted.  The collection is a full
-`gc.collect()` of the process with all of them live.
+Bytes a room are what `tracemalloc` counts for rooms, table, keys and timers of 100,000 rooms; the bounded trace is not
+counted. The collection is a full `gc.collect()` with all of them live.
 """
 
 from __future__ import annotations

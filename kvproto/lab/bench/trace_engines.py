@@ -1,17 +1,11 @@
 """Trace engines: models of chunked prefill, decode admission, prefix caches, and a router before them.
 
-*Prefill.* One forward at a time. A step has a budget of tokens, which requests share in the order in which they came;
-it takes a fixed time and a time a token, and at its end the KV of all of its tokens is there. Blocks of a prefix that
-the instance has computed before cost no time.
-
-*Decode.* A request is admitted when the instance has room for its prompt and its output, first come first served; until
-then it is announced, and renewed. Of a prefix that the instance still holds no KV is carried. It decodes for a fixed
-time a token, and then its room is free.
-
-*Router.* A request goes to the prefill instance with the fewest tokens to compute, and to the decode instance with the
-fewest tokens held; of equals, to the first.
-
-`prefetch` is what the engines tell the protocol when a step is scheduled: grants are worth asking for.
+*Prefill.* One forward at a time, with a budget of tokens that requests share in the order in which they came; it takes
+a fixed time and a time a token. Blocks of a prefix that the instance has computed before cost no time. *Decode.* A
+request is admitted, first come first served, when there is room for its prompt and output; until then it is announced,
+and renewed. It decodes for a fixed time a token. *Router.* A request goes to the prefill instance with the fewest
+tokens to compute and the decode instance with the fewest tokens held. `prefetch`: a step is scheduled, so grants are
+worth asking for.
 """
 
 from __future__ import annotations

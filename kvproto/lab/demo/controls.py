@@ -1,10 +1,8 @@
 """Controls: bytes that must not change, and corruptions that must be noticed.
 
-`Guard` remembers a whole pool. After the transfers every row of it that belongs to no room must be what it was: other
-pages, and also the rest of a room's last page. (A page's tail is where a copy of whole pages or chunks shows.)
-
-The controls put a rank's pages into a state that a faulty transfer would leave, one each: a verification that does not
-find it is worth nothing. They work on the live pool inside `tampered`, which puts everything back.
+`Guard` remembers a whole pool: after the transfers every row of it that belongs to no room must be what it was, the
+rest of a room's last page included. The controls put a rank's pages into a state that a faulty transfer would leave,
+inside `tampered`, which puts everything back: a verification that does not find one is worth nothing.
 
     swapped-head    K of two heads of one layer are exchanged; on a rank with one head, it is given `foreign`, another's
     swapped-chunk   two cells of the room are exchanged

@@ -1,20 +1,13 @@
 """A real transformer as judge: unsharded, in one process, with the library's own modules and cache.
 
-Weights are random and seeded, nothing is downloaded; the numbers are small and the architecture is whole (rotary
-positions, grouped queries, gated MLP, Qwen3's query and key norms). What makes the judgement sharp:
+Weights are random and seeded; the numbers are small and the architecture is whole. What makes the judgement sharp:
 
-* **Bit equality, not tolerance.** Floating-point sums depend on shapes. Attention is therefore computed one query
-  head at a time by `attend`, from fresh contiguous copies: a rank that owns two heads performs, for these two, the
-  very operations that the unsharded model performs. Everything else (projections, MLP, norms) is computed in full
-  by every rank. And the reference prefills in the same chunks as the engine. So any bit that differs was moved wrongly.
-* **The attention is ours, the oracle's is not.** `attend` is registered with transformers as an attention
-  implementation, so both reference and ranks run the library's layers unchanged. What is compared with `reference`
-  (the library's model and cache with `attend`, same chunks), in every dtype: all KV bits, all logits bits, all tokens.
-  That `attend` *is* attention is shown against `generate()` with the library's own attention and one whole prefill
-  (`oracle_tokens`): equal tokens in float32. In 16 bit they are equal too against "eager" wherever no two logits are
-  within a rounding of each other, which is usual but not a law: "sdpa" and "eager" already differ there now and then.
-* **8-bit KV** is rounded as it enters the cache, on both sides alike: clamped to the finite range, cast to
-  float8_e4m3fn without a scale, and read back in the model's dtype.
+* **Bit equality, not tolerance.** Floating-point sums depend on shapes. So attention is computed head by head
+  (`attend`), everything else in full by every rank, and the reference prefills in the engine's chunks.
+* **The attention is ours, the oracle's is not.** `attend` is registered with transformers, so reference and ranks run
+  the library's layers unchanged. That it *is* attention is shown against the library's own `generate()`
+  (`oracle_tokens`): equal tokens in float32. In 16 bit "sdpa" and "eager" already differ now and then.
+* **8-bit KV** is rounded as it enters the cache, on both sides alike: clamped, cast to float8_e4m3fn without a scale.
 """
 
 from __future__ import annotations

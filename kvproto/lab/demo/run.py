@@ -10,12 +10,9 @@ The same rooms are carried several times, in *passes*:
     staged       all KV is there and every room open before the clock runs; nothing but the transfer takes time.
     pages        the same without staging: what staging is measured against.
 
-What happens only once is no part of a measurement: with `warm` the first room goes alone and is not timed, in each
-pass, on P, on D and in the unsharded model. (A first write maps the target's memory; a first forward loads kernels.)
-
-P's scheduler asks for regions as the rooms arrive, and runs the forwards in batches, within a batch the shortest prompt
-first. So the ring is now and then held by a room whose KV comes late while KV that is ready waits behind it, as in any
-engine that schedules: with a small ring sends are deferred, and those that wait too long go over pages.
+With `warm` the first room of each pass goes alone and is not timed: a first write maps the target's memory, a first
+forward loads kernels. P's scheduler runs the forwards in batches, the shortest prompt first, so now and then the ring
+is held by a room whose KV comes late while KV that is ready waits behind it.
 """
 
 from __future__ import annotations

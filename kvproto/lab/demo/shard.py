@@ -1,13 +1,9 @@
 """Shard: an engine rank that remembers the KV of its own heads of its own layers, in pages alone.
 
-The forward is the transformers model's own layers, one after the other. Two things are replaced: the cache, by
-`_Pages`, which keeps this rank's heads in this rank's pages and gives back what the pages hold; and where attention
-output goes, by `_Heads`, which attends for this rank's query heads and gathers the rest from its peers. Weights are
-replicated and projections computed in full: what is sharded here is the memory of the past, which is what the
-transfer is about. A rank that continues a room has seen none of its prompt: all it knows is in its pages.
-
-Query heads are cut evenly by rank, KV heads by the layout. When there are fewer KV heads than ranks, consecutive ranks
-hold replicas and each attends for its share of that head's queries.
+The forward is the transformers model's own layers. Two things are replaced: the cache, by `_Pages`, which keeps this
+rank's heads in this rank's pages; and where attention output goes, by `_Heads`, which attends for this rank's query
+heads and gathers the rest from its peers. Weights are replicated and projections computed in full: what is sharded is
+the memory of the past. With fewer KV heads than ranks, consecutive ranks hold replicas.
 """
 
 from __future__ import annotations

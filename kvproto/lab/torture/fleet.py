@@ -1,13 +1,9 @@
 """Fleet: two prefill groups and two decode groups, every decode rank linked to every prefill rank.
 
-Group 1 has two prefill ranks (P0, P1), group 2 one (Q0); group 11 has two decode ranks (D0, D1), group 12 one (E0). A
-*way* is a prefill group and a decode group. Rooms go all four ways at once, and two rooms of opposite ways always have
-the same name: the rank of a foreign group that speaks of one's room is not an accident here but the rule.
-
-The seed chooses the layouts of the groups of two (tensor parallel or pipeline stages, pages of equal or of different
-sizes), the slots, the ring, the window, and a clock for each rank: its own origin, and a rate up to 3 % off.
-
-The timers are short, so that what takes an engine minutes takes seconds here; their order is that of the defaults.
+Group 1 has two prefill ranks, group 2 one; group 11 two decode ranks, group 12 one. Rooms go all four *ways* at once,
+and two rooms of opposite ways always have the same name, so ranks of foreign groups speak of one's rooms all the time.
+The seed chooses layouts, slots, ring, window, and a clock for each rank: its origin, and a rate up to 3 % off. Timers
+are short, in the order of the defaults.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Plan: the events of a run as a pure function of the seed, so a report needs the seed alone.
 
-*Rooms* are numbered; two of them, 2k and 2k + 1, have the same name and go opposite ways. A name's id comes back, with
-the next gen, after `IDS` others: often while the room before it is still held by somebody. A room may be in *trouble*:
-an engine gives it up at some moment, or never opens it; its gather or scatter is slow or fails; the two sides name
-different lengths; or (`intruder`) a decode group opens a name that belongs to another group's room.
+*Rooms* are numbered; 2k and 2k + 1 have the same name and go opposite ways. A name's id comes back with the next gen
+after `IDS` others, often while the room before it is still held. A room may be in *trouble*: given up, never opened,
+slow or failing kernels, differing lengths, or a name of another group's room (`intruder`).
 
-*Episodes* are faults that strike ranks and links, a few at a time. `at` counts rooms: rooms up to `at` are opened while
-all is well, `storm` more while the faults are at work, and no more until all links have come back. So most rooms are
-undisturbed, and must succeed; how long a machine takes for it changes nothing of what is disturbed.
-
-Every room is made from a seed of its own, on demand: no process keeps the whole run in memory.
+*Episodes* are faults that strike ranks and links. `at` counts rooms: up to `at` are opened while all is well, `storm`
+more while the faults are at work, and no more until all links have come back. So most rooms are undisturbed, and must
+succeed, however slow the machine. Every room is made from a seed of its own, on demand.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@
 * A foreign group that opens a name that is taken does not succeed.
 * Whoever is told of a failure is told why.
 
-Success is not taken on anybody's word: a decode rank's engine compares every byte (`engine`). That all prefill ranks
-say that it went well does not mean that a decode rank says so: what it has confirmed, it may still have to scatter.
+Success is taken on nobody's word: a decode rank's engine compares every byte (`engine`).
 """
 
 from __future__ import annotations
