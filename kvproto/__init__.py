@@ -34,14 +34,7 @@ if TYPE_CHECKING:
     from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
     from kvproto.endpoint.resume_point import PageDigests, ResumePoint, Resumption, resume_prefix
     from kvproto.endpoint.spans import RoomSpans
-    from kvproto.errors import (
-        ArgumentError,
-        EndpointError,
-        KvprotoError,
-        LinkError,
-        MissingExtraError,
-        NotFoundError,
-    )
+    from kvproto.errors import ArgumentError, EndpointError, KvprotoError, LinkError, MissingExtraError, NotFoundError
     from kvproto.fsm.timing import Timer
     from kvproto.io.control.keys import Keys
     from kvproto.io.kernels.cache_pool import CachePool

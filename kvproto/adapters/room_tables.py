@@ -30,13 +30,7 @@ from kvproto.adapters.request_events import (
     TimerFired,
     WithdrawOrdered,
 )
-from kvproto.adapters.request_words import (
-    SCHEDULER,
-    DRank,
-    PRank,
-    Received,
-    Sent,
-)
+from kvproto.adapters.request_words import SCHEDULER, DRank, PRank, Received, Sent
 from kvproto.fsm.table import Output, Table, Value
 from kvproto.fsm.vocabulary import Transmit
 

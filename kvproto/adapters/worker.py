@@ -23,13 +23,7 @@ import msgspec
 from kvproto.adapters.geometry import Geometry
 from kvproto.adapters.request_events import CarryOut, Forget, Renew, RoomEnded, RoomReleased
 from kvproto.adapters.request_parties import Side, rank
-from kvproto.adapters.request_words import (
-    SCHEDULER,
-    GiveBlocks,
-    Order,
-    Received,
-    Ticket,
-)
+from kvproto.adapters.request_words import SCHEDULER, GiveBlocks, Order, Received, Ticket
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.errors import KvprotoError
 from kvproto.fsm.vocabulary import Effect, Report, Transmit

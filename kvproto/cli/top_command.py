@@ -147,9 +147,7 @@ def _passes(numbers: ValueNumbers, name: str) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Show them until interrupted; returns the exit code."""
-    parser = CommandLine(
-        prog="kvproto top", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandLine(prog="kvproto top", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", help="where a MetricsExporter serves, such as http://127.0.0.1:9400/metrics")
     every = real(0.1, 3600.0)
     parser.add_argument("--every", type=every, default=2.0, metavar="SECONDS", help="between two screens (2)")

@@ -201,9 +201,7 @@ def as_traceparent(text: str) -> bytes:
     return text.encode() if isinstance(text, str) and TRACEPARENT.fullmatch(text) else b""
 
 
-def make_control(
-    bind: str | None, keys: Keys | str | Path | None, timing: Timing, *, insecure: bool
-) -> Control:  # fmt: skip
+def make_control(bind: str | None, keys: Keys | str | Path | None, timing: Timing, *, insecure: bool) -> Control:
     """Make the control plane with the codec's bound of a frame; `keys`: a pair, or its secret file."""
     keys = Keys.load(keys) if isinstance(keys, str | Path) else keys
     if insecure and keys is None:

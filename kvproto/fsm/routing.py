@@ -79,9 +79,7 @@ class Routes:
         self.name, self.messages, self.facts = name, tuple(messages), facts
         self.routes: list[Route] = []
 
-    def route(
-        self, message: Messages, *asks: Fact, to: Maker | None = None, then: Maker | None = None
-    ) -> None:  # fmt: skip
+    def route(self, message: Messages, *asks: Fact, to: Maker | None = None, then: Maker | None = None) -> None:
         """The message becomes the event `to` makes of it, and then the one that `then` makes.
 
         A class of events makes one of the message's fields of the same names, and of its sender (`peer`).  Without
@@ -156,9 +154,7 @@ class Routes:
         return [route for route in self.routes if id(route) not in taken]
 
 
-def _makers(
-    to: tuple[Maker | None, ...], messages: tuple[type[Any], ...]
-) -> tuple[Callable[[Any], Any], ...]:  # fmt: skip
+def _makers(to: tuple[Maker | None, ...], messages: tuple[type[Any], ...]) -> tuple[Callable[[Any], Any], ...]:
     return tuple(_maker(each, messages) for each in to if each is not None)
 
 

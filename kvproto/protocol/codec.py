@@ -22,16 +22,7 @@ from typing import Annotated, get_args
 import msgspec
 
 from kvproto.fsm.codec import U32, U64, UNREADABLE, WireError, packer, reader, unpack
-from kvproto.protocol.messages import (
-    MAX_AUX,
-    MAX_ENDPOINT,
-    MAX_PAGES,
-    Abort,
-    LinkBody,
-    Message,
-    Open,
-    Words,
-)
+from kvproto.protocol.messages import MAX_AUX, MAX_ENDPOINT, MAX_PAGES, Abort, LinkBody, Message, Open, Words
 
 #: the longest frame that is sent or accepted, in bytes
 MAX_FRAME = max(MAX_AUX, MAX_ENDPOINT, MAX_PAGES) + 64 * 1024

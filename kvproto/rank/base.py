@@ -105,9 +105,7 @@ class Rank(Party):
         """
         self.settings = settings or Settings()
         super().__init__(self.settings.timing, self.ROUTES, self.settings.trace)
-        self.room_machine = self.add(
-            "rooms", self.ROOM, by_room, timer=_room_timer, bound=self.settings.tombstones
-        )  # fmt: skip
+        self.room_machine = self.add("rooms", self.ROOM, by_room, timer=_room_timer, bound=self.settings.tombstones)
         self.link_machine = self.add(
             "links", self.LINK, by_link, timer=self._link_timer, restless=True, ended=self._forget
         )  # fmt: skip

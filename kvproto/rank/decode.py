@@ -78,9 +78,7 @@ class DecodeRank(Rank):
         return DecodeValue.of(self)
 
     # ------------------------------------------------------------------------------------------- links
-    def call(
-        self, group: int, rank: int, plan: Plan, now: float, address: str = ""
-    ) -> tuple[int, list[Effect]]:  # fmt: skip
+    def call(self, group: int, rank: int, plan: Plan, now: float, address: str = "") -> tuple[int, list[Effect]]:
         """Call the prefill rank that listens at this address; returns the link's number and the effects."""
         link = self.link_of.get((group, rank))
         if link is None:
@@ -247,9 +245,7 @@ class DecodeRank(Rank):
             return NO_CUT
         terms = value.terms
         try:
-            return cut_at(
-                chunk, value.tokens, value.prefix, terms.chunk_tokens, terms.layer_groups, terms.state_groups
-            )
+            return cut_at(chunk, value.tokens, value.prefix, terms.chunk_tokens, terms.layer_groups, terms.state_groups)
         except LayoutError:
             return NO_CUT
 

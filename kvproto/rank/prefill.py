@@ -148,9 +148,7 @@ class PrefillRank(PrefillQueues):
         some = bits(terms.state_writes) if terms.state_writes else ()
         state = [(peer, self._reach(room, peer), self.end_estimate(room, peer)) for peer in some]
         for chunk in chunks:
-            cut = cut_at(
-                chunk, value.tokens, value.prefix, self.chunk_tokens, terms.layer_groups, terms.state_groups
-            )
+            cut = cut_at(chunk, value.tokens, value.prefix, self.chunk_tokens, terms.layer_groups, terms.state_groups)
             for peer, (link, epoch, plan), costs in state if cut.state else known:
                 part = plan.part(self.index, peer, cut) if plan is not None else NO_PART
                 ready = work is not None and _computed(work, cut, part)

@@ -64,9 +64,7 @@ def geometry_of_caches(
     return Geometry(named_pool(layout, shards.rank, with_missing(views, caches), tensors), layout, unit)
 
 
-def _cache(
-    name: str, views: Mapping[str, list[torch.Tensor]], held: list[tuple[int, str]], dtype: str
-) -> Cache:  # fmt: skip
+def _cache(name: str, views: Mapping[str, list[torch.Tensor]], held: list[tuple[int, str]], dtype: str) -> Cache:
     rows = [(part, some[0]) for part, some in views.items() if part.startswith(f"{name}.")]
     parts = [CachePart(part.removeprefix(f"{name}."), 1, row.shape[3] * row.element_size()) for part, row in rows]
     return Cache(name, tuple(parts), tuple(layer for layer, _ in held), dtype)

@@ -41,15 +41,7 @@ from vllm.logger import init_logger
 from vllm.v1.request import RequestStatus
 
 from kvproto.adapters.card import Card, group_of
-from kvproto.adapters.request_events import (
-    Allocated,
-    Arrived,
-    Finished,
-    FreeBlocks,
-    HandOver,
-    Preempted,
-    Scheduled,
-)
+from kvproto.adapters.request_events import Allocated, Arrived, Finished, FreeBlocks, HandOver, Preempted, Scheduled
 from kvproto.adapters.request_parties import ALL, everyone, scheduler
 from kvproto.adapters.request_words import Order, P, Received, Sent
 from kvproto.adapters.vllm.last_token import carried_tokens, leave_last_token

@@ -73,9 +73,7 @@ class RankCard(KVConnectorHandshakeMetadata):  # type: ignore[misc]  # vLLM's ow
         self.__dict__.update(state, layout=msgspec.msgpack.decode(state["layout"], type=Layout))
 
 
-def make_worker(
-    config: Any, caches: dict[str, torch.Tensor], kinds: Any = None
-) -> tuple[Worker[Any], RankCard | None]:
+def make_worker(config: Any, caches: dict[str, torch.Tensor], kinds: Any = None) -> tuple[Worker[Any], RankCard | None]:
     """This worker's rank, not started, and (of a prefill rank) its part of the card.
 
     `kinds`: vLLM's KVCacheConfig.
@@ -162,9 +160,7 @@ def _with_draft(caches: dict[str, torch.Tensor], config: Any, kinds: Any) -> Geo
         need_carried(present(RULES, "draft", ["beside"]))
     layers, first = config.model_config.get_total_num_hidden_layers(), next(iter(caches.values()))
     opaque, dtype = _inside(first, config.cache_config.cache_dtype)
-    return geometry_of_draft(
-        caches, layers, draft_heads(config), _shards(config, layers), dtype=dtype, opaque=opaque
-    )  # fmt: skip
+    return geometry_of_draft(caches, layers, draft_heads(config), _shards(config, layers), dtype=dtype, opaque=opaque)
 
 
 def dtype_of(name: str, cache: torch.Tensor) -> str:

@@ -67,9 +67,7 @@ def geometry_of_windows(
     caches = join(caches)
     layers = 1 + max(layer for cache in caches for layer in cache.layers)
     size = 1 if opaque else block
-    layout = Layout.of_caches(
-        caches, layers=layers, page_size=size, tp=shards.tp, pp=shards.pp, stages=shards.stages
-    )  # fmt: skip
+    layout = Layout.of_caches(caches, layers=layers, page_size=size, tp=shards.tp, pp=shards.pp, stages=shards.stages)
     slot_of = {cache: [each.table for each in held] for cache, held in windows.items() if held}
     pool = named_pool(layout, shards.rank, with_missing(views, caches), tensors, slot_of)
     return Geometry(pool, layout, unit, tuple(names))

@@ -107,9 +107,7 @@ class ControlSocket(PolledSocket):
 
     __slots__ = ("peer", "unread")
 
-    def __init__(
-        self, number: int, socket: zmq.Socket[bytes], peer: Peer | None, unread: Unread | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, number: int, socket: zmq.Socket[bytes], peer: Peer | None, unread: Unread | None = None) -> None:
         super().__init__(number, socket)
         self.peer = peer  # None: a ROUTER, where each message names its sender
         self.unread = unread  # asks, at times, over which connections messages come

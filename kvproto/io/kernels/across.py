@@ -113,9 +113,7 @@ class PagesAcross:
         place = -1 if device.index is None else device.index
         self._launch = compile_kernel(place, across, len(RUN_TIME), constants, tuning.warps)
 
-    def bind(
-        self, ours: int, theirs: int, first: int, tokens: int, percent: int = 100
-    ) -> Callable[[int], None]:  # fmt: skip
+    def bind(self, ours: int, theirs: int, first: int, tokens: int, percent: int = 100) -> Callable[[int], None]:
         """Return the copy of these tokens, to be called with a raw stream.
 
         `ours` is the address of the room's int64 page table here, `theirs` that of the uint32 pages there, from the one

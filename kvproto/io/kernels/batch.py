@@ -157,9 +157,7 @@ class Batch:
         arguments = self._places, self._layers, *tables, *firsts, *tokens, *staged, *unused
         return Cells(self._cells, grid, arguments)
 
-    def bind(
-        self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int
-    ) -> Copy:  # fmt: skip
+    def bind(self, pages: int, first: int, tokens: int, staged: Sequence[int], digests: int, entries: int) -> Copy:
         """Return the copy, to be queued.
 
         `pages`, `staged` and `digests` are addresses: of the page table, of each staged part, of this batch's first

@@ -84,9 +84,7 @@ class DigestingKernels(Kernels):
         self._keep("scatter", table, first, parts, made, stream)
         return ticket
 
-    def cross(
-        self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them
-    ) -> PagesCopy | None:  # fmt: skip
+    def cross(self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them) -> PagesCopy | None:
         """As the contract of kernels has it: what is copied so has no digests but those of its pages."""
         return self._inner.cross(pool, crossings, most)
 

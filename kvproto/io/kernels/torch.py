@@ -55,9 +55,7 @@ class TorchKernels(Kernels):
     ) -> Ticket:  # fmt: skip
         return self._move("scatter", pool, table, first, tokens, parts, stream, after, digest)
 
-    def cross(
-        self, pool: Pool, crossings: Sequence[Crossing], _most: Most = all_of_them
-    ) -> PagesCopy | None:  # fmt: skip
+    def cross(self, pool: Pool, crossings: Sequence[Crossing], _most: Most = all_of_them) -> PagesCopy | None:
         return HostCopy(crossings) if pool.device.type == "cpu" else None
 
     def _move(

@@ -130,9 +130,7 @@ class TritonKernels:
         shares, buffers = zip(*parts, strict=True) if parts else ((), ())
         return self._move("scatter", pool, table, first, tokens, shares, buffers, stream, after, digest)
 
-    def cross(
-        self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them
-    ) -> PagesCopy | None:  # fmt: skip
+    def cross(self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them) -> PagesCopy | None:
         forms = self._across, *(() if most is all_of_them else (SPARING,))
         copies, *sparing = ([PagesAcross(each, pool.device, form) for each in crossings] for form in forms)
         spared = [each for some in sparing for each in some]

@@ -46,15 +46,11 @@ WORK = {"P": "products", "D": "traffic"}
 class Beside(BenchProcesses):
     """The processes of one pair, which also work."""
 
-    def measured(
-        self, pool: str, way: str, gib: int, percent: int, page: int, repeats: int
-    ) -> list[dict[str, Any]]:  # fmt: skip
+    def measured(self, pool: str, way: str, gib: int, percent: int, page: int, repeats: int) -> list[dict[str, Any]]:
         size = ROOM if self.cuda else 1
         case = self._case(pool, way, gib, page, size)
         form = self._form(case)
-        form = msgspec.structs.replace(
-            form, settings=msgspec.structs.replace(form.settings, forward_slowdown=percent)
-        )
+        form = msgspec.structs.replace(form, settings=msgspec.structs.replace(form.settings, forward_slowdown=percent))
         made = self.members.tell("PD", "make", form)
         self.members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
         tokens, names = size * MIB // self.shape.token_bytes, list(range(1, gib + 1))

@@ -45,9 +45,7 @@ def throughput(tell: Callable[..., list[Any]], rooms: int, gen: int) -> list[flo
     return [rooms / (max(end for _, end in told) - min(begin for begin, _ in told)) for told in floods]
 
 
-def bench(
-    course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int
-) -> dict[str, Any]:
+def bench(course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
     members = Members()
     for side in "PD":
         members.start(side, 0, ControlRank, side, spin, cuda)
@@ -99,8 +97,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if (os.cpu_count() or 1) < 4:
         print("fewer than four cores: the two loops and their sockets take turns", file=sys.stderr)
     course, pace = Course("control", argv, options), 1e-3 * options.pace
-    found = bench(
-        course, spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms
-    )
+    found = bench(course, spin=options.spin, cuda=options.cuda, rounds=options.rounds, pace=pace, rooms=options.rooms)
     course.end(found)
     return 0 if found["right"] else 1

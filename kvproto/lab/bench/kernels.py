@@ -25,15 +25,7 @@ from kvproto.arguments import positive
 from kvproto.io.kernels.base import Kernels, Side
 from kvproto.io.kernels.digest import new_table
 from kvproto.lab.bench import peer
-from kvproto.lab.bench.kernel_work import (
-    OTHERS,
-    KernelShape,
-    check,
-    check_digests,
-    device_times,
-    make_work,
-    shapes,
-)
+from kvproto.lab.bench.kernel_work import OTHERS, KernelShape, check, check_digests, device_times, make_work, shapes
 from kvproto.lab.bench.pools import random_bytes
 from kvproto.lab.bench.results import Course, command_line, need_gpus
 from kvproto.layout.cut import Cut

@@ -10,9 +10,7 @@ from kvproto.cli.ending import FOUND, WELL
 from kvproto.lab.process_group import RankError
 
 
-def tell(
-    result: Any, show: Callable[[Any], None], as_json: Callable[[Any], dict[str, Any]], *, as_text: bool
-) -> int:  # fmt: skip
+def tell(result: Any, show: Callable[[Any], None], as_json: Callable[[Any], dict[str, Any]], *, as_text: bool) -> int:
     if as_text:
         show(result)
     else:

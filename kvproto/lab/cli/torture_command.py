@@ -21,14 +21,7 @@ from kvproto.lab.process_group import RankError
 from kvproto.lab.torture.conduct import torture
 from kvproto.lab.torture.fleet import CARRIERS
 from kvproto.lab.torture.plan import SIZES, TorturePlan, make_plan
-from kvproto.lab.torture.report import (
-    ProgressLine,
-    attack_page,
-    plan_page,
-    soak_page,
-    takeover_page,
-    torture_page,
-)  # fmt: skip
+from kvproto.lab.torture.report import ProgressLine, attack_page, plan_page, soak_page, takeover_page, torture_page
 from kvproto.lab.torture.takeover_plan import VICTIMS, TakeoverPlan
 
 EPILOG = """\

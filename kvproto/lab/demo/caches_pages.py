@@ -118,10 +118,7 @@ class CachesPages:
 
     def load(self, held: HeldRoom) -> Rows:
         """Return copies of this rank's units of all rows of a room."""
-        return {
-            key: part.tensor[self._own(part, held)].contiguous()
-            for key, part in self.parts.items()
-        }
+        return {key: part.tensor[self._own(part, held)].contiguous() for key, part in self.parts.items()}
 
     def sheet(self, rows: Mapping[Key, Tensor]) -> Sheet:
         """Rows of this rank's units as bytes, by (layer, part, unit) of the whole model."""

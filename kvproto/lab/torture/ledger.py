@@ -119,9 +119,7 @@ class RoomLedger:
         self.undisturbed += not account.disturbed
         self.causes.update(cause for cause, _ in account.outcomes.values())
         self.troubles[account.room.trouble] += bool(account.room.trouble)
-        found = verdict(
-            account.room, account.outcomes, disturbed=account.disturbed, timers_ended=account.timers_ended
-        )
+        found = verdict(account.room, account.outcomes, disturbed=account.disturbed, timers_ended=account.timers_ended)
         if found and not account.disturbed:
             self._doubtful.append((time.monotonic(), account, found))
         else:

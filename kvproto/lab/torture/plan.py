@@ -227,9 +227,7 @@ def _opposite(way: GroupWay) -> GroupWay:
     return 3 - way[0], 23 - way[1]
 
 
-def _acts(
-    dice: random.Random, way: GroupWay, tokens: int, trouble: str
-) -> dict[tuple[int, int], tuple[Act, ...]]:  # fmt: skip
+def _acts(dice: random.Random, way: GroupWay, tokens: int, trouble: str) -> dict[tuple[int, int], tuple[Act, ...]]:
     members = [(group, index) for group in way for index in range(len(NAMES[group]))]
     scripts = {member: _decode(dice) if member[0] in DECODE else _prefill(dice, tokens) for member in members}
     if trouble == "intruder":

@@ -35,15 +35,7 @@ from kvproto.lab.torture.fleet import Carrier
 from kvproto.lab.torture.found_traces import FoundTraces
 from kvproto.lab.torture.result import ENOUGH, TakeoverResult
 from kvproto.lab.torture.takeover_pages import PagesJudge, TakeoverPages, kv_of, noise
-from kvproto.lab.torture.takeover_plan import (
-    NEW,
-    PAGES,
-    SIDES,
-    TOKEN_BYTES,
-    TakeoverPlan,
-    TakeoverRoom,
-    TakeoverSide,
-)
+from kvproto.lab.torture.takeover_plan import NEW, PAGES, SIDES, TOKEN_BYTES, TakeoverPlan, TakeoverRoom, TakeoverSide
 from kvproto.lab.torture.takeover_rank import OpenedRoom
 from kvproto.room import Room
 

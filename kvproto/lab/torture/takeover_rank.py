@@ -150,9 +150,7 @@ class TakeoverRank:
         for each in rooms:
             self.rooms[each.room], self._points[each.number] = each, each.prefix
             more = {"prefix": each.prefix} if isinstance(endpoint, DecodeEndpoint) else {}
-            endpoint.open(
-                each.room, each.tokens, each.table, group=each.group, resumes=each.resumes, **more
-            )  # fmt: skip
+            endpoint.open(each.room, each.tokens, each.table, group=each.group, resumes=each.resumes, **more)
             if not more:
                 if each.aux:
                     endpoint.aux(each.room, each.seed.to_bytes(8, "big"))

@@ -18,9 +18,7 @@ from collections.abc import Mapping
 
 from kvproto.lab.torture.plan import TortureRoom, Trouble
 
-LOSSES = frozenset({
-    "LINK_LOST", "NO_ANSWER", "NEVER_OPENED", "PEERS_MISSING", "STALLED", "WRITE_FAILED", "FORGOTTEN",
-})  # fmt: skip
+LOSSES = frozenset({"LINK_LOST", "NO_ANSWER", "NEVER_OPENED", "PEERS_MISSING", "STALLED", "WRITE_FAILED", "FORGOTTEN"})
 #: by trouble: the causes that it may have; those that are not here have none
 CAUSES: dict[Trouble, frozenset[str]] = {
     "abort-P": frozenset({"PREFILL_ABORTED"}),

@@ -111,9 +111,7 @@ class Serving(Scenario):
             return Engine(tuple(map(Job, self.requests)))
         return Rank(tuple(map(Place, self.requests)))
 
-    def start(
-        self, number: int, around: Engine | Rank, life: int, now: float
-    ) -> tuple[Member, list[Effect]]:  # fmt: skip
+    def start(self, number: int, around: Engine | Rank, life: int, now: float) -> tuple[Member, list[Effect]]:
         del around, life, now
         made = rank(self.side, number, self.ranks) if number else scheduler(self.side, self.ranks)
         return made, []

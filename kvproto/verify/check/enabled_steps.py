@@ -28,9 +28,7 @@ class LazyChoice:
 
     __slots__ = ("at", "cost", "done", "number", "room", "touched", "what", "world")
 
-    def __init__(
-        self, world: Menus, at: int, number: int, what: Any, cost: str, room: int, touched: int = 0
-    ) -> None:  # fmt: skip
+    def __init__(self, world: Menus, at: int, number: int, what: Any, cost: str, room: int, touched: int = 0) -> None:
         """`room`: whose it is, or -1; then `touched` says which it may end, if it is a fault."""
         self.world, self.at, self.number, self.what, self.cost, self.room = world, at, number, what, cost, room
         self.touched = touched

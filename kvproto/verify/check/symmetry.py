@@ -69,10 +69,7 @@ def _token(token: int, swap: Swap) -> int:
 def _decode(v: DNode, swap: Swap, in_order: InOrder) -> DNode:
     rooms, tombs, links, grants, head, live, queue = v.rank
     ended = by_end(_lead(tombs, swap)) if in_order is _lead else _by_room(tombs, swap)
-    rank = (
-        in_order(rooms, swap), ended, links, _by_room(grants, swap), head, _lead(live, swap),
-        _lead(queue, swap),
-    )  # fmt: skip
+    rank = (in_order(rooms, swap), ended, links, _by_room(grants, swap), head, _lead(live, swap), _lead(queue, swap))
     writes = tuple(sorted((p, swap[k], *rest) for p, k, *rest in v.writes))
     return DNode(
         v.life, rank, _each(v.script, swap), tuple(sorted(_lead(v.scatters, swap))), writes,

@@ -155,9 +155,7 @@ def _run(asked: _Asked) -> list[Result]:
     checker = named(asked.checker, Checker)
     progress = to_stderr if asked.shown else None
     if asked.beside is not None:
-        return list(
-            CHECKER.beside(asked.name, asked.beside, limit=asked.limit, memory=asked.memory, report=progress)
-        )
+        return list(CHECKER.beside(asked.name, asked.beside, limit=asked.limit, memory=asked.memory, report=progress))
     with ExitStack() as stack:
         if asked.plant is not None:
             stack.enter_context(checker.planting(asked.plant))

@@ -164,9 +164,7 @@ def _part(text: str) -> tuple[int, int]:
     return whole(1, parts)(part), parts
 
 
-def _told(
-    asked: Any, kind: Any, known: Reasons[Any], found: Sequence[Verdict[Any]], untried: Sequence[Any]
-) -> None:  # fmt: skip
+def _told(asked: Any, kind: Any, known: Reasons[Any], found: Sequence[Verdict[Any]], untried: Sequence[Any]) -> None:
     text = kind.table(known, found)
     if untried:  # their file or table has changed since the logs, or a shard is missing
         counts = Counter(getattr(mutant, kind.OWNER) for mutant in untried)

@@ -39,8 +39,7 @@ def main(argv: list[str]) -> int:
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("world", nargs="?", metavar="WORLD", help="a world of kvproto check, or a counterexample")
-    parser.add_argument("--out", type=output_file, metavar="FILE", default="world.html",
-                        help="(default: world.html)")  # fmt: skip
+    parser.add_argument("--out", type=output_file, metavar="FILE", default="world.html", help="(default: world.html)")
     parser.add_argument("--limit", type=positive, default=5000, help="record so many states (default: 5000)")
     parser.add_argument("--way", type=_choices, metavar="0.2.1", default=(),
                         help="begin at the end of this way: a page's address has it")  # fmt: skip

@@ -50,9 +50,7 @@ class Checker:
         """Every world, and a line about it."""
         raise NotImplementedError
 
-    def search(
-        self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None
-    ) -> Result:  # fmt: skip
+    def search(self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None) -> Result:
         """Search one world."""
         raise NotImplementedError
 

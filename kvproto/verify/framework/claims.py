@@ -109,9 +109,7 @@ class Claims(Generic[V]):
 
         return keep
 
-    def promises(
-        self, name: str, *effects: type[Output], on: tuple[type[Event], ...] = ()
-    ) -> Callable[[F], F]:  # fmt: skip
+    def promises(self, name: str, *effects: type[Output], on: tuple[type[Event], ...] = ()) -> Callable[[F], F]:
         """Whenever one of these effects is left behind, it is so; the function takes (step, effect).
 
         Without effects: at every step, or at those `on` these events, and the function takes the step alone.

@@ -147,9 +147,7 @@ def _spent(table: Table[Any]) -> list[Finding]:
             for row in rows if row.target is row.source and row.source in table.timers]  # fmt: skip
 
 
-def _out_of_reach(
-    table: Table[Any], outside: dict[type[Event], set[State]], within: set[type[Event]]
-) -> list[Finding]:  # fmt: skip
+def _out_of_reach(table: Table[Any], outside: dict[type[Event], set[State]], within: set[type[Event]]) -> list[Finding]:
     nowhere = [event for event in table.events if event not in outside and event not in within]
     found = [_finding(table, "nobody-raises", f"{event.__name__} comes from nowhere") for event in nowhere]
     for row in table.rows:

@@ -52,9 +52,7 @@ class Stage:
 
     def start(self, number: int) -> None:
         self.lives[number] += 1
-        self.members[number], effects = self.scenario.start(
-            number, self.around[number], self.lives[number], self.now
-        )  # fmt: skip
+        self.members[number], effects = self.scenario.start(number, self.around[number], self.lives[number], self.now)
         self._perform(number, effects)
 
     def run(self, seconds: float) -> None:

@@ -113,9 +113,7 @@ class WorldChecker(Checker):
         made = {name: make() for name, make in self.scenarios.items()}
         return {name: f"{len(each.names)} parties  {each.chances.about}" for name, each in made.items()}
 
-    def search(
-        self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None
-    ) -> Result:  # fmt: skip
+    def search(self, name: str, *, limit: int | None, memory: int, report: Callable[[Progress], None] | None) -> Result:
         scenario = self.scenarios[name]()
         if limit is not None:
             scenario.chances = replace(scenario.chances, limit=limit)

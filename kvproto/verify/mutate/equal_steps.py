@@ -132,9 +132,7 @@ def _formula(question: Any) -> Sequence[Any]:
 
 def _answers(way: Way) -> dict[int, bool]:
     """How each question was answered on it; what is asked on two ways is one term."""
-    return {
-        (each.arg(0) if z3.is_not(each) else each).get_id(): not z3.is_not(each) for each in way.conditions
-    }  # fmt: skip
+    return {(each.arg(0) if z3.is_not(each) else each).get_id(): not z3.is_not(each) for each in way.conditions}
 
 
 def _same_end(one: Way, other: Way) -> Any:

@@ -141,9 +141,7 @@ def _judged(asked: tuple[str, TableMutant, float]) -> TableVerdict:
     return Verdict(mutant, who, by, round(time.perf_counter() - begun, 2))
 
 
-def _noticed(
-    protocol: Protocol, mutant: TableMutant, worlds: Sequence[WorldCost], effort_s: float
-) -> tuple[str, str]:  # fmt: skip
+def _noticed(protocol: Protocol, mutant: TableMutant, worlds: Sequence[WorldCost], effort_s: float) -> tuple[str, str]:
     pairs, claims = _pairs(mutant), protocol.claimed()
     steps = [StepPair(claims[table], protocol.timing, pair) for table, pair in pairs] if mutant.compares else []
     with TablePatch() as bench:

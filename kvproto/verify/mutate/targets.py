@@ -58,9 +58,7 @@ def load(root: Path) -> Targets:
     return found
 
 
-def every(
-    root: Path, targets: Targets, files: Sequence[str] = (), operators: Sequence[str] = ()
-) -> list[CodeMutant]:  # fmt: skip
+def every(root: Path, targets: Targets, files: Sequence[str] = (), operators: Sequence[str] = ()) -> list[CodeMutant]:
     """Return the mutants of these files (all) by these operators (all). ArgumentError: no such name."""
     if unknown := [name for name in operators if name not in CHANGES]:
         raise ArgumentError(f"no operator {unknown[0]!r}: one of {', '.join(CHANGES)}")

@@ -71,9 +71,7 @@ class EndsProver:
         found.seconds = process_time() - began
         return found
 
-    def _ways(
-        self, side: str, ends: Ends, value: Any, event: Any, seen: Any, solver: Any, found: PairProof
-    ) -> None:  # fmt: skip
+    def _ways(self, side: str, ends: Ends, value: Any, event: Any, seen: Any, solver: Any, found: PairProof) -> None:
         prover = self.provers[side]
         kept: list[tuple[Ends, Step]] = []
 

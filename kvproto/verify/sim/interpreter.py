@@ -132,9 +132,7 @@ class Interpreter:
         self._answers.extend(then)
         self.carry_out(self.ask(self.rank.handle, event, now), now)
 
-    def hear(
-        self, place: bytes, epoch: int, room: int, body: Message, now: float, number: int | None = None
-    ) -> None:  # fmt: skip
+    def hear(self, place: bytes, epoch: int, room: int, body: Message, now: float, number: int | None = None) -> None:
         """The rank takes a message that came from this place; `number`: as for `Rank.receive`."""
         link = self.link_at.get(place, 0)
         self.carry_out(self.ask(self.rank.receive, link, epoch, room, body, now, place, number), now)

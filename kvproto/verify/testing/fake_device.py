@@ -237,9 +237,7 @@ class SlowKernels(Kernels):
         joined = [each for each in launches if isinstance(each, SlowLaunch)]
         return SlowJoint(joined) if len(joined) == len(launches) else None
 
-    def cross(
-        self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them
-    ) -> PagesCopy | None:  # fmt: skip
+    def cross(self, pool: Pool, crossings: Sequence[Crossing], most: Most = all_of_them) -> PagesCopy | None:
         copy = self._inner.cross(pool, crossings, most)
         return None if copy is None else SlowCopy(self, pool, copy)
 
@@ -280,9 +278,7 @@ class SlowLaunch:
     def run(self) -> None:
         pool, table, first, tokens, parts = self.cell
         move = self.kernels.moves(self.side)
-        self.kernels.watched(
-            self.side, pool, table, first, tokens, lambda: move(pool, table, first, tokens, parts)
-        )  # fmt: skip
+        self.kernels.watched(self.side, pool, table, first, tokens, lambda: move(pool, table, first, tokens, parts))
 
     @property
     def name(self) -> tuple[object, ...]:

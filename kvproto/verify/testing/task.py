@@ -147,9 +147,7 @@ class RoomTask:
             found += [(view, last) for view in views(end)]
         return found
 
-    def write(
-        self, pool: Pool, layout: Layout, index: int, first: int, last: int, layers: int | None = None
-    ) -> None:  # fmt: skip
+    def write(self, pool: Pool, layout: Layout, index: int, first: int, last: int, layers: int | None = None) -> None:
         """The forward of a prefill rank: these tokens come into its pages, of its first so many layers (all)."""
         rows, (begin, held) = rows_of(self.pages["P"], first, last, layout.page_size), layout.layers_of(index)
         end = begin + (held if layers is None else layers)

@@ -63,9 +63,7 @@ class DiagramLayout(msgspec.Struct):
 Size = tuple[float, float]
 
 
-def place(
-    boxes: Sequence[Size], biases: Sequence[float], edges: Sequence[tuple[int, int, Size, str]]
-) -> DiagramLayout:  # fmt: skip
+def place(boxes: Sequence[Size], biases: Sequence[float], edges: Sequence[tuple[int, int, Size, str]]) -> DiagramLayout:
     """Place boxes (width, height) and edges (source, target, label size, kind); `biases` > 0 move right."""
     layers = _layers(len(boxes), edges)
     sized = zip(boxes, layers, biases, strict=True)

@@ -74,9 +74,7 @@ class CopiesSent:
 
     def compare(self) -> None:
         """All logs are read: see whose numbers can be believed."""
-        self._mixed = {
-            way for message, way, number in self._heard if self._sent[way].get(number, message) != message
-        }  # fmt: skip
+        self._mixed = {way for message, way, number in self._heard if self._sent[way].get(number, message) != message}
 
     def comes_later(self, copy: Copy) -> bool:
         """Whether the story has still to tell that this copy was sent."""

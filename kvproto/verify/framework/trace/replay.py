@@ -42,8 +42,7 @@ def replay(log: Log, telling: Telling, *, any_tables: bool = False) -> Differenc
     party, digest = log.head.name, telling.digest()
     other = differing(log.head.digest, digest)
     if other and not any_tables:
-        return Difference(party, 1, "digest", digest, log.head.digest,
-                          f"{other}: use the version that made the trace")  # fmt: skip
+        return Difference(party, 1, "digest", digest, log.head.digest, f"{other}: use the version that made the trace")
     machines = _machines(telling, log.head.timing)
     values: dict[tuple[str, Key], Value] = {}
     seen = witnesses(telling.claims, telling.tables)
