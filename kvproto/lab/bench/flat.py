@@ -43,7 +43,6 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_detail(self) -> bool:
-        """Whether it is of the inside of single transfers."""
         return self.name.startswith(_DETAILED)
 
 

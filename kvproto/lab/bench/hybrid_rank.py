@@ -46,7 +46,6 @@ class HybridForm(msgspec.Struct, frozen=True):
 
     @property
     def plan(self) -> Plan:
-        """Between the prefill group and each instance."""
         return Plan(self.prefill, self.decode, self.chunk_tokens)
 
     def owed(self, writer: int, reader: int) -> int:

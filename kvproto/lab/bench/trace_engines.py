@@ -115,7 +115,6 @@ class Instance(TimedInstance):
         self.model, self.live = model, live
 
     def tell_open(self, request: Replayed, event: ev.RoomEvent) -> None:
-        """Tell the ranks on which the request's room is not over."""
         for node in self.ranks:
             if request.number in node.opened and request.number not in node.outcomes:
                 self.world.tell(node, event)
@@ -252,7 +251,6 @@ class DecodeInstance(Instance):
                     self.world.tell(node, ev.RoomOpened(request.number, *about))
 
     def _renew(self, request: Replayed) -> None:
-        """Say that a request still waits for pages."""
         if request.admitted == request.over == INFINITY:
             self.tell_open(request, ev.RoomRenewed(request.number))
             self.world.at(self.world.now + RENEW, self._renew, request)

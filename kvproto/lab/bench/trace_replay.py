@@ -72,7 +72,6 @@ class Fleet(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
     def way(self, way: Way) -> Fleet:
-        """Return the same fleet, carrying KV in this way."""
         engines = replace(self.engines, prefetch=way == "prefetch")
         return replace(self, engines=engines, route="pages" if way == "pages" else self.route)
 

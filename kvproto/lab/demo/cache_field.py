@@ -43,7 +43,6 @@ class CacheField:
 
     @property
     def kind(self) -> str:
-        """Its name in layouts and messages."""
         return f"{self.cache}.{self.part}"
 
 
@@ -101,7 +100,6 @@ def window_of(cache: DynamicCache) -> int:
 
 
 def rows_of(fields: Sequence[CacheField], cache: DynamicCache) -> Rows:
-    """Return copies of everything that the cache holds."""
     return {(each.kind, each.layer): _read(each, cache.layers[each.layer]) for each in fields}
 
 

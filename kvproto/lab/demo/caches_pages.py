@@ -125,7 +125,6 @@ class CachesPages:
         return sheet_of(rows, {key: self.parts[key].first_unit for key in rows})
 
     def renew(self, held: HeldRoom) -> None:
-        """Take the present content of a room's pages for what was there before."""
         for key, part in self.parts.items():
             where = self._own(part, held)
             self.before[key][where] = part.tensor[where]

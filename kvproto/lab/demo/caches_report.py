@@ -13,7 +13,6 @@ from kvproto.lab.demo.report import MOST_TOLD, asked_of, shape, show_wrong
 
 
 def title(result: CachesResult) -> str:
-    """The model and the two engines."""
     job = result.run.job
     pages = f"pages {job.prefill.page_size} -> {job.decode.page_size}"
     return f"{job.family} {job.dtype}: {shape(job.prefill)} -> {shape(job.decode)}, {pages}, {result.run.transport}"

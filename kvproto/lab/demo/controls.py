@@ -82,7 +82,6 @@ class Guard:
         self.before = {(kind, layer): pool.rows(kind, layer).clone() for kind in _KINDS for layer in range(len(pool.k))}
 
     def renew(self, pages: Sequence[int]) -> None:
-        """Take the present content of these pages for the old one."""
         for (kind, layer), before in self.before.items():
             before[list(pages)] = self.pool.rows(kind, layer)[list(pages)]
 

@@ -180,7 +180,6 @@ def _seconds(done: Pass, phase: str) -> str:
 
 
 def asked_of(machine: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the command that was given, and the machine: what it said of itself, or what is known anyway."""
     given = [argument for argument in sys.argv[1:] if argument not in {"demo", "--json"}]
     known = machine or {"cores": os.cpu_count(), "python": platform.python_version()}
     return {"command": " ".join(["kvproto demo", *given]), "machine": known}

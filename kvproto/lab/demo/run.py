@@ -93,7 +93,6 @@ class Run:
 
     @property
     def first(self) -> tuple[RoomSpec, ...]:
-        """The rooms that go before the clock runs."""
         return self.job.rooms[: int(self.warm)]
 
     @property
@@ -131,7 +130,6 @@ class Run:
 
 
 def chunk_bytes(job: DemoJob) -> int:
-    """Ring bytes of one whole chunk on a D rank."""
     chunk_tokens = align_chunk_tokens(job.chunk, job.prefill.page_size, job.decode.page_size)
     plan = Plan(job.layout("prefill"), job.layout("decode"), chunk_tokens)
     return max(plan.grant_bytes(reader, Cut(0, chunk_tokens)) for reader in range(job.decode.ranks))

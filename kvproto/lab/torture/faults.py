@@ -118,7 +118,6 @@ class Siege:
                 self.crew.tell(PROXY, "suffer", (tuple(name.split(">")), None))
 
     def stopped(self, name: str, begin: float, end: float) -> bool:
-        """Whether the rank was stopped on purpose in this time."""
         return any(who == name and first < end and begin < last for who, first, last in self.stops)
 
     # ---------------------------------------------------------------------------------------------- healing
@@ -134,7 +133,6 @@ class Siege:
         return self._well > LOOKS
 
     def links(self, name: str, epochs: dict[tuple[int, int], int]) -> None:
-        """Take a rank's report on its links."""
         self._seen[name] = epochs
 
     def down(self) -> list[str]:

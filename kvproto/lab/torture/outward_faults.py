@@ -279,7 +279,6 @@ def _log(injector: Injector) -> Iterator[None]:
 
 
 def strikes(counts: dict[tuple[str, str], int]) -> list[Strike]:
-    """All that is to be tried where calls were counted so."""
     found = list[Strike]()
     for (side, call), count in sorted(counts.items()):
         for nth in sorted({1, min(2, count), (count + 1) // 2, count}):

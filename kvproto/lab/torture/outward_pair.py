@@ -92,7 +92,6 @@ class FullTransport(MemoryTransport):
     """Takes the staging memory, and no more."""
 
     def register(self, addr: int, nbytes: int, kind: Kind = "DRAM", dev: int = 0) -> MemoryRegion:
-        """Refuse what comes second."""
         if self.holds:
             raise UsageError("no region is left")
         return super().register(addr, nbytes, kind, dev)

@@ -32,7 +32,6 @@ class ProgressLine:
         self._say(f"{result.rooms} rooms, {result.rooms / result.seconds:.0f} a second; {mib}")
 
     def takeover(self, result: TakeoverResult) -> None:
-        """How far rooms are that others take over."""
         self._say(f"{result.rooms} rooms over, {result.kills} kills of rooms in {result.lives} lives")
 
     def attack(self, result: AttackResult) -> None:

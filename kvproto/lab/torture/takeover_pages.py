@@ -72,7 +72,6 @@ class PagesJudge:
         self._before = pages.bytes.clone()
 
     def give_back(self, table: list[int]) -> None:
-        """Make these pages nobody's: noise."""
         self._seed += 1
         self.pages.bytes[:, :, table] = noise((KINDS, LAYERS, len(table), *self.pages.bytes.shape[3:]), self._seed)
         self._before[:, :, table] = self.pages.bytes[:, :, table]

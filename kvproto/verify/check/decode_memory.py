@@ -162,7 +162,6 @@ class DecodeMemory(Node):
         return sum(self._part(chunk, p) for chunk, writers in enumerate(self.writers_of) for p in writers)
 
     def staged(self, v: DNode, k: int, chunk: int) -> int:
-        """The parts of the chunk that a scatter takes from the ring."""
         grant = dict(dict(v.rank[3])[k])[chunk]
         return sum(self._part(chunk, p) for p in self.writers_of[chunk] if not grant.by_pages >> p & 1)
 
@@ -205,7 +204,6 @@ class DecodeMemory(Node):
         return v._replace(scatters=add(v.scatters, (k, chunk)))
 
     def has_part(self, v: DNode, k: int, chunk: int, p: int) -> bool:
-        """The writer's part of the chunk is in the pages, or in the ring."""
         return self._in_pages(v, k, chunk, p) or self._token(k, chunk, p, 0) in v.ring
 
     def _in_pages(self, v: DNode, k: int, chunk: int, p: int) -> bool:

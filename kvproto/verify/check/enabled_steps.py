@@ -123,7 +123,6 @@ class Menus(CheckedWorld):
         self.rests: list[dict[int, Unrest]] = [{} for _ in self.nodes]
 
     def seen(self) -> set[str]:
-        """Return the sights that were met, of values and in steps."""
         return self.sights.union(*(node.seen for node in self.nodes))
 
     # ------------------------------------------------------------------------------------------ a node's

@@ -137,7 +137,6 @@ class MixedSearch(search.Search):
         super().__init__(f"{name}: {mix}", config, MixedExplorer(config, build, mix), memory=memory)
 
     def tale(self, name: str, text: str, events: list[Any]) -> RankTale:
-        """A violation, with the names that the story uses."""
         build: OtherBuild = self.space.build  # type: ignore[attr-defined]
         ours = [each._replace(what=build.ours(each.what)) for each in events]
         return RankTale(name, named(self.config, text), self.config, [plain(each) for each in ours], ours)
@@ -147,6 +146,5 @@ def check_beside(
     name: str, config: Config, folder: Path, mix: Mix, *, memory: int = 12_000,
     report: Callable[[Progress], None] | None = None,
 ) -> Result:  # fmt: skip
-    """Search a world in which some ranks are of the build in this folder."""
     with beside(folder, OTHER):
         return search.run(MixedSearch(name, config, OtherBuild(), mix, memory=memory), report)

@@ -165,7 +165,6 @@ class Node(Surroundings):
         it.carry_out(it.ask(it.rank.take_leave, NOW), NOW)
 
     def place(self, peer: int) -> bytes:
-        """Return the address of this rank of the other side."""
         return f"{'DP'[self.SIDE]}{peer}".encode()
 
     def deliver(self, place: bytes, epoch: int, room: int, body: Message) -> None:
@@ -174,11 +173,9 @@ class Node(Surroundings):
         self.outs.append(("send", int(place[1:]), message))
 
     def dated(self, body: Message) -> Message:
-        """The message with what this world keeps of times."""
         return in_words(body)
 
     def cut_at(self, chunk: int) -> Cut:
-        """The chunk of any room, by the configuration."""
         cut = self._cuts.get(chunk)
         if cut is None:
             cfg, state = self.config, self.plan.state_groups
@@ -232,6 +229,5 @@ def add(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
 
 
 def remove(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
-    """The tuple without the first such item."""
     at = items.index(item)
     return items[:at] + items[at + 1 :]

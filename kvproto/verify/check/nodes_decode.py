@@ -299,11 +299,9 @@ class DecodeNode(DecodeMemory):
 
     @property
     def odd(self) -> bool:
-        """Whether this life of the rank is one that does not fit."""
         return self.first_life and self.config.misfit in OTHERS
 
     def unfit(self, k: int) -> bool:
-        """And in a life that does not fit it may have no success."""
         return super().unfit(k) or self.odd
 
     def page_ids(self, asked: do.TransmitPages) -> bytes:

@@ -79,7 +79,6 @@ class PrefillSlots(PrefillMoves):
         self.current = v._replace(gathers=add(v.gathers, (k, asked.chunk, asked.peer, asked.slot)))
 
     def prepare(self, write: do.PreparePages) -> int:
-        """In as many batches as the configuration says."""
         return self.config.batches
 
     def at_once(self, write: do.PreparePages) -> bool:

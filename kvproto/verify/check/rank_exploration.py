@@ -67,7 +67,6 @@ class RankExploration(Exploration):
         return phrase(self.config, event)
 
     def kind(self, event: WorldEvent) -> str:
-        """By its cost first."""
         word = event.what[0]
         if event.kind in (FAULT, TIMER):
             return "fault" if event.kind == FAULT else "time"

@@ -46,7 +46,6 @@ class RankSearch(search.Search):
             self._violate(name, text, place)
 
     def tale(self, name: str, text: str, events: list[Any]) -> RankTale:
-        """A violation, with the names that the story uses."""
         return RankTale(name, named(self.config, text), self.config, [plain(event) for event in events], events)
 
 

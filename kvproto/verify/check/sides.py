@@ -37,7 +37,6 @@ class Side(NamedTuple):
         return (group - self.number) // 2 * self.ranks
 
     def member(self, index: int) -> int:
-        """Return the rank's place in its group."""
         return index % self.ranks
 
 

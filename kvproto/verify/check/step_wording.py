@@ -46,7 +46,6 @@ OPENED = {
 
 
 def actors(config: Config) -> list[str]:
-    """Names of the ranks, prefill first."""
     prefill, decode = config.sides
     return [f"P{p}" for p in range(prefill.everyone)] + [f"D{d}" for d in range(decode.everyone)]
 

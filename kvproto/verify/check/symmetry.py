@@ -84,5 +84,4 @@ def swap_message(message: Any, swap: Swap) -> Any:
 
 
 def swap_blame(blamed: int, swap: Swap) -> int:
-    """A mask of rooms."""
     return sum(1 << new for k, new in enumerate(swap) if blamed >> k & 1)

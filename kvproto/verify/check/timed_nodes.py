@@ -67,7 +67,6 @@ class TimedNode(Node):
     interpreter: Any
 
     def extended(self, frozen: Frozen) -> Frozen:
-        """With who was heard, and when the next timer ends."""
         values = [value for store in self.rank.stores.values() for _, value in store.items()]
         due = min((value.due for value in values), default=INFINITY) - self.now
         return (*frozen, tuple(sorted(self.rank.heard_by)), due)

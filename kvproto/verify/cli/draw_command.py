@@ -115,7 +115,6 @@ def _write_pictures(pictures: Iterable[tuple[str, str, str]], out: Path | None) 
 
 
 def refresh() -> int:
-    """Bring the generated documents up to date, and say which were not."""
     done = generated_docs.write()
     say("\n".join(f"wrote {path}" for path in done) or "everything was up to date")
     return WELL

@@ -69,7 +69,6 @@ def line(proof: Proof) -> str:
 
 
 def story(failure: Failure) -> list[str]:
-    """A counterexample to induction, for people."""
     what = "the invariant" if failure.claim == INVARIANT else failure.claim
     head = f"{failure.table}: {failure.pair}: {what} is not proved: {failure.text}"
     return [head, *(f"  {each}" for each in failure.story), ""]

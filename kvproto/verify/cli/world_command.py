@@ -68,7 +68,6 @@ def _choices(text: str) -> tuple[int, ...]:
 
 
 def _again(argv: list[str]) -> str:
-    """Word this command without its way."""
     at = argv.index("--way") if "--way" in argv else len(argv)
     return shlex.join(["kvproto", "explore", *argv[:at], *argv[at + 2 :]])
 

@@ -46,7 +46,6 @@ def checked_worlds_md() -> str:
 
 
 def timed_worlds_md() -> str:
-    """Each world in which time has numbers."""
     found = {name: each for name, each in golden().items() if name.startswith(TIMED)}
     rows = [(f"`{name}`", *line(name, [each])[2:]) for name, each in found.items()]
     return table_md(("world", *HEAD[2:]), rows)

@@ -126,7 +126,6 @@ def files() -> Iterator[tuple[str, str]]:
 
 
 def stale() -> list[str]:
-    """The generated files that are not as they should be."""
     return [path for path, content in files() if not (ROOT / path).exists() or (ROOT / path).read_text() != content]
 
 

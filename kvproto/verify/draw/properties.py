@@ -423,14 +423,12 @@ HAZARDS: tuple[Hazard, ...] = tuple(Hazard(name, text, tuple(breaks.split()), by
 
 
 def properties_md() -> str:
-    """The properties, each with the hazards that it excludes."""
     return table_md(("", "property", "excludes"), [
         (p.name, p.text, ", ".join(f"`{h.name}`" for h in HAZARDS if p.name in h.breaks)) for p in PROPERTIES
     ])  # fmt: skip
 
 
 def hazards_md() -> str:
-    """The hazards, and what prevents each."""
     return table_md(("hazard", "what would go wrong", "breaks", "what prevents it"), [
         (f"`{h.name}`", h.text, ", ".join(h.breaks), h.prevented) for h in HAZARDS
     ])  # fmt: skip

@@ -98,7 +98,6 @@ class Actor(Surroundings):
         return b"aux row"
 
     def page_ids(self, asked: do.TransmitPages) -> bytes:
-        """Pages are numbered as they stand in the prompt."""
         pages = range(asked.cut.first // PAGE, -(-asked.cut.end // PAGE))
         return b"".join(page.to_bytes(4, "little") for page in pages)
 
@@ -179,12 +178,10 @@ class SceneStage:
         self.dead.discard(name)
 
     def kill(self, name: str) -> None:
-        """The rank dies: it hears nothing, and does nothing more."""
         self.dead.add(name)
         self.marks.append(Mark(self.now, name, "dies, and hears nothing more"))
 
     def terms(self, name: str) -> ev.Terms:
-        """Return a decode rank's terms with the prefill group."""
         rank = self.actors[name].rank
         assert isinstance(rank, DecodeRank)
         return rank.terms(1, self.plan)
@@ -220,7 +217,6 @@ class SceneStage:
             self.actors[name].interpreter.handle(event, self.now)
 
     def hear(self, copy: CarriedMessage) -> None:
-        """A message arrives, if somebody is there."""
         if copy.receiver in self.dead:
             copy.nobody += 1
             return

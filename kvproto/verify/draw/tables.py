@@ -16,7 +16,6 @@ from kvproto.verify.framework.draw.tables import table_md
 
 
 def messages_md() -> str:
-    """Every message: who sends it, what it carries, what answers it."""
     lines = []
     for talk in TALK:
         own = {field.name: field for field in msgspec.structs.fields(talk.body)}

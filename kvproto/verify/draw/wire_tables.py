@@ -31,7 +31,6 @@ def field_sentence(body: type[Body], field: str) -> str:
 
 
 def fields_md() -> str:
-    """Every field, with the messages in which it means this."""
     where: dict[tuple[str, str], list[str]] = {}
     for talk in TALK:
         for field in hints(talk.body):

@@ -22,12 +22,10 @@ class EdgeRows:
         self.timer = bytearray()
 
     def add(self, to: int, *, timer: bool) -> None:
-        """One edge of the state that is being expanded."""
         self.to.append(to)
         self.timer.append(timer)
 
     def close(self) -> None:
-        """The state that was being expanded has no more."""
         self.begin.append(len(self.to))
 
 

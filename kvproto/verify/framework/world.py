@@ -94,14 +94,12 @@ class World:
         return self.scenario.unrest(self.views(state))
 
     def seen(self) -> set[str]:
-        """Return the sights that were met on the way."""
         return self._sights
 
     def fired(self) -> Iterable[Row]:
         return self.steps.rows.values()
 
     def views(self, state: State) -> list[View]:
-        """The parties as properties see them."""
         return [self.steps.view(i, state[i]) for i in range(self.n)]
 
     # ---------------------------------------------------------------------------------------------- what happens

@@ -70,7 +70,6 @@ class Steps:
         yield ("crash",), "crash"
 
     def cuts(self, i: int, number: int, what: Input) -> Iterator[Input]:
-        """The crashes in the middle of what an input leads to."""
         if what[0] not in ("crash", "restart"):
             done = self.step(i, number, what).effects
             for count in range(1, len(done)):

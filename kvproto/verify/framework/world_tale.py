@@ -40,7 +40,6 @@ class WorldTale(Counterexample):
         return [phrase(self.names, event) for event in self.events]
 
     def arrows(self) -> list[str]:
-        """Messages as arrows, the rest as notes."""
         return [_arrow(self.names, event) for event in self.events]
 
 

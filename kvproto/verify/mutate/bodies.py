@@ -190,7 +190,6 @@ def _old(body: Body) -> list[Any]:
 
 
 def _asks(table: Table[Any], row: Row) -> set[Any]:
-    """The functions that the step of this row is made of."""
     found = {row.when, row.let, *row.do}
     if row.target is row.source and issubclass(row.event, TimerFired):
         found.add(table.tries)

@@ -46,7 +46,6 @@ Change = Callable[[ast.AST, int], ast.AST | None]
 
 
 def sites(node: ast.AST) -> Iterator[tuple[str, int]]:
-    """The operators that fit this node, and how many ways each has."""
     for operator, ways in FITS.get(type(node), ()):
         yield operator, int(ways(node))
 

@@ -31,7 +31,6 @@ class Ending(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The same for people: the test, and what became of it."""
         return f"{self.test} {self.how}".strip() if self.how else ""
 
 
@@ -52,7 +51,6 @@ class Cores:
             os.write(self._back, b"\0")
 
     def close(self) -> None:
-        """Nobody asks any more."""
         os.close(self._free)
         os.close(self._back)
 

@@ -64,7 +64,6 @@ class Nursery:
         self._known: list[FunctionType] = []
 
     def seen(self, frame: FrameType, event: str, _: Any) -> None:
-        """A profile: what runs."""
         if event == "call" and frame.f_code.co_filename == os.fspath(self.file):
             self.ran.add(place_of(frame.f_code))
 
@@ -217,7 +216,6 @@ def rear(
     root: Path, file: str, tests: Sequence[str], mutants: Sequence[CodeMutant], effort_s: float, hands: int,
     cores: Cores, tell: Tell,
 ) -> None:  # fmt: skip
-    """Try these mutants of a file, in a process that was made for it."""
     forget_kvproto()
     quiet(root)
     nursery = Nursery(root / file, tests, mutants, effort_s, hands, cores, tell)

@@ -61,7 +61,6 @@ def mutants_of(file: str, text: str) -> list[CodeMutant]:
 
 
 def mutated(mutant: CodeMutant, text: str) -> ast.Module:
-    """The tree of this text with the change in it."""
     tree = ast.parse(text)
     node = next(node for number, node in enumerate(ast.walk(tree)) if number == mutant.node)
     change(tree, node, mutant)

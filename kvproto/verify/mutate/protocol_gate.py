@@ -186,7 +186,6 @@ def _linted(protocol: Protocol, mutant: TableMutant, pairs: Sequence[TablePair])
 
 
 def _pairs(mutant: TableMutant) -> list[TablePair]:
-    """Return the pairs whose steps it changes."""
     subject = SUBJECTS[mutant.table]
     begun: list[Row] = []
     if isinstance(subject, Table) and mutant.operator in ("timer", "period"):

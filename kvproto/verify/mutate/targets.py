@@ -69,5 +69,4 @@ def every(root: Path, targets: Targets, files: Sequence[str] = (), operators: Se
 
 
 def sample(mutants: Sequence[CodeMutant], count: int, seed: int) -> list[CodeMutant]:
-    """So many of them, drawn from the seed, in their order."""
     return sorted(random.Random(seed).sample(list(mutants), min(count, len(mutants))))

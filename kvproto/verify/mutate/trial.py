@@ -40,7 +40,6 @@ class MutantLoader(importlib.machinery.SourceFileLoader):
         self.mutant = mutant
 
     def get_code(self, fullname: str) -> CodeType:
-        """Never from a cache."""
         path = self.get_filename(fullname)
         tree = mutated(self.mutant, Path(path).read_text())
         return compile(tree, path, "exec", dont_inherit=True)
@@ -56,7 +55,6 @@ class MutantFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:  # fmt: skip
-        """The module with the change in it, or nothing."""
         del path, target
         if fullname != self.module:
             return None
@@ -144,7 +142,6 @@ def begin(root: Path, mutant: CodeMutant, tests: Sequence[str]) -> Fork:
 
 
 def forget_kvproto() -> None:
-    """Forget kvproto's modules, so that they are imported again."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "kvproto"]:
         del sys.modules[name]
 

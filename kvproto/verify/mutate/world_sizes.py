@@ -36,13 +36,11 @@ class WorldSize(msgspec.Struct, frozen=True):
 
 
 def measure(jobs: int, names: Sequence[str] = ASKED) -> tuple[WorldSize, ...]:
-    """All of them, the quickest first."""
     return tuple(sorted(spread(_measured, names, jobs), key=lambda size: size.seconds))
 
 
 @cache
 def sizes() -> tuple[WorldSize, ...]:
-    """All of them, measured in this process when they are first asked for."""
     return measure(1)
 
 

@@ -106,7 +106,6 @@ class Environment:
         self.mail.append(MessageUnderWay("D", write.peer, node.place, write.to.epoch, write.room, body))
 
     def reader_of(self, node: SimulatedRank, write: Write) -> DecodeRank:
-        """Return the decode rank that this write of a prefill rank goes to."""
         return self.decode(write.peer)
 
     def _landing(self, node: SimulatedRank, write: Write) -> None:

@@ -138,7 +138,6 @@ class Interpreter:
         self.carry_out(self.ask(self.rank.receive, link, epoch, room, body, now, place, number), now)
 
     def tick(self, now: float) -> None:
-        """The timers that are due end."""
         self.carry_out(self.ask(self.rank.tick, now), now)
 
     def ask(self, what: Callable[..., list[Effect]], *about: Any) -> list[Effect]:
@@ -146,7 +145,6 @@ class Interpreter:
         return what(*about)
 
     def carry_out(self, effects: list[Effect], now: float) -> None:
-        """Carry out effects of the rank, and all that follows at once."""
         self._perform(effects)
         while self._answers:
             self._perform(self.ask(self.rank.handle, self._answers.popleft(), now))

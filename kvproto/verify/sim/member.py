@@ -105,7 +105,6 @@ class SimulatedRank(Surroundings):
         self._begin(ev.WireFailed(link, session, "no wire") if fails else ev.WiredUp(link, session, wire))
 
     def gather(self, asked: do.LaunchGather) -> None:
-        """It ends, fails, or never ends."""
         key, odds, chance = (asked.room, asked.chunk, asked.peer), self.outside.chances, self.outside.chance
         event = ev.GatherFailed(*key) if chance(odds.gather_fails) else ev.Gathered(*key)
         self._begin(event, hangs=chance(odds.gather_hangs))

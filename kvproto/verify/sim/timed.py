@@ -61,11 +61,9 @@ class TimedRank(SimulatedRank):
 
     @property
     def place(self) -> bytes:
-        """Return where its messages come from: its name."""
         return self._place
 
     def connect(self, asked: do.Connect) -> None:
-        """Wire the link up, after a moment."""
         wired = ev.WiredUp(asked.link, asked.session, f"{self.name} {asked.link}")
         self.outside.at(self.outside.now + WIRE_UP, self.outside.tell, self, wired)
 
@@ -107,7 +105,6 @@ class TimedRank(SimulatedRank):
         return plan
 
     def hear_outcome(self, news: do.AnnounceOutcome) -> None:
-        """Tell the instance's engine."""
         super().hear_outcome(news)
         self.instance.heard_outcome(self, news)
 
@@ -209,7 +206,6 @@ class TimedWorld(Environment):
                 self._watch(node)
 
     def reader_of(self, node: SimulatedRank, write: Write) -> DecodeRank:
-        """Return the decode rank that this write goes to: the one at the other end of its link."""
         rank = self.places[node.interpreter.place_of[write.to.link]].rank
         assert isinstance(rank, DecodeRank)
         return rank

@@ -38,7 +38,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count from now on, if that was asked for."""
     config.addinivalue_line("markers", f"{MISBEHAVING}: plays a peer, a library or an engine that breaks the contract")
     if config.option.rows or config.option.rows_least is not None:
         config.pluginmanager.register(RowCoverage(config), "kvproto-rows")
@@ -71,7 +70,6 @@ class RowCoverage:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Each test counts as what it says it is."""
         self.kinds.kind = MISBEHAVING if item.get_closest_marker(MISBEHAVING) else HONEST
         found = yield
         self.kinds.kind = HONEST
@@ -79,7 +77,6 @@ class RowCoverage:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ARG002 - xdist's own type
-        """A worker has ended: its counts are ours."""
         for kind, said in getattr(node, "workeroutput", {}).get(SECTION, {}).items():
             self.counts[kind].add_dump(said)
 

@@ -47,7 +47,6 @@ class DeferredKernels(Kernels):
         copy.over, copy.fails = True, fails
 
     def forget(self, pool: Pool) -> None:
-        """The process with this pool is gone, and its copies with it."""
         self.pending = [copy for copy in self.pending if copy.pool is not pool]
 
     def _begin(self, pool: Pool, copy: Callable[[], object]) -> Ticket:

@@ -31,7 +31,6 @@ class Engines(Pair):
 
     # -------------------------------------------------------------------------------- the engines' calls
     def fits(self, tokens: int) -> bool:
-        """Whether both groups have pages for so many tokens."""
         last = all(len(self.last_of[s][name]) >= n for s in self.last_of for name, n in self._last_pages(s, tokens))
         return last and all(len(self.pages_of[side]) >= -(-tokens // size) for side, size in self._sizes())
 
@@ -146,7 +145,6 @@ class Engines(Pair):
                 task.hurt = True
 
     def refuse(self, room: Room, index: int) -> None:
-        """This prefill engine says no to the room, whether or not it has opened it."""
         self.prefills[index].refuse(room)
         self.tasks[room].hurt = True
 

@@ -121,7 +121,6 @@ class FakeDevice:
         return self.streams.setdefault(name, FakeStream(self, name))
 
     def ready(self) -> list[str]:
-        """The streams that can run a piece of work now."""
         return [name for name, stream in self.streams.items() if stream.queue and isinstance(stream.queue[0], Work)]
 
     def run(self, name: str, *, fails: bool = False) -> None:

@@ -108,7 +108,6 @@ class HandlerStage(EngineStage):
             pages.sort(key=lambda page: (page % 2, page))
 
     def transport(self) -> Transport:
-        """One that counts, and has room for little."""
         return CountedTransport(self.fabric, maps=self.maps)
 
     def make_prefill(self, index: int) -> PrefillEndpoint:
@@ -130,7 +129,6 @@ class HandlerStage(EngineStage):
         return endpoint
 
     def _on_device(self, handlers: Any, rank: str) -> Any:
-        """Give work that is made meanwhile streams of the fake device."""
         return patch.object(handlers, "DeviceStreams", lambda _device: SlowStreams(self.device, rank))
 
     # ---------------------------------------------------------------------------------------- the engines
@@ -214,7 +212,6 @@ class HandlerStage(EngineStage):
         self.fabric.cut(data.transport.instance, inside(self.decodes[0]).data.transport.instance)
 
     def hurt_all(self) -> None:
-        """Any room may fail from now on."""
         self._hurt(None)
 
     def poll(self, index: int) -> bool:

@@ -31,5 +31,4 @@ def holdings(endpoint: Endpoint) -> dict[str, object]:
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES

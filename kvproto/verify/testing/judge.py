@@ -60,7 +60,6 @@ class Judge:
         self.pieces = 0
 
     def reborn(self, side: Side, index: int) -> None:
-        """A rank lives anew, with a pool of its own."""
         if side == "D":
             self.views[index] = every_view(self.stage.decodes[index].pool)
             self.shadow[index] = [view.clone() for view in self.views[index]]

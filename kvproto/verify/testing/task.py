@@ -109,7 +109,6 @@ class RoomTask:
         self.waits.add(("D", index))
 
     def part(self, layout: Layout, index: int) -> list[torch.Tensor]:
-        """The KV as this rank of the group has it."""
         found = []
         for kind, tensors in zip(layout.kinds, self.kv, strict=True):
             (head, heads), (layer, layers) = layout.units_of(kind, index), layout.rows_of(kind, index)

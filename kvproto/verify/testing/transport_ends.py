@@ -66,7 +66,6 @@ class Rank:
         return self.buffers[at][offset : offset + nbytes].tobytes()
 
     def clear(self) -> None:
-        """All buffers are zero, and nothing has arrived."""
         for buffer in self.buffers:
             buffer[:] = 0
         self.log.clear()

@@ -44,11 +44,9 @@ class CarriedNotifications(SenderClues):
             self._later.discard(carrier)
 
     def comes_later(self, message: Message) -> bool:
-        """Whether the write that carries it has still to be posted."""
         return _carrier(message) in self._later
 
     def cause(self, message: Message) -> int | None:
-        """The moment at which the write was posted that carries this notification."""
         return self._posted.get(_carrier(message))
 
 

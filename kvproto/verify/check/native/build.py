@@ -24,5 +24,4 @@ def file_name(folder: Path, *more: str) -> str:
 
 
 def command(compiler: str, folder: Path, made: Path) -> list[str]:
-    """Return the command that compiles the sources of this folder into this file."""
     return [compiler, *FLAGS, "-o", str(made), str(folder / SOURCES[0])]

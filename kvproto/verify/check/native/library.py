@@ -49,7 +49,6 @@ def library() -> ctypes.CDLL:
 
 
 def origin() -> str:
-    """Return where the search in C was compiled, for a reader."""
     with as_file(files(__package__)) as folder:
         return "compiled on this machine" if _of_the_wheel(folder) is None else "compiled in its wheel"
 

@@ -91,7 +91,6 @@ def sketch(table: Table[Any], look: DiagramOptions | None = None) -> DiagramSket
 
 
 def _forks(rows: Iterable[Row]) -> set[tuple[State, type[Event]]]:
-    """The states and events that lead to more than one state."""
     targets: dict[tuple[State, type[Event]], set[State]] = defaultdict(set)
     for row in rows:
         targets[row.source, row.event].add(row.target)

@@ -74,7 +74,6 @@ def _line(text: str, x: float, y: float, kind: str, *, middle: bool = True) -> s
 
 
 def stylesheet(theme: Theme = "auto") -> str:
-    """The styles of every picture."""
     if theme == "auto":
         return f"svg.kvproto{{{LIGHT}}}@media(prefers-color-scheme:dark){{svg.kvproto{{{DARK}}}}}{STYLE}"
     return f"svg.kvproto{{{LIGHT if theme == 'light' else DARK}}}{STYLE}"

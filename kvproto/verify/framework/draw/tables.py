@@ -120,7 +120,6 @@ def events_md(module: ModuleType) -> str:
 
 
 def effects_md(module: ModuleType) -> str:
-    """Every effect of a module with its fields, and who carries it out."""
     return table_md(("carried out by", "effect", "fields", "what is to be done"), [
         ("the rank" if issubclass(cls, Internal) else "a handler", f"`{cls.__name__}`", _fields(cls), sentence(cls))
         for cls in concrete(module, Effect)

@@ -43,7 +43,6 @@ class Exploration:
         self.name, self.about, self.space = name, about, space
 
     def phrase(self, state: Any, event: Any) -> str:
-        """Word the step, which happens in this state."""
         raise NotImplementedError
 
     def kind(self, event: Any) -> str:

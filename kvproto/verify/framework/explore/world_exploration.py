@@ -26,7 +26,6 @@ class WorldExploration(Exploration):
         return "the state itself" if event.what[0] == "seen" else phrase(tuple(self.parties), event)
 
     def kind(self, event: WorldStep) -> str:
-        """By its cost first."""
         if event.kind == FAULT:
             return "fault"
         return {"hear": "deliver", "timer": "time", "call": "engine"}.get(event.what[0], "device")

@@ -45,7 +45,6 @@ class Witnesses:
     """The witnesses of one party's machines of one table, and the values that their steps have left."""
 
     def __init__(self, claims: Claims[Any] | None) -> None:
-        """Without claims there is nothing to ask."""
         self.asked = asked_of(claims) if claims is not None else None
         self.seen: dict[Any, tuple[Value, Any]] = {}
 

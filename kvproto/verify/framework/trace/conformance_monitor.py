@@ -43,7 +43,6 @@ class HandedTrace(deque[Any]):
 
     @property
     def maxlen(self) -> int:
-        """Entries that a reader may count on."""
         return self.entries
 
     def take(self, most: int) -> list[Any]:
@@ -79,7 +78,6 @@ class ConformanceMonitor:
 
     @property
     def steps(self) -> int:
-        """How many were judged."""
         return sum(judge.steps for _, judge in self.parties)
 
     @property

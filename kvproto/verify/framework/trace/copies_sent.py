@@ -77,7 +77,6 @@ class CopiesSent:
         self._mixed = {way for message, way, number in self._heard if self._sent[way].get(number, message) != message}
 
     def comes_later(self, copy: Copy) -> bool:
-        """Whether the story has still to tell that this copy was sent."""
         said, number = copy[:2], self._number(copy)
         return self._later[said][number] > 0 if number else not self._flying[said] and self._later[said].total() > 0
 

@@ -66,7 +66,6 @@ class Collector:
             Driver.make_trace, self.counting = staticmethod(plain), False  # type: ignore[method-assign]
 
     def add(self, other: Collector) -> None:
-        """Add another's counts."""
         self.rows.update(other.rows)
         self.routes.update(other.routes)
 
@@ -75,7 +74,6 @@ class Collector:
         return [row for row in table.rows if not self.rows[table.name, row.index]]
 
     def untaken(self, routes: Routes) -> list[Route]:
-        """Routes that never took a message."""
         return [route for route in routes.routes if not self.routes[routes.name, route.index]]
 
     def percent(self) -> tuple[float, float]:
