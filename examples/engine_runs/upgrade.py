@@ -10,8 +10,11 @@ replace all four, one after the other, each by the other build under the same na
     cut off       SIGTERM at once, without a word to the router; vLLM cuts requests in flight off, and kills its engine
                   (--shutdown-timeout 0, its default)
     shut down     SIGTERM at once; requests in flight may end (vLLM: --shutdown-timeout 60; SGLang: always)
+    killed        SIGKILL, of the prefill instances alone; the fleet goes on without it until so many more answers have
+                  come, then its successor starts
 
-The first row of a run upgrades, the next one goes back, and so on; those of ways that are not run stay in the table.
+The first row of a run upgrades (with --back: goes back), the next one the other way, and so on; those of ways that are
+not run stay in the table.
 Whatever has not ended 30 s later, beyond its timeout, is killed.  Answers are compared with the whole model's.
 """
 
@@ -38,7 +41,7 @@ from examples.engine_runs.load import Load, Spelling, ask
 from examples.engine_runs.upgrade_row import UpgradeRow, judged, read
 from examples.vllm.reference import Reference
 
-CLIENTS = 4
+CLIENTS, KILLED = 4, "killed"
 #: answers between two instances that are replaced, and seconds in which they must come
 BETWEEN, BETWEEN_S = 24, 300.0
 #: seconds that an instance has for its own requests
@@ -96,7 +99,7 @@ def sglang() -> Engine:
         want = [Reference(tokens(text)) for text in whole(prompts(), ANSWER)]
         return Asked(prompts(), want, ANSWER, Spelling(spelt.decode, tokens))
 
-    return Engine(FleetSglang, asked, ("drained", "shut down"), goodbye=False)
+    return Engine(FleetSglang, asked, ("drained", "shut down", KILLED), goodbye=False)
 
 
 ENGINES = {"vllm": vllm, "sglang": sglang}
@@ -119,12 +122,16 @@ class Upgrade:
                 raise RuntimeError(f"{server.name} alone has other tokens than the whole model: {answer}")
         self.say(f"{server.name} serves with {made.name}, after {took:.0f} s")
 
-    async def replace(self, server: Server, made: FleetBuild, way: str, next_way: str) -> float:
+    async def replace(self, server: Server, made: FleetBuild, way: str, next_way: str, load: Load) -> float:
         """Replace this instance; seconds that its end took."""
         if way == "drained":
             await self.fleet.leave_out(self.session, server)
+        if way == KILLED:
+            server.kill()
         took = await server.stop()
         self.say(f"{server.name} has ended, after {took:.1f} s")
+        if way == KILLED:
+            await load.more(BETWEEN, BETWEEN_S)
         await self.begin(server, made, next_way)
         if way == "drained":
             await self.fleet.take_in(self.session, server)
@@ -138,8 +145,8 @@ class Upgrade:
         clients = asyncio.create_task(load.run(CLIENTS))
         try:
             await load.more(BETWEEN, BETWEEN_S)
-            for server in self.fleet.servers:
-                stops.append(round(await self.replace(server, new, way, next_way), 1))
+            for server in (each for each in self.fleet.servers if way != KILLED or each.side == "prefill"):
+                stops.append(round(await self.replace(server, new, way, next_way, load), 1))
                 await load.more(BETWEEN, BETWEEN_S)
                 self.say(load.tally)
         finally:
@@ -179,6 +186,7 @@ def main() -> int:
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("--out", type=Path, help="where builds, logs and model go (default: below .engines)")
     parser.add_argument("--older", default=fleet_build.OLDER, help="the commit that the older build is made of")
+    parser.add_argument("--back", action="store_true", help="begin with the newer build")
     parser.add_argument("--ways", help="of those above, with commas (default: all that the engine has)")
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
     args = parser.parse_args()
@@ -204,6 +212,7 @@ def main() -> int:
     old, new = fleet_build.older(out / "older", args.older), fleet_build.newer(out / "newer")
     say(f"older: {old}")
     say(f"newer: {new}")
+    old, new = (new, old) if args.back else (old, new)
     fleet = engine.fleet(out / "model", out, say)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with this process
     try:

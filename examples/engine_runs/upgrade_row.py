@@ -12,6 +12,10 @@ HEAD = (
 )  # fmt: skip
 
 
+#: seconds in which some client has an answer while one of two prefill instances is killed and away
+GOES_ON_S = 60.0
+
+
 class UpgradeRow(msgspec.Struct):
     """All instances replaced in one way.
 
@@ -54,6 +58,8 @@ def judged(row: UpgradeRow) -> list[str]:
         counts = {"requests failed": row.failed, "prompts were computed by decode": row.computed,
                   "requests were retried": row.retried, "links were lost": row.lost * row.goodbye}  # fmt: skip
         wrong += [f"{count} {what}" for what, count in counts.items() if count]
+    if row.way == "killed" and row.pause > GOES_ON_S:
+        wrong.append(f"no client had an answer for {row.pause:.0f} s")
     return wrong
 
 
