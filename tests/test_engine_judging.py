@@ -12,10 +12,11 @@ from examples.engine_runs import gpu_rows
 from examples.engine_runs import table as engine_table
 from examples.engine_runs.table import of_sglang, of_vllm, placed, read, told
 from examples.sglang import on_gpus, pack
-from examples.sglang.instance import Answer, Request
-from examples.sglang.pair import Pair, Place
+from examples.sglang.instance import Answer, Request, Start
+from examples.sglang.pair import Pair, Place, dtype_of, environment_of
 from examples.sglang.run import Table
 from examples.sglang.scenarios import digests
+from examples.sglang.whole import Sure, Whole
 from examples.vllm.instances import Cut
 from examples.vllm.judging import Records, Row, table
 from examples.vllm.reference import Reference
@@ -175,14 +176,77 @@ def test_the_engines_own_connector_stands_beside_kvproto() -> None:
     assert "3 leave it at a tie" in tied
 
 
-@pytest.mark.parametrize(
-    ("got", "exact", "coarse"), [([1, 2], True, True), ([3, 9], False, True), ([4, 2], False, False)]
-)
-def test_a_token_that_is_nearly_as_likely_is_right_in_bfloat16_alone(got: list[int], exact: bool, coarse: bool) -> None:
+@pytest.mark.parametrize(("got", "right"), [([1, 2], True), ([3, 9], False), ([1], False)])
+def test_an_answer_of_sglang_is_right_if_it_is_that_of_the_whole_model(got: list[int], right: bool) -> None:
     pair = object.__new__(Pair)
     pair.truth = {(7,): Reference([1, 2], [[1, 3], [2]])}
-    for pair.coarse, right in ((False, exact), (True, coarse)):
-        assert pair.differs(Request("r1", [7], 2, 1, 1), Answer("r1", got)) is not right
+    assert pair.differs(Request("r1", [7], 2, 1, 1), Answer("r1", got)) is not right
+
+
+class Engine:
+    """Stands for the judge's engine: how clear its answer to a prompt is stands in the prompt, in tenths."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.start = Start("whole", 1, 0, "", 0, "", "")
+        self.doing: list[str] = []
+
+    def ask(self, request: Request) -> None:
+        self.asked.append(request)
+
+    def wait(self, *rids: str, seconds: float) -> list[Answer]:
+        assert seconds > 1 and self.doing[-1] == "go on"
+        prompts = {request.rid: request.prompt for request in self.asked}
+        return [Answer(rid, [5, 6], logs=[-1.0, -2.0], lead=[9.0, prompts[rid][0] / 10]) for rid in rids]
+
+    def ready(self) -> None: ...
+
+    def go_on(self) -> None:
+        self.doing.append("go on")
+
+    def pause(self) -> None:
+        self.doing.append("pause")
+
+
+@pytest.fixture
+def judge() -> Whole:
+    made = object.__new__(Whole)
+    engine: Any = Engine()
+    made.engine, made.tokens, made.lead, made.asked, made.known = engine, 2, 0.25, 0, {}
+    return made
+
+
+def test_one_engine_judges_prompts_whose_answers_are_clear(judge: Whole) -> None:
+    draws = iter([*[0] * 8, *[0] * 6, 3, 7, *[1, 5, *[0] * 6]])  # the second prompt is found at once
+    chosen = judge.choose([10, 20], lambda length: [next(draws), length])
+    assert [(prompt, sure.lead) for prompt, sure in chosen] == [([5, 10], 0.5), ([3, 20], 0.3)]
+    engine: Any = judge.engine
+    assert engine.doing == ["go on", "pause"] * 2  # it stands still while pairs play
+    assert len(engine.asked) == len({request.rid for request in engine.asked})
+    assert all(request.weighed and not request.room for request in engine.asked)
+    assert judge.choose([20], lambda length: [3, length])[0] == chosen[1]
+    assert engine.doing == ["go on", "pause"] * 2  # what it knows it is not asked again
+
+
+def test_a_model_without_clear_answers_is_not_judged(judge: Whole) -> None:
+    with pytest.raises(RuntimeError, match=r"ahead by 0\.25 at each token"):
+        judge.choose([10], lambda length: [1, length])
+
+
+def test_noise_is_told_up_to_where_an_answer_leaves_the_whole_model_s() -> None:
+    sure = Sure([1, 2, 3], [], [-1.0, -2.0, -3.0], 0.4)
+    assert sure.noise(Answer("r", [1, 2, 3], logs=[-1.0, -2.5, -3.0])) == 0.5
+    assert sure.noise(Answer("r", [1, 9, 3], logs=[-1.25, -9.0, -3.0])) == 0.25
+    assert sure.noise(Answer("r", error="none")) == 0.0
+
+
+@pytest.mark.parametrize(("pair", "device", "dtype"), [
+    ("hybrid 2:1x2", "cuda", "bfloat16"), ("hybrid 2:1x2", "cpu", "float32"), ("2:1x2", "cuda", "float32"),
+])  # fmt: skip
+def test_hybrids_compute_in_bfloat16_on_a_gpu(pair: str, device: str, dtype: str) -> None:
+    place = Place(device, 2, coarse=device == "cuda")
+    assert dtype_of(pair, place) == dtype
+    assert ("SGLANG_USE_CPU_ENGINE" in environment_of(pair, place)) is (device == "cpu" and pair.startswith("hybrid"))
 
 
 def test_the_gpus_of_a_side_are_the_first_or_the_last() -> None:

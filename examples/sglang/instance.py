@@ -27,12 +27,19 @@ END_S = {"cpu": 8.0, "cuda": 0.1}
 OPTIONS: dict[str, Any] = {
     "attention_backend": "torch_native", "sampling_backend": "pytorch", "skip_tokenizer_init": True,
     "disable_cuda_graph": True, "disable_overlap_schedule": True, "disable_custom_all_reduce": True,
-    "host": "127.0.0.1", "mem_fraction_static": 0.3, "max_running_requests": 16, "skip_server_warmup": True,
-    "disable_radix_cache": True,
+    "host": "127.0.0.1", "mem_fraction_static": 0.3, "skip_server_warmup": True, "disable_radix_cache": True,
+}  # fmt: skip
+#: where an EAGLE head drafts two tokens at a time: of SGLang's kinds of attention that need nothing compiled, the one
+#: that can verify them
+DRAFTING: dict[str, Any] = {
+    "attention_backend": "triton", "speculative_algorithm": "EAGLE", "speculative_num_steps": 2,
+    "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 3,
 }  # fmt: skip
 #: in tokens: what a rank has place for, what a request may have, what a forward computes of it
 TOKENS = {"max_total_tokens": 8192, "context_length": 1024, "chunked_prefill_size": 64}
 RING_BYTES = 1 << 26
+#: the side of an instance that does both
+WHOLE = "whole"
 
 
 class Start(msgspec.Struct):
@@ -59,6 +66,10 @@ class Start(msgspec.Struct):
     scale: int = 1
     #: of weights, activations and KV
     dtype: str = "float32"
+    #: the folder of an EAGLE head that drafts
+    draft: str = ""
+    #: how many requests are computed at once
+    running: int = 16
 
     @property
     def ranks(self) -> int:
@@ -76,16 +87,25 @@ class Request(msgspec.Struct):
     bootstrap: int
     #: the data-parallel rank of the prefill instance, as a router tells it to the decode instance
     told: int | None = None
+    #: whether the log probabilities of its tokens are asked for
+    weighed: bool = False
 
 
 class Answer(msgspec.Struct):
-    """`error`: why there are not all tokens; `first_s`: seconds from the asking to the first token."""
+    """`error`: why there are not all tokens; `first_s`: seconds from the asking to the first token.
+
+    `logs`: the log probability of each token, and `lead` by how much each is ahead of the next best, if weighed.
+    """
 
     rid: str
     tokens: list[int] = []
     error: str = ""
     seconds: float = 0.0
     first_s: float = 0.0
+    logs: list[float] = []
+    lead: list[float] = []
+    #: forwards in which drafts were verified
+    verified: int = 0
 
 
 def serve(start: Start, line: Connection) -> None:
@@ -97,10 +117,15 @@ def serve(start: Start, line: Connection) -> None:
         "model_path": start.model, "tp_size": start.tp * start.data_parallel, "port": start.port,
         "page_size": start.page_size, "attn_dp_size": start.data_parallel, "pp_size": start.stages,
         "device": start.device, "base_gpu_id": start.first_gpu, "dtype": start.dtype,
-        "disaggregation_mode": start.side, "disaggregation_transfer_backend": start.backend,
-        "disaggregation_bootstrap_port": start.bootstrap, "disaggregation_decode_retraction_backup": "none",
-        "log_level": os.environ.get("LEVEL", "warning"),
+        "max_running_requests": start.running, "log_level": os.environ.get("LEVEL", "warning"),
     }  # fmt: skip
+    if start.draft:
+        options |= DRAFTING | {"speculative_draft_model_path": start.draft}
+    if start.side != WHOLE:
+        options |= {
+            "disaggregation_mode": start.side, "disaggregation_transfer_backend": start.backend,
+            "disaggregation_bootstrap_port": start.bootstrap, "disaggregation_decode_retraction_backup": "none",
+        }  # fmt: skip
     engine = sglang.Engine(**options)
     line.send("ready")
     engine.loop.run_until_complete(_answer(engine, line))
@@ -126,17 +151,26 @@ async def _answer(engine: Any, line: Connection) -> None:
 
 async def _generate(engine: Any, asked: Request, line: Connection) -> None:
     start, answer = time.monotonic(), Answer(asked.rid)
+    weighed = {"return_logprob": True, "top_logprobs_num": 2} if asked.weighed else {}
+    rooms = {
+        "bootstrap_host": "127.0.0.1", "bootstrap_port": asked.bootstrap, "bootstrap_room": asked.room,
+        "disagg_prefill_dp_rank": asked.told,
+    }  # fmt: skip
     try:
         parts = await engine.async_generate(
-            input_ids=asked.prompt, rid=asked.rid, bootstrap_host="127.0.0.1", bootstrap_port=asked.bootstrap,
-            bootstrap_room=asked.room, disagg_prefill_dp_rank=asked.told, stream=True,
+            input_ids=asked.prompt, rid=asked.rid, stream=True, **weighed, **rooms if asked.room else {},
             sampling_params={"max_new_tokens": asked.tokens, "temperature": 0, "ignore_eos": True},
         )  # fmt: skip
         async for said in parts:  # each has all tokens so far
             answer.first_s = answer.first_s or time.monotonic() - start
             answer.tokens, reason = list(said["output_ids"]), said["meta_info"].get("finish_reason") or {}
+            answer.verified = said["meta_info"].get("spec_verify_ct", 0)
             if reason.get("type") == "abort":
                 answer.error = reason.get("message") or "aborted"
+            if asked.weighed and not answer.error:
+                best = said["meta_info"]["output_top_logprobs"]
+                answer.lead = [first[0] - second[0] for first, second in best]
+                answer.logs = [log for log, *_ in said["meta_info"]["output_token_logprobs"]]
     except Exception as error:  # noqa: BLE001  # SGLang raises what it likes; the parent wants to read it
         answer.error = f"{type(error).__name__}: {error}"
     answer.seconds = time.monotonic() - start

@@ -10,11 +10,13 @@ from typing import Any
 from examples.vllm.reference import Reference
 
 VOCABULARY = 512
+#: of weights that are drawn for a hidden size of 256, so that greedy tokens do not repeat themselves
+WIDTH = 0.12
 #: those whose kernels on a GPU compute in bfloat16 alone
 HYBRIDS = "qwen3_5", "falcon_h1"
-#: how far from the best one, in log probability, another token is as right there.  It is not sound: of eight answers
-#: in bfloat16 one leaves it, and what `control` plants may stay within.
-NEAR = 0.13
+#: the only tokens that a model says if it is judged in bfloat16, or has a drawn head whose drafts are to be accepted at
+#: times: of a pair one is likely where the other is not, so that most are far ahead of the next best
+SPOKEN = (101, 202), (303, 404)
 #: all layers are dense: SGLang's experts are kernels of a GPU
 DEEPSEEK = {
     "num_key_value_heads": 8, "moe_intermediate_size": 64, "n_routed_experts": 8, "n_shared_experts": 1,
@@ -44,8 +46,10 @@ MELLUM = {
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {"num_key_value_heads": 4}), "qwen3": ("Qwen3", {"num_key_value_heads": 4}),
     "deepseek_v3": ("DeepseekV3", DEEPSEEK), "qwen3_5": ("Qwen3_5", QWEN), "falcon_h1": ("FalconH1", FALCON),
-    "mellum": ("Mellum", MELLUM),
+    "mellum": ("Mellum", MELLUM), "eagle": ("Llama", {"num_key_value_heads": 4}),
 }  # fmt: skip
+#: the gated delta nets of Qwen3.5 as they are on a GPU, for which SGLang's kernels were written
+HEADS = {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
 #: a model's form: small, or for a GPU 400 million weights (the kinds above with parts of their own stay small)
 SMALL = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
 LARGE = {"hidden_size": 1536, "intermediate_size": 4096, "num_hidden_layers": 16, "num_attention_heads": 24}
@@ -54,14 +58,15 @@ LARGE_KV = {"num_key_value_heads": 8}
 UNWRITTEN = {"deepseek_v3": {"moe_layer_freq": 1}, "qwen3_5": {"full_attention_interval": 4}}
 
 
-def make(folder: Path, kind: str = "llama", scale: int = 1, device: str = "cpu") -> None:
+def make(folder: Path, kind: str = "llama", scale: int = 1, device: str = "cpu", *, coarse: bool = False) -> None:
     """Write it, unless it is there; its weights are such that greedy tokens do not repeat themselves.
 
     `scale`: how much longer prompts are than on a CPU; with more than 1 the dense kinds are large.  `device` draws the
-    weights.
+    weights.  `coarse`: it is judged in bfloat16, and says `SPOKEN` alone.
 
     SGLang's data-parallel attention knows a "qwen3", and no "llama"; "deepseek_v3" has latents of 576 elements (MLA),
-    "qwen3_5" the state of gated delta nets, "falcon_h1" that of Mamba2, and "mellum" has sliding windows.
+    "qwen3_5" the state of gated delta nets, "falcon_h1" that of Mamba2, "mellum" has sliding windows, and "eagle" is a
+    Llama with a head that drafts (`draft_of`).
     """
     if (folder / "config.json").exists():
         return
@@ -74,20 +79,56 @@ def make(folder: Path, kind: str = "llama", scale: int = 1, device: str = "cpu")
     form = LARGE if large else SMALL
     config = getattr(transformers, f"{family}{'Text' * (kind == 'qwen3_5')}Config")(
         vocab_size=VOCABULARY, head_dim=64, max_position_embeddings=1024 * scale, tie_word_embeddings=False,
-        bos_token_id=1, eos_token_id=2, **form, **own | (LARGE_KV if large else {}),
+        bos_token_id=1, eos_token_id=2, **form,
+        **own | (LARGE_KV if large else HEADS if kind == "qwen3_5" and scale > 1 else {}),
     )  # fmt: skip
     with torch.device(device):
         model: Any = getattr(transformers, f"{family}ForCausalLM")(config)
     for name, weights in model.named_parameters():
         if weights.dim() > 1:
-            torch.nn.init.normal_(weights, std=0.12 * (SMALL["hidden_size"] / form["hidden_size"]) ** 0.5)
+            torch.nn.init.normal_(weights, std=WIDTH * (SMALL["hidden_size"] / form["hidden_size"]) ** 0.5)
         elif name.endswith("A_log"):  # a recurrence that remembers: by default half is forgotten in a token
             torch.nn.init.uniform_(weights, -6.0, -3.0)
-    if kind in HYBRIDS:  # a reference in float32 has the weights of an engine in bfloat16
-        model.to(torch.bfloat16)
+    if coarse or kind == "eagle":
+        _hush(model.lm_head.weight)
     model.to(torch.float32).eval().save_pretrained(folder)
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | UNWRITTEN.get(kind, {})))
+
+
+def draft_of(folder: Path, kind: str) -> str:
+    """Write the EAGLE head of a model that has one, unless it is there; its folder, or nothing."""
+    head = folder / "eagle"
+    if kind != "eagle" or (head / "config.json").exists():
+        return str(head) * (kind == "eagle")
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    torch.manual_seed(1)
+    own = {"architectures": ["LlamaForCausalLMEagle"], "num_hidden_layers": 1}
+    config = transformers.LlamaConfig(**json.loads((folder / "config.json").read_text()) | own)
+    whole: Any = transformers.LlamaForCausalLM(config)
+    weights = {name: weights for name, weights in whole.model.state_dict().items() if name.startswith("layers.")}
+    del weights["layers.0.input_layernorm.weight"]  # a head has none
+    width = config.hidden_size
+    weights["fc.weight"], weights["fc.bias"] = torch.empty(width, 2 * width), torch.zeros(width)
+    for drawn in (each for each in weights.values() if each.dim() > 1):
+        torch.nn.init.normal_(drawn, std=WIDTH)
+    weights["embed_tokens.weight"] = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+    config.save_pretrained(head)
+    file = head / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | own))
+    save_file(weights, head / "model.safetensors", metadata={"format": "pt"})
+    return str(head)
+
+
+def _hush(head: Any) -> None:
+    """Leave the model few tokens that it can say: what one of a pair gains, the other loses."""
+    spoken = head.detach().clone()
+    head.detach().zero_()
+    for one, other in SPOKEN:
+        head.detach()[one], head.detach()[other] = spoken[one], -spoken[one]
 
 
 @cache
@@ -102,7 +143,7 @@ def _whole(folder: Path, device: str) -> Any:
 
 
 def continued(folder: Path, prompts: list[list[int]], tokens: int, device: str = "cpu") -> list[Reference]:
-    """What the whole model says to each of them, greedily, and which tokens it finds nearly as likely."""
+    """What the whole model says to each of them, greedily."""
     return [_continued(folder, tuple(prompt), tokens, device) for prompt in prompts]
 
 
@@ -112,8 +153,6 @@ def _continued(folder: Path, prompt: tuple[int, ...], tokens: int, device: str) 
 
     ids = torch.tensor([prompt], device=device)
     out = _whole(folder, device).generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, pad_token_id=0,
-        return_dict_in_generate=True, output_logits=True,
-    )  # fmt: skip
-    near = [(row[0] > row[0].max() - NEAR).nonzero()[:, 0].tolist() for row in out.logits]
-    return Reference(out.sequences[0, len(prompt) :].tolist(), near)
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, pad_token_id=0
+    )
+    return Reference(out[0, len(prompt) :].tolist())

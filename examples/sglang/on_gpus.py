@@ -30,7 +30,10 @@ SCALE, ROUNDS = 8, 2
 #: pairs whose times are compared, and by which backends; and those that kvproto alone carries.  What plays first is
 #: slower, whoever carries it, so the times with digests come first, which are compared with none.
 PAIRS, BACKENDS = ("1:1", "1:2", "2:1"), ("kvproto", "plain", "nixl")
-OURS = ("2:1x2", "mla 1:2", "windows 1:2")
+OURS = (
+    "2:1x2", "mla 1:2", "hybrid 2:1x2", "hybrid 1:1", "hybrid 2:1", "hybrid 1:2", "windows 1:2", "windows 2:1",
+    "eagle 1:1", "eagle 2:1",
+)  # fmt: skip
 SCENARIOS = ("seq", "many", "control", "idle")
 
 
@@ -87,7 +90,7 @@ def main() -> int:
     for pair in {*(asked.only or (*PAIRS, *OURS))} - {*pairs, *ours}:
         print(f"{pair}: left out, since it is unknown or its ranks need more than {gpus} GPU", file=sys.stderr)
     words = ["--device", "cuda", "--gpus", str(gpus), "--scale", str(SCALE), "--rounds", str(ROUNDS), "--paused",
-             "--ahead", str(asked.ahead), "--keep", str(asked.keep), "--scenarios", *SCENARIOS]
+             "--coarse", "--ahead", str(asked.ahead), "--keep", str(asked.keep), "--scenarios", *SCENARIOS]
     words += ["--pairs", *pairs, "--ours", *ours, "--backends", *asked.backends]
     words += ["--table", str(asked.table)] if asked.table else []
     return subprocess.run([sys.executable, "-m", "examples.sglang.run", *words], env=environment).returncode  # noqa: S603, PLW1510

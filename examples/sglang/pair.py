@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import random
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from examples.engine_runs.build import build
 from examples.sglang import model
-from examples.sglang.instance import Answer, Instance, Request, Start
+from examples.sglang.instance import WHOLE, Answer, Instance, Request, Start
+from examples.sglang.whole import AT_ONCE, LEAD, Sure, Whole
 from examples.vllm.reference import Reference
 
 CONTROL = 900_000
@@ -31,22 +33,27 @@ BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
 }  # fmt: skip
 #: of a hybrid model on a CPU: its kernels, not compiled, which takes minutes; and a state in the model's own type, so
 #: that tokens are those of the model
-HYBRID = {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_MAMBA_CONV_DTYPE": "float32", "TORCHDYNAMO_DISABLE": "1"}
+HYBRID = {"SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"}
+#: where drafts are verified, by Triton's kernels: on a CPU these are interpreted, on a GPU they multiply in float32
+DRAFTED = {"cpu": {"TRITON_INTERPRET": "1", "TORCHDYNAMO_DISABLE": "1"}, "cuda": {"TRITON_F32_DEFAULT": "ieee"}}
+#: ports of the judges, by model
+JUDGES = {kind: 19_700 + 20 * at for at, kind in enumerate((*model.HYBRIDS, "eagle"))}
 #: by the first word of a pair: its model
-MODELS = {"mla": "deepseek_v3", "hybrid": "qwen3_5", "mamba2": "falcon_h1", "windows": "mellum"}
+MODELS = {"eagle": "eagle", "mla": "deepseek_v3", "hybrid": "qwen3_5", "mamba2": "falcon_h1", "windows": "mellum"}
 
 
 class Place(NamedTuple):
     """Place of the instances: "cpu" or so many GPUs; prompts are `scale` times as long as on a CPU.
 
     Prefill has the first GPUs and decode the last, which are the same for instances of as many ranks as there are.
-    Where times count, `rounds` of prompts are asked one after another.
+    Where times count, `rounds` of prompts are asked one after another.  `coarse`: hybrids compute in bfloat16.
     """
 
     device: str = "cpu"
     gpus: int = 0
     scale: int = 1
     rounds: int = 1
+    coarse: bool = False
 
     def first(self, side: str, ranks: int) -> int:
         """Return the GPU of a side's first rank."""
@@ -61,9 +68,11 @@ class Pair:
 
     def __init__(
         self, pair: str, backend: str, folder: Path, pages: tuple[int, int], keep: Callable[[dict[str, Any]], None],
-        place: Place = ON_CPU,
+        place: Place = ON_CPU, whole: Whole | None = None,
     ) -> None:  # fmt: skip
-        """`pages`: tokens a page at prefill, at decode; `keep` is called with each row that is made.
+        """Make both instances, which begin to start.  `pages`: tokens a page at prefill, at decode.
+
+        `keep` is called with each row that is made; `whole`: its judge, if that is an engine.
 
         A side of a pair is its TP ranks, or "1x2": two data-parallel ranks of one TP rank each, or "2 stages" of one
         rank each, or "2 stages of 2"; before both stands the name of a model (`MODELS`), if it is not a Llama.
@@ -77,17 +86,16 @@ class Pair:
         #: rooms that one side has given up when the other may have had all of them
         self.given_up: set[int] = set()
         name, digests, environment = BACKENDS[backend]
-        #: whether it computes in bfloat16, so that a token that is nearly as likely is as right
-        self.coarse = place.device != "cpu" and kind_of(pair) in model.HYBRIDS
-        if place.device == "cpu" and kind_of(pair) in model.HYBRIDS:
-            environment = environment | HYBRID
+        self.whole = whole
+        environment = environment | environment_of(pair, place)
         port = 20_000 + self.room % 9_000
         sides = zip(("prefill", "decode"), map(ranks_of, sized), pages, (port, port + 100), strict=True)
         self.bootstrap, self.model = port + 50, folder.parent / kind_of(pair)
+        draft = model.draft_of(self.model, kind_of(pair))
         self.starts = [
             Start(
                 side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp, pp,
-                place.device, place.first(side, tp * dp * pp), place.scale, "bfloat16" if self.coarse else "float32",
+                place.device, place.first(side, tp * dp * pp), place.scale, dtype_of(pair, place), draft,
             )
             for side, (tp, dp, pp), page, at in sides
         ]
@@ -98,10 +106,18 @@ class Pair:
         self.warming: list[Request] | None = None
         self.p, self.d = map(Instance, self.starts)
 
+    def draw(self, length: int) -> list[int]:
+        """Draw a prompt."""
+        return [self.noise.randrange(3, model.VOCABULARY) for _ in range(length)]
+
     def prompts(self, lengths: Any) -> list[list[int]]:
         """New ones, and what the whole model says to them."""
-        drawn = [length * self.place.scale for length in lengths]
-        made = [[self.noise.randrange(3, model.VOCABULARY) for _ in range(length)] for length in drawn]
+        scaled = [length * self.place.scale for length in lengths]
+        if self.whole is not None:
+            chosen = self.whole.choose(scaled, self.draw)
+            self.truth |= {tuple(prompt): sure for prompt, sure in chosen}
+            return [prompt for prompt, _ in chosen]
+        made = [*map(self.draw, scaled)]
         for prompt, said in zip(made, model.continued(self.model, made, TOKENS, self.place.device), strict=True):
             self.truth[tuple(prompt)] = said
         return made
@@ -109,7 +125,8 @@ class Pair:
     def request(self, prompt: list[int], *, control: bool = False) -> Request:
         """A prompt with a room of its own."""
         self.room += 1
-        return Request(f"r{self.room}", prompt, TOKENS, self.room + CONTROL * control, self.bootstrap)
+        room, weighed = self.room + CONTROL * control, self.whole is not None and self.whole.lead > 0
+        return Request(f"r{self.room}", prompt, TOKENS, room, self.bootstrap, None, weighed)
 
     def both(self, *requests: Request) -> list[Answer]:
         """Ask both instances; decode's answers."""
@@ -129,9 +146,8 @@ class Pair:
         return self.d.wait(*rids)
 
     def differs(self, asked: Request, said: Answer) -> bool:
-        """Whether this is not the whole model's answer, nor as right as it."""
-        fits = self.truth[tuple(asked.prompt)].fits(said.tokens)
-        return fits == "other" or (fits == "tie" and not self.coarse)
+        """Whether this is not the whole model's answer."""
+        return self.truth[tuple(asked.prompt)].fits(said.tokens) != "equal"
 
     def judge(self, scenario: str, requests: list[Request], answers: list[Answer], **more: Any) -> None:
         """A row of the table."""
@@ -139,8 +155,12 @@ class Pair:
         differ = [n for n, (asked, said) in enumerate(pairs) if self.differs(asked, said)]
         right = f"{len(requests) - len(differ)}/{len(requests)}"
         errors = sorted({answer.error[:160] for answer in answers if answer.error})
-        if self.coarse:
-            more["ties"] = sum(self.truth[tuple(asked.prompt)].fits(said.tokens) == "tie" for asked, said in pairs)
+        sure = [(truth, said) for asked, said in pairs if isinstance(truth := self.truth[tuple(asked.prompt)], Sure)]
+        if any(truth.lead for truth, _ in sure):
+            more["lead"] = round(min(truth.lead for truth, _ in sure), 3)
+            more["noise"] = round(max(truth.noise(said) for truth, said in sure), 3)
+        if drafted := sum(truth.verified for truth, _ in sure):
+            more |= {"verified": sum(said.verified for _, said in sure), "verified_alone": drafted}
         self.row(scenario, tokens=right, good=not differ, errors=errors, differ=differ, **more)
 
     def row(self, scenario: str, **more: Any) -> None:
@@ -154,6 +174,35 @@ class Pair:
         """End both instances."""
         self.p.close()
         self.d.close()
+
+
+def dtype_of(pair: str, place: Place) -> str:
+    """Return in which type this pair computes."""
+    return "bfloat16" if place.coarse and kind_of(pair) in model.HYBRIDS else "float32"
+
+
+def environment_of(pair: str, place: Place) -> dict[str, str]:
+    """Return what this pair's model needs there."""
+    if kind_of(pair) == "eagle":
+        return DRAFTED[place.device]
+    if place.device != "cpu" or kind_of(pair) not in model.HYBRIDS:
+        return {}
+    return HYBRID | {"SGLANG_MAMBA_CONV_DTYPE": dtype_of(pair, place)}
+
+
+def judge_of(pair: str, top: Path, place: Place) -> Whole | None:
+    """Start one engine for the whole model of this pair, if it takes one to judge its answers."""
+    kind, dtype = kind_of(pair), dtype_of(pair, place)
+    if dtype == "float32" and kind != "eagle":
+        return None
+    folder = top / f"judge-{kind}-{time.time_ns()}"
+    folder.mkdir(parents=True)
+    start = Start(
+        WHOLE, 1, JUDGES[kind], "", 0, str(top / kind), str(folder), device=place.device, dtype=dtype,
+        environment=environment_of(pair, place), scale=place.scale, draft=model.draft_of(top / kind, kind),
+        running=AT_ONCE,
+    )  # fmt: skip
+    return Whole(start, TOKENS, LEAD if dtype != "float32" else 0.0)
 
 
 def spread(values: list[float]) -> list[float]:

@@ -26,17 +26,20 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 from examples.sglang import model
-from examples.sglang.pair import BACKENDS, Place, kind_of
+from examples.sglang.pair import BACKENDS, Place, dtype_of, judge_of, kind_of
 from examples.sglang.scenarios import ENDED_EARLY, SCENARIOS, TIMED, Run
+from examples.sglang.whole import Whole
 
 Row = dict[str, Any]
+Steps = tuple[Callable[[Run], None], ...]
 INTRO = """\
 # SGLang carried by kvproto: what came of it
 
@@ -115,13 +118,20 @@ def _short(value: Any) -> str:
 
 def _made(asked: argparse.Namespace, top: Path, table: Table, stack: ExitStack) -> Iterator[Run]:
     """Make each pair that is asked for by each backend; its instances begin to start."""
-    place = Place(asked.device, asked.gpus, asked.scale, asked.rounds)
+    place = Place(asked.device, asked.gpus, asked.scale, asked.rounds, asked.coarse)
+    judges: dict[str, Whole] = {}
     for pair in [*asked.pairs, *asked.ours]:
-        model.make(top / kind_of(pair), kind_of(pair), place.scale, place.device)
+        kind, coarse = kind_of(pair), dtype_of(pair, place) != "float32"
+        model.make(top / kind, kind, place.scale, place.device, coarse=coarse)
+        if kind not in judges and (judge := judge_of(pair, top, place)) is not None:
+            stack.callback(judge.close)
+            judges[kind] = judge
+        if pair in asked.ours:  # with no times to be compared
+            place = place._replace(rounds=1)
         for backend in asked.backends if pair in asked.pairs else ["kvproto"]:
             folder = top / f"{pair.replace(':', '-').replace(' ', '-')}-{backend}-{time.time_ns()}"
             folder.mkdir(parents=True)
-            run = Run(pair, backend, folder, tuple(asked.pages), table.keep, place)
+            run = Run(pair, backend, folder, tuple(asked.pages), table.keep, place, judges.get(kind))
             stack.callback(run.close)
             yield run
 
@@ -140,6 +150,7 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=0, help="how many GPUs instances share")
     parser.add_argument("--scale", type=int, default=1, help="how much longer prompts are; above 1 with a larger model")
     parser.add_argument("--ahead", type=int, default=0, help="pairs that start while an earlier one starts and runs")
+    parser.add_argument("--coarse", action="store_true", help="hybrids in bfloat16, judged by one engine")
     parser.add_argument("--paused", action="store_true", help="none of those runs: one plays, the others stand still")
     parser.add_argument("--keep", type=Path, help="a folder for the model and the logs (default: a temporary one)")
     asked = parser.parse_args()
@@ -151,7 +162,8 @@ def main() -> int:
             made.extend(begun := list(islice(runs, 0 if asked.paused and made else asked.ahead + 1 - len(made))))
             if not made:
                 break
-            for step, run in product((Run.foresee, Run.begin, Run.stand_still) if asked.paused else (), begun):
+            steps: Steps = Run.begin, partial(Run.foresee, scenarios=asked.scenarios), Run.stand_still
+            for step, run in product(steps if asked.paused else (), begun):
                 with suppress(*ENDED_EARLY):  # said when it plays
                     step(run)
             run = made.popleft()

@@ -30,6 +30,7 @@ from examples.sglang.pair import TOKENS, Pair, first, spread
 
 LENGTHS = (37, 64, 100, 200, 260, 5, 333, 96)
 MANY = tuple(20 + 13 * at for at in range(16))
+CONTROLLED = 64, 100, 200
 #: seconds within which the other side hears of an abort, and within which a request that was given up is answered
 SOON, ENDED = 20.0, 60.0
 #: what an instance that has ended, or does not start, raises
@@ -144,7 +145,7 @@ class Run(Pair):
         self.judge("killed", after, answers, decode_heard_s=heard, decode_said=answer.error[:200])
 
     def control(self) -> None:
-        requests = [self.request(prompt, control=True) for prompt in self.prompts((64, 100, 200))]
+        requests = [self.request(prompt, control=True) for prompt in self.prompts(CONTROLLED)]
         answers = self.both(*requests)
         wrong = sum(map(self.differs, requests, answers))
         self.row("control", good=wrong == len(requests), noticed=f"{wrong}/{len(requests)}")
@@ -153,11 +154,12 @@ class Run(Pair):
         why = [self.p.flush(), self.d.flush()]
         self.row("idle", good=not any(why), held=[each for each in why if each])
 
-    def foresee(self) -> None:
-        """Ask the whole model while both start."""
-        for name, lengths in (("warm", MANY), ("seq", LENGTHS * self.place.rounds), ("many", MANY)):
+    def foresee(self, scenarios: list[str]) -> None:
+        """Ask the whole model before these scenarios are played."""
+        known = {"seq": LENGTHS * self.place.rounds, "many": MANY, "control": CONTROLLED}
+        for name in (each for each in scenarios if each in known):
             self.noise.seed(name)
-            self.prompts(lengths)
+            self.prompts(known[name])
 
     def begin(self) -> None:
         """Wait until both serve, and ask them something.
@@ -168,7 +170,8 @@ class Run(Pair):
         for instance in (self.p, self.d):
             instance.ready()
         self.noise.seed("warm")
-        self.warming = [*map(self.request, self.prompts(MANY if self.place.gpus else (20, 40, 60, 80)))]
+        lengths = [length * self.place.scale for length in (MANY if self.place.gpus else (20, 40, 60, 80))]
+        self.warming = [self.request(self.draw(length)) for length in lengths]
         self.ask(*self.warming)
 
     def stand_still(self) -> None:
@@ -184,6 +187,8 @@ class Run(Pair):
             for instance in (self.p, self.d):
                 instance.go_on()
             if self.warming is None:
+                if self.whole is not None:  # another engine beside those that start: they take its cores later
+                    self.foresee(scenarios)
                 self.begin()
                 self.answers(*self.warming or ())
             for at in scenarios:

@@ -2,7 +2,7 @@
 
 Its CPU build serves models, but the disaggregation of prefill and decode was written for GPUs: it pins memory, records
 events and makes streams without asking for which device.  On a CPU a kernel is over when its call returns, so an event
-is passed as soon as it is recorded and a stream orders nothing.  Five kinds of stand-ins:
+is passed as soon as it is recorded and a stream orders nothing.  The stand-ins:
 
 * `torch.cuda` streams and events that have nothing to wait for; memory is not pinned;
 * `torchvision`, which some processors of images import, and which no text model uses: a package of names that stand for
@@ -11,6 +11,7 @@ is passed as soon as it is recorded and a stream orders nothing.  Five kinds of 
   kernels; those of gated delta nets and Mamba2 are in a folder of their own (`kernels`), which hybrid models alone see;
 * data-parallel attention has stand-ins of its own (`dp_attention`), and so have `windows`; the plain attention backend
   takes latents as they are;
+* drafts are verified by kernels in Triton, which its interpreter runs (TRITON_INTERPRET=1);
 * its NIXL backend is told that the cache is no GPU's memory;
 * where SGLang's own staging is measured: its two modules are compiled without their assertions (they say that a device
   is one with an index, which a CPU has not), and "cpu" is added to the devices that they know.
@@ -37,6 +38,7 @@ KNOWN: dict[str, dict[str, Any]] = {
     STAGING[1]: {},
     "sglang.srt.layers.rotary_embedding.base": {"_is_cpu": True},
     "sglang.kernels.ops.attention.fla.layernorm_gated": {"_use_cpu": True},
+    "sglang.kernels.ops.speculative.spec_tree": {"_is_xpu": True},
     "sglang.srt.disaggregation.nixl.conn": {"_normalize_kv_mem_kinds": lambda _kinds, count: ["DRAM"] * count},
 }
 

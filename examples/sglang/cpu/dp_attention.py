@@ -14,7 +14,7 @@ from typing import Any
 def patch(module: ModuleType) -> None:
     """Have attention answer nothing to nothing."""
     backend: Any = vars(module)["TorchNativeAttnBackend"]
-    backend.get_cuda_graph_seq_len_fill_value = lambda _: 1
+    backend.get_cuda_graph_seq_len_fill_value = backend.get_cpu_graph_seq_len_fill_value = lambda _: 1
     for name in ("forward_extend", "forward_decode"):
         setattr(backend, name, _or_nothing(getattr(backend, name)))
 
