@@ -29,11 +29,10 @@ OPTIONS: dict[str, Any] = {
     "disable_cuda_graph": True, "disable_overlap_schedule": True, "disable_custom_all_reduce": True,
     "host": "127.0.0.1", "mem_fraction_static": 0.3, "skip_server_warmup": True, "disable_radix_cache": True,
 }  # fmt: skip
-#: where an EAGLE head drafts two tokens at a time: of SGLang's kinds of attention that need nothing compiled, the one
-#: that can verify them
+#: where an EAGLE head drafts a token at a time
 DRAFTING: dict[str, Any] = {
-    "attention_backend": "triton", "speculative_algorithm": "EAGLE", "speculative_num_steps": 2,
-    "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 3,
+    "speculative_algorithm": "EAGLE", "speculative_num_steps": 1, "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 2,
 }  # fmt: skip
 #: in tokens: what a rank has place for, what a request may have, what a forward computes of it
 TOKENS = {"max_total_tokens": 8192, "context_length": 1024, "chunked_prefill_size": 64}

@@ -34,8 +34,8 @@ BACKENDS: dict[str, tuple[str, bool, dict[str, str]]] = {
 #: of a hybrid model on a CPU: its kernels, not compiled, which takes minutes; and a state in the model's own type, so
 #: that tokens are those of the model
 HYBRID = {"SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"}
-#: where drafts are verified, by Triton's kernels: on a CPU these are interpreted, on a GPU they multiply in float32
-DRAFTED = {"cpu": {"TRITON_INTERPRET": "1", "TORCHDYNAMO_DISABLE": "1"}, "cuda": {"TRITON_F32_DEFAULT": "ieee"}}
+#: where drafts are accepted by Triton's kernels, which on a CPU are interpreted
+DRAFTED = {"cpu": {"TRITON_INTERPRET": "1", "TORCHDYNAMO_DISABLE": "1"}, "cuda": {}}
 #: ports of the judges, by model
 JUDGES = {kind: 19_700 + 20 * at for at, kind in enumerate((*model.HYBRIDS, "eagle"))}
 #: by the first word of a pair: its model

@@ -161,6 +161,15 @@ class Run(Pair):
             self.noise.seed(name)
             self.prompts(known[name])
 
+    def foresee_alone(self, scenarios: list[str]) -> None:
+        """Ask another engine while both stand still: idle schedulers take its cores."""
+        for instance in (self.p, self.d):
+            instance.ready()
+            instance.pause()
+        self.foresee(scenarios)
+        for instance in (self.p, self.d):
+            instance.go_on()
+
     def begin(self) -> None:
         """Wait until both serve, and ask them something.
 
@@ -187,8 +196,8 @@ class Run(Pair):
             for instance in (self.p, self.d):
                 instance.go_on()
             if self.warming is None:
-                if self.whole is not None:  # another engine beside those that start: they take its cores later
-                    self.foresee(scenarios)
+                if self.whole is not None:
+                    self.foresee_alone(scenarios)
                 self.begin()
                 self.answers(*self.warming or ())
             for at in scenarios:

@@ -9,9 +9,9 @@ is passed as soon as it is recorded and a stream orders nothing.  The stand-ins:
   nothing (the one from PyPI is built against another torch, and breaks the import of transformers);
 * the modules of rotary embeddings and of gated norms are told that they are on a CPU, where they would look for other
   kernels; those of gated delta nets and Mamba2 are in a folder of their own (`kernels`), which hybrid models alone see;
-* data-parallel attention has stand-ins of its own (`dp_attention`), and so have `windows`; the plain attention backend
-  takes latents as they are;
-* drafts are verified by kernels in Triton, which its interpreter runs (TRITON_INTERPRET=1);
+* data-parallel attention has stand-ins of its own (`dp_attention`), and so have `windows` and `drafts`; the plain
+  attention backend takes latents as they are;
+* which drafts are accepted is told by kernels in Triton, which its interpreter runs (TRITON_INTERPRET=1);
 * its NIXL backend is told that the cache is no GPU's memory;
 * where SGLang's own staging is measured: its two modules are compiled without their assertions (they say that a device
   is one with an index, which a CPU has not), and "cpu" is added to the devices that they know.
@@ -30,7 +30,9 @@ from types import ModuleType
 from typing import Any, Self
 
 #: the files lie in a folder of PYTHONPATH, and are no package
-ALTERED, PATCHES = importlib.import_module("altered"), dict[str, Any](importlib.import_module("dp_attention").PATCHES)
+ALTERED, PATCHES = importlib.import_module("altered"), dict[str, Any]()
+for _name in ("dp_attention", "drafts"):
+    PATCHES |= importlib.import_module(_name).PATCHES
 STAGING = "sglang.srt.disaggregation.common.staging_buffer", "sglang.srt.disaggregation.common.staging_handler"
 #: by module: names that mean something else here
 KNOWN: dict[str, dict[str, Any]] = {
@@ -119,7 +121,7 @@ PATCHES["sglang.srt.layers.attention.mamba.mamba"] = _scans
 
 
 def _attention(module: ModuleType) -> None:
-    for name in ("dp_attention", "windows"):
+    for name in ("dp_attention", "windows", "drafts"):
         importlib.import_module(name).patch(module)
 
 

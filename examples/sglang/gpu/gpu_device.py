@@ -6,8 +6,8 @@ which they know no kernels.  So SGLang is told that this is no CUDA platform, be
 
 * the two functions that say so answer no, and rotary embeddings take their plain way;
 * the ranks' groups are told the device after all: their collectives are NCCL's, through PyTorch;
-* attention is PyTorch's (`torch_native`), with the stand-ins for latents and data-parallel attention that it needs on a
-  CPU, too; gated delta nets, and attention where drafts are verified, have kernels in Triton, which any GPU compiles;
+* attention is PyTorch's (`torch_native`), with the stand-ins for latents, drafts and data-parallel attention that it
+  needs on a CPU, too; gated delta nets and the acceptance of drafts have kernels in Triton, which any GPU compiles;
 * packages that SGLang imports at its start, and of which a text model uses nothing, are made of nothing if missing.
 
 How fast a forward is this way says nothing about SGLang.  Pools, memory, streams, events and the calls of its
