@@ -240,6 +240,17 @@ def test_noise_is_told_up_to_where_an_answer_leaves_the_whole_model_s() -> None:
     assert sure.noise(Answer("r", error="none")) == 0.0
 
 
+@pytest.mark.parametrize(("alone", "good"), [(8, True), (9, False)])
+def test_as_many_drafts_are_accepted_as_by_one_engine(alone: int, good: bool) -> None:
+    pair, kept = object.__new__(Pair), list[dict[str, Any]]()
+    pair.label, pair.backend, pair.gpus, pair.rows, pair.keep = "eagle 1:1", "kvproto", "", [], kept.append
+    pair.truth = {(7,): Sure([1, 2], [], verified=alone)}
+    pair.judge("seq", [Request("r1", [7], 2, 1, 1)], [Answer("r1", [1, 2], verified=8)])
+    (row,) = kept
+    assert (row["tokens"], row["verified"], row["verified_alone"], row["good"]) == ("1/1", 8, alone, good)
+    assert "lead" not in row  # every answer counts
+
+
 @pytest.mark.parametrize(("pair", "device", "dtype"), [
     ("hybrid 2:1x2", "cuda", "bfloat16"), ("hybrid 2:1x2", "cpu", "float32"), ("2:1x2", "cuda", "float32"),
 ])  # fmt: skip

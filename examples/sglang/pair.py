@@ -161,7 +161,8 @@ class Pair:
             more["noise"] = round(max(truth.noise(said) for truth, said in sure), 3)
         if drafted := sum(truth.verified for truth, _ in sure):
             more |= {"verified": sum(said.verified for _, said in sure), "verified_alone": drafted}
-        self.row(scenario, tokens=right, good=not differ, errors=errors, differ=differ, **more)
+        good = not differ and more.get("verified") == more.get("verified_alone")
+        self.row(scenario, tokens=right, good=good, errors=errors, differ=differ, **more)
 
     def row(self, scenario: str, **more: Any) -> None:
         """Note it, and say so."""
