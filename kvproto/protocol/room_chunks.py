@@ -34,6 +34,7 @@ def cells(v: _OfPlan) -> int:
 
 
 def first_chunk(v: _OfPlan) -> int:
+    """Return the rank's first chunk."""
     return 0 if v.terms.writes else cells(v)
 
 
