@@ -1,14 +1,12 @@
 """Config: the size of a world, the behaviour of its network, and the budgets of faults in it.
 
-A `Config` is a value.  Its *budgets* say how often each kind of trouble may happen in one behaviour; a search is
-exhaustive up to them.  Two kinds are no faults but early clocks: `early` (a timer that repeats a message ends although
+A `Config` is a value. Its *budgets* say how often each kind of trouble may happen in one behaviour; a search is
+exhaustive up to them. Two kinds are no faults but early clocks: `early` (a timer that repeats a message ends although
 the link is busy) and `late` (a gather or a forward ends after the lease).
 
-Time has no numbers here.  Without budget a short timer (it repeats a message, or gives the ring up) ends only when
-nothing is on its link, which is what periods that are long against a round trip amount to.  A long one that waits for
-somebody who may be gone (engine, bootstrap, call, return) ends after a hard fault, when nothing else moves.  The other
-long ones (stall, lease, kernel, write, wire, forget, a last try) end only for a `timeout`.  So a wait that nothing but
-a long timer would end is found as a stuck state.
+Time has no numbers here. Without budget a short timer ends only when nothing is on its link; a long one that waits for
+somebody who may be gone, after a hard fault, when nothing else moves; the other long ones only for a `timeout`. So a
+wait that nothing but a long timer would end is found as a stuck state.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Decode memory: a decode rank's ring and pages, and the writes in flight to them.
 
-A one-sided write asks nobody, so it is the memory's business when and how it lands: piece by piece, at any moment,
-until it completes, or fails with nothing more to land, or is in doubt for a while.  Every piece is judged as it lands
-(S1, S2, S11), every scatter by what it reads (S3), every freed region and page by what could still land there (S4).
+A one-sided write asks nobody: the memory decides when it lands, piece by piece, until it completes, fails with nothing
+more to land, or is in doubt for a while. Every piece is judged as it lands (S1, S2, S11), every scatter by what it
+reads (S3), every freed region and page by what could still land there (S4).
 
-A write may carry its notification (its *tag* is then the epoch that the notification has).  It is told once, at any
-moment after the last piece, whatever the writer's own report says and when: that may be a failure ("fail told").
-
-A unit of the ring holds 0 or the name of the piece that was last written there.  What is not its region's own is wiped:
-it can be read by nobody without being seen as a fault.
+A write's notification (its *tag*) is told once, at any moment after the last piece, whatever the writer's own report
+says. A unit of the ring holds 0 or the name of the piece that was last written there; what is not its region's own is
+wiped.
 """
 
 from __future__ import annotations

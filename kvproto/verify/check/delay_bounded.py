@@ -1,14 +1,11 @@
 """Delay-bounded worlds: everything happens at once and in a fixed order, but for a few slow things.
 
-The states of a world with four ranks, two rooms and two chunks cannot be counted to the end: most of them differ only
-in the order of what has nothing to do with each other.  A hasty world goes by a fixed order instead: what a kernel or a
-write has to do comes first, then reports and messages, then the engines.  From there it strays: `budget.slow` times
-something (one direction of a link, one writer's writes, a rank's gathers or scatters, an engine's calls for one room)
-may be *slow*, which is to say that everything else that can happen goes first.  Faults come at any point as in other
-worlds.  So a search is exhaustive up to a number of slow things and faults, and not in the order of everything else.
-
-It is a part of what the whole world can do, so what is found in it is real.  Rooms are not exchanged here, since the
-order knows them by their number.
+A world of four ranks, two rooms and two chunks has too many states: most differ only in the order of what has nothing
+to do with each other. A hasty world goes by a fixed order (kernels and writes, then reports and messages, then engines)
+and strays from it: `budget.slow` times something (one direction of a link, a writer's writes, a rank's kernels, an
+engine's calls for one room) is *slow*, so that everything else goes first. Faults come at any point. What is found is
+real; the search is exhaustive up to a number of slow things and faults. Rooms are not exchanged here, since the order
+knows them by their number.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
 """New rooms succeed after the last fault: from every state of rest in which all links are up.
 
-A search knows the states in which all rooms are over and nothing is under way.  Of each, all that a new room can meet
-is what the ranks have kept: links and what is known of their other ends, ring and watermark, slots, and lives.  The
-rooms that are over have other ids, so their tombstones and outcomes go; what is left is the first state of a world of
-one room and no fault (`rest_of`).  Once a ring's first round is over, only differences of rounds decide anything, so
-every ring that was used is counted as in its round 1 (`recounted`).  Few states are left that differ.
+Of a state in which all rooms are over and nothing is under way, a new room meets only what the ranks have kept: links,
+ring and watermark, slots, lives. The rooms that are over go, with tombstones and outcomes; what is left is the first
+state of a world of one room and no fault (`rest_of`). After a ring's first round only differences of rounds decide
+anything, so every used ring is counted as in its round 1 (`recounted`). Few states are left that differ.
 
-From all of them together every order of messages, engines and timers is searched, kernels and writes in no time, with
-everything judged that is judged anywhere: the room may not fail (S9), it ends (L1), it leaves nothing (L2, S8).  A new
-room after a hasty world has too many orders for that: it is searched in haste, too.  Where there are several groups,
-there is one new room for each two that may have one, each by itself.
-
-A state in which a rank is dead, or a link not up as one at both ends, is left out: there a room may well fail.  Who has
-come that far and comes back is met later in the same search.  Timed worlds ask the same with numbers for time.
+From all of them together every order of messages, engines and timers is searched, kernels and writes in no time: the
+room may not fail (S9), it ends (L1), it leaves nothing (L2, S8). After a hasty world it is searched in haste, too. Of
+several groups there is one new room for each two. A state in which a rank is dead, or a link not up at both ends, is
+left out: there a room may well fail.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """A node: a rank with what surrounds it alone, as one value.
 
-A node's *moves* are what can happen at it without a message: its engine calls, its kernels end, its timers end, and
-so on.  `step` takes a node's value and an input to the next value and to what leaves the node.  Both are pure, so the
-world remembers them, and nearly every step of a search is a look-up.
-
-What the rank's effects come to is the interpreter's, as in every world that is not real; the node is what surrounds the
-rank.  While a step goes on, `current` is the value as it is so far, and `outs` what has left.  Places in the control
-plane are ranks: a rank that has started anew is where it was.
-
-What can be judged at a node is judged in the step (a `Violation` names the property); the rest, which needs both ends
-of a link, is in `link_invariants`.
+A node's *moves* are what can happen at it without a message: engine calls, ends of kernels and timers. `step` takes a
+node's value and an input to the next value and to what leaves the node. Both are pure, so the world remembers them. The
+interpreter carries out the rank's effects, as in every simulated world; while a step goes on, `current` is the value so
+far, and `outs` what has left. What can be judged at a node is judged in the step (a `Violation` names the property);
+the rest is in `link_invariants`.
 """
 
 from __future__ import annotations

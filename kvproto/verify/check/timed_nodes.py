@@ -1,14 +1,9 @@
 """Timed nodes: nodes in which time has numbers, with the same ranks, engines, kernels and memory.
 
-What is kept of a rank is all of it: when timers end, how often they did, since when nothing was heard, how long a lease
-holds.  All times are seconds from now, so two moments at which the same is to come are one value, however much time
-lies between them; that makes an idle minute, or an hour, a circle of a few states.
-
-`("pass", seconds)` is the input that moves the clock: to a moment at which a timer of some rank is due, never beyond
-one.  The rank's own `tick` ends what is due.  Everything else happens now.
-
-Two clamps keep values few: a lease that is over is over, and what was asked for longer ago than any lease lasts was
-asked for long ago.
+All of a rank is kept: when timers end, how often they did, since when nothing was heard, how long a lease holds. All
+times are seconds from now, so an idle hour is a circle of a few states. `("pass", seconds)` moves the clock to a moment
+at which a timer is due, never beyond one; the rank's own `tick` ends what is due. Two clamps keep values few: a lease
+that is over is over, and what was asked for longer ago than any lease lasts was asked for long ago.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Timed worlds: the clock moves, from one moment at which a timer is due to the next.
 
-What can happen at a moment happens in it, in the fixed order of hasty worlds, and then time passes.  From there a
-search strays: a message is lost, doubled, or overtaken; a rank dies, a link is lost, at any point; the first room is
-opened at any moment, an idle minute among them; what is *slow* (one direction of a link, a kernel, an engine's call)
-comes after the next timer has ended, once for each `slow` of the budget; with `silence` one direction of a link, or one
-rank's write, is held up for longer: its peer seems silent, or takes nothing in.  So for every message and every timer
-that is due next both orders are tried.
+What can happen at a moment happens in it, in the fixed order of hasty worlds; then time passes. From there a search
+strays: a message is lost, doubled, or overtaken; a rank dies, a link is lost, at any point; the first room is opened at
+any moment; what is *slow* comes after the next timer has ended, once for each `slow` of the budget; with `silence` one
+direction of a link is held up for longer. So for every message and every timer that is due next both orders are tried.
 
 What is judged, beside what every world judges:
 

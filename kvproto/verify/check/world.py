@@ -1,13 +1,9 @@
 """The world: every node, every link and the budget in one number.
 
-A state is one integer.  Each node's value, each link's wire and the budget are kept once, in tables, and named by their
-place there; the state is these places side by side, `BITS` each.  Replacing a part is one addition, comparing is free,
-and a state costs little more than the integer itself.
-
-What a node does with an input is remembered as a `Step`: the difference that it makes to the state, and what it sends.
-Because the ranks are pure this is exact, and after a short while nearly every step is two look-ups and an addition.
-
-Rooms of one life are alike, so of the states that differ by exchanging rooms only one is kept (`canonical`).
+A state is one integer: the places of each node's value, each link's wire and the budget in tables that keep each once,
+side by side, `BITS` each. What a node does with an input is remembered as a `Step`: the difference that it makes to the
+state, and what it sends. The ranks are pure, so this is exact, and nearly every step is two look-ups and an addition.
+Of the states that differ by exchanging rooms only one is kept (`canonical`).
 """
 
 from __future__ import annotations

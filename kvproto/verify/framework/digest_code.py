@@ -1,11 +1,9 @@
 """Digest code: a function as text, equal where two builds do the same: its syntax tree, written out.
 
-Left out is what does not change what the function does: docstrings, comments, line numbers, annotations, the
-sentences of errors and assertions.  Names of locals stay as they are; a global name is written as what it stands for,
-which the caller decides (`say`), so that a helper is followed and a constant is its value.
-
-The tree, not the byte code, which every version of Python writes in its own way.  Trees differ, too, if little: in
-which empty fields they have, and in how an f-string is cut.  So empty fields are left out, and pieces are joined.
+Left out is what does not change what the function does: docstrings, comments, line numbers, annotations, the sentences
+of errors and assertions. Names of locals stay; a global name is written as what it stands for, which the caller decides
+(`say`), so a helper is followed and a constant is its value. The tree, not the byte code, which every version of Python
+writes in its own way; empty fields are left out and the pieces of f-strings joined, since there trees differ, too.
 
 Source may have been edited since it was loaded; it would then say what does not run, and two ends would agree
 falsely.  So the source of a function is compiled, and compared with the code that runs.

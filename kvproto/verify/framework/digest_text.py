@@ -1,9 +1,8 @@
 """Digest text: values, types and tables as text, and a hash of each part, which two ends compare.
 
-A text says what is agreed, in lines that people can compare, too.  From a few roots it follows what they name: a
-constant is its value, a struct its fields in their order with types, bounds and tag, as msgspec decodes it; an enum
-its members; a class its methods; a function its code (`digest_code`), and so on.  What belongs to another package than
-the code that names it (Python's own library, msgspec) is only named.  What cannot be said is an error, never left out.
+From a few roots the text follows what they name: a constant is its value, a struct its fields in their order with
+types, bounds and tag, an enum its members, a class its methods, a function its code (`digest_code`). What belongs to
+another package is only named. What cannot be said is an error, never left out.
 
 The text is cut into parts, each with a name, so that two ends that differ can say by name on what.  A definition stands
 once, in the first part that reaches it; later ones refer to it.  References name the part, not the module: a function

@@ -1,15 +1,13 @@
 """A nursery: a process in which a file's tests are collected once, and every trial is a fork of it.
 
-To import what tests need takes longer than most trials do.  So the nursery imports and collects, and each fork puts the
-mutant's code in the place of the function's own, in whatever object has it (`plant`): only bodies of functions are
-changed, and what tests make of them they make anew.  The first forks change nothing and follow the lines that each
-test comes by (`reach`); of a mutant those are asked that reach it.  A test that fails then is left out, and told.  A
-nursery's hands share tests and then mutants; only so many of all nurseries' hands are at work as there are cores.
+The nursery imports and collects, which takes longer than most trials; each fork puts the mutant's code in the place of
+the function's own, in whatever object has it (`plant`). The first forks change nothing and follow the lines that each
+test comes by (`reach`); of a mutant those are asked that reach it. A test that fails then is left out, and told. Only
+so many of all nurseries' hands are at work as there are cores.
 
-Three kinds of mutants cannot be planted so, and are told as such (`ELSEWHERE`): those of functions that ran already
-while tests were collected, and may have left anything behind, those that take a function its last look at a variable of
-the function around it, and what a module or class names, which is copied from there.  They are tried in a process
-that imports the changed text (`trial`).
+Three kinds of mutants cannot be planted so (`ELSEWHERE`): those of functions that ran already while tests were
+collected, those that take a function its last look at a variable of the function around it, and what a module or class
+names, which is copied from there. They are tried in a process that imports the changed text (`trial`).
 """
 
 from __future__ import annotations

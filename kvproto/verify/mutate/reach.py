@@ -1,14 +1,10 @@
-"""Reach: the lines that each test reaches, and its time, so that a mutant meets only tests that may
-notice.
+"""Reach: the lines that each test reaches, and its time, so a mutant meets only tests that may notice.
 
-A nursery runs its tests once on what is unchanged, in a fork that follows the lines of one file (`Follower`).  A mutant
-is then tried with the tests that reach its statement, those first that have noticed another one of the same function
-before, then the quickest.  One that no test reaches survives without a trial, and one whose tests take longer than it
-is worth is asked of as many as fit.
-
-A statement is reached when any of its lines is: Python tells of an expression over several lines by the line of each
-part.  What a module names is read where a function names it; those tests are asked about it, too, that come by no line
-of the file, since they look at its values.  About what a class names all tests are asked: it was made before any began.
+A nursery runs its tests once in a fork that follows the lines of one file (`Follower`). A mutant is tried with the
+tests that reach any line of its statement: those first that have noticed another one of the same function, then the
+quickest. One that no test reaches survives without a trial. About what a module names those tests are asked, too, that
+come by no line of the file, since they look at its values; about what a class names all are: it was made before any
+began.
 """
 
 from __future__ import annotations

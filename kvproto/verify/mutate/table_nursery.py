@@ -1,13 +1,9 @@
 """Table nursery: collect tests once, and fork for each mutant those that the changed row reaches.
 
-To start pytest and to collect takes longer than most answers do.  The first fork changes nothing and counts, for each
-test, the rows and routes that it fires on ranks (`framework.trace.coverage`).  A mutant is then tried with the tests
-that fire what it changes: those first that have noticed another mutant of the same row, then the quickest.  A test that
-fires nothing looks at values, fires machines by hand or changes tables itself, and is tried with every mutant.  So is
-every test with a mutant whose rows nobody can name: of timers, and of functions that ranks call, too.
-
-A mutant that a test once noticed (`hints`) is tried with that test alone first, since no judge
-before it noticed anything then.
+The first fork changes nothing and counts, for each test, the rows and routes that it fires on ranks. A mutant is then
+tried with the tests that fire what it changes: those first that have noticed another mutant of the same row, then the
+quickest. A test that fires nothing looks at values or changes tables itself, and is tried with every mutant; so is
+every test with a mutant whose rows nobody can name. A test that once noticed the mutant (`hints`) is tried alone first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Interpreter: carries out a rank's effects in a simulated world, in one way for all such worlds.
 
-The loop carries effects out with sockets, transports and devices.  A simulated world has none of them; what it has
-(queues, lists, a model of memory) it says in `Surroundings`, one method for each thing that a rank can ask of the
-outside.  All between the rank and those methods is here, once, and is what the loop does:
+What a simulated world has instead of sockets, transports and devices it says in `Surroundings`, one method for each
+thing that a rank can ask of the outside. All between the rank and those methods is here, once, and is what the loop
+does:
 
 * a link has a *place* in the control plane, where its messages go and where they come from; `BindLink`, `Dial` and
   `ForgetLink` say which.  What comes from any other place is a stranger's, and the rank hears it as such;
@@ -10,11 +10,9 @@ outside.  All between the rank and those methods is here, once, and is what the 
 * a link's writes go through the connection (*wire*) that the link has adopted last; one that has none writes nothing;
 * a write is made ready, and then posted batch by batch if its machine says so; until then it is kept here.
 
-An answer that a world has at once (a write is ready as soon as it is asked for) is an event that is handled when the
-effects before it have been carried out, as in the loop.
-
-One interpreter belongs to one life of one rank.  A world that keeps ranks as values takes `place_of`, `wires` and
-`unposted` for a part of them.
+An answer that a world has at once is an event that is handled when the effects before it have been carried out, as in
+the loop. One interpreter belongs to one life of one rank; a world that keeps ranks as values takes `place_of`, `wires`
+and `unposted` for a part of them.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
 """Timed: a world in which everything takes time, with many instances and an agenda of events.
 
-`SimulatedWorld` chooses the order of what happens by a seed. Here durations choose it: messages have a latency, kernels
-and writes queue for streams and ports (`hardware`), and engines call ranks at times of their own. The ranks are the
-product's, so latencies that are measured here contain every wait that the protocol itself causes, and nothing of the
-time that Python takes. One seed is one run, to the last digit.
-
-Each instance is a group of ranks with a number of its own. A rank's name, as in `D3.1`, is also its place in the
-control plane. All that is due lies in one heap, the earliest timer of each rank included, so a step costs the logarithm
-of what is pending however many instances there are.
-
-The judges are those of all simulated worlds: a part is posted once, never after the release of its room, and lands in a
-region that its own chunk still holds; outcomes and releases come once; `idle` names what is left in the end.
+`SimulatedWorld` chooses the order of what happens by a seed; here durations do: messages have a latency, kernels and
+writes queue for streams and ports (`hardware`), engines call ranks at times of their own. So measured latencies contain
+every wait that the protocol causes, and nothing of the time that Python takes. One seed is one run. Each instance is a
+group of ranks with a number of its own; a rank's name, as in `D3.1`, is also its place in the control plane. All that
+is due lies in one heap, so a step costs the logarithm of what is pending. The judges are those of all simulated worlds.
 """
 
 from __future__ import annotations

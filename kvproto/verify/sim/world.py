@@ -1,8 +1,8 @@
 """A world: whole groups of ranks whose network, kernels, transports and clock are lists and a seed.
 
-The ranks are the very objects that run in production.  What they ask of the outside becomes an entry in one of two
-lists (`environment`): `mail` and `jobs`.  `step` takes one of them, chosen by the seed; time passes when the lists are
-empty, and now and then before.  So one seed is one schedule, and it can be run again.
+The ranks are those of production. What they ask of the outside becomes an entry of `mail` or `jobs` (`environment`);
+`step` takes one, chosen by the seed; time passes when the lists are empty, and now and then before. So one seed is one
+schedule.
 
 What is judged while it runs, whoever drives it (a breach is an AssertionError with the seed):
 

@@ -1,15 +1,13 @@
 """Fake device: its streams run when somebody says so.
 
-On a CPU a copy is over when the call returns, and no event is ever waited for in earnest.  Here a stream is a queue: a
-launch, a table's copy and an engine's forward are put into it, an event is a mark in it, and a wait holds the stream up
-until the mark has been passed.  Which stream runs its next piece of work is the driver's choice (`ready`, `run`), so
-everything that one stream may do before another is an order that can be taken, and what does not wait shows.
+On a CPU no event is ever waited for in earnest. Here a stream is a queue: launches, tables' copies and forwards are put
+into it, an event is a mark in it, and a wait holds the stream up until the mark has been passed. Which stream runs its
+next piece of work is the driver's choice (`ready`, `run`), so what does not wait shows. A page table that is read
+before its copy has run is a fault (AssertionError); whoever knows of the KV is asked (`watch`). `quick`: work runs as
+soon as it can.
 
 The waits are the handlers' own: `SlowStreams` is the rank's `DeviceStreams` with other streams, and tickets are the
-ones that CUDA launches return.  What a piece of work reads is looked at when it runs: a page table whose copy has not
-run is a fault, said as one (AssertionError), and whoever knows of the KV is asked (`watch`).
-
-`quick`: work runs as soon as it can, as on a device that is ahead of its host.
+ones that CUDA launches return.
 """
 
 from __future__ import annotations

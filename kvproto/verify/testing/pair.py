@@ -1,9 +1,7 @@
-"""Pair: two groups in one process with real ranks, loops, sockets and bytes; the transport is
-simulated.
+"""Pair: two groups in one process with real ranks, loops, sockets and bytes, over a simulated fabric.
 
-Every prefill and decode rank is the endpoint that an engine would hold, on a pool of torch tensors whose prefill side
-is filled with seeded noise.  The transport is the in-memory fabric: it moves the bytes for real, and its schedule can
-be taken over (`fabric.auto = False`, then `take`, `stall`, `cut`, `kill`).  Control frames travel through ZeroMQ.
+The prefill pools are filled with seeded noise. The transport is the in-memory fabric, which moves the bytes for real;
+its schedule can be taken over (`fabric.auto = False`, then `take`, `stall`, `cut`, `kill`).
 
     with Pair(layout_p, layout_d, chunk_tokens=64) as pair:
         room = pair.open(tokens=200)

@@ -1,9 +1,7 @@
 """Simulated control plane: frames under way, whose order and fate is somebody's choice.
 
-Every connection has two ways, and what is on a way arrives in order, unless the schedule has it otherwise: a way can be
-held (sockets are not ordered against one another), and a frame on it lost, repeated, or moved to the front.
-
-Two kinds of control plane put their frames here:
+What is on a connection's way arrives in order, unless the schedule has it otherwise: a way can be held, and a frame on
+it lost, repeated, or moved to the front. Two kinds of control plane put their frames here:
 
 * a real one (`tap`): frames travel through its ZeroMQ sockets, and are kept here between the socket and the loop.
   `settle` waits until every frame that was sent has come out of a socket, so that the schedule, and not the network's

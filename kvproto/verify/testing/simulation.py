@@ -1,13 +1,9 @@
 """Simulation: thousands of rooms through a pair of groups, every move drawn from one seed.
 
-The same endpoints, books, kernels and judge as on any stage; the control frames do without sockets, so that nothing is
-left to the operating system: a seed is a run, and `digest` (over every move, every frame that a loop took and every
-outcome) says so.  A breach of an invariant ends the simulation with its seed and the number of the move; the same
-command runs into it again.
-
-What is drawn: who polls, which piece lands, which copy is over, how much time passes (mostly little), what engines do
-(open on both sides or late, produce by halves, give up), and the faults that were asked for, each rarely.  When all
-rooms have been begun, everything is drained, as on any stage: what no trouble has touched must have succeeded.
+Control frames do without sockets, so nothing is left to the operating system: a seed is a run, and `digest` (over every
+move, every frame that a loop took and every outcome) says so. A breach ends the simulation with its seed and the number
+of the move. Drawn are who polls, which piece lands, which copy is over, how much time passes, what engines do, and,
+rarely, faults. In the end everything is drained: what no trouble has touched must have succeeded.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Stage: a pair of groups whose every move is the driver's choice, with engines that behave like
-engines.
+"""Stage: a pair of groups whose every move is the driver's choice, with engines that behave well.
 
-The endpoints, their loops, tables, books, kernels and bytes are the real ones.  What moves them is taken over: frames
-(`simulated_control`), writes (`fabric`), copies (`deferred_kernels`) and time (`clock`) stand still until the driver
-says otherwise; `poll` is one pass of one endpoint.  Control frames travel through ZeroMQ sockets, or, for speed,
-without (`sockets=False`).
-
-The engines on it are in `engines`; a rank can crash, a write, copy or frame come to harm.
-
-The driver calls `judge` whenever it likes (see `judge`); what is told twice or in the wrong order is an AssertionError
-at once.  `drain` lets everything come to its end and asserts that nothing is left.
+Endpoints, loops, tables, kernels and bytes are the real ones. Frames (`simulated_control`), writes (`fabric`), copies
+(`deferred_kernels`) and time (`clock`) stand still until the driver says otherwise; `poll` is one pass of one endpoint.
+A rank can crash, a write, copy or frame come to harm. The driver calls `judge` whenever it likes; `drain` lets
+everything come to its end and asserts that nothing is left.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Layers: a layered layout of boxes and lines in plain Python, so an SVG needs no other program.
 
-The usual four steps.  *Layers*: the states' own order says which way is down (an edge against it is drawn upwards);
-each box lies below all that lead to it.  Boxes take the even layers; every edge passes each layer between its ends
-at a *stop*, and the stop in its middle carries the label and is as wide as it.  *Order*: sweeps down and up put
-everything where its neighbours are, and the order with the fewest crossings is kept.  *Places*: each layer is placed
-as near to its neighbours as the widths allow, which is solved exactly (pooling adjacent violators); the way that goes
-well is pinned to one straight line.  *Lines* run through their stops, vertical at each.
-
-Everything is deterministic: the same sketch gives the same picture, so that a picture can be compared with its table.
+*Layers*: the states' own order says which way is down; each box lies below all that lead to it. Boxes take the even
+layers; an edge passes each layer between its ends at a *stop*, and the stop in its middle carries the label. *Order*:
+of sweeps down and up the order with the fewest crossings is kept. *Places*: each layer is placed as near to its
+neighbours as the widths allow, solved exactly (pooling adjacent violators); the way that goes well is pinned to one
+straight line. *Lines* run through their stops. The same sketch gives the same picture, so it can be compared with its
+table.
 """
 
 from __future__ import annotations

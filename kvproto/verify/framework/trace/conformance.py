@@ -1,23 +1,13 @@
-"""Conformance: judge whether a party's steps are those of its tables and keep the claims, on real
-values.
+"""Conformance: judge whether a party's recorded steps are those of its tables and keep the claims.
 
-A step that was recorded is fired again: it has to be by the row, and to lead to the state, that the tables say.  A
-trace can be that and still be none that a system could have made: events come that nobody can have raised, a region
-that was never given out, an answer that the surroundings have given their word against.  That is what claims say
-(`kvproto.verify.framework.claims`): beside each machine goes its witness, and at every step it is asked, in this order,
-
-* what the surroundings gave their word for when this event comes (the assumptions);
-* whether the invariant holds of the new value;
-* whether what the step leaves behind keeps its promises.
-
-And a machine's value is the one that its step before has left: nobody has a hand in it between two steps.
+A step is fired again: it has to be by the row, and to lead to the state, that the tables say. Beside each machine goes
+the witness of its claims, which is asked at every step, in this order: what the surroundings gave their word for when
+this event comes (the assumptions); whether the invariant holds of the new value; whether what the step leaves behind
+keeps its promises. And a machine's value is the one that its step before has left.
 
 `TraceJudge` judges the entries of one party's trace, as they come; `Witnesses` asks the claims alone, for traces that
-are read (`kvproto.verify.framework.trace.replay`).  Who judges a party that runs is in
-`kvproto.verify.framework.trace.conformance_monitor`.
-
-A machine that is met in the middle of its life has no witness: of it nothing is asked until it begins anew.  Claims of
-which the witness knows things that no trace tells are left out by whoever names the claims.
+are read. A machine that is met in the middle of its life has no witness: of it nothing is asked until it begins anew.
+Claims of which the witness knows things that no trace tells are left out by whoever names the claims.
 """
 
 from __future__ import annotations

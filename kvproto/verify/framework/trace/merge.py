@@ -1,8 +1,8 @@
 """Several parties' logs as one story: merged by cause, not by clock.
 
-Two things order what happened: each log's own order, and that a message is heard after it was sent.  So the logs are
-read side by side; a log whose next entry is a message waits until a log that it came from has told of its sending.
-Clocks (which differ between machines) only choose among what may come next.
+Two things order what happened: each log's own order, and that a message is heard after it was sent. A log whose next
+entry is a message waits until a log that it came from has told of its sending; clocks only choose among what may come
+next.
 
 Of messages that say the same, word for word, the numbers of the copies tell which one came (`copies_sent`).  A copy
 that came twice is `repeated`; one whose sending no log has is `unseen`, and stops nobody.  Copies that were sent and
