@@ -117,6 +117,7 @@ def _noted(row: dict[str, Any]) -> str:
     said = {
         "other_heard_s": "the other side is answered in {} s", "decode_heard_s": "decode is answered in {} s",
         "aborted": "{} aborted", "both_answered": "{} times both sides answer", "noticed": "noticed {}",
+        "verified": "drafts are verified in {} forwards", "verified_alone": "by one engine in {}",
     }  # fmt: skip
     return "; ".join(text.format(row[name]) for name, text in said.items() if name in row)
 

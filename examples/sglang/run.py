@@ -7,6 +7,7 @@
     python -m examples.sglang.run --pairs "2 stages:2" "2 stages of 2:1"    # pipeline stages, of two ranks each
     python -m examples.sglang.run --pairs "mla 1:2"   # DeepSeek-V3, whose latents every rank has
     python -m examples.sglang.run --pairs "hybrid 1:2" "mamba2 2:1"   # Qwen3.5 and Falcon-H1, with recurrent state
+    python -m examples.sglang.run --pairs "eagle 2:1"                 # a Llama with an EAGLE head that drafts
     python -m examples.sglang.run --device cuda --gpus 2 --scale 8 ...   # on GPUs, as examples.sglang.on_gpus does
 
 Every scenario (`examples.sglang.scenarios`) compares tokens with those of the whole model, and what both sides moved by
@@ -47,8 +48,10 @@ Written by `python -m examples.sglang.run` (`make engines-sglang`) beside its JS
 CPU, prefill ranks : decode ranks (1x2: two data-parallel ranks of one attention rank each; 2 stages: two pipeline
 stages of one rank each; 2 stages of 2: of two), on one machine; a random Llama (data-parallel attention: Qwen3; mla:
 DeepSeek-V3, a latent a token; hybrid: Qwen3.5, three of four layers gated delta nets; mamba2: Falcon-H1; windows: a
-Mellum without experts, of which every other layer looks back 40 tokens) of 4 layers and 4 KV heads in float32, 16
-greedy tokens a prompt, pages of 16, prefill in chunks of 64 tokens. Carried by `kvproto` (with digests of all that is
+Mellum without experts, of which every other layer looks back 40 tokens; eagle: a Llama with a drawn EAGLE head that
+drafts a token at a time) of 4 layers and 4 KV heads in float32, 16 greedy tokens a prompt, pages of 16, prefill in
+chunks of 64 tokens. The judge is the model in transformers; of eagle an engine that prefills and decodes, with the same
+head: it accepts as many drafts. Carried by `kvproto` (with digests of all that is
 moved), by kvproto without them (`plain`) and by SGLang's own staging over Mooncake (`staging`), with the same prompts.
 What each scenario does stands in [examples/sglang/scenarios.py](../sglang/scenarios.py). Times are those of two cores
 that do other things, too: they tell orders of magnitude.
@@ -62,7 +65,8 @@ Written by `python -m examples.sglang.on_gpus` (`make engines-gpu`) beside its J
 without its compiled kernels. With each pair stand its GPUs, prefill → decode, one for each rank: ranks on the second
 GPU are among them, and GPUs that ranks of both instances share. A rank is a process, and its endpoint's loop has a
 thread of its own. A random Llama (data-parallel attention: Qwen3) of 400 million weights in float32, or small: a
-DeepSeek-V3 (mla), a Mellum without experts (windows). Prompts are eight times as long as on a CPU, forwards compute
+DeepSeek-V3 (mla), a Mellum without experts (windows). A Qwen3.5 (hybrid) is in bfloat16, and judged by one engine
+that prefills and decodes. Prompts are eight times as long as on a CPU, forwards compute
 512 tokens of them. While one pair plays, the processes of the others stand still; rows without GPUs are of a run in
 which five played at once. Carried by `kvproto` (with digests), by kvproto without them (`plain`), and by SGLang's own
 NIXL backend (`nixl`), with the same prompts.
@@ -72,8 +76,8 @@ HEAD = (
     "| pair | carried by | scenario | tokens of the whole model "
     "| ms from the last chunk's KV to decode's taking it over: median, longest | as it must be | what else was seen |"
 )
-PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "mla 2 stages:1",
-         "hybrid 1:2", "hybrid 2:1", "mamba2 1:2", "mamba2 2:1",
+PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "mla 2 stages:1", "eagle 1:1", "eagle 2:1", "eagle 1:2",
+         "hybrid 1:2", "hybrid 2:1", "hybrid 2:1x2", "mamba2 1:2", "mamba2 2:1",
          "windows 1:2", "windows 2:1", "windows 2:2", "2 stages:1", "2 stages:2"]  # fmt: skip
 #: what has a column of its own, and how much is shown of a sentence
 COLUMNS, SAID = ("pair", "gpus", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
