@@ -146,7 +146,8 @@ class Fleet:
 
     async def routes(self, session: aiohttp.ClientSession) -> None:
         """Wait until the router serves; RuntimeError: it does not."""
-        for _ in range(600):
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
             with contextlib.suppress(aiohttp.ClientError):
                 if (await self.call(session, "GET", "/workers"))[0] == HTTPStatus.OK:
                     return
