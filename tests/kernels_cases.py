@@ -315,13 +315,14 @@ def check_cells(kernels: Any, case: Case, device: str = "cpu", cells: int = 3) -
 FAR_PAGES = 70_000
 
 
-def check_far_pages(kernels: Kernels, side: str) -> None:
+def check_far_pages(kernels: Kernels, side: str, device: str = "cpu") -> None:
     """Pages whose ids differ in their upper bits alone, of a pool of one token a page."""
     share = Share(writer=0, reader=0, src_head=0, dst_head=0, heads=1, src_layer=0, dst_layer=0, layers=1)
     pages = [65_539, 3, 69_999, 4_463]
-    table, staged = torch.tensor(pages), torch.randint(0, 256, (len(pages), 16), dtype=torch.uint8)
-    memory = torch.zeros(FAR_PAGES, 1, 1, 16, dtype=torch.uint8)
-    pool, out = Pool([memory], []), torch.zeros(staged.numel(), dtype=torch.uint8)
+    table = torch.tensor(pages, device=device)
+    staged = torch.randint(0, 256, (len(pages), 16), dtype=torch.uint8, device=device)
+    memory = torch.zeros(FAR_PAGES, 1, 1, 16, dtype=torch.uint8, device=device)
+    pool, out = Pool([memory], []), torch.zeros_like(staged).flatten()
     if side == "gather":
         memory[pages, 0, 0] = staged
         ticket = kernels.gather(pool, table, 0, len(pages), share, out)

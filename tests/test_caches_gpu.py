@@ -10,12 +10,14 @@ from cache_case import CASES, CacheCase, check_case
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)
 
-from kvproto.io.kernels.triton import TritonKernels
+from kvproto.io.kernels.triton import KernelTuning, TritonKernels
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_gpu_moves_what_a_copy_row_by_row_moves(case: CacheCase) -> None:
-    assert check_case(TritonKernels(), case, "cuda") > 0
+@pytest.mark.parametrize("tuning", [KernelTuning(), KernelTuning(tile=256)], ids=["default", "small tiles"])
+def test_a_gpu_moves_what_a_copy_row_by_row_moves(case: CacheCase, tuning: KernelTuning) -> None:
+    for digests in (False, True):
+        assert check_case(TritonKernels(tuning), case, "cuda", digests=digests) > 0
 
 
 @pytest.mark.parametrize("model", [recurrence.MAMBA, recurrence.DELTA], ids=["x B C", "q k v"])

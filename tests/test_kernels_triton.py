@@ -39,6 +39,7 @@ if not INTERPRETED:
 
 else:
     import torch
+    from crossing_cases import ROWS, CrossedCase, check_crossing, check_far_crossing
     from digest_cases import check_digests
     from kernels_cases import (
         BASE,
@@ -242,32 +243,10 @@ else:
         kernels(tile=512).gather(pool, table, 0, 11, share, outs[1])
         assert torch.equal(*outs)
 
-    ROWS = ((4, 4, 4, 0, 0), (4, 8, 2, 1, 2), (8, 4, 1, 3, 0), (4, 4, 3, 1, 0))
-
     @pytest.mark.parametrize("order", ["NHD", "HND"])
-    @pytest.mark.parametrize(("ours", "theirs", "heads", "source", "target"), ROWS)
-    def test_a_copy_into_pages_that_are_mapped_is_the_hosts_copy(
-        ours: int, theirs: int, heads: int, source: int, target: int, order: str
-    ) -> None:
-        def rows(size: int) -> Rows:
-            return Rows(size * 4 * 32, 128 if order == "NHD" else 32, 32 if order == "NHD" else size * 32, size)
-
-        near, far = rows(ours), rows(theirs)
-        pools = [torch.randint(-99, 99, (9, ours * 64), dtype=torch.int16) for _ in range(2)]
-        there = [[torch.zeros((12, theirs * 64), dtype=torch.int16) for _ in pools] for _ in range(2)]
-        table, pages = torch.randperm(9), torch.randperm(12)[ours // theirs :].to(torch.int32).view(torch.uint8)
-        pool = Pool([torch.zeros((1, 1, 1, 1))], [])
-        both: tuple[Kernels, ...] = TorchKernels(), TritonKernels(across=AcrossTuning(128, 1, 5))
-        for kernels, into in zip(both, there, strict=True):
-            planes = tuple(
-                (a.data_ptr() + source * near.head, b.data_ptr() + target * far.head)
-                for a, b in zip(pools, into, strict=True)
-            )
-            copy = kernels.cross(pool, [Crossing(32, heads, near, far, planes)])
-            assert copy is not None
-            assert copy.bind(table, pages, ours, 20)(None, None).done()
-        assert all(torch.equal(one, other) for one, other in zip(*there, strict=True))
-        assert all(0 < int(each.ne(0).sum()) <= 20 * heads * 16 for each in there[0])
+    @pytest.mark.parametrize("case", ROWS, ids=str)
+    def test_a_copy_into_pages_that_are_mapped_is_the_hosts_copy(case: CrossedCase, order: str) -> None:
+        check_crossing(TritonKernels(across=AcrossTuning(128, 1, 5)), case, order)
 
     @pytest.mark.parametrize("side", ["gather", "scatter"])
     def test_page_ids_need_more_than_sixteen_bits(side: str) -> None:
@@ -283,14 +262,7 @@ else:
         "kernels", [TorchKernels(), TritonKernels(across=AcrossTuning(128, 1, 5))], ids=["host", "triton"]
     )
     def test_page_ids_of_a_crossing_need_more_than_sixteen_bits(kernels: Kernels) -> None:
-        near, far = (torch.zeros((70_000, 16), dtype=torch.uint8) for _ in range(2))
-        table, pages = torch.tensor([65_540, 5, 69_999]), torch.tensor([69_998, 4_462, 65_541], dtype=torch.int32)
-        near[table] = torch.randint(1, 255, (3, 16), dtype=torch.uint8)
-        rows = Rows(16, 16, 16, 1)
-        pool = Pool([torch.zeros((1, 1, 1, 1))], [])
-        copy = kernels.cross(pool, [Crossing(16, 1, rows, rows, ((near.data_ptr(), far.data_ptr()),))])
-        assert copy is not None and copy.bind(table, pages.view(torch.uint8), 0, 3)(None, None).done()
-        assert torch.equal(far[pages.long()], near[table]) and int(far.any(1).sum()) == 3
+        check_far_crossing(kernels)
 
     def test_what_the_kernel_of_a_crossing_is_told_and_what_is_too_much_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
         forms, told = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
