@@ -414,6 +414,27 @@ def test_a_mutant_is_asked_of_those_that_reach_its_statement_likeliest_and_quick
     assert not Choice(REACHED, [Reached("below", 1.0, lines["below"])], effort_s=4.0).tests(never)
 
 
+TABLED = """
+def made(count):
+    return {count: count + 1}
+
+TABLE = made(3)
+"""
+LOOKS = """
+from tabled import TABLE
+
+def test_table():
+    assert TABLE[3] == 4
+"""
+
+
+def test_a_function_that_ran_when_its_module_was_imported_is_asked_of_every_test(tmp_path: Path) -> None:
+    targets = one_module(tmp_path, "tabled", TABLED, LOOKS)
+    mutants = [each for each in every(tmp_path, targets) if each.where == "made"]
+    found = run(tmp_path, targets, mutants, 9.0, 1, lambda _: None)
+    assert {verdict.by for verdict in found} == {"test_tabled.py::test_table"} and len(found) > 2
+
+
 def test_what_a_class_names_is_asked_of_every_test_and_what_a_module_names_of_its_readers() -> None:
     text = "SIZES = {1: 2}\n\nclass Sizes:\n    known: dict = {3: 4}\n\n    def first(self):\n        return SIZES[1]\n"
     others = [Reached("reads", 1.0, (7,)), Reached("looks", 2.0, ()), Reached("calls", 3.0, (6,))]

@@ -103,7 +103,8 @@ class Nursery:
 
     def _tries(self, session: pytest.Session, reached: list[Reached], hand: int, told: int) -> None:
         """Every trial of one hand, in a fork of the nursery: neighbours, which the same tests notice."""
-        choice, count = Choice(self.file.read_text(), reached, self.effort_s), len(self.mutants)
+        ran, count = {name.replace(".<locals>", "") for name, _ in self.ran}, len(self.mutants)
+        choice = Choice(self.file.read_text(), reached, self.effort_s, ran)
         for number in range(count * hand // self.hands, count * (hand + 1) // self.hands):
             mutant = self.mutants[number]
             able = choice.tests(mutant)

@@ -4,7 +4,7 @@ A nursery runs its tests once in a fork that follows the lines of one file (`Fol
 tests that reach any line of its statement: those first that have noticed another one of the same function, then the
 quickest. One that no test reaches survives without a trial. About what a module names those tests are asked, too, that
 come by no line of the file, since they look at its values; about what a class names all are: it was made before any
-began.
+began. So they are about a function that ran before, as one that makes a table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -64,8 +64,9 @@ class Follower:
 class Choice:
     """The tests for a mutant of this file, and their order."""
 
-    def __init__(self, text: str, reached: Sequence[Reached], effort_s: float) -> None:
-        self._reached, self._effort_s = sorted(reached, key=lambda each: each.seconds), effort_s
+    def __init__(self, text: str, reached: Sequence[Reached], effort_s: float, ran: Container[str] = ()) -> None:
+        """`ran`: functions that ran before any test."""
+        self._reached, self._effort_s, self._ran = sorted(reached, key=lambda each: each.seconds), effort_s, ran
         tree = ast.parse(text)
         self._statements = sorted(_statements(tree))
         self._in_functions = {line for each in _functions(tree) for line in range(each.lineno, _end(each) + 1)}
@@ -79,6 +80,8 @@ class Choice:
     def tests(self, mutant: CodeMutant) -> list[Reached]:
         """Those that reach it, the likeliest and quickest first, as many as fit."""
         able = [each for each in self._reached if self._reaches(each, mutant)]
+        if mutant.where in self._ran:
+            able += [each for each in self._reached if each not in able]
         noticed = self._noticed.get(mutant.where, Counter())
         able.sort(key=lambda each: -noticed[each.test])  # a stable order: among equals, the quickest
         spent, chosen = 0.0, list[Reached]()
