@@ -142,8 +142,9 @@ def check_case(kernels: Kernels, case: CacheCase, device: str = "cpu", *, digest
                 begin = plan.part_offset(reader, share.writer, Cut(0, case.tokens, group, case.groups))
                 size = plan.part_bytes(share, Cut(0, case.tokens))
                 out = whole[begin : begin + size]
-                made = new_table([share], theirs.device) if digests else None
+                made, held = new_table([share], theirs.device) if digests else None, snapshot(theirs)
                 kernels.gather(theirs, tables[0], case.first, case.tokens, share, out, digest=made)
+                assert all(map(torch.equal, snapshot(theirs), held)), "a gather wrote into its pool"
                 if made is not None:
                     assert read_table(made) == slow_digests(theirs, case, share, tables[0], gather=True)
                 expected = torch.cat(list(rows(theirs, case, share, tables[0], gather=True)))

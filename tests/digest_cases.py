@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from kernels_cases import Case, pages_for, pool_of, rows, slow_gather, table_of, unlike
+from kernels_cases import Case, copy_of, pages_for, pool_of, rows, same, slow_gather, slow_scatter, table_of, unlike
 
 from kvproto.io.kernels.base import Pool, StagedPart
 from kvproto.io.kernels.digest import FACTOR_1, FACTOR_2, KIND_STEP, WORD_DOMAIN, new_table, read_table
@@ -107,8 +107,11 @@ def check_digests(kernels: Any, case: Case, device: str = "cpu") -> None:
         shares = plan.writers(reader)
         digest = new_table(shares, pool.device)
         parts: list[StagedPart] = [(share, staged[share.writer, reader]) for share in shares]
+        wanted = copy_of(pool)
+        slow_scatter(wanted, table.cpu(), case, [(share, staged.cpu()) for share, staged in parts])
         kernels.scatter(pool, table, case.first, case.tokens, parts, digest=digest)
         values = read_table(digest)
+        assert same(pool, wanted), "what is counted is scattered, too"
         seen: Digests = {}
         for share in shares:
             size = share.layers * share.heads

@@ -48,6 +48,11 @@ def test_all_parts_are_on_one_device() -> None:
         pool(side, parts)
 
 
+def test_a_pool_of_caches_counts_bytes_and_has_no_heads() -> None:
+    made = pool(of(FULL), parts_of(of(FULL)))
+    assert (made.dtype, made.itemsize, made.heads) == (torch.uint8, 1, 0)
+
+
 def test_a_stage_of_state_alone_has_pages_of_any_number() -> None:
     caches = Cache("kv", (CachePart("k", 1, 8),), (0,)), Cache("s", (CachePart("x", 2, 6),), (1,), "", END)
     side = Layout.of_caches(caches, layers=2, page_size=4, tp=1, pp=2)

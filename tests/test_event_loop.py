@@ -5,8 +5,11 @@ Party, control plane and clock are scripts; the loop between them is the real on
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -588,6 +591,36 @@ def test_sources_are_not_asked_for_alarms_before_or_while_they_have_nothing_to_d
     assert script.told == [("allow", LONGEST_WAIT), ("wait", LONGEST_WAIT)]
 
 
+def test_only_a_loop_that_has_slowed_down_and_moved_long_ago_asks_for_alarms(loop: ToldLoop, script: Script) -> None:
+    loop.sources.append(cast("Any", script))
+    script.rests, script.works = [5], True
+    for _ in range(10):
+        loop.poll()
+    script.reals = STILL_S
+    loop.poll()
+    assert loop.rest(LONGEST_WAIT) == (SLOW, None), "just so long is not long enough"
+    script.reals = 1000.0
+    script.moves.append(True)
+    loop.poll()
+    for _ in range(10):
+        loop.poll()
+    assert loop.rest(LONGEST_WAIT) == (SLOW, None), "it has moved a moment ago"
+    script.moves.append(True)
+    loop.poll()
+    script.reals += 2 * STILL_S
+    loop.poll()
+    assert loop.rest(LONGEST_WAIT) == (pytest.approx(FAST * 1.5), None), "one long pass is no rest"
+
+
+def test_who_was_woken_while_a_source_is_polled_goes_on_as_slowly(loop: ToldLoop, script: Script) -> None:
+    loop.sources.append(cast("Any", script))
+    script.woken = True
+    stand_still(loop, script)
+    loop.wait()
+    loop.poll()
+    assert loop.rest(LONGEST_WAIT)[0] == SLOW
+
+
 @pytest.mark.parametrize("woken", [False, True])
 def test_a_loop_that_was_woken_from_its_rest_looks_fast(loop: ToldLoop, script: Script, woken: bool) -> None:
     loop.sources.append(cast("Any", script))
@@ -608,3 +641,102 @@ def test_one_source_that_has_to_be_polled_keeps_the_loop_from_its_rest(loop: Tol
     stand_still(loop, script)
     loop.wait()
     assert script.told[-1] == ("wait", SLOW)
+
+
+def planted(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+def test_on_its_own_thread_what_is_asked_is_done_at_once(loop: ToldLoop) -> None:
+    assert loop.ask(lambda: 5) == 5
+    assert loop._owner == get_ident(), "the first to ask is its thread"
+    assert loop.ask(lambda: 6) == 6
+    with pytest.raises(ValueError, match="planted"):
+        loop.ask(planted(ValueError("planted")))
+    assert loop.backlog == (0, 0)
+
+
+def test_another_thread_s_question_is_answered_by_the_next_pass(loop: ToldLoop, script: Script) -> None:
+    loop.poll()
+    with ThreadPoolExecutor(1) as other:
+        for action in (get_ident, planted(SystemExit("planted"))):
+            answer = other.submit(loop.ask, action)
+            while "wake" not in script.told:
+                time.sleep(0)
+            script.told.clear()
+            loop.poll()
+            if action is get_ident:
+                assert answer.result(30) == get_ident()
+            else:
+                with pytest.raises(SystemExit, match="planted"):
+                    answer.result(30)
+    assert not [each for each in script.told if each[0] == "fault"], "it is the caller's"
+
+
+def test_who_waits_for_an_answer_is_told_when_the_loop_is_over(
+    loop: ToldLoop, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvproto.loop.event_loop.LONGEST_WAIT", 0.001)
+    loop.poll()
+    with ThreadPoolExecutor(1) as other:
+        answer = other.submit(loop.ask, get_ident)
+        while "wake" not in script.told:
+            time.sleep(0)
+        loop.closed = True
+        with pytest.raises(EndpointError):
+            answer.result(30)
+
+
+def test_of_what_asks_the_process_to_end_the_first_is_raised_once(loop: ToldLoop) -> None:
+    for error in (ValueError("none of these"), SystemExit("first"), KeyboardInterrupt("second")):
+        loop.hold(error)
+    with pytest.raises(SystemExit, match="first"):
+        loop.poll()
+    loop.poll()
+
+
+def test_what_ends_a_sleep_ends_the_wait(loop: ToldLoop, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(*_: object) -> bool:
+        raise KeyboardInterrupt("planted")
+
+    monkeypatch.setattr(script, "wait", wait)
+    with pytest.raises(KeyboardInterrupt, match="planted"):
+        loop.wait()
+
+
+def test_a_broken_loop_is_not_polled_on_its_own_thread(loop: ToldLoop) -> None:
+    loop.poll()
+    loop.broken = ValueError("planted")
+    with pytest.raises(EndpointError):
+        loop.poll()
+
+
+def test_what_the_last_of_a_pass_raises_is_handled_in_it(loop: ToldLoop, script: Script) -> None:
+    class Raising(Bulky):
+        def run(self) -> bool:
+            loop.raise_event(Happened(3))
+            return False
+
+    loop.background.append(cast("Any", Raising(script, 0)))
+    loop.poll()
+    assert [each for each in script.told if each[0] == "event"] == [("event", 3, 100.125)]
+
+
+def test_what_a_call_raises_is_handled_before_the_next_call(loop: ToldLoop, script: Script) -> None:
+    loop.call(lambda: loop.raise_event(Happened(3)))
+    loop.call(lambda: script.told.append("second"))
+    loop.poll()
+    told = [each if isinstance(each, str) else each[0] for each in script.told]  # type: ignore[index]
+    assert told[:2] == ["event", "second"]
+
+
+def test_the_last_passes_are_done_until_nothing_goes_on(loop: ToldLoop, script: Script) -> None:
+    left = [True, True, True, False]
+    loop.linger(lambda: left.pop(0), 60.0)
+    assert (left, loop.turns) == ([], 3)
+    assert [each for each in script.told if each[0] == "wait"] == [("wait", SLOW)] * 3
+    loop.linger(lambda: True, -1.0)
+    assert loop.turns == 3, "its time was over"

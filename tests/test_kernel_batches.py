@@ -71,6 +71,12 @@ def test_each_head_is_a_row_where_digests_are_wanted_or_heads_lie_apart() -> Non
     assert one._paces == ((2, 16),)
 
 
+def test_heads_that_lie_apart_in_one_kind_are_rows_of_their_own_in_both() -> None:
+    apart = [torch.zeros((3, 4, 2, 16), dtype=torch.int16)[..., :8] for _ in range(2)]
+    of = Pool(pool(8, heads=2).k, apart)
+    assert made(of, share(2))._constants[2] == 2
+
+
 def test_alike_parts_are_mixed_unless_digests_or_the_tuning_forbid_it() -> None:
     of, two = pool(8), (share(2), share(2, head=2))
     assert made(of, *two)._mixed and not made(of, share(2))._mixed

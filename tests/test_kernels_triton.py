@@ -287,6 +287,8 @@ else:
         assert strided._table.tolist() == [1 << 20, 1 << 21, 4096, 8192]
         strided.bind(111, 222, 0, 1)(7)
         assert told[1][:4] == (5, 1, 1, 7) and told[1][9:13] == (0, 3, 6, 5)
+        strided.bind(111, 222, 0, 1, percent=1)(7)
+        assert told.pop()[0] == 1, "one program at least"
         rows = Rows(1 << 16, 4096, 512, 16)
         dense = made(Crossing(512, 8, rows, rows, ((16, 32),)), programs=64)
         assert forms[1] == ((16, 1 << 16, 4096, 4096, 16, 1, 4096, 1, 8, 8, 16), 16)

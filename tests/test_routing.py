@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from kvproto.fsm.codec import Message
 from kvproto.fsm.driver import steps
 from kvproto.fsm.party import Member, Party
 from kvproto.fsm.routing import Fact, Route, Routes
@@ -114,6 +116,37 @@ def test_a_route_behind_those_that_always_take_what_it_would_is_told_with_its_li
     (hidden,) = made.hidden()
     assert hidden is made.routes[-1]
     assert hidden.where == f"{Path(__file__)}:{line}"
+
+
+class Own(Message, frozen=True):
+    n: int
+
+
+class Named(Event, frozen=True):
+    peer: int
+    n: int
+
+
+class Wide(Event, frozen=True):
+    n: int
+    more: int
+
+
+def test_a_message_becomes_an_event_of_its_fields_and_sender_or_is_one_itself() -> None:
+    made = Routes("named", (Ask, Own))
+    made.route(Ask, to=Named, then=Counted)
+    made.route((Own,), then=counted)
+    heard = SimpleNamespace(peer=7, body=Ask(3))
+    assert [to(heard) for to in made.routes[0].to] == [Named(7, 3), Counted(3)]
+    own = SimpleNamespace(peer=7, body=Own(4))
+    itself, more = made.routes[1].to
+    assert itself(own) is own.body and more(own) == Counted(5)
+    assert (made.routes[1].messages, made.routes[1].end, made.routes[1].why) == ((Own,), "route", "")
+    with pytest.raises(TypeError, match="Ask is no event: name one"):
+        made.route(Ask)
+    with pytest.raises(TypeError, match="Ask has no 'more', Wide has"):
+        made.route(Ask, to=Wide)
+    assert len(made.routes) == 2
 
 
 # --------------------------------------------------------------------------------------------------------- a party

@@ -10,7 +10,18 @@ import pytest
 from test_transport_close import left_in_flight
 
 from kvproto.io.transports import write_records
-from kvproto.io.transports.base import Arrived, Busy, Completed, Failed, Handle, PeerId, PeerLost, UsageError, WritePart
+from kvproto.io.transports.base import (
+    Arrived,
+    Busy,
+    Completed,
+    Failed,
+    Handle,
+    PeerId,
+    PeerLost,
+    UsageError,
+    WritePart,
+    WrongThread,
+)
 from kvproto.io.transports.fabric import Fabric
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.io.transports.page_lists import PagePiece
@@ -181,3 +192,97 @@ def test_page_lists_do_not_outlive_the_region_that_they_read() -> None:
     with pytest.raises(UsageError, match="region 0 is not registered"):
         world.one.write_pages(lists, page, page, b"")
     assert not world.one.poll() and not world.fabric.options()
+
+
+class Listing(MemoryTransport):
+    """Tells what it is asked to prepare and to free for page lists."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric)
+        self.told, self.keeps = list[object](), True
+
+    def _prep(self, lists: Any) -> int | None:
+        self.told.append(lists)
+        return len(self.told) if self.keeps else None
+
+    def _unprep(self, raw: Any) -> None:
+        self.told.append(raw)
+
+
+def listed(world: World, region: Any = None) -> Any:
+    region = region or world.one._table.regions()[0]
+    return world.one.page_lists(
+        world.two.instance, [PagePiece(region, world.one.remote(world.two.instance, 0), 0, 0, 8, 8, 8)]
+    )
+
+
+def test_page_lists_are_freed_once_whoever_lets_go_of_them() -> None:
+    world, other = World(Listing), np.zeros(SIZE, np.uint8)
+    one, link = world.one, world.one._links.known(world.two.instance)
+    lists = listed(world)
+    assert (one.told, lists.raw, link.lists, lists.link) == ([lists], 1, [lists], link)
+    for _ in range(2):
+        one.drop_lists(lists)
+        assert (one.told, lists.raw, link.lists, lists.link) == ([lists, 1], None, [], None)
+    more = one.register(other.ctypes.data, SIZE)
+    kept, gone = listed(world), listed(world, more)
+    one.deregister(more)
+    assert one.told[2:] == [kept, gone, 4] and link.lists == [kept]
+    handle = world.write(one)
+    for act in (lambda _: None, one.abandon):
+        act(handle)
+        with pytest.raises(Busy):
+            one.disconnect(world.two.instance)
+        assert kept.raw == 3, "a write is in flight to that peer"
+    closed = World(Listing)
+    left = listed(closed)
+    closed.one.close(drain_s=0.0)
+    closed.one.told.clear()
+    closed.one.drop_lists(left)
+    assert (closed.one.told, left.raw) == ([], None)
+    rest = World(Listing)
+    last = listed(rest)
+    rest.one.disconnect(rest.two.instance)
+    assert (rest.one.told, last.raw) == ([last, 1], None)
+
+
+def test_page_lists_are_laid_again_where_regions_have_changed_and_not_otherwise() -> None:
+    world, other = World(Listing, auto=True), np.zeros(SIZE, np.uint8)
+    one, page = world.one, np.zeros(1, np.int64)
+    one.keeps = False
+    lists, tag = listed(world), bytes(one.caps.max_tag)
+    for _ in range(2):
+        one.write_pages(lists, page, page, tag)
+    assert one.told == [lists]
+    more = one.register(other.ctypes.data, SIZE)
+    for _ in range(2):
+        one.write_pages(lists, page, page, tag)
+    assert one.told == [lists] * 2 and one._links.known(world.two.instance).lists == [lists]
+    with pytest.raises(UsageError, match="carries at most"):
+        one.write_pages(lists, page, page, tag + b"x")
+    one.poll()
+    one.disconnect(world.two.instance)
+    one.connect(world.two.endpoint())
+    one.write_pages(lists, page, page, b"")
+    assert one.told == [lists] * 3 and lists.link is one._links.known(world.two.instance)
+    world.fabric.cut(one.instance, world.two.instance)
+    one.poll()
+    one.deregister(more)
+    one.write_pages(lists, page, page, b"")
+    assert one.told == [lists] * 3, "to a lost peer nothing is laid"
+    assert [each.error.kind for each in one.poll() if isinstance(each, Failed)] == ["peer_lost"]
+
+
+def test_page_lists_are_of_the_owner_s_thread_and_of_an_open_transport() -> None:
+    world, page = World(Listing), np.zeros(1, np.int64)
+    lists = listed(world)
+    world.one._owner += 1
+    for call in (lambda: listed(world), lambda: world.one.write_pages(lists, page, page, b""),
+                 lambda: world.one.drop_lists(lists)):  # fmt: skip
+        with pytest.raises(WrongThread):
+            call()
+    world.one.adopt()
+    world.one.close(drain_s=0.0)
+    for call in (lambda: listed(world), lambda: world.one.write_pages(lists, page, page, b"")):
+        with pytest.raises(UsageError, match="the transport is closed"):
+            call()

@@ -117,7 +117,7 @@ class WriteRecords(PeersAndRegions, Generic[F]):
         if lists.raw is not None and not self.closed:
             self._unprep(lists.raw)
         lists.raw = None
-        if lists.link is not None and lists in lists.link.lists:
+        if lists.link is not None:
             lists.link.lists.remove(lists)
         lists.link = None
 
