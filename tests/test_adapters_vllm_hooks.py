@@ -15,10 +15,11 @@ fake_vllm.install()
 
 from kvproto.adapters.card import Card
 from kvproto.adapters.card_trust import INSTANCES
-from kvproto.adapters.geometry import Shards
+from kvproto.adapters.geometry import Geometry, Shards
 from kvproto.adapters.request_words import Announce, GiveUp, OpenRoom, P, Skip, Withdraw
 from kvproto.adapters.vllm import connector, logs, ranks, stats
 from kvproto.adapters.vllm.stats import NAMES, Counts, TransferStats
+from kvproto.errors import ArgumentError
 from kvproto.layout.sharding import Layout
 from kvproto.protocol.states import Cause
 from kvproto.room import Outcome, Room
@@ -151,6 +152,89 @@ def test_a_worker_tells_its_counts_and_a_scheduler_has_none() -> None:
     assert scheduler("kv_producer").get_kv_connector_stats() is None
     build = connector.KVProtoConnector.build_kv_connector_stats
     assert build().data == {} == build(None).data and build({"sent": 3}).data == {"sent": 3}
+
+
+@pytest.mark.usefixtures("checks")
+@pytest.mark.parametrize(("role", "well"), [("kv_producer", "sent"), ("kv_consumer", "received")])
+def test_a_worker_is_started_counts_its_rooms_and_is_closed(
+    monkeypatch: pytest.MonkeyPatch, role: str, well: str
+) -> None:
+    told = list[str]()
+    worker: Any = SimpleNamespace(start=lambda: told.append("start"), close=lambda: told.append("close"))
+    monkeypatch.setattr(connector, "show_logs", lambda: told.append("logs"))
+    monkeypatch.setattr(connector, "make_worker", lambda *_: (worker, "card"))
+    made = connector.KVProtoConnector(fake_vllm.config(role, 1, {}, "one"), Role.WORKER, None)
+    made.shutdown()
+    assert told == ["logs"], "it has no rank yet"
+    made.register_kv_caches({})
+    worker.on_outcome(None, Outcome(Room(1), Cause.NONE))
+    counted = made.counts.take({})
+    assert counted is not None and counted.data == {well: 1} and made.rank_card == "card"
+    made.shutdown()
+    assert told == ["logs", "start", "close"]
+    half: Any = scheduler(role)
+    half.worker = worker
+    half.shutdown()
+    assert told[3:] == ["logs"], "a scheduler has no rank to let go of"
+
+
+class Rank:
+    """Keeps what an endpoint is made of."""
+
+    address = "tcp://10.0.0.1:5"
+
+    def __init__(self, *mine: Any, **more: Any) -> None:
+        self.mine, self.more = mine, more
+
+
+def made_of(monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], role: str = "kv_producer") -> Any:
+    for name in ("PrefillEndpoint", "DecodeEndpoint"):
+        monkeypatch.setattr(ranks, name, Rank)
+    for name in ("PrefillWorker", "DecodeWorker"):
+        monkeypatch.setattr(ranks, name, lambda endpoint, *_: SimpleNamespace(endpoint=endpoint))
+    monkeypatch.setattr(ranks, "NixlTransport", lambda: "transport")
+    fake_vllm.PLACE[0] = 0
+    return ranks.make_worker(fake_vllm.config(role, 1, extra, "one"), fake_vllm.caches(1, 8))
+
+
+def test_a_rank_is_made_of_the_extra_configuration_or_of_what_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, card = made_of(monkeypatch, {})
+    more = worker.endpoint.more
+    assert (more["settings"].ring_bytes, more["settings"].trace, more["settings"].route) == (ranks.RING, 512, "cost")
+    assert (more["keys"], more["digests"], "bind" in more) == (None, False, False)
+    assert worker.endpoint.mine[3] == "transport" and card.address == Rank.address
+    assert more["chunk_tokens"] * BLOCK == ranks.CHUNK_TOKENS, "on a CPU a block is moved as it is"
+    extra = {"ring_bytes": 1 << 20, "trace": 7, "route": "pages", "keys": "some", "digests": True, "bind": "tcp://h:7",
+             "chunk_tokens": 1}  # fmt: skip
+    more = made_of(monkeypatch, extra)[0].endpoint.more
+    assert (more["settings"].ring_bytes, more["settings"].trace, more["settings"].route) == (1 << 20, 7, "pages")
+    assert (more["keys"], more["digests"], more["bind"], more["chunk_tokens"]) == ("some", True, "tcp://h:7", 1)
+    more = made_of(monkeypatch, extra, "kv_consumer")[0].endpoint.more
+    assert (more["keys"], more["digests"], set(more)) == ("some", True, {"keys", "digests", "settings", "group"})
+
+
+def test_what_a_worker_holds_is_read_by_what_the_model_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_vllm.PLACE[0] = 0
+    config, memory, told = fake_vllm.config("kv_producer", 1, {}, "one"), fake_vllm.caches(1, 8), list[Any]()
+    monkeypatch.setattr(ranks, "geometry_of_caches", lambda *_, **more: told.append("caches"))
+    monkeypatch.setattr(ranks, "geometry", lambda *_, **more: told.append("kv"))
+    shards = ranks._shards(config, 2)
+    for latents, index in ((False, {}), (True, {}), (False, {"k": 1}), (True, {"k": 1})):
+        monkeypatch.setattr(ranks, "indices", lambda _, index=index: index)
+        ranks._geometry(memory, shards, latents=latents)
+    assert told == ["kv", "caches", "caches", "caches"]
+    with pytest.raises(ArgumentError, match="a draft beside latents, an index"):
+        ranks._with_draft(memory, config, None)
+    monkeypatch.setattr(ranks, "indices", lambda _: {})
+    monkeypatch.setattr(ranks, "draft_heads", lambda _: 1)
+    monkeypatch.setattr(ranks, "geometry_of_draft", lambda *given, **more: told.append(given[1:3]))
+    config.model_config.use_mla = True
+    assert ranks._shards(config, 2).heads == 1
+    config.model_config.get_total_num_hidden_layers = lambda: 3
+    ranks._with_draft(memory, config, None)
+    assert told[-1] == (3, 1)
+    monkeypatch.setattr(ranks, "_with_draft", lambda *_: Geometry(None, Layout(1, 1, 1, 0, 1, "x", 1, 1)))  # type: ignore[arg-type]
+    made_of(monkeypatch, {})
 
 
 def test_the_counts_of_ranks_and_intervals_are_added_up_and_shown_by_name() -> None:

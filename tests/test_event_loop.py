@@ -609,7 +609,8 @@ def test_only_a_loop_that_has_slowed_down_and_moved_long_ago_asks_for_alarms(loo
     loop.poll()
     script.reals += 2 * STILL_S
     loop.poll()
-    assert loop.rest(LONGEST_WAIT) == (pytest.approx(FAST * 1.5), None), "one long pass is no rest"
+    sleep, alarms = loop.rest(LONGEST_WAIT)
+    assert sleep < SLOW and alarms is None, "one long pass is no rest"
 
 
 def test_who_was_woken_while_a_source_is_polled_goes_on_as_slowly(loop: ToldLoop, script: Script) -> None:
@@ -643,6 +644,10 @@ def test_one_source_that_has_to_be_polled_keeps_the_loop_from_its_rest(loop: Tol
     assert script.told[-1] == ("wait", SLOW)
 
 
+def heard(script: Script, what: str) -> list[object]:
+    return [each for each in script.told if isinstance(each, tuple) and each[0] == what]
+
+
 def planted(error: BaseException) -> Callable[[], None]:
     def act() -> None:
         raise error
@@ -673,7 +678,7 @@ def test_another_thread_s_question_is_answered_by_the_next_pass(loop: ToldLoop, 
             else:
                 with pytest.raises(SystemExit, match="planted"):
                     answer.result(30)
-    assert not [each for each in script.told if each[0] == "fault"], "it is the caller's"
+    assert not heard(script, "fault"), "it is the caller's"
 
 
 def test_who_waits_for_an_answer_is_told_when_the_loop_is_over(
@@ -722,21 +727,20 @@ def test_what_the_last_of_a_pass_raises_is_handled_in_it(loop: ToldLoop, script:
 
     loop.background.append(cast("Any", Raising(script, 0)))
     loop.poll()
-    assert [each for each in script.told if each[0] == "event"] == [("event", 3, 100.125)]
+    assert heard(script, "event") == [("event", 3, 100.125)]
 
 
 def test_what_a_call_raises_is_handled_before_the_next_call(loop: ToldLoop, script: Script) -> None:
     loop.call(lambda: loop.raise_event(Happened(3)))
     loop.call(lambda: script.told.append("second"))
     loop.poll()
-    told = [each if isinstance(each, str) else each[0] for each in script.told]  # type: ignore[index]
-    assert told[:2] == ["event", "second"]
+    assert script.told[0] in heard(script, "event") and script.told[1] == "second"
 
 
 def test_the_last_passes_are_done_until_nothing_goes_on(loop: ToldLoop, script: Script) -> None:
     left = [True, True, True, False]
     loop.linger(lambda: left.pop(0), 60.0)
     assert (left, loop.turns) == ([], 3)
-    assert [each for each in script.told if each[0] == "wait"] == [("wait", SLOW)] * 3
+    assert heard(script, "wait") == [("wait", SLOW)] * 3
     loop.linger(lambda: True, -1.0)
     assert loop.turns == 3, "its time was over"

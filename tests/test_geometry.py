@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 import pytest
 import torch
 
-from kvproto.adapters.geometry import GeometryError, Reason, Shards, geometry
+from kvproto.adapters.geometry import Geometry, GeometryError, Reason, Shards, geometry, opaque_blocks
 from kvproto.data.pool_memory import costs_profile, open_memory, place
 from kvproto.errors import ArgumentError
 from kvproto.io.kernels.pool import Pool
@@ -77,6 +77,48 @@ def test_opaque_blocks_count_as_tokens() -> None:
     assert made.layout.dtype == "bfloat16/k-transposed16"
     assert [made.units(tokens) for tokens in (15, 16, 40)] == [0, 1, 2]
     assert made.units(40, whole=True) == 3
+
+
+def test_blocks_are_dense_in_whatever_order_a_dimension_of_one_has_any_step() -> None:
+    def block(shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+        return torch.arange(900).as_strided(shape, strides)
+
+    for shape, strides, size in (
+        ((2, 1, 2, 3), (100, 77, 10, 1), 3), ((2, 3, 2, 1), (100, 1, 10, 77), 3), ((2, 2, 2, 3), (100, 3, 10, 1), 6),
+        ((2, 2, 2, 3), (100, 1, 10, 2), 6), ((2, 3, 2, 2), (100, 1, 10, 3), 6),
+    ):  # fmt: skip
+        made = opaque_blocks(block(shape, strides))
+        assert (tuple(made.shape), made.stride()) == ((2, 1, 2, size), (100, size, 10, 1))
+        assert made[1, 0, 1].tolist() == list(range(110, 110 + size))
+    for shape, strides in (((2, 2, 2, 3), (100, 4, 10, 1)), ((2, 2, 2, 3), (100, 1, 10, 3))):
+        with pytest.raises(GeometryError, match="other things lie in between"):
+            opaque_blocks(block(shape, strides))
+
+
+def test_a_type_that_is_named_is_the_layout_s_and_one_layer_is_enough() -> None:
+    one = [zeros(9, 16, 4, 8, dtype=torch.uint8)]
+    assert geometry(one, "BNHC", Shards(4, 1)).layout.dtype == "uint8"
+    assert geometry(one, "BNHC", Shards(4, 1), dtype="fp8_e4m3").layout.dtype == "fp8_e4m3"
+    by_head = [zeros(9, 4, 16, 8, dtype=torch.uint8)]
+    assert geometry(by_head, "BHNC", Shards(4, 1), opaque="x").layout.dtype == "uint8/x16"
+
+
+def test_rows_of_one_element_have_any_step_and_longer_ones_are_dense() -> None:
+    rows = zeros(9, 16, 4, 8)
+    assert geometry([rows[..., ::8]], "BNHC", Shards(4, 1)).layout.k_dim == 1
+    with pytest.raises(GeometryError, match="content has a step of 4 elements"):
+        geometry([rows[..., ::4]], "BNHC", Shards(4, 1))
+
+
+def test_a_room_has_of_each_window_the_pages_that_it_reaches_and_no_others_memory() -> None:
+    end = SimpleNamespace(end=SimpleNamespace(name="near", window=20))
+    made = Geometry(cast("Any", SimpleNamespace(ends=[end], page_size=4)), cast("Any", None), windows=("near", ""))
+    table = list(range(100, 130))
+    assert made.window([table, table], 70) == {"near": [112, 113, 114, 115, 116, 117]}
+    assert made.window([table, table], 70, have=58) == {"near": [0, 0, 114, 115, 116, 117]}
+    assert made.window([table, table], 8) == {"near": [100, 101]}
+    with pytest.raises(ValueError, match="zip"):
+        made.window([table], 70)
 
 
 def call(*args: Any, **more: Any) -> dict[str, Any]:

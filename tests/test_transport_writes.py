@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -229,8 +230,9 @@ def test_page_lists_are_freed_once_whoever_lets_go_of_them() -> None:
     one.deregister(more)
     assert one.told[2:] == [kept, gone, 4] and link.lists == [kept]
     handle = world.write(one)
-    for act in (lambda _: None, one.abandon):
-        act(handle)
+    for abandoned in (False, True):
+        if abandoned:
+            one.abandon(handle)
         with pytest.raises(Busy):
             one.disconnect(world.two.instance)
         assert kept.raw == 3, "a write is in flight to that peer"
@@ -277,12 +279,15 @@ def test_page_lists_are_of_the_owner_s_thread_and_of_an_open_transport() -> None
     world, page = World(Listing), np.zeros(1, np.int64)
     lists = listed(world)
     world.one._owner += 1
-    for call in (lambda: listed(world), lambda: world.one.write_pages(lists, page, page, b""),
-                 lambda: world.one.drop_lists(lists)):  # fmt: skip
+    calls: list[Callable[[], object]] = [
+        lambda: listed(world), lambda: world.one.write_pages(lists, page, page, b""),
+        lambda: world.one.drop_lists(lists),
+    ]  # fmt: skip
+    for call in calls:
         with pytest.raises(WrongThread):
             call()
     world.one.adopt()
     world.one.close(drain_s=0.0)
-    for call in (lambda: listed(world), lambda: world.one.write_pages(lists, page, page, b"")):
+    for call in calls[:2]:
         with pytest.raises(UsageError, match="the transport is closed"):
             call()
