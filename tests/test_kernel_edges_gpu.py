@@ -13,7 +13,7 @@ import torch
 from cache_case import CacheCase, check_case
 from crossing_cases import ROWS, CrossedCase, check_crossing, check_far_crossing
 from digest_cases import check_digests
-from kernels_cases import BASE, PAIRS, Case, check_cells, check_far_pages, check_gathers, check_scatters
+from kernels_cases import BASE, Case, check_cells, check_far_pages, check_gathers, check_scatters
 
 if not torch.cuda.is_available():
     pytest.skip("torch sees no GPU here", allow_module_level=True)
@@ -48,6 +48,7 @@ def test_page_ids_need_more_than_sixteen_bits() -> None:
     [
         replace(BASE, dims=(6, 10)), replace(BASE, dims=(128, 128), heads=2, tokens=3),
         replace(BASE, tp=(1, 1), heads=1, layers=1, dims=(8, 0), tokens=260), replace(BASE, tp=(1, 1), tokens=3),
+        replace(BASE, tp=(1, 1), tokens=3, dims=(8, 24)),
     ],
     ids=str,
 )  # fmt: skip
@@ -56,12 +57,13 @@ def test_digests_of_odd_forms(case: Case, tuning: KernelTuning) -> None:
     check_digests(TritonKernels(tuning), case, "cuda")
 
 
+@pytest.mark.parametrize("parts", [5, 8])
 @pytest.mark.parametrize("tuning", SMALL[1:], ids=str)
-def test_each_of_eight_parts_has_its_own_memory(tuning: KernelTuning) -> None:
-    check_scatters(TritonKernels(tuning), replace(PAIRS[4], tokens=3), "cuda")
-    check_gathers(TritonKernels(tuning), replace(PAIRS[5], tokens=3), "cuda")
-    eight = Cache("kv", (CachePart("k", 8, 4),))
-    assert check_case(TritonKernels(tuning), CacheCase((eight,), layers=1, tp=(8, 1), tokens=3), "cuda") > 0
+def test_each_of_many_parts_has_its_own_memory(tuning: KernelTuning, parts: int) -> None:
+    check_scatters(TritonKernels(tuning), replace(BASE, tp=(parts, 1), heads=parts, tokens=3), "cuda")
+    check_gathers(TritonKernels(tuning), replace(BASE, tp=(1, parts), heads=parts, tokens=3), "cuda")
+    many = Cache("kv", (CachePart("k", parts, 4),))
+    assert check_case(TritonKernels(tuning), CacheCase((many,), layers=1, tp=(parts, 1), tokens=3), "cuda") > 0
 
 
 def test_one_token_of_a_named_cache_has_digests() -> None:

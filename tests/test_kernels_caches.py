@@ -160,6 +160,21 @@ def test_a_tensor_that_is_rounded_up_at_its_ends_is_no_reason_to_refuse() -> Non
     assert CachePool(SPARSE_RANK, 1, views, tensors | {"latent.0": wider}).pages == 6
 
 
+@pytest.mark.parametrize("more", [1, 3279, 3280])
+def test_less_than_a_page_at_a_tensor_s_ends_is_no_token_s(more: int) -> None:
+    """A page is a fifth of the engine's tensor of five, with what is at its ends."""
+    views, tensors = parts(5)
+    wider = torch.zeros(5 * 4 * 656 + more, dtype=torch.uint8)
+    views["mla.latent"][0] = wider[: 5 * 4 * 656].view(5, 4, 1, 656)
+    tensors |= {"latent.0": wider}
+    if more < 3280:
+        assert CachePool(SPARSE_RANK, 1, views, tensors).pages == 5
+    else:
+        with pytest.raises(KernelError, match=r"3280 of 16400 bytes of 'latent\.0' are in no part"):
+            CachePool(SPARSE_RANK, 1, views, tensors)
+    assert CachePool(SPARSE_RANK, 1, views, tensors, {"latent.0": "it is rounded up"}).pages == 5
+
+
 def changed(name: str, views: Any) -> dict[str, Any]:
     return {**parts()[0], name: views}
 

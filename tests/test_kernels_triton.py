@@ -107,8 +107,9 @@ else:
     def test_scatter(case: Case, tile: int) -> None:
         check_scatters(kernels(tile=tile), case)
 
-    def test_each_of_eight_parts_has_its_own_memory() -> None:
-        check_scatters(kernels(tile=256), replace(PAIRS[4], tokens=3))
+    @pytest.mark.parametrize("parts", [5, 8])
+    def test_each_of_many_parts_has_its_own_memory(parts: int) -> None:
+        check_scatters(kernels(tile=256), replace(BASE, tp=(parts, 1), heads=parts, tokens=3))
 
     ALONE = [PAIRS[11], PAIRS[0], PAIRS[3], PAIRS[6], SHAPES[6], SHAPES[15]]
 
@@ -164,7 +165,8 @@ else:
         check_digests(kernels(tile=16), replace(BASE, tp=(1, 1), heads=1, layers=1, dims=(8, 0), tokens=260))
 
     def test_digests_of_more_heads_than_a_tile_has_rows() -> None:
-        check_digests(kernels(tile=16), replace(BASE, tp=(1, 1), tokens=3))
+        for dims in ((8, 8), (8, 24)):
+            check_digests(kernels(tile=16), replace(BASE, tp=(1, 1), tokens=3, dims=dims))
 
     def batches(pool: Pool) -> set[int]:
         return {id(batch) for cut in pool._cuts.values() for plans in cut.plans.values() for batch in plans}

@@ -6,6 +6,7 @@ room, another peer and another group stand beside what is meant.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -207,6 +208,33 @@ def test_sends_whose_kv_is_taken_back_hear_of_it() -> None:
     rank.sends[ROOM][key(AUX_CHUNK, 0)] = PSendValue(PSend.AWAIT_AUX_ACK, kv=True)
     wanted = [("KvWithdrawn", chunk, peer) for chunk in (3, 4, 5) for peer in (0, 1) if (chunk, peer) != (5, 0)]
     assert told(rank, do.WithdrawKv(ROOM)) == wanted
+
+
+def test_of_a_rank_that_has_forgotten_the_room_what_may_have_told_counts_as_confirmed() -> None:
+    rank, asks = with_room(), PSendValue(PSend.AWAIT_PAGES)
+    told = replace(asks, told=True)
+    rank.sends[ROOM] = {key(3, 1): told, key(2, 1): asks, key(3, 0): told, key(4, 1): told}
+    assert act(rank, do.ConfirmTold(ROOM, 1)) == [ev.ChunkAcked(ROOM, 3, 1), ev.ChunkAcked(ROOM, 4, 1)]
+    assert act(rank, do.ConfirmTold(22, 1)) == []
+
+
+def test_state_is_there_when_all_tokens_have_passed_and_layers_when_a_part_has_some() -> None:
+    state = Cut(TOKENS, 0, state=True)
+    for produced, there in ((TOKENS - 1, False), (TOKENS, True), (TOKENS + 1, True)):
+        assert of_sends._computed(PrefillWork(produced=produced), state, NO_PART) is there
+    work, share = PrefillWork(produced=0, ahead=8, layers=2), SimpleNamespace(src_layer=1, layers=1)
+    for nbytes, there in ((0, False), (1, True)):
+        part: Any = SimpleNamespace(nbytes=nbytes, share=share)
+        assert of_sends._computed(work, Cut(0, 8), part) is there
+
+
+def test_windows_are_counted_and_the_first_of_a_room_says_that_everybody_is_there() -> None:
+    rank, met = with_room(), list[int]()
+    rank.met = met.append
+    assert rank.windows == 0
+    for aux, windows, said in ((True, 1, [ROOM]), (False, 2, [ROOM])):
+        opened(rank, 0, 1, aux=aux)
+        assert (rank.windows, met) == (windows, said)
 
 
 def test_aux_rows_and_ends_are_told_to_the_sends_of_the_room() -> None:
