@@ -21,20 +21,8 @@ from kvproto.io.ticket import Ticket
 from kvproto.layout.plan import Share
 
 __all__ = [
-    "Done",
-    "EventTicket",
-    "Events",
-    "KernelError",
-    "Kernels",
-    "Launch",
-    "Pool",
-    "Side",
-    "SliceCopy",
-    "StagedPart",
-    "Ticket",
-    "check_call",
-    "need",
-    "on_stream",
+    "Done", "EventTicket", "Events", "KernelError", "Kernels", "Launch", "Pool", "Side", "SliceCopy", "StagedPart",
+    "Ticket", "check_call", "need", "on_stream",
 ]  # fmt: skip
 
 

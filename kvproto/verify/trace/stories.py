@@ -28,22 +28,6 @@ text = partial(_tell.text, telling=TELLING)
 sequence = partial(_tell.sequence, telling=TELLING)
 
 __all__ = [
-    "Difference",
-    "HeardEntry",
-    "Log",
-    "RankLogHead",
-    "SentEntry",
-    "StepEntry",
-    "TraceError",
-    "lines",
-    "load",
-    "log_of",
-    "merge",
-    "parse",
-    "replay",
-    "rooms",
-    "save",
-    "select",
-    "sequence",
-    "text",
+    "Difference", "HeardEntry", "Log", "RankLogHead", "SentEntry", "StepEntry", "TraceError", "lines", "load",
+    "log_of", "merge", "parse", "replay", "rooms", "save", "select", "sequence", "text",
 ]  # fmt: skip
