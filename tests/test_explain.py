@@ -19,7 +19,7 @@ from kvproto.layout.costs import Costs
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import Claim, room_key
-from kvproto.protocol.states import Cause, PSend
+from kvproto.protocol.states import Cause, DLink, PSend
 from kvproto.protocol.tables.decode_room import DecodeWork, decode_room
 from kvproto.protocol.tables.prefill_room import PrefillWork, prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
@@ -307,6 +307,33 @@ def test_who_has_asked_for_nothing_is_named_until_it_asks() -> None:
     assert "chunk 0 AWAIT_WRITERS of prefill rank 1" in of(rank, 32)
     say(rank, 2, msg.StagingReq(0), 32)
     assert "asked for nothing" not in of(rank, 32)
+
+
+def test_who_owes_state_alone_is_named_too_and_who_has_sent_the_aux_row_owes_no_more() -> None:
+    rank = decode()
+    plan = rank.peers[1].plan
+    assert plan is not None
+    terms = replace(rank.terms(FIRST, plan), writes=0b10, state_writes=0b01, aux=0b10)
+    rank.handle(ev.RoomOpened(32, terms, TOKENS, 0), 2.0)
+    for link in (1, 2):
+        say(rank, link, msg.Opened(), 32)
+    assert "; prefill ranks 0, 1 asked for nothing yet" in of(rank, 32)
+    rank.rooms[32] = replace(rank.rooms[32], prefix=TOKENS, terms=replace(terms, aux=0))
+    assert "; prefill rank 0 asked for nothing yet" in of(rank, 32), "a prefix that is here is not written again"
+    work = DecodeWork(aux=True)
+    rank.rooms[32] = replace(rank.rooms[32], terms=terms, work=work)
+    assert "; prefill rank 0 asked for nothing yet" in of(rank, 32), "the aux row is here"
+    rank.rooms[32] = replace(rank.rooms[32], work=replace(work, aux=False))
+    assert "; prefill ranks 0, 1 asked for nothing yet" in of(rank, 32)
+
+
+def test_a_link_that_is_called_at_another_address_tells_of_it_once() -> None:
+    rank = decode()
+    for state, count in ((rank.UP, 1), (DLink.AWAIT_RETURN, 1)):
+        rank.links[1] = replace(rank.links[1], state=state, beside="tcp://10.0.0.9:5")
+        assert explain_link(rank, 1).count("; tcp://10.0.0.9:5 is tried beside it") == count
+    rank.links[1] = replace(rank.links[1], state=rank.UP, beside="")
+    assert "beside" not in explain_link(rank, 1)
 
 
 @pytest.mark.parametrize("entries", [4, 512])

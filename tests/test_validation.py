@@ -32,6 +32,7 @@ from kvproto.endpoint.validation import (
     new_incarnation,
     pick_kernels,
     undone_if_it_fails,
+    why_unprepared,
 )
 from kvproto.errors import ArgumentError
 from kvproto.io.control.control import LOOPBACK, ControlError
@@ -133,6 +134,29 @@ def test_a_room_has_its_pages_or_place_for_them() -> None:
             room(tokens, 3)
     with pytest.raises(ArgumentError, match="page 9 of a pool of 9"):
         room(9, PAGES, whole=False)
+
+
+@pytest.mark.parametrize("named", [{"slot": 3}, {"window": [1]}])
+def test_a_room_of_a_pool_without_such_caches_has_no_slot_and_no_window(named: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(named))):
+        need_room(OF, 5, (3, 1), noise(OF, 0, PAGES, 1), LANE, **named)
+
+
+def test_kernels_are_ready_for_powers_of_two_up_to_the_setting() -> None:
+    assert [why_unprepared(groups, 4) for groups in (1, 2, 4)] == [""] * 3
+    for groups in (3, 8):
+        assert why_unprepared(groups, 4).startswith(f"{groups} layer groups: kernels are compiled for 1, 2, 4, ")
+
+
+def test_what_cannot_be_undone_is_noted_beside_the_error_and_nothing_else_is() -> None:
+    def planted() -> None:
+        raise OSError("planted")
+
+    for steps, notes in (([("well", lambda: None)], 0), ([("the region", planted)], 1)):
+        with pytest.raises(ValueError, match="first") as told, undone_if_it_fails(*cast("Any", steps)):
+            raise ValueError("first")
+        found = getattr(told.value, "__notes__", [])
+        assert len(found) == notes and all("not all could be undone" in each and "planted" in each for each in found)
 
 
 def test_a_prompt_is_no_longer_than_a_message_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
