@@ -12,7 +12,7 @@ from examples.engine_runs import gpu_rows
 from examples.engine_runs import table as engine_table
 from examples.engine_runs.table import of_sglang, of_vllm, placed, read, told
 from examples.sglang import on_gpus, pack
-from examples.sglang.instance import Answer, Request, Start
+from examples.sglang.messages import Answer, Request, Start
 from examples.sglang.pair import Pair, Place, dtype_of, environment_of
 from examples.sglang.run import Table
 from examples.sglang.scenarios import digests

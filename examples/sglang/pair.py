@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from examples.engine_runs.build import build
 from examples.sglang import model
-from examples.sglang.instance import WHOLE, Answer, Instance, Request, Start
+from examples.sglang.instance import Instance
+from examples.sglang.messages import WHOLE, Answer, Request, Start
 from examples.sglang.whole import AT_ONCE, LEAD, Sure, Whole
 from examples.vllm.reference import Reference
 

@@ -25,7 +25,8 @@ from typing import Any
 
 import msgspec
 
-from examples.sglang.instance import Answer, Instance
+from examples.sglang.instance import Instance
+from examples.sglang.messages import Answer
 from examples.sglang.pair import TOKENS, Pair, first, spread
 
 LENGTHS = (37, 64, 100, 200, 260, 5, 333, 96)

@@ -22,7 +22,8 @@ from typing import Final
 
 import msgspec
 
-from examples.sglang.instance import Answer, Instance, Request, Start
+from examples.sglang.instance import Instance
+from examples.sglang.messages import Answer, Request, Start
 from examples.vllm.reference import Reference
 
 #: of the most likely token over the next, in log probability
