@@ -1,0 +1,87 @@
+"""The short answers of both data planes: at work or not, what wakes the loop, a store's share.
+
+Each is asked of what it looks at, by hand: nothing is moved.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvproto.data.decode_data import DecodeData
+from kvproto.data.prefill_data import WHOLE, PrefillData
+
+
+@pytest.mark.parametrize("busy", list(product((0, 1), repeat=3)))
+def test_memory_is_in_use_while_anything_may_still_touch_it(busy: tuple[int, int, int]) -> None:
+    some = [[None] * count for count in busy]
+    decode = SimpleNamespace(scatters=some[0], launches=some[1], rank=SimpleNamespace(grants=some[2]))
+    prefill = SimpleNamespace(gathers=some[0], writes=some[1], rank=SimpleNamespace(writes=some[2]))
+    for data, given in ((DecodeData, decode), (PrefillData, prefill)):
+        assert vars(data)["at_work"].fget(given) is any(busy)
+
+
+@pytest.mark.parametrize("polled", [False, True])
+@pytest.mark.parametrize("busy", list(product((False, True), repeat=4)))
+def test_a_decode_rank_rests_only_where_writers_say_when_they_write(busy: tuple[bool, ...], polled: bool) -> None:
+    stirs, scatters, calling, transport = busy
+    given: Any = SimpleNamespace(
+        transport=SimpleNamespace(caps=SimpleNamespace(needs_target_progress=polled), busy=lambda: transport),
+        stirs=stirs, scatters=scatters, calling=calling,
+    )  # fmt: skip
+    assert DecodeData.alarms(given) == ([] if polled and not any(busy) else None)
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "runs", "most"),
+    [(WHOLE, True, WHOLE), (50, False, WHOLE), (50, True, 25), (1, True, 1), (99, True, 49)],
+)
+def test_beside_a_forward_two_stores_share_what_they_may_take(slowdown: int, runs: bool, most: int) -> None:
+    given: Any = SimpleNamespace(
+        rank=SimpleNamespace(settings=SimpleNamespace(forward_slowdown=slowdown)),
+        streams=SimpleNamespace(forward_runs=lambda: runs),
+    )
+    assert PrefillData._most(given) == most
+
+
+def test_a_prefill_rank_rests_on_forwards_that_have_an_event() -> None:
+    told = list[object]()
+
+    class Alarm:
+        def set(self, event: object) -> int | None:
+            told.append(event)
+            return 7 if event == "forward" else None
+
+    class Waits:
+        def __init__(self, event: object) -> None:
+            self.event = event
+
+        def awaits(self) -> object:
+            return self.event
+
+    for gathers, writes, alarm, found, asked in (
+        ("forward", None, Alarm(), [7], ["forward"]), (None, "forward", Alarm(), [7], ["forward"]),
+        ("forward", "forward", Alarm(), [7, 7], ["forward"] * 2), ("nothing", None, Alarm(), None, []),
+        ("forward", None, None, None, []), (None, None, Alarm(), None, []), ("other", None, Alarm(), None, ["other"]),
+    ):  # fmt: skip
+        told.clear()
+        given: Any = SimpleNamespace(
+            transport=SimpleNamespace(busy=lambda: False), gather_alarm=alarm, write_alarm=alarm,
+            gathers=gathers and Waits(None if gathers == "nothing" else gathers), writes=writes and Waits(writes),
+        )  # fmt: skip
+        assert (PrefillData.alarms(given), told) == (found, asked)
+        given.transport.busy = lambda: True
+        assert PrefillData.alarms(given) is None
+
+
+def test_routes_are_estimated_anew_where_a_link_has_a_connection() -> None:
+    for wired in (False, True):
+        told, to = list[object](), SimpleNamespace(estimates={1: 2}, owed={3: 4})
+        rank = SimpleNamespace(peers={5: to}, reach=lambda link, told=told, **more: told.append((link, more)))
+        given: Any = SimpleNamespace(rank=rank, link_peer={5: "peer"} if wired else {}, _stores=lambda *asked: asked)
+        PrefillData.reach_anew(given, 5)
+        assert (to.estimates, to.owed) == ({}, {})
+        assert told == ([(5, {"mapped": (5, "peer")})] if wired else [])
