@@ -5,6 +5,7 @@ Each is asked of what it looks at, by hand: nothing is moved.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,12 @@ from typing import Any
 import pytest
 
 from kvproto.data.decode_data import DecodeData
+from kvproto.data.gathers import Gathers
 from kvproto.data.prefill_data import WHOLE, PrefillData
+from kvproto.io.kernels.pool import Pool, Slice
+from kvproto.loop.rank_loop import Loop
+from kvproto.protocol.events import RoomFailed
+from kvproto.protocol.states import Cause
 
 
 @pytest.mark.parametrize("busy", list(product((0, 1), repeat=3)))
@@ -85,3 +91,42 @@ def test_routes_are_estimated_anew_where_a_link_has_a_connection() -> None:
         PrefillData.reach_anew(given, 5)
         assert (to.estimates, to.owed) == ({}, {})
         assert told == ([(5, {"mapped": (5, "peer")})] if wired else [])
+
+
+def test_the_oldest_gather_waits_for_its_layers_unless_something_else_is_to_be_launched() -> None:
+    first, later = (SimpleNamespace(entry=SimpleNamespace(after=lambda *asked: asked), layers=at) for at in (3, 4))
+    effect = SimpleNamespace(to=SimpleNamespace(cut=SimpleNamespace(end=40)))
+    going = [(0, 0, effect, first), (1, 1, effect, later)]
+    for given, launches, found in ((going, [], (40, 3)), (going, [1], None), ([], [], None), ([], [1], None)):
+        asked: Any = SimpleNamespace(_going=given, launches=launches)
+        assert Gathers.awaits(asked) == found
+
+
+def test_a_rank_s_loop_holds_what_ends_the_process_and_counts_lines_that_are_lost() -> None:
+    held, raised, blamed, error = list[object](), list[object](), list[object](), SystemExit("planted")
+    loop: Any = SimpleNamespace(
+        hold=held.append, raise_event=raised.append, counts=Counter[str](),
+        logs=SimpleNamespace(blame=lambda *what: blamed.append(what)),
+        attempt=lambda _, action: action(), connections=SimpleNamespace(stands=lambda link: link == 3),
+    )  # fmt: skip
+    for lost in (1, 2):
+        Loop._line_lost(loop, error)
+        assert loop.counts == {"log lines lost": lost} and held == [error] * lost
+    Loop.room_failed(loop, 7, "Gather", error)
+    assert held == [error] * 3 and raised == [RoomFailed(7, Cause.KERNEL_FAILED)]
+    assert blamed[0][:2] == (7, Cause.KERNEL_FAILED)  # type: ignore[index]
+    assert (Loop._stands(loop, 3), Loop._stands(loop, 4)) == (True, False)
+
+
+def test_a_table_of_a_window_spans_it_wherever_it_begins_and_a_room_of_one_slot_has_none() -> None:
+    for window, page, entries in ((0, 4, 1), (20, 4, 6), (16, 4, 5), (1, 4, 1), (2, 4, 2)):
+        pool: Any = SimpleNamespace(end=SimpleNamespace(window=window), origin=page, page_size=page)
+        assert vars(Pool)["stride"].fget(pool) == entries
+    for digested, slots, window, own in (
+        (False, 1, 0, False), (True, 1, 0, True), (False, 2, 0, True), (False, 1, 1, True),
+    ):  # fmt: skip
+        pool = SimpleNamespace(digested=digested, room_slots=slots, end=SimpleNamespace(window=window))
+        assert vars(Pool)["own_tables"].fget(pool) is own
+    kinds = [SimpleNamespace(units=2, layers=3), SimpleNamespace(units=5, layers=7)]
+    share: Any = SimpleNamespace(kinds=kinds)
+    assert (vars(Slice)["heads"].fget(share), vars(Slice)["layers"].fget(share)) == (2, 3)
