@@ -155,6 +155,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     misfit: Literal["", "version", "lease", "build", "length", "secret", "claim", "name", "anyone"] = ""
     #: what crashed comes back
     restart: bool = True
+    #: in a timed world: a prefill rank that comes back listens at another address, which engines name later
+    moves: bool = False
     #: rooms that are over and remembered, a rank
     tombstones: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)] = 4096
     #: tokens that the last chunk is short of a whole chunk

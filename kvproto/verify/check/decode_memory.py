@@ -46,6 +46,8 @@ class DNode(NamedTuple):
     outcome: tuple[int, ...]
     released: tuple[bool, ...]
     aux: tuple[bool, ...]
+    #: in a moving world, by prefill rank: the life whose address the engine has yet to name (0: none)
+    news: tuple[int, ...] = ()
 
 
 class DecodeMemory(Node):

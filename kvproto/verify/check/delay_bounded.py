@@ -24,7 +24,7 @@ Heeds = dict[int, tuple[Hearing, list[Turn]]]
 
 ORDER = (
     "land", "settle", "scattered", "gathered", "gathered deferred", "made", "wired", "restart", "tried", "notified",
-    "wrote", "message", "hello", "open", "engine",
+    "wrote", "message", "hello", "open", "engine", "name",
 )  # fmt: skip
 PLACE = {word: place for place, word in enumerate(ORDER)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvproto.fsm.errors import ArgumentError
 from kvproto.verify.check.config import Config
 from kvproto.verify.check.delay_bounded import DelayBoundedExplorer
+from kvproto.verify.check.moving_world import MovingExplorer
 from kvproto.verify.check.successors import Explorer
 from kvproto.verify.check.timed_world import TimedExplorer
 
@@ -14,5 +15,5 @@ def explorer(config: Config) -> Explorer:
     if config.both_ways and (config.prefill_groups, config.decode_groups, config.decodes) != (2, 2, config.prefills):
         raise ArgumentError("both ways: two groups a side, of as many prefill ranks as decode ranks")
     if config.timed:
-        return TimedExplorer(config)
+        return MovingExplorer(config) if config.moves else TimedExplorer(config)
     return DelayBoundedExplorer(config) if config.hasty else Explorer(config)

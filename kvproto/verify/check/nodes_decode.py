@@ -274,8 +274,12 @@ class DecodeNode(DecodeMemory):
     def _hear(self, p: int, epoch: int, k: int, body: Message) -> None:
         if isinstance(body, StgNotify) and body.grant:
             body = StgNotify(body.chunk, self.names.grant(k, body.chunk))
-        room = self.names.keys[k] if k >= 0 else 0
-        self.interpreter.hear(self.place(p), epoch, room, body, NOW)
+        self.interpreter.hear(self.origin(p, epoch), epoch, self.names.keys[k] if k >= 0 else 0, body, NOW)
+
+    def origin(self, p: int, epoch: int) -> bytes:
+        """Return where a message of this epoch comes from."""
+        del epoch
+        return self.place(p)
 
     def _handle(self, event: Event) -> None:
         self.interpreter.handle(event, NOW)

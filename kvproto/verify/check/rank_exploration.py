@@ -18,7 +18,9 @@ from kvproto.verify.framework.search import FAULT, TIMER
 from kvproto.verify.trace.rank_stories import TELLING, RankStories
 
 HEARD = frozenset({"message", "hello", "notified", "wrote"})
-ENGINE = frozenset({"engine", "open", "announce", "renew", "leave", "address", "close", "refuse", "dismiss", "abort"})
+ENGINE = frozenset({
+    "engine", "open", "announce", "renew", "leave", "address", "name", "close", "refuse", "dismiss", "abort",
+})  # fmt: skip
 
 
 class WorldNames(RankStories):

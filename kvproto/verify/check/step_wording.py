@@ -142,6 +142,7 @@ def deed(config: Config, event: WorldEvent) -> str:
         "open": "its engine opens {0}", "announce": "its engine announces {0}", "renew": "its engine renews {0}",
         "leave": "its engine lets go of {0}",
         "address": f"its engine names an address for {other} where nobody is",
+        "name": f"its engine names the address at which {other} is now",
         "tried": f"has tried the address for {other} long enough",
         "close": "it says goodbye",
         "refuse": "its engine says no to {0}", "dismiss": "its engine says no to {0}, and never opens it",

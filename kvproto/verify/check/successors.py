@@ -167,6 +167,11 @@ class Explorer(Menus):
 
     def _new_epoch(self, numbers: list[int], i: int) -> int:
         """The least epoch that nobody of this link remembers."""
+        used = self._epochs(numbers, i)
+        return next(epoch for epoch in range(1, len(used) + 1) if epoch not in used)
+
+    def _epochs(self, numbers: list[int], i: int) -> set[int]:
+        """The epochs that somebody of this link remembers, and 0."""
         p, d = self.pairs[i]
         used = {0}
         for at, peer in ((p, d), (self.first_decode + d, p)):
@@ -176,7 +181,7 @@ class Explorer(Menus):
         wire = self.wires.values[numbers[self.n + i]]
         for number in (*wire.to_decode, *wire.to_prefill, *wire.notifications):
             used.add(self.messages.values[number][0])
-        return next(epoch for epoch in range(1, len(used) + 1) if epoch not in used)
+        return used
 
     # -------------------------------------------------------------------------------------------- timers
     def _timers(

@@ -104,6 +104,12 @@ TIMED_LARGE: dict[str, Config] = {
         about="a rank dies for good, and the connection to it stands: a proxy holds it",
     ),
     "timed-return": replace(TIMED, rooms=2, budget=Budget(crash=1), about="a rank dies and comes back"),
+    "timed-moves": replace(
+        TIMED, moves=True, budget=Budget(crash=1), about="a prefill rank dies and comes back at another address"
+    ),
+    "timed-moves-drop": replace(
+        TIMED, moves=True, budget=Budget(crash=1, drop=1), about="it does, and any one message is lost"
+    ),
     "timed-stale": replace(
         TIMED, net="unordered", budget=Budget(crash=1, slow=1),
         about="it comes back, and what was said before it is slow",

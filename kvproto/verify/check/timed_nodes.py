@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from kvproto.fsm.timer_wheel import INFINITY
 from kvproto.protocol.messages import Message
+from kvproto.verify.check.decode_memory import DNode
 from kvproto.verify.check.moments import dated, since
 from kvproto.verify.check.node import GONE, NOW, Input, Node, RankOutput, Unrest, judge
 from kvproto.verify.check.nodes_decode import DecodeNode
@@ -122,6 +123,11 @@ class TimedPrefillNode(TimedNode, PrefillNode):
 
 class TimedDecodeNode(TimedNode, DecodeNode):
     """A decode rank with its clock."""
+
+    def initial(self, life: int = 0, script: tuple[int, ...] = ()) -> tuple[DNode, list[RankOutput]]:
+        """As without a clock; its timers begin now, wherever the clock of the step before was."""
+        self.now = NOW
+        return super().initial(life, script)
 
     def freeze_rank(self) -> Frozen:
         return self.extended(freeze_decode(self.rank, self.names, self.others.everyone, forms(self.now)))

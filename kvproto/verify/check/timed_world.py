@@ -32,7 +32,7 @@ from kvproto.verify.check.moments import aged, since
 from kvproto.verify.check.node import FAILURE, GONE, Unrest
 from kvproto.verify.check.nodes_decode import DecodeNode
 from kvproto.verify.check.nodes_prefill import PrefillNode
-from kvproto.verify.check.state_encoding import BITS, DEAD, MASK, event
+from kvproto.verify.check.state_encoding import BITS, DEAD, MASK, BudgetState, event
 from kvproto.verify.check.successors import Found
 from kvproto.verify.check.timed_bounds import bounds
 from kvproto.verify.check.timed_nodes import DUE, TimedDecodeNode, TimedPrefillNode
@@ -52,6 +52,8 @@ class TimedExplorer(DelayBoundedExplorer):
 
     PREFILL: ClassVar[type[PrefillNode]] = TimedPrefillNode
     DECODE: ClassVar[type[DecodeNode]] = TimedDecodeNode
+    #: what may be put off
+    LATER: ClassVar[frozenset[str]] = frozenset({"restart"})
 
     def __init__(self, config: Config) -> None:
         """As for `World`."""
@@ -105,7 +107,7 @@ class TimedExplorer(DelayBoundedExplorer):
         free, prompt = [], []
         for turn in turns:
             word, *about = turn[3][3].what
-            if word == "restart":
+            if word in self.LATER:
                 free.append(turn)
             elif word == "engine" and early and scripts[turn[3][3].at][about[0]] > 0:
                 continue
@@ -139,8 +141,7 @@ class TimedExplorer(DelayBoundedExplorer):
         values = [self.parts[at].values[number] for at, number in enumerate(numbers[: self.n])]
         alive = [value for value in values if value[0] is not DEAD]
         seconds = min((value.rank[DUE] for value in alive), default=INFINITY)
-        away = len(alive) < self.n and self.config.restart and spent.hurt >= self.bounds.away
-        if seconds == INFINITY or away:
+        if seconds == INFINITY or self._overdue(values, spent):
             if held:
                 found[0].append(self._woken(state, numbers[-1]))
                 found[1].append(event(0, ("pass", 0.0)))
@@ -167,6 +168,11 @@ class TimedExplorer(DelayBoundedExplorer):
         for end in ends:
             found[0].append(new + ((self.budget(end) - numbers[-1]) << self.shifts[-1]))
             found[1].append(why)
+
+    def _overdue(self, values: list[Any], spent: BudgetState) -> bool:
+        """Tell whether a dead rank has to start anew now."""
+        dead = any(value[0] is DEAD for value in values)
+        return dead and self.config.restart and spent.hurt >= self.bounds.away
 
     def _speech(self) -> int:
         """Return the directions of links, and the writes into a stopped process, among slow things (mask)."""

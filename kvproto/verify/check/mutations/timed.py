@@ -144,3 +144,13 @@ def work_is_no_sign(b: TablePatch) -> None:
     """Neither computed tokens nor writes start a room's patience again (beside the catalogue)."""
     for event in (ev.TokensProduced, ev.AuxProvided, ev.SendFinished):
         b.change(P_ROOMS, b.rows(P_ROOMS, PRoom.OPEN, event), again=False)
+
+
+@mutation("tried-address-forgotten", "timed-moves-drop", "L1")
+def tried_address_forgotten(b: TablePatch) -> None:
+    """A link that goes down during a trial calls its dead address alone, for ever (beside the catalogue)."""
+
+    def call_again(v: Any, e: TimerFired, now: float) -> Any:
+        return replace(links.call_again(v, e, now), beside="")
+
+    b.change(D_LINKS, b.rows(D_LINKS, DLink.UP, TimerFired, None), let=call_again)
