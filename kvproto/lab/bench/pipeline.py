@@ -71,6 +71,7 @@ class BenchProcesses:
         times: list[float] = []
         bulks: list[float] = []
         bares: list[float] = []
+        indexed: list[float] = []
         logs: list[dict[str, Any]] = []
         warm, turn = (1 if case.what == "slice" or case.route == "pages" else 3), 0
         right = self._checked(names, turn, tokens)
@@ -82,6 +83,8 @@ class BenchProcesses:
                 bulks.append(self._bulk(bulk_tokens))
             if bare:
                 bares.append(self._bare(tokens, there))
+            if case.by_index:
+                indexed.append(self._by_index(names[0]))
             seconds, log = self._transfer(names, turn, tokens)
             if turn >= warm:
                 times.append(seconds)
@@ -104,6 +107,7 @@ class BenchProcesses:
             "went": "staged" if stats["P", 0]["writes"] else "mapped" if stats["P", 0]["mapped"] else "pages",
             **({"bulk_ms": 1e3 * bulk, "bulk_gbs": 1e-9 * nbytes / case.rooms / bulk,
                 "ratio": case.rooms * bulk / statistics.median(times)} if bulk else {}),
+            **({"indexed_ms": 1e3 * statistics.median(indexed[-len(times) :])} if indexed else {}),
             **({"bare_ms": 1e3 * statistics.median(bares[-len(times) :])} if bares else {}),
             **({"floor_ratio": bulk / statistics.median(bares[-len(times) :])} if bares and bulk else {}),
         }  # fmt: skip
@@ -163,6 +167,11 @@ class BenchProcesses:
         begin = min(begin for (side, _), (begin, _) in told.items() if side == "P")
         return float(max(end for (side, _), (_, end) in told.items() if side == "D") - begin)
 
+    def _by_index(self, name: int) -> float:
+        there = {index: pages for (_, index), pages in self.members.tell("D", "pages_of", name).items()}
+        told = self.members.tell("P", "by_index", name, time.perf_counter() + LEAD_S, there).values()
+        return float(max(end for _, end in told) - min(begin for begin, _ in told))
+
     def _bulk(self, tokens: int) -> float:
         told = self.members.tell("P", "bulk", tokens, time.perf_counter() + LEAD_S).values()
         return float(max(end for _, end in told) - min(begin for begin, _ in told))
@@ -212,7 +221,7 @@ def _spans(marks: Iterable[Moment], begin: float, end: float) -> list[tuple[str,
 
 
 def case(row: dict[str, Any]) -> str:
-    if row["route"] == "pages":
+    if row.get("by_index"):
         return f"{'packed' if row['packed'] else 'layered'} pages of {row['page']}, chunks of {row['chunk']} MiB"
     if row["what"] == "slice":
         return "slices, " + (f"at most {row['max_descs']} a write" if row["max_descs"] else "as endpoints do it")
@@ -226,6 +235,7 @@ def told(row: dict[str, Any]) -> str:
     return (
         f"{row['pair']}, {case(row)}, {row['size']} MiB: {row['gbs']:.1f} GB/s, best {row['best_gbs']:.1f}"
         + (f", {row['went']} {row['ms']:.3f} ms, by hand {row['bare_ms']:.3f}" if "bare_ms" in row else "")
+        + (f", {row['ms']:.3f} ms, by index {row['indexed_ms']:.3f}" if "indexed_ms" in row else "")
         + (f"\n   us: {phases}" if phases else "") + (f"\n   {row['odd']}" if row["odd"] else "")
     )  # fmt: skip
 
@@ -241,7 +251,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--what",
         choices=("figures", "goals", "pieces", "slice", "pinned", "pages"),
         default="figures",
-        help="the table; a few of its rows; rate over chunk size; the other route; host staging; whole pages",
+        help="the table; a few of its rows; rate over chunk size; the other route; host staging; whole "
+             "pages beside NIXL's lists by hand",
     )
     parser.add_argument("--repeats", type=positive, default=15, help="timed transfers a row (default 15)")
     parser.add_argument("--maps", action="store_true", help="as costs less, where kernels may store into mapped pages")

@@ -28,6 +28,7 @@ from kvproto.io.transports.base import Completed
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.regions import bulk
 from kvproto.lab.bench.bare import DECODE, await_tags, receive, send, store
+from kvproto.lab.bench.indexed_pages import IndexedPages
 from kvproto.lab.bench.pools import MARKER, empty_pool, mark, seeded_bytes
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
@@ -73,6 +74,7 @@ class PipelineRank:
         self.tables: dict[int, torch.Tensor] = {}
         self.log: list[Moment] = []
         self.source: Any = None
+        self._lists: IndexedPages | None = None
         self._of: tuple[Layout, bool] | None = None
         self._filled: tuple[Any, ...] = ()
         if self.device.type == "cuda":
@@ -120,7 +122,7 @@ class PipelineRank:
     def end(self) -> None:
         if self.endpoint is not None:
             self.endpoint.close()
-            self.endpoint = self.source = None
+            self.endpoint = self.source = self._lists = None
             self._let_go()
 
     def _let_go(self) -> None:
@@ -246,6 +248,12 @@ class PipelineRank:
         if self.side == "P":
             return send(self.endpoint, self.form.plan, table, tokens, at)
         return receive(self.endpoint, self.form.plan, table, tokens)
+
+    def by_index(self, room: int, at: float, there: dict[int, list[int]]) -> tuple[float, float]:
+        """The room's pages by NIXL's own lists and indices, from the moment `at`: (begin, end)."""
+        if self._lists is None or self._lists.endpoint is not self.endpoint:
+            self._lists = IndexedPages(self.endpoint, self.form.packed)
+        return self._lists.write(self.pages_of(room), there, at)
 
     def bulk(self, tokens: int, at: float) -> tuple[float, float]:
         """One write of all the bytes that this rank owes each reader, with nothing before and after it."""
