@@ -5,18 +5,21 @@ Each is asked of what it looks at, by hand: nothing is moved.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from itertools import product
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kvproto.data.decode_data import DecodeData
+from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.gathers import Gathers
 from kvproto.data.prefill_data import WHOLE, PrefillData
 from kvproto.io.kernels.pool import Pool, Slice
 from kvproto.loop.rank_loop import Loop
+from kvproto.observe.logs import named
 from kvproto.protocol.events import RoomFailed
 from kvproto.protocol.states import Cause
 
@@ -130,3 +133,27 @@ def test_a_table_of_a_window_spans_it_wherever_it_begins_and_a_room_of_one_slot_
     kinds = [SimpleNamespace(units=2, layers=3), SimpleNamespace(units=5, layers=7)]
     share: Any = SimpleNamespace(kinds=kinds)
     assert (vars(Slice)["heads"].fget(share), vars(Slice)["layers"].fget(share)) == (2, 3)
+
+
+def test_a_table_that_cannot_be_placed_ends_its_room_or_its_first_launch() -> None:
+    told, error = list[object](), OSError("planted")
+    loop: Any = SimpleNamespace(room_failed=lambda *what: told.append(what))
+    known, opening = (SimpleNamespace(room=room, fault=None) for room in (SimpleNamespace(key=7), None))
+    for entry in (known, opening):
+        table_failed(loop, entry, error)  # type: ignore[arg-type]
+    assert told == [(7, "page table", error)] and known.fault is None
+    assert opening.fault == (Cause.KERNEL_FAILED, f"page table: {named(error)}")
+
+
+def test_one_table_that_cannot_be_placed_is_not_tried_twice() -> None:
+    tried, failed, error = list[object](), list[object](), OSError("planted")
+
+    def place(entries: list[object]) -> None:
+        tried.append(entries)
+        raise error
+
+    lane: Any = SimpleNamespace(
+        _placing=Lock(), unplaced=deque(["one"]), _place_together=place, failed=lambda *what: failed.append(what)
+    )
+    DeviceStreams.place_all(lane)
+    assert (tried, failed) == ([["one"]], [("one", error)])
