@@ -294,7 +294,7 @@ OUTSIDE = {
 #: where a raw stream is taken to be launched on
 RAW_STREAMS = {
     "device_alarm.close_behind", "engine_pages.EnginePages.launch", "triton.TritonKernels.launch",
-    "host_copies.copy_bytes",
+    "host_copies.copy_bytes", "peer_tables.PeerTables.place",
 }  # fmt: skip
 
 

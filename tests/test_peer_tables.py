@@ -95,3 +95,21 @@ def test_a_block_that_cannot_be_had_leaves_the_old_one(world: Any, monkeypatch: 
         world.tables.place(bytes(4))
     monkeypatch.setattr(torch, "empty", empty)
     assert cast("Any", world.tables.place(bytes(4)))._base is not first._base
+
+
+def test_a_table_is_copied_with_the_rank_s_device_current(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = list[int]()
+
+    def use(place: int) -> Any:
+        used.append(place)
+        return nullcontext()
+
+    monkeypatch.setattr(peer_tables, "use_device", use)
+    world.tables.place(bytes(4))
+    driver = SimpleNamespace(cuMemcpyHtoDAsync_v2=Copy(world.driver))
+    for name, place in (("cuda:1", 1), ("cuda", 0)):
+        other = PeerTables(driver, torch.device(name), world.stream, ())
+        other._used = 0  # no block is asked of a device that is not there
+        other.place(bytes(0))
+        assert used[-1] == place
+    assert used[0] == -1

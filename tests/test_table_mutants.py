@@ -146,7 +146,7 @@ def test_a_helper_touches_the_rows_of_all_that_ask_it_in_both_tables_of_its_file
         ("prefill_room: OPEN AuxProvided [first_aux] - not again", "proof"),
         ("prefill_room: AWAIT_ENGINE EngineOpened - own without work", "proof"),
         ("prefill_room: AWAIT_NOTED PeerNoted - no drop", "proof"),
-        ("prefill_send: GATHERING - timer write", "proof"),
+        ("prefill_send: GATHERING - timer flight", "proof"),
         ("prefill_room: OPEN - no period of its own", "proof"),
         ("prefill: any [LinkIs.STRANGER] drop - not there", "proof"),
         ("decode_room: AWAIT_PEERS AuxLanded [first_aux] - have_aux without traceparent", "proof"),
@@ -298,7 +298,7 @@ def test_tests_are_asked_that_fire_the_row_and_the_one_that_noticed_it_first() -
     assert [each.test for each in nursery._able(mutant)] == ["known", "looks", "slow"]
     nursery._noticed[line]["slow"] += 1
     assert [each.test for each in nursery._able(mutant)] == ["known", "slow", "looks"]
-    assert lines_of_mutant(named("prefill_send: GATHERING - timer write")) is None
+    assert lines_of_mutant(named("prefill_send: GATHERING - timer flight")) is None
     stranger = named("prefill: any [LinkIs.STRANGER] drop - not there")
     assert lines_of_mutant(stranger) == frozenset({("prefill", stranger.place)})
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from kvproto.io.kernels.current_device import use_device
 from kvproto.io.kernels.pool import KernelError
 
 #: bytes of a block; of a table, at most; and what each begins at a multiple of
@@ -24,13 +25,14 @@ BLOCK, MOST, ALIGN = 1 << 18, 1 << 15, 16
 
 
 class PeerTables:
-    """The tables of one rank; of the loop's thread, with the rank's device current."""
+    """The tables of one rank; of the loop's thread."""
 
     def __init__(self, driver: Any, device: torch.device, stream: Any, readers: Sequence[Any]) -> None:
         """`stream` copies them there, `readers` are the streams of launches that read them."""
         self._copy: Any = driver.cuMemcpyHtoDAsync_v2
         self._copy.argtypes = (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p)
         self._device, self._stream, self._readers = device, stream, readers
+        self._place = -1 if device.type == "cpu" else device.index or 0
         self._block, self._address, self._used = torch.empty(0, dtype=torch.uint8), 0, BLOCK
 
     def place(self, pages: bytes) -> torch.Tensor:
@@ -42,7 +44,8 @@ class PeerTables:
         if first + nbytes > BLOCK:
             self._renew()
             first = 0
-        failed = self._copy(self._address + first, pages, nbytes, self._stream.cuda_stream)
+        with use_device(self._place):
+            failed = self._copy(self._address + first, pages, nbytes, self._stream.cuda_stream)
         if failed:
             raise KernelError(f"the driver does not copy a page table (CUresult {failed})")
         self._used = -(-(first + nbytes) // ALIGN) * ALIGN
