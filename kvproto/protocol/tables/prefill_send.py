@@ -33,7 +33,8 @@ more when it gets its region, and so has it for a whole lease.
 The region that comes of the queue is told once, and a connection that is cut loses many such answers at a time.  So a
 queued send asks at each end of its timer, also while the queue moves.  If it asked only while the queue stands still,
 each send would find its loss only when its own empty region is the oldest one.  The losses would be found one after the
-other, and the rooms of all other prefill ranks would wait for all of them.
+other, and the rooms of all other prefill ranks would wait for all of them.  The price is half a request a second and
+queued send: a replay whose queue was minutes long took twice the steps, and no room was later.
 
 Pages are expensive: many small writes instead of one.  As long as the watermark rises the queue moves, and no try is
 used up.  While it stands still tries are used up, and a send leaves only after it has waited for as long as pages
