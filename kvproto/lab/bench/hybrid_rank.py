@@ -19,7 +19,7 @@ from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.base import Launch, Ticket
 from kvproto.io.kernels.cache_pool import CachePool
-from kvproto.io.transports.base import Completed
+from kvproto.io.transports.base import Completed, PeerId
 from kvproto.io.transports.nixl import NixlTransport
 from kvproto.io.transports.regions import bulk
 from kvproto.lab.bench.pipeline_rank import PipelineRank, give_way
@@ -95,6 +95,12 @@ class HybridRank(PipelineRank):
         instance, count = self.index // self.case.decode.ranks, self.case.instances
         return [room for room in range(1, self.case.rooms + 1) if self.side == "P" or room % count == instance]
 
+    def _peer(self, room: int, reader: int) -> PeerId:
+        """The transport's name of this rank of the room's decode instance."""
+        parts = inside(self.endpoint)
+        peer: PeerId = parts.data.link_peer[parts.rank.link_of[DECODE_GROUP + room % self.case.instances, reader]]
+        return peer
+
     def mark(self) -> None:
         assert self.pool is not None
         for tensor in tensors_of(self.pool) if self.side == "D" else ():
@@ -117,7 +123,7 @@ class HybridRank(PipelineRank):
             entry.ends, entry.end_tables = ((at,),), (None,)
             pages = np.arange(each * there, each * there + each, dtype="<u4").tobytes()
             slots = np.array([1, there], "<u4").tobytes()
-            peer = data.link_peer[inside(self.endpoint).rank.link_of[DECODE_GROUP + room % case.instances, 0]]
+            peer = self._peer(room, 0)
             parts = [(share, pages, False) for share in plan.duties(self.index)]
             for share, theirs, at_end in (*parts, *((share, slots, True) for share in cuts)):
                 mapped = data.mapped.get(peer, share, state=at_end)
@@ -168,11 +174,8 @@ class HybridRank(PipelineRank):
             if self.side == "P":
                 more["group"] = DECODE_GROUP + room % self.case.instances
             self.endpoint.open(Room(room, gen), self.case.tokens, self.tables[room], **more)
-            if self.side == "P":
-                self.endpoint.prefetch(Room(room, gen))
         if self.side == "P":
-            keys = [Room(room, gen).key for room in self._rooms()]
-            self._until(lambda: all(self._asked(key) for key in keys))
+            self.prefetch([Room(room, gen) for room in self._rooms()])
 
     def run(self, gen: int, at: float) -> tuple[float, float]:
         """All rooms, produced at this moment; (begin, end)."""
@@ -180,7 +183,7 @@ class HybridRank(PipelineRank):
 
     def write(self, at: float) -> tuple[float, float]:
         """The same bytes as bulk writes, one for each room and reader: (begin, end)."""
-        rank, transport = inside(self.endpoint).rank, inside(self.endpoint).data.transport
+        transport = inside(self.endpoint).data.transport
         readers = range(self.case.decode.ranks)
         owed = {reader: self.case.owed(self.index, reader) for reader in readers}
         if self.source is None:
@@ -191,8 +194,7 @@ class HybridRank(PipelineRank):
         wanted = []
         for room in self._rooms():
             for reader, nbytes in owed.items():
-                link = rank.link_of[DECODE_GROUP + room % self.case.instances, reader]
-                peer = inside(self.endpoint).data.link_peer[link]
+                peer = self._peer(room, reader)
                 descs = bulk(0, nbytes * self.index % (self.case.settings.ring_bytes - nbytes + 1), nbytes)
                 wanted.append((peer, self.source[1], transport.remote(peer, 0), descs, b""))
         while time.perf_counter() < at:

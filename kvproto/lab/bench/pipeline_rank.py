@@ -199,10 +199,13 @@ class PipelineRank:
         for room, gen in rooms:
             self.endpoint.open(Room(room, gen), tokens, self.tables[room])
         if self.side == "P":
-            for room, gen in rooms:
-                self.endpoint.prefetch(Room(room, gen))
-            keys = [Room(room, gen).key for room, gen in rooms]
-            self._until(lambda: all(self._asked(key) for key in keys))
+            self.prefetch([Room(room, gen) for room, gen in rooms])
+
+    def prefetch(self, rooms: list[Room]) -> None:
+        """Say that the forwards of these rooms are scheduled, until all is there that can be had before."""
+        for room in rooms:
+            self.endpoint.prefetch(room)
+        self._until(lambda: all(self._asked(room.key) for room in rooms))
 
     def _asked(self, key: int) -> bool:
         sends = inside(self.endpoint).rank.sends.get(key, {})
