@@ -71,6 +71,8 @@ class DeviceStreams:
         self.stores: Any = None
         self._second: Any = None
         self._tables: Any = None
+        #: what places the tables of peers; None: torch does
+        self._peers: PeerTables | None = None
         #: rooms whose tables are not on their way yet
         self.unplaced: deque[RoomEntry] = deque()
         self._placing = Lock()
@@ -90,10 +92,8 @@ class DeviceStreams:
             self.stream = new_stream(device, priority=urgent)
             self.stores, self._second = (new_stream(device, priority=urgent) for _ in range(2))
             self._tables = new_stream(device)
-        driver = None if self._tables is None else cuda_driver()
-        self._peers: PeerTables | None = None
-        if driver is not None:
-            self._peers = PeerTables(driver, device, self._tables, (self.stores, self._second))
+            if (driver := cuda_driver()) is not None:
+                self._peers = PeerTables(driver, device, self._tables, (self.stores, self._second))
 
     def forward_runs(self) -> bool:
         """Whether a forward that the engine has reported is not over yet, for all that is known."""

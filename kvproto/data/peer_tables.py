@@ -5,8 +5,8 @@ cost the host more than the launch: an allocation, an event, and three streams t
 tables lie one behind the other in a block, which is allocated, and kept for the streams that read it, as one; a full
 block gives way to a new one, and goes when the last launch that reads it is over.
 
-The driver has read the host's bytes when a copy returns, though they are not page-locked, because they are few: at
-`MOST` bytes or more `DeviceStreams.place` takes them.
+The driver has read the host's bytes when a copy returns, though they are not page-locked, because they are few: more
+than `MOST` go by `DeviceStreams.place`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PeerTables:
         self._block, self._address, self._used = torch.empty(0, dtype=torch.uint8), 0, BLOCK
 
     def place(self, pages: bytes) -> torch.Tensor:
-        """Return these bytes, fewer than `MOST`, on the device, once the stream has come so far.
+        """Return these bytes, `MOST` at most, on the device, once the stream has come so far.
 
         KernelError: the driver refuses the copy.  What the allocator raises: there is no memory for a block.
         """
