@@ -17,7 +17,6 @@ verified, so how many of them are accepted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Final
 
 import msgspec
@@ -83,9 +82,8 @@ class Whole:
             return
         self.engine.ready()
         seconds = ANSWERS_S[self.engine.start.device]
-        with ExitStack() as stack:
-            self.engine.go_on()
-            stack.callback(self.engine.pause)
+        self.engine.go_on()
+        try:
             requests = [
                 Request(f"w{at}", prompt, self.tokens, 0, 0, None, self.lead > 0)
                 for at, prompt in enumerate(new, self.asked)
@@ -94,6 +92,8 @@ class Whole:
             for request in requests:
                 self.engine.ask(request)
             answers = self.engine.wait(*(request.rid for request in requests), seconds=seconds)
+        finally:
+            self.engine.pause()
         for prompt, answer in zip(new, answers, strict=True):
             if answer.error:
                 raise RuntimeError(f"one engine for all: {answer.error}")
