@@ -63,6 +63,28 @@ def test_links_that_come_up_and_are_closed_are_read_from_the_log(caplog: pytest.
     assert LOST.search("decode rank 0 of group 2: link 1 to rank 0 of group 7 is lost")
 
 
+def test_the_next_instance_is_replaced_when_the_last_successor_answers(tmp_path: Path) -> None:
+    fleet = FleetSglang(tmp_path / "model", tmp_path, lambda *_: None)
+    server = fleet.servers[0]
+    server.starts = 2
+    asked = '[t] INFO:     127.0.0.1:1 - "{} HTTP/1.1" {}\n'
+    others = ("POST /v1/completions", "503 Service Unavailable"), ("GET /health", "200 OK")
+    server.log.write_text("".join(asked.format(*line) for line in [("POST /v1/completions", "200 OK"), *others]))
+    assert server.answered == 1
+
+    async def play() -> None:
+        waits = asyncio.create_task(server.answers(1, PATIENCE))
+        await asyncio.sleep(0)
+        with server.log.open("a") as log:
+            log.write(asked.format("POST /v1/completions", "200 OK"))
+        await waits
+        with pytest.raises(TimeoutError):
+            await server.answers(1, 0.0)
+
+    asyncio.run(play())
+    assert server.answered == 2
+
+
 def wait_until(what: Callable[[], Any]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not what():

@@ -31,6 +31,8 @@ ROUTER, FIRST = 8000, 8100
 START_S, GRACE_S = 600.0, 30.0
 #: a link of a decode instance's log that is up: at which wire version, and whether the builds differ
 UP = re.compile(r"link \d+ to rank \d+ of group \d+ is up; it works at wire version (\d+)(, and the builds differ)?")
+#: an answer in the log of either engine's server
+ANSWERED = re.compile(r'"POST /v1/completions HTTP/[\d.]+" 200')
 #: the same of one whose other end has said goodbye, or has not
 CLOSED, LOST = re.compile(r"link \d+ to rank \d+ of group \d+ is closed"), re.compile(r"of group \d+ is lost")
 
@@ -84,6 +86,21 @@ class Server:
                 self.say(f"{self.name} starts, for {now - begun:.0f} s")
             await asyncio.sleep(0.5)
         return time.monotonic() - begun
+
+    async def answers(self, count: int, seconds: float) -> None:
+        """Wait until it has answered so many more requests itself; TimeoutError: it has not.
+
+        A router may keep its circuit to a killed instance open when its successor serves, for a minute and longer.
+        """
+        until = self.answered + count
+        async with asyncio.timeout(seconds):
+            while self.answered < until:  # noqa: ASYNC110  # another process writes its log
+                await asyncio.sleep(0.5)
+
+    @property
+    def answered(self) -> int:
+        """Requests that it has answered since its last start."""
+        return len(ANSWERED.findall(self.log.read_text()))
 
     async def _well(self, session: aiohttp.ClientSession) -> bool:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):

@@ -20,7 +20,7 @@ ADMIN = 8001
 DRAIN_S = 60
 SERVED = (
     "--served-model-name m --enforce-eager --dtype float32 --max-model-len 512 --max-num-seqs 8 --seed 0 "
-    f"--block-size {BLOCK} --no-enable-prefix-caching --enable-prompt-tokens-details --disable-uvicorn-access-log"
+    f"--block-size {BLOCK} --no-enable-prefix-caching --enable-prompt-tokens-details"
 ).split()  # fmt: skip
 
 

@@ -13,6 +13,7 @@ replace all four, one after the other, each by the other build under the same na
     killed        SIGKILL, of the prefill instances alone; the fleet goes on without it until so many more answers have
                   come, then its successor starts
 
+The next instance is replaced when the successor has answered so many requests itself, so the router sends to it again.
 The first row of a run upgrades (with --back: goes back), the next one the other way, and so on; those of ways that are
 not run stay in the table.
 Whatever has not ended 30 s later, beyond its timeout, is killed.  Answers are compared with the whole model's.
@@ -42,7 +43,7 @@ from examples.engine_runs.upgrade_row import UpgradeRow, judged, read
 from examples.vllm.reference import Reference
 
 CLIENTS, KILLED = 4, "killed"
-#: answers between two instances that are replaced, and seconds in which they must come
+#: answers of a successor itself before the next instance is replaced, and seconds in which they must come
 BETWEEN, BETWEEN_S = 24, 300.0
 #: seconds that an instance has for its own requests
 SHUTDOWN_S = 60
@@ -77,7 +78,7 @@ def vllm() -> Engine:
         tokenizer.save(folder, model.VOCABULARY)
         return Asked(model.prompts(), model.answers(folder, model.prompts()), model.ANSWER)
 
-    return Engine(FleetVllm, asked, ("drained", "cut off", "shut down"))
+    return Engine(FleetVllm, asked, ("drained", "cut off", "shut down", KILLED))
 
 
 def sglang() -> Engine:
@@ -147,7 +148,7 @@ class Upgrade:
             await load.more(BETWEEN, BETWEEN_S)
             for server in (each for each in self.fleet.servers if way != KILLED or each.side == "prefill"):
                 stops.append(round(await self.replace(server, new, way, next_way, load), 1))
-                await load.more(BETWEEN, BETWEEN_S)
+                await server.answers(BETWEEN, BETWEEN_S)
                 self.say(load.tally)
         finally:
             load.stop()
