@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -267,6 +269,17 @@ def test_the_gpus_of_a_side_are_the_first_or_the_last() -> None:
     assert Place().first("decode", 2) == 0
 
 
+@pytest.mark.parametrize(("gpus", "named", "crowded"), [
+    (1, "0 0 → 0 of 1", [True, False]), (2, "0 1 → 1 of 2", [False, False]), (0, "", [False, False]),
+])  # fmt: skip
+def test_ranks_of_an_instance_share_gpus_where_there_are_too_few(
+    gpus: int, named: str, crowded: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("examples.sglang.pair.Instance", lambda start: start)
+    made = Pair("2:1", "kvproto", tmp_path, (16, 16), lambda _: None, Place("cuda" if gpus else "cpu", gpus))
+    assert (made.gpus, [start.crowded for start in made.starts]) == (named, crowded)
+
+
 def test_rows_on_gpus_stand_by_pair_and_scenario_with_each_carrier() -> None:
     one: dict[str, Any] = {"pair": "2:1", "backend": "kvproto", "scenario": "seq", "tokens": "8/8", "good": True,
                            "lag_ms": [1.0, 2.26], "step_ms": [3.0, 4.0], "ttft_ms": []}  # fmt: skip
@@ -281,12 +294,30 @@ def test_rows_on_gpus_stand_by_pair_and_scenario_with_each_carrier() -> None:
     assert third[2] == "idle" and all(len(row) == len(gpu_rows.HEAD) for row in (first, second, third))
 
 
-@pytest.mark.parametrize(("gpus", "fit"), [(1, ["1:1"]), (2, ["1:1", "2:1", "1:2", "2:1x2"]), (0, [])])
-def test_ranks_of_one_instance_share_no_gpu(gpus: int, fit: list[str]) -> None:
-    pairs = "1:1", "2:1", "1:2", "2:1x2"
-    assert on_gpus.fitting(pairs, gpus, []) == fit
-    assert on_gpus.fitting(pairs, gpus, ["1:1"]) == fit[:1]
-    assert on_gpus.ranks_of("hybrid 1x2:1") == 2
+@pytest.mark.parametrize(("crowded", "kept"), [(True, ("gloo", False)), (False, ("nccl", None))])
+def test_ranks_that_share_a_gpu_have_collectives_over_the_host(
+    crowded: bool, kept: tuple[str, bool | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SGLang's module of groups is stood in for by the two functions that the stand-ins replace."""
+    monkeypatch.syspath_prepend("examples/sglang/gpu")
+    monkeypatch.syspath_prepend("examples/sglang/cpu")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    if crowded:
+        monkeypatch.setenv("GPU_CROWDED", "1")
+    device: Any = importlib.import_module("gpu_device")
+    groups: Any = ModuleType("groups")
+    groups.GroupCoordinator = object
+    groups.get_default_distributed_backend = lambda _: "nccl"
+    groups.init_model_parallel_group = lambda *_, use_pynccl=None: use_pynccl
+    device._groups(groups)
+    assert (groups.get_default_distributed_backend("cuda"), groups.init_model_parallel_group([[0, 1]])) == kept
+    with device._place(1) as gpu:
+        assert gpu == 0
+
+
+def test_pairs_play_in_the_order_in_which_they_are_asked_for() -> None:
+    assert on_gpus.chosen(("1:1", "2:1", "1:2"), []) == ["1:1", "2:1", "1:2"]
+    assert on_gpus.chosen(("1:1", "2:1", "1:2"), ["1:2", "3:1", "1:1"]) == ["1:2", "1:1"]
 
 
 def test_what_travels_to_gpus_unpacks_with_the_name_of_the_plug_in(tmp_path: Path) -> None:

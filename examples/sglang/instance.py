@@ -132,6 +132,7 @@ def _environment(start: Start) -> dict[str, str]:
     }  # fmt: skip
     if not on_cpu:  # instances share GPUs, so that their memory is never balanced; nothing of a forward is compiled
         own |= {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0", "TORCHDYNAMO_DISABLE": "1"}
+        own |= {"GPU_CROWDED": "1"} if start.crowded else {}
     elif start.ranks > 1:
         own["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(start.ranks))
     return own | start.environment

@@ -28,6 +28,8 @@ class Start(msgspec.Struct):
     #: "cpu" or "cuda", and the GPU of its first rank
     device: str = "cpu"
     first_gpu: int = 0
+    #: whether some of its ranks share a GPU
+    crowded: bool = False
     #: how much longer prompts are than on a CPU
     scale: int = 1
     #: of weights, activations and KV

@@ -5,7 +5,8 @@
 
 It wants a Python with PyTorch for CUDA, Triton and transformers, and the archive of `examples.sglang.pack`, which it
 unpacks once; no network.  Models are drawn on the spot.  Prefill has the first GPUs and decode the last: on two, a pair
-of one rank each has a GPU each, and ranks of different instances share one.  All pairs start at once, and stand still
+of one rank each has a GPU each, and ranks of different instances share one.  Where an instance has more ranks than
+there are GPUs, they share these, and their collectives go over the host.  All pairs start at once, and stand still
 until it is their turn, so times are those of one pair alone.  SGLang runs without its compiled kernels
 (`gpu/gpu_device.py`): how fast a forward is says nothing of it, what happens between the last KV and the first step of
 decode is what is measured.
@@ -58,15 +59,9 @@ def unpack(archive: Path) -> Path:
     return site
 
 
-def fitting(pairs: Sequence[str], gpus: int, only: list[str]) -> list[str]:
-    """Return the pairs that are asked for and fit the GPUs: ranks of one instance share none."""
-    return [pair for pair in pairs if (not only or pair in only) and ranks_of(pair) <= gpus]
-
-
-def ranks_of(pair: str) -> int:
-    """Return the ranks of the pair's larger side."""
-    sides = [side.split("x") for side in pair.rpartition(" ")[2].split(":")]
-    return max(int(tp) * int((more or ["1"])[0]) for tp, *more in sides)
+def chosen(pairs: Sequence[str], only: Sequence[str]) -> list[str]:
+    """Return those of the pairs that are asked for, in the order in which they are."""
+    return [pair for pair in only or pairs if pair in pairs]
 
 
 def main() -> int:
@@ -74,7 +69,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--archive", type=Path, default=ARCHIVE, help="of examples.sglang.pack")
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
-    parser.add_argument("--only", nargs="+", default=[], help="these pairs alone")
+    parser.add_argument("--only", nargs="+", default=[], help="these pairs alone, in this order")
+    parser.add_argument("--scale", type=int, default=SCALE, help="how much longer prompts are than on a CPU")
     parser.add_argument("--backends", nargs="+", default=BACKENDS, help="by these backends alone")
     parser.add_argument("--keep", type=Path, default=ARCHIVE.with_name("runs"), help="a folder for models and logs")
     parser.add_argument("--ahead", type=int, default=7, help="how many pairs start at once, beside one")
@@ -86,10 +82,10 @@ def main() -> int:
         return 1
     site = unpack(asked.archive)
     environment = os.environ | {"PYTHONPATH": f"{TOP}{os.pathsep}{site}"}
-    pairs, ours = (fitting(group, gpus, asked.only) for group in (PAIRS, OURS))
-    for pair in {*(asked.only or (*PAIRS, *OURS))} - {*pairs, *ours}:
-        print(f"{pair}: left out, since it is unknown or its ranks need more than {gpus} GPU", file=sys.stderr)
-    words = ["--device", "cuda", "--gpus", str(gpus), "--scale", str(SCALE), "--rounds", str(ROUNDS), "--paused",
+    pairs, ours = (chosen(group, asked.only) for group in (PAIRS, OURS))
+    for pair in {*asked.only} - {*pairs, *ours}:
+        print(f"{pair}: left out, since it is unknown", file=sys.stderr)
+    words = ["--device", "cuda", "--gpus", str(gpus), "--scale", str(asked.scale), "--rounds", str(ROUNDS), "--paused",
              "--coarse", "--ahead", str(asked.ahead), "--keep", str(asked.keep), "--scenarios", *SCENARIOS]
     words += ["--pairs", *pairs, "--ours", *ours, "--backends", *asked.backends]
     words += ["--table", str(asked.table)] if asked.table else []

@@ -47,6 +47,7 @@ class Place(NamedTuple):
     """Place of the instances: "cpu" or so many GPUs; prompts are `scale` times as long as on a CPU.
 
     Prefill has the first GPUs and decode the last, which are the same for instances of as many ranks as there are.
+    Where an instance has more ranks than there are GPUs, they share them in turn.
     Where times count, `rounds` of prompts are asked one after another.  `coarse`: hybrids compute in bfloat16.
     """
 
@@ -59,6 +60,10 @@ class Place(NamedTuple):
     def first(self, side: str, ranks: int) -> int:
         """Return the GPU of a side's first rank."""
         return max(0, self.gpus - ranks) * (side == "decode")
+
+    def of(self, start: Start) -> str:
+        """Return the GPUs of an instance's ranks, as words."""
+        return " ".join(str((start.first_gpu + rank) % self.gpus) for rank in range(start.ranks))
 
 
 ON_CPU = Place()
@@ -96,13 +101,12 @@ class Pair:
         self.starts = [
             Start(
                 side, tp, at, name, self.bootstrap, str(self.model), str(folder), page, environment, digests, dp, pp,
-                place.device, place.first(side, tp * dp * pp), place.scale, dtype_of(pair, place), draft,
+                place.device, place.first(side, tp * dp * pp), tp * dp * pp > place.gpus > 0, place.scale,
+                dtype_of(pair, place), draft,
             )
             for side, (tp, dp, pp), page, at in sides
         ]
-        self.gpus = " → ".join(
-            " ".join(str(start.first_gpu + rank) for rank in range(start.ranks)) for start in self.starts if place.gpus
-        )
+        self.gpus = f"{' → '.join(map(place.of, self.starts))} of {place.gpus}" if place.gpus else ""
         #: asked first, so that nothing is compiled later; None: not yet
         self.warming: list[Request] | None = None
         self.p, self.d = map(Instance, self.starts)

@@ -166,7 +166,8 @@ def main() -> int:
             made.extend(begun := list(islice(runs, 0 if asked.paused and made else asked.ahead + 1 - len(made))))
             if not made:
                 break
-            steps: Steps = Run.begin, partial(Run.foresee, scenarios=asked.scenarios), Run.stand_still
+            # judges compute when all stand still: idle schedulers take a core each
+            steps: Steps = Run.begin, Run.stand_still, partial(Run.foresee, scenarios=asked.scenarios)
             for step, run in product(steps if asked.paused else (), begun):
                 with suppress(*ENDED_EARLY):  # said when it plays
                     step(run)
