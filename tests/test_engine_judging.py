@@ -282,15 +282,16 @@ def test_ranks_of_an_instance_share_gpus_where_there_are_too_few(
 
 def test_rows_on_gpus_stand_by_pair_and_scenario_with_each_carrier() -> None:
     one: dict[str, Any] = {"pair": "2:1", "backend": "kvproto", "scenario": "seq", "tokens": "8/8", "good": True,
-                           "lag_ms": [1.0, 2.26], "step_ms": [3.0, 4.0], "ttft_ms": []}  # fmt: skip
+                           "lag_ms": [1.0, 2.26], "step_ms": [3.0, 4.0], "ttft_ms": [], "noise": 0.1}  # fmt: skip
     rows = [
         one, one | {"scenario": "digests", "compared": 1200, "differ": 0}, one | {"scenario": "idle", "tokens": "0/0"},
         one | {"backend": "nixl", "good": False, "errors": ["none"], "tokens": "0/8", "gpus": "0 1 → 1"},
     ]
     first, second, third = gpu_rows.cells(rows)
     pair = "2 → 1 (GPU 0 1 → 1)"
-    assert first == (pair, "kvproto, with digests", "seq", "8 of 8", "1,200, 0", "1.0, 2.3", "3.0, 4.0", "-", "yes")
-    assert second[:3] == (pair, "SGLang's own (NIXL)", "seq") and second[-1] == "**no**: none"
+    numbers, noise = ("8 of 8", "1,200, 0", "1.0, 2.3", "3.0, 4.0", "-"), "log probabilities differ by up to 0.1"
+    assert first == (pair, "kvproto, with digests", "seq", *numbers, "yes", noise)
+    assert second[:3] == (pair, "SGLang's own (NIXL)", "seq") and second[-2] == "**no**: none"
     assert third[2] == "idle" and all(len(row) == len(gpu_rows.HEAD) for row in (first, second, third))
 
 

@@ -1,16 +1,19 @@
 """GpuRows: SGLang on GPUs, each scenario carried by kvproto and by SGLang's own NIXL backend.
 
-With a pair stand its GPUs, where they were noted: those of prefill → those of decode, one for each rank.
+With a pair stand its GPUs, where they were noted: those of prefill → those of decode, one for each rank, and of how
+many.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from examples.engine_runs.seen import seen
+
 HEAD = (
     "pair", "carried by", "scenario", "answers of the whole model", "digests compared, differ",
     "ms from the last KV to its being taken over: median, longest", "to decode's first step",
-    "ms to a first token: median, longest", "as it must be",
+    "ms to a first token: median, longest", "as it must be", "seen",
 )  # fmt: skip
 CARRIERS = {"kvproto": "kvproto, with digests", "plain": "kvproto", "nixl": "SGLang's own (NIXL)"}
 #: rows that are about a whole run
@@ -29,7 +32,7 @@ def cells(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
             row.get("tokens", "-").replace("/", " of "), _digests(compared.get((row["pair"], row["backend"]))),
             *[", ".join(f"{number:.1f}" for number in row.get(name) or ()) or "-"
               for name in ("lag_ms", "step_ms", "ttft_ms")],
-            "yes" if row["good"] else f"**no**: {'; '.join(row.get('errors', [])) or 'other tokens'}",
+            "yes" if row["good"] else f"**no**: {'; '.join(row.get('errors', [])) or 'other tokens'}", seen(row),
         )
         for row in shown
         if row["scenario"] not in WHOLE

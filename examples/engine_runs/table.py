@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.engine_runs import gpu_rows, refusals, upgrade_row
+from examples.engine_runs.seen import seen
 
 TOP = Path(__file__).parents[2]
 RESULTS, PAGE = TOP / "examples" / "results", TOP / "docs" / "engines.md"
@@ -89,7 +90,7 @@ def of_sglang(rows: list[dict[str, Any]]) -> list[Cell]:
             "SGLang", row["pair"].replace(":", " → ", 1), OWN if row["backend"] == "staging" else row["backend"],
             row["scenario"], _answers(row.get("tokens", "0/0")), _digests(whole.get(_of(row, "digests"), {})), (0, 0),
             whole.get(_of(row, "idle"), {}).get("good", False), row.get("lag_ms", [None])[0], row["good"],
-            "" if row["good"] else _why(row), _noted(row), row.get("build", ""),
+            "" if row["good"] else _why(row), seen(row), row.get("build", ""),
         )
         for row in rows
         if row["scenario"] not in WHOLE
@@ -111,15 +112,6 @@ def _digests(row: dict[str, Any]) -> tuple[int, int]:
 
 def _why(row: dict[str, Any]) -> str:
     return row.get("other_said") or "; ".join(row.get("errors", [])) or "other tokens than the whole model's"
-
-
-def _noted(row: dict[str, Any]) -> str:
-    said = {
-        "other_heard_s": "the other side is answered in {} s", "decode_heard_s": "decode is answered in {} s",
-        "aborted": "{} aborted", "both_answered": "{} times both sides answer", "noticed": "noticed {}",
-        "verified": "drafts are verified in {} forwards", "verified_alone": "by one engine in {}",
-    }  # fmt: skip
-    return "; ".join(text.format(row[name]) for name, text in said.items() if name in row)
 
 
 def read(results: Path = RESULTS) -> list[Cell]:

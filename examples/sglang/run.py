@@ -62,14 +62,15 @@ ON_GPUS = """\
 # SGLang on GPUs, carried by kvproto: what came of it
 
 Written by `python -m examples.sglang.on_gpus` (`make engines-gpu`) beside its JSON: real instances of SGLang 0.5.23
-without its compiled kernels. With each pair stand its GPUs, prefill → decode, one for each rank: ranks on the second
-GPU are among them, and GPUs that ranks of both instances share. A rank is a process, and its endpoint's loop has a
+without its compiled kernels. With each pair stand its GPUs, prefill → decode, one for each rank, and of how many (two
+where nothing is said): ranks on the second GPU are among them, and GPUs that ranks of both instances share. Ranks of
+one instance that share a GPU have collectives over the host. A rank is a process, and its endpoint's loop has a
 thread of its own. A random Llama (data-parallel attention: Qwen3) of 400 million weights in float32, or small: a
-DeepSeek-V3 (mla), a Mellum without experts (windows). A Qwen3.5 (hybrid) is in bfloat16, and judged by one engine
-that prefills and decodes. Prompts are eight times as long as on a CPU, forwards compute
-512 tokens of them. While one pair plays, the processes of the others stand still; rows without GPUs are of a run in
-which five played at once. Carried by `kvproto` (with digests), by kvproto without them (`plain`), and by SGLang's own
-NIXL backend (`nixl`), with the same prompts.
+DeepSeek-V3 (mla), a Mellum without experts (windows), a Llama with an EAGLE head (eagle). A Qwen3.5 (hybrid) is in
+bfloat16, and judged by one engine that prefills and decodes, as is eagle. Prompts are eight times as long as on a CPU,
+forwards compute 512 tokens of them. While one pair plays, the processes of the others stand still; rows
+without GPUs are of a run in which five played at once. Carried by `kvproto` (with digests), by kvproto without them
+(`plain`), and by SGLang's own NIXL backend (`nixl`), with the same prompts.
 
 """
 HEAD = (

@@ -41,6 +41,8 @@ def serve(start: Start, line: Connection) -> None:
         "device": start.device, "base_gpu_id": start.first_gpu, "dtype": start.dtype,
         "max_running_requests": start.running, "log_level": os.environ.get("LEVEL", "warning"),
     }  # fmt: skip
+    if start.crowded:  # of data-parallel attention; it takes NCCL
+        options |= {"enable_tp_lm_head_all_to_all": False}
     if start.draft:
         options |= DRAFTING | {"speculative_draft_model_path": start.draft}
     if start.side != WHOLE:
