@@ -250,9 +250,11 @@ class EventLoop(LoopThread):
             except BaseException as error:  # noqa: BLE001  # as of a source
                 self._fault(type(each).__name__, error)
         if took:
-            self._flush()
             moved = True
-        self.settle()
+            if control.outboxes.held:
+                self._flush()
+        if self._events:
+            self.submit([])
         if self.second <= self.now:
             self.second = self.now + PERIOD
             self.attempt("what is done once a second", self.passed)

@@ -182,7 +182,8 @@ class Control:
 
         Never wait. Outboxes that have room move on, too.
         """
-        self._check_open()
+        if self._closed:
+            self._check_open()
         self.outboxes.flush()
         unread, now = self._unread, time.monotonic()
         if unread is not None and unread.due <= now:
@@ -191,12 +192,13 @@ class Control:
             self._unanswered.look(now)
         for fd in self._watched.ready():
             self._heat(self._by_fd[fd])
+        outboxes = self.outboxes.by_peer
         frames: list[tuple[Peer, bytes]] = []
         turns = limit  # a socket that yields no frames takes its turns, too
         while self._hot and len(frames) < limit and turns:
             turns -= 1
             socket = self._hot.pop(next(iter(self._hot)))
-            if socket.take(limit, frames) or self._stirs(socket):
+            if socket.take(limit, frames) or (outboxes and self._stirs(socket)):
                 self._heat(socket)  # there may be more: last in turn
         if unread is not None and unread.spoken is not None:
             unread.judge(emptied=LISTENER not in self._hot)

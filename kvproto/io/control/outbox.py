@@ -89,7 +89,8 @@ class Outboxes:
         self._post = post
         self._counts = counts
         self._max_queue, self._max_bytes, self._max_message = max_queue, max_bytes, max_message
-        self._boxes: dict[Peer, _Outbox] = {}
+        #: those that wait; whether there are some is looked at without a call
+        self.by_peer: dict[Peer, _Outbox] = {}
         #: those that `flush` lets go
         self.held: list[tuple[Peer, _Outbox]] = []
         self._clock = clock
@@ -100,19 +101,19 @@ class Outboxes:
         self.emptied: Callable[[Peer], None] = lambda _: None
 
     def __bool__(self) -> bool:
-        return bool(self._boxes)
+        return bool(self.by_peer)
 
     def __contains__(self, peer: Peer | None) -> bool:
-        return peer in self._boxes
+        return peer in self.by_peer
 
     def offer(self, peer: Peer, data: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
         """Post a frame, or queue it in order behind its kind; `later`: hold it until `flush`."""
         # Held frames leave before this one: frames of a kind keep their order.
         if self.held and not later:
             self.let_go()
-        box = self._boxes.get(peer)
+        box = self.by_peer.get(peer)
         if box is None and later:
-            box = self._boxes[peer] = _Outbox()
+            box = self.by_peer[peer] = _Outbox()
             self.held.append((peer, box))
         elif box is None:
             sent = self._post(peer, (data,))
@@ -120,7 +121,7 @@ class Outboxes:
                 self._counts.sent += sent is Sent.TAKEN
                 self._counts.gone += sent is Sent.GONE
                 return sent
-            box = self._boxes[peer] = _Outbox()
+            box = self.by_peer[peer] = _Outbox()
             self._sleep(peer, box)
         if len(box.urgent) + len(box.frames) >= self._max_queue or box.nbytes + len(data) > self._max_bytes:
             self._counts.refused += 1
@@ -141,9 +142,9 @@ class Outboxes:
         # Replaced before the walk: whoever is told that an outbox is empty may hold new frames at once.
         held, self.held = self.held, []
         for peer, box in held:
-            if self._boxes.get(peer) is box:
+            if self.by_peer.get(peer) is box:
                 self.move(peer)
-                if self._boxes.get(peer) is box:
+                if self.by_peer.get(peer) is box:
                     self._sleep(peer, box)
 
     def flush(self) -> None:
@@ -156,12 +157,12 @@ class Outboxes:
         now, again = self._clock(), []
         while self._tries and self._tries[0][0] <= now:
             _, _, peer, box = heappop(self._tries)
-            if self._boxes.get(peer) is box:
+            if self.by_peer.get(peer) is box:
                 again.append((peer, box))
         for peer, box in again:
             went = self.move(peer)
             box.delay = 0.0 if went else min(max(2 * box.delay, SOONEST_S), SLOWEST_S)
-            if self._boxes.get(peer) is box:
+            if self.by_peer.get(peer) is box:
                 self._sleep(peer, box)
 
     def _sleep(self, peer: Peer, box: _Outbox) -> None:
@@ -171,7 +172,7 @@ class Outboxes:
 
     def move(self, peer: Peer) -> bool:
         """Move its outbox on as far as the peer takes it; whether something went."""
-        box, sent, before = self._boxes[peer], Sent.TAKEN, self._counts.sent
+        box, sent, before = self.by_peer[peer], Sent.TAKEN, self._counts.sent
         while box.urgent or box.frames:
             bundle = box.bundle(self._max_message)
             sent = self._post(peer, bundle)
@@ -180,7 +181,7 @@ class Outboxes:
             box.drop(len(bundle))
             self._counts.sent += len(bundle)
         if sent is Sent.TAKEN:
-            del self._boxes[peer]
+            del self.by_peer[peer]
             self.emptied(peer)
         elif sent is Sent.GONE:
             self.forget(peer)
@@ -188,16 +189,16 @@ class Outboxes:
 
     def forget(self, peer: Peer) -> None:
         """Give up what waits for `peer`."""
-        box = self._boxes.pop(peer, None)
+        box = self.by_peer.pop(peer, None)
         if box is not None:
             self._counts.lost += len(box)
 
     def waiting(self) -> tuple[int, int]:
         """Return frames and bytes that wait for all peers together."""
-        boxes = self._boxes.values()
+        boxes = self.by_peer.values()
         return sum(len(box) for box in boxes), sum(box.nbytes for box in boxes)
 
     def depth(self, peer: Peer) -> tuple[int, int]:
         """Return frames and bytes that wait for `peer`."""
-        box = self._boxes.get(peer)
+        box = self.by_peer.get(peer)
         return (0, 0) if box is None else (len(box), box.nbytes)

@@ -33,6 +33,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from enum import Enum
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import zmq
@@ -154,7 +155,7 @@ class ControlSocket(PolledSocket):
                 # Our senders bundle no more; what a stranger adds becomes one frame, which does not decode.
                 if len(parts) > BUNDLE:
                     parts[BUNDLE - 1 :] = [b"".join(parts[BUNDLE - 1 :])]
-                frames += [(peer, part) for part in parts]
+                frames += zip(repeat(peer), parts)
         except zmq.Again:
             return False
         return True

@@ -40,7 +40,7 @@ class WatchedDescriptors:
         """Those that have something now, some at a time."""
         if self._epoll is None:
             return self._waiter.ready(tuple(self._fds), 0.0)
-        return [fd for fd, _ in self._epoll.poll(0, MOST)]
+        return [*dict(self._epoll.poll(0, MOST))]
 
     def close(self) -> None:
         """Let go of the set; the descriptors are their owners'."""
