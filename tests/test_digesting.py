@@ -9,8 +9,7 @@ import torch
 from kernels_cases import BASE, Case, pool_of, table_of
 from test_end_caches import FULL, LONG, of
 
-from kvproto.io.kernels.base import Kernels, Ticket
-from kvproto.io.kernels.crossing import Done
+from kvproto.io.kernels.base import Done, Kernels, Ticket
 from kvproto.io.kernels.digesting import DigestingKernels
 from kvproto.layout.plan import Share, plan_between
 from kvproto.verify.testing.pools import empty_caches

@@ -151,7 +151,7 @@ def test_what_asks_the_process_to_end_is_raised_when_the_pass_is_over_wherever_i
     key = room.key, 1, 0
     outcome, entry = Outcome(room, Cause.NONE, b"", "", ""), inside(pair.prefills[0]).entries[room.key]
     places: dict[str, Callable[[], object]] = {
-        "a kernel": lambda: data.gathers.ends.fail(key, error),
+        "a kernel": lambda: data.gathers.together.fail(key, error),
         "a write": lambda: data.writes.unmade(key, error), "a batch": lambda: data.writes.refuse(key, error),
         "a room": lambda: loop.room_failed(room.key, "planted", error), "the log": lambda: loop._line_lost(error),
         "receiving": lambda: loop._fault("receiving", error),

@@ -15,8 +15,8 @@ from support.stories import layout
 from kvproto.data import mapped_pages, mapped_parts
 from kvproto.data.mapped_parts import EngineLaunch, MappedPart
 from kvproto.io.kernels import engine_pages
-from kvproto.io.kernels.base import Events
-from kvproto.io.kernels.crossing import Crossing, Done, Rows
+from kvproto.io.kernels.base import Done, Events
+from kvproto.io.kernels.crossing import Crossing, Rows
 from kvproto.io.kernels.engine_pages import EnginePages, PageRun, page_runs
 from kvproto.io.kernels.pool import KernelError
 from kvproto.io.transports.base import Transport, UsageError

@@ -58,6 +58,7 @@ class World:
         self.entries = {room: RoomEntry(8, torch.empty(0), np.empty(0, np.int64), 0) for room in range(9)}
         for room, entry in self.entries.items():
             entry.mark(8, 9, self.marks[room])
+            entry.placed = "its table"
         stream = "stream" if device else None
         streams = SimpleNamespace(
             stream=stream, await_table=lambda entry: self.told.append(("table", self.room(entry))), place_all=self.place

@@ -14,7 +14,6 @@ from support.planting import plant
 from kvproto.data.decode_data import DecodeData
 from kvproto.data.gathers import Gathers
 from kvproto.data.joint_launches import JointLaunches
-from kvproto.data.kernel_ends import KernelEnds
 from kvproto.data.prefill_data import PrefillData
 from kvproto.data.room_entry import RoomEntry
 from kvproto.data.staged_writes import PreparedWrites
@@ -65,9 +64,10 @@ FAULTS: dict[str, Planted] = {
     "a store does not wait for the tables of pages": Planted(
         PrefillData, "_store", "self.streams.await_tables()", "pass", "mapped", "reads a page table|wrong bytes"),
     "a gather is told over while it runs": Planted(
-        KernelEnds, "over", "if not", "if self.what != 'gather' and not", "waits", "wrong bytes|before its forward"),
+        JointLaunches, "over", "if not", "if self.kind.what != 'gather' and not", "waits",
+        "wrong bytes|before its forward"),
     "a scatter is told over while it runs": Planted(
-        KernelEnds, "over", "if not", "if self.what != 'scatter' and not", "two-slots", "wrong bytes"),
+        JointLaunches, "over", "if not", "if self.kind.what != 'scatter' and not", "two-slots", "wrong bytes"),
     "gathers are asked in any order": Planted(
         Gathers, "_look", "self._going.popleft()", "self._going.pop()", "two-slots", ""),
     "a gather that was put off is forgotten": Planted(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from kvproto.data.joint_launches import JointLaunches
+from kvproto.data.joint_launches import JointLaunches, LaunchKind
 from kvproto.data.launches import TOGETHER
 from kvproto.data.prepared_launches import ReadyLaunch
 from kvproto.io.kernels.base import Ticket
+from kvproto.protocol.states import Cause
 
 EARLY, LATE = object(), object()
 
@@ -31,12 +33,19 @@ class World:
     def __init__(self, *, device: bool = True, joins: bool = True) -> None:
         self.joins, self.broken = joins, set[str]()
         self.told: list[tuple[str, object, bool]] = []
+        self.failed: list[object] = []
         self.where = "stream" if device else None
-        self.joint = JointLaunches[str](cast("Any", self), self.where, self.went)
+        loop: Any = SimpleNamespace(
+            hold=lambda _error: None, logs=SimpleNamespace(part=lambda *about: self.failed.append(about)),
+            raise_event=self.failed.append,
+        )  # fmt: skip
+        failed: Any = "no {}".format
+        kind = LaunchKind("launch", lambda name: (name,), failed, failed)
+        self.joint = JointLaunches[str](loop, cast("Any", self), self.where, kind, self.went)
 
-    def went(self, whose: str, made: ReadyLaunch, ticket: Ticket | BaseException, alone: bool) -> None:
-        assert cast("Any", made.entry) == whose
-        self.told.append((whose, ticket.how if isinstance(ticket, Launched) else str(ticket), alone))
+    def went(self, whose: str, made: ReadyLaunch, ticket: Ticket, alone: bool) -> None:
+        assert cast("Any", made.entry) == whose and isinstance(ticket, Launched)
+        self.told.append((whose, ticket.how, alone))
 
     def join(self, launches: list[Callable[..., Ticket]]) -> Callable[..., Ticket] | None:
         names = [cast("Any", each).name for each in launches]
@@ -147,7 +156,9 @@ def test_of_those_that_cannot_go_together_each_goes_alone_and_who_is_at_fault_fa
         world.ask(name, LATE)
     world.joint.go()
     assert world.told == [
-        ("a", (("a",), "stream", LATE), False), ("b", "planted", False), ("c", (("c",), "stream", LATE), False)
+        ("a", (("a",), "stream", LATE), False), ("c", (("c",), "stream", LATE), False)
     ]  # fmt: skip
+    failed = [("launch", ("b",), Cause.KERNEL_FAILED, "ValueError: planted"), "no b"]
+    assert world.failed == failed
     world.ask("b", small=False)
-    assert world.told[-1] == ("b", "planted", True)
+    assert world.failed == failed * 2 and len(world.told) == 2

@@ -24,8 +24,7 @@ from kernels_cases import (
 
 from kvproto.io.kernels import base
 from kvproto.io.kernels.base import Events, EventTicket, KernelError, Pool
-from kvproto.io.kernels.crossing import HostCopy
-from kvproto.io.kernels.torch import TorchKernels, _places
+from kvproto.io.kernels.torch import HostCopy, TorchKernels, _places
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Share
 

@@ -12,7 +12,7 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.data.decode_data import DecodeData
+from kvproto.data.decode_data import SCATTER, DecodeData
 from kvproto.data.joint_launches import JointLaunches
 from kvproto.data.pool_memory import costs_profile
 from kvproto.data.prepared_launches import ReadyLaunch
@@ -132,7 +132,7 @@ def test_what_is_ready_for_a_device_is_launched_at_once_and_the_rest_after_the_f
 def test_one_that_was_made_ready_waits_for_its_table_and_its_bytes_as_well(asked: Asked) -> None:
     waited, (entry, plan, made) = list[RoomEntry](), asked.bound()
     asked.data.streams.await_table = waited.append  # type: ignore[assignment,method-assign]
-    asked.data.prepared.kept[asked.launch()] = made
+    asked.data.prepared.kept[asked.launch()], entry.placed = made, "its table"
     asked.parts.clear()
     asked.data._scatter(asked.launch())
     assert not asked.parts, "it was ready"
@@ -141,7 +141,7 @@ def test_one_that_was_made_ready_waits_for_its_table_and_its_bytes_as_well(asked
 
 def test_a_small_region_is_read_with_the_others_of_its_moment_and_a_large_one_at_once(asked: Asked) -> None:
     data = asked.data
-    data.together = JointLaunches[Any](data.kernels, "a stream", data._went)
+    data.together = JointLaunches[Any](data.loop, data.kernels, "a stream", SCATTER, data._went)
     data.small = asked.plan.grant_bytes(0, Cut(0, CHUNK_TOKENS))
     asked.scatter(0b11)
     assert data.stats["scatters"] == 0

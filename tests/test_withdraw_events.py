@@ -19,7 +19,8 @@ from support.stories import layout
 from kvproto.data.room_entry import RoomEntry
 from kvproto.endpoint.prefill_endpoint import PrefillEndpoint
 from kvproto.io.kernels.base import Pool
-from kvproto.io.kernels.crossing import HostCopy, Launch
+from kvproto.io.kernels.crossing import Launch
+from kvproto.io.kernels.torch import HostCopy
 from kvproto.io.transports.base import Transport
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.layout.sharding import Layout

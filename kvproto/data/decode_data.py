@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
+from operator import attrgetter
 
 import torch
 
 from kvproto.data.chunk_launch import Placed, bind_chunk
 from kvproto.data.device_streams import DeviceStreams, table_failed
 from kvproto.data.end_pages import packed
-from kvproto.data.joint_launches import JointLaunches
-from kvproto.data.kernel_ends import KernelEnds
+from kvproto.data.joint_launches import JointLaunches, LaunchKind
 from kvproto.data.launches import Launches
 from kvproto.data.pool_memory import away, costs_profile, open_memory, steps_back, taken_memory
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
@@ -40,6 +40,7 @@ from kvproto.rank.decode import DecodeRank
 
 #: seconds of a poll of the transport in which it moves bytes
 STIRS_S = 5e-5
+SCATTER = LaunchKind("scatter", attrgetter("room", "chunk"), ev.Scattered, ev.ScatterFailed)
 
 
 class DecodeData:
@@ -70,9 +71,8 @@ class DecodeData:
         self.next: Transport | None = None
         self.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
         self.scatters: dict[tuple[int, int], Ticket] = {}
-        self.ends = KernelEnds(loop, "scatter", ev.Scattered, ev.ScatterFailed)
         stream = self.streams.stream
-        self.together = JointLaunches[do.LaunchScatter](kernels, stream, self._went)
+        self.together = JointLaunches[do.LaunchScatter](loop, kernels, stream, SCATTER, self._went)
         self.launches = Launches(loop, entries, (lambda _: True) if stream is not None else None, self.together.go)
         self.prepared = PreparedLaunches[do.LaunchScatter, Plan](self._bind)
         self.small = SMALL
@@ -122,7 +122,7 @@ class DecodeData:
                 self.loop.attempt("a notification", partial(self._arrived, event.tag))
         if not self.scatters:
             return bool(news) or (self.streams.stream is not None and self._prepare_next())
-        done = [key for key, ticket in self.scatters.items() if self.ends.over(key, ticket)]
+        done = [key for key, ticket in self.scatters.items() if self.together.over(key, ticket)]
         for key in done:
             del self.scatters[key]
         return bool(news or done)
@@ -214,23 +214,21 @@ class DecodeData:
             entry = self.entries[effect.room]
             assert entry.carried is not None
             made = self.prepared.take(effect, entry, entry.carried[0])
-            self.streams.await_table(entry)
+            if entry.placed is not None:
+                self.streams.await_table(entry)
             if self.ring.twins:
                 self.ring.bring(made.first, made.end)
         except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
-            self.ends.fail((effect.room, effect.chunk), error)
+            self.together.fail(SCATTER.key(effect), error)
             return
         self.together.ask(effect, made, None, small=made.end - made.first <= self.small)
 
-    def _went(self, effect: do.LaunchScatter, made: ReadyLaunch, ticket: Ticket | BaseException, _alone: bool) -> None:  # noqa: FBT001
+    def _went(self, effect: do.LaunchScatter, made: ReadyLaunch, ticket: Ticket, _alone: bool) -> None:  # noqa: FBT001
         key = effect.room, effect.chunk
-        if isinstance(ticket, BaseException):
-            self.ends.fail(key, ticket)
-            return
         self.stats["scatters"] += 1
         made.entry.staged += made.nbytes
         self.moved["staged"] += made.nbytes
-        if not self.ends.over(key, ticket):
+        if not self.together.over(key, ticket):
             self.scatters[key] = ticket
 
     def arrived(self, entry: RoomEntry) -> None:

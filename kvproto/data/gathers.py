@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
 
 from kvproto.data.chunk_launch import bind_chunk
-from kvproto.data.joint_launches import JointLaunches
-from kvproto.data.kernel_ends import KernelEnds
+from kvproto.data.joint_launches import JointLaunches, LaunchKind
 from kvproto.data.launches import TOGETHER, Launches
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
@@ -34,6 +34,7 @@ from kvproto.protocol import events as ev
 Key = tuple[int, int, int]
 #: gathers that a device is given before the first of them has ended
 AHEAD = 2
+GATHER = LaunchKind("gather", attrgetter("room", "chunk", "peer"), ev.Gathered, ev.GatherFailed)
 
 
 def _anywhere(effect: do.LaunchGather) -> do.LaunchGather:
@@ -52,11 +53,10 @@ class Gathers:
         self.loop, self.pool, self.kernels, self.entries = loop, pool, kernels, entries
         self.staging, self.slot_bytes, self.meanwhile = staging, slot_bytes, meanwhile
         stream = staging.streams.stream
-        self.together = JointLaunches[do.LaunchGather](kernels, stream, self._went)
+        self.together = JointLaunches[do.LaunchGather](loop, kernels, stream, GATHER, self._went)
         self.launches = Launches(loop, entries, self._hungry if stream is not None else None, self.together.go)
         self.prepared = PreparedLaunches[do.LaunchGather, Part](self._bind)
         self.small, self.ahead = SMALL, AHEAD
-        self.ends = KernelEnds(loop, "gather", ev.Gathered, ev.GatherFailed)
         self._going: deque[tuple[Key, Ticket, do.LaunchGather, ReadyLaunch]] = deque()
         self._later: deque[Callable[[], None]] = deque()
 
@@ -116,26 +116,24 @@ class Gathers:
             part, prepared = effect.to.part, self.prepared
             # Small gathers are never prepared: for them no copy of the effect is made to look it up.
             made = prepared.take(_anywhere(effect), entry, part) if prepared.kept else self._bind(effect, entry, part)
-            self.staging.streams.await_table(entry)
+            if entry.placed is not None:
+                self.staging.streams.await_table(entry)
             cut = effect.to.cut
-            after = entry.after(cut.first + cut.tokens, made.layers)
+            after = entry.after(cut.first + cut.tokens, made.layers) if entry.marks else None
         except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
-            self.ends.fail((effect.room, effect.chunk, effect.peer), error)
+            self.together.fail(GATHER.key(effect), error)
             return
         self.together.ask(effect, made, after, small=made.end - made.first <= self.small)
 
-    def _went(self, effect: do.LaunchGather, made: ReadyLaunch, ticket: Ticket | BaseException, alone: bool) -> None:  # noqa: FBT001
+    def _went(self, effect: do.LaunchGather, made: ReadyLaunch, ticket: Ticket, alone: bool) -> None:  # noqa: FBT001
         key = effect.room, effect.chunk, effect.peer
-        if isinstance(ticket, BaseException):
-            self.ends.fail(key, ticket)
-            return
         if self.staging.twins:
             try:
                 ticket = self.staging.sent_off(made.first, made.end, ticket)
             except BaseException as error:  # noqa: BLE001  # as above
-                self.ends.fail(key, error)
+                self.together.fail(key, error)
                 return
-        if not self._going and self.ends.over(key, ticket):
+        if not self._going and self.together.over(key, ticket):
             return
         self._going.append((key, ticket, effect, made))
         large = made.end - made.first > self.small
@@ -146,7 +144,7 @@ class Gathers:
 
     def _look(self) -> bool:
         moved = False
-        while self._going and self.ends.over(*self._going[0][:2]):
+        while self._going and self.together.over(*self._going[0][:2]):
             self._going.popleft()
             moved = True
         return moved

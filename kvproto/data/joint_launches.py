@@ -1,4 +1,4 @@
-"""Joint launches: small gathers or scatters of one pass in one launch.
+"""Joint launches: small gathers or scatters of one pass in one launch, and the ends of all.
 
 A small gather or scatter costs its launch, not its bytes.  So the small ones of a pass are prepared one by one, put
 aside, and launched together at the end of the pass, eight parts in each launch.  They share one recorded event, and so
@@ -13,25 +13,40 @@ fails.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kvproto.data.launches import TOGETHER
 from kvproto.data.prepared_launches import ReadyLaunch
+from kvproto.fsm.vocabulary import Event
 from kvproto.io.kernels.base import Kernels, Ticket
+from kvproto.loop.rank_loop import Loop
+from kvproto.observe.logs import named
+from kvproto.protocol.states import Cause
 
 T = TypeVar("T")
+Key = tuple[int, ...]
 #: its owner, the launch, and the event that it waits for
 Asked = tuple[T, ReadyLaunch, Any]
-#: called with the owner, the launch, its ticket or error, and whether it was launched alone
-Went = Callable[[T, ReadyLaunch, Ticket | BaseException, bool], None]
+#: called with the owner, the launch, its ticket, and whether it was launched alone
+Went = Callable[[T, ReadyLaunch, Ticket, bool], None]
+
+
+class LaunchKind(NamedTuple):
+    """Gathers or scatters: the word for one in logs, the key of its owner, and its events of this key."""
+
+    what: str
+    key: Callable[[Any], Key]
+    ended: Callable[..., Event]
+    failed: Callable[..., Event]
 
 
 class JointLaunches(Generic[T]):
-    """Launches the gathers, or the scatters, of one rank."""
+    """Launches the gathers, or the scatters, of one rank, and raises events for their ends."""
 
-    def __init__(self, kernels: Kernels, stream: Any, went: Went[T]) -> None:
-        """`stream` of the launches (None: no device, nothing is put aside); `went` is called for each."""
-        self.kernels, self._stream, self._went = kernels, stream, went
+    def __init__(self, loop: Loop, kernels: Kernels, stream: Any, kind: LaunchKind, went: Went[T]) -> None:
+        """`stream` (None: no device, nothing is put aside); `went` is called for each that was launched."""
+        self.loop, self.kernels, self.kind = loop, kernels, kind
+        self._stream, self._went = stream, went
         #: those that go with others; whether there are some is looked at without a call
         self.aside: list[Asked[T]] = []
 
@@ -44,12 +59,7 @@ class JointLaunches(Generic[T]):
             return
         if self.aside:
             self.go()
-        ticket: Ticket | BaseException
-        try:  # as in `_alone`, which would be a call more
-            ticket = made.launch(self._stream, after)
-        except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
-            ticket = error
-        self._went(whose, made, ticket, True)
+        self._launch(whose, made, after, alone=True)
 
     def go(self) -> None:
         asked, self.aside = self.aside, []
@@ -58,8 +68,28 @@ class JointLaunches(Generic[T]):
             if end == len(asked) or asked[end][2] is not asked[begin][2]:
                 ticket = self._together(asked[begin:end])
                 for whose, made, after in asked[begin:end]:
-                    self._went(whose, made, ticket or self._alone(made, after), len(asked) == 1)
+                    if ticket is None:
+                        self._launch(whose, made, after, alone=len(asked) == 1)
+                    else:
+                        self._went(whose, made, ticket, False)
                 begin = end
+
+    def over(self, key: Key, ticket: Ticket) -> bool:
+        """Whether it has ended; if it has, the rank is told."""
+        try:
+            if not ticket.done():
+                return False
+        except BaseException as error:  # noqa: BLE001  # a device's fault ends the room, not the loop
+            self.fail(key, error)
+        else:
+            self.loop.raise_event(self.kind.ended(*key))
+        return True
+
+    def fail(self, key: Key, error: BaseException) -> None:
+        """Tell the rank and the log that it has failed."""
+        self.loop.hold(error)
+        self.loop.logs.part(self.kind.what, key, Cause.KERNEL_FAILED, named(error))
+        self.loop.raise_event(self.kind.failed(*key))
 
     def _together(self, asked: list[Asked[T]]) -> Ticket | None:
         """The ticket of all of these, which wait for the same event; None: each is to go by itself."""
@@ -71,8 +101,10 @@ class JointLaunches(Generic[T]):
         except Exception:  # noqa: BLE001  # one of them is at fault
             return None
 
-    def _alone(self, made: ReadyLaunch, after: Any) -> Ticket | BaseException:
+    def _launch(self, whose: T, made: ReadyLaunch, after: Any, *, alone: bool) -> None:
         try:
-            return made.launch(self._stream, after)
-        except BaseException as error:  # noqa: BLE001  # as above
-            return error
+            ticket = made.launch(self._stream, after)
+        except BaseException as error:  # noqa: BLE001  # a kernel's fault ends the room, not the loop
+            self.fail(self.kind.key(whose), error)
+        else:
+            self._went(whose, made, ticket, alone)

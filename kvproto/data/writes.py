@@ -288,7 +288,8 @@ class RankWrites:
                 handle = self.transport.post(prepared)
             else:
                 for part in parts:
-                    self._spare(part)
+                    if part.prepared is not None:
+                        self._spare(part)
                 handle = self.transport.write_many(peer, self.staged.parts(parts), self.staged.tag(parts))
         except Busy:
             self._put_off(peer, keys)
@@ -300,9 +301,11 @@ class RankWrites:
             for key in keys:  # each alone: one of them is at fault
                 self._post_one(peer, writes, (key,))
             return
-        for key in keys:
+        nbytes = 0
+        for key, part in zip(keys, parts, strict=True):
             del self.unposted[key]
-        self._posted(handle, keys, peer, "staged", len(parts), sum(part.piece[2] for part in parts))
+            nbytes += part.piece[2]
+        self._posted(handle, keys, peer, "staged", len(parts), nbytes)
 
     def _posted(
         self, handle: Handle, keys: tuple[Key, ...], peer: PeerId, route: str, pieces: int, nbytes: int

@@ -1,26 +1,17 @@
-"""Crossing from pages to pages of a peer's addressable pool: the addresses, and the copy on a host.
+"""Crossing from pages to pages of a peer's addressable pool: the addresses, and a copy to launch.
 
-On a device it is one launch (`across`); here it is the same, piece by piece, for memory that one process has.
+On a device the copy is one launch (`across`), on a host piece by piece (`torch`).
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from kvproto.io.ticket import Ticket
-
-
-class Done:
-    """The ticket of work that was over when the call returned."""
-
-    def done(self) -> bool:
-        return True
-
 
 Most = Callable[[], int]
 """How much of the device's multiprocessors a launch may take now, in percent."""
@@ -76,36 +67,3 @@ class PagesCopy(Protocol):
         The launch reads `table`, `bind` does not: its pages may come, or be replaced, in between.
         Page numbers are trusted, on both sides."""
         ...
-
-
-class HostCopy:
-    """The copy where both pools are memory of this process."""
-
-    def __init__(self, crossings: Sequence[Crossing]) -> None:
-        self._crossings = tuple(crossings)
-
-    def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
-        there = theirs.numpy().view("<u4").tolist()
-
-        def launch(_stream: Any, _after: Any) -> Ticket:
-            ours = table.tolist()  # not in `bind`: pages may come, or be replaced, before the launch
-            for crossing in self._crossings:
-                for source, target, size in _pieces(crossing, ours, there, first, tokens):
-                    for near, far in crossing.planes:
-                        ctypes.memmove(far + target, near + source, size)
-            return Done()
-
-        return launch
-
-
-def _pieces(
-    crossing: Crossing, ours: Sequence[int], there: Sequence[int], first: int, tokens: int
-) -> Iterator[tuple[int, int, int]]:
-    """(offset here, offset there, bytes) in a plane."""
-    near, far, begin = crossing.ours, crossing.theirs, first // crossing.theirs.page_size
-    heads, size = (1, crossing.heads * crossing.row) if crossing.dense else (crossing.heads, crossing.row)
-    for token in range(first, first + tokens):
-        (page, slot), (to, there_slot) = divmod(token, near.page_size), divmod(token, far.page_size)
-        source = ours[page] * near.page + slot * near.token
-        target = there[to - begin] * far.page + there_slot * far.token
-        yield from ((source + head * near.head, target + head * far.head, size) for head in range(heads))

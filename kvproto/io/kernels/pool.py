@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, Final, Literal
 
@@ -55,11 +55,12 @@ class ByteGeometry:
     """Bytes from a page to the next; likewise `token` and `head`."""
     token: int
     head: int
+    align: int = field(init=False)
+    """The largest power of two, up to 16, that divides every step and the row."""
 
-    @property
-    def align(self) -> int:
-        """The largest power of two, up to 16, that divides every step and the row."""
-        return gcd(WIDEST, self.row, self.page, self.token, self.head)
+    def __post_init__(self) -> None:
+        align = gcd(WIDEST, self.row, self.page, self.token, self.head)
+        object.__setattr__(self, "align", align)  # once: every launch asks for it
 
 
 class Pool:
@@ -138,7 +139,7 @@ class Pool:
     @property
     def room_slots(self) -> int:
         """Return how many slots, or tables of its window, a room has in this pool of `ends`."""
-        return max(self.slot_of, default=0) + 1
+        return max(self.slot_of) + 1 if self.slot_of else 1
 
     @property
     def origin(self) -> int:

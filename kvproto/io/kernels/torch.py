@@ -11,6 +11,7 @@ pool's heads with their cut, and on a CPU where in its pages a run of tokens lie
 
 from __future__ import annotations
 
+import ctypes
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 
 from kvproto.io.kernels.base import Done, Events, Kernels, Pool, Side, StagedPart, Ticket, check_call, on_stream
-from kvproto.io.kernels.crossing import Crossing, HostCopy, Most, PagesCopy, all_of_them
+from kvproto.io.kernels.crossing import Crossing, Launch, Most, PagesCopy, all_of_them
 from kvproto.io.kernels.digest import digest_rows
 from kvproto.io.kernels.pool import KernelError, Slice
 from kvproto.layout.plan import Share
@@ -68,8 +69,9 @@ class TorchKernels(Kernels):
         with on_stream(stream):
             if after is not None:
                 after.wait()
-            several = pool.stride if pool.room_slots > 1 else 0
-            places = [_places(pool, table[several * at :], first, tokens) for at in range(pool.room_slots)]
+            slots_of_room = pool.room_slots
+            several = pool.stride if slots_of_room > 1 else 0
+            places = [_places(pool, table[several * at :], first, tokens) for at in range(slots_of_room)]
             entry = 0
             for index, (part, buffer) in enumerate(zip(cut.slices, buffers, strict=True)):
                 views = cut.plans.setdefault(("heads", index), {})
@@ -129,3 +131,36 @@ def _layers(
             staged = buffer[at : at + step].view(WORDS[word]).view(tokens, mine.units, grain.row // word)
             at += step
             yield kind, layer - mine.layer, heads, staged
+
+
+class HostCopy:
+    """The copy where both pools are memory of this process."""
+
+    def __init__(self, crossings: Sequence[Crossing]) -> None:
+        self._crossings = tuple(crossings)
+
+    def bind(self, table: torch.Tensor, theirs: torch.Tensor, first: int, tokens: int) -> Launch:
+        there = theirs.numpy().view("<u4").tolist()
+
+        def launch(_stream: Any, _after: Any) -> Ticket:
+            ours = table.tolist()  # not in `bind`: pages may come, or be replaced, before the launch
+            for crossing in self._crossings:
+                for source, target, size in _pieces(crossing, ours, there, first, tokens):
+                    for near, far in crossing.planes:
+                        ctypes.memmove(far + target, near + source, size)
+            return Done()
+
+        return launch
+
+
+def _pieces(
+    crossing: Crossing, ours: Sequence[int], there: Sequence[int], first: int, tokens: int
+) -> Iterator[tuple[int, int, int]]:
+    """(offset here, offset there, bytes) in a plane."""
+    near, far, begin = crossing.ours, crossing.theirs, first // crossing.theirs.page_size
+    heads, size = (1, crossing.heads * crossing.row) if crossing.dense else (crossing.heads, crossing.row)
+    for token in range(first, first + tokens):
+        (page, slot), (to, there_slot) = divmod(token, near.page_size), divmod(token, far.page_size)
+        source = ours[page] * near.page + slot * near.token
+        target = there[to - begin] * far.page + there_slot * far.token
+        yield from ((source + head * near.head, target + head * far.head, size) for head in range(heads))
