@@ -212,16 +212,19 @@ def test_kernels_that_take_their_time_hold_nobody_up(pair: Pair, monkeypatch: py
     assert where and where[0] != threading.get_ident()
 
 
-def test_kernels_that_cannot_be_made_are_told(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("no compiler"), SystemExit("no compiler")])
+def test_kernels_that_cannot_be_made_are_told(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:  # fmt: skip
     decode = pair.decodes[0]
 
     def prepare(*_: Any, **__: Any) -> None:
-        raise RuntimeError("no compiler")
+        raise error
 
     decode._data.compiles = True
     monkeypatch.setattr(decode._data.kernels, "prepare", prepare)
     pair.connect(0)
-    with pytest.raises(LinkError, match="kernels cannot be made: RuntimeError: no compiler"):
+    with pytest.raises(LinkError, match=f"kernels cannot be made: {type(error).__name__}: no compiler"):
         passes(pair, decode.ready)
 
 

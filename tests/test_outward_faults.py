@@ -70,6 +70,7 @@ def test_whole_runs_make_every_call_but_those_with_a_reason_and_the_documents_sa
         ("staged", Strike("decode", "ranks.call", 1, "raises")),
         ("pages", Strike("decode", "ranks.call", 2, "exits")),
         ("pages", Strike("decode", "ranks.leave", 1, "raises")),
+        ("pages", Strike("decode", "kernels.prepare", 4, "exits")),
         ("staged", Strike("decode", "control.connect", 1, "raises")),
         ("mapped", Strike("prefill", "transport.run", 1, "raises")),
         ("mapped", Strike("prefill", "transport.tell", 1, "raises")),

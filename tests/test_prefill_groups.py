@@ -221,7 +221,7 @@ def test_reasons_of_a_group_s_earlier_calls_are_forgotten_with_the_next_one(pair
     assert groups._reasons == {other: "another group's"}
     groups._reasons[earlier] = "newer"
     value = groups.get(PREFILL_GROUP)
-    groups._prepared(Prepare(PREFILL_GROUP, value.call - 1, value.to))()
+    groups._prepared(Prepare(PREFILL_GROUP, value.call - 1, value.to))[0]()
     assert earlier in groups._reasons, "the result of an earlier call changes nothing"
 
 

@@ -278,18 +278,26 @@ class PrefillGroups:
 
     def _prepare(self, effect: gt.Prepare) -> None:
         if self._slow(effect.to.plan, effect.to.named):
-            self._preparation.submit(partial(self._prepared, effect))
-        else:
-            self._loop.call(self._prepared(effect))
+            self._preparation.submit(lambda: self._prepared(effect)[0])
+            return
+        hear, ended = self._prepared(effect)
+        self._loop.call(hear)
+        if ended is not None:
+            raise ended
 
-    def _prepared(self, effect: gt.Prepare) -> Callable[[], None]:
-        """Look up names and compile kernels; return the loop's part.  Thread: the helper's, if that is slow."""
+    def _prepared(self, effect: gt.Prepare) -> tuple[Callable[[], None], BaseException | None]:
+        """Look up names and compile kernels; return the loop's part, and what asked the process to end.
+
+        Thread: the helper's, if that is slow.
+        """
         to, why, linked = effect.to, "", effect.to.plan.linked_to(self._rank.index)
+        ended: BaseException | None = None
         numbers = tuple(numbered(each) if rank in linked else each for rank, each in enumerate(to.named))
         try:
             self._make_kernels(to.plan)
-        except Exception as error:  # noqa: BLE001  # whatever it is, `ready` raises it
+        except BaseException as error:  # noqa: BLE001  # whatever it is, `ready` raises it
             why = f"its kernels cannot be made: {named(error)}"
+            ended = None if isinstance(error, Exception) else error
         event = gt.GroupPrepared(effect.group, effect.call, replace(to, numbers=numbers), mask(linked), why)
 
         def hear() -> None:
@@ -298,7 +306,7 @@ class PrefillGroups:
                 self._reasons = {key: why for key, why in self._reasons.items() if key[0] != event.group}
             self._hear(event)
 
-        return hear
+        return hear, ended
 
     def _look_again(self, at: LinkCall) -> None:
         """Look up the name of an unanswered call again: its owner may have moved."""
