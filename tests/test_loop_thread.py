@@ -24,6 +24,7 @@ class ToldThread(LoopThread):
         self.told: list[object] = []
         #: what each pass comes to: whether anything happened, or what it raises; then nothing happens any more
         self.moves, self.woken, self.rests = list(moves), threading.Event(), threading.Event()
+        self.in_flight = True
         control = SimpleNamespace(wake=self.wake, close=lambda linger: self.told.append(("close", linger)))
         super().__init__(cast("Any", control))
         self.ended = lambda: self.told.append(("ended", self.closed, self.broken))
@@ -36,6 +37,9 @@ class ToldThread(LoopThread):
         if isinstance(move, Exception):
             raise move
         return bool(move)
+
+    def watches(self) -> bool:
+        return self.in_flight
 
     def wait(self, timeout: float = 0.0) -> None:
         del timeout
@@ -100,6 +104,14 @@ def test_it_polls_while_anything_happens_and_sleeps_when_nothing_does() -> None:
     assert loop.told == [
         *BEGUN, "poll", "poll", "poll", "wait", "poll", "poll", "wait", "wake", OVER,
     ]  # fmt: skip
+
+
+def test_with_nothing_in_flight_it_sleeps_after_each_pass() -> None:
+    loop = ToldThread(True, True)
+    loop.in_flight = False
+    loop.start()
+    loop.stop()
+    assert loop.told == [*BEGUN, "poll", "wait", "poll", "wait", "wake", OVER]
 
 
 def test_it_runs_once_at_a_time_and_again_after_it_was_stopped() -> None:

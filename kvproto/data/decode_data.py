@@ -96,12 +96,12 @@ class DecodeData:
                 each.adopt()
 
     def busy(self) -> bool:
-        """A scatter is in flight, or a prefill rank may be writing or wiring up, which needs our polls."""
+        """A scatter is in flight or may be made ready, or a peer may be writing or wiring up: it needs polls."""
         caps = self.transport.caps
         expecting = (bool(self.rank.grants) and (caps.needs_target_progress or caps.native_notify)) or (
             caps.needs_target_progress and bool(self.calling)
         )
-        return bool(self.scatters) or expecting or self.transport.busy()
+        return bool(self.scatters) or expecting or self._soon or self.transport.busy()
 
     def alarms(self) -> list[int] | None:
         """Leave it to the writers to say when they write (`PrefillData.nudge`), if nothing else moves."""
@@ -183,6 +183,11 @@ class DecodeData:
     # ------------------------------------------------------------------------------------------- effects
     def ask_scatter(self, effect: do.LaunchScatter) -> None:
         self.launches.ask(effect.room, partial(self._scatter, effect), large=effect in self.prepared.kept)
+
+    @property
+    def _soon(self) -> bool:
+        """Whether regions were granted whose scatters were not looked at."""
+        return self.streams.stream is not None and bool(self._expected or self._granted != self.rank.ring.next_grant)
 
     def _prepare_next(self) -> bool:
         """On an idle device, prepare the scatter of a large granted region; one in each pass."""

@@ -279,6 +279,10 @@ class EventLoop(LoopThread):
             self.rouse()
         self.raise_held()
 
+    def watches(self) -> bool:
+        """Whether something is in flight that only a pass can see to move."""
+        return any(source.busy() for source in self.sources)
+
     def rest(self, timeout: float) -> tuple[float, list[int] | None]:
         """Return how long the loop may sleep, and what wakes it; None: its sources have to be polled."""
         alarms = self._alarms() if self._pace == SLOW and self._began - self._progress > STILL_S else None
@@ -322,7 +326,7 @@ class EventLoop(LoopThread):
             return 0.0
         due = self.party.next_deadline - self.now
         left = min(due if due > 0 else self.clock.awake(), self.control.outboxes.due_in)
-        if any(source.busy() for source in self.sources):
+        if self.watches():
             left = min(left, pace)
         if self._deaf:  # an idle loop would sleep between any two of the passes that end it
             left = min(left, DEAF_S)

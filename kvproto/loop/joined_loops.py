@@ -68,6 +68,10 @@ class JoinedLoops(LoopThread):
                 each.rouse()
             each.raise_held()
 
+    def watches(self) -> bool:
+        """Whether something of one of the loops is in flight that only a pass can see to move."""
+        return any(each.watches() for each in self._loops)
+
     @property
     def due(self) -> float:
         """Seconds until the next pass of one of the loops is due."""

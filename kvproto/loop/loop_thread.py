@@ -72,6 +72,10 @@ class LoopThread:
         """Sleep until there may be something to do, `timeout` seconds at most."""
         raise NotImplementedError
 
+    def watches(self) -> bool:
+        """Whether something is in flight that only a pass can see to move."""
+        raise NotImplementedError
+
     @property
     def due(self) -> float:
         """Seconds from the last pass until the next one is due, if nothing arrives before; infinity: never."""
@@ -115,7 +119,8 @@ class LoopThread:
             self.adopt()
             asks.enter()
             while not self._stop:
-                if not self.poll():
+                # With nothing in flight a second pass would find what the sleep looks for anyway.
+                if not (self.poll() and self.watches()):
                     self.wait()
         except BaseException as error:  # SystemExit, too: a thread ends by it silently
             self.broken = error
