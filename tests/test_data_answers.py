@@ -9,18 +9,27 @@ from collections import Counter, deque
 from itertools import product
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import torch
 
+from kvproto.data.chunk_launch import end_rows
 from kvproto.data.decode_data import DecodeData
 from kvproto.data.device_streams import DeviceStreams, table_failed
-from kvproto.data.gathers import Gathers
+from kvproto.data.gathers import GATHER, Gathers
+from kvproto.data.joint_launches import JointLaunches
+from kvproto.data.pool_memory import _closed_end, away, place
 from kvproto.data.prefill_data import WHOLE, PrefillData
-from kvproto.io.kernels.pool import Pool, Slice
+from kvproto.data.room_entry import NO_PAGES, NO_TABLE, RoomEntry
+from kvproto.data.transport_roles import transport_roles
+from kvproto.data.writes import RankWrites
+from kvproto.io.kernels.pool import KernelError, Pool, Slice
+from kvproto.io.transports.base import Completed, Handle
+from kvproto.layout.placement import Placement
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.logs import named
-from kvproto.protocol.events import RoomFailed
+from kvproto.protocol.events import BatchRefused, BatchUnmade, GatherFailed, RoomFailed
 from kvproto.protocol.states import Cause
 
 
@@ -94,6 +103,56 @@ def test_routes_are_estimated_anew_where_a_link_has_a_connection() -> None:
         PrefillData.reach_anew(given, 5)
         assert (to.estimates, to.owed) == ({}, {})
         assert told == ([(5, {"mapped": (5, "peer")})] if wired else [])
+
+
+@pytest.mark.parametrize(("kept", "busy"), list(product((False, True), repeat=2)))
+def test_a_role_is_busy_with_what_it_keeps_and_with_its_transport(kept: bool, busy: bool) -> None:
+    moving: Any = SimpleNamespace(busy=lambda: busy, poll=lambda: [Completed(Handle(1))] * kept)
+    prefill, decode = transport_roles(moving)
+    decode.poll()
+    assert (prefill.busy(), decode.busy()) == (kept or busy, busy)
+
+
+def test_what_ends_the_process_is_held_wherever_a_kernel_or_a_write_fails() -> None:
+    held, told, error = list[object](), list[object](), SystemExit("planted")
+    loop: Any = SimpleNamespace(
+        hold=held.append, raise_event=told.append, logs=SimpleNamespace(part=lambda *_: None)
+    )
+    nothing: Any = None
+    writes, gathers = RankWrites(loop, nothing, nothing), JointLaunches[Any](loop, nothing, None, GATHER, nothing)
+    for fails in (writes.refuse, writes.unmade, gathers.fail):
+        fails((1, 2, 3), error)
+    assert told == [BatchRefused(1, 2, 3), BatchUnmade(1, 2, 3), GatherFailed(1, 2, 3)] and held == [error] * 3
+
+
+def test_caches_at_the_end_are_open_to_writers_where_a_room_has_one_slot_or_table_and_no_digests() -> None:
+    for slots, digested, why in (
+        (1, False, ""), (2, False, "a room has its state in 2 slots or tables"),
+        (1, True, "digests are made of what is staged"),
+    ):  # fmt: skip
+        end: Any = SimpleNamespace(room_slots=slots, digested=digested, end=SimpleNamespace(name="state"))
+        assert _closed_end(end) == why
+
+
+def test_a_detached_pool_is_closed_and_peers_keep_what_they_were_told() -> None:
+    told = Placement((), ())
+    memory = away(told)
+    assert (memory.regions, memory.told, memory.placement.closed) == ([], told, "the pool is detached")
+
+
+def test_a_dimension_of_one_element_keeps_no_two_planes_apart_or_together() -> None:
+    """Rows of two planes take turns, and the step of the dimension is what it happened to be."""
+    whole = torch.zeros(8, 2, 1, 4)
+    k, v = whole[:, :1], whole[:, 1:].as_strided((8, 1, 1, 4), (8, 999, 4, 1), 4)
+    spans, placement = place(Pool([k], [v], "NHD"))
+    assert spans == [(whole.data_ptr(), whole.nbytes)] and placement.planes == ((1, 0), (1, 16))
+
+
+def test_a_room_without_rows_at_its_end_has_no_launch_of_them() -> None:
+    entry, nothing = RoomEntry(8, NO_TABLE, NO_PAGES, 0), cast("Any", None)
+    for entry.ends in ((), ((), (3,))):
+        with pytest.raises(KernelError, match="the room has no slot and no window yet"):
+            end_rows(nothing, entry, 0)
 
 
 def test_the_oldest_gather_waits_for_its_layers_unless_something_else_is_to_be_launched() -> None:

@@ -192,6 +192,39 @@ def test_the_first_launch_that_reads_a_table_waits_unless_it_is_there(streams: D
     assert streams.stream.waited == [event] and there.placed is None
 
 
+def test_pages_that_cannot_be_put_at_the_end_are_not_there(
+    streams: DeviceStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("planted")
+
+    room = entry(3, 1, 0, given=2)
+    room.table = torch.tensor([3, 1, 0])
+    monkeypatch.setattr(torch.Tensor, "copy_", fails)
+    with pytest.raises(OSError, match="planted"):
+        streams.extend(room, np.array([7], np.int64))
+    assert room.given == 2
+
+
+def test_a_room_s_tables_at_its_end_are_one_copy_behind_all_that_was_sent(streams: DeviceStreams) -> None:
+    pool: Any = SimpleNamespace(ends=[SimpleNamespace(own_tables=own) for own in (True, False, True)])
+    room = entry(3)
+    place(streams, room)
+    first = room.placed
+    streams.put_ends(pool, room, ((4, 5), (6,), (7,)))
+    assert [table if table is None else table.tolist() for table in room.end_tables] == [[4, 5], None, [7]]
+    assert room.placed is streams._sent is not first
+    pool.ends = pool.ends[1:2]
+    streams.put_ends(pool, room, ((6,),))
+    assert room.end_tables == (None,) and room.placed is streams._sent, "what was sent before is still waited for"
+
+
+def test_only_a_device_has_an_alarm(cuda: Cuda) -> None:
+    alarm = DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=GPU))).alarm()
+    assert alarm is not None and (alarm._stream, alarm._index) == (cuda.made[-1][0], GPU) and len(cuda.made) == 5
+    assert DeviceStreams(torch.device("cpu")).alarm() is None
+
+
 def place(streams: DeviceStreams, room: RoomEntry) -> None:
     """Send the room's table, and no other."""
     streams.put_off(room)

@@ -18,6 +18,7 @@ from test_engine_pages import HostEngine
 from kvproto import ArgumentError, Layout
 from kvproto.data import mapped_pages, mapped_parts
 from kvproto.data.end_pages import of_cache, packed, unpacked
+from kvproto.data.prefill_data import NoRouteError
 from kvproto.endpoint.endpoint import Endpoint
 from kvproto.io.kernels.crossing import Crossing
 from kvproto.io.kernels.engine_pages import page_runs
@@ -27,6 +28,8 @@ from kvproto.layout.cut import Cut
 from kvproto.layout.end_share import why_end_staged
 from kvproto.layout.placement import Placement, fault
 from kvproto.layout.plan import Plan
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import Target
 from kvproto.rank import prefill_links
 from kvproto.settings import Settings
 from kvproto.verify.testing.access import inside
@@ -60,7 +63,11 @@ def all_over_pages(both: CachePair, *, maps: bool) -> None:
     for each in ways(both):
         assert each["writes"] == 0 and each["mapped" if maps else "pages"] + each["direct"] > 0
         assert not each["pages" if maps else "mapped"]
-    assert all(inside(decode).data.moved["staged"] == 0 for decode in both.decodes)
+    moved = [inside(decode).data.moved for decode in both.decodes]
+    assert not any(each["staged"] for each in moved)
+    # Blocks of several caches are aligned, and what lies between two is counted where they arrive.
+    counted, sent = (sum(each[name] for each in some) for name, some in (("pages", moved), ("bytes", ways(both))))
+    assert counted == sent if len(both.plan.prefill.ends) == 1 else counted >= sent
 
 
 @pytest.mark.parametrize("pair", states.CASES, ids=[f"{a.tp}x{a.pp} to {b.tp}x{b.pp}" for a, b in states.CASES])
@@ -169,6 +176,19 @@ def test_by_cost_a_small_ring_takes_nothing_from_a_room() -> None:
         both.check(room)
         state = sum(both.plan.part_bytes(share, Cut(21, 0, state=True)) for share in at_end(both).shares)
         assert inside(both.decodes[0]).data.moved["pages"] >= state
+        assert not any(each["direct"] for each in ways(both)), "tokens go in a half of each page, and a state has none"
+
+
+def test_a_part_at_the_end_that_has_no_way_names_the_side_that_is_closed() -> None:
+    pair = states.sides(states.FULL, states.state(0, 2), tp=(1, 1))
+    with StatePair(*pair, chunk_tokens=8, digests=False) as both:
+        data: Any = inside(both.prefills[0]).data
+        ((link, peer),), (share,) = data.link_peer.items(), at_end(both).shares
+        data.rank.peers[link].placement, data.entries[5] = Placement((), (), "shut"), None
+        effect = do.PreparePages(5, 1, 0, Target(link, 7, Cut(8, 0, state=True)), b"")
+        with pytest.raises(NoRouteError, match="the pool of the decode rank is closed: shut: give it a larger ring"):
+            data._batches(effect, peer, share)
+        del data.entries[5]
 
 
 def test_a_peer_that_opens_no_slots_gets_its_state_by_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,9 +112,11 @@ def test_a_room_arrives_in_the_pool_that_was_attached_last(pair: Sleepers, sides
 
 def test_no_peer_is_connected_to_the_memory_that_goes(one: Sleepers) -> None:
     prefill, decode = one.prefills[0], one.decodes[0]
-    former = inside(decode).data.transport.instance
+    left: Any = inside(decode).data.transport
+    former = left.instance
     assert peers(prefill) == [former]
     one.sleep(decode)
+    assert left.closed and left._table.regions() == ()
     now = inside(decode).data.transport.instance
     assert peers(prefill) == [now] and now != former
 

@@ -52,15 +52,16 @@ def descriptors() -> int:
 # --------------------------------------------------------------------------------------------- constructors
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
 def test_whatever_call_of_the_transport_fails_all_memory_and_every_socket_is_taken_back() -> None:
-    refused, held, threads = 0, descriptors(), threading.active_count()
+    refused, notes, held, threads = 0, list[str](), descriptors(), threading.active_count()
     planes = 2 * layout(1).layers
     for number in range(1, 20):
         transport = StubbornTransport(Fabric(auto=True))
         transport.refuses = number
         try:
             made = make(transport)
-        except UsageError:
+        except UsageError as error:
             refused += 1
+            notes += getattr(error, "__notes__", ())
             assert transport._table.regions() == () and not transport.fabric._memory[transport.instance]
             assert (descriptors(), threading.active_count()) == (held, threads)
             transport.close()
@@ -68,6 +69,7 @@ def test_whatever_call_of_the_transport_fails_all_memory_and_every_socket_is_tak
         made.close()
         break
     assert refused == 1 + planes + 1 + 1 + 1, "ring, planes, the description for peers; slots, and whether they lift"
+    assert not notes, "each region is taken back once"
 
 
 def test_an_address_that_cannot_be_had_takes_the_decode_role_back() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,11 +15,13 @@ from msgspec.structs import replace
 from support.stories import layout
 
 from kvproto.data.decode_data import DecodeData
+from kvproto.data.mapped_parts import EngineLaunch
 from kvproto.data.page_writes import PageWrites
 from kvproto.data.pool_memory import LINKS
 from kvproto.data.prefill_data import NUDGE_S, NoRouteError, PrefillData
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
-from kvproto.io.transports.base import MemoryRegion
+from kvproto.io.kernels.crossing import all_of_them
+from kvproto.io.transports.base import Busy, MemoryRegion, TransportError
 from kvproto.layout.costs import PROFILES
 from kvproto.layout.cut import NO_PART, Cut, Part, cut_at
 from kvproto.layout.placement import Placement
@@ -27,6 +30,7 @@ from kvproto.loop.event_loop import STILL_S
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import Target
 from kvproto.protocol.messages import Heartbeat, PagesRsp, StagingRsp, StgNotify
+from kvproto.protocol.states import Cause
 from kvproto.verify.testing.access import inside
 from kvproto.verify.testing.pair import SMALL, Pair
 
@@ -56,7 +60,7 @@ def test_a_rank_begins_as_it_was_asked_to_and_with_nothing_to_do(pair: Pair) -> 
     fresh = pair.make_prefill(0)
     rank, loop, _, data = inside(fresh)
     assert not data.busy() and loop.heard[PagesRsp] == rank.windows == 0
-    assert data.slot_bytes == SMALL.slot_bytes and data.streams.stream is None
+    assert data.slot_bytes == SMALL.slot_bytes and data.streams.stream is None and not any(data.stats.values())
     assert rank.native_notify and transport.caps.native_notify
     assert rank.costs == PROFILES[LINKS["mooncake"]] != inside(pair.prefills[0]).rank.costs
     assert not data.writes.others()
@@ -64,6 +68,12 @@ def test_a_rank_begins_as_it_was_asked_to_and_with_nothing_to_do(pair: Pair) -> 
     assert data.writes.others()
     assert not data.staging.lifted
     fresh.close()
+
+
+def test_a_decode_rank_begins_with_nothing_counted_and_may_rest_before_its_first_look(pair: Pair) -> None:
+    with pair.make_decode(0) as fresh:
+        data = inside(fresh).data
+        assert data.moved == {"staged": 0, "pages": 0} and not data.stirs
 
 
 def test_slots_are_not_copied_where_the_transport_takes_them_from_the_device(pair: Pair) -> None:
@@ -123,6 +133,14 @@ def test_a_look_in_which_anything_happened_prepares_nothing(data: Any) -> None:
     assert data.poll()
     data.transport.poll, data.gathers.poll = list, lambda: True
     assert data.poll()
+
+
+def test_a_page_table_that_cannot_be_placed_is_told_by_either_side_s_streams(pair: Pair) -> None:
+    for endpoint in pair.endpoints:
+        data: Any = inside(endpoint).data
+        entry: Any = SimpleNamespace(room=None, fault=None)
+        data.streams.failed(entry, OSError("planted"))
+        assert entry.fault == (Cause.KERNEL_FAILED, "page table: OSError: planted")
 
 
 def test_what_cannot_be_reached_is_not_mapped(data: Any) -> None:
@@ -210,6 +228,26 @@ def test_a_link_is_told_whether_kernels_store_what_its_peer_is_owed(data: Any) -
     assert told == [(link, True), (link, False)], "the other one is owed nothing"
 
 
+def test_a_stage_without_a_layer_of_tokens_is_told_of_kernels_for_what_travels_at_the_end(data: Any) -> None:
+    ((link, peer),) = data.link_peer.items()
+    reader = data.rank.peers[link]
+    mine, other = (SimpleNamespace(reader=reader.rank + at) for at in (0, 1))
+
+    def stores(known: tuple[object, ...], *shares: object, tokens: tuple[object, ...] = (), state: bool = True) -> bool:
+        data.mapped.get = lambda to, part, *, state=False: part if (to, part, state) == (peer, *known) else None
+        data.transport.unmapped = lambda _: ""
+        reader.plan = SimpleNamespace(
+            duties=lambda _: tokens, state=SimpleNamespace(duties=lambda _: shares) if state else None,
+            state_cuts=lambda some: [[(group, each) for each in some] for group in (0, 1) if some],
+        )  # fmt: skip
+        return bool(data._stores(link, peer))
+
+    assert stores(((0, mine), True), other, mine), "the first chunk's part of its share is asked for"
+    assert not stores(((1, mine), True), other, mine) and not stores(((0, mine), False), other, mine)
+    assert not stores(((0, mine), True), other) and not stores(((0, mine), True), state=False)
+    assert not stores(((0, mine), True), mine, tokens=(mine,)), "what is owed of tokens is what counts"
+
+
 @pytest.mark.parametrize(("over", "others", "holds"), [(0, True, True), (0, False, False), (1, True, False)])
 def test_a_small_write_waits_for_those_whose_gathers_are_under_way(
     data: Any, over: int, others: bool, holds: bool
@@ -221,6 +259,17 @@ def test_a_small_write_waits_for_those_whose_gathers_are_under_way(
         data.gathers.launches.ask(ROOM, lambda: None)
     data.post_write(do.PostWrite(ROOM, 1, 2, Target(1), 0, 0, 0))
     assert asked == [((ROOM, 1, 2), write, holds)]
+
+
+def test_a_write_that_cannot_be_made_is_refused_and_says_why(data: Any) -> None:
+    refused, error = list[Any](), TransportError("planted")
+
+    def fails(_: Any) -> None:
+        raise error
+
+    data.prepared_writes.take, data.writes.refuse = fails, lambda *what: refused.append(what)
+    data.post_write(do.PostWrite(ROOM, 1, 2, Target(1), 0, 0, 0))
+    assert refused == [((ROOM, 1, 2), error)]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +314,13 @@ def test_a_store_is_launched_on_its_stream_behind_tables_where_the_peer_s_memory
     batch = data._store(PAGES, "peer", mapped)
     assert not told and (batch.sources, batch.nbytes) == ((2, 3), 7) and data.stats["mapped"] == 1
     batch.launch()
-    assert told == [("peer", mapped), "turns", "tables", ("a stream", None)]
+    assert told == [("peer", mapped), "turns", "tables", ("a stream", None)] and data.stats["engine"] == 0
+    for whole, engine in ((None, 1), (lambda *_: None, 1), (None, 2)):
+        engine_pages: Any = SimpleNamespace(launch=lambda *_: None)
+        by_engine = EngineLaunch(engine_pages, (), np.empty(0), (), cast("Any", whole), all_of_them)
+        data.stores.take = lambda *_, made=by_engine: SimpleNamespace(launch=made, nbytes=7)
+        data._store(PAGES, "peer", mapped).launch()
+        assert data.stats["engine"] == engine, "where engines carry it"
     data.streams.stores = None
     assert data.entries.pop(ROOM) is entry
 
@@ -275,10 +330,33 @@ def test_its_transport_follows_the_loop_s_thread_and_ends_with_it(data: Any) -> 
     transport = cast("Any", data.transport)
     transport.adopt, close = lambda: called.append("adopt"), transport.close
     transport.close = lambda: called.append("close")
+    data.gather_alarm, data.write_alarm = (
+        SimpleNamespace(close=partial(called.append, each)) for each in ("gathers", "writes")
+    )
     data.adopt()
     data.close()
-    assert called == ["adopt", "close"]
-    transport.close = close
+    assert called == ["adopt", "gathers", "writes", "close"]
+    transport.close, data.gather_alarm, data.write_alarm = close, None, None
+
+
+def test_memory_that_the_transport_still_uses_is_closed_later_and_nothing_made_for_it_is_kept(data: Any) -> None:
+    transport, dropped, busy, pool = data.transport, list[Any](), [Busy("in flight")], data.gathers.pool
+    deregister, there = transport.deregister, len(data.regions)
+
+    def refuses_once(region: MemoryRegion) -> None:
+        if busy:
+            raise busy.pop()
+        deregister(region)
+
+    transport.drop, transport.deregister = dropped.append, refuses_once
+    data.prepared_writes._kept[0] = "its mark", SimpleNamespace(prepared="a write", peer="peer")
+    leaving = data.leave_memory()
+    assert next(leaving) == "the transport (in flight)" and dropped == ["a write"] and len(data.regions) == there
+    assert not list(leaving) and transport._table.regions() == ()
+    transport.lifts = lambda region: region.addr == data.staging.wire.data_ptr()
+    data.take_memory(pool)
+    assert len(data.regions) == there and data.staging.lifted
+    assert data.mapped.pool is pool and data.mapped.ours is data.memory.placement
 
 
 class Waiting:

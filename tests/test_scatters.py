@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,13 +14,14 @@ import torch
 from msgspec.structs import replace
 from support.stories import layout
 
-from kvproto.data.decode_data import SCATTER, DecodeData
+from kvproto.data.decode_data import SCATTER, STIRS_S, DecodeData
 from kvproto.data.joint_launches import JointLaunches
 from kvproto.data.pool_memory import costs_profile
 from kvproto.data.prepared_launches import ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import SMALL
 from kvproto.io.kernels.base import Done
+from kvproto.io.transports.base import TransportError
 from kvproto.layout.cut import Cut, layers_of
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
@@ -101,6 +104,37 @@ def test_what_is_bound_says_what_it_was_made_from_and_which_bytes_it_reads(asked
     assert made.nbytes == sum(plan.part_bytes(share, Cut(0, CHUNK_TOKENS)) for share in plan.writers(0))
 
 
+def test_bytes_are_counted_by_the_route_on_which_they_came(asked: Asked) -> None:
+    data, (entry, plan, made) = asked.data, asked.bound()
+    for count in (1, 2):
+        asked.scatter(0b01)
+        assert data.moved == {"staged": count * made.nbytes // 2, "pages": 0}, "one of two parts of a chunk"
+        assert entry.staged == data.moved["staged"]
+    for prefix, pages in ((CHUNK_TOKENS, 0), (0, made.nbytes)):
+        entry.carried = plan, prefix
+        data.arrived(entry)
+        assert data.moved["pages"] == pages
+
+
+def looked_at(polled: list[str], name: str) -> list[Any]:
+    """Note that it is polled, and have no news."""
+    polled.append(name)
+    return []
+
+
+@pytest.mark.parametrize(("took", "stirs"), [(0.0, False), (STIRS_S, False), (2 * STIRS_S, True)])
+def test_bytes_are_coming_where_a_poll_of_the_transports_takes_time(asked: Asked, took: float, stirs: bool) -> None:
+    data, polled, times = cast("Any", asked.data), list[str](), [took, 0.0]
+    data.loop = SimpleNamespace(clock=SimpleNamespace(real=times.pop))
+    for name, each in (("the transport", data.transport), ("the former", SimpleNamespace())):
+        each.poll = partial(looked_at, polled, name)
+        data.former = each
+    data.stirs = not stirs
+    data.poll()
+    assert data.stirs is stirs and polled == ["the transport", "the former"]
+    data.former, data.loop = None, asked.loop
+
+
 def test_a_table_that_was_put_off_is_placed_before_it_is_bound(asked: Asked) -> None:
     placed: list[int] = []
     asked.data.streams.place_all = lambda: placed.append(1)  # type: ignore[method-assign]
@@ -165,16 +199,21 @@ def test_large_regions_that_were_granted_are_made_ready_one_a_look(asked: Asked)
     large, small, strange = asked.launch(), asked.launch(chunk=1), replace(asked.launch(chunk=2), room=99)
     assert data.small == SMALL and not data._prepare_next()
     data.small = asked.plan.grant_bytes(0, Cut(0, CHUNK_TOKENS)) - 1
+    unplanned = replace(large, room=7)
+    data.entries[7] = copy(data.entries[ROOM])
+    data.entries[7].carried = None
 
     def expected_scatters(first: int) -> list[do.LaunchScatter]:
         since.append(first)
-        return [large, small, strange]
+        return [large, small, strange, unplanned]
 
     rank.expected_scatters = expected_scatters
     data._granted -= 3
     assert data._prepare_next() and large in data.prepared and small not in data.prepared
     assert since == [rank.ring.next_grant - 3]
     data.small += 1
+    assert data._prepare_next()
+    data.small = 0
     assert data._prepare_next() and data._prepare_next() and not data._prepare_next()
     assert list(data.prepared.kept) == [large] and len(since) == 1
 
@@ -211,6 +250,26 @@ def test_its_transport_follows_the_loop_s_thread_and_ends_with_it(asked: Asked) 
     asked.data.close()
     assert called == ["adopt", "close"]
     transport.close = close
+
+
+@pytest.mark.parametrize(("error", "told"), [
+    (OSError("planted"), TransportError("the former transport: OSError: planted")),
+    (KeyboardInterrupt("planted"), KeyboardInterrupt("planted")),
+])  # fmt: skip
+def test_every_instance_is_closed_and_what_one_raises_is_told(
+    asked: Asked, error: BaseException, told: BaseException
+) -> None:
+    data, called = cast("Any", asked.data), list[str]()
+
+    def fails() -> None:
+        raise error
+
+    data.former = SimpleNamespace(close=fails)
+    data.next = SimpleNamespace(adopt=lambda: called.append("adopt"), close=lambda: called.append("close"))
+    with pytest.raises(type(told), match=str(told)):
+        data.close()
+    assert called == ["adopt", "close"], "the next instance was made on another thread"
+    data.former = data.next = None
 
 
 def test_it_is_cut_by_the_plan_of_its_own_room(asked: Asked) -> None:

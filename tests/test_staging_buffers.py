@@ -39,7 +39,7 @@ class Device(FakeDevice):
     def synchronize(self) -> None:
         self.waited += 1
 
-    def empty(self, nbytes: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    def empty(self, nbytes: int, *, dtype: torch.dtype, device: torch.device = ON_HOST.device) -> torch.Tensor:
         assert device in (self.own.device, ON_HOST.device)
         return torch.zeros(nbytes, dtype=dtype)
 
@@ -106,8 +106,10 @@ def test_a_scatter_waits_for_the_copy_of_what_it_reads(device: Device) -> None:
 
 def test_no_copy_outlives_its_memory(device: Device) -> None:
     staging = Staging(NBYTES, device.own, "pinned")
-    del staging
+    staging.give_back()
     assert device.waited == 1
+    del staging
+    assert device.waited == 2
 
 
 @pytest.mark.parametrize(("memory", "kind"), [("device", "device"), ("host", "device"), ("host", "pinned")])

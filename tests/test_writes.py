@@ -579,6 +579,29 @@ def test_writes_tell_the_event_that_the_oldest_waits_for_if_all_wait_for_one(wor
     assert world.writes.awaits() is None, "what is in flight is polled"
 
 
+def test_the_room_of_each_part_that_has_arrived_is_told(world: World) -> None:
+    rooms = list[int]()
+    world.writes.arrived = rooms.append
+    world.stage(5, 6)
+    world.end(0)
+    assert rooms == [KEY[0]] * 2
+    world.write(1)
+    world.fail(1, settled=True)
+    assert len(rooms) == 2
+
+
+def test_a_staged_write_waits_for_the_next_pass_if_this_one_has_posted_enough(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writes, "BUDGET", 1)
+    world.next_pass()
+    world.stage(0)
+    world.stage(1)
+    assert world.tags == [[0]]
+    world.next_pass()
+    assert world.tags == [[0], [1]]
+
+
 def test_peers_are_woken_by_writes_that_begin_and_that_end(world: World) -> None:
     woken = list[PeerId]()
     world.writes.nudge = woken.append

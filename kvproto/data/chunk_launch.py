@@ -76,11 +76,10 @@ def bind_chunk(
         return kernels.bind(side, pool, entry.table, cut.first, cut.tokens, _cut(parts, staged))
     if pool.ends[0].block == (0, len(parts[0][0].pieces)):  # one cache alone: its block is the whole part
         return kernels.bind(side, *end_rows(pool, entry, 0), _cut(parts, staged))
-    launches = [
+    return ChunkLaunch([
         kernels.bind(side, *end_rows(pool, entry, at), mine)
         for at, mine in enumerate(_of_ends(pool, entry, parts, staged)) if mine
-    ]  # fmt: skip
-    return launches[0] if len(launches) == 1 else ChunkLaunch(launches)
+    ])  # fmt: skip
 
 
 def end_rows(pool: Pool, entry: RoomEntry, at: int) -> Rows:

@@ -48,8 +48,7 @@ class DecodeData:
 
     def __init__(
         self, loop: Loop, rank: DecodeRank, pool: Pool, kernels: Kernels, transport: Transport,
-        entries: dict[int, RoomEntry], staging: Kind = "device",
-        undo: list[Step] | None = None,
+        entries: dict[int, RoomEntry], staging: Kind, undo: list[Step],
     ) -> None:  # fmt: skip
         """The ring's size is in the rank's settings; `undo`: steps to run if the endpoint cannot be made."""
         self.loop, self.rank, self.pool, self.kernels, self.transport, self.entries = (
@@ -63,8 +62,7 @@ class DecodeData:
         self.memory = open_memory(
             transport, self.ring.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged"
         )
-        if undo is not None:
-            undo += steps_back(transport, self.memory.regions)
+        undo += steps_back(transport, self.memory.regions)
         rank.endpoint, rank.placement = transport.endpoint(), self.memory.told
         #: the instance of a detached pool, until no peer can write there; and the instance that comes after this one
         self.former: Transport | None = None

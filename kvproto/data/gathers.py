@@ -92,8 +92,7 @@ class Gathers:
         return len(self._going) + len(self.together.aside) < (self.ahead if large else TOGETHER)
 
     def ask(self, effect: do.LaunchGather) -> None:
-        large = self.launches.hungry is not None and effect.to.part.nbytes > self.small
-        self.launches.ask(effect.room, partial(self._launch, effect), large=large)
+        self.launches.ask(effect.room, partial(self._launch, effect), large=effect.to.part.nbytes > self.small)
 
     def ready(self, effect: do.LaunchGather) -> None:
         """Prepare a gather that is expected, if it is large; its region does not matter."""

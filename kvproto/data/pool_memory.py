@@ -151,8 +151,9 @@ def place(pool: Pool) -> tuple[list[tuple[int, int]], Placement]:
 def _ends(pool: Pool, held: dict[int, Placement]) -> tuple[Placement, ...]:
     """Return the placement of each cache of the layout that travels at the end; a closed one says why."""
     named = {end.end.name: end for end in pool.ends}
-    if pool.of is None or not named:
+    if not named:
         return ()
+    assert pool.of is not None, "K and V alone have nothing that travels at the end"
     layout, rank = pool.of
     made = list[Placement]()
     for each in layout.ends:

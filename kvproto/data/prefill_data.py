@@ -55,8 +55,7 @@ class PrefillData:
 
     def __init__(
         self, loop: Loop, rank: PrefillRank, pool: Pool, kernels: Kernels, transport: Transport,
-        entries: dict[int, RoomEntry], staging: Kind = "device",
-        undo: list[Step] | None = None, opened: PoolMemory | None = None,
+        entries: dict[int, RoomEntry], staging: Kind, undo: list[Step], opened: PoolMemory | None = None,
     ) -> None:  # fmt: skip
         """The slots' size is in the rank's settings; the largest part is a whole chunk of this rank's KV.
 
@@ -73,8 +72,7 @@ class PrefillData:
             transport, self.staging.wire, pool, rank.layout, rank.index, closed=rank.settings.route == "staged",
             opened=opened,
         )  # fmt: skip
-        if undo is not None:
-            undo += steps_back(transport, self.memory.regions[: 1 if opened is not None else None])
+        undo += steps_back(transport, self.memory.regions[: 1 if opened is not None else None])
         self.regions, rank.placement = [*self.memory.regions], self.memory.told
         self.staging.lifted = transport.lifts(self.regions[0])
         self.page_writes = PageWrites(transport, self.regions, self.memory.placement)
@@ -98,7 +96,6 @@ class PrefillData:
         self.stores = PreparedLaunches[do.PreparePages, Mapped](self._bind, self.prepared.kept)
         rank.native_notify = transport.caps.native_notify
         rank.costs = rank.settings.costs_of(costs_profile(transport.caps, pool))
-        loop.heard[PagesRsp] = 0  # looked up without a call
         #: windows opened and page lists received when the next launches were last collected; those not prepared yet
         self._known, self._expected = 0, deque[do.LaunchGather | do.PreparePages]()
         #: whether digests of page-to-page parts may be asked for
@@ -254,11 +251,10 @@ class PrefillData:
             raise NoRouteError(f"this part was not staged, and {closed}: {remedy}")
         if cut.state:
             ends = end_shares(plan, part, ours, target)
-            made = self.page_writes.end_batches(link, peer, ends, self.gathers.pool, entry, effect.pages)
+            made, direct = self.page_writes.end_batches(link, peer, ends, self.gathers.pool, entry, effect.pages), False
         else:
-            theirs = page_ids(effect.pages)
+            theirs, direct = page_ids(effect.pages), plan.direct(part, ours, target)
             made = self.page_writes.batches(link, peer, plan, part, target, entry.pages, theirs, cut)
-        direct = not cut.state and plan.direct(part, ours, target)
         self._counts["direct" if direct else "pages"] += 1
         return made
 
@@ -291,7 +287,6 @@ class PrefillData:
 
         No peer knows these regions, since nobody writes here; so links stay as they are.
         """
-        self._expected.clear()
         self.prepared_writes.move(self.regions[0])
         self._use(self.gathers.pool.husk(), away(self.memory.told))
         while self.regions:

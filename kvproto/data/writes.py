@@ -191,7 +191,7 @@ class RankWrites:
             del self.flying[event.handle]
             for key in keys:  # first: the notification below may raise
                 self.loop.raise_event(ev.BatchCompleted(*key))
-            if self._notes and (late := self._notes.get(keys[0])) is not None:
+            if (late := self._notes.get(keys[0])) is not None:
                 late.left -= 1
                 if not late.left:
                     del self._notes[keys[0]]
