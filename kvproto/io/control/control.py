@@ -42,7 +42,7 @@ from kvproto.io.control.bundle import ADDED
 from kvproto.io.control.gate import Gate, Handshakes
 from kvproto.io.control.keys import Keys
 from kvproto.io.control.outbox import Counts, Outboxes
-from kvproto.io.control.polled_socket import PolledSocket
+from kvproto.io.control.polled_socket import POLLIN, POLLOUT, PolledSocket
 from kvproto.io.control.poller import Waiter, Waker
 from kvproto.io.control.sockets import (
     LISTENER,
@@ -317,7 +317,7 @@ class Control:
 
     def _news(self, socket: PolledSocket) -> int:
         """Return POLLIN if the socket has frames, POLLOUT if it takes waiting ones; 0: it is cold."""
-        wanted = zmq.POLLIN | zmq.POLLOUT if _peer_of(socket) in self.outboxes else zmq.POLLIN
+        wanted = POLLIN | POLLOUT if _peer_of(socket) in self.outboxes else POLLIN
         news = socket.events() & wanted
         if not news:
             self._hot.pop(socket.number, None)
@@ -328,7 +328,7 @@ class Control:
         self.outboxes.flush()
         for socket in tuple(self._hot.values()):
             while news := self._news(socket):
-                if news & zmq.POLLIN:
+                if news & POLLIN:
                     return True
                 self.outboxes.move(_peer_of(socket))
         return False

@@ -42,7 +42,7 @@ from kvproto.errors import KvprotoError
 from kvproto.io.control.bundle import BUNDLE, READS, frames_in, packed
 from kvproto.io.control.gate import HANDSHAKE_S, Handshakes
 from kvproto.io.control.keys import MARK, Keys, beyond_loopback, split_key, with_key
-from kvproto.io.control.polled_socket import PolledSocket
+from kvproto.io.control.polled_socket import NOBLOCK, POLLIN, PolledSocket
 from kvproto.io.control.standing import Standing
 from kvproto.io.control.unanswered import Unanswered
 from kvproto.io.control.unread import Unread
@@ -123,7 +123,7 @@ class ControlSocket(PolledSocket):
                 self._socket.send(name, _MORE)
             for frame in first:
                 self._socket.send(frame, _MORE)
-            self._socket.send(last, zmq.NOBLOCK)
+            self._socket.send(last, NOBLOCK)
         except zmq.Again:
             return Sent.FULL
         except zmq.ZMQError as error:
@@ -139,15 +139,15 @@ class ControlSocket(PolledSocket):
             while len(frames) < limit:
                 # Every hundredth `recv` learns what has become of the connection. With IMMEDIATE a lost one takes its
                 # pipe away, which must not be between two parts of an earlier build (`bundle`): learn it first.
-                if self.peer is not None and not self.events() & zmq.POLLIN:
+                if self.peer is not None and not self.events() & POLLIN:
                     return False
-                part = self._socket.recv(zmq.NOBLOCK, copy=False)
+                part = self._socket.recv(NOBLOCK, copy=False)
                 if spoken is not None:
                     # Only a frame that was not copied knows the descriptor of its connection.
                     spoken.add(int(part.get(zmq.SRCFD)))
                 parts = [part.bytes]
                 while part.more:
-                    part = self._socket.recv(zmq.NOBLOCK, copy=False)
+                    part = self._socket.recv(NOBLOCK, copy=False)
                     parts.append(part.bytes)
                 peer = self.peer or Peer(0, parts.pop(0))
                 if peer.link:
