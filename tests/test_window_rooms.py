@@ -164,6 +164,18 @@ def test_a_window_leaves_when_all_tokens_are_computed_and_not_before() -> None:
         both.check(room)
 
 
+def test_a_rank_that_owes_windows_alone_explains_what_they_cost() -> None:
+    full = Cache("full", (CachePart("latent", 1, 36),), (1,), "bfloat16")  # the second of two replicas sends it
+    with WindowPair(*sides(full, LOCAL, tp=(2, 1)), chunk_tokens=8, settings=SMALL_RING) as both:
+        room = both.open(16)
+        both.settle()
+        costs = [each.explain(room).count("decode rank 0: staged") for each in both.prefills]
+        assert costs == [1, 2]
+        assert "; at the end to decode rank 0: staged" in both.prefills[0].explain(room)
+        both.finish(room)
+        both.check(room)
+
+
 def test_pages_of_a_window_may_come_with_the_last_token_and_be_others_after_a_withdrawal() -> None:
     class Late(WindowPair):
         def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
@@ -191,6 +203,8 @@ def test_pages_of_a_window_may_come_with_the_last_token_and_be_others_after_a_wi
         both.settle()
         for endpoint in both.prefills:
             assert endpoint.withdrawn(room)
+            with pytest.raises(ArgumentError, match="99 layers produced of the 3 that this rank holds"):
+                endpoint.produced(room, 16, pages=ours[2:], window=right, layers=99)  # and changes nothing
             endpoint.produced(room, 16, pages=ours[2:], window=right)
             endpoint.aux(room, b"")
         both.pump(partial(both.over, room))

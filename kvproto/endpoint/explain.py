@@ -222,9 +222,13 @@ def _sends(rank: Any, room: int) -> str:
 
 def _costs(rank: Any, room: int) -> str:
     """Say the estimated cost of each route, for the decode ranks with sends in flight."""
-    peers = sorted({key & 0xFFFF for key in list(rank.sends.get(room, {})) if key >= 0})
-    known = [(peer, rank.estimate(room, peer)) for peer in peers if rank.link_to(room, peer) in rank.peers]
-    return "".join(f"; to decode rank {peer}: {costs}" for peer, costs in known)
+    # A rank may owe a decode rank tokens alone, or alone what travels at the end.
+    found = {(key & 0xFFFF, send.to.cut.state) for key, send in list(rank.sends.get(room, {}).items()) if key >= 0}
+    known = [(peer, at_end) for peer, at_end in sorted(found) if rank.link_to(room, peer) in rank.peers]
+    return "".join(
+        f"; at the end to decode rank {peer}: {rank.end_estimate(room, peer)}" if at_end
+        else f"; to decode rank {peer}: {rank.estimate(room, peer)}" for peer, at_end in known
+    )  # fmt: skip
 
 
 def _waiting(state: str) -> str:

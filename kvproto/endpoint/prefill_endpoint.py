@@ -276,11 +276,12 @@ class PrefillEndpoint(Endpoint):
         others = moved or len(more) > 0
         if others and entry.taken and not self.withdrawn(room):
             raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
-        entry.ends = last
         held, tokens = self.pool.layers, operator.index(tokens)
         depth = need_layers(room, entry, tokens, layers, held)
         # On the caller's thread: the copy of the page table runs before the loop learns of the tokens.
         placed = self._data.streams.extend(entry, more) if len(more) else None
+        # After all that may raise: a call that is refused leaves rows and their tables as they were.
+        entry.ends = last
         if depth == held:
             # Set on the caller's thread, so that the engine's next call is checked against it at once.
             entry.full = max(entry.full, tokens)
