@@ -12,7 +12,8 @@ import pytest
 
 from examples.engine_runs import gpu_rows
 from examples.engine_runs import table as engine_table
-from examples.engine_runs.table import of_sglang, of_vllm, placed, read, told
+from examples.engine_runs.cell import of_sglang, of_vllm
+from examples.engine_runs.table import placed, read, told
 from examples.sglang import on_gpus, pack
 from examples.sglang.messages import Answer, Request, Start
 from examples.sglang.pair import Pair, Place, dtype_of, environment_of
@@ -314,6 +315,17 @@ def test_ranks_that_share_a_gpu_have_collectives_over_the_host(
     assert (groups.get_default_distributed_backend("cuda"), groups.init_model_parallel_group([[0, 1]])) == kept
     with device._place(1) as gpu:
         assert gpu == 0
+
+
+def test_posts_are_told_for_each_prompt_by_the_names_of_either_engine_and_carrier() -> None:
+    one: dict[str, Any] = {"pair": "1:2", "scenario": "seq", "good": True}
+    rows = [
+        one | {"backend": carrier, "scenario": scenario, "counts": counts, "rooms_seen": 4}
+        for carrier, counts in (("plain", {"writes": 8, "pieces": 8}), ("mooncake", {"posts": 4, "descriptors": 24}))
+        for scenario in ("seq", "counts")
+    ]
+    assert [(cell.carrier, *cell.posts) for cell in of_sglang(rows)] == [("plain", 2.0, 2.0), ("own", 1.0, 6.0)]
+    assert of_sglang([one | {"backend": "kvproto"}])[0].posts == (None, None)
 
 
 def test_pairs_play_in_the_order_in_which_they_are_asked_for() -> None:

@@ -5,7 +5,7 @@
 
 The commands are those of the page, to the letter, but for `MODEL` (or `M`) and the options that a small model on a CPU
 needs (`CPU`), which are put at the end of an instance's.  A row is a case of `clients`, and in the table as soon as
-it is made.  Behind SGLang's own router its own benchmark is run, too, and each instance is killed and started anew.
+it is made.  The engine's own benchmark is run behind the router, too, and each instance is killed and started anew.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ UNDER_WAY_S, AFTER_S, ANSWERED_S = 1.0, 4.0, 400.0
 class Guide(NamedTuple):
     """A page with the commands of servers and router; `cpu`: the options, and the environment, of a CPU.
 
-    `own`: the router is the engine's own, which takes prompts as text alone; its benchmark, which is run behind it.
+    `benchmark`: the engine's own, which is run behind the router; `spelt`: the router takes prompts as text alone.
     """
 
     page: str
@@ -55,7 +55,8 @@ class Guide(NamedTuple):
     url: str
     cpu: str
     environment: dict[str, str]
-    own: str = ""
+    benchmark: str
+    spelt: bool = False
 
 
 OURS = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -67,6 +68,8 @@ GUIDES = {
             "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
             "VLLM_HOST_IP": "127.0.0.1",
         },
+        "vllm bench serve --backend openai --base-url {url} --model {model} --dataset-name random --num-prompts 16 "
+        "--random-input-len 200 --random-output-len 16 --ignore-eos --disable-tqdm",
     ),
     "sglang": Guide(
         "docs/sglang.md", "M", "python -m sglang.launch_server", "http://127.0.0.1:8000",
@@ -81,6 +84,7 @@ GUIDES = {
         },
         "python -m sglang.bench_serving --backend sglang-oai --base-url {url} --model {model} --tokenizer {model} "
         "--dataset-name random-ids --num-prompts 16 --random-input-len 200 --random-output-len 16 --disable-tqdm",
+        spelt=True,
     ),
 }  # fmt: skip
 
@@ -179,7 +183,7 @@ async def started(clients: Clients, programs: Programs, name: str) -> Row:
 
 async def benchmark(guide: Guide, folder: Path, programs: Programs) -> Row:
     """Run the engine's own benchmark of servers: all of its requests are answered."""
-    begun, command = time.monotonic(), guide.own.format(url=guide.url, model=folder)
+    begun, command = time.monotonic(), guide.benchmark.format(url=guide.url, model=folder)
     ran = await asyncio.create_subprocess_shell(
         command, env=programs.environment, cwd=programs.logs[0].parent, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -219,7 +223,7 @@ async def play(guide: Guide, folder: Path, programs: Programs, keep: Callable[[R
     """Wait until they serve, then all cases; `keep` is called with each row that is made."""
     tokens, whole = whole_model(folder)
     async with aiohttp.ClientSession() as session:
-        clients = Clients(guide.url, str(folder), session, whole, tokens.decode if guide.own else list)
+        clients = Clients(guide.url, str(folder), session, whole, tokens.decode if guide.spelt else list)
         keep(first := await started(clients, programs, "start"))
         if not first.good:
             return
@@ -229,11 +233,10 @@ async def play(guide: Guide, folder: Path, programs: Programs, keep: Callable[[R
         keep(await clients.leave(cases(tokens, "third")[0]))
         status, listed = await clients.get("/v1/models")
         keep(Row("models", status == HTTPStatus.OK and json.loads(listed)["data"] != [], 0.0))
-        if guide.own:
-            keep(await benchmark(guide, folder, programs))
-            for index, side in enumerate(("prefill", "decode")):
-                name, case = f"{side} killed and started anew", cases(tokens, side)[0]
-                keep(await replaced(clients, programs, index, name, case))
+        keep(await benchmark(guide, folder, programs))
+        for index, side in enumerate(("prefill", "decode")):
+            name, case = f"{side} killed and started anew", cases(tokens, side)[0]
+            keep(await replaced(clients, programs, index, name, case))
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What came of the runs in the real engines, as one table: kvproto's rows with the engine's own connector beside them.
+"""Table: the rows of the runs in the real engines, kvproto's with the engine's own connector beside them.
 
     python -m examples.engine_runs.table    # make engines-table; writes docs/engines.md between its marks
 
@@ -14,104 +14,29 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from examples.engine_runs import gpu_rows, refusals, upgrade_row
-from examples.engine_runs.seen import seen
+from examples.engine_runs.cell import OURS, OWN, PLAIN, Cell, of_sglang, of_vllm
 
 TOP = Path(__file__).parents[2]
 RESULTS, PAGE = TOP / "examples" / "results", TOP / "docs" / "engines.md"
 BEGIN, END = "<!-- runs -->", "<!-- end of runs -->"
-OURS, PLAIN, OWN = "kvproto", "plain", "own"
 ENGINES = "vLLM", "SGLang"
-#: SGLang's rows that are about a whole run, and stand in the others
-WHOLE = ("idle", "counts", "digests")
 #: by engine: the scenario of which the time of one hand-over is told, and of many
 ONE, MANY = {"vLLM": "in turn", "SGLang": "seq"}, {"vLLM": "32 at once", "SGLang": "many"}
 SUMMARY = (
     "engine", "prefill → decode", "rows as they must be", "answers of the whole model", "digests compared, differ",
     "blocks of both caches compared, differ", "all blocks back",
     "one after another, ms: with digests, without, its own",
-    "many at once, ms: without digests, its own",
+    "many at once, ms: without digests, its own", "posts a prompt, of descriptors: kvproto, its own",
 )  # fmt: skip
 EACH = (
     "engine", "prefill → decode", "scenario", "answers of the whole model", "digests compared, differ",
     "blocks compared, differ", "blocks back", "ms with digests", "ms without", "ms by its own",
     "as it must be: kvproto", "its own", "seen of kvproto", "of its own",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A scenario of a pair, by one carrier; `lag`: median milliseconds of the hand-over; `digests`, `blocks`:
-    (compared, differ); `why`: what is wrong with it; `note`: what else was seen."""
-
-    engine: str
-    pair: str
-    carrier: str
-    scenario: str
-    answers: tuple[int, int]
-    digests: tuple[int, int]
-    blocks: tuple[int, int]
-    back: bool
-    lag: float | None
-    good: bool
-    why: str
-    note: str
-    build: str
-
-
-def of_vllm(rows: list[dict[str, Any]]) -> list[Cell]:
-    """The rows of `examples.vllm.run`."""
-    return [
-        Cell(
-            "vLLM", row["pair"].replace("-", " → ").replace("+", " and "),
-            OWN if row["carrier"] == "nixl" else row["carrier"], row["scenario"],
-            (row["equal"] + row.get("ties", 0), row["asked"]),
-            tuple(row["digests"]), tuple(row["sums"]), row["back"], row["lags"][0] if row["lags"] else None,
-            not row["wrong"], "; ".join(row["wrong"]), "; ".join(filter(None, (_tied(row), row["note"]))),
-            row.get("build", ""),
-        )
-        for row in rows
-    ]  # fmt: skip
-
-
-def _tied(row: dict[str, Any]) -> str:
-    return f"{row['ties']} leave it at a tie" if row.get("ties") else ""
-
-
-def of_sglang(rows: list[dict[str, Any]]) -> list[Cell]:
-    """The rows of `examples.sglang.run`."""
-    whole = {(row["pair"], row["backend"], row["scenario"]): row for row in rows}
-    return [
-        Cell(
-            "SGLang", row["pair"].replace(":", " → ", 1), OWN if row["backend"] == "staging" else row["backend"],
-            row["scenario"], _answers(row.get("tokens", "0/0")), _digests(whole.get(_of(row, "digests"), {})), (0, 0),
-            whole.get(_of(row, "idle"), {}).get("good", False), row.get("lag_ms", [None])[0], row["good"],
-            "" if row["good"] else _why(row), seen(row), row.get("build", ""),
-        )
-        for row in rows
-        if row["scenario"] not in WHOLE
-    ]  # fmt: skip
-
-
-def _of(row: dict[str, Any], scenario: str) -> tuple[str, str, str]:
-    return row["pair"], row["backend"], scenario
-
-
-def _answers(text: str) -> tuple[int, int]:
-    right, asked = text.split("/")
-    return int(right), int(asked)
-
-
-def _digests(row: dict[str, Any]) -> tuple[int, int]:
-    return row.get("compared", 0), row.get("differ", 0)
-
-
-def _why(row: dict[str, Any]) -> str:
-    return row.get("other_said") or "; ".join(row.get("errors", [])) or "other tokens than the whole model's"
 
 
 def read(results: Path = RESULTS) -> list[Cell]:
@@ -121,7 +46,7 @@ def read(results: Path = RESULTS) -> list[Cell]:
 
 
 def rows_of(cells: list[Cell]) -> list[tuple[Cell, Cell | None, Cell | None]]:
-    """Of each of kvproto's: the same without digests, and the engine's own connector's."""
+    """Return each of kvproto's, the same without digests, and the engine's own connector's."""
     at = {(cell.engine, cell.pair, cell.carrier, cell.scenario): cell for cell in cells}
 
     def like(cell: Cell, carrier: str) -> Cell | None:
@@ -137,6 +62,17 @@ def _ms(*cells: Cell | None) -> str:
 
 def _pair(numbers: tuple[int, int]) -> str:
     return f"{numbers[0]:,}, {numbers[1]}" if numbers[0] else "-"
+
+
+def _posts(ours: Cell, plain: Cell | None, own: Cell | None) -> str:
+    mine = next((cell for cell in (plain, ours) if cell is not None and cell.posts[0]), None)
+    return ", ".join(_posted(cell) for cell in (mine, own))
+
+
+def _posted(cell: Cell | None) -> str:
+    if cell is None or cell.posts[0] is None:
+        return "-"
+    return f"{cell.posts[0]:.1f}" + (f" of {cell.posts[1]:.1f}" if cell.posts[1] else "")
 
 
 def _judged(cell: Cell | None) -> str:
@@ -166,6 +102,7 @@ def summary(cells: list[Cell]) -> str:
             engine, pair, f"{sum(cell.good for cell in ours)} of {len(ours)}",
             f"{sum(cell.answers[0] for cell in asked)} of {sum(cell.answers[1] for cell in asked)}",
             *map(_pair, totals), "yes" if all(cell.back for cell in ours) else "**no**", _ms(*one), _ms(*many[1:]),
+            _posts(*one) if one[0] else "-",
         ))  # fmt: skip
     return _table(SUMMARY, rows)
 
@@ -224,7 +161,7 @@ def on_gpus(results: Path = RESULTS) -> str:
 
 
 def told(cells: list[Cell]) -> str:
-    """What stands between the marks."""
+    """Return the text between the marks."""
     builds = Counter(cell.build or "an earlier one" for cell in cells)
     said = ", ".join(f"{count} of {name}" for name, count in builds.most_common())
     ran = f"Rows by the build of kvproto that ran: {said}."

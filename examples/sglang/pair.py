@@ -84,7 +84,7 @@ class Pair:
         rank each, or "2 stages of 2"; before both stands the name of a model (`MODELS`), if it is not a Llama.
         """
         sized = pair.removeprefix(pair.partition(" ")[0] + " " if pair.partition(" ")[0] in MODELS else "").split(":")
-        self.label = pair if pages[0] == pages[1] else f"{pair} pages {pages[0]}-{pages[1]}"
+        self.label = pair if pages == (16, 16) else f"{pair} pages {pages[0]}-{pages[1]}"
         self.pair, self.backend, self.folder, self.keep, self.place = pair, backend, folder, keep, place
         self.rows: list[dict[str, Any]] = []
         self.room, self.noise = random.Random(f"{pair} {backend}").randrange(1, 800_000), random.Random()

@@ -8,12 +8,13 @@
     python -m examples.sglang.run --pairs "mla 1:2"   # DeepSeek-V3, whose latents every rank has
     python -m examples.sglang.run --pairs "hybrid 1:2" "mamba2 2:1"   # Qwen3.5 and Falcon-H1, with recurrent state
     python -m examples.sglang.run --pairs "eagle 2:1"                 # a Llama with an EAGLE head that drafts
+    python -m examples.sglang.run --pairs "mla 1:2" --backends kvproto mooncake   # SGLang's own does not stage it
     python -m examples.sglang.run --device cuda --gpus 2 --scale 8 ...   # on GPUs, as examples.sglang.on_gpus does
 
 Every scenario (`examples.sglang.scenarios`) compares tokens with those of the whole model, and what both sides moved by
 digests; after the last one each instance's cache has to be empty.  `kvproto` keeps digests and goes through all;
 `plain` is the same without digests, and `staging` is SGLang's own staging over Mooncake: the two are compared, with the
-same prompts, one right after the other.
+same prompts, one right after the other.  What SGLang does not stage, its Mooncake carries page by page (`mooncake`).
 
 Rows go into the table as soon as they are made, in the place of those of the same pair, backend and scenario.  Exit
 code 0: every row of kvproto's was as it must be.
@@ -36,7 +37,7 @@ from typing import Any
 
 from examples.sglang import model
 from examples.sglang.pair import BACKENDS, Place, dtype_of, judge_of, kind_of
-from examples.sglang.scenarios import ENDED_EARLY, SCENARIOS, TIMED, Run
+from examples.sglang.scenarios import COMPARED, ENDED_EARLY, SCENARIOS, TIMED, Run
 from examples.sglang.whole import Whole
 
 Row = dict[str, Any]
@@ -80,6 +81,8 @@ HEAD = (
 PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "mla 2 stages:1", "eagle 1:1", "eagle 2:1", "eagle 1:2",
          "hybrid 1:2", "hybrid 2:1", "hybrid 2:1x2", "mamba2 1:2", "mamba2 2:1",
          "windows 1:2", "windows 2:1", "windows 2:2", "2 stages:1", "2 stages:2"]  # fmt: skip
+#: by backend: scenarios; those of SGLang's own are all alike
+PLAYED = {"kvproto": SCENARIOS, "plain": TIMED}
 #: what has a column of its own, and how much is shown of a sentence
 COLUMNS, SAID = ("pair", "gpus", "backend", "scenario", "tokens", "lag_ms", "good", "build"), 90
 
@@ -173,7 +176,7 @@ def main() -> int:
                 with suppress(*ENDED_EARLY):  # said when it plays
                     step(run)
             run = made.popleft()
-            run.play([name for name in asked.scenarios if run.backend == "kvproto" or name in TIMED])
+            run.play([name for name in asked.scenarios if name in PLAYED.get(run.backend, COMPARED)])
             good &= all(row["good"] for row in run.rows) or BACKENDS[run.backend][0] != "kvproto"
     return 0 if good else 1
 

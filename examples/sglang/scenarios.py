@@ -38,8 +38,9 @@ SOON, ENDED = 20.0, 60.0
 ENDED_EARLY = RuntimeError, EOFError, BrokenPipeError
 MOMENTS = tuple(0.05 * n for n in range(8))
 SCENARIOS = ("seq", "many", "alone", "refused", "middle", "stages", "control", "astray", "killed", "idle")
-#: what is compared without digests
+#: what kvproto does without digests, and what SGLang's own backends do beside it
 TIMED = ("seq", "many", "alone", "refused", "idle")
+COMPARED = (*TIMED, "middle", "killed")
 
 
 class Run(Pair):

@@ -27,9 +27,10 @@ HEAD = (
 
 
 class Row(msgspec.Struct, omit_defaults=True):
-    """A scenario's outcome; `lags`: median and longest milliseconds; `posts`: of prefill ranks, by their way;
-    `computed`: tokens of a prompt that decode has computed, at most; `wrong`: why it is not as it must be; `build`: the
-    kvproto it was run with; `ties`: answers that leave the whole model's where another token is as likely."""
+    """A scenario's outcome; `lags`: median and longest milliseconds; `posts`: of prefill ranks, by their way, or of
+    vLLM's own connector, with descriptors; `computed`: tokens of a prompt that decode has computed, at most; `wrong`:
+    why it is not as it must be; `build`: the kvproto it was run with; `ties`: answers that leave the whole model's
+    where another token is as likely."""
 
     pair: str
     carrier: str
@@ -61,7 +62,8 @@ class Row(msgspec.Struct, omit_defaults=True):
         outcomes = ", ".join(f"{name} {count}" for name, count in sorted(self.outcomes.items())) or "-"
         lags = ", ".join(f"{lag:.0f}" for lag in self.lags) or "-"
         both = [f"{pair[0]}, {pair[1]}" if self.carrier == "kvproto" else "-" for pair in (self.digests, self.sums)]
-        posts = f"{self.posts.get('staged', 0)} + {self.posts.get('pages', 0)}" if self.posts else "-"
+        posts = f"{self.posts.get('staged', 0)} + {self.posts.get('pages', 0)}" if "staged" in self.posts else "-"
+        posts = f"{self.posts['posts']}, of {self.posts['descriptors']} descriptors" if "posts" in self.posts else posts
         computed = "-" if self.computed is None else str(self.computed)
         back = "yes" if self.back else "**no**"
         good = "yes" if self.good else f"**no**: {'; '.join(self.wrong)}"

@@ -90,7 +90,8 @@ class RecordingConnector(KVProtoConnector):
         if outcome.ok and self.extra.get("digests"):
             digests = {"/".join(map(str, at)): value for at, value in endpoint.digests(outcome.room).items()}
         metrics = endpoint.metrics()
-        posts = {"staged": metrics.get("writes", 0), "pages": metrics.get("pages", 0) + metrics.get("direct", 0)}
+        posts = {"staged": metrics.get("writes", 0), "pages": metrics.get("pages", 0) + metrics.get("direct", 0),
+                 "descriptors": metrics.get("pieces", 0)}  # fmt: skip
         self.ended[request] = outcome
         self._note(
             event="outcome", request=request, room=outcome.room.id, cause=outcome.cause.name, reason=outcome.reason,

@@ -72,8 +72,12 @@ TTL, WAIT = 20.0, 10.0
 LIMIT = 1200.0
 
 
-def judged(found: Any, records: Records, back: bool, **names: Any) -> Row:  # noqa: FBT001  # whether blocks came back
-    """The row of a scenario."""
+#: of vLLM's Prometheus endpoint
+POSTED = {"vllm:nixl_num_descriptors_count": "posts", "vllm:nixl_num_descriptors_sum": "descriptors"}
+
+
+def judged(found: Any, records: Records, posts: Counter[str], *, back: bool, **names: Any) -> Row:
+    """The row of a scenario; `posts`: those of vLLM's own connector; `back`: whether all blocks came back."""
     seen = records.judge(killed=found.killed)
     fits = Counter(want.fits(got) for got, want in zip(found.got, found.want, strict=True))
     equal, ties, asked = fits["equal"], fits["tie"], len(found.want)
@@ -92,7 +96,7 @@ def judged(found: Any, records: Records, back: bool, **names: Any) -> Row:  # no
     note = found.note + ("the tokens must differ" if found.control else "")
     return Row(
         **names, equal=equal, ties=ties, asked=asked, computed=found.computed, back=back, wrong=wrong, lags=lags,
-        outcomes=dict(seen.outcomes), digests=seen.digests, sums=seen.sums, posts=dict(seen.posts), note=note,
+        outcomes=dict(seen.outcomes), digests=seen.digests, sums=seen.sums, posts=dict(seen.posts or posts), note=note,
         build=build(),
     )  # fmt: skip
 
@@ -108,7 +112,7 @@ async def play(setting: Any, pair: str, carrier: str, names: list[str], rows: Ro
         await setting.warm(instance)
     for name in names:
         say(f"{pair} {carrier} {name} ...")
-        begun = time.perf_counter()
+        begun, before = time.perf_counter(), posted()
         try:
             found, back = await asyncio.wait_for((SCENARIOS | OF_TWO)[name](setting), LIMIT), True
             for instance in setting.instances:
@@ -117,7 +121,8 @@ async def play(setting: Any, pair: str, carrier: str, names: list[str], rows: Ro
             traceback.print_exc()
             found, back = Found([], [], note=f"{type(error).__name__}: {str(error)[:120]}"), False
         seconds = round(time.perf_counter() - begun, 1)
-        row = judged(found, records, back, pair=pair, carrier=carrier, scenario=name, seconds=seconds)
+        names_of = {"pair": pair, "carrier": carrier, "scenario": name, "seconds": seconds}
+        row = judged(found, records, posted() - before, back=back, **names_of)
         rows.keep(row)
         say(row.line(), f"({seconds:.0f} s)")
 
@@ -176,7 +181,8 @@ def one(pair: str, carrier: str, names: list[str], out: Path) -> int:
     rows = Rows(out, pair, carrier)
     try:
         asyncio.run(play(setting, pair, carrier, names, rows, say))
-        say("vLLM's own counters:", counters())
+        told = {name: count for name, count in counters().items() if name.startswith("vllm:kvproto_")}
+        say("vLLM's own counters:", {name: count for name, count in told.items() if name.endswith("_total")})
     finally:
         for instance in setting.instances:
             instance.close()
@@ -193,8 +199,12 @@ def counters() -> dict[str, float]:
     """What vLLM's Prometheus endpoint would say of the transfer, of the instance that was made last."""
     from prometheus_client import REGISTRY
 
-    found = [each for metric in REGISTRY.collect() for each in metric.samples if each.name.startswith("vllm:kvproto_")]
-    return {each.name: each.value for each in found if each.name.endswith("_total")}
+    return {each.name: each.value for metric in REGISTRY.collect() for each in metric.samples}
+
+
+def posted() -> Counter[str]:
+    """Return what NixlConnector has posted there so far, and of how many descriptors; empty: nothing."""
+    return Counter({POSTED[name]: int(value) for name, value in counters().items() if name in POSTED})
 
 
 def wanted(pair: str, carrier: str, asked: list[str], out: Path, *, missing: bool) -> list[str]:
