@@ -100,7 +100,7 @@ def test_a_rank_looks_again_while_anything_moves_or_could_be_made_ready(what: st
 @pytest.mark.parametrize("device", [False, True])
 def test_what_is_awaited_is_made_ready_one_a_look_while_nothing_moves(data: Any, device: bool) -> None:
     ready: list[Any] = []
-    data.rank.expected_gathers, data.rank.expected_pages = lambda: [GATHER], lambda: [PAGES]
+    data.rank.expected_gathers, data.rank.expected_stores = lambda: [GATHER], lambda *_: [PAGES]
     data.gathers.ready = lambda effect: ready.append(("gather", effect))
     data._mapped, data.entries[ROOM] = (lambda _: "mapped"), "entry"
     data.stores.ready = lambda *about: ready.append(about)

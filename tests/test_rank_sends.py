@@ -25,6 +25,7 @@ from kvproto.protocol.states import PSend
 from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.rank import prefill as of_sends
+from kvproto.rank.base import LinkPeer
 from kvproto.rank.prefill import PrefillRank
 
 #: room 21 here: three cells of two layer groups, the last of three tokens
@@ -83,16 +84,23 @@ def test_what_will_be_gathered_is_foreseen_of_the_oldest_rooms_into_the_slots_th
     assert rank.expected_gathers() == [replace(one, slot=1)]
 
 
-def test_what_will_be_written_over_pages_is_foreseen_as_many_as_may_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    rank = with_room(page_writes=2)
-    to = Target(2)
-    rank.sends[11] = {key(0, 0): WAITS, key(1, 1): replace(WAITS_PAGES, pages=b"page", to=to)}
-    rank.sends[ROOM] = {key(5, 1): WAITS_PAGES, key(4, 0): WAITS_PAGES}
-    one = do.PreparePages(11, 1, 1, to, b"page")
-    two = do.PreparePages(ROOM, 5, 1, Target(), b"")
-    assert rank.expected_pages() == [one, two]
-    monkeypatch.setattr(of_sends, "OLDEST", 1)
-    assert rank.expected_pages() == [one]
+def test_what_will_be_stored_into_mapped_pages_is_foreseen_but_for_what_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rank = with_room()
+    mapped, other = Target(2), Target(3)
+    rank.peers = {2: LinkPeer(1, 1, mapped=True), 3: LinkPeer(1, 2)}
+    waits = replace(WAITS_PAGES, pages=b"page", to=mapped)
+    rank.sends[11] = {key(0, 0): replace(WAITS, to=mapped), key(1, 1): waits, key(2, 2): replace(WAITS_PAGES, to=other)}
+    rank.sends[ROOM] = {key(5, 1): waits, key(4, 0): replace(WAITS_PAGES, to=Target(9)), key(4, 1): waits}
+    one, two, three = (
+        do.PreparePages(room, chunk, 1, mapped, b"page") for room, chunk in ((11, 1), (ROOM, 5), (ROOM, 4))
+    )
+    assert rank.expected_stores((), 3) == [one, two, three] and rank.expected_stores((), 2) == [one, two]
+    assert rank.expected_stores({(11, 1, 1)}, 3) == [two, three]
+    assert rank.expected_stores({(11, 1, 1)}, 2) == [two], "with those that are made"
+    monkeypatch.setattr(of_sends, "BATCH", 1)
+    assert rank.expected_stores((), 3) == [one]
 
 
 # ------------------------------------------------------------------------------------------- which sends

@@ -44,6 +44,8 @@ from kvproto.rank.prefill import PrefillRank
 WHOLE = 100
 #: seconds between two nudges of one peer: less than a loop waits before it rests (`event_loop.STILL_S`)
 NUDGE_S = 1e-3
+#: stores into mapped pages that are made ready beforehand: some for each room of a forward's batch
+READY = 128
 
 
 class NoRouteError(KvprotoError):
@@ -159,11 +161,13 @@ class PrefillData:
         if not (self._expected or known != self._known) or self.gathers or self.writes:
             return False
         if known != self._known:
-            self._known, self._expected = known, deque(
-                self.rank.expected_gathers() if self.streams.stream is not None else ()
+            self._known, self._expected = (
+                known,
+                deque(self.rank.expected_gathers() if self.streams.stream is not None else ()),
             )
             if heard[PagesRsp]:
-                self._expected.extend(self.rank.expected_pages())
+                made = {(each.room, each.chunk, each.peer) for each in self.stores.kept}
+                self._expected.extend(self.rank.expected_stores(made, READY))
         if not self._expected:
             return False
         soon = self._expected.popleft()

@@ -6,7 +6,7 @@ number, `chunk` above 16 bits of peer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from itertools import islice
 from typing import Any, Final
 
@@ -29,8 +29,10 @@ from kvproto.rank.prefill_queues import PrefillQueues
 from kvproto.rank.value import PrefillValue, RankValue
 from kvproto.settings import Settings
 
-#: rooms that are looked at for what will be written next
+#: rooms that are looked at for what will be gathered next, and for what will be stored into mapped pages: as many as
+#: one forward may end
 OLDEST: Final = 16
+BATCH: Final = 64
 
 
 def by_send(event: Any) -> Any:
@@ -96,16 +98,27 @@ class PrefillRank(PrefillQueues):
                     found.append(do.LaunchGather(room, chunk, peer, send.to, slot, 0, 0))
         return found
 
-    def expected_pages(self) -> list[do.PreparePages]:
-        """Predict the page writes if the KV of the oldest rooms came now: as many as may run at a time."""
-        found = list[do.PreparePages]()
-        for room, sends in islice(self.sends.items(), OLDEST):
+    def expected_stores(self, made: Container[tuple[int, int, int]], most: int) -> list[do.PreparePages]:
+        """Predict the stores into mapped pages if the KV of the oldest rooms came now.
+
+        `made`: (room, chunk, peer) of those that are made ready already; `most`: how many there may be with these.
+        """
+        found, left = list[do.PreparePages](), most
+        for room, sends in islice(self.sends.items(), BATCH):
             for key, send in sends.items():
-                if len(found) == self.settings.page_writes:
+                if send.state is not PSend.AWAIT_PAGES_KV or not self._maps(send.to.link):
+                    continue
+                if not left:
                     return found
-                if send.state is PSend.AWAIT_PAGES_KV:
-                    found.append(do.PreparePages(room, key >> 16, key & 0xFFFF, send.to, send.pages))
+                left -= 1
+                chunk, peer = key >> 16, key & 0xFFFF
+                if (room, chunk, peer) not in made:
+                    found.append(do.PreparePages(room, chunk, peer, send.to, send.pages))
         return found
+
+    def _maps(self, link: int) -> bool:
+        peer = self.peers.get(link)
+        return peer is not None and peer.mapped
 
     # ------------------------------------------------------------------------------------------- sends
     def kind_of(self, event: Event) -> str:

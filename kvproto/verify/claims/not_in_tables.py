@@ -32,7 +32,7 @@ NOT_IN_TABLES = (
         "what is made ready beforehand",
         "Which gathers will be launched, and which pages stored, is guessed from the sends that wait for their KV, and"
         " decides nothing: a guess that fails is dropped, and the launch is made when it is due.",
-        ("rank/prefill.py:expected_gathers", "rank/prefill.py:expected_pages", "data/prefill_data.py:busy",
+        ("rank/prefill.py:expected_gathers", "rank/prefill.py:expected_stores", "data/prefill_data.py:busy",
          "data/prefill_data.py:_prepare_next", "data/prepared_launches.py:ready"),
         "tests/test_prefill_handlers.py",
     ),
