@@ -6,7 +6,7 @@ before and after, because clocks drift. `share`: the time of the bulk write alon
 runs all the time. `taken_ms`: what moving a GiB takes of the work, by both.
 
 *bulk*: one write of NIXL's. *staged*: through the ring. *mapped*: a kernel's stores, or the copy engines where pages
-are long, by each `--percent` of the multiprocessors (100: no forward is spared). *pages*: NIXL's prepared lists.
+are long, by 10 % of the multiprocessors, and by all (no forward is spared). *pages*: NIXL's prepared lists.
 `floor` of a mapped row is a kernel of as many multiprocessors that stores as many bytes in one run. `layered` pools
 have a run of bytes for each page, layer, K and V, `packed` ones have all of a page in one. The bytes of the first and
 the last transfer of a row are compared.
@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from kvproto.arguments import positive, several, whole
+from kvproto.arguments import positive
 from kvproto.lab.bench.beside_rank import BesideRank
 from kvproto.lab.bench.pipeline import LEAD_S, BenchProcesses
 from kvproto.lab.bench.pipeline_cases import MIB, ONE_CHUNK, SHAPES, Case
@@ -38,17 +38,20 @@ POOLS = {"layered": False, "packed": True}
 BARE = "bulk", "floor"
 #: of the bulk write's time: work that is shorter than the transfer, and work that is longer
 SHORT, LONG = 0.6, 2.5
-#: MiB of a room, and of a staged chunk
+#: MiB of a room, and of a staged chunk; rooms of a transfer, and tokens of a page
 ROOM, CHUNK = 1024, 128
+ROOMS, PAGE = 8, 16
+#: of the multiprocessors, for mapped rows: as `Settings.forward_slowdown` is by default, and all
+PERCENTS = Settings().forward_slowdown, 100
 WORK = {"P": "products", "D": "traffic"}
 
 
 class Beside(BenchProcesses):
     """The processes of one pair, which also work."""
 
-    def measured(self, pool: str, way: str, gib: int, percent: int, page: int, repeats: int) -> list[dict[str, Any]]:
-        size = ROOM if self.cuda else 1
-        case = self._case(pool, way, gib, page, size)
+    def measured(self, pool: str, way: str, percent: int, repeats: int) -> list[dict[str, Any]]:
+        size, gib = ROOM if self.cuda else 1, ROOMS
+        case = self._case(pool, way, size)
         form = self._form(case)
         form = msgspec.structs.replace(form, settings=msgspec.structs.replace(form.settings, forward_slowdown=percent))
         made = self.members.tell("PD", "make", form)
@@ -76,7 +79,7 @@ class Beside(BenchProcesses):
                     floor.append((slowed, bulk / self._turn("floor", names, percent, tokens, side, long)[0]))
                 turn += 2
             rows.append({
-                "pool": pool, "way": way, "page": page, "gib": gib, "percent": percent,
+                "pool": pool, "way": way, "page": PAGE, "gib": gib, "percent": percent,
                 "side": side, "work": WORK[side],
                 **({"work_ms": short * step, "slowdown": statistics.median(slow), "worst_slowdown": max(slow),
                     "taken_ms": 1e3 * statistics.median(slow) * statistics.median(times) / gib} if slow else {}),
@@ -96,12 +99,12 @@ class Beside(BenchProcesses):
         odd = {f"{side}{index}": each for (side, index), each in stats.items() if each["reports"]}
         return [{**row, "right": right, "odd": odd} for row in rows]
 
-    def _case(self, pool: str, way: str, gib: int, page: int, size: int) -> Case:
+    def _case(self, pool: str, way: str, size: int) -> Case:
         route, maps = WAYS[way]
         chunk = min(size, CHUNK if route == "staged" else ONE_CHUNK)
-        case = Case("beside", size, chunk, rooms=gib, route=route, maps=maps, packed=POOLS[pool], page=page)
+        case = Case("beside", size, chunk, rooms=ROOMS, route=route, maps=maps, packed=POOLS[pool], page=PAGE)
         # The bulk write needs all of it in the ring; so no room waits for the ring, either.
-        return replace(case, ring=(gib + 1) * size + 1)
+        return replace(case, ring=(ROOMS + 1) * size + 1)
 
     def _alone(self, side: str, steps: int) -> float:
         return float(self.members.tell(side, "alone", steps)[side, 0])
@@ -143,30 +146,21 @@ def told(row: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any row was wrong."""
     parser = command_line("beside", __doc__)
-    parser.add_argument("--pools", type=lambda text: text.split(","), default=[*POOLS], metavar="LIST",
-                        help="of layered, packed (default both)")  # fmt: skip
     parser.add_argument("--ways", type=lambda text: text.split(","), default=[*WAYS], metavar="LIST",
                         help=f"of {', '.join(WAYS)} (default all; no lists of layered pages)")  # fmt: skip
-    parser.add_argument("--gib", type=several(whole(1, 64)), default=[8], metavar="LIST",
-                        help="rooms of 1 GiB a transfer (default 8)")  # fmt: skip
-    parser.add_argument("--percent", type=several(whole(1, 100)), default=[Settings().forward_slowdown, 100],
-                        metavar="LIST", help="`Settings.forward_slowdown` of mapped rows (default 10,100)")  # fmt: skip
-    parser.add_argument("--page", type=whole(1, 1024), default=16, help="tokens a page (default 16)")
     parser.add_argument("--repeats", type=positive, default=5, help="timed transfers of each kind a row (default 5)")
     parser.add_argument("--cpu", action="store_true", help="rooms of 1 MiB in host memory, no work: to see it run")
     options = parser.parse_args(argv)
-    for name, known in (("pools", POOLS), ("ways", WAYS)):
-        if unknown := set(getattr(options, name)) - {*known}:
-            parser.error(f"--{name} {min(unknown)!r}: there are {', '.join(known)}")
+    if unknown := set(options.ways) - {*WAYS}:
+        parser.error(f"--ways {min(unknown)!r}: there are {', '.join(WAYS)}")
     need_gpus(2, cpu=options.cpu)
     course, rows = Course("beside", argv, options), list[dict[str, Any]]()
     # A write for each page, layer, K and V would take seconds, and tell nothing about the work.
-    cells = [(pool, way, gib, percent) for gib in options.gib for pool in options.pools for way in options.ways
-             for percent in (options.percent if way == "mapped" else [100])
-             if (pool, way) != ("layered", "pages")]  # fmt: skip
+    cells = [(pool, way, percent) for pool in POOLS for way in options.ways if (pool, way) != ("layered", "pages")
+             for percent in (PERCENTS if way == "mapped" else [100])]  # fmt: skip
     with Beside(SHAPES["tiny1" if options.cpu else "1-1"], cuda=not options.cpu, kind=BesideRank) as fleet:
-        for pool, way, gib, percent in course.cases(cells):
-            found = fleet.measured(pool, way, gib, percent, options.page, options.repeats)
+        for pool, way, percent in course.cases(cells):
+            found = fleet.measured(pool, way, percent, options.repeats)
             rows += found
             course.keep(rows, "\n   ".join(map(told, found)))
     return course.judged(rows)

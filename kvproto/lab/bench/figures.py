@@ -109,15 +109,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = CommandLine(prog="kvproto bench figures", description=about)
     parser.add_argument("--results", type=Path, default=DEFAULT, help=f"the file of results (default {DEFAULT})")
     parser.add_argument("--add", type=Path, nargs="+", metavar="RUN", help="put these runs into it first")
-    parser.add_argument("--merge", type=Path, nargs="+", metavar="RUN", help="make it anew of these runs first")
     marks = ", ".join(f"<!-- {name} -->" for name in MARKS)
     parser.add_argument("--into", type=Path, nargs="+", metavar="FILE", help=f"put tables between these marks: {marks}")
     parser.add_argument("--json", action="store_true", help="print the results as they are")
     options = parser.parse_args(argv)
-    fresh = options.merge or options.add
-    runs = [] if options.merge or (fresh and not options.results.exists()) else checked_results(options.results)
-    if fresh:
-        runs = put([read(file) for file in fresh], runs)
+    runs = [] if options.add and not options.results.exists() else checked_results(options.results)
+    if options.add:
+        runs = put([read(file) for file in options.add], runs)
         options.results.parent.mkdir(parents=True, exist_ok=True)
         options.results.write_bytes(written(runs))
     for file in options.into or ():

@@ -15,7 +15,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -102,7 +101,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="of staged, mapped (default both)")  # fmt: skip
     parser.add_argument("--repeats", type=positive, default=9, help="timed transfers a row (default 9)")
     parser.add_argument("--cpu", action="store_true", help="a tiny model, host memory: to see that it works")
-    parser.add_argument("--one-gpu", action="store_true", help="both ranks on one GPU")
     options = parser.parse_args(argv)
     if unknown := set(options.ways) - {*WAYS}:
         parser.error(f"--ways {min(unknown)!r}: there are {', '.join(WAYS)}")
@@ -110,10 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--tokens {uneven[0]}: that is not whole pages of {PAGE_TOKENS}")
     if options.cpu and max(options.groups) > TINY.layers:
         parser.error(f"--groups {max(options.groups)}: the tiny model has {TINY.layers} layers")
-    need_gpus(2 - options.one_gpu, cpu=options.cpu)
+    need_gpus(2, cpu=options.cpu)
     course, rows = Course("layers", argv, options), list[dict[str, Any]]()
-    shape = replace(TINY if options.cpu else SHAPE, decode_on=(0,) if options.one_gpu else (1,))
-    with BenchProcesses(shape, cuda=not options.cpu, kind=LayerRank) as fleet:
+    with BenchProcesses(TINY if options.cpu else SHAPE, cuda=not options.cpu, kind=LayerRank) as fleet:
         for way, tokens, groups in course.cases(list(product(options.ways, options.tokens, options.groups))):
             rows.append(measured(fleet, way, tokens, groups, options.repeats))
             course.keep(rows, told(rows[-1]))

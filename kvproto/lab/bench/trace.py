@@ -94,8 +94,6 @@ def parser() -> argparse.ArgumentParser:
     protocol.add_argument("--closed", action="store_true", help="pools at decode are closed to writes over pages")
     net = made.add_argument_group("links and faults")
     net.add_argument("--link", choices=[*PROFILES], default="rdma", help="what a link costs (default rdma)")
-    net.add_argument("--latency", type=real(0, 10), default=100.0, metavar="US",
-                     help="microseconds of a message (default 100)")  # fmt: skip
     net.add_argument("--beat", type=real(0.1, 60), default=1.0, metavar="S",
                      help="seconds between two heartbeats (default 1)")  # fmt: skip
     net.add_argument("--loss", type=real(0, 0.5), default=0.0, metavar="SHARE", help="messages that are lost")
@@ -112,7 +110,7 @@ def fleets_of(asked: argparse.Namespace) -> list[Fleet]:
             prefill=prefill[0], prefill_tp=prefill[1], decode=asked.decode[0], decode_tp=asked.decode[1],
             layers=layers, heads=heads, dim=dim, chunk_tokens=asked.chunk_tokens, ring=int(ring * 2**30),
             slots=asked.slots,
-            window=asked.window, route=asked.route, link=asked.link, latency=asked.latency * 1e-6,
+            window=asked.window, route=asked.route, link=asked.link,
             beat=asked.beat, closed=asked.closed, loss=asked.loss, failed_writes=asked.failed_writes,
             aborts=asked.aborts, seed=asked.seed,
             engines=EngineModel(speed=speed, chunk=asked.chunk, capacity=asked.capacity),

@@ -35,6 +35,8 @@ LOOK: Final = 4096
 STILL: Final = 3600.0
 #: simulated seconds after the last release, before anything that is left counts as left over
 CALM: Final = 3.0
+#: seconds that a message is under way
+LATENCY: Final = 100e-6
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -54,7 +56,6 @@ class Fleet(msgspec.Struct, frozen=True):
     route: Route = "cost"
     #: what a link costs (`kvproto.layout.costs`)
     link: str = "rdma"
-    latency: float = 100e-6
     #: seconds between two heartbeats of a link: with 10,000 links and one a second, beats are most of the work
     beat: float = 1.0
     closed: bool = False
@@ -90,7 +91,7 @@ class TraceReplay:
         )  # fmt: skip
         self.world = TimedWorld(
             fleet.seed, fleet.layout(fleet.prefill_tp), fleet.layout(fleet.decode_tp), chunk_tokens=fleet.chunk_tokens,
-            settings=settings, closed=fleet.closed or fleet.route == "staged", latency=fleet.latency,
+            settings=settings, closed=fleet.closed or fleet.route == "staged", latency=LATENCY,
             chances=FaultChances(),
         )  # fmt: skip
         self.live: dict[int, Replayed] = {}
