@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproto.io.transports.base import BackendUnavailable, BadEndpoint
-from kvproto.io.transports.endpoint import InstanceDescription, decode, encode
+from kvproto.io.transports.endpoint import InstanceDescription, RegionEntry, decode, encode
 from kvproto.io.transports.mooncake import _address
 from kvproto.io.transports.nixl_metadata import MAX_ADDRESS, MAX_SECTIONS, check, read, readable
 from kvproto.io.transports.ucx_address import FormError, checksum
 from kvproto.lab.torture.nixl_samples import KEY, connection, field, metadata
+from kvproto.lab.torture.nixl_samples import transport as sample
 
 NUMBER = struct.Struct("<Q").pack
 
@@ -147,15 +148,30 @@ def test_lengths_and_numbers_are_bounded() -> None:
     begin, distance = struct.pack("<QQQ", 4096, 64, 0), bytes(3)
     row = field(b"", begin + KEY)
     most = 4096 - len(begin + KEY)
-    for key, fits in ((b"", False), (KEY[:-1] + b"\x01" + distance * (most // 3), True), (KEY + bytes(4096), False)):
+    long = KEY[:-1] + b"\x01" + distance * (most // 3)
+    assert len(begin + long + distance) == 4097, "a byte more than a region may have"
+    for key, fits in ((b"", False), (long, True), (long + distance, False), (KEY + bytes(4096), False)):
         assert readable(metadata().replace(row, field(b"", begin + key))) is fits
     assert not readable(metadata().replace(row, field(b"", begin[:-1])))
     kind = field(b"t", bytes(4))
-    assert not readable(metadata().replace(kind, field(b"t", bytes(5))))
+    assert not any(readable(metadata().replace(kind, field(b"t", bytes(count)))) for count in (3, 5))
     for name in (b"Conns", b"nixlSecElms", b"n"):
         one = field(name, NUMBER(1))
         for other in (NUMBER(1)[:7], NUMBER(1) + b"\\0", NUMBER(2), NUMBER(0)):
             assert not readable(metadata().replace(one, field(name, other)))
+
+
+def test_keys_and_addresses_of_a_transport_that_both_have_are_of_the_same_sizes() -> None:
+    regions, own = [RegionEntry(0, 4096, 64, "DRAM", 0)], metadata(b"own")
+    begin, short = struct.pack("<QQQ", 4096, 64, 0), b"\x8e"
+    check(metadata(), "me", regions, own)
+    longer = struct.pack("<QBB", 1, 0, 1) + b"?" + KEY[-1:]
+    with pytest.raises(FormError, match="its regions have keys that ours have not"):
+        check(metadata().replace(field(b"", begin + KEY), field(b"", begin + longer)), "me", regions, own)
+    tcp = sample(b"tcp", b"\x8e\x79")
+    both = connection().replace(tcp, sample(b"tcp", b"\x8e\x79", 0) + sample(b"tcp", short))
+    with pytest.raises(FormError, match="has addresses of 6\\+1 bytes"):
+        check(metadata(address=both), "me", regions, own)
 
 
 def test_there_may_be_as_many_sections_as_are_counted_up_to_a_bound() -> None:

@@ -19,7 +19,7 @@ from support.nixl_library import Agent, Library
 
 pytest.register_assert_rewrite("kvproto.verify.testing.transport_contract")
 
-from kvproto.io.transports import nixl
+from kvproto.io.transports import host_memory, nixl
 from kvproto.io.transports.base import (
     Arrived,
     BackendUnavailable,
@@ -27,12 +27,14 @@ from kvproto.io.transports.base import (
     Busy,
     Completed,
     Failed,
+    Fault,
     Handle,
     PeerGone,
     PeerId,
     PeerLost,
     StaleEndpoint,
     TransportCaps,
+    TransportError,
     UsageError,
     WritePart,
 )
@@ -103,6 +105,10 @@ def world(library: Library) -> World:
     return World(library)
 
 
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 # -- how it starts, and ends
 
 
@@ -140,6 +146,80 @@ def test_memory_that_the_library_refuses_is_no_region(library: Library) -> None:
     transport.deregister(region)
     assert not any(agent.regions for agent in library.agents.values())
     transport.close()
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_what_a_failed_registration_has_taken_goes_back_or_is_named(
+    library: Library, monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    transport, memory = NixlTransport(), np.zeros(64, np.uint8)
+    error: list[BaseException] = [library.errors["nixlBackendError"]("planted"), OSError("planted")]
+
+    def share(_: Any) -> None:
+        raise error.pop()
+
+    monkeypatch.setattr(host_memory, "share", share)
+    if stays:
+        library.refuses["deregister_memory"] = "nixlBackendError"
+    with pytest.raises(OSError, match="planted"):
+        transport.register(memory.ctypes.data, 64)
+    with pytest.raises(UsageError, match="cannot register") as told:
+        transport.register(memory.ctypes.data, 64)
+    assert ("; and it stays registered: " in str(told.value)) is stays
+
+
+def test_memory_that_the_library_does_not_let_go_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.library.refuses["deregister_memory"] = "nixlBackendError"
+    with pytest.raises(TransportError, match=r"NIXL does not let go of .*planted in deregister_memory"):
+        world.writer.deregister(world.region)
+    later = world.writer.register(np.zeros(64, np.uint8).ctypes.data, 64)
+    monkeypatch.setattr(Agent, "deregister_memory", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        world.writer.deregister(later)
+
+
+def test_an_end_that_is_interrupted_is_so_when_all_is_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Agent, "remove_remote_agent", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        world.writer.close()
+    assert world.writer.closed and world.library.called("deregister_memory")
+
+
+def test_the_instance_after_this_one_is_made_alike(library: Library) -> None:
+    for maps in (False, True):
+        first = NixlTransport(params={"num_threads": "2"}, maps=maps)
+        second = first.successor()
+        assert library.called("create_backend")[-1] == ["UCX", {"num_threads": "2"}]
+        assert (second._maps is not None) is maps and second.instance != first.instance
+
+
+def test_the_rest_of_a_write_is_posted_when_the_copy_before_it_is_over_unless_it_or_its_peer_failed() -> None:
+    fault, refuses = Fault("peer_lost", "planted"), [KeyError("planted")]
+
+    def make(*about: Any) -> int:
+        if about[-1] == b"refused":
+            raise refuses[0]
+        return 7
+
+    def joined(
+        lost: Fault | None = None, error: Exception | None = None, tag: bytes = b"", *, over: bool = True
+    ) -> tuple[Any, ...]:  # fmt: skip
+        copy = SimpleNamespace(done=lambda: over, exception=lambda: error)
+        started = list[Any]()
+        transport: Any = SimpleNamespace(
+            _links=SimpleNamespace(known=lambda _: SimpleNamespace(lost=lost)), _raw=None, _errors=(KeyError,),
+            _make=make, _start=lambda _, write: started.append(write.raw), _fault=lambda each: each,
+        )  # fmt: skip
+        write: Any = SimpleNamespace(peer="peer", twin="its copy", error=None, raw=0)
+        twin: Any = SimpleNamespace(copy=copy, tail="the rest", tag=tag)
+        return NixlTransport._joined(transport, write, twin), write.twin, write.error, started
+
+    failed = OSError("planted")
+    assert joined(over=False) == (False, "its copy", None, [])
+    assert joined() == (True, None, None, [7])
+    assert joined(error=failed) == joined(fault, failed) == (True, None, failed, [])
+    assert joined(fault) == (True, None, fault, [])
+    assert joined(tag=b"refused") == (True, None, refuses[0], [])
 
 
 def test_who_closes_at_rest_says_goodbye_and_lets_his_memory_go(library: Library) -> None:
@@ -180,10 +260,15 @@ def test_a_peer_that_the_library_refuses_is_not_connected(world: World, error: s
     assert world.writer.connect(world.reader.endpoint()) == world.peer
 
 
-def test_what_the_metadata_of_another_release_says_is_asked_of_the_library(library: Library) -> None:
+def test_what_the_metadata_of_another_release_says_is_asked_of_the_library(
+    library: Library, caplog: pytest.LogCaptureFixture
+) -> None:
     """It cannot be read before; so whom it is of is looked at afterwards."""
+    NixlTransport().close()
+    assert "cannot be checked" not in caplog.text
     library.form = lambda *about: b"a new form: " + metadata(*about)
     world, other = World(library), NixlTransport("other")
+    assert "a peer's metadata reaches NIXL unread" in caplog.text
     told, theirs = (decode(each.endpoint(), "nixl") for each in (world.reader, other))
     world.writer.disconnect(world.peer)
     with pytest.raises(BadEndpoint, match="of agent 'other'"):
@@ -544,6 +629,14 @@ def test_lists_of_more_entries_than_indices_have_bits_for_are_not_prepared(
     assert pages_of(world).raw is None
     monkeypatch.setattr(nixl, "MAX_INDEX", SIZE // 64)
     assert pages_of(world).raw is not None
+    theirs = world.writer.remote(world.peer, 0)
+    for steps in ((64, 128), (128, 64)):
+        lists = world.writer.page_lists(world.peer, [PagePiece(world.region, theirs, 0, 0, *steps, 64)])
+        assert lists.raw is not None
+        monkeypatch.setattr(nixl, "MAX_INDEX", SIZE // 64 - 1)
+        lists = world.writer.page_lists(world.peer, [PagePiece(world.region, theirs, 0, 0, *steps, 64)])
+        assert lists.raw is None, "the side with more pages counts"
+        monkeypatch.setattr(nixl, "MAX_INDEX", SIZE // 64)
 
 
 def test_pages_to_a_lost_peer_fail_at_once_and_prepare_nothing(world: World) -> None:

@@ -359,6 +359,19 @@ def test_memory_that_the_transport_still_uses_is_closed_later_and_nothing_made_f
     assert data.mapped.pool is pool and data.mapped.ours is data.memory.placement
 
 
+def test_memory_that_is_not_taken_and_stays_registered_is_named_with_the_error(data: Any) -> None:
+    def stays(_: Any) -> None:
+        raise TransportError("it stays")
+
+    pool, deregister = data.gathers.pool, data.transport.deregister
+    assert not list(data.leave_memory())
+    data.transport.lifts, data.transport.deregister = lambda _: 1 // 0, stays
+    with pytest.raises(ZeroDivisionError) as told:
+        data.take_memory(pool)
+    assert told.value.__notes__[0].startswith("and memory stays registered: region")
+    data.transport.deregister = deregister
+
+
 class Waiting:
     """Gathers or writes: how many there are, and the event that the oldest waits for."""
 

@@ -243,7 +243,12 @@ def test_page_lists_are_freed_once_whoever_lets_go_of_them() -> None:
     closed.one.drop_lists(left)
     assert (closed.one.told, left.raw) == ([], None)
     rest = World(Listing)
-    last = listed(rest)
+    last, theirs = listed(rest), rest.one._links.known(rest.two.instance)
+    theirs.strays = 1
+    with pytest.raises(Busy):
+        rest.one.disconnect(rest.two.instance)
+    assert last.raw == 1, "another thread has left a write in flight"
+    theirs.strays = 0
     rest.one.disconnect(rest.two.instance)
     assert (rest.one.told, last.raw) == ([last, 1], None)
 

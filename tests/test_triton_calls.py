@@ -6,7 +6,7 @@ import importlib.util
 from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,7 @@ from kvproto.io.kernels.base import Events, KernelError, Pool, StagedPart
 from kvproto.io.kernels.batch import Copy, KernelTuning
 from kvproto.io.kernels.digest import new_table
 from kvproto.io.kernels.pool import Side
-from kvproto.io.kernels.triton import DeviceCopy, DeviceLaunch, TritonKernels
+from kvproto.io.kernels.triton import ALONE, DeviceCopy, DeviceLaunch, TritonKernels
 from kvproto.layout.plan import Share, plan_between
 from kvproto.verify.testing.pools import empty_caches
 
@@ -171,6 +171,32 @@ def test_a_scatter_of_some_writers_needs_no_kernel_of_its_own_if_each_was_prepar
     assert [copy.batch.parts for copy in made] == [2]
 
 
+def test_only_the_shares_of_a_scatter_of_several_are_prepared_alone() -> None:
+    for side, shares, alone in (
+        ("gather", (share(0), share(1)), False), ("scatter", (share(0),), False),
+        ("scatter", (share(0), share(1)), True),
+    ):  # fmt: skip
+        here, kernels = pool(), TritonKernels()
+        kernels.prepare(here, cast("Side", side), shares)
+        assert {(kernels, False, ALONE) in here.cut(cast("Side", side), (each,)).plans for each in shares} == {alone}
+
+
+def test_a_call_takes_as_many_tokens_as_a_batch_bears() -> None:
+    here, kernels = pool(), TritonKernels()
+    (copy,) = cast("Any", bound(kernels, here, share(0)).copies)
+    copy.batch.max_tokens = 8
+    bound(kernels, here, share(0))
+    copy.batch.max_tokens = 7
+    with pytest.raises(KernelError, match=r"tokens 1\.\.8 are too many for one call"):
+        bound(kernels, here, share(0))
+
+
+def test_what_is_interpreted_is_over_when_it_was_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton, "INTERPRETED", True)
+    streams = list[int]()
+    assert TritonKernels().launch(-1, [streams.append] * 2, "a stream", "an event").done() and len(streams) == 2
+
+
 def test_tokens_are_counted_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     here, kernels = pool(), TritonKernels()
     monkeypatch.setattr(triton, "MAX_UNITS", 11)
@@ -192,5 +218,7 @@ def test_only_launches_of_one_batch_are_joined() -> None:
     many = bound(kernels, here, *(share(head, layer) for layer in range(3) for head in range(3)))
     assert len(many.copies) == 2
     foreign: Any = partial(str)
-    for launches in ([], [one, other], [other, one], [one, many], [one, two, foreign], [foreign]):
+    for launches in ([], [one, other], [other, one], [one, many], [many], [one, two, foreign], [foreign]):
         assert kernels.join(launches) is None
+    alone = kernels.join([one])
+    assert isinstance(alone, DeviceLaunch) and [*alone.copies] == [*one.copies]

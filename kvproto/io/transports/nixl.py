@@ -118,6 +118,7 @@ class NixlTransport(WriteRecords[_NixlWrite]):
             e for e in named if isinstance(e, type) and issubclass(e, Exception)
         )
         refusals: tuple[type[Exception], ...] = (RuntimeError, *self._errors)
+        self._params = dict(params or {})
         name = PeerId(instance or uuid.uuid4().hex)
         # Without NIXL's progress thread all progress is made in `poll`, on the loop's thread, and nothing races with
         # it.
@@ -126,13 +127,12 @@ class NixlTransport(WriteRecords[_NixlWrite]):
         )
         try:
             agent = api.nixl_agent(name, config)
-            agent.create_backend("UCX", dict(params or {}))
+            agent.create_backend("UCX", dict(self._params))
         except refusals as error:
             raise BackendUnavailable(f"NIXL's UCX backend does not start here: {error!r}") from error
         mems = agent.get_backend_mem_types("UCX")
         kinds: tuple[Kind, ...] = tuple(k for k in _MEMORY if f"{k}_SEG" in mems)
         super().__init__(TransportCaps("nixl", kinds, MAX_TAG, MAX_DESCS, MAX_INFLIGHT_DESCS, True, True), name)
-        self._params = dict(params or {})
         self._agent: Any = agent
         self._raw: Any = agent.agent
         self._mems = {"DRAM": self._nixl.DRAM_SEG, "VRAM": self._nixl.VRAM_SEG}
