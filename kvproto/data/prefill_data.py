@@ -161,10 +161,9 @@ class PrefillData:
         if not (self._expected or known != self._known) or self.gathers or self.writes:
             return False
         if known != self._known:
-            self._known, self._expected = (
-                known,
-                deque(self.rank.expected_gathers() if self.streams.stream is not None else ()),
-            )
+            self._known, self._expected = known, deque()
+            if self.streams.stream is not None:
+                self._expected.extend(self.rank.expected_gathers())
             if heard[PagesRsp]:
                 made = {(each.room, each.chunk, each.peer) for each in self.stores.kept}
                 self._expected.extend(self.rank.expected_stores(made, READY))
