@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproto import __version__, cli
-from kvproto.cli import doctor
+from kvproto.cli.ending import MEANINGS
 from kvproto.fsm.table import Table
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.messages import OLDEST, VERSION
@@ -32,15 +32,25 @@ def test_no_command_gets_the_first_minute_and_help_lists_all(capsys: pytest.Capt
         if line.startswith("  kvproto "):
             assert line.split()[1] in cli.COMMANDS
     assert "Your first minute" in first and len(first.splitlines()) < 24, "what to type first fits on one screen"
-    assert cli.main(["--help"]) == 0
-    said = capsys.readouterr().out
+    helps = []
+    for word in ("--help", "-h", "help"):
+        assert cli.main([word]) == 0
+        helps.append(capsys.readouterr().out)
+    said = helps.pop()
+    assert helps == [said, said]
     assert "kvproto COMMAND" in said and all(name in said for name in cli.COMMANDS)
+    columns = {line.index(what) for what in (*MEANINGS.values(), *(what for _, what in cli.COMMANDS.values()))
+               for line in said.splitlines() if line.endswith(f" {what}")}  # fmt: skip
+    assert len(columns) == 1, "what each is for stands in one column"
 
 
-def test_what_this_build_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--version"]) == 0
+def test_what_this_build_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["kvproto", "-V"])
+    assert cli.main() == 0
     said = capsys.readouterr().out
     assert said.startswith(f"kvproto {__version__}, wire version {VERSION}\n") and tables_digest() in said
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == said
     assert cli.main(["--version", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["version"] == __version__ and (told["oldest"], told["wire"]) == (OLDEST, VERSION)
@@ -62,6 +72,19 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_has_its_module(name: str) -> None:
     assert importlib.util.find_spec(cli.COMMANDS[name][0]) is not None
+
+
+@pytest.mark.parametrize(("name", "extra"), [("fly", "demo"), ("prove", "prove"), ("fuzz", "nixl"), ("top", "metrics")])
+def test_the_extra_of_a_command_is_named_where_its_package_is_missing(
+    name: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(cli.COMMANDS, name, ("no_such_package.command", "flies"))
+    assert cli.main([name]) == 2
+    missing = f"this needs no_such_package, which is not installed: pip install 'kvproto[{extra}]'\n"
+    assert capsys.readouterr().err == f"kvproto {name}: {missing}"
+    for word in ("-h", "--help"):
+        assert cli.main([name, word]) == 0
+        assert capsys.readouterr().out == f"kvproto {name}: flies\n\nTo tell what it takes, {missing}"
 
 
 @pytest.mark.parametrize("command", [["lint"], ["draw"], ["export"], ["draw", "--scene", "all"]], ids=" ".join)
@@ -96,32 +119,3 @@ def test_lint_says_file_and_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert lint_command.main(["--json"]) == 1
     assert {"table", "kind", "where", "text"} == set(json.loads(capsys.readouterr().out)[0])
     assert cli.main(["lint", "nonsense"]) == 2
-
-
-def test_the_doctor_tells_what_works_from_what_does_not(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trials = (
-        *(trial for trial in doctor.TRIALS if trial.area == "core"),
-        doctor.Trial("device", "absent", "import no_such_library", "buy one"),
-        doctor.Trial("device", "crash", "import os; os.abort()", "buy another"),
-        doctor.Trial("device", "mute", "pass", "listen"),
-    )
-    monkeypatch.setattr(doctor, "TRIALS", trials)
-    assert doctor.main([]) == 0
-    said = capsys.readouterr().out
-    assert "No module named 'no_such_library'" in said
-    assert "remedy: buy one" in said
-    assert "died of signal 6" in said
-    assert "not a word" in said
-    assert doctor.main(["--need", "absent", "--json"]) == 1
-    found = {each["name"]: each["works"] for each in json.loads(capsys.readouterr().out)}
-    assert found["tables"]
-    assert not found["absent"]
-
-
-def test_a_trial_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "PATIENCE", 0.5)
-    found = doctor.attempt(doctor.Trial("device", "slow", "import time; time.sleep(30)", "wait"))
-    assert not found.works
-    assert "no answer" in found.said

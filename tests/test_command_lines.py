@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import pytest
 
 from kvproto import cli
 from kvproto.cli import ending
+from kvproto.errors import MissingExtraError
 from kvproto.lab.cli import BENCHES
 from kvproto.verify.cli import lint_command
 from kvproto.verify.draw.scenes import SCENES
@@ -208,6 +210,10 @@ def test_nothing_is_searched_when_its_counts_cannot_be_read(place: Path, capsys:
         (OSError(28, "No space left on device", "/a/b"), ending.WRONG, "kvproto lint: No space left on device: /a/b\n"),
         (ConnectionRefusedError(111, "Connection refused"), ending.WRONG, "kvproto lint: Connection refused\n"),
         (BrokenPipeError(32, "Broken pipe"), ending.WRONG, "Broken pipe"),  # another pipe than the output
+        (OSError("a word"), ending.WRONG, "kvproto lint: a word\n"),
+        (TimeoutError(), ending.WRONG, "kvproto lint: TimeoutError\n"),
+        (ModuleNotFoundError("no name"), ending.DEFECT, "no name"),
+        (ModuleNotFoundError("ours", name="kvproto.lost"), ending.DEFECT, "ours"),
     ],
 )
 def test_each_error_has_its_end(
@@ -221,6 +227,62 @@ def test_each_error_has_its_end(
     end = capsys.readouterr()
     assert says in end.err
     assert ("Traceback" in end.err) == (code == ending.DEFECT)
+    if code == ending.DEFECT:
+        assert "another exception" not in end.err
+        assert end.err.splitlines()[-1].startswith("kvproto lint: a defect, of kvproto")
+
+
+def test_help_does_not_hide_a_module_of_ours_that_is_missing() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"kvproto\.nowhere"):
+        ending.run("kvproto.nowhere", ["--help"], "demo", "kvproto nowhere: goes there")
+
+
+def test_a_package_is_missing_to_a_command_that_cannot_be_told_about() -> None:
+    with pytest.raises(MissingExtraError, match=r"kvproto\[demo\]"):
+        ending.run("no_such_package", ["--help"], "demo")
+
+
+def ended_with_output(work: Callable[[], int], *, read: bool) -> tuple[int, str]:
+    """How work ends whose output goes to a socket, and the device that output goes to then."""
+    ours, reader = socket.socketpair()
+    reader.sendall(b"what could be read")
+    with pytest.MonkeyPatch.context() as patched, open(ours.detach(), "w") as out, reader:  # noqa: PTH123
+        patched.setattr(sys, "stdout", out)
+        if not read:
+            reader.close()
+        return ending.ended("kvproto lint", work), os.readlink(f"/proc/self/fd/{out.fileno()}")  # noqa: PTH115
+
+
+def test_output_that_is_not_read_to_its_end_is_dropped() -> None:
+    assert ended_with_output(lambda: sys.stdout.write("much") and 0, read=False) == (ending.UNREAD, os.devnull)
+
+
+def raises(error: OSError) -> Callable[[], int]:
+    def work() -> int:
+        raise error
+
+    return work
+
+
+def test_another_pipe_that_breaks_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    code, where = ended_with_output(raises(BrokenPipeError(32, "Broken pipe")), read=True)
+    assert code == ending.WRONG and where.startswith("socket:")
+    assert capsys.readouterr().err == "kvproto lint: Broken pipe\n"
+
+
+def test_another_error_is_told_where_nobody_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = ended_with_output(raises(FileNotFoundError(2, "No such file or directory", "a.json")), read=False)
+    assert code == ending.WRONG
+    assert capsys.readouterr().err == "kvproto lint: No such file or directory: a.json\n"
+
+
+def test_a_stream_that_is_closed_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert ending.ended("kvproto lint", lambda: sys.stdout.write("much") and 0) == 0
+    for stream in (sys.stdout, sys.stderr):
+        assert stream.name == os.devnull
+        stream.close()
 
 
 def shell(line: str, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -77,7 +77,7 @@ def _no_command(name: str) -> int:
     if name in {"-h", "--help", "help"}:
         say(usage())
         return WELL
-    meant = get_close_matches(name, COMMANDS, n=1)
+    meant = get_close_matches(name, COMMANDS)
     remedy = f"is it {meant[0]}?" if meant else "kvproto --help lists them"
     note(f"kvproto: there is no command {name[:40]!r}: {remedy}")
     return WRONG

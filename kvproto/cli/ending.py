@@ -105,7 +105,7 @@ def _unread() -> bool:
         output.register(sys.stdout.fileno(), 0)
     except OSError:  # it is no file at all
         return False
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
+    return bool(output.poll(0))  # asked for no event, it tells of an error or a hangup alone
 
 
 def _drop_output() -> None:
