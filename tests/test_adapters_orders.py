@@ -119,7 +119,7 @@ def test_row_0_of_the_metadata_is_a_row(told: int | None, row: int) -> None:
     heard = list[object]()
     sender, receiver = (cast("Any", kind.__new__(kind)) for kind in (Sender, Receiver))
     for request in (sender, receiver):
-        request.hear, request.kv_mgr = heard.append, SimpleNamespace(board=None)
+        request.hear, request.kv_mgr = heard.append, SimpleNamespace(instance=SimpleNamespace(stage=0))
     sender.init(2, told)
     receiver.send_metadata([1], told)
     assert (sender.aux_index, receiver.aux_index) == (row, row) and len(heard) == 2
@@ -152,8 +152,8 @@ def sender_of(endpoint: ToldEndpoint) -> Sender:
     rank = kind(
         machine=Machine(tables.sender, tables.Timing()), endpoint=endpoint, tasks={}, advance=lambda: None,
         layout=SimpleNamespace(page_size=8), aux=SimpleNamespace(read=lambda row: f"row {row}"),
-        kv_args=SimpleNamespace(kv_item_lens=[10, 6]), instance=SimpleNamespace(data_parallel=1, stages=()),
-        reporter=None, board=None, forwards=None, lives=RoomLives(),
+        kv_args=SimpleNamespace(kv_item_lens=[10, 6]), instance=SimpleNamespace(data_parallel=1, stages=(), stage=0),
+        reporter=None, forwards=None, lives=RoomLives(),
     )  # fmt: skip
     made = Sender(cast("Any", rank), "an address", 7)
     assert made.poll() == tables.WAITING

@@ -152,6 +152,14 @@ def test_without_arranged_blocks_a_draft_is_a_cache_of_tokens_with_heads_of_its_
     assert (made.layout.page_size, made.layout.layers, made.unit) == (BLOCK, 4, 1)
 
 
+def test_arranged_blocks_of_a_draft_have_a_type_of_their_own() -> None:
+    made = drafts.geometry_of_draft(
+        memory(1, "eagle"), LAYERS, DRAFT_HEADS, Shards(HEADS, LAYERS), dtype="uint8", opaque="amx"
+    )
+    assert {cache.dtype for cache in made.layout.named} == {f"uint8/amx{BLOCK}"}
+    assert (made.layout.page_size, made.unit) == (1, BLOCK)
+
+
 @pytest.mark.parametrize("spec", [MambaSpec(mamba_type="GDN_ATTN"), SlidingWindowSpec(sliding_window=9)])
 def test_a_draft_beside_state_or_windows_is_refused(spec: Any) -> None:
     group = [SimpleNamespace(layer_names=list(MODEL), kv_cache_spec=SimpleNamespace()),

@@ -37,12 +37,21 @@ def test_what_tensors_and_shards_say_is_the_layout() -> None:
 @pytest.mark.parametrize(
     ("shape", "form", "order"),
     [((9, 16, 4, 8), "BNHC", "NHD"), ((9, 4, 16, 8), "BHNC", "HND"), ((4, 9, 16, 8), "HBNC", "HND"),
-     ((9, 16, 8), "BNC", "NHD"), ((144, 4, 8), "SHC", "NHD")],
+     ((9, 16, 8), "BNC", "NHD"), ((144, 4, 8), "SHC", "NHD"), ((9, 2, 2, 8), "BHNC", "HND")],
 )  # fmt: skip
 def test_the_order_is_read_from_the_strides(shape: tuple[int, ...], form: str, order: str) -> None:
-    heads = 4 if "H" in form else 1
+    heads = shape[form.index("H")] if "H" in form else 1
     made = geometry([zeros(*shape)] * 1, form, Shards(heads, 1), page_size=16)
-    assert (made.layout.order, made.pool.pages, made.pool.page_size) == (order, 9, 16)
+    page = shape[form.index("N")] if "N" in form else 16
+    assert (made.layout.order, made.pool.pages, made.pool.page_size) == (order, 9, page)
+
+
+@pytest.mark.parametrize(("shape", "steps"), [((9, 16, 1, 8), (128, 8, 128, 1)), ((9, 1, 4, 8), (32, 1, 8, 1))])
+def test_pages_of_one_token_or_of_one_head_lie_token_by_token_whatever_their_steps(
+    shape: tuple[int, ...], steps: tuple[int, ...]
+) -> None:
+    made = geometry([torch.empty_strided(shape, steps)], "BNHC", Shards(shape[2], 1))
+    assert (made.layout.order, made.pool.page_size) == ("NHD", shape[1])
 
 
 def test_every_form_that_the_page_names_is_a_pool() -> None:

@@ -104,7 +104,10 @@ def test_a_request_begins_without_anything() -> None:
     wrong, _ = sender(room=-1)
     assert wrong.why.startswith("bootstrap_room: ") and wrong.poll() == 0 and wrong.room == Room(0)
     no: Any = None
-    assert sender(no)[0].room == Room(0) and not sender(no)[0].why
+    one, made = sender(no)
+    assert one.room == Room(0) and not one.why
+    again = [Sender(made, "here:1", number, False).room for number in (no, 0, 1)]  # one that is none is 0
+    assert again == [Room(0, 1), Room(0, 2), Room(1)]
 
 
 def test_a_sender_gives_its_pages_with_what_decode_s_larger_pages_lack() -> None:
@@ -401,6 +404,13 @@ def test_states_that_cannot_be_carried_side_by_side_are_named(
 ) -> None:
     more: dict[str, Any] = {"window": Window(8, (0,), (1,), 4), "recurrence": object()} if known else {}
     assert unknown(args_of([], num_draft_entries=draft), Instance("one", 1, 0, 4, **more), kinds) == told
+
+
+def test_a_draft_of_one_tensor_beside_stages_is_named_and_ranks_are_those_of_all_stages() -> None:
+    staged, whole = Instance("one", 2, 3, 4, stages=(3, 1)), Instance("one", 2, 1, 4)
+    told = [unknown(args_of([], num_draft_entries=1), each, []) for each in (staged, whole)]
+    assert told == [["stages_and_draft"], []]
+    assert [(each.ranks, each.here([0, 2, 3])) for each in (staged, whole)] == [(4, [3]), (2, [0, 2, 3])]
 
 
 def test_metadata_may_have_as_many_bytes_as_a_row_and_no_more() -> None:

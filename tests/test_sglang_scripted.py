@@ -134,6 +134,7 @@ def test_each_pipeline_stage_s_layers_are_carried(p: int, d: int, stages: Any, m
         stage.run()
         assert stage.decode.ended == stage.prefill.ended == dict.fromkeys(range(1, 6), "well")
         assert not any(rank.manager.board and rank.manager.board.posted for rank in stage.prefill.ranks)
+        assert all(rank.manager.board is None for rank in stage.decode.ranks)
         stage.idle()
 
 
@@ -270,6 +271,7 @@ def test_a_request_that_sglang_rejects_at_prefill_is_told_as_rejected() -> None:
 def test_samples_of_a_prompt_which_have_one_number_are_carried_each(stages: Any) -> None:
     """SGLang asks once to fill its caches, and then for all samples at once."""
     with Stage(1, 1, stages=stages) as stage:
+        assert {rank.manager.board is not None for rank in stage.prefill.ranks} == {bool(stages[0])}
         stage.ask(1, 90)
         stage.run()
         for _ in range(3):

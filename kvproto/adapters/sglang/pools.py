@@ -83,8 +83,9 @@ class Instance(msgspec.Struct, frozen=True):
 
     def here(self, layers: Sequence[int]) -> list[int]:
         """Return those of the model's layers that are on this stage."""
-        end = self.first + self.stages[self.stage] if self.stages else max(layers) + 1
-        return [each for each in layers if self.first <= each < end]
+        if not self.stages:
+            return [*layers]
+        return [each for each in layers if self.first <= each < self.first + self.stages[self.stage]]
 
 
 def layout_of(args: Any, instance: Instance, *, mla: bool, join: Join = list) -> Layout:

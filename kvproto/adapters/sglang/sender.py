@@ -80,7 +80,7 @@ class Sender(Request):
     def post(self) -> None:
         """Tell the first stage what this later one would answer; called until the sender is started, or over."""
         board, said = self.kv_mgr.board, self.poll()
-        if board is not None and self.kv_mgr.instance.stage and board.get(self.key) != said:
+        if self.kv_mgr.instance.stage and board.get(self.key) != said:
             board[self.key] = said
 
     def poll_pp_consensus(self) -> int:
@@ -93,7 +93,7 @@ class Sender(Request):
 
     def _withdraw(self) -> None:
         """Take back what was posted, since the first stage has heard it."""
-        if self.kv_mgr.board is not None and self.kv_mgr.instance.stage:
+        if self.kv_mgr.instance.stage:
             self.kv_mgr.board.pop(self.key)
 
     def pop_decode_prefix_len(self) -> int:

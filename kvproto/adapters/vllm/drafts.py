@@ -50,7 +50,7 @@ def geometry_of_draft(
     placed = {name: draft_layer(name, layers) for name in tensors}
     model = sorted((extract_layer_index(name), name) for name, at in placed.items() if at is None)
     draft = sorted((at, name) for name, at in placed.items() if at is not None)
-    block = tensors[model[0][1]].shape[2]
+    block = next(iter(tensors.values())).shape[2]
     unit = block if opaque else 1
     dtype = opaque_dtype(dtype, opaque, unit)
     views, caches = dict[str, list[torch.Tensor]](), list[Cache]()
