@@ -86,7 +86,7 @@ class Manager:
         self.instance, self.prefill = type(self).look(server_args, mla=mla), disaggregation_mode.value == "prefill"
         self.layout, self.aux = self._layout(args), AuxRows(args, MAX_AUX)
         #: with stages at prefill: by room, what later stages answer to a poll
-        self.board = type(self).make_board() if self.prefill and self.instance.stages else None
+        self.board: Any = type(self).make_board() if self.prefill and self.instance.stages else None
         #: with stages on a GPU: the stream of their forwards
         self.forwards: Any = None
         #: by room: the requests whose room is not released
