@@ -103,7 +103,7 @@ def entry(*pages: int, given: int | None = None) -> RoomEntry:
 def test_data_and_stores_go_before_what_an_engine_computes_and_tables_do_not(
     streams: DeviceStreams, cuda: Cuda
 ) -> None:
-    data = streams.stream, streams.stores, streams._second
+    data = streams.stream, *streams.stores
     assert cuda.made == [*((stream, -1) for stream in data), (streams._tables, 0)]
     assert DeviceStreams(cast("Any", SimpleNamespace(type="cuda", index=None))).index == 0
 
@@ -129,7 +129,7 @@ def test_a_table_is_copied_on_its_own_stream_and_its_memory_is_of_both_that_read
     monkeypatch.setattr(torch.Tensor, "to", to)
     table, event = streams.place(np.array([3, 1], np.int64))
     assert where == [(streams._tables, streams.device, True)] and event.on is streams._tables
-    readers = [streams.stream, streams.stores, streams._second]
+    readers = [streams.stream, *streams.stores]
     assert table.tolist() == [3, 1] and [stream for _, stream in cuda.used] == readers
     assert all(used is table for used, _ in cuda.used) and cuda.current[GPU] is not streams._tables
 
@@ -158,10 +158,10 @@ def test_pages_that_come_later_are_put_at_the_end(
 def test_on_the_host_they_are_put_there_and_nothing_is_waited_for() -> None:
     streams, room = DeviceStreams(torch.device("cpu")), entry(3, 0, given=1)
     streams.put_off(room)
-    assert not streams and streams.stream is streams.stores is None
+    assert not streams and streams.stream is None and streams.stores == (None, None)
     assert streams.extend(room, np.array([7], np.int64)) is None and room.given == 2
     assert room.table.tolist() == [3, 7] and streams.place(room.pages)[1] is None
-    streams.await_tables()
+    assert streams.next_store() is streams.next_store() is None
     assert not streams.run()
 
 
@@ -231,35 +231,25 @@ def place(streams: DeviceStreams, room: RoomEntry) -> None:
     streams.place_all()
 
 
-def test_a_store_waits_for_tables_that_are_on_their_way(streams: DeviceStreams) -> None:
-    streams.await_tables()
-    assert not streams.stores.waited, "none was sent"
+def test_stores_take_turns_on_two_streams_which_wait_once_each_for_tables_on_their_way(
+    streams: DeviceStreams,
+) -> None:
+    first, second = streams.stores
+    assert [streams.next_store(), streams.next_store()] == [first, second]
+    assert not first.waited and not second.waited, "none was sent"
     room = entry(3, 1, 4, given=2)
     place(streams, room)
-    streams.await_tables()
-    assert streams.stores.waited == [streams._tables]
+    for stream in (first, second, first, second):
+        assert streams.next_store() is stream and stream.waited == [streams._tables]
     streams.extend(room, np.array([4], np.int64))
-    for _ in range(2):
-        streams.await_tables()
-        assert len(streams.stores.waited) == 2, "the second time it is behind them already"
+    for stream in (first, second, first):
+        assert streams.next_store() is stream and stream.waited == [streams._tables] * 2, "behind them already"
     streams._tables.idle = True
     place(streams, entry(5))
-    streams.await_tables()
+    streams.next_store(), streams.next_store()
     streams._tables.idle = False
-    streams.await_tables()
-    assert len(streams.stores.waited) == 2 and not streams.stream.waited, "they are there"
-
-
-def test_stores_take_turns_on_two_streams_which_wait_for_tables_once_each(streams: DeviceStreams) -> None:
-    first, second = streams.stores, streams._second
-    place(streams, entry(3))
-    for stream in (second, first, second):
-        streams.take_turns()
-        streams.await_tables()
-        assert streams.stores is stream and stream.waited == [streams._tables]
-    host = DeviceStreams(torch.device("cpu"))
-    host.take_turns()
-    assert host.stores is None
+    streams.next_store(), streams.next_store()
+    assert len(first.waited) == len(second.waited) == 2 and not streams.stream.waited, "they are there"
 
 
 def test_a_forward_that_is_over_is_known_to_be(streams: DeviceStreams) -> None:
@@ -276,10 +266,9 @@ def test_a_table_that_is_said_to_be_sent_late_is_waited_for_all_the_same(streams
     for room in (entry(3), entry(5)):
         place(streams, room)
         events.append(streams._sent)
-    streams.await_tables()
+    first, _ = streams.next_store(), streams.next_store()
     streams._sent = events[0]
-    streams.await_tables()
-    assert streams.stores.waited == [streams._tables] * 2
+    assert streams.next_store() is first and first.waited == [streams._tables] * 2
 
 
 def test_a_peer_s_table_is_waited_for_by_the_next_store(
@@ -294,12 +283,11 @@ def test_a_peer_s_table_is_waited_for_by_the_next_store(
         return placed
 
     monkeypatch.setattr(streams, "_peers", SimpleNamespace(place=place))
-    streams.await_tables()
-    before = len(streams.stores.waited)
+    first, second = streams.next_store(), streams.next_store()
+    before = len(first.waited)
     assert streams.place_peer(b"1234") is placed
-    streams.await_tables()
-    streams.await_tables()
-    assert streams.stores.waited[before:] == [streams._tables]
+    assert [streams.next_store() for _ in range(3)] == [first, second, first]
+    assert first.waited[before:] == second.waited[before:] == [streams._tables]
     streams.place_peer(bytes(MOST))
     assert given == [b"1234", bytes(MOST)], "a larger one is torch's again"
     streams.place_peer(bytes(MOST + 1))

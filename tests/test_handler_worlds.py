@@ -15,6 +15,7 @@ from kvproto.data.decode_data import DecodeData
 from kvproto.data.gathers import Gathers
 from kvproto.data.joint_launches import JointLaunches
 from kvproto.data.prefill_data import PrefillData
+from kvproto.data.prefill_wires import PrefillWires
 from kvproto.data.room_entry import RoomEntry
 from kvproto.data.staged_writes import PreparedWrites
 from kvproto.data.writes import RankWrites
@@ -62,7 +63,8 @@ FAULTS: dict[str, Planted] = {
     "a write over pages does not wait for the forward": Planted(
         PrefillData, "prepare_pages", "peer, made, after, (", "peer, made, None, (", "over-pages", "wrong bytes"),
     "a store does not wait for the tables of pages": Planted(
-        PrefillData, "_store", "self.streams.await_tables()", "pass", "mapped", "reads a page table|wrong bytes"),
+        PrefillData, "_store", "self.streams.next_store()", "self.streams.stores[0]", "mapped",
+        "reads a page table|wrong bytes"),
     "a gather is told over while it runs": Planted(
         JointLaunches, "over", "if not", "if self.kind.what != 'gather' and not", "waits",
         "wrong bytes|before its forward"),
@@ -82,7 +84,7 @@ FAULTS: dict[str, Planted] = {
     "prepared writes to a peer that is left are leaked": Planted(
         PreparedWrites, "leave", "self._drop(slot)", "self._kept.pop(slot)", "failures", PREPARED_WRITES),
     "a lost transport is not told": Planted(
-        PrefillData, "_lost", "self.loop.raise_event(ev.TransportLost(link))", "pass", "failures", "link is still up"),
+        PrefillWires, "_lost", "self.loop.raise_event(ev.TransportLost(link))", "pass", "failures", "link is still up"),
     "a write in doubt is told as over": Planted(
         RankWrites, "hear", "if event.quiescent:", "if True:", "failures", "forgotten a write|not over after"),
     "a doubt is settled at once": Planted(

@@ -18,7 +18,8 @@ from kvproto.data.decode_data import DecodeData
 from kvproto.data.mapped_parts import EngineLaunch
 from kvproto.data.page_writes import PageWrites
 from kvproto.data.pool_memory import LINKS
-from kvproto.data.prefill_data import NUDGE_S, NoRouteError, PrefillData
+from kvproto.data.prefill_data import NoRouteError, PrefillData
+from kvproto.data.prefill_wires import NUDGE_S
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.io.kernels.crossing import all_of_them
 from kvproto.io.transports.base import Busy, MemoryRegion, TransportError
@@ -309,19 +310,17 @@ def test_a_store_is_launched_on_its_stream_behind_tables_where_the_peer_s_memory
     entry = data.entries[ROOM] = object()
     data.stores.take = lambda *about: SimpleNamespace(launch=lambda *how: told.append(how), about=about, nbytes=7)
     data.mapped.still = lambda *about: told.append(about)
-    data.streams.stores, data.streams.await_tables = "a stream", lambda: told.append("tables")
-    data.streams.take_turns = lambda: told.append("turns")
+    data.streams.next_store = lambda: f"a stream after {len(told)}"
     batch = data._store(PAGES, "peer", mapped)
     assert not told and (batch.sources, batch.nbytes) == ((2, 3), 7) and data.stats["mapped"] == 1
     batch.launch()
-    assert told == [("peer", mapped), "turns", "tables", ("a stream", None)] and data.stats["engine"] == 0
+    assert told == [("peer", mapped), ("a stream after 1", None)] and data.stats["engine"] == 0
     for whole, engine in ((None, 1), (lambda *_: None, 1), (None, 2)):
         engine_pages: Any = SimpleNamespace(launch=lambda *_: None)
         by_engine = EngineLaunch(engine_pages, (), np.empty(0), (), cast("Any", whole), all_of_them)
         data.stores.take = lambda *_, made=by_engine: SimpleNamespace(launch=made, nbytes=7)
         data._store(PAGES, "peer", mapped).launch()
         assert data.stats["engine"] == engine, "where engines carry it"
-    data.streams.stores = None
     assert data.entries.pop(ROOM) is entry
 
 

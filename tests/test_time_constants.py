@@ -67,7 +67,7 @@ BOUNDS: dict[str, tuple[float, float, str]] = {
     "loop.event_loop.STILL_S": (1e-3, 1e-2, "longer than a round trip; a wait that ends sooner is polled"),
     "loop.event_loop.REST_S": (2e-3, 5e-2, "a wake-up that is lost costs so much; a hundred passes a second at rest"),
     "data.decode_data.STIRS_S": (1e-5, 1e-3, "an idle transport's poll takes less, one that copies a piece more"),
-    "data.prefill_data.NUDGE_S": (2e-4, 2e-3, "less than a loop waits before it rests, and not a frame a write"),
+    "data.prefill_wires.NUDGE_S": (2e-4, 2e-3, "less than a loop waits before it rests, and not a frame a write"),
     "loop.event_loop.DEAF_S": (0.01, 0.1, "a lack of descriptors passes; an engine hears of a deaf loop in seconds"),
     "data.launches.LAUNCH_S": (1e-4, 2e-3, "one launch on a CPU takes longer, several on a device less"),
     "loop.own_thread.SWITCH_S": (5e-5, 1e-3, "the loop waits for the interpreter's lock: far under Python's 5 ms"),
@@ -115,14 +115,14 @@ def test_a_time_lies_within_its_bounds(name: str) -> None:
 def test_times_that_depend_on_each_other_keep_their_order() -> None:
     from kvproto.adapters import prefill_worker
     from kvproto.adapters.sglang import room_directory, room_reporter
-    from kvproto.data import launches, prefill_data
+    from kvproto.data import launches, prefill_wires
     from kvproto.endpoint import decode_endpoint, prefill_endpoint
     from kvproto.io.control import gate, outbox, unread
     from kvproto.loop import connector, event_loop, loop_thread
 
     timing = Timing()
     assert event_loop.FAST < event_loop.SLOW < event_loop.PASS_S < loop_thread.LONGEST_WAIT
-    assert prefill_data.NUDGE_S < event_loop.STILL_S < event_loop.REST_S < loop_thread.LONGEST_WAIT
+    assert prefill_wires.NUDGE_S < event_loop.STILL_S < event_loop.REST_S < loop_thread.LONGEST_WAIT
     assert room_reporter.LOOK_S < room_directory.AWAITED_S < room_directory.KEPT_S
     assert event_loop.LOOK_S <= event_loop.HELD_S < event_loop.PASS_S and launches.LAUNCH_S < event_loop.PASS_S
     assert outbox.SOONEST_S < outbox.SLOWEST_S < timing.heartbeat.period

@@ -102,7 +102,7 @@ class DecodeData:
         return bool(self.scatters) or expecting or self._soon or self.transport.busy()
 
     def alarms(self) -> list[int] | None:
-        """Leave it to the writers to say when they write (`PrefillData.nudge`), if nothing else moves."""
+        """Leave it to the writers to say when they write (`PrefillWires.nudge`), if nothing else moves."""
         quiet = self.transport.caps.needs_target_progress and not (self.stirs or self.scatters or self.calling)
         return [] if quiet and not self.transport.busy() else None
 

@@ -68,8 +68,7 @@ class DeviceStreams:
         """`device`: where the rank's pool is."""
         self.device = device
         self.stream: Any = None
-        self.stores: Any = None
-        self._second: Any = None
+        self.stores: tuple[Any, Any] = (None, None)
         self._tables: Any = None
         #: what places the tables of peers; None: torch does
         self._peers: PeerTables | None = None
@@ -81,8 +80,9 @@ class DeviceStreams:
         self._awaited: Any = None
         #: the event of the table that was sent last, or a peer's table itself; those that the two stores are behind
         self._sent: Any = None
-        self._stored: Any = None
-        self._second_stored: Any = None
+        self._behind: list[Any] = [None, None]
+        #: which of the two had the last store
+        self.turn = 1
         #: the event after which the forward is over that the engine reported last
         self.forward: Any = None
         #: the device's number
@@ -90,10 +90,10 @@ class DeviceStreams:
         if device.type == "cuda":
             urgent = -1  # a chunk is small beside a forward, and a peer waits for it
             self.stream = new_stream(device, priority=urgent)
-            self.stores, self._second = (new_stream(device, priority=urgent) for _ in range(2))
+            self.stores = new_stream(device, priority=urgent), new_stream(device, priority=urgent)
             self._tables = new_stream(device)
             if (driver := cuda_driver()) is not None:
-                self._peers = PeerTables(driver, device, self._tables, (self.stores, self._second))
+                self._peers = PeerTables(driver, device, self._tables, self.stores)
 
     def forward_runs(self) -> bool:
         """Whether a forward that the engine has reported is not over yet, for all that is known."""
@@ -113,13 +113,12 @@ class DeviceStreams:
         with CurrentStream(self._tables, self.index):
             placed = table.to(self.device, non_blocking=True)
             event = self._mark_sent()
-        placed.record_stream(self.stream)
-        placed.record_stream(self.stores)
-        placed.record_stream(self._second)
+        for reader in (self.stream, *self.stores):
+            placed.record_stream(reader)
         return placed, event
 
     def place_peer(self, pages: bytes) -> torch.Tensor:
-        """Return the pages that a peer has named, on the device after `await_tables`.  The loop's thread."""
+        """Return the pages that a peer has named, on the device behind `next_store`.  The loop's thread."""
         if self._peers is None or len(pages) > MOST:
             return self.place(np.frombuffer(pages, np.uint8).copy())[0]
         self._sent = placed = self._peers.place(pages)
@@ -224,19 +223,15 @@ class DeviceStreams:
                 self.stream.wait_event(placed)
             self._awaited = placed
 
-    def await_tables(self) -> None:
-        """Make the next store wait for the tables whose copies are in flight."""
-        sent = self._sent
-        if sent is self._stored:
-            return
-        if not self._tables.query():  # all of them: two threads may have recorded their events in the other order
-            self.stores.wait_stream(self._tables)
-        self._stored = sent
-
-    def take_turns(self) -> None:
-        """Give the next store the other stream."""
-        self.stores, self._second = self._second, self.stores
-        self._stored, self._second_stored = self._second_stored, self._stored
+    def next_store(self) -> Any:
+        """Return the next store's stream, behind tables whose copies are in flight; the two take turns."""
+        self.turn = turn = 1 - self.turn
+        stream, sent = self.stores[turn], self._sent
+        if sent is not self._behind[turn]:
+            if not self._tables.query():  # all: two threads may have recorded their events in the other order
+                stream.wait_stream(self._tables)
+            self._behind[turn] = sent
+        return stream
 
 
 def table_failed(loop: Loop, entry: RoomEntry, error: BaseException) -> None:

@@ -68,7 +68,7 @@ class MappedPart:
     def bind(
         self, entry: RoomEntry, theirs: bytes, first: int, tokens: int, streams: DeviceStreams, _pool: Pool
     ) -> Launch:  # fmt: skip
-        """Return the copy of these tokens, to be launched after `streams.await_tables`.
+        """Return the copy of these tokens, to be launched on `streams.next_store()`.
 
         The page numbers that a kernel reads are copied to the device now.  UsageError: as `check`.
         """

@@ -4,10 +4,7 @@ One buffer holds the slots; it and the pool's tensors are registered with the tr
 A gathered part is one
 piece of one write, and the write carries its notification, if the transport can (`staged_writes`).  A part that is
 written page to page has many pieces: it is cut into batches that the transport accepts.  `writes` has the posting of
-both, and their ends.
-
-A connection of the transport may serve several links, and outlives its link while something is in flight on it.  The
-link's machine decides which connection its writes use; an unused connection is closed when it is idle.
+both, and their ends; `prefill_wires` the connections of the links.
 """
 
 from __future__ import annotations
@@ -22,6 +19,7 @@ from kvproto.data.mapped_pages import MappedPages
 from kvproto.data.mapped_parts import EngineLaunch, Mapped
 from kvproto.data.page_writes import PageBatch, PageWrites, page_ids
 from kvproto.data.pool_memory import PoolMemory, away, costs_profile, open_memory, steps_back, taken_memory
+from kvproto.data.prefill_wires import PrefillWires
 from kvproto.data.prepared_launches import PreparedLaunches, ReadyLaunch
 from kvproto.data.room_entry import NO_TABLE, RoomEntry
 from kvproto.data.staged_writes import NOT_CONNECTED, PreparedWrites
@@ -36,14 +34,11 @@ from kvproto.layout.placement import closed_between
 from kvproto.layout.plan import Share
 from kvproto.loop.rank_loop import Loop
 from kvproto.protocol import effects as do
-from kvproto.protocol import events as ev
-from kvproto.protocol.messages import Heartbeat, PagesRsp, StgNotify
+from kvproto.protocol.messages import PagesRsp, StgNotify
 from kvproto.rank.prefill import PrefillRank
 
 #: percent of the multiprocessors
 WHOLE = 100
-#: seconds between two nudges of one peer: less than a loop waits before it rests (`event_loop.STILL_S`)
-NUDGE_S = 1e-3
 #: stores into mapped pages that are made ready beforehand: some for each room of a forward's batch
 READY = 128
 
@@ -52,7 +47,7 @@ class NoRouteError(KvprotoError):
     """A part was to go over pages, and one of the two pools is not open to the transport."""
 
 
-class PrefillData:
+class PrefillData(PrefillWires):
     """Staging, gathers and writes of one rank."""
 
     def __init__(
@@ -63,7 +58,8 @@ class PrefillData:
 
         `undo`: what is to be done if its endpoint cannot be made; `opened`: the memory of the rank's decode role.
         """
-        self.loop, self.rank, self.kernels, self.transport, self.entries = loop, rank, kernels, transport, entries
+        super().__init__(loop, rank, transport)
+        self.kernels, self.entries = kernels, entries
         self.streams = DeviceStreams(pool.device)
         self.streams.failed = partial(table_failed, loop)
         if self.streams.stream is not None:
@@ -78,9 +74,6 @@ class PrefillData:
         self.regions, rank.placement = [*self.memory.regions], self.memory.told
         self.staging.lifted = transport.lifts(self.regions[0])
         self.page_writes = PageWrites(transport, self.regions, self.memory.placement)
-        #: by link: the transport's name of the peer
-        self.link_peer: dict[int, PeerId] = {}
-        self.leaving: set[PeerId] = set()
         self.prepared_writes = PreparedWrites(
             (rank.group, rank.index), transport, self.regions[0], self.slot_bytes, self.link_peer
         )
@@ -90,8 +83,6 @@ class PrefillData:
         self.writes.others = lambda: bool(self.gathers)
         if transport.caps.needs_target_progress:
             self.writes.nudge = self.nudge
-        #: by peer: when it was last nudged (`Clock.real`)
-        self._nudged: dict[PeerId, float] = {}
         #: what wakes the loop when the forward of the oldest gather, or of the oldest write into pages, has ended
         self.gather_alarm, self.write_alarm = self.streams.alarm(), self.streams.alarm()
         self.mapped = MappedPages(transport, kernels, pool, self.regions, self.memory.placement, self._most)
@@ -215,7 +206,7 @@ class PrefillData:
     def _most(self) -> int:
         """Return the percent of the multiprocessors that a store may take: few while a forward runs."""
         slowdown = self.rank.settings.forward_slowdown
-        # Two stores are in flight (`DeviceStreams.take_turns`), and share them.
+        # Two stores are in flight (`DeviceStreams.next_store`), and share them.
         return max(1, slowdown // 2) if slowdown < WHOLE and self.streams.forward_runs() else WHOLE
 
     def _mapped(self, effect: do.PreparePages) -> Mapped | None:
@@ -237,10 +228,9 @@ class PrefillData:
 
         def launch() -> Ticket:
             self.mapped.still(peer, mapped)  # it may have waited for its KV meanwhile
-            self.streams.take_turns()
-            self.streams.await_tables()
+            stream = self.streams.next_store()
             self._counts["engine"] += isinstance(made.launch, EngineLaunch) and made.launch.chosen
-            return made.launch(self.streams.stores, None)
+            return made.launch(stream, None)
 
         return KernelBatch(launch, mapped.sources, made.nbytes)
 
@@ -266,18 +256,6 @@ class PrefillData:
         told = self.writes.told
         if not told or (self.link_peer.get(effect.link), (effect.epoch, effect.room, effect.body)) not in told:
             self.loop.connections.transmit(effect)
-
-    def nudge(self, peer: PeerId) -> None:
-        """Wake the peer's loop, which may rest until it hears of us, by a heartbeat that is not due."""
-        now = self.loop.clock.real()
-        if now - self._nudged.get(peer, 0.0) < NUDGE_S:
-            return
-        self._nudged[peer] = now
-        for link, wire in self.link_peer.items():
-            at = self.rank.links.get(link)
-            if wire == peer and at is not None:
-                # A failure costs the peer some milliseconds, and the write that has been posted nothing.
-                self.loop.attempt("a nudge", partial(self.loop.connections.send, link, at.epoch, 0, Heartbeat()))
 
     # ------------------------------------------------------------------------------ memory that comes and goes
     @property
@@ -316,76 +294,3 @@ class PrefillData:
         self.gathers.pool, self.memory = pool, memory
         self.page_writes.move(memory.placement)
         self.mapped.move(pool, memory.placement)
-
-    # --------------------------------------------------------------------------------------------- links
-    def learn(self, link: int) -> None:
-        """This decode rank has called anew: its rows may lie elsewhere."""
-        self.page_writes.forget(link)
-
-    def adopt_wire(self, effect: do.AdoptWire) -> None:
-        """Take the transport's connection as the one of this link."""
-        link, peer = effect.link, PeerId(effect.wire)
-        if self.link_peer.get(link, peer) != peer:
-            self._part(link)
-        self.link_peer[link] = peer
-        self.leaving.discard(peer)
-        self.rank.reach(link, mapped=self._stores(link, peer))
-
-    def reach_anew(self, link: int) -> None:
-        """Estimate the routes of a link from the pool that there is now."""
-        to, peer = self.rank.peers[link], self.link_peer.get(link)
-        to.estimates, to.owed = {}, {}
-        if peer is not None:
-            self.rank.reach(link, mapped=self._stores(link, peer))
-
-    def _stores(self, link: int, peer: PeerId) -> bool:
-        """Whether a kernel stores this link's parts; if none does although one could, log why."""
-        to = self.rank.peers[link]
-        assert to.plan is not None
-        owed = [share for share in to.plan.duties(self.rank.index) if share.reader == to.rank]
-        stores = bool(owed) and self.mapped.get(peer, owed[0]) is not None
-        if not owed and to.plan.state is not None:  # a stage without any layer of which all tokens travel
-            state = [share for share in to.plan.state.duties(self.rank.index) if share.reader == to.rank]
-            owed = [share for shares in to.plan.state_cuts(state) for share in shares]
-            stores = bool(owed) and self.mapped.get(peer, owed[0], state=True) is not None
-        if owed and not stores and (why := self.transport.unmapped(peer)):
-            self.loop.logs.unmapped(f"decode rank {to.rank}", why)
-        return stores
-
-    def drop_wire(self, effect: do.DropWire) -> None:
-        """Let the transport's connection go, unless a link has it."""
-        self._leave_unless_wanted(PeerId(effect.wire))
-
-    def disconnect(self, effect: do.Disconnect) -> None:
-        """Let the link's connection go."""
-        self._part(effect.link)
-
-    def forget_link(self, effect: do.ForgetLink) -> None:
-        self.loop.connections.forget(effect.link)
-        self.page_writes.forget(effect.link)
-
-    def _lost(self, lost: PeerId) -> None:
-        for link, peer in list(self.link_peer.items()):
-            if peer == lost:
-                self.loop.raise_event(ev.TransportLost(link))
-
-    def _part(self, link: int) -> None:
-        peer = self.link_peer.pop(link, None)
-        if peer is not None:
-            self._leave_unless_wanted(peer)
-            self.page_writes.forget(link)  # its lists are of this connection
-
-    def _leave_unless_wanted(self, peer: PeerId) -> None:
-        if peer not in self.link_peer.values():
-            self.prepared_writes.leave(peer)
-            self.leaving.add(peer)
-            self._leave(peer)
-
-    def _leave(self, peer: PeerId) -> None:
-        try:
-            self.transport.disconnect(peer)
-        except Busy:
-            return
-        self.leaving.discard(peer)
-        self._nudged.pop(peer, None)
-        self.mapped.forget(peer)

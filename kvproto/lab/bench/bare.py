@@ -91,8 +91,7 @@ def store(
     while time.perf_counter() < at:
         endpoint.poll()
     streams = inner.data.streams
-    streams.await_tables()
-    begin, stream = time.perf_counter(), streams.stores
+    begin, stream = time.perf_counter(), streams.next_store()
     for chunk, peer, launch, sources in launches:
         flying[transport.run(peer, partial(launch, stream, None), sources)] = peer, chunk
     while flying and _in_time(begin):

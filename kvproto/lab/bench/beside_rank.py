@@ -81,7 +81,7 @@ class BesideRank(PipelineRank):
         (peer,) = set(inner.data.link_peer.values())
         programs = max(1, AcrossTuning().programs * percent // 100)
         launch = straight_stores(buffer, inner.data.transport.maps(peer)[0], programs)
-        stream = inner.data.streams.stores
+        stream = inner.data.streams.stores[0]
         while time.perf_counter() < at:
             self.endpoint.poll()
         end: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -142,9 +142,7 @@ class HybridRank(PipelineRank):
             self.endpoint.poll()
         begin, left = time.perf_counter(), list[Ticket]()
         for launch in self.bound:
-            streams.take_turns()
-            streams.await_tables()
-            left.append(launch(streams.stores, None))
+            left.append(launch(streams.next_store(), None))
         while not all(ticket.done() for ticket in left[-2:]):
             give_way()
         return begin, time.perf_counter()

@@ -79,7 +79,7 @@ NOT_IN_TABLES = (
         ("rank/prefill.py:_open_window", "rank/prefill.py:_computed", "rank/prefill.py:send_timer",
          "rank/prefill_links.py:_no_way_of_state", "rank/prefill_links.py:end_estimate",
          "data/chunk_launch.py:bind_chunk", "data/gathers.py:_bind", "data/prefill_data.py:prepare_pages",
-         "data/prefill_data.py:_batches", "data/prefill_data.py:_stores",
+         "data/prefill_data.py:_batches", "data/prefill_wires.py:_stores",
          "data/decode_data.py:arrived", "data/decode_data.py:send_pages", "endpoint/prefill_endpoint.py:_prepare_kernels",
          "endpoint/prefill_groups.py:_make_kernels"),
         "tests/test_state_rooms.py",

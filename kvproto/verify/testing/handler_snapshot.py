@@ -101,7 +101,7 @@ def _prefill(stage: HandlerStage, rank: Any, data: Any) -> object:
         [len(entry.pages) for entry in data.streams.unplaced],
         sorted((_key(stage, key), slot) for key, slot in rank.slot_of.items()), rank.free_slots,
         [_key(stage, key) for key in rank.slot_queue], [_key(stage, key) for key in rank.permit_queue],
-        len(data.leaving), len(data.link_peer), data.streams.stores.name,
+        len(data.leaving), len(data.link_peer), data.streams.turn,
     )  # fmt: skip
 
 

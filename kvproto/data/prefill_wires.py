@@ -1,0 +1,122 @@
+"""Prefill wires: the transport's connections of a prefill rank's links.
+
+A connection may serve several links, and outlives its link while something is in flight on it.  The link's machine
+decides which connection its writes use; an unused connection is closed when it is idle.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kvproto.data.mapped_pages import MappedPages
+from kvproto.data.page_writes import PageWrites
+from kvproto.data.staged_writes import PreparedWrites
+from kvproto.io.transports.base import Busy, PeerId, Transport
+from kvproto.loop.rank_loop import Loop
+from kvproto.protocol import effects as do
+from kvproto.protocol import events as ev
+from kvproto.protocol.messages import Heartbeat
+from kvproto.rank.prefill import PrefillRank
+
+#: seconds between two nudges of one peer: less than a loop waits before it rests (`event_loop.STILL_S`)
+NUDGE_S = 1e-3
+
+
+class PrefillWires:
+    """The connections of one rank, and what is known by them; a part of `PrefillData`."""
+
+    prepared_writes: PreparedWrites
+    page_writes: PageWrites
+    mapped: MappedPages
+
+    def __init__(self, loop: Loop, rank: PrefillRank, transport: Transport) -> None:
+        self.loop, self.rank, self.transport = loop, rank, transport
+        #: by link: the transport's name of the peer
+        self.link_peer: dict[int, PeerId] = {}
+        self.leaving: set[PeerId] = set()
+        #: by peer: when it was last nudged (`Clock.real`)
+        self._nudged: dict[PeerId, float] = {}
+
+    def learn(self, link: int) -> None:
+        """This decode rank has called anew: its rows may lie elsewhere."""
+        self.page_writes.forget(link)
+
+    def adopt_wire(self, effect: do.AdoptWire) -> None:
+        """Take the transport's connection as the one of this link."""
+        link, peer = effect.link, PeerId(effect.wire)
+        if self.link_peer.get(link, peer) != peer:
+            self._part(link)
+        self.link_peer[link] = peer
+        self.leaving.discard(peer)
+        self.rank.reach(link, mapped=self._stores(link, peer))
+
+    def reach_anew(self, link: int) -> None:
+        """Estimate the routes of a link from the pool that there is now."""
+        to, peer = self.rank.peers[link], self.link_peer.get(link)
+        to.estimates, to.owed = {}, {}
+        if peer is not None:
+            self.rank.reach(link, mapped=self._stores(link, peer))
+
+    def _stores(self, link: int, peer: PeerId) -> bool:
+        """Whether a kernel stores this link's parts; if none does although one could, log why."""
+        to = self.rank.peers[link]
+        assert to.plan is not None
+        owed = [share for share in to.plan.duties(self.rank.index) if share.reader == to.rank]
+        stores = bool(owed) and self.mapped.get(peer, owed[0]) is not None
+        if not owed and to.plan.state is not None:  # a stage without any layer of which all tokens travel
+            state = [share for share in to.plan.state.duties(self.rank.index) if share.reader == to.rank]
+            owed = [share for shares in to.plan.state_cuts(state) for share in shares]
+            stores = bool(owed) and self.mapped.get(peer, owed[0], state=True) is not None
+        if owed and not stores and (why := self.transport.unmapped(peer)):
+            self.loop.logs.unmapped(f"decode rank {to.rank}", why)
+        return stores
+
+    def drop_wire(self, effect: do.DropWire) -> None:
+        """Let the transport's connection go, unless a link has it."""
+        self._leave_unless_wanted(PeerId(effect.wire))
+
+    def disconnect(self, effect: do.Disconnect) -> None:
+        """Let the link's connection go."""
+        self._part(effect.link)
+
+    def forget_link(self, effect: do.ForgetLink) -> None:
+        self.loop.connections.forget(effect.link)
+        self.page_writes.forget(effect.link)
+
+    def _lost(self, lost: PeerId) -> None:
+        for link, peer in list(self.link_peer.items()):
+            if peer == lost:
+                self.loop.raise_event(ev.TransportLost(link))
+
+    def _part(self, link: int) -> None:
+        peer = self.link_peer.pop(link, None)
+        if peer is not None:
+            self._leave_unless_wanted(peer)
+            self.page_writes.forget(link)  # its lists are of this connection
+
+    def _leave_unless_wanted(self, peer: PeerId) -> None:
+        if peer not in self.link_peer.values():
+            self.prepared_writes.leave(peer)
+            self.leaving.add(peer)
+            self._leave(peer)
+
+    def _leave(self, peer: PeerId) -> None:
+        try:
+            self.transport.disconnect(peer)
+        except Busy:
+            return
+        self.leaving.discard(peer)
+        self._nudged.pop(peer, None)
+        self.mapped.forget(peer)
+
+    def nudge(self, peer: PeerId) -> None:
+        """Wake the peer's loop, which may rest until it hears of us, by a heartbeat that is not due."""
+        now = self.loop.clock.real()
+        if now - self._nudged.get(peer, 0.0) < NUDGE_S:
+            return
+        self._nudged[peer] = now
+        for link, wire in self.link_peer.items():
+            at = self.rank.links.get(link)
+            if wire == peer and at is not None:
+                # A failure costs the peer some milliseconds, and the write that has been posted nothing.
+                self.loop.attempt("a nudge", partial(self.loop.connections.send, link, at.epoch, 0, Heartbeat()))
