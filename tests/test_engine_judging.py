@@ -17,7 +17,7 @@ from examples.engine_runs.table import placed, read, told
 from examples.sglang import on_gpus, pack
 from examples.sglang.messages import Answer, Request, Start
 from examples.sglang.pair import Pair, Place, dtype_of, environment_of
-from examples.sglang.run import Table
+from examples.sglang.run import Table, backends_of
 from examples.sglang.scenarios import digests
 from examples.sglang.whole import Sure, Whole
 from examples.vllm.instances import Cut
@@ -326,6 +326,11 @@ def test_posts_are_told_for_each_prompt_by_the_names_of_either_engine_and_carrie
     ]
     assert [(cell.carrier, *cell.posts) for cell in of_sglang(rows)] == [("plain", 2.0, 2.0), ("own", 1.0, 6.0)]
     assert of_sglang([one | {"backend": "kvproto"}])[0].posts == (None, None)
+
+
+def test_sglang_s_own_staging_stands_beside_the_pairs_that_it_stages() -> None:
+    assert backends_of("1:2", []) == ["kvproto", "plain", "staging"] and backends_of("mla 1:2", []) == ["kvproto"]
+    assert backends_of("mla 1:2", ["mooncake"]) == ["mooncake"]
 
 
 def test_pairs_play_in_the_order_in_which_they_are_asked_for() -> None:

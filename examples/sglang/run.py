@@ -81,6 +81,8 @@ HEAD = (
 PAIRS = ["1:2", "2:1", "2:1x2", "1x2:2", "mla 1:2", "mla 2:1", "mla 2 stages:1", "eagle 1:1", "eagle 2:1", "eagle 1:2",
          "hybrid 1:2", "hybrid 2:1", "hybrid 2:1x2", "mamba2 1:2", "mamba2 2:1",
          "windows 1:2", "windows 2:1", "windows 2:2", "2 stages:1", "2 stages:2"]  # fmt: skip
+#: those that SGLang stages, too: its own staging stands beside kvproto's
+COMPARED_PAIRS = "1:2", "2:1"
 #: by backend: scenarios; those of SGLang's own are all alike
 PLAYED = {"kvproto": SCENARIOS, "plain": TIMED}
 #: what has a column of its own, and how much is shown of a sentence
@@ -124,6 +126,11 @@ def _short(value: Any) -> str:
     return text if len(text) <= SAID else f"{text[:SAID]}..."
 
 
+def backends_of(pair: str, asked: list[str]) -> list[str]:
+    """Return the backends that carry this pair's KV; `asked`: empty means those of which there are rows."""
+    return asked or (["kvproto", "plain", "staging"] if pair in COMPARED_PAIRS else ["kvproto"])
+
+
 def _made(asked: argparse.Namespace, top: Path, table: Table, stack: ExitStack) -> Iterator[Run]:
     """Make each pair that is asked for by each backend; its instances begin to start."""
     place = Place(asked.device, asked.gpus, asked.scale, asked.rounds, asked.coarse)
@@ -136,7 +143,7 @@ def _made(asked: argparse.Namespace, top: Path, table: Table, stack: ExitStack) 
             judges[kind] = judge
         if pair in asked.ours:  # with no times to be compared
             place = place._replace(rounds=1)
-        for backend in asked.backends if pair in asked.pairs else ["kvproto"]:
+        for backend in backends_of(pair, asked.backends) if pair in asked.pairs else ["kvproto"]:
             folder = top / f"{pair.replace(':', '-').replace(' ', '-')}-{backend}-{time.time_ns()}"
             folder.mkdir(parents=True)
             run = Run(pair, backend, folder, tuple(asked.pages), table.keep, place, judges.get(kind))
@@ -149,7 +156,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", nargs="*", default=PAIRS, help="prefill:decode; each TP, TPxDP, or stages")
     parser.add_argument("--ours", nargs="*", default=[], help="pairs of which kvproto alone carries the KV")
-    parser.add_argument("--backends", nargs="+", default=["kvproto", "plain", "staging"], choices=list(BACKENDS))
+    parser.add_argument("--backends", nargs="+", default=[], choices=list(BACKENDS), help="default: by pair")
     parser.add_argument("--rounds", type=int, default=1, help="of the prompts that are asked one after another")
     parser.add_argument("--pages", nargs=2, type=int, default=[16, 16], help="tokens a page at prefill, at decode")
     parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=SCENARIOS)
