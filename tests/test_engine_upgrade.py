@@ -20,6 +20,7 @@ from test_vllm_router import serve
 
 from examples.engine_runs import fleet_build
 from examples.engine_runs.fleet import CLOSED, LOST, UP
+from examples.engine_runs.fleet_router import STEP
 from examples.engine_runs.fleet_sglang import FleetSglang
 from examples.engine_runs.fleet_vllm import FleetVllm
 from examples.engine_runs.load import Answer, Load, Spelling, read
@@ -132,13 +133,15 @@ def test_an_answer_in_text_is_read_as_tokens_and_its_prompt_was_not_computed() -
 
 @pytest.mark.parametrize("fleet", [FleetVllm, FleetSglang])
 def test_each_instance_of_a_fleet_has_a_build_of_its_own_and_is_known_to_the_router(fleet: Any, tmp_path: Path) -> None:
-    made, build = fleet(tmp_path / "model", tmp_path, print), fleet_build.FleetBuild("b", tmp_path / "b", 3, 3, "")
-    router = made.router_command()
+    made, build = fleet(tmp_path / "model", tmp_path, print, 2), fleet_build.FleetBuild("b", tmp_path / "b", 3, 3, "")
+    router, other = (each.command() for each in made.routers)
     for server in made.servers:
         command, place = server.command(60), server.environment(build)["PYTHONPATH"].split(":")
         assert str(server.port) in command and server.side in " ".join(command) + json.dumps(server.worker)
         assert str(build.folder) in place and f"--{server.side}" in router and server.url in router
     assert len({server.port for server in made.servers}) == len(made.servers)
+    ports = [(int(one), int(two)) for one, two in zip(router, other, strict=True) if one != two]
+    assert ports and all(two - one == STEP for one, two in ports)  # both know all instances
 
 
 def test_sglang_s_router_leaves_an_instance_out_and_takes_it_in_when_it_says_so(tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_sglang_s_router_leaves_an_instance_out_and_takes_it_in_when_it_says_so(
     async def play() -> None:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", said)
-        runner, fleet.admin = await serve(app)
+        runner, fleet.routers[0].admin = await serve(app)
         async with aiohttp.ClientSession() as session:
             await fleet.take_in(session, server)
             await fleet.leave_out(session, server)
@@ -183,7 +186,7 @@ def test_a_load_counts_what_is_asked_answered_equal_and_failed() -> None:
         runner, url = await serve(app)
         async with aiohttp.ClientSession() as session:
             prompts = [[1] * 5, [2] * 5, [3] * 5]
-            load = Load(url, session, prompts, [Reference([1]), Reference([9]), Reference([3])], 1)
+            load = Load([url], session, prompts, [Reference([1]), Reference([9]), Reference([3])], 1)
             running = asyncio.create_task(load.run(1))
             await load.more(2, PATIENCE)
             while not load.tally.failed:  # noqa: ASYNC110  # the load's own task counts

@@ -18,11 +18,12 @@ from typing import Any
 
 import aiohttp
 
-from examples.engine_runs.fleet import ROUTER, Fleet, Server
+from examples.engine_runs.fleet import Fleet
 from examples.engine_runs.fleet_build import FleetBuild
+from examples.engine_runs.fleet_router import ROUTER, FleetRouter
+from examples.engine_runs.fleet_server import Server
 from examples.engine_runs.guide import GUIDES, OURS
 
-METRICS = 8002
 #: from an instance's port to that of its bootstrap server
 BOOTSTRAP = 50
 #: seconds in which the router has taken an instance in, or left it out
@@ -62,27 +63,26 @@ class SglangServer(Server):
         return {**build.environment(), **OURS, **guide, **own}
 
 
-class FleetSglang(Fleet):
-    """Instances of SGLang."""
+class SglangRouter(FleetRouter):
+    """SGLang's own router."""
 
-    server, admin_port = SglangServer, ROUTER
+    admin_port, metrics_port = ROUTER, 8002
     retried = re.compile(r"^smg_worker_retries_total\{.*prefill.*\} (\S+)$", re.MULTILINE)
-    servers: list[SglangServer]  # type: ignore[assignment]  # as `server` makes them
 
-    def router_command(self) -> list[str]:
-        """Return the command of SGLang's router, whose requests go round."""
-        self.metrics = f"http://127.0.0.1:{METRICS}/metrics"
+    def command(self) -> list[str]:
+        """Return its command; requests go round."""
+        port, _, metrics = map(str, self.ports)
         command = [
             sys.executable, "-m", "sglang_router.launch_router", "--pd-disaggregation", "--policy", "round_robin",
-            "--host", "127.0.0.1", "--port", str(ROUTER), "--prometheus-port", str(METRICS),
+            "--host", "127.0.0.1", "--port", port, "--prometheus-port", metrics,
         ]  # fmt: skip
         for each in self.servers:
-            port = [str(each.bootstrap)] if each.side == "prefill" else []
-            command += [f"--{each.side}", each.url, *port]
+            bootstrap = each.worker.get("bootstrap_port")
+            command += [f"--{each.side}", each.url, *([str(bootstrap)] if bootstrap else [])]
         return command
 
     async def leave_out(self, session: aiohttp.ClientSession, server: Server) -> None:
-        """Have the router forget the instance."""
+        """Have it forget the instance."""
         known = await self._known(session, server)
         status, told = await self.call(session, "DELETE", f"/workers/{known['id']}")
         if status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
@@ -91,15 +91,15 @@ class FleetSglang(Fleet):
         self.say(f"the router has forgotten {server.name}")
 
     async def take_in(self, session: aiohttp.ClientSession, server: Server) -> None:
-        """Add it to the router's instances, and wait until it is one that answers."""
+        """Add the instance to its own, and wait until it is one that answers."""
         status, told = await self.call(session, "POST", "/workers", json=server.worker)
         if status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
             raise RuntimeError(f"{server.name} is not added: {status} {told}")
         await self._until(session, server, there=True)
 
-    async def routes(self, session: aiohttp.ClientSession) -> None:
-        """Wait until the router knows all instances."""
-        await super().routes(session)
+    async def serves(self, session: aiohttp.ClientSession) -> None:
+        """Wait until it knows all instances."""
+        await super().serves(session)
         for each in self.servers:
             await self._until(session, each, there=True)
 
@@ -114,3 +114,9 @@ class FleetSglang(Fleet):
             if time.monotonic() > end:
                 raise RuntimeError(f"{server.name} is {'not ' * there}among the router's instances")
             await asyncio.sleep(0.2)
+
+
+class FleetSglang(Fleet):
+    """Instances of SGLang."""
+
+    server, router = SglangServer, SglangRouter

@@ -11,11 +11,12 @@ from typing import Any
 
 import aiohttp
 
-from examples.engine_runs.fleet import ROUTER, Fleet, Server
+from examples.engine_runs.fleet import Fleet
 from examples.engine_runs.fleet_build import FleetBuild
+from examples.engine_runs.fleet_router import FleetRouter
+from examples.engine_runs.fleet_server import Server
 from examples.vllm.instances import BLOCK, CHUNK, ENVIRONMENT
 
-ADMIN = 8001
 #: seconds that the router waits for an instance's requests
 DRAIN_S = 60
 SERVED = (
@@ -57,23 +58,23 @@ class VllmServer(Server):
         return {**build.environment(), **ENVIRONMENT}
 
 
-class FleetVllm(Fleet):
-    """Instances of vLLM."""
+class VllmRouter(FleetRouter):
+    """kvproto's own router."""
 
-    server, admin_port = VllmServer, ADMIN
+    admin_port, metrics_port = 8001, 8000
     retried = re.compile(r"^kvproto_router_retries_total\{.*\} (\S+)$", re.MULTILINE)
-    servers: list[VllmServer]  # type: ignore[assignment]  # as `server` makes them
 
-    def router_command(self) -> list[str]:
-        """Return the command of kvproto's router."""
-        command = [sys.executable, "-m", "kvproto.adapters.vllm.router", "--port", str(ROUTER)]
-        command += ["--admin-port", str(ADMIN)]
+    def command(self) -> list[str]:
+        """Return its command."""
+        port, admin, _ = map(str, self.ports)
+        command = [sys.executable, "-m", "kvproto.adapters.vllm.router", "--port", port, "--admin-port", admin]
         for each in self.servers:
-            command += [f"--{each.side}", each.url, *(("--card", str(each.card)) if each.side == "prefill" else ())]
+            card = each.worker.get("card")
+            command += [f"--{each.side}", each.url, *(("--card", card) if card else ())]
         return command
 
     async def leave_out(self, session: aiohttp.ClientSession, server: Server) -> None:
-        """Have the router drain the instance, and forget it."""
+        """Have it drain the instance, and forget it."""
         place = f"url={server.url}"
         status, told = await self.call(session, "POST", f"/workers/drain?{place}&wait={DRAIN_S}")
         self.say(f"{server.name} is drained: {status} {told}")
@@ -82,7 +83,13 @@ class FleetVllm(Fleet):
             raise RuntimeError(f"{server.name} is not removed: {status} {told}")
 
     async def take_in(self, session: aiohttp.ClientSession, server: Server) -> None:
-        """Add it to the router's instances."""
+        """Add the instance to its own."""
         status, told = await self.call(session, "POST", "/workers", json=server.worker)
         if status != HTTPStatus.CREATED:
             raise RuntimeError(f"{server.name} is not added: {status} {told}")
+
+
+class FleetVllm(Fleet):
+    """Instances of vLLM."""
+
+    server, router = VllmServer, VllmRouter

@@ -15,7 +15,7 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -69,21 +69,21 @@ class Tally(msgspec.Struct):
 
 
 class Load:
-    """Some clients of one address."""
+    """Some clients; one has the first address, the next one the second, and so on."""
 
     def __init__(
-        self, url: str, session: aiohttp.ClientSession, prompts: list[list[int]], want: list[Reference], tokens: int,
-        spelling: Spelling | None = None,
+        self, urls: Sequence[str], session: aiohttp.ClientSession, prompts: list[list[int]], want: list[Reference],
+        tokens: int, spelling: Spelling | None = None,
     ) -> None:  # fmt: skip
         self.spelling = spelling
-        self.url, self.session, self.prompts, self.want, self.tokens = url, session, prompts, want, tokens
+        self.urls, self.session, self.prompts, self.want, self.tokens = urls, session, prompts, want, tokens
         self.tally, self._serial, self._last = Tally(), itertools.count(), 0.0
         self._over = asyncio.Event()
 
     async def run(self, clients: int) -> None:
         """Ask until `stop`."""
         self._last = time.monotonic()
-        await asyncio.gather(*[self._client() for _ in range(clients)])
+        await asyncio.gather(*[self._client(self.urls[at % len(self.urls)]) for at in range(clients)])
 
     def stop(self) -> None:
         """Let each client have its answer, and ask no more."""
@@ -96,15 +96,15 @@ class Load:
             while self.tally.answered < until:  # noqa: ASYNC110  # the clients' own tasks count
                 await asyncio.sleep(0.05)
 
-    async def _client(self) -> None:
+    async def _client(self, url: str) -> None:
         while not self._over.is_set():
             at = next(self._serial)
-            await self._one(at % len(self.prompts), stream=bool(at // len(self.prompts) % 2))
+            await self._one(url, at % len(self.prompts), stream=bool(at // len(self.prompts) % 2))
 
-    async def _one(self, at: int, *, stream: bool) -> None:
+    async def _one(self, url: str, at: int, *, stream: bool) -> None:
         begun, tally = time.monotonic(), self.tally
         tally.requests += 1
-        answer = await ask(self.session, self.url, self.prompts[at], self.tokens, self.spelling, stream=stream)
+        answer = await ask(self.session, url, self.prompts[at], self.tokens, self.spelling, stream=stream)
         now = time.monotonic()
         tally.longest, tally.pause = max(tally.longest, now - begun), max(tally.pause, now - self._last)
         if answer.fault:

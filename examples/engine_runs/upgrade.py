@@ -16,7 +16,8 @@ replace all four, one after the other, each by the other build under the same na
 The next instance is replaced when the successor has answered so many requests itself, so the router sends to it again.
 The first row of a run upgrades (with --back: goes back), the next one the other way, and so on; those of ways that are
 not run stay in the table.
-Whatever has not ended 30 s later, beyond its timeout, is killed.  Answers are compared with the whole model's.
+With --routers 2 half of the clients ask one router and half the other.  Whatever has not ended 30 s later, beyond its
+timeout, is killed.  Answers are compared with the whole model's.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +38,9 @@ import msgspec
 
 from examples.engine_runs import fleet_build, tokenizer
 from examples.engine_runs.build import build
-from examples.engine_runs.fleet import Fleet, Server
+from examples.engine_runs.fleet import Fleet
 from examples.engine_runs.fleet_build import FleetBuild
+from examples.engine_runs.fleet_server import Server
 from examples.engine_runs.load import Load, Spelling, ask
 from examples.engine_runs.upgrade_row import UpgradeRow, judged, read
 from examples.vllm.reference import Reference
@@ -142,7 +145,8 @@ class Upgrade:
         """Replace all instances in this way, under load; their successors are to end by `next_way`."""
         begun, links = time.monotonic(), self.fleet.links()
         retried, (closed, lost) = await self.fleet.retries(self.session), self.fleet.farewells()
-        load, stops = Load(self.fleet.url, self.session, *self.asked), []
+        urls = [router.url for router in self.fleet.routers]
+        load, stops = Load(urls, self.session, *self.asked), []
         clients = asyncio.create_task(load.run(CLIENTS))
         try:
             await load.more(BETWEEN, BETWEEN_S)
@@ -160,6 +164,7 @@ class Upgrade:
             await self.fleet.retries(self.session) - retried, tally.failed, round(tally.longest, 1),
             round(tally.pause, 1), dict(self.fleet.links() - links), now_closed - closed, now_lost - lost, stops,
             dict(tally.faults), round(time.monotonic() - begun, 1), self.build, self.goodbye,
+            routers=len(urls),
         )  # fmt: skip
         return msgspec.structs.replace(row, wrong=judged(row))
 
@@ -172,8 +177,7 @@ async def play(
         upgrade = Upgrade(fleet, session, asked, goodbye=goodbye)
         for server in fleet.servers:
             await upgrade.begin(server, old, ways[0])
-        fleet.route(new)
-        await fleet.routes(session)
+        await fleet.route(new, session)
         for way, after in zip(ways, [*ways[1:], ways[0]], strict=True):
             row = await upgrade.row(way, after, old, new)
             fleet.say(row)
@@ -188,6 +192,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="where builds, logs and model go (default: below .engines)")
     parser.add_argument("--older", default=fleet_build.OLDER, help="the commit that the older build is made of")
     parser.add_argument("--back", action="store_true", help="begin with the newer build")
+    parser.add_argument("--routers", type=int, default=1, help="in front of all instances; clients take turns")
     parser.add_argument("--ways", help="of those above, with commas (default: all that the engine has)")
     parser.add_argument("--table", type=Path, help="where the rows go, as JSON")
     args = parser.parse_args()
@@ -205,8 +210,8 @@ def main() -> int:
     def keep(row: UpgradeRow) -> None:
         rows.append(row)
         if args.table:
-            last = {each.way: each for each in [*kept, *rows]}
-            told = [json.dumps(msgspec.to_builtins(last[way])) for way in engine.ways if way in last]
+            last = {(engine.ways.index(each.way), each.routers): each for each in [*kept, *rows]}
+            told = [json.dumps(msgspec.to_builtins(row)) for _, row in sorted(last.items(), key=itemgetter(0))]
             args.table.write_text("[\n " + ",\n ".join(told) + "\n]\n")
 
     asked = engine.asked(out / "model")
@@ -214,7 +219,7 @@ def main() -> int:
     say(f"older: {old}")
     say(f"newer: {new}")
     old, new = (new, old) if args.back else (old, new)
-    fleet = engine.fleet(out / "model", out, say)
+    fleet = engine.fleet(out / "model", out, say, args.routers)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with this process
     try:
         asyncio.run(play(fleet, asked, old, new, ways, keep, goodbye=engine.goodbye))

@@ -45,6 +45,8 @@ class UpgradeRow(msgspec.Struct):
     #: whether instances of both builds say goodbye when they end
     goodbye: bool = True
     wrong: list[str] = []
+    #: in front of all instances
+    routers: int = 1
 
 
 def judged(row: UpgradeRow) -> list[str]:
@@ -72,7 +74,7 @@ def cells(rows: bytes) -> list[tuple[str, ...]]:
     """Return the table's rows, of these as JSON, without the engine."""
     return [
         (
-            f"{row.way}: {row.older} → {row.newer}",
+            f"{row.way}{f', {row.routers} routers' * (row.routers > 1)}: {row.older} → {row.newer}",
             *map(str, (row.requests, row.answered, row.equal, row.computed, row.retried)), _failed(row),
             f"{row.longest:.1f}", f"{row.pause:.1f}",
             "; ".join(f"{count} at {kind}" for kind, count in sorted(row.links.items())), f"{row.closed}, {row.lost}",
