@@ -9,7 +9,7 @@ import torch
 from support.stories import layout
 from test_end_caches import FULL, LONG, STATE, of
 
-from kvproto.io.kernels.cache_pool import ANY_PAGE, CachePool
+from kvproto.io.kernels.cache_pool import ANY_PAGE, CachePool, _span
 from kvproto.io.kernels.pool import ByteGeometry, KernelError
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.sharding import Layout
@@ -105,7 +105,7 @@ PAGE = 4 * 2 * 16
     ("before", "behind", "fits"),
     [
         (0, 0, True), (1, 0, True), (PAGE - 1, 0, True), (0, PAGE, True), (20, PAGE - 40, True), (0, 2 * PAGE, False),
-        (PAGE, PAGE, False),
+        (PAGE, PAGE, False), (PAGE, PAGE // 2, False),
     ],
 )  # fmt: skip
 def test_less_than_a_page_at_a_tensor_s_ends_is_in_no_part(before: int, behind: int, fits: bool) -> None:
@@ -113,12 +113,22 @@ def test_less_than_a_page_at_a_tensor_s_ends_is_in_no_part(before: int, behind: 
     parts = parts_of(side)
     whole = torch.zeros(before + 6 * PAGE + behind, dtype=torch.uint8)
     parts["full.k"] = [whole[before : before + 6 * PAGE].view(6, 4, 2, 16)]
+    parts |= {kind.name: [each[:3] for each in parts[kind.name]] for end in side.ends for kind in end.kinds}
     tensors = {f"{name} {at}": t for name, ts in parts.items() for at, t in enumerate(ts)} | {"full.k 0": whole}
     if fits:
         assert CachePool(side, 0, parts, tensors).pages == 6
     else:
         with pytest.raises(KernelError, match=f"{before + behind} of {whole.nbytes} bytes of 'full.k 0' are"):
             CachePool(side, 0, parts, tensors)
+
+
+def test_a_tensor_without_a_byte_may_be_left_out_and_a_tensor_ends_behind_its_last_element() -> None:
+    side = of(Cache("full", (CachePart("k", 2, 16),), (1,)), STATE)
+    parts = parts_of(side)
+    tensors = {f"{name} {at}": t for name, ts in parts.items() for at, t in enumerate(ts)}
+    CachePool(side, 0, parts, {**tensors, "empty": torch.zeros(0)}, left_out={"empty": "this rank has none of it"})
+    some = torch.zeros((3, 4), dtype=torch.int16)
+    assert _span(some) == (some.data_ptr(), some.data_ptr() + some.nbytes)
 
 
 def test_what_lies_between_parts_is_not_rounded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
@@ -47,6 +48,10 @@ class Script:
     def send(self, peer: Peer, frame: bytes, *, urgent: bool = False, later: bool = False) -> Sent:
         self.told.append(("send", peer, *decode(frame), urgent, later))
         return Sent.FULL if self.full else Sent.TAKEN
+
+    def stands(self, peer: Peer) -> bool:
+        self.told.append(("stands", peer))
+        return True
 
     def disconnect(self, peer: Peer) -> None:
         self.told.append(("disconnect", peer))
@@ -98,6 +103,24 @@ def test_a_link_has_one_connection_and_its_former_one_is_taken_down(links: Conne
     assert script.told[1:] == [("disconnect", A)] and links.peer_of == {1: B} and links.link_at == {B: 1}
 
 
+def test_the_connection_of_one_link_becomes_another_s(links: Connections, script: Script) -> None:
+    links.bind(1, A)
+    links.bind(2, B)
+    links.take(2, 1)
+    assert (links.peer_of, links.link_at) == ({1: B}, {B: 1}) and script.told == [("disconnect", A)]
+    assert (links.stands(1), links.stands(2)) == (True, False) and script.told[1:] == [("stands", B)]
+
+
+def test_who_is_to_blame_goes_with_what_ends_a_room(links: Connections, script: Script) -> None:
+    links.bind(1, A)
+    settings = SimpleNamespace(tombstones=8)
+    links.blames.rank = cast("Any", SimpleNamespace(side="prefill", index=0, settings=settings))
+    links.blames.fail(7, Cause.KERNEL_FAILED, "a kernel")
+    links.send(1, 5, 7, msg.Abort(Cause.KERNEL_FAILED))
+    (_, _, _, _, body, _, _), *_ = script.told
+    assert body.blame is not None and body.blame.why == "a kernel"
+
+
 def test_what_waits_for_a_link_is_what_waits_for_its_peer(links: Connections, script: Script) -> None:
     links.bind(1, A)
     links.bind(2, B)
@@ -136,6 +159,17 @@ def loop(script: Script) -> Loop:
     made.control = cast("Any", SimpleNamespace(
         send=script.send, counts=SimpleNamespace(away=script.away), last_away="a key"))  # fmt: skip
     return made
+
+
+def test_its_rank_asks_whether_a_connection_stands_and_what_is_done_once_a_second_has_a_name(
+    loop: Loop, script: Script
+) -> None:
+    assert cast("Any", script).stands == loop._stands
+    told = list[str]()
+    loop.attempt = lambda name, _: told.append(name)  # type: ignore[method-assign, assignment]
+    loop.every_second = [loop._tell_away, partial(loop._tell_away)]
+    loop.passed()
+    assert told == ["Loop._tell_away", "what is done once a second"]
 
 
 def test_a_frame_is_the_rank_s_by_its_link_and_its_place_is_said_of_links_alone(loop: Loop, script: Script) -> None:

@@ -85,6 +85,22 @@ def test_what_fails_is_said_and_nothing_more_is_done(at: int, error: Exception, 
     assert world.transport.asked == EVERY[: at + 1] and world.answers == [WireFailed(3, 5, said)]
 
 
+def test_without_a_thread_a_call_fails_by_name_and_the_next_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any) -> None:
+        raise RuntimeError("no thread is to be had")
+
+    world = World()
+    with monkeypatch.context() as moment:
+        moment.setattr(world.wire._pool, "submit", none)
+        world.call(3)
+    assert world.answers == [WireFailed(3, 5, "RuntimeError: no thread is to be had")]
+    world.answered.clear()
+    world.call(3)
+    assert world.answered.wait(PATIENCE_S)
+    world.wire.close()
+    assert world.answers[1:] == [WiredUp(3, 5, cast("Any", "peer"))]
+
+
 def test_it_ends_when_what_is_under_way_has_and_with_nothing_else() -> None:
     world, begun, let, closed = World(), threading.Event(), threading.Event(), threading.Event()
 

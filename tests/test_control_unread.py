@@ -305,7 +305,7 @@ def test_a_connection_is_watched_on_after_a_moment_without_descriptors(
     watched.add(accepted.fileno())
     with no_descriptors(monkeypatch):
         watched.look(100.0)
-        assert len(watched) == 1
+        assert len(watched) == 1 and watched._connections[accepted.fileno()].looked == 100.0
     watched.look(200.0)
     assert len(watched) == 1 and watched._connections[accepted.fileno()].looked == 200.0
 
@@ -321,6 +321,10 @@ def test_a_connection_that_comes_in_a_moment_without_descriptors_is_watched_late
     assert len(watched) == 1 and list(watched._connections) == [accepted.fileno()]
     watched.remove(accepted.fileno())
     assert not watched
+    with no_descriptors(monkeypatch):
+        watched.add(accepted.fileno())
+    watched.remove(accepted.fileno())
+    assert not watched, "its number may be another connection's soon"
 
 
 def test_a_suspect_is_hung_up_on_after_a_moment_without_descriptors(

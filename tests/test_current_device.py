@@ -144,6 +144,7 @@ def test_every_call_and_every_thread_of_an_endpoint_works_on_the_pools_device(
     pair: OnADevice, devices: Devices
 ) -> None:
     pair.pump(lambda: all(each.ready() for each in pair.decodes))
+    assert "3 layer groups: kernels are compiled for" in inside(pair.prefills[0]).rank.unprepared(3)
 
     def digest(*_: object) -> dict[Any, int]:
         Watched.seen["digest", devices.current] += 1

@@ -212,6 +212,8 @@ def test_a_withdrawal_waits_for_what_reads_the_slot_and_the_room_goes_on() -> No
         for prefill in both.prefills:
             prefill.produced(room, 16)
             prefill.withdraw(room, 8)
+            with pytest.raises(ArgumentError, match="still reads pages that were withdrawn"):
+                prefill.produced(room, 8, slot=(both.slots(room)[0] + 1) % states.SLOTS)
         both.pump(lambda: all(prefill.withdrawn(room) for prefill in both.prefills))
         both.compute(room)
         for prefill in both.prefills:

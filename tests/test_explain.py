@@ -19,7 +19,7 @@ from kvproto.layout.costs import Costs
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.events import Claim, room_key
-from kvproto.protocol.states import Cause, DLink, PSend
+from kvproto.protocol.states import Cause, DLink, DRoom, PSend
 from kvproto.protocol.tables.decode_room import DecodeWork, decode_room
 from kvproto.protocol.tables.prefill_room import PrefillWork, prefill_room
 from kvproto.protocol.tables.prefill_send import prefill_send
@@ -144,6 +144,10 @@ def test_a_decode_room_says_in_every_state_for_whom_it_waits() -> None:
     )
     say(rank, 2, msg.StgNotify(0, grant), 32)
     assert "chunk 0 SCATTERING of no prefill rank; " in of(rank, 32)
+    under_way = rank.rooms[32]
+    rank.rooms[32] = replace(under_way, state=DRoom.AWAIT_AUX)
+    assert of(rank, 32).startswith("has every chunk in place; the aux row has landed, since ")
+    rank.rooms[32] = under_way
     rank.handle(ev.EngineAborted(32, Cause.DECODE_ABORTED), 3.0)
     assert of(rank, 32).startswith("has failed (DECODE_ABORTED); prefill ranks 0, 1 may still write, since 6.0 s; ")
     for link in (1, 2):
@@ -320,11 +324,26 @@ def test_who_owes_state_alone_is_named_too_and_who_has_sent_the_aux_row_owes_no_
     assert "; prefill ranks 0, 1 asked for nothing yet" in of(rank, 32)
     rank.rooms[32] = replace(rank.rooms[32], prefix=TOKENS, terms=replace(terms, aux=0))
     assert "; prefill rank 0 asked for nothing yet" in of(rank, 32), "a prefix that is here is not written again"
+    rank.rooms[32] = replace(rank.rooms[32], terms=replace(terms, aux=0, state_writes=0))
+    assert "asked for nothing" not in of(rank, 32), "all is here"
     work = DecodeWork(aux=True)
     rank.rooms[32] = replace(rank.rooms[32], terms=terms, work=work)
     assert "; prefill rank 0 asked for nothing yet" in of(rank, 32), "the aux row is here"
     rank.rooms[32] = replace(rank.rooms[32], work=replace(work, aux=False))
     assert "; prefill ranks 0, 1 asked for nothing yet" in of(rank, 32)
+
+
+def test_a_link_tells_of_a_second_instance_under_its_peer_s_name_and_of_another_build() -> None:
+    rank = prefill()
+    open_rooms(rank)
+    up = "link 1 to decode rank 0 of group 1 is up, 0 of our beats after it was last heard"
+    for rival, why, told in ((5, "a second instance", "; a second instance"), (5, "", ""), (0, "an earlier one", "")):
+        rank.links[1] = replace(rank.links[1], rival=rival, why=why)
+        assert explain_link(rank, 1) == f"{up}{told}; it works at wire version {msg.VERSION}."
+        assert (f"; {up}{told}" in of(rank, 11)) is bool(told), "a room names its links that are not plain"
+    rank.build = replace(rank.build, digest="table:1")
+    rank.links[1] = replace(rank.links[1], build=replace(rank.links[1].build, digest="table:2"))
+    assert ", and the builds differ in table (2 against 1)" in explain_link(rank, 1)
 
 
 def test_a_link_that_is_called_at_another_address_tells_of_it_once() -> None:

@@ -70,6 +70,12 @@ def test_each_unit_is_a_group_where_digests_are_wanted() -> None:
     assert one._constants == (3, 1, 4, False, True)
 
 
+def test_heads_that_lie_apart_are_copied_one_by_one() -> None:
+    side = of(FULL, order="HND")
+    (share,) = plan_between(side, side, 4).writers(0)
+    assert [form[3] for form in made(empty_caches(side, 0, 6), share)._forms] == [2, 2]
+
+
 def test_parts_of_several_writers_follow_one_another_in_a_layer() -> None:
     ours = of(FULL, INDEX, tp=2)
     shares = plan_between(ours, SIDE, 4).writers(0)
@@ -142,6 +148,8 @@ def test_a_launch_has_the_programs_of_all_forms_and_plain_arguments(monkeypatch:
     one.bind(1000, 7, 11, [64 + 16 * 3 + 1], 5000, 9)
     one.prepare_cells()
     assert len(compiled) == count == 3, "kernels are kept by the lowest bits of the addresses"
+    bound: Any = one.bind(1000, 7, 11, [64 + 8], 5000, 9)
+    assert bound.args[0] is one.launcher(8) is not one.launcher(0)
 
 
 def test_units_and_rows_have_bounds() -> None:

@@ -163,6 +163,7 @@ def ordinary() -> tuple[Pool, torch.Tensor, torch.Tensor]:
         ({"first": -1}, "tokens -1"),
         ({"table": torch.zeros(3, dtype=torch.int32)}, "int64"),
         ({"table": torch.zeros((3, 1), dtype=torch.int64)}, "1-D"),
+        ({"table": torch.zeros(6, dtype=torch.int64)[::2]}, "must be dense 1-D int64"),
         ({"table": torch.tensor([0, 8, 1])}, "pages 0..8 of 8"),
         ({"table": torch.tensor([0, -1, 1])}, "pages -1..1 of 8"),
         ({"out": torch.zeros(10, dtype=torch.uint8)}, "needs a 1-D uint8 view"),

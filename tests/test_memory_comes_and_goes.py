@@ -22,11 +22,13 @@ from kvproto.endpoint.decode_endpoint import DecodeEndpoint
 from kvproto.endpoint.endpoint import LINGER_S, Endpoint
 from kvproto.endpoint.endpoint_events import EndpointEvent, PeerLeft, PeerUp, PoolAttached, PoolDetached
 from kvproto.errors import ArgumentError
+from kvproto.fsm.vocabulary import Event
 from kvproto.io.clock import ManualClock
 from kvproto.io.kernels.base import Pool
 from kvproto.io.transports.base import MemoryRegion, TransportError, UsageError
 from kvproto.io.transports.memory import MemoryTransport
 from kvproto.metrics.metrics import measure
+from kvproto.protocol.events import EngineAborted
 from kvproto.protocol.states import Cause, PLink
 from kvproto.settings import Route
 from kvproto.verify.testing import inside
@@ -169,9 +171,12 @@ def test_the_pool_stays_until_a_write_in_flight_has_landed(route: Route) -> None
         pair.fabric.auto = False
         pair.produce(room)
         pair.pump(lambda: bool(pair.fabric.options()))
+        happened, happen = list[Event](), decode._happen
+        decode._happen = lambda event: (happened.append(event), happen(event))[1]  # type: ignore[func-returns-value, method-assign]
         decode.detach(rooms="end")
         pair.pump(lambda: ("D", 0, room) in pair.outcomes)
         pair.settle()
+        assert sum(isinstance(event, EngineAborted) for event in happened) == 1, "each room is ended once"
         assert not decode.detached and regions(decode) and not pair.releases["D", 0, room]
         pair.fabric.auto = True
         pair.pump(lambda: decode.detached)

@@ -73,6 +73,10 @@ def test_a_share_of_nothing_is_refused() -> None:
     pool = empty_caches(side, 0, 4)
     some = share.pieces[0], replace(share.pieces[1], units=0)
     assert pool.cut("gather", (replace(share, pieces=some),)).token_bytes == (2 * 2 * 16,)
+    some = share.pieces[0], replace(share.pieces[1], layers=0)
+    assert pool.cut("gather", (replace(share, pieces=some),)).token_bytes == (2 * 2 * 16,)
+    byte = Share(writer=0, reader=0, src_head=0, dst_head=0, heads=1, src_layer=0, dst_layer=0, layers=1)
+    assert Pool([torch.zeros((2, 4, 1, 1), dtype=torch.uint8)], []).cut("gather", (byte,)).token_bytes == (1,)
     none = tuple(replace(piece, units=0) for piece in share.pieces)
     with pytest.raises(KernelError, match="a share has nothing of any kind"):
         pool.cut("gather", (replace(share, pieces=none),))

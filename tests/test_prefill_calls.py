@@ -239,6 +239,14 @@ def test_runs_of_pages_are_counted_where_all_are_there(pair: Pair, monkeypatch: 
 
 
 # ------------------------------------------------------------------------------------------------ who waits
+def test_a_room_for_no_group_is_the_first_one_s_that_shows_the_secret(pair: Pair) -> None:
+    room, prefill = pair.name(TOKENS), pair.prefills[0]
+    prefill.open(room, TOKENS, group=None, secret=b"s")
+    prefill.poll()
+    rank = inside(prefill).rank
+    assert rank.rooms[room.key].facts.claim == rank.claim(0, b"s")
+
+
 def test_who_waits_for_a_room_is_known_when_all_of_it_does() -> None:
     with Pair(layout(1), layout(2, page=8), chunk_tokens=CHUNK_TOKENS) as pair:
         (prefill,), room = pair.prefills, Room(5)

@@ -18,6 +18,8 @@ from kvproto.io.kernels.pool import KernelError
 from kvproto.layout.caches import END, Cache, CachePart
 from kvproto.layout.cut import Cut
 from kvproto.layout.plan import Plan
+from kvproto.protocol import effects as do
+from kvproto.protocol.events import Target
 from kvproto.protocol.states import Cause
 from kvproto.settings import PREFILL_GROUP, Settings
 from kvproto.verify.testing.access import inside
@@ -294,6 +296,20 @@ def test_a_prefill_room_s_slot_may_come_with_its_last_token_and_be_another_after
             endpoint.aux(room, b"")
         both.pump(partial(both.over, room))
         both.check(room)
+
+
+def test_a_launch_that_was_prepared_for_another_slot_is_forgotten() -> None:
+    with StatePair(*sides(FULL, state(0, 2), tp=(1, 1)), chunk_tokens=8, digests=False) as both:
+        room, prefill = both.name(21), both.prefills[0]
+        prefill.open(room, 21, both.tables[room][0][:2], slot=3)
+        entry, prepared = inside(prefill).entries[room.key], inside(prefill).data.prepared
+        assert (entry.ends, entry.end_tables, entry.given) == (((3,),), (None,), 2)
+        effect, made = do.LaunchGather(room.key, 0, 0, Target(), 0, 0, 0), Mock()
+        for slot, kept in ((3, True), (4, False)):
+            prepared.kept[effect] = made
+            prefill.produced(room, 8, slot=slot)
+            prefill.poll()
+            assert (effect in prepared) is kept and entry.ends == ((slot,),)
 
 
 def test_no_launch_is_prepared_for_a_slot_that_is_not_known() -> None:

@@ -17,6 +17,7 @@ import torch
 from test_end_caches import FULL, of
 
 from kvproto.io.kernels import batch, flat_batch, triton
+from kvproto.io.kernels.across import SPARING, AcrossTuning
 from kvproto.io.kernels.base import Events, KernelError, Pool, StagedPart
 from kvproto.io.kernels.batch import Copy, KernelTuning
 from kvproto.io.kernels.digest import new_table
@@ -137,6 +138,12 @@ def test_beside_a_forward_the_sparing_form_is_launched(percent: int, whole: bool
     assert told[1:] == [("whole", cell, 6)]
 
 
+def test_tiles_and_warps_of_a_crossing_are_some_that_a_multiprocessor_has() -> None:
+    for form in (AcrossTuning(), SPARING):
+        assert form.tile & (form.tile - 1) == 0 and form.warps & (form.warps - 1) == 0
+        assert form.warps * 32 <= 1024 and form.tile // 32 // form.warps in (32, 64, 128), "bytes of a thread"
+
+
 def test_more_parts_than_a_launch_serves_are_several_and_each_finds_its_digests() -> None:
     here, kernels = pool(), TritonKernels()
     shares = [share(head, layer) for layer in range(3) for head in range(4)][:10]
@@ -165,8 +172,11 @@ def test_a_scatter_of_some_writers_needs_no_kernel_of_its_own_if_each_was_prepar
     here, kernels = pool(), TritonKernels()
     kernels.prepare(here, "scatter", [share(0), share(1), share(2)])
     count = len(compiled)
-    some: Any = bound(kernels, here, share(0), share(2)).copies
+    several = bound(kernels, here, share(0), share(2))
+    some: Any = several.copies
     assert [copy.batch.parts for copy in some] == [1, 1] and len(compiled) == count
+    assert kernels.join([bound(kernels, here, share(0))] * 2) is not None
+    assert kernels.join([several] * 2) is None, "each has a copy more"
     made: Any = bound(kernels, here, share(0), share(3)).copies
     assert [copy.batch.parts for copy in made] == [2]
 

@@ -578,7 +578,7 @@ class Endpoint:
         if self._data.prepared.kept:
             self._data.prepared.forget(effect.room)
         entry = self._entries.get(effect.room)
-        if entry is not None and entry.room is not None and not entry.released:
+        if entry is not None and entry.room is not None:
             takers.release(entry, self._news)
             self._phases["release"].note(self._loop.clock.real() - entry.ended)
 

@@ -120,8 +120,9 @@ def _down(rank: Rank, room: int, value: Any) -> str:
 
 
 def _plain(rank: Rank, value: Any) -> bool:
-    odd = value is not None and (_claimed_twice(value) or getattr(value, "leaving", False))
-    return value is None or (value.state is rank.UP and not odd)
+    if value is None:
+        return True
+    return value.state is rank.UP and not (_claimed_twice(value) or getattr(value, "leaving", False))
 
 
 def _claimed_twice(value: Any) -> bool:

@@ -53,9 +53,7 @@ class Connections:
 
     def take(self, other: int, link: int) -> None:
         """The connection of the one becomes the other's, whose former one is closed."""
-        peer = self.peer_of.pop(other)
-        del self.link_at[peer]
-        self.bind(link, peer)
+        self.bind(link, self.peer_of.pop(other))
 
     def stands(self, link: int) -> bool:
         """Whether the connection to this link's peer is up: its process is there."""

@@ -119,7 +119,7 @@ class DigestingKernels(Kernels):
 
     @staticmethod
     def _made_for(pool: Pool, table: torch.Tensor, parts: Sequence[StagedPart], stream: Any) -> torch.Tensor | None:
-        if pool.digested and pool.end.window and pool.origin != ORIGIN:
+        if pool.digested and pool.origin != ORIGIN:  # slots are pages of one token
             return None
         with on_stream(stream):
             return new_table([share for share, _ in parts], table.device)

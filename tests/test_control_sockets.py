@@ -1,0 +1,96 @@
+"""Sockets of the control plane, called by hand: options, messages, and what a failed attempt leaves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import zmq
+
+from kvproto.io.control import sockets
+from kvproto.io.control.bundle import READS, packed
+from kvproto.io.control.sockets import LISTENER, LOOPBACK, MAX_INT, ControlError, ControlSocket, Peer, dial, listen
+from kvproto.io.control.standing import Standing
+from kvproto.io.control.unanswered import Unanswered
+from kvproto.io.control.unread import Unread
+
+MAX_FRAME = 1 << 16
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    with zmq.Context() as made:
+        yield made
+
+
+class Socket:
+    """A socket without input that notes what it sends."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def get(self, _option: int) -> int:
+        return 0
+
+    def send(self, part: bytes, _flags: int) -> None:
+        self.sent.append(part)
+
+    def recv(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("nothing has come")
+
+
+def test_only_peers_that_read_them_get_frames_packed() -> None:
+    for peer, name, frames, sent in (
+        (None, READS + b"new", [b"a", b"b"], [READS + b"new", packed([b"a", b"b"])]),
+        (None, READS + b"new", [b"a"], [READS + b"new", b"a"]),
+        (None, b"earlier", [b"a", b"b"], [b"earlier", b"a", b"b"]),
+        (Peer(1, b"dialled"), READS + b"new", [b"a", b"b"], [b"a", b"b"]),
+    ):
+        socket: Any = Socket()
+        assert ControlSocket(LISTENER, socket, peer).post(name, frames)
+        assert socket.sent == sent
+
+
+def test_a_socket_that_has_dialled_learns_of_a_lost_connection_before_it_reads() -> None:
+    socket: Any = Socket()
+    frames = list[tuple[Peer, bytes]]()
+    assert ControlSocket(1, socket, Peer(1, b"dialled")).take(8, frames) is False and not frames
+
+
+@pytest.mark.parametrize(("answer_s", "milliseconds"), [(2.0, 2000), (0.0001, 1), (1e9, MAX_INT)])
+def test_a_dialled_connection_is_given_as_long_as_a_host_has_to_answer(
+    context: zmq.Context[zmq.Socket[bytes]], answer_s: float, milliseconds: int
+) -> None:
+    socket, _, standing = dial(context, 1, "tcp://127.0.0.1:9", MAX_FRAME, None, Unanswered(answer_s))
+    assert socket._socket.get(zmq.CONNECT_TIMEOUT) == milliseconds
+    standing.close()
+    socket.close()
+
+
+def test_what_cannot_be_dialled_leaves_nothing_open(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    closed, close = list[int](), Standing.close
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Standing, "close", lambda it: closed.append(it.number) or close(it))  # type: ignore[func-returns-value]
+        with pytest.raises(ControlError, match="cannot connect to 'nowhere'"):
+            dial(context, 4, "nowhere", MAX_FRAME, None, Unanswered(1.0))
+    assert closed == [-6], "each has a number of its own, below those of the gate"
+
+
+def test_the_gate_is_told_of_those_that_watch_connections(
+    context: zmq.Context[zmq.Socket[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = list[Any]()
+
+    def handshakes(*about: Any) -> Any:
+        given.extend(about)
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(sockets, "Handshakes", handshakes)
+    away = Counter[str]()
+    unread, unanswered = Unread(MAX_FRAME, away), Unanswered(1.0)
+    socket, _, _ = listen(context, LOOPBACK, MAX_FRAME, None, away, unread, unanswered)
+    assert given == [context, socket._socket, away, unread, unanswered]
+    socket.close()
