@@ -67,6 +67,30 @@ def test_a_pipeline_between_processes_is_right(tmp_path: Path) -> None:
     assert main(["figures", "--results", str(tmp_path / "all.json"), "--add", str(out)]) == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "table"), [
+        ("control --rounds 2 --rooms 1024", "processor"), ("hybrid --cpu --rooms 2 --tokens 1000 --repeats 1", "rows"),
+        ("layers --cpu --tokens 1024 --groups 1 --repeats 1", "rows"), ("beside --cpu --ways bulk --repeats 1", "rows"),
+        ("grid --cpu --prompts 1 --pages 16 --batches 1", "rows"),
+    ],
+)  # fmt: skip
+def test_a_benchmark_that_needs_no_gpu_runs_to_its_end(
+    words: str, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On processes over NIXL; every byte is compared there."""
+    for module in ("torch", "zmq", "nixl._api"):
+        pytest.importorskip(module)
+    from kvproto.lab.bench import control
+
+    monkeypatch.setattr(control, "LIVE", (1, 8))
+    out = tmp_path / "run.json"
+    assert kvproto_main(["bench", *words.split(), "--json", str(out)]) == 0
+    (run,) = checked_results(out)
+    rows = [each.labels for each in rows_of(run.figures)]
+    assert any(row.get("table", "rows") == table for row in rows), rows
+    assert all(row.get("right", True) is True for row in rows)
+
+
 def test_a_run_keeps_what_it_has_measured_and_begins_nothing_it_has_no_time_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

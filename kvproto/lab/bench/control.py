@@ -1,10 +1,12 @@
 """Control: the protocol's own cost, between two processes on one link with hardly any KV.
 
-*Latencies*: so many rooms are open, with their grants; then the KV of one after the other becomes ready, a pace apart,
-as forwards end. Measured are the ways between `produced`, the posted write, its end, the note in the decode rank's
-hands, the launched scatter and the decode engine's outcome. *Throughput*: whole rooms as fast as one link carries them,
+*Latencies*: so many rooms are open on both sides; then the KV of one after the other becomes ready, a pace apart, as
+forwards end. Measured are the ways between `produced`, the launched gather, behind the request for a region and its
+answer, the posted write, its end, the note in the decode rank's hands, the launched scatter and the decode engine's
+outcome. *Throughput*: whole rooms as fast as one link carries them,
 64 at a time. *Calls*: Python calls a room and a chunk on each side, the same on every machine. *Idle*: the processor
-time of an endpoint in its own loop while nothing happens.
+time of an endpoint in its own loop while nothing happens. *Processor*: that of a room, of all threads of the process,
+where the endpoint has a thread of its own: at 300 rooms a second, and as fast as they go.
 
 Both loops sleep between events as they do on threads of their own (`poll`, and `wait` when nothing moved); with
 `--spin` they never do. Transfers are checked: a decode pool starts as noise and must end as the prefill pool.
@@ -15,14 +17,17 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvproto.arguments import positive, real
 from kvproto.lab.bench.control_calls import count
-from kvproto.lab.bench.control_side import LIVE, ControlRank
+from kvproto.lab.bench.control_side import LIVE
 from kvproto.lab.bench.members import Members
+from kvproto.lab.bench.pipeline import LEAD_S
 from kvproto.lab.bench.results import Course, command_line, need_gpus
+from kvproto.lab.bench.served_rank import ServedRank
 
 SPANS = (
     "produced to gathering", "gathered to posting", "posting to posted", "produced to posted", "written to noted",
@@ -30,6 +35,8 @@ SPANS = (
 )  # fmt: skip
 #: what the protocol alone takes of the way from `produced` to the post
 PROTOCOL = "produced to posted, without the gather"
+#: rooms a second of a rank that is not busy, and the seconds of such a run
+RATE, RATED_S = 300, 2
 
 
 def spread(spans: list[float]) -> dict[str, float]:
@@ -45,10 +52,24 @@ def throughput(tell: Callable[..., list[Any]], rooms: int, gen: int) -> list[flo
     return [rooms / (max(end for _, end in told) - min(begin for begin, _ in told)) for told in floods]
 
 
+def processor(tell: Callable[..., list[Any]], rooms: int, gen: int) -> list[dict[str, Any]]:
+    """Milliseconds of processor time that a room takes of each process whose endpoint has a thread."""
+    tell("PD", "serve")
+    runs = (rooms, 0), (RATE * RATED_S, RATE), (rooms, 0)  # the first one warms up
+    spent = [
+        tell("PD", "spend", count, gen + turn, rate, time.perf_counter() + LEAD_S)
+        for turn, (count, rate) in enumerate(runs)
+    ]
+    return [
+        {"side": side, "ms a room": 1e3 * rated, "at full load": 1e3 * full, "times": rated / full}
+        for side, rated, full in zip(("prefill", "decode"), *spent[1:], strict=True)
+    ]
+
+
 def bench(course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, rooms: int) -> dict[str, Any]:
     members = Members()
     for side in "PD":
-        members.start(side, 0, ControlRank, side, spin, cuda)
+        members.start(side, 0, ServedRank, side, spin, cuda)
 
     def tell(sides: str, name: str, *args: Any) -> list[Any]:
         return list(members.tell(sides, name, *args).values())
@@ -79,9 +100,10 @@ def bench(course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, r
     found["rooms_a_second"] = speeds = throughput(tell, rooms, gen)
     course.keep(found, f"rooms a second: {', '.join(f'{each:.0f}' for each in speeds)}")
     idle = dict(zip(("prefill", "decode"), tell("PD", "rest", 2.0), strict=True))
+    spent = processor(tell, rooms, gen + 4)  # behind the three floods; after it nobody else polls
     right = all(tell("D", "right"))
     tell("PD", "end")
-    return found | {"idle": idle, "right": right, "calls": count()}
+    return found | {"idle": idle, "processor": spent, "right": right, "calls": count()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from kvproto.io.transports.nixl import NixlTransport
 from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
+from kvproto.protocol.states import PSend
 from kvproto.protocol.timing import Timing
 from kvproto.room import Room
 from kvproto.settings import Settings
@@ -177,7 +178,7 @@ class ControlRank:
         self.endpoint.aux(room, b"token")
 
     def prepare(self, live: int, gen: int) -> None:
-        """Open so many rooms; a prefill rank waits until each has its grant."""
+        """Open so many rooms; a prefill rank waits until both sides have, and each send awaits its KV."""
         for times in self.log.values():
             times.clear()
         rooms = [Room(index, gen) for index in range(live)]
@@ -185,7 +186,9 @@ class ControlRank:
             self.open(room)
         if self.prefill:
             sends = inside(self.endpoint).rank.sends
-            self.drive(lambda: sum(v.grant > 0 for room in rooms for v in sends.get(room.key, {}).values()) == live)
+            self.drive(lambda: sum(
+                send.state is PSend.AWAIT_KV for room in rooms for send in sends.get(room.key, {}).values()
+            ) == live)  # fmt: skip
 
     def paced(self, live: int, gen: int, pace: float) -> Log:
         """Produce one room after the other, `pace` seconds apart, and wait until all are over."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from kvproto.lab.bench.control import RATE
 from kvproto.lab.bench.flat import Label, MeasuredRow, MeasuredRun, rows_of
 from kvproto.lab.bench.pivot import markdown, number
 
@@ -89,6 +90,8 @@ GOALS = (
            most=most, floor=f"posting to posted, {part} us")
       for part, name, most in (("median", "p50", 40), ("p99", "p99", 100), ("p999", "p99.9", 400))),
     Goal("rooms a second through one link, hardly any KV", "control", "rooms a second", least=10_000),
+    Goal(f"processor time of a room at {RATE} a second, of that at full load", "control", "times",
+         {"table": "processor"}, ("side",), most=2),
     Goal("an event through the full typed path, us", "step", "per event us", most=2),
     Goal("bytes a room", "step", "bytes per room", most=200),
     Goal("what the transfer adds to the first token, s, median", "demo", "first token, transfer, median",
