@@ -19,6 +19,7 @@ import torch
 from support.stories import layout
 
 from kvproto.endpoint.endpoint_events import EventsMissed
+from kvproto.endpoint.prefill_groups import GroupParty
 from kvproto.errors import EndpointError, LinkError
 from kvproto.io.control.control import Control
 from kvproto.loop import held_signals as held_module
@@ -278,6 +279,76 @@ def test_an_interrupt_in_the_middle_of_a_call_is_raised_when_the_pass_is_over(pa
         end.poll()
     assert order == ["begins", "ends", "next"] and signal.getsignal(signal.SIGINT) is handler
     end.poll()
+
+
+@pytest.fixture
+def closes(pair: Pair) -> Iterator[list[str]]:
+    """A handler of SIGTERM that closes the pair's endpoints, as a service does, and notes it."""
+    done = list[str]()
+
+    def close(*_: object) -> None:
+        for end in pair.endpoints:
+            end.close()
+        done.append("closed")
+
+    before = signal.signal(signal.SIGTERM, close)
+    yield done
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_in_the_middle_of_a_connect_is_handled_when_the_lock_is_free(
+    pair: Pair, closes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, held = GroupParty.handle, list[bool]()
+
+    def handle(self: GroupParty, *args: Any) -> Any:
+        if not held:
+            held.append(True)
+            signal.raise_signal(signal.SIGTERM)
+            held.append(not closes)
+        return real(self, *args)
+
+    monkeypatch.setattr(GroupParty, "handle", handle)
+    pair.connect(0)
+    assert held == [True, True] and closes == ["closed"]
+    assert all(end.closed for end in pair.endpoints)
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_while_a_thread_begins_is_handled_when_it_runs(
+    pair: Pair, closes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process's settings are locked, and the thread that the handler ends would wait for them."""
+    before, real, signals = sys.getswitchinterval(), sys.getswitchinterval, [signal.SIGTERM]
+    pair.prefills[0].start(1e-4)
+
+    def interval() -> float:
+        if signals:
+            signal.raise_signal(signals.pop())
+        return real()
+
+    monkeypatch.setattr(sys, "getswitchinterval", interval)
+    pair.decodes[0].start(1e-4)
+    assert closes == ["closed"] and real() == before
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_an_interrupt_in_a_detach_leaves_one_that_comes_to_its_end(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = pair.prefills[0]
+    loop, real = inside(end).loop, inside(end).loop.call
+
+    def call(action: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        real(action)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call", call)
+        with pytest.raises(KeyboardInterrupt):
+            end.detach()
+    pair.pump(lambda: end.detached)
 
 
 class Interrupted(deque[Any]):

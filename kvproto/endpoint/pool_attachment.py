@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, get_args
 
 from kvproto.errors import ArgumentError
+from kvproto.loop.held_signals import held_signals
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.logs import named
 
@@ -56,14 +57,15 @@ class PoolAttachment:
             raise ArgumentError(f"rooms={rooms!r}: rooms 'end' or 'finish'")
         if self.stays:
             raise ArgumentError(self.stays)
-        with self._lock:  # of two threads one is refused
+        # Of two threads one is refused; an interrupt between two of these lines would leave a detach without end.
+        with held_signals(), self._lock:
             if not self.attached:
                 raise ArgumentError(f"{self.why}: it can be detached again once another one is attached")
             self._loop.check()
             prepare()
             self._steps, self.why = steps(rooms == "end"), "this endpoint's pool is being detached"
             self.attached = False
-        self._loop.call(lambda: self._loop.sources.append(self))
+            self._loop.call(lambda: self._loop.sources.append(self))
 
     def end(self, take: Callable[[], None], done: Callable[[], None]) -> None:
         """Have the loop's thread take another pool; `done` is called when rooms may be opened."""

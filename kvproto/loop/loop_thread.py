@@ -103,16 +103,19 @@ class LoopThread:
         if self._thread is not None:
             raise EndpointError("the loop runs already")
         self._stop = False
-        asks.begin()
-        thread = threading.Thread(target=self._run, args=(asks,), name=name, daemon=True)
-        try:
-            thread.start()
-        except BaseException as error:
-            asks.end()
-            if isinstance(error, Exception):
-                raise EndpointError(f"the loop gets no thread of its own ({error}): poll it, or start again") from error
-            raise
-        self._thread = thread
+        # The process's settings are changed under a lock, and put back by the thread: interrupts wait until it runs.
+        with held_signals():
+            asks.begin()
+            thread = threading.Thread(target=self._run, args=(asks,), name=name, daemon=True)
+            try:
+                thread.start()
+            except BaseException as error:
+                asks.end()
+                if isinstance(error, Exception):
+                    told = f"the loop gets no thread of its own ({error}): poll it, or start again"
+                    raise EndpointError(told) from error
+                raise
+            self._thread = thread
 
     def _run(self, asks: OwnThread) -> None:
         try:
