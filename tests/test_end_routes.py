@@ -15,7 +15,7 @@ from test_end_caches import LONG, SHORT, STATE
 from test_endpoint_caches import CachePair
 from test_engine_pages import HostEngine
 
-from kvproto import ArgumentError, Layout
+from kvproto import ArgumentError, CachePool, Layout, Pool, Room
 from kvproto.data import mapped_pages, mapped_parts
 from kvproto.data.end_pages import of_cache, packed, unpacked
 from kvproto.data.prefill_data import NoRouteError
@@ -30,6 +30,7 @@ from kvproto.layout.placement import Placement, fault
 from kvproto.layout.plan import Plan
 from kvproto.protocol import effects as do
 from kvproto.protocol.events import Target
+from kvproto.protocol.states import Cause
 from kvproto.rank import prefill_links
 from kvproto.settings import Settings
 from kvproto.verify.testing.access import inside
@@ -144,6 +145,41 @@ def test_a_room_with_several_tables_of_a_cache_has_its_end_staged() -> None:
         told = why_end_staged(both.plan, at_end(both).share(0, 0), rank.placement, peer.placement)
         assert told == "the pool of the prefill rank is closed: a room has its long in 3 slots or tables"
         assert ways(both)[0]["writes"] == 2 * 3, "two of tokens and one of the end, to each decode rank"
+
+
+class MixedPair(states.StatePair):
+    """The second of two prefill ranks has a room's state in two slots, of one number; the first in one."""
+
+    def pool(self, layout: Layout, index: int, seed: int) -> Pool:
+        parts = self.parts(layout, index, seed)
+        tensors = {f"{name} {at}": view for name, views in parts.items() for at, view in enumerate(views)}
+        return CachePool(layout, index, parts, tensors, slot_of=(0, 1) if layout.tp > 1 and index else ())
+
+    def open_prefill(self, room: Room, ranks: list[int] | None = None) -> None:
+        ours, _, tokens, _ = self.tables[room]
+        slot = self.slots(room)[0]
+        for index in (0, 1) if ranks is None else ranks:
+            self.prefills[index].open(room, tokens, ours, slot=(slot,) * (1 + index))
+            self.prefills[index].prefetch(room)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_one_writer_of_a_state_takes_the_pages_and_another_one_the_ring(first: int) -> None:
+    """A launch is made dear: the writer that has a way over pages takes it, and asks first or last."""
+    pair = states.sides(states.FULL, states.state(0, 2), tp=(2, 1))
+    settings = Settings(ring_bytes=1 << 16, costs=Costs(launch=1.0))
+    with MixedPair(*pair, chunk_tokens=8, settings=settings, digests=False) as both:
+        room = both.name(8)
+        both.compute(room)
+        both.open_decode(room)
+        for index in (first, 1 - first):
+            both.open_prefill(room, [index])
+            both.settle()
+        both.finish(room)
+        assert both.causes(room) == {Cause.NONE}
+        both.check(room)
+        assert [each["writes"] for each in ways(both)] == [0, 1]
+        both.rest()
 
 
 def test_windows_in_pages_of_two_sizes_are_staged_and_say_so() -> None:

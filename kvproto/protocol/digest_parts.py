@@ -15,6 +15,6 @@ PARTS = {
     "prefill_write": "7f3fb60d",
     "prefill_link": "41055dc2",
     "decode_room": "57c1adda",
-    "decode_grant": "ccc39b7a",
+    "decode_grant": "6b20c4ba",
     "decode_link": "b96cb174",
 }

@@ -360,7 +360,8 @@ begin
   switch grant
     case NO_GRANT:
       if rroom = R_OPEN then
-        all_by_pages();
+        grant := R_OTHERS;
+        by_pages[w] := true;
         say(w, PAGES);
       elsif rroom = R_DONE then
         say(w, ACK);

@@ -185,330 +185,330 @@ active proctype reader() {
     :: d_step { over0 && over1 && over2 -> skip }
     :: d_step { r == 0 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/NONE  abort  DRAINING/NONE */
     :: d_step { r == 0 && net0 & 1 -> r = 2; net0 = net0 | 256 }  /* OPEN/NONE  REQ  OPEN/OTHERS */
-    :: d_step { r == 0 && net0 & 2 -> r = 3; s0 = 0; s1 = 0; net0 = net0 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 0 && net0 & 2 -> r = 3; s0 = 0; net0 = net0 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/OTHERS */
     :: d_step { r == 0 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 0 && net1 & 1 -> r = 5; net1 = net1 | 256 }  /* OPEN/NONE  REQ  OPEN/OTHERS */
-    :: d_step { r == 0 && net1 & 2 -> r = 3; s0 = 0; s1 = 0; net1 = net1 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 0 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 0 && net1 & 2 -> r = 6; s1 = 0; net1 = net1 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 0 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 1 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 1 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
     :: d_step { r == 1 && net0 & 32 -> r = 4; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 1 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 1 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 1 && net1 & 32 -> r = 6; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 1 && net1 & 32 -> r = 7; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 1 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
     :: d_step { r == 1 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 1 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
     :: d_step { r == 1 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 2 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
     :: d_step { r == 2 && net0 & 1 && ((net0 & 256) != 256) -> net0 = net0 | 256 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 2 && net0 & 2 -> r = 7; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 2 && net0 & 2 -> r = 3; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
     :: d_step { r == 2 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
     :: d_step { r == 2 && net1 & 1 -> r = 8; open = 1; net0 = net0 | 128; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
     :: d_step { r == 2 && net1 & 2 -> r = 9; s1 = 0; open = 1; net0 = net0 | 128; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING */
-    :: d_step { r == 2 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 3 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 3 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 3 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 3 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 3 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 3 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 3 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 3 && net0 & 16 -> r = 16; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
-    :: d_step { r == 3 && net1 & 16 -> r = 17; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 2 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 3 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 3 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 3 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 3 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 3 && net1 & 1 -> r = 10; open = 1; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
+    :: d_step { r == 3 && net1 & 2 -> r = 11; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 3 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 3 && net0 & 16 -> r = 16; net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
     :: d_step { r == 4 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 4 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
     :: d_step { r == 4 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED */
     :: d_step { r == 4 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 4 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 4 && net1 & 32 -> r = 10; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
+    :: d_step { r == 4 && net1 & 32 -> r = 12; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
     :: d_step { r == 4 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
     :: d_step { r == 4 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 4 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
     :: d_step { r == 4 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 5 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
     :: d_step { r == 5 && net0 & 1 -> r = 8; open = 1; net0 = net0 | 128; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 5 && net0 & 2 -> r = 11; s0 = 0; open = 1; net0 = net0 | 4096; net1 = net1 | 128 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING */
+    :: d_step { r == 5 && net0 & 2 -> r = 10; s0 = 0; open = 1; net0 = net0 | 4096; net1 = net1 | 128 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING */
     :: d_step { r == 5 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
     :: d_step { r == 5 && net1 & 1 && ((net1 & 256) != 256) -> net1 = net1 | 256 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 5 && net1 & 2 -> r = 12; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
-    :: d_step { r == 5 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 6 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
-    :: d_step { r == 6 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 6 && net0 & 32 -> r = 10; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
-    :: d_step { r == 6 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
-    :: d_step { r == 6 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 6 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED */
-    :: d_step { r == 6 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
-    :: d_step { r == 6 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 6 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
-    :: d_step { r == 6 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 7 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 7 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 7 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 7 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 7 && net1 & 1 -> r = 11; open = 1; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 7 && net1 & 2 -> r = 3; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 7 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 7 && net0 & 16 -> r = 18; net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
+    :: d_step { r == 5 && net1 & 2 -> r = 6; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 5 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 6 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 6 && net0 & 1 -> r = 9; open = 1; net0 = net0 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
+    :: d_step { r == 6 && net0 & 2 -> r = 11; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 6 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 6 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 6 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 6 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 6 && net1 & 16 -> r = 17; net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
+    :: d_step { r == 7 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
+    :: d_step { r == 7 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
+    :: d_step { r == 7 && net0 & 32 -> r = 12; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
+    :: d_step { r == 7 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
+    :: d_step { r == 7 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
+    :: d_step { r == 7 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED */
+    :: d_step { r == 7 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
+    :: d_step { r == 7 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
+    :: d_step { r == 7 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
+    :: d_step { r == 7 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 8 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
     :: d_step { r == 8 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 8 && net0 & 2 -> r = 11; s0 = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
+    :: d_step { r == 8 && net0 & 2 -> r = 10; s0 = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
     :: d_step { r == 8 && net0 & 32 -> r = 14; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 8 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 8 && net1 & 2 -> r = 9; s1 = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
     :: d_step { r == 8 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 8 && net0 & 8 -> r = 19; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
-    :: d_step { r == 8 && net1 & 8 -> r = 20; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 8 && net0 & 8 -> r = 18; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 8 && net1 & 8 -> r = 19; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
     :: d_step { r == 9 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
     :: d_step { r == 9 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 9 && net0 & 2 -> r = 3; s0 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 9 && net0 & 2 -> r = 11; s0 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
     :: d_step { r == 9 && net0 & 32 -> r = 14; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 9 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 9 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ */
     :: d_step { r == 9 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 9 && net0 & 8 -> r = 21; assert(s0 && !s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 9 && net1 & 16 -> r = 22; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
-    :: d_step { r == 10 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  REQ */
-    :: d_step { r == 10 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  PAGES_REQ */
-    :: d_step { r == 10 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* FAILED/NONE  DRAINED */
-    :: d_step { r == 10 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  REQ */
-    :: d_step { r == 10 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  PAGES_REQ */
-    :: d_step { r == 10 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* FAILED/NONE  DRAINED */
-    :: d_step { r == 10 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
-    :: d_step { r == 10 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
-    :: d_step { r == 10 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
-    :: d_step { r == 10 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
-    :: d_step { r == 11 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 11 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 11 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 11 && net0 & 32 -> r = 14; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 11 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 11 && net1 & 2 -> r = 3; s1 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 11 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 11 && net0 & 16 -> r = 23; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
-    :: d_step { r == 11 && net1 & 8 -> r = 24; assert(!s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 12 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 12 && net0 & 1 -> r = 9; open = 1; net0 = net0 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 12 && net0 & 2 -> r = 3; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 12 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 12 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 12 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 12 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 12 && net1 & 16 -> r = 25; net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
+    :: d_step { r == 9 && net0 & 8 -> r = 20; assert(s0 && !s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 9 && net1 & 16 -> r = 21; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
+    :: d_step { r == 10 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 10 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 10 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 10 && net0 & 32 -> r = 14; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 10 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 10 && net1 & 2 -> r = 11; s1 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 10 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 10 && net0 & 16 -> r = 22; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
+    :: d_step { r == 10 && net1 & 8 -> r = 23; assert(!s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 11 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 11 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 11 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 11 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 11 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 11 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 11 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 11 && net0 & 16 -> r = 24; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 11 && net1 & 16 -> r = 25; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 12 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  REQ */
+    :: d_step { r == 12 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  PAGES_REQ */
+    :: d_step { r == 12 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* FAILED/NONE  DRAINED */
+    :: d_step { r == 12 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  REQ */
+    :: d_step { r == 12 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  PAGES_REQ */
+    :: d_step { r == 12 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* FAILED/NONE  DRAINED */
+    :: d_step { r == 12 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
+    :: d_step { r == 12 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
+    :: d_step { r == 12 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
+    :: d_step { r == 12 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
     :: d_step { r == 13 && net0 & 32 -> r = 14; net0 = net0 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 13 && net1 & 32 -> r = 15; net1 = net1 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 14 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/QUARANTINED  DRAINED */
-    :: d_step { r == 14 && net1 & 32 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; open = 0; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  FAILED/NONE */
-    :: d_step { r == 15 && net0 & 32 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; open = 0; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  FAILED/NONE */
+    :: d_step { r == 14 && net1 & 32 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; open = 0; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  FAILED/NONE */
+    :: d_step { r == 15 && net0 & 32 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; open = 0; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  FAILED/NONE */
     :: d_step { r == 15 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/QUARANTINED  DRAINED */
-    :: d_step { r == 16 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 16 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 16 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 16 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 16 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 16 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 16 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 16 && net1 & 16 -> r = 26; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 16 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 17 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 17 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 17 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 17 && net0 & 16 -> r = 26; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 17 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 17 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 17 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 17 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 17 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 18 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 18 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 18 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 18 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
-    :: d_step { r == 18 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 18 && net1 & 1 -> r = 23; open = 1; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 18 && net1 & 2 -> r = 16; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 18 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 16 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 16 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 16 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 16 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
+    :: d_step { r == 16 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 16 && net1 & 1 -> r = 22; open = 1; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
+    :: d_step { r == 16 && net1 & 2 -> r = 24; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 16 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 17 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 17 && net0 & 1 -> r = 21; open = 1; net0 = net0 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
+    :: d_step { r == 17 && net0 & 2 -> r = 25; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 17 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 17 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 17 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 17 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
+    :: d_step { r == 17 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 18 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 18 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 18 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 18 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 18 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 18 && net0 & 32 -> r = 14; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 18 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 18 && net1 & 2 -> r = 20; s1 = 0; assert(s0 && !s1)  /* S3 */; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/SCATTERING */
+    :: d_step { r == 18 && net1 & 8 -> r = 26; assert(s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 18 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 19 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
     :: d_step { r == 19 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 19 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 19 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 19 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 19 && net0 & 2 -> r = 23; s0 = 0; assert(!s0 && s1)  /* S3 */; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/SCATTERING */
+    :: d_step { r == 19 && net0 & 8 -> r = 26; assert(s0 && s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
     :: d_step { r == 19 && net0 & 32 -> r = 14; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 19 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 19 && net1 & 2 -> r = 21; s1 = 0; assert(s0 && !s1)  /* S3 */; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/SCATTERING */
-    :: d_step { r == 19 && net1 & 8 -> r = 27; assert(s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 19 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 19 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 19 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
     :: d_step { r == 19 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 20 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 20 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 20 && net0 & 2 -> r = 24; s0 = 0; assert(!s0 && s1)  /* S3 */; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/SCATTERING */
-    :: d_step { r == 20 && net0 & 8 -> r = 27; assert(s0 && s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 20 && net0 & 32 -> r = 14; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 20 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 20 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 20 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 20 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 20 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 21 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 21 -> r = 29; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* OPEN/SCATTERING  scattered  OPEN/FILLING_PAGES */
-    :: d_step { r == 21 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 21 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 21 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 21 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 21 && net0 & 32 -> r = 30; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 21 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 21 && net1 & 16 -> r = 31; net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES  OPEN/SCATTERING */
-    :: d_step { r == 21 && net1 & 32 -> r = 32; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 20 -> r = 27; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 20 -> r = 28; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* OPEN/SCATTERING  scattered  OPEN/FILLING_PAGES */
+    :: d_step { r == 20 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 20 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 20 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 20 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 20 && net0 & 32 -> r = 29; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 20 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 20 && net1 & 16 -> r = 30; net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES  OPEN/SCATTERING */
+    :: d_step { r == 20 && net1 & 32 -> r = 31; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 21 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 21 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 21 && net0 & 2 -> r = 25; s0 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 21 && net0 & 8 -> r = 30; assert(s0 && !s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 21 && net0 & 32 -> r = 14; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 21 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 21 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 21 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 21 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 21 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 22 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 22 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 22 && net0 & 2 -> r = 17; s0 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 22 && net0 & 8 -> r = 31; assert(s0 && !s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 22 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 22 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 22 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 22 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
     :: d_step { r == 22 && net0 & 32 -> r = 14; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 22 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 22 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 22 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 22 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 22 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 22 && net1 & 2 -> r = 24; s1 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 22 && net1 & 8 -> r = 32; assert(!s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
     :: d_step { r == 22 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 23 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 23 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 23 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 23 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 23 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 23 && net0 & 32 -> r = 14; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 23 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 23 && net1 & 2 -> r = 16; s1 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 23 && net1 & 8 -> r = 33; assert(!s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 23 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 24 -> r = 34; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 24 -> r = 35; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* OPEN/SCATTERING  scattered  OPEN/FILLING_PAGES */
-    :: d_step { r == 24 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 24 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 24 && net0 & 16 -> r = 33; net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES  OPEN/SCATTERING */
-    :: d_step { r == 24 && net0 & 32 -> r = 36; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 24 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 24 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 24 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 24 && net1 & 32 -> r = 37; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 25 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 25 && net0 & 1 -> r = 22; open = 1; net0 = net0 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 25 && net0 & 2 -> r = 17; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 25 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 25 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 25 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 25 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
-    :: d_step { r == 25 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 26 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  PAGES_REQ */
-    :: d_step { r == 26 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_STAGED */
-    :: d_step { r == 26 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_PAGES */
-    :: d_step { r == 26 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DONE/NONE  DRAINED */
-    :: d_step { r == 26 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  PAGES_REQ */
-    :: d_step { r == 26 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  NOTE_STAGED */
-    :: d_step { r == 26 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  NOTE_PAGES */
-    :: d_step { r == 26 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DONE/NONE  DRAINED */
-    :: d_step { r == 27 -> r = 38; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 27 -> r = 26; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
-    :: d_step { r == 27 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 27 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 27 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 27 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 27 && net0 & 32 -> r = 39; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 27 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 27 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 27 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 27 && net1 & 32 -> r = 40; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 28 -> r = 1; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 28 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 28 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 28 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 28 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 28 && net0 & 32 -> r = 30; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 28 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 28 && net1 & 16 -> r = 41; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 28 && net1 & 32 -> r = 32; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 29 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 29 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 29 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 29 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 29 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 29 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 29 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 29 && net1 & 16 -> r = 26; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 29 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 30 -> r = 4; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 30 -> r = 4; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 30 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 30 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 30 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 30 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 30 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 30 && net1 & 16 -> r = 42; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 30 && net1 & 32 -> r = 43; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 31 -> r = 41; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 31 -> r = 26; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
-    :: d_step { r == 31 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 31 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 31 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 31 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 31 && net0 & 32 -> r = 42; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 31 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 31 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 31 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 31 && net1 & 32 -> r = 44; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 32 -> r = 6; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 32 -> r = 6; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 32 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 32 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 32 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 32 && net0 & 32 -> r = 43; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 32 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 32 && net1 & 16 -> r = 44; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 32 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 33 -> r = 45; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 33 -> r = 26; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
-    :: d_step { r == 33 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 33 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 33 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 33 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 33 && net0 & 32 -> r = 46; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 33 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 33 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 33 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 33 && net1 & 32 -> r = 47; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 34 -> r = 1; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 34 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 34 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 34 && net0 & 16 -> r = 45; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 34 && net0 & 32 -> r = 36; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 34 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 34 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 34 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 34 && net1 & 32 -> r = 37; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 35 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 35 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 35 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 35 && net0 & 16 -> r = 26; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 35 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 35 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 35 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 35 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 35 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 36 -> r = 4; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 36 -> r = 4; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 23 -> r = 33; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 23 -> r = 34; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* OPEN/SCATTERING  scattered  OPEN/FILLING_PAGES */
+    :: d_step { r == 23 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 23 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 23 && net0 & 16 -> r = 32; net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES  OPEN/SCATTERING */
+    :: d_step { r == 23 && net0 & 32 -> r = 35; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 23 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 23 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 23 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 23 && net1 & 32 -> r = 36; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 24 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 24 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 24 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 24 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 24 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 24 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 24 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 24 && net1 & 16 -> r = 37; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 24 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 25 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 25 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 25 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 25 && net0 & 16 -> r = 37; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 25 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 25 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 25 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 25 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 25 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 26 -> r = 38; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 26 -> r = 37; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
+    :: d_step { r == 26 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 26 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 26 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 26 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 26 && net0 & 32 -> r = 39; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 26 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 26 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 26 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 26 && net1 & 32 -> r = 40; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 27 -> r = 1; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 27 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 27 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 27 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 27 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 27 && net0 & 32 -> r = 29; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 27 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 27 && net1 & 16 -> r = 41; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 27 && net1 & 32 -> r = 31; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 28 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 28 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 28 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 28 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 28 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 28 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 28 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 28 && net1 & 16 -> r = 37; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 28 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 29 -> r = 4; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 29 -> r = 4; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 29 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 29 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 29 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 29 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 29 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 29 && net1 & 16 -> r = 42; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 29 && net1 & 32 -> r = 43; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
+    :: d_step { r == 30 -> r = 41; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 30 -> r = 37; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
+    :: d_step { r == 30 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 30 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 30 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 30 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 30 && net0 & 32 -> r = 42; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 30 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 30 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 30 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 30 && net1 & 32 -> r = 44; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 31 -> r = 7; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 31 -> r = 7; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 31 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 31 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 31 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 31 && net0 & 32 -> r = 43; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
+    :: d_step { r == 31 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 31 && net1 & 16 -> r = 44; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 31 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 32 -> r = 45; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 32 -> r = 37; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
+    :: d_step { r == 32 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 32 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 32 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 32 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 32 && net0 & 32 -> r = 46; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 32 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 32 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 32 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 32 && net1 & 32 -> r = 47; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 33 -> r = 1; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 33 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 33 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 33 && net0 & 16 -> r = 45; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 33 && net0 & 32 -> r = 35; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 33 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 33 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 33 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 33 && net1 & 32 -> r = 36; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 34 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 34 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 34 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 34 && net0 & 16 -> r = 37; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 34 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 34 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 34 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 34 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 34 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 35 -> r = 4; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 35 -> r = 4; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 35 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 35 && net0 & 16 -> r = 46; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 35 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 35 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 35 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 35 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 35 && net1 & 32 -> r = 48; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
+    :: d_step { r == 36 -> r = 7; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 36 -> r = 7; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 36 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 36 && net0 & 16 -> r = 46; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 36 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 36 && net0 & 16 -> r = 47; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 36 && net0 & 32 -> r = 48; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
     :: d_step { r == 36 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 36 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 36 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 36 && net1 & 32 -> r = 48; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 37 -> r = 6; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 37 -> r = 6; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 37 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 37 && net0 & 16 -> r = 47; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 37 && net0 & 32 -> r = 48; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 37 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 37 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 37 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 37 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 36 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 37 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  PAGES_REQ */
+    :: d_step { r == 37 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_STAGED */
+    :: d_step { r == 37 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_PAGES */
+    :: d_step { r == 37 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DONE/NONE  DRAINED */
+    :: d_step { r == 37 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  PAGES_REQ */
+    :: d_step { r == 37 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  NOTE_STAGED */
+    :: d_step { r == 37 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  NOTE_PAGES */
+    :: d_step { r == 37 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DONE/NONE  DRAINED */
     :: d_step { r == 38 -> r = 1; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
     :: d_step { r == 38 -> r = 1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 38 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
@@ -529,8 +529,8 @@ active proctype reader() {
     :: d_step { r == 39 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 39 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 39 && net1 & 32 -> r = 49; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 40 -> r = 6; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 40 -> r = 6; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 40 -> r = 7; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 40 -> r = 7; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 40 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 40 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 40 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -559,8 +559,8 @@ active proctype reader() {
     :: d_step { r == 42 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 42 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 42 && net1 & 32 -> r = 50; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 43 -> r = 10; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 43 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 43 -> r = 12; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 43 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
     :: d_step { r == 43 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 43 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 43 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
@@ -568,8 +568,8 @@ active proctype reader() {
     :: d_step { r == 43 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 43 && net1 & 16 -> r = 50; net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES  SETTLING/SCATTERING */
     :: d_step { r == 43 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* SETTLING/SCATTERING  DRAINED */
-    :: d_step { r == 44 -> r = 6; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 44 -> r = 6; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 44 -> r = 7; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 44 -> r = 7; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 44 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 44 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 44 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -598,8 +598,8 @@ active proctype reader() {
     :: d_step { r == 46 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 46 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 46 && net1 & 32 -> r = 51; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 47 -> r = 6; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 47 -> r = 6; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 47 -> r = 7; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 47 -> r = 7; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 47 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 47 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 47 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -608,8 +608,8 @@ active proctype reader() {
     :: d_step { r == 47 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 47 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 47 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 48 -> r = 10; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 48 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 48 -> r = 12; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 48 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
     :: d_step { r == 48 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 48 && net0 & 16 -> r = 51; net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES  SETTLING/SCATTERING */
     :: d_step { r == 48 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* SETTLING/SCATTERING  DRAINED */
@@ -617,8 +617,8 @@ active proctype reader() {
     :: d_step { r == 48 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 48 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 48 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* SETTLING/SCATTERING  DRAINED */
-    :: d_step { r == 49 -> r = 10; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 49 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 49 -> r = 12; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 49 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
     :: d_step { r == 49 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 49 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 49 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
@@ -627,8 +627,8 @@ active proctype reader() {
     :: d_step { r == 49 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 49 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 49 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* SETTLING/SCATTERING  DRAINED */
-    :: d_step { r == 50 -> r = 10; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 50 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 50 -> r = 12; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 50 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
     :: d_step { r == 50 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 50 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 50 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
@@ -637,8 +637,8 @@ active proctype reader() {
     :: d_step { r == 50 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 50 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 50 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* SETTLING/SCATTERING  DRAINED */
-    :: d_step { r == 51 -> r = 10; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 51 -> r = 10; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 51 -> r = 12; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 51 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
     :: d_step { r == 51 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 51 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 51 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */

@@ -392,395 +392,395 @@ active proctype reader() {
     :: d_step { r == 0 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/NONE  abort  DRAINING/NONE */
     :: d_step { r == 0 -> r = 2 }  /* OPEN/NONE  other freed  OPEN/NONE */
     :: d_step { r == 0 && net0 & 1 -> r = 3; net0 = net0 | 256 }  /* OPEN/NONE  REQ  OPEN/OTHERS */
-    :: d_step { r == 0 && net0 & 2 -> r = 4; s0 = 0; s1 = 0; net0 = net0 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 0 && net0 & 2 -> r = 4; s0 = 0; net0 = net0 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/OTHERS */
     :: d_step { r == 0 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 0 && net1 & 1 -> r = 6; net1 = net1 | 256 }  /* OPEN/NONE  REQ  OPEN/OTHERS */
-    :: d_step { r == 0 && net1 & 2 -> r = 4; s0 = 0; s1 = 0; net1 = net1 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 0 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
-    :: d_step { r == 1 -> r = 8 }  /* DRAINING/NONE  other freed  DRAINING/NONE */
+    :: d_step { r == 0 && net1 & 2 -> r = 7; s1 = 0; net1 = net1 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 0 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 1 -> r = 9 }  /* DRAINING/NONE  other freed  DRAINING/NONE */
     :: d_step { r == 1 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 1 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
     :: d_step { r == 1 && net0 & 32 -> r = 5; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 1 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 1 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 1 && net1 & 32 -> r = 7; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 1 && net1 & 32 -> r = 8; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 1 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
     :: d_step { r == 1 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 1 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
     :: d_step { r == 1 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 2 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/NONE  abort  DRAINING/NONE */
-    :: d_step { r == 2 && net0 & 1 -> r = 9; net0 = net0 | 512 }  /* OPEN/NONE  REQ  OPEN/OTHERS */
-    :: d_step { r == 2 && net0 & 2 -> r = 10; s0 = 0; s1 = 0; net0 = net0 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 2 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
-    :: d_step { r == 2 && net1 & 1 -> r = 12; net1 = net1 | 512 }  /* OPEN/NONE  REQ  OPEN/OTHERS */
-    :: d_step { r == 2 && net1 & 2 -> r = 10; s0 = 0; s1 = 0; net1 = net1 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 2 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 2 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/NONE  abort  DRAINING/NONE */
+    :: d_step { r == 2 && net0 & 1 -> r = 10; net0 = net0 | 512 }  /* OPEN/NONE  REQ  OPEN/OTHERS */
+    :: d_step { r == 2 && net0 & 2 -> r = 11; s0 = 0; net0 = net0 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 2 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 2 && net1 & 1 -> r = 13; net1 = net1 | 512 }  /* OPEN/NONE  REQ  OPEN/OTHERS */
+    :: d_step { r == 2 && net1 & 2 -> r = 14; s1 = 0; net1 = net1 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 2 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 3 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 3 -> r = 9 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
+    :: d_step { r == 3 -> r = 10 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
     :: d_step { r == 3 && net0 & 1 && ((net0 & 256) != 256) -> net0 = net0 | 256 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 3 && net0 & 2 -> r = 14; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 3 && net0 & 2 -> r = 4; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
     :: d_step { r == 3 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 3 && net1 & 1 -> r = 15; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
-    :: d_step { r == 3 && net1 & 2 -> r = 16; s1 = 0; net0 = net0 | 1024; net1 = net1 | 5120 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 3 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 4 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 4 -> r = 10 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
-    :: d_step { r == 4 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 4 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 4 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 4 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 4 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 4 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 4 && net0 & 16 -> r = 29; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
-    :: d_step { r == 4 && net1 & 16 -> r = 30; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
-    :: d_step { r == 5 -> r = 11 }  /* DRAINING/NONE  other freed  DRAINING/NONE */
+    :: d_step { r == 3 && net1 & 1 -> r = 16; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
+    :: d_step { r == 3 && net1 & 2 -> r = 17; s1 = 0; net0 = net0 | 1024; net1 = net1 | 5120 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/QUEUED */
+    :: d_step { r == 3 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 4 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 4 -> r = 11 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
+    :: d_step { r == 4 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 4 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 4 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 4 && net1 & 1 -> r = 18; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
+    :: d_step { r == 4 && net1 & 2 -> r = 19; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 4 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 4 && net0 & 16 -> r = 29; net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
+    :: d_step { r == 5 -> r = 12 }  /* DRAINING/NONE  other freed  DRAINING/NONE */
     :: d_step { r == 5 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 5 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
     :: d_step { r == 5 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED */
     :: d_step { r == 5 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 5 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 5 && net1 & 32 -> r = 17; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
+    :: d_step { r == 5 && net1 & 32 -> r = 20; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
     :: d_step { r == 5 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
     :: d_step { r == 5 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 5 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
     :: d_step { r == 5 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 6 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 6 -> r = 12 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
-    :: d_step { r == 6 && net0 & 1 -> r = 15; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
+    :: d_step { r == 6 -> r = 13 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
+    :: d_step { r == 6 && net0 & 1 -> r = 16; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
     :: d_step { r == 6 && net0 & 2 -> r = 18; s0 = 0; net0 = net0 | 5120; net1 = net1 | 1024 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/QUEUED */
     :: d_step { r == 6 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
     :: d_step { r == 6 && net1 & 1 && ((net1 & 256) != 256) -> net1 = net1 | 256 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 6 && net1 & 2 -> r = 19; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
-    :: d_step { r == 6 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 7 -> r = 13 }  /* DRAINING/NONE  other freed  DRAINING/NONE */
-    :: d_step { r == 7 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
-    :: d_step { r == 7 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 7 && net0 & 32 -> r = 17; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
-    :: d_step { r == 7 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
-    :: d_step { r == 7 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 7 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED */
-    :: d_step { r == 7 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
-    :: d_step { r == 7 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 7 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
-    :: d_step { r == 7 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
+    :: d_step { r == 6 && net1 & 2 -> r = 7; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 6 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 7 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 7 -> r = 14 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
+    :: d_step { r == 7 && net0 & 1 -> r = 17; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
+    :: d_step { r == 7 && net0 & 2 -> r = 19; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 7 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 7 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 7 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 7 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 7 && net1 & 16 -> r = 30; net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
+    :: d_step { r == 8 -> r = 15 }  /* DRAINING/NONE  other freed  DRAINING/NONE */
     :: d_step { r == 8 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 8 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 8 && net0 & 32 -> r = 11; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 8 && net0 & 32 -> r = 20; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
     :: d_step { r == 8 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 8 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 8 && net1 & 32 -> r = 13; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 8 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED */
     :: d_step { r == 8 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
     :: d_step { r == 8 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 8 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
     :: d_step { r == 8 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 9 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 9 && net0 & 1 && ((net0 & 512) != 512) -> net0 = net0 | 512 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 9 && net0 & 2 -> r = 20; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
-    :: d_step { r == 9 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 9 && net1 & 1 -> r = 21; open = 1; net0 = net0 | 128; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 9 && net1 & 2 -> r = 22; s1 = 0; open = 1; net0 = net0 | 128; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING */
-    :: d_step { r == 9 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 10 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 10 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 10 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 10 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 10 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 10 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 10 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 10 && net0 & 16 -> r = 31; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
-    :: d_step { r == 10 && net1 & 16 -> r = 32; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
-    :: d_step { r == 11 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
-    :: d_step { r == 11 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 11 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED */
-    :: d_step { r == 11 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
-    :: d_step { r == 11 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 11 && net1 & 32 -> r = 23; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
-    :: d_step { r == 11 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
-    :: d_step { r == 11 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 11 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
-    :: d_step { r == 11 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 12 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 12 && net0 & 1 -> r = 21; open = 1; net0 = net0 | 128; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 12 && net0 & 2 -> r = 24; s0 = 0; open = 1; net0 = net0 | 4096; net1 = net1 | 128 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING */
-    :: d_step { r == 12 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 12 && net1 & 1 && ((net1 & 512) != 512) -> net1 = net1 | 512 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 12 && net1 & 2 -> r = 25; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
-    :: d_step { r == 12 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 13 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
-    :: d_step { r == 13 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 13 && net0 & 32 -> r = 23; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
-    :: d_step { r == 13 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
-    :: d_step { r == 13 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 13 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED */
-    :: d_step { r == 13 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
-    :: d_step { r == 13 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 13 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
-    :: d_step { r == 13 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 14 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 14 -> r = 20 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
-    :: d_step { r == 14 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 14 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 14 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 14 && net1 & 1 -> r = 18; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
-    :: d_step { r == 14 && net1 & 2 -> r = 4; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 14 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 14 && net0 & 16 -> r = 33; net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
-    :: d_step { r == 15 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 15 -> r = 21; open = 1; net0 = net0 | 128; net1 = net1 | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 15 && net0 & 1 && ((net0 & 1024) != 1024) -> net0 = net0 | 1024 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 15 && net0 & 2 -> r = 18; s0 = 0; net0 = net0 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 15 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 15 && net1 & 1 && ((net1 & 1024) != 1024) -> net1 = net1 | 1024 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 15 && net1 & 2 -> r = 16; s1 = 0; net1 = net1 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
-    :: d_step { r == 15 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 9 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
+    :: d_step { r == 9 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
+    :: d_step { r == 9 && net0 & 32 -> r = 12; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 9 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
+    :: d_step { r == 9 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
+    :: d_step { r == 9 && net1 & 32 -> r = 15; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 9 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
+    :: d_step { r == 9 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
+    :: d_step { r == 9 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
+    :: d_step { r == 9 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
+    :: d_step { r == 10 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 10 && net0 & 1 && ((net0 & 512) != 512) -> net0 = net0 | 512 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 10 && net0 & 2 -> r = 11; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 10 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 10 && net1 & 1 -> r = 21; open = 1; net0 = net0 | 128; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
+    :: d_step { r == 10 && net1 & 2 -> r = 22; s1 = 0; open = 1; net0 = net0 | 128; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING */
+    :: d_step { r == 10 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 11 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 11 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 11 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 11 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 11 && net1 & 1 -> r = 23; open = 1; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
+    :: d_step { r == 11 && net1 & 2 -> r = 24; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 11 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 11 && net0 & 16 -> r = 31; net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
+    :: d_step { r == 12 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
+    :: d_step { r == 12 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
+    :: d_step { r == 12 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED */
+    :: d_step { r == 12 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
+    :: d_step { r == 12 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
+    :: d_step { r == 12 && net1 & 32 -> r = 25; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
+    :: d_step { r == 12 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
+    :: d_step { r == 12 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
+    :: d_step { r == 12 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
+    :: d_step { r == 12 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
+    :: d_step { r == 13 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 13 && net0 & 1 -> r = 21; open = 1; net0 = net0 | 128; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
+    :: d_step { r == 13 && net0 & 2 -> r = 23; s0 = 0; open = 1; net0 = net0 | 4096; net1 = net1 | 128 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING */
+    :: d_step { r == 13 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 13 && net1 & 1 && ((net1 & 512) != 512) -> net1 = net1 | 512 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 13 && net1 & 2 -> r = 14; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 13 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 14 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 14 && net0 & 1 -> r = 22; open = 1; net0 = net0 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
+    :: d_step { r == 14 && net0 & 2 -> r = 24; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 14 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 14 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 14 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 14 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 14 && net1 & 16 -> r = 32; net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
+    :: d_step { r == 15 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
+    :: d_step { r == 15 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
+    :: d_step { r == 15 && net0 & 32 -> r = 25; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
+    :: d_step { r == 15 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
+    :: d_step { r == 15 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
+    :: d_step { r == 15 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED */
+    :: d_step { r == 15 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
+    :: d_step { r == 15 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
+    :: d_step { r == 15 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_STAGED */
+    :: d_step { r == 15 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 16 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 16 -> r = 22; open = 1; net0 = net0 | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
+    :: d_step { r == 16 -> r = 21; open = 1; net0 = net0 | 128; net1 = net1 | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
     :: d_step { r == 16 && net0 & 1 && ((net0 & 1024) != 1024) -> net0 = net0 | 1024 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 16 && net0 & 2 -> r = 4; s0 = 0; net0 = net0 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 16 && net0 & 2 -> r = 18; s0 = 0; net0 = net0 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
     :: d_step { r == 16 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 16 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 16 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 16 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 16 && net1 & 16 -> r = 34; net1 = net1 | 16384 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 17 -> r = 23 }  /* FAILED/NONE  other freed  FAILED/NONE */
-    :: d_step { r == 17 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  REQ */
-    :: d_step { r == 17 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  PAGES_REQ */
-    :: d_step { r == 17 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* FAILED/NONE  DRAINED */
-    :: d_step { r == 17 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  REQ */
-    :: d_step { r == 17 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  PAGES_REQ */
-    :: d_step { r == 17 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* FAILED/NONE  DRAINED */
-    :: d_step { r == 17 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
-    :: d_step { r == 17 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
-    :: d_step { r == 17 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
-    :: d_step { r == 17 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
+    :: d_step { r == 16 && net1 & 1 && ((net1 & 1024) != 1024) -> net1 = net1 | 1024 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 16 && net1 & 2 -> r = 17; s1 = 0; net1 = net1 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/QUEUED */
+    :: d_step { r == 16 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 17 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
+    :: d_step { r == 17 -> r = 22; open = 1; net0 = net0 | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
+    :: d_step { r == 17 && net0 & 1 && ((net0 & 1024) != 1024) -> net0 = net0 | 1024 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 17 && net0 & 2 -> r = 19; s0 = 0; net0 = net0 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 17 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 17 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 17 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/QUEUED  PAGES_REQ */
+    :: d_step { r == 17 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 17 && net1 & 16 -> r = 33; net1 = net1 | 16384 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
     :: d_step { r == 18 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 18 -> r = 24; open = 1; net1 = net1 | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
+    :: d_step { r == 18 -> r = 23; open = 1; net1 = net1 | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
     :: d_step { r == 18 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/QUEUED  REQ */
     :: d_step { r == 18 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/QUEUED  PAGES_REQ */
     :: d_step { r == 18 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
     :: d_step { r == 18 && net1 & 1 && ((net1 & 1024) != 1024) -> net1 = net1 | 1024 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 18 && net1 & 2 -> r = 4; s1 = 0; net1 = net1 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 18 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 18 && net0 & 16 -> r = 35; net0 = net0 | 16384 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
-    :: d_step { r == 19 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 19 -> r = 25 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
-    :: d_step { r == 19 && net0 & 1 -> r = 16; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
-    :: d_step { r == 19 && net0 & 2 -> r = 4; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 19 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 19 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 19 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 19 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 19 && net1 & 16 -> r = 36; net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
-    :: d_step { r == 20 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 20 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 20 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 20 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 20 && net1 & 1 -> r = 24; open = 1; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 20 && net1 & 2 -> r = 10; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 20 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 20 && net0 & 16 -> r = 37; net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
+    :: d_step { r == 18 && net1 & 2 -> r = 19; s1 = 0; net1 = net1 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 18 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 18 && net0 & 16 -> r = 34; net0 = net0 | 16384 }  /* OPEN/QUEUED  NOTE_PAGES  OPEN/QUEUED */
+    :: d_step { r == 19 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 19 -> r = 24 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
+    :: d_step { r == 19 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 19 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 19 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 19 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 19 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 19 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 19 && net0 & 16 -> r = 35; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 19 && net1 & 16 -> r = 36; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 20 -> r = 25 }  /* FAILED/NONE  other freed  FAILED/NONE */
+    :: d_step { r == 20 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  REQ */
+    :: d_step { r == 20 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  PAGES_REQ */
+    :: d_step { r == 20 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* FAILED/NONE  DRAINED */
+    :: d_step { r == 20 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  REQ */
+    :: d_step { r == 20 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  PAGES_REQ */
+    :: d_step { r == 20 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* FAILED/NONE  DRAINED */
+    :: d_step { r == 20 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
+    :: d_step { r == 20 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
+    :: d_step { r == 20 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
+    :: d_step { r == 20 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
     :: d_step { r == 21 -> r = 26; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
     :: d_step { r == 21 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 21 && net0 & 2 -> r = 24; s0 = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
+    :: d_step { r == 21 && net0 & 2 -> r = 23; s0 = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
     :: d_step { r == 21 && net0 & 32 -> r = 27; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 21 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 21 && net1 & 2 -> r = 22; s1 = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING */
     :: d_step { r == 21 && net1 & 32 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 21 && net0 & 8 -> r = 38; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
-    :: d_step { r == 21 && net1 & 8 -> r = 39; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 21 && net0 & 8 -> r = 37; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
+    :: d_step { r == 21 && net1 & 8 -> r = 38; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/FILLING */
     :: d_step { r == 22 -> r = 26; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
     :: d_step { r == 22 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 22 && net0 & 2 -> r = 10; s0 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 22 && net0 & 2 -> r = 24; s0 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
     :: d_step { r == 22 && net0 & 32 -> r = 27; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 22 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING  REQ */
     :: d_step { r == 22 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ */
     :: d_step { r == 22 && net1 & 32 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 22 && net0 & 8 -> r = 40; assert(s0 && !s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 22 && net1 & 16 -> r = 41; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
-    :: d_step { r == 23 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  REQ */
-    :: d_step { r == 23 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  PAGES_REQ */
-    :: d_step { r == 23 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* FAILED/NONE  DRAINED */
-    :: d_step { r == 23 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  REQ */
-    :: d_step { r == 23 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  PAGES_REQ */
-    :: d_step { r == 23 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* FAILED/NONE  DRAINED */
-    :: d_step { r == 23 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
-    :: d_step { r == 23 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
-    :: d_step { r == 23 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
-    :: d_step { r == 23 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
-    :: d_step { r == 24 -> r = 26; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 24 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 24 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 24 && net0 & 32 -> r = 27; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 24 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 24 && net1 & 2 -> r = 10; s1 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 24 && net1 & 32 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 24 && net0 & 16 -> r = 42; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
-    :: d_step { r == 24 && net1 & 8 -> r = 43; assert(!s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 25 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 25 && net0 & 1 -> r = 22; open = 1; net0 = net0 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 25 && net0 & 2 -> r = 10; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 25 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 25 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 25 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 25 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 25 && net1 & 16 -> r = 44; net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
+    :: d_step { r == 22 && net0 & 8 -> r = 39; assert(s0 && !s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 22 && net1 & 16 -> r = 40; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
+    :: d_step { r == 23 -> r = 26; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 23 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 23 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 23 && net0 & 32 -> r = 27; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 23 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 23 && net1 & 2 -> r = 24; s1 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 23 && net1 & 32 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 23 && net0 & 16 -> r = 41; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES  OPEN/FILLING */
+    :: d_step { r == 23 && net1 & 8 -> r = 42; assert(!s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 24 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 24 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 24 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 24 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 24 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 24 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 24 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 24 && net0 & 16 -> r = 43; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 24 && net1 & 16 -> r = 44; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 25 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  REQ */
+    :: d_step { r == 25 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  PAGES_REQ */
+    :: d_step { r == 25 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* FAILED/NONE  DRAINED */
+    :: d_step { r == 25 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  REQ */
+    :: d_step { r == 25 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  PAGES_REQ */
+    :: d_step { r == 25 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* FAILED/NONE  DRAINED */
+    :: d_step { r == 25 && net0 & 8 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
+    :: d_step { r == 25 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
+    :: d_step { r == 25 && net1 & 8 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_STAGED */
+    :: d_step { r == 25 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
     :: d_step { r == 26 && net0 & 32 -> r = 27; net0 = net0 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 26 && net1 & 32 -> r = 28; net1 = net1 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 27 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/QUARANTINED  DRAINED */
-    :: d_step { r == 27 && net1 & 32 -> r = 23; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; open = 0; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  FAILED/NONE */
-    :: d_step { r == 28 && net0 & 32 -> r = 23; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; open = 0; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  FAILED/NONE */
+    :: d_step { r == 27 && net1 & 32 -> r = 25; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; open = 0; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  FAILED/NONE */
+    :: d_step { r == 28 && net0 & 32 -> r = 25; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; open = 0; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/QUARANTINED  DRAINED  FAILED/NONE */
     :: d_step { r == 28 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/QUARANTINED  DRAINED */
-    :: d_step { r == 29 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 29 -> r = 31 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
-    :: d_step { r == 29 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 29 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 29 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 29 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 29 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 29 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 29 && net1 & 16 -> r = 45; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 29 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 30 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 30 -> r = 32 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
-    :: d_step { r == 30 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 30 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 30 && net0 & 16 -> r = 45; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 30 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 30 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 30 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 30 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 30 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 31 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 31 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 31 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 31 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 31 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 31 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 31 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 31 && net1 & 16 -> r = 46; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 31 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 32 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 32 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 32 && net0 & 16 -> r = 46; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 32 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 32 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 32 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 32 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 32 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 33 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 33 -> r = 37 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
-    :: d_step { r == 33 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 33 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 33 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
-    :: d_step { r == 33 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 33 && net1 & 1 -> r = 35; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
-    :: d_step { r == 33 && net1 & 2 -> r = 29; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 33 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 29 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 29 -> r = 31 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
+    :: d_step { r == 29 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 29 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 29 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
+    :: d_step { r == 29 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 29 && net1 & 1 -> r = 34; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
+    :: d_step { r == 29 && net1 & 2 -> r = 35; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 29 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 30 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 30 -> r = 32 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
+    :: d_step { r == 30 && net0 & 1 -> r = 33; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
+    :: d_step { r == 30 && net0 & 2 -> r = 36; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 30 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 30 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 30 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 30 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
+    :: d_step { r == 30 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 31 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 31 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 31 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 31 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
+    :: d_step { r == 31 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 31 && net1 & 1 -> r = 41; open = 1; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
+    :: d_step { r == 31 && net1 & 2 -> r = 43; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 31 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 32 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 32 && net0 & 1 -> r = 40; open = 1; net0 = net0 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
+    :: d_step { r == 32 && net0 & 2 -> r = 44; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 32 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 32 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 32 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 32 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
+    :: d_step { r == 32 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 33 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
+    :: d_step { r == 33 -> r = 40; open = 1; net0 = net0 | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
+    :: d_step { r == 33 && net0 & 1 && ((net0 & 1024) != 1024) -> net0 = net0 | 1024 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 33 && net0 & 2 -> r = 36; s0 = 0; net0 = net0 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 33 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 33 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 33 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/QUEUED  PAGES_REQ */
+    :: d_step { r == 33 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/QUEUED  NOTE_PAGES */
+    :: d_step { r == 33 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
     :: d_step { r == 34 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 34 -> r = 41; open = 1; net0 = net0 | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 34 && net0 & 1 && ((net0 & 1024) != 1024) -> net0 = net0 | 1024 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 34 && net0 & 2 -> r = 30; s0 = 0; net0 = net0 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 34 -> r = 41; open = 1; net1 = net1 | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
+    :: d_step { r == 34 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 34 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/QUEUED  PAGES_REQ */
+    :: d_step { r == 34 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/QUEUED  NOTE_PAGES */
     :: d_step { r == 34 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 34 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 34 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 34 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 34 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 35 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/QUEUED  abort  DRAINING/NONE */
-    :: d_step { r == 35 -> r = 42; open = 1; net1 = net1 | 128 }  /* OPEN/QUEUED  other freed  OPEN/FILLING */
-    :: d_step { r == 35 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 35 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/QUEUED  PAGES_REQ */
-    :: d_step { r == 35 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/QUEUED  NOTE_PAGES */
-    :: d_step { r == 35 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 35 && net1 & 1 && ((net1 & 1024) != 1024) -> net1 = net1 | 1024 }  /* OPEN/QUEUED  REQ */
-    :: d_step { r == 35 && net1 & 2 -> r = 29; s1 = 0; net1 = net1 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 35 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
-    :: d_step { r == 36 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 36 -> r = 44 }  /* OPEN/OTHERS  other freed  OPEN/OTHERS */
-    :: d_step { r == 36 && net0 & 1 -> r = 34; net0 = net0 | 1024; net1 = net1 | 1024 }  /* OPEN/OTHERS  REQ  OPEN/QUEUED */
-    :: d_step { r == 36 && net0 & 2 -> r = 30; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 36 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 36 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 36 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 36 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
-    :: d_step { r == 36 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 37 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 37 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 37 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 37 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
-    :: d_step { r == 37 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 37 && net1 & 1 -> r = 42; open = 1; net1 = net1 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 37 && net1 & 2 -> r = 31; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 37 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 34 && net1 & 1 && ((net1 & 1024) != 1024) -> net1 = net1 | 1024 }  /* OPEN/QUEUED  REQ */
+    :: d_step { r == 34 && net1 & 2 -> r = 35; s1 = 0; net1 = net1 | 4096 }  /* OPEN/QUEUED  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 34 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/QUEUED  DRAINED  DRAINING/NONE */
+    :: d_step { r == 35 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 35 -> r = 43 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
+    :: d_step { r == 35 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 35 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 35 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 35 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 35 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 35 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 35 && net1 & 16 -> r = 45; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 35 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 36 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 36 -> r = 44 }  /* OPEN/FILLING_PAGES  other freed  OPEN/FILLING_PAGES */
+    :: d_step { r == 36 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 36 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 36 && net0 & 16 -> r = 45; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 36 && net0 & 32 -> r = 5; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 36 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 36 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 36 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 36 && net1 & 32 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 37 -> r = 26; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 37 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 37 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 37 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 37 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 37 && net0 & 32 -> r = 27; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 37 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 37 && net1 & 2 -> r = 39; s1 = 0; assert(s0 && !s1)  /* S3 */; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/SCATTERING */
+    :: d_step { r == 37 && net1 & 8 -> r = 46; assert(s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 37 && net1 & 32 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 38 -> r = 26; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
     :: d_step { r == 38 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 38 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 38 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 38 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 38 && net0 & 2 -> r = 42; s0 = 0; assert(!s0 && s1)  /* S3 */; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/SCATTERING */
+    :: d_step { r == 38 && net0 & 8 -> r = 46; assert(s0 && s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
     :: d_step { r == 38 && net0 & 32 -> r = 27; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 38 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 38 && net1 & 2 -> r = 40; s1 = 0; assert(s0 && !s1)  /* S3 */; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/SCATTERING */
-    :: d_step { r == 38 && net1 & 8 -> r = 47; assert(s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 38 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 38 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 38 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
     :: d_step { r == 38 && net1 & 32 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 39 -> r = 26; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 39 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 39 && net0 & 2 -> r = 43; s0 = 0; assert(!s0 && s1)  /* S3 */; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/SCATTERING */
-    :: d_step { r == 39 && net0 & 8 -> r = 47; assert(s0 && s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 39 && net0 & 32 -> r = 27; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 39 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 39 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 39 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 39 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 39 && net1 & 32 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 40 -> r = 48; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 40 -> r = 49; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* OPEN/SCATTERING  scattered  OPEN/FILLING_PAGES */
-    :: d_step { r == 40 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 40 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 40 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 40 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 40 && net0 & 32 -> r = 50; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 40 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 40 && net1 & 16 -> r = 51; net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES  OPEN/SCATTERING */
-    :: d_step { r == 40 && net1 & 32 -> r = 52; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 39 -> r = 47; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 39 -> r = 48; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* OPEN/SCATTERING  scattered  OPEN/FILLING_PAGES */
+    :: d_step { r == 39 -> r = 9; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 39 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 39 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 39 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 39 && net0 & 32 -> r = 49; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 39 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 39 && net1 & 16 -> r = 50; net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES  OPEN/SCATTERING */
+    :: d_step { r == 39 && net1 & 32 -> r = 51; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 40 -> r = 26; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
+    :: d_step { r == 40 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 40 && net0 & 2 -> r = 44; s0 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 40 && net0 & 8 -> r = 50; assert(s0 && !s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 40 && net0 & 32 -> r = 27; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
+    :: d_step { r == 40 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 40 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 40 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 40 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 40 && net1 & 32 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
     :: d_step { r == 41 -> r = 26; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 41 && net0 & 1 && ((net0 & 128) != 128) -> net0 = net0 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 41 && net0 & 2 -> r = 32; s0 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net0 = net0 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 41 && net0 & 8 -> r = 51; assert(s0 && !s1)  /* S3 */; open = 0; net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
+    :: d_step { r == 41 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 41 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
+    :: d_step { r == 41 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
+    :: d_step { r == 41 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
     :: d_step { r == 41 && net0 & 32 -> r = 27; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 41 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 41 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 41 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 41 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
+    :: d_step { r == 41 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
+    :: d_step { r == 41 && net1 & 2 -> r = 43; s1 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 41 && net1 & 8 -> r = 52; assert(!s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
     :: d_step { r == 41 && net1 & 32 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 42 -> r = 26; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING  abort  DRAINING/QUARANTINED */
-    :: d_step { r == 42 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 42 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  PAGES_REQ */
-    :: d_step { r == 42 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_STAGED */
-    :: d_step { r == 42 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING  NOTE_PAGES */
-    :: d_step { r == 42 && net0 & 32 -> r = 27; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 42 && net1 & 1 && ((net1 & 128) != 128) -> net1 = net1 | 128 }  /* OPEN/FILLING  REQ */
-    :: d_step { r == 42 && net1 & 2 -> r = 31; s1 = 0; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; open = 0; net1 = net1 | 4096 }  /* OPEN/FILLING  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 42 && net1 & 8 -> r = 53; assert(!s0 && s1)  /* S3 */; open = 0; net1 = net1 | 16384 }  /* OPEN/FILLING  NOTE_STAGED  OPEN/SCATTERING */
-    :: d_step { r == 42 && net1 & 32 -> r = 28; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING  DRAINED  DRAINING/QUARANTINED */
-    :: d_step { r == 43 -> r = 54; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 43 -> r = 55; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* OPEN/SCATTERING  scattered  OPEN/FILLING_PAGES */
-    :: d_step { r == 43 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 43 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 43 && net0 & 16 -> r = 53; net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES  OPEN/SCATTERING */
-    :: d_step { r == 43 && net0 & 32 -> r = 56; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 43 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 43 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 43 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 43 && net1 & 32 -> r = 57; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 44 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 44 && net0 & 1 -> r = 41; open = 1; net0 = net0 | 128 }  /* OPEN/OTHERS  REQ  OPEN/FILLING */
-    :: d_step { r == 44 && net0 & 2 -> r = 32; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 44 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 44 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 44 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 44 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
-    :: d_step { r == 44 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 45 -> r = 46 }  /* DONE/NONE  other freed  DONE/NONE */
+    :: d_step { r == 42 -> r = 53; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 42 -> r = 54; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* OPEN/SCATTERING  scattered  OPEN/FILLING_PAGES */
+    :: d_step { r == 42 -> r = 9; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 42 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 42 && net0 & 16 -> r = 52; net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES  OPEN/SCATTERING */
+    :: d_step { r == 42 && net0 & 32 -> r = 55; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 42 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 42 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 42 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 42 && net1 & 32 -> r = 56; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 43 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 43 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 43 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 43 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 43 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 43 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 43 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 43 && net1 & 16 -> r = 57; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 43 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 44 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 44 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 44 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 44 && net0 & 16 -> r = 57; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 44 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 44 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 44 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 44 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 44 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 45 -> r = 57 }  /* DONE/NONE  other freed  DONE/NONE */
     :: d_step { r == 45 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  PAGES_REQ */
     :: d_step { r == 45 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_STAGED */
     :: d_step { r == 45 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_PAGES */
@@ -789,121 +789,121 @@ active proctype reader() {
     :: d_step { r == 45 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  NOTE_STAGED */
     :: d_step { r == 45 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  NOTE_PAGES */
     :: d_step { r == 45 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DONE/NONE  DRAINED */
-    :: d_step { r == 46 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  PAGES_REQ */
-    :: d_step { r == 46 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_STAGED */
-    :: d_step { r == 46 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_PAGES */
-    :: d_step { r == 46 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DONE/NONE  DRAINED */
-    :: d_step { r == 46 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  PAGES_REQ */
-    :: d_step { r == 46 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  NOTE_STAGED */
-    :: d_step { r == 46 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  NOTE_PAGES */
-    :: d_step { r == 46 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DONE/NONE  DRAINED */
-    :: d_step { r == 47 -> r = 58; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 47 -> r = 46; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
-    :: d_step { r == 47 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 47 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 47 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 47 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 47 && net0 & 32 -> r = 59; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 47 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 47 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 47 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 47 && net1 & 32 -> r = 60; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 48 -> r = 8; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 48 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 48 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 48 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 48 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 48 && net0 & 32 -> r = 50; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 48 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 48 && net1 & 16 -> r = 61; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 48 && net1 & 32 -> r = 52; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 49 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 49 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 49 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 49 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 49 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 49 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 49 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 49 && net1 & 16 -> r = 46; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 49 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 50 -> r = 11; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 50 -> r = 11; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 50 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 50 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 50 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 50 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 50 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 50 && net1 & 16 -> r = 62; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 50 && net1 & 32 -> r = 63; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 51 -> r = 61; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 51 -> r = 46; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
-    :: d_step { r == 51 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 51 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 51 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 51 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 51 && net0 & 32 -> r = 62; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 51 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 51 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 51 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 51 && net1 & 32 -> r = 64; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 52 -> r = 13; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 52 -> r = 13; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 52 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 52 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 52 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 52 && net0 & 32 -> r = 63; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 52 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 52 && net1 & 16 -> r = 64; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 52 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 53 -> r = 65; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
-    :: d_step { r == 53 -> r = 46; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
-    :: d_step { r == 53 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 53 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 53 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 53 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 53 && net0 & 32 -> r = 66; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 53 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
-    :: d_step { r == 53 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 53 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 53 && net1 & 32 -> r = 67; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 54 -> r = 8; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 54 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 54 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 54 && net0 & 16 -> r = 65; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 54 && net0 & 32 -> r = 56; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 54 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 54 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 54 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 54 && net1 & 32 -> r = 57; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 55 -> r = 8; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 55 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 55 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 55 && net0 & 16 -> r = 46; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 55 && net0 & 32 -> r = 11; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 55 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 55 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
-    :: d_step { r == 55 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 55 && net1 & 32 -> r = 13; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 56 -> r = 11; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 56 -> r = 11; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 46 -> r = 58; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 46 -> r = 57; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
+    :: d_step { r == 46 -> r = 9; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 46 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 46 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 46 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 46 && net0 & 32 -> r = 59; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 46 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 46 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 46 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 46 && net1 & 32 -> r = 60; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 47 -> r = 9; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 47 -> r = 9; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 47 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 47 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 47 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 47 && net0 & 32 -> r = 49; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 47 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 47 && net1 & 16 -> r = 61; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 47 && net1 & 32 -> r = 51; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 48 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 48 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 48 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 48 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 48 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 48 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 48 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 48 && net1 & 16 -> r = 57; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 48 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 49 -> r = 12; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 49 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 49 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 49 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 49 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 49 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 49 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 49 && net1 & 16 -> r = 62; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 49 && net1 & 32 -> r = 63; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
+    :: d_step { r == 50 -> r = 61; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 50 -> r = 57; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
+    :: d_step { r == 50 -> r = 9; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 50 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 50 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 50 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 50 && net0 & 32 -> r = 62; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 50 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 50 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 50 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 50 && net1 & 32 -> r = 64; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 51 -> r = 15; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 51 -> r = 15; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 51 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 51 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 51 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 51 && net0 & 32 -> r = 63; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
+    :: d_step { r == 51 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 51 && net1 & 16 -> r = 64; net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 51 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 52 -> r = 65; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  abort  DRAINING/SCATTERING */
+    :: d_step { r == 52 -> r = 57; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1 }  /* OPEN/SCATTERING  scattered  DONE/NONE */
+    :: d_step { r == 52 -> r = 9; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 52 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 52 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 52 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 52 && net0 & 32 -> r = 66; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 52 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  PAGES_REQ */
+    :: d_step { r == 52 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 52 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 52 && net1 & 32 -> r = 67; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 53 -> r = 9; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 53 -> r = 9; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 53 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 53 && net0 & 16 -> r = 65; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 53 && net0 & 32 -> r = 55; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 53 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 53 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 53 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 53 && net1 & 32 -> r = 56; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
+    :: d_step { r == 54 -> r = 9; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 54 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 54 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 54 && net0 & 16 -> r = 57; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 54 && net0 & 32 -> r = 12; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 54 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 54 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_STAGED */
+    :: d_step { r == 54 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 54 && net1 & 32 -> r = 15; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 55 -> r = 12; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 55 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 55 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 55 && net0 & 16 -> r = 66; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 55 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 55 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
+    :: d_step { r == 55 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
+    :: d_step { r == 55 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
+    :: d_step { r == 55 && net1 & 32 -> r = 68; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
+    :: d_step { r == 56 -> r = 15; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 56 -> r = 15; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 56 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 56 && net0 & 16 -> r = 66; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 56 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 56 && net0 & 16 -> r = 67; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
+    :: d_step { r == 56 && net0 & 32 -> r = 68; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
     :: d_step { r == 56 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 56 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 56 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 56 && net1 & 32 -> r = 68; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 57 -> r = 13; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 57 -> r = 13; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
-    :: d_step { r == 57 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 57 && net0 & 16 -> r = 67; net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES  DRAINING/SCATTERING */
-    :: d_step { r == 57 && net0 & 32 -> r = 68; net0 = net0 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 57 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
-    :: d_step { r == 57 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
-    :: d_step { r == 57 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
-    :: d_step { r == 57 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 58 -> r = 8; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 58 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 56 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
+    :: d_step { r == 57 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  PAGES_REQ */
+    :: d_step { r == 57 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_STAGED */
+    :: d_step { r == 57 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_PAGES */
+    :: d_step { r == 57 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DONE/NONE  DRAINED */
+    :: d_step { r == 57 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  PAGES_REQ */
+    :: d_step { r == 57 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  NOTE_STAGED */
+    :: d_step { r == 57 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DONE/NONE  NOTE_PAGES */
+    :: d_step { r == 57 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DONE/NONE  DRAINED */
+    :: d_step { r == 58 -> r = 9; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 58 -> r = 9; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 58 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 58 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 58 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -912,8 +912,8 @@ active proctype reader() {
     :: d_step { r == 58 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 58 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 58 && net1 & 32 -> r = 60; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 59 -> r = 11; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 59 -> r = 11; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 59 -> r = 12; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 59 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 59 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 59 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 59 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -922,8 +922,8 @@ active proctype reader() {
     :: d_step { r == 59 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 59 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 59 && net1 & 32 -> r = 69; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 60 -> r = 13; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 60 -> r = 13; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 60 -> r = 15; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 60 -> r = 15; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 60 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 60 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 60 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -932,8 +932,8 @@ active proctype reader() {
     :: d_step { r == 60 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 60 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 60 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 61 -> r = 8; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 61 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 61 -> r = 9; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 61 -> r = 9; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 61 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 61 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 61 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -942,8 +942,8 @@ active proctype reader() {
     :: d_step { r == 61 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 61 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 61 && net1 & 32 -> r = 64; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 62 -> r = 11; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 62 -> r = 11; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 62 -> r = 12; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 62 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 62 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 62 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 62 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -952,8 +952,8 @@ active proctype reader() {
     :: d_step { r == 62 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 62 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 62 && net1 & 32 -> r = 70; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 63 -> r = 23; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 63 -> r = 23; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 63 -> r = 25; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 63 -> r = 25; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
     :: d_step { r == 63 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 63 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 63 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
@@ -961,8 +961,8 @@ active proctype reader() {
     :: d_step { r == 63 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 63 && net1 & 16 -> r = 70; net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES  SETTLING/SCATTERING */
     :: d_step { r == 63 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* SETTLING/SCATTERING  DRAINED */
-    :: d_step { r == 64 -> r = 13; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 64 -> r = 13; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 64 -> r = 15; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 64 -> r = 15; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 64 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 64 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 64 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -971,8 +971,8 @@ active proctype reader() {
     :: d_step { r == 64 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 64 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 64 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 65 -> r = 8; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 65 -> r = 8; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 65 -> r = 9; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 65 -> r = 9; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 65 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 65 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 65 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -981,8 +981,8 @@ active proctype reader() {
     :: d_step { r == 65 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 65 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 65 && net1 & 32 -> r = 67; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  DRAINING/SCATTERING */
-    :: d_step { r == 66 -> r = 11; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 66 -> r = 11; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 66 -> r = 12; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 66 -> r = 12; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 66 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 66 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 66 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -991,8 +991,8 @@ active proctype reader() {
     :: d_step { r == 66 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 66 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 66 && net1 & 32 -> r = 71; net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED  SETTLING/SCATTERING */
-    :: d_step { r == 67 -> r = 13; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
-    :: d_step { r == 67 -> r = 13; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
+    :: d_step { r == 67 -> r = 15; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scattered  DRAINING/NONE */
+    :: d_step { r == 67 -> r = 15; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0 }  /* DRAINING/SCATTERING  scatter failed  DRAINING/NONE */
     :: d_step { r == 67 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  PAGES_REQ */
     :: d_step { r == 67 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 67 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
@@ -1001,8 +1001,8 @@ active proctype reader() {
     :: d_step { r == 67 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 67 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* DRAINING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 67 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/SCATTERING  DRAINED */
-    :: d_step { r == 68 -> r = 23; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 68 -> r = 23; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 68 -> r = 25; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 68 -> r = 25; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
     :: d_step { r == 68 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 68 && net0 & 16 -> r = 71; net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES  SETTLING/SCATTERING */
     :: d_step { r == 68 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* SETTLING/SCATTERING  DRAINED */
@@ -1010,8 +1010,8 @@ active proctype reader() {
     :: d_step { r == 68 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 68 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 68 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* SETTLING/SCATTERING  DRAINED */
-    :: d_step { r == 69 -> r = 23; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 69 -> r = 23; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 69 -> r = 25; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 69 -> r = 25; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
     :: d_step { r == 69 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 69 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 69 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
@@ -1020,8 +1020,8 @@ active proctype reader() {
     :: d_step { r == 69 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 69 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 69 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* SETTLING/SCATTERING  DRAINED */
-    :: d_step { r == 70 -> r = 23; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 70 -> r = 23; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 70 -> r = 25; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 70 -> r = 25; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
     :: d_step { r == 70 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 70 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 70 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
@@ -1030,8 +1030,8 @@ active proctype reader() {
     :: d_step { r == 70 && net1 & 8 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 70 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */
     :: d_step { r == 70 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* SETTLING/SCATTERING  DRAINED */
-    :: d_step { r == 71 -> r = 23; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
-    :: d_step { r == 71 -> r = 23; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
+    :: d_step { r == 71 -> r = 25; p0 = p0 | s0; p1 = p1 | s1; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scattered  FAILED/NONE */
+    :: d_step { r == 71 -> r = 25; assert(!TO_RING(m0) && !TO_RING(m1))  /* S4 */; s0 = 0; s1 = 0; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1 }  /* SETTLING/SCATTERING  scatter failed  FAILED/NONE */
     :: d_step { r == 71 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  PAGES_REQ */
     :: d_step { r == 71 && net0 & 8 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_STAGED */
     :: d_step { r == 71 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* SETTLING/SCATTERING  NOTE_PAGES */

@@ -125,114 +125,114 @@ active proctype reader() {
     :: d_step { over0 && over1 && over2 -> skip }
     :: d_step { r == 0 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/NONE  abort  DRAINING/NONE */
     :: d_step { r == 0 && net0 & 1 -> r = 2; net0 = net0 | 256 }  /* OPEN/NONE  REQ  OPEN/OTHERS */
-    :: d_step { r == 0 && net0 & 2 -> r = 3; s0 = 0; s1 = 0; net0 = net0 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 0 && net0 & 2 -> r = 3; s0 = 0; net0 = net0 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/OTHERS */
     :: d_step { r == 0 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 0 && net1 & 1 -> r = 5; net1 = net1 | 256 }  /* OPEN/NONE  REQ  OPEN/OTHERS */
-    :: d_step { r == 0 && net1 & 2 -> r = 3; s0 = 0; s1 = 0; net1 = net1 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 0 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 0 && net1 & 2 -> r = 6; s1 = 0; net1 = net1 | 4096 }  /* OPEN/NONE  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 0 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 1 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 1 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
     :: d_step { r == 1 && net0 & 32 -> r = 4; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 1 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 1 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 1 && net1 & 32 -> r = 6; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
+    :: d_step { r == 1 && net1 & 32 -> r = 7; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  DRAINING/NONE */
     :: d_step { r == 1 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 1 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 2 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
     :: d_step { r == 2 && net0 & 1 && ((net0 & 256) != 256) -> net0 = net0 | 256 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 2 && net0 & 2 -> r = 7; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 2 && net0 & 2 -> r = 3; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
     :: d_step { r == 2 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 2 && net1 & 1 -> r = 3; s0 = 0; s1 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 2 && net1 & 2 -> r = 3; s0 = 0; s1 = 0; net0 = net0 | 2048; net1 = net1 | 6144 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 2 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 3 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 3 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 3 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 3 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 3 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 3 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 3 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 3 && net0 & 16 -> r = 10; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
-    :: d_step { r == 3 && net1 & 16 -> r = 11; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 2 && net1 & 1 -> r = 8; s0 = 0; s1 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 2 && net1 & 2 -> r = 8; s0 = 0; s1 = 0; net0 = net0 | 2048; net1 = net1 | 6144 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 2 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 3 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 3 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 3 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 3 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 3 && net1 & 1 -> r = 8; s1 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 3 && net1 & 2 -> r = 8; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 3 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 3 && net0 & 16 -> r = 10; net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
     :: d_step { r == 4 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 4 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
     :: d_step { r == 4 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED */
     :: d_step { r == 4 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
     :: d_step { r == 4 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 4 && net1 & 32 -> r = 8; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
+    :: d_step { r == 4 && net1 & 32 -> r = 9; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
     :: d_step { r == 4 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 4 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
     :: d_step { r == 5 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 5 && net0 & 1 -> r = 3; s0 = 0; s1 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 5 && net0 & 2 -> r = 3; s0 = 0; s1 = 0; net0 = net0 | 6144; net1 = net1 | 2048 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 5 && net0 & 1 -> r = 8; s0 = 0; s1 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 5 && net0 & 2 -> r = 8; s0 = 0; s1 = 0; net0 = net0 | 6144; net1 = net1 | 2048 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
     :: d_step { r == 5 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
     :: d_step { r == 5 && net1 & 1 && ((net1 & 256) != 256) -> net1 = net1 | 256 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 5 && net1 & 2 -> r = 9; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
-    :: d_step { r == 5 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 6 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
-    :: d_step { r == 6 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 6 && net0 & 32 -> r = 8; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
-    :: d_step { r == 6 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
-    :: d_step { r == 6 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
-    :: d_step { r == 6 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED */
-    :: d_step { r == 6 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 6 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
-    :: d_step { r == 7 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 7 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 7 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 7 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 7 && net1 & 1 -> r = 3; s1 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 7 && net1 & 2 -> r = 3; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 7 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 7 && net0 & 16 -> r = 12; net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
-    :: d_step { r == 8 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  REQ */
-    :: d_step { r == 8 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  PAGES_REQ */
-    :: d_step { r == 8 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* FAILED/NONE  DRAINED */
-    :: d_step { r == 8 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  REQ */
-    :: d_step { r == 8 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  PAGES_REQ */
-    :: d_step { r == 8 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* FAILED/NONE  DRAINED */
-    :: d_step { r == 8 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
-    :: d_step { r == 8 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
-    :: d_step { r == 9 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 9 && net0 & 1 -> r = 3; s0 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 9 && net0 & 2 -> r = 3; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 9 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 9 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 9 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 9 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 9 && net1 & 16 -> r = 13; net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
-    :: d_step { r == 10 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 10 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 10 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 10 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 10 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 10 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 10 && net1 & 16 -> r = 14; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 10 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 11 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
-    :: d_step { r == 11 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
-    :: d_step { r == 11 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 11 && net0 & 16 -> r = 14; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
-    :: d_step { r == 11 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 11 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
-    :: d_step { r == 11 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
-    :: d_step { r == 11 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
-    :: d_step { r == 12 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 12 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 12 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 12 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
-    :: d_step { r == 12 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 12 && net1 & 1 -> r = 10; s1 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 12 && net1 & 2 -> r = 10; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 12 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 13 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
-    :: d_step { r == 13 && net0 & 1 -> r = 11; s0 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 13 && net0 & 2 -> r = 11; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
-    :: d_step { r == 13 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
-    :: d_step { r == 13 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
-    :: d_step { r == 13 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
-    :: d_step { r == 13 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
-    :: d_step { r == 13 && net1 & 32 -> r = 6; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 5 && net1 & 2 -> r = 6; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/OTHERS */
+    :: d_step { r == 5 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 6 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 6 && net0 & 1 -> r = 8; s0 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 6 && net0 & 2 -> r = 8; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 6 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 6 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 6 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 6 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 6 && net1 & 16 -> r = 11; net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES  OPEN/OTHERS */
+    :: d_step { r == 7 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  REQ */
+    :: d_step { r == 7 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
+    :: d_step { r == 7 && net0 & 32 -> r = 9; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; gone = 1; over2 = 1; net0 = net0 | 65536 }  /* DRAINING/NONE  DRAINED  FAILED/NONE */
+    :: d_step { r == 7 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  REQ */
+    :: d_step { r == 7 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  PAGES_REQ */
+    :: d_step { r == 7 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* DRAINING/NONE  DRAINED */
+    :: d_step { r == 7 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
+    :: d_step { r == 7 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* DRAINING/NONE  NOTE_PAGES */
+    :: d_step { r == 8 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 8 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 8 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 8 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 8 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 8 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 8 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 8 && net0 & 16 -> r = 12; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 8 && net1 & 16 -> r = 13; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  OPEN/FILLING_PAGES */
+    :: d_step { r == 9 && net0 & 1 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  REQ */
+    :: d_step { r == 9 && net0 & 2 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  PAGES_REQ */
+    :: d_step { r == 9 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* FAILED/NONE  DRAINED */
+    :: d_step { r == 9 && net1 & 1 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  REQ */
+    :: d_step { r == 9 && net1 & 2 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  PAGES_REQ */
+    :: d_step { r == 9 && net1 & 32 && ((net1 & 65536) != 65536) -> net1 = net1 | 65536 }  /* FAILED/NONE  DRAINED */
+    :: d_step { r == 9 && net0 & 16 && ((net0 & 32768) != 32768) -> net0 = net0 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
+    :: d_step { r == 9 && net1 & 16 && ((net1 & 32768) != 32768) -> net1 = net1 | 32768 }  /* FAILED/NONE  NOTE_PAGES */
+    :: d_step { r == 10 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 10 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 10 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 10 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
+    :: d_step { r == 10 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 10 && net1 & 1 -> r = 12; s1 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 10 && net1 & 2 -> r = 12; s1 = 0; net1 = net1 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 10 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 11 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/OTHERS  abort  DRAINING/NONE */
+    :: d_step { r == 11 && net0 & 1 -> r = 13; s0 = 0; net0 = net0 | 2048; net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 11 && net0 & 2 -> r = 13; s0 = 0; net0 = net0 | 4096 }  /* OPEN/OTHERS  PAGES_REQ  OPEN/FILLING_PAGES */
+    :: d_step { r == 11 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 11 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/OTHERS  REQ */
+    :: d_step { r == 11 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  PAGES_REQ */
+    :: d_step { r == 11 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/OTHERS  NOTE_PAGES */
+    :: d_step { r == 11 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/OTHERS  DRAINED  DRAINING/NONE */
+    :: d_step { r == 12 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 12 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 12 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 12 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 12 && net1 & 1 && ((net1 & 2048) != 2048) -> net1 = net1 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 12 && net1 & 2 && ((net1 & 4096) != 4096) -> net1 = net1 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 12 && net1 & 16 -> r = 14; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 12 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 13 -> r = 1; failed = 1; net0 = net0 | 32768; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  abort  DRAINING/NONE */
+    :: d_step { r == 13 && net0 & 1 && ((net0 & 2048) != 2048) -> net0 = net0 | 2048 }  /* OPEN/FILLING_PAGES  REQ */
+    :: d_step { r == 13 && net0 & 2 && ((net0 & 4096) != 4096) -> net0 = net0 | 4096 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 13 && net0 & 16 -> r = 14; assert(!FLYING(m0) && !FLYING(m1))  /* S4 */; assert(p0 && p1)  /* S5 */; over2 = 1; net0 = net0 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES  DONE/NONE */
+    :: d_step { r == 13 && net0 & 32 -> r = 4; failed = 1; net0 = net0 | 98304; net1 = net1 | 32768 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
+    :: d_step { r == 13 && net1 & 2 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  PAGES_REQ */
+    :: d_step { r == 13 && net1 & 16 && ((net1 & 16384) != 16384) -> net1 = net1 | 16384 }  /* OPEN/FILLING_PAGES  NOTE_PAGES */
+    :: d_step { r == 13 && net1 & 32 -> r = 7; failed = 1; net0 = net0 | 32768; net1 = net1 | 98304 }  /* OPEN/FILLING_PAGES  DRAINED  DRAINING/NONE */
     :: d_step { r == 14 && net0 & 2 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  PAGES_REQ */
     :: d_step { r == 14 && net0 & 16 && ((net0 & 16384) != 16384) -> net0 = net0 | 16384 }  /* DONE/NONE  NOTE_PAGES */
     :: d_step { r == 14 && net0 & 32 && ((net0 & 65536) != 65536) -> net0 = net0 | 65536 }  /* DONE/NONE  DRAINED */

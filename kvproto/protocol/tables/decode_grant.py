@@ -85,7 +85,7 @@ def not_a_writer(v: V, e: StagingRequested | PagesRequested, now: float) -> bool
     return not v.writers >> e.peer & 1
 
 
-def sole(v: V, e: StagingRequested, now: float) -> bool:
+def sole(v: V, e: StagingRequested | PagesRequested, now: float) -> bool:
     """The chunk has no other writer."""
     return e.writers == 1 << e.peer
 
@@ -167,8 +167,8 @@ def first_asks(v: V, e: StagingRequested, now: float) -> V:
 
 
 def first_gives_up(v: V, e: PagesRequested, now: float) -> V:
-    """The first writer asks for the pages: nobody will stage this chunk."""
-    return replace(v, cut=e.cut, writers=e.writers, asked=1 << e.peer, by_pages=e.writers)
+    """The first writer asks for the pages; others may have no way there."""
+    return replace(v, cut=e.cut, writers=e.writers, asked=1 << e.peer, by_pages=1 << e.peer)
 
 
 def asks(v: V, e: StagingRequested, now: float) -> V:
@@ -330,7 +330,8 @@ row(S.SCATTERING,    Scattered,        S.FREED,         when=over, do=(free, clo
 row(S.SCATTERING,    Scattered,        S.FREED,         when=all_there, do=(free, land))
 
 # ------------------------------------------------------------------------------------- the way over pages
-opens(S.NEW,         PagesRequested,   S.FILLING_PAGES, let=first_gives_up, do=(say_pages,))
+opens(S.NEW,         PagesRequested,   S.FILLING_PAGES, when=sole, let=first_gives_up, do=(say_pages,))
+opens(S.NEW,         PagesRequested,   S.AWAIT_WRITERS, let=first_gives_up, do=(say_pages,))
 row(S.AWAIT_SPACE,   SpaceDenied,      S.FILLING_PAGES, let=all_by_pages, do=(tell_denied,))
 row((*OPEN, S.SCATTERING), PagesRequested,              when=there, do=(confirm,))
 row(S.AWAIT_WRITERS, PagesRequested,   S.FILLING_PAGES, when=last_gives_up, let=gives_up, do=(say_pages,))

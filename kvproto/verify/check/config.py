@@ -110,6 +110,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     full: LayersOf = ()
     #: state has a way over pages, too: into the decode rank's slots
     open_end: bool = False
+    #: but not for these prefill ranks, which have a room's state in several slots
+    closed_ends: LayersOf = ()
     #: tokens that the decode side has already
     prefix: Few = 0
     #: pipeline stages of the prefill side (they cut the layers; with one, its ranks cut the heads)
@@ -199,6 +201,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def sends(self) -> int:
         """Chunks of a room: each cell once for each layer group, and those of its state."""
         return self.chunks * self.layer_groups + self.plan.state_groups
+
+    def opens_end(self, writer: int) -> bool:
+        """Whether this prefill rank has a way for state over pages."""
+        return self.open_end and writer not in self.closed_ends
 
     def placement(self, layout: Layout, rank: int) -> Placement | None:
         """Return what a rank tells of its pool; None: that it is as its layout says, and state is staged."""

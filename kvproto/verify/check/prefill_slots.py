@@ -29,7 +29,8 @@ class PrefillSlots(PrefillMoves):
             settings=config.settings,
         )  # fmt: skip
         self.rank.native_notify, self.rank.stands = config.native_notify, self.stands
-        self.rank.placement = config.placement(config.prefill_layout, self.member)
+        if config.opens_end(self.member):
+            self.rank.placement = config.placement(config.prefill_layout, self.member)
         theirs, others = config.decode_layout, range(self.others.everyone if config.open_end else 0)
         #: by decode rank: what it tells of its pool
         self.placed = tuple(config.placement(theirs, self.others.member(d)) for d in others)
@@ -102,7 +103,8 @@ class PrefillSlots(PrefillMoves):
             judge("S12", v.slots[slot] == (k, chunk, d), f"slot {slot} does not hold chunk {chunk} of room {k}")
         else:
             self._judge_reading(write)
-            fits = write.pages == page_ids(write.to.cut.first) and (self.config.open_end or not write.to.cut.state)
+            way = not write.to.cut.state or self.config.opens_end(self.member)
+            fits = way and write.pages == page_ids(write.to.cut.first)
             judge("S12", fits, f"chunk {chunk} of room {k} goes to another chunk's pages")
         self.outs.append(("post", self.names.peer(k, d), (k, chunk, where, tag, batch, int(wire))))
         self.current = v._replace(posted=add(v.posted, (k, chunk, d, batch, slot, False)))

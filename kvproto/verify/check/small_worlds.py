@@ -336,6 +336,11 @@ SMALL: dict[str, Config] = {
         budget=Budget(early=1, write=1),
         must=PAGES, about="one writer of the state gives the ring up, and the other one has its region",
     ),
+    "state-closed-fan-in": Config(
+        state=(0,), open_end=True, closed_ends=(1,), prefills=2, chunks=0, prefix=1, ring=2, costs="dear ring",
+        engine=AT_ONCE, budget=Budget(early=1, abort=1), must=("a part that goes over pages", "success here"),
+        about="one writer of the state asks for the slot at once, and for the other one there is no way there",
+    ),
     # ---------------------------------------------------------------------------------- fan-in, fan-out, crowds
     "state-stages": Config(
         state=(0,), full=(1,), prefills=2, stages=2, chunks=1, budget=Budget(abort=1),

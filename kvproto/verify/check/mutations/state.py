@@ -5,11 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproto.fsm.table import Table
 from kvproto.layout.costs import Estimate
 from kvproto.layout.cut import Cut, Part
 from kvproto.protocol import events as ev
-from kvproto.protocol.states import DRoom
+from kvproto.protocol.states import DGrant, DRoom
 from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.rank import prefill
 from kvproto.rank.prefill import PrefillRank
@@ -17,7 +19,9 @@ from kvproto.verify.check.mutations.registry import mutation
 from kvproto.verify.framework.table_patching import TablePatch
 
 # The package gives the tables their modules' names.
+dg = import_module("kvproto.protocol.tables.decode_grant")
 dr = import_module("kvproto.protocol.tables.decode_room")
+GRANTS: Table[Any] = dg.decode_grant
 DROOMS: Table[Any] = dr.decode_room
 computed = prefill._computed  # noqa: SLF001
 
@@ -73,3 +77,13 @@ def state_kept_on_withdrawal(b: TablePatch) -> None:
 def state_over_pages(b: TablePatch) -> None:
     """State that is not staged in time goes into slots that are not open (beside the catalogue)."""
     b.patch(PrefillRank, "end_estimate", lambda *_: Estimate(0.0, 0.0))
+
+
+@mutation("first-speaks-for-all", "state-closed-fan-in", "S12")
+def first_speaks_for_all(b: TablePatch) -> None:
+    """The first writer that asks for pages sends all others there, closed or not (beside the catalogue)."""
+
+    def first_gives_up(v: Any, e: ev.PagesRequested, now: float) -> Any:
+        return replace(dg.first_gives_up(v, e, now), by_pages=e.writers)
+
+    b.change(GRANTS, b.rows(GRANTS, DGrant.NEW, ev.PagesRequested), target=DGrant.FILLING_PAGES, let=first_gives_up)
