@@ -152,10 +152,10 @@ def test_a_group_agrees_while_one_of_its_links_does(pair: Pair, monkeypatch: pyt
         patch.setattr(rank, "reached", lambda *_: (True, "refused"))
         assert not decode.agreed()
     with monkeypatch.context() as patch:
-        patch.setattr(rank, "reached", lambda *link: (True, "refused" * (link == (PREFILL_GROUP, 1))))
+        patch.setattr(rank, "reached", lambda *link: (True, "refused" * (link == (PREFILL_GROUP, 0))))
         for each in links:
-            each.agreed = agreed if each.rank else None
-        assert not decode.agreed(), "rank 0 has not agreed, and rank 1 is refused"
+            each.agreed = None if each.rank else agreed
+        assert not decode.agreed(), "rank 1 has not agreed, and rank 0 is refused"
     links[0].agreed, links[1].agreed = replace_chunk(agreed), None
     assert not decode.agreed(), "by another plan"
     links[0].agreed, links[0].group = agreed, 5
