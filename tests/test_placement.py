@@ -103,6 +103,7 @@ def test_why_a_share_is_staged_is_said_in_words() -> None:
     shut = replace(apart, closed="it is virtual")
     assert why(usual, usual) == why(usual, usual, apart) == why(usual, usual, None, apart) == ""
     assert why(usual, usual, apart, apart) == why(other, usual, dense(other, 0), dense(other, 0)) == ""
+    assert why(other, usual, dense(usual, 0)) == why(usual, other, None, dense(usual, 0)) == "", "as they are placed"
     assert why(usual, usual, shut) == "the pool of the prefill rank is closed: it is virtual"
     assert why(usual, usual, None, shut) == "the pool of the decode rank is closed: it is virtual"
     assert why(layout(tp=2), usual) == "a part has 1 of the decode rank's 2 heads, a fraction of every page"

@@ -17,8 +17,9 @@ from kvproto.layout.sharding import Layout
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
-from kvproto.protocol.events import Claim
-from kvproto.protocol.states import PLink
+from kvproto.protocol.events import Claim, Target
+from kvproto.protocol.states import PLink, PSend
+from kvproto.protocol.tables.prefill_send import PSendValue
 from kvproto.rank import prefill_links
 from kvproto.rank.prefill import PrefillRank
 from kvproto.rank.prefill_links import STAGED_ONLY
@@ -236,3 +237,20 @@ def test_sends_wait_by_the_clock_of_what_they_wait_for() -> None:
     act(rank, do.TakePermit(5, 0, 0))
     assert rank.send_timer(5, 3 << 16, 4).full and rank.send_timer(5, 3 << 16 | 1, 4) == ev.TimerFired(5, 3, 1, 4)
     assert rank.send_timer(5, -1 << 16, 0).pages_extra_s == 0.0 < rank.send_timer(5, 0, 0).pages_extra_s
+
+
+def test_a_send_without_a_way_over_pages_or_whose_rank_holds_all_other_permits_goes_on_waiting() -> None:
+    rank = caller(page_writes=2, costs=Costs(piece=1.0))
+    link, plan, key = rank.links[1], rank.peers[1].plan, 0
+    assert plan is not None
+    to = Target(1, link.epoch, Cut(0, 8), plan.part(0, 0, Cut(0, 8)))
+    rank.sends[5] = {key: PSendValue(PSend.AWAIT_GRANT, to=to)}
+    extra = rank.estimate(5, 0).pages_extra_s
+    assert 0.0 < extra < NO_ROUTE and rank.send_timer(5, key, 0).pages_extra_s == extra
+    rank.sends[5][key] = replace(rank.sends[5][key], closed=True)
+    assert rank.send_timer(5, key, 0).pages_extra_s == NO_ROUTE
+    rank.links[2] = link  # another decode rank
+    act(rank, do.TakePermit(5, 0, 0))
+    assert rank.send_timer(5, key, 0).full, "the last permit is for the other decode rank"
+    rank.permits.clear()
+    assert not rank.send_timer(5, key, 0).full

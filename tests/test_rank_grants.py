@@ -68,7 +68,10 @@ def test_regions_and_places_in_the_queue_are_told_with_the_watermark_as_it_is() 
 
 def test_pages_go_by_the_link_of_who_asks() -> None:
     rank = with_room()
+    logged = list[Any]()
+    rank.log = logged.append
     effects = say(rank, 4, msg.PagesReq(5, 8.0), ROOM)
+    assert any(each[0] in effects for each in logged if isinstance(each, tuple)), "its trace has it"
     (told,) = [each for each in effects if isinstance(each, do.TransmitPages)]
     assert told == do.TransmitPages(4, rank.links[4].epoch, ROOM, 5, Cut(37, 3, 1, GROUPS), 8.0)
     assert say(rank, 4, msg.PagesReq(5, 9.0), ROOM) == [replace(told, asked=9.0)]

@@ -6,6 +6,7 @@ one rank, one group or one epoch has another beside it that must not have it.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,8 +25,10 @@ from kvproto.protocol import events as ev
 from kvproto.protocol import messages as msg
 from kvproto.protocol.digest import tables_digest
 from kvproto.protocol.events import Claim, Terms
-from kvproto.protocol.routes import NOT_UP
-from kvproto.protocol.states import Cause, DLink, PLink
+from kvproto.protocol.routes import NOT_UP, SenderIs
+from kvproto.protocol.states import Cause, DLink, PLink, PRoom
+from kvproto.protocol.tables.decode_room import DecodeWork
+from kvproto.protocol.tables.prefill_room import PrefillWork
 from kvproto.rank import base
 from kvproto.rank.base import LinkPeer, Rank, by_link, by_room
 from kvproto.rank.decode import DecodeRank, by_chunk
@@ -468,3 +471,117 @@ def test_peers_of_one_group_share_their_terms() -> None:
         assert terms[0] is not terms[2] and [each.group for each in terms if each] == [1, 1, 2, 2]
     assert theirs.terms(FIRST, Plan(TWO, ONE, CHUNK_TOKENS)) is theirs.peers[1].terms
     assert isinstance(ours.peers[1], LinkPeer)
+
+
+# ------------------------------------------------------------------------------------ what the engine asks of links
+def test_links_that_are_down_and_wanted_are_called_at_once() -> None:
+    rank = decode()
+    lose(rank, 2)
+    rank.call(3, 0, Plan(TWO, ONE, CHUNK_TOKENS), 0.0, "3.0")
+    lose(rank, 4)
+    rank.handle(ev.DisconnectAsked(4), 0.0)
+    assert rank.links[4].leaving and rank.links[4].state is DLink.AWAIT_RETURN
+    assert rank.to_call_anew() == [2, 5]
+    said = [(each.link, each.session) for each in rank.call_anew(2, 1.0) if isinstance(each, do.SayHello)]
+    assert said == [(2, rank.links[2].session)], "it does not wait for its timer"
+
+
+def test_an_epoch_is_later_by_the_incarnation_that_it_names() -> None:
+    rank = decode()
+    rank.links[1] = replace(rank.links[1], epoch=5 << 16 | 9)
+    assert [rank.is_later(1, epoch) for epoch in (4 << 16 | 9, 5 << 16, 5 << 16 | 10, 6 << 16)] == [
+        False, False, False, True,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("heard", "stands"), [(False, False), (True, False), (False, True)])
+def test_a_link_lives_by_what_came_or_by_its_connection(heard: bool, stands: bool) -> None:
+    rank = decode()
+    rank.heard_by = {1} if heard else {2}
+    rank.stands = lambda link: stands and link == 1
+    assert rank.lives(1) == (heard or stands)
+
+
+def test_the_first_rank_of_the_group_that_is_up_and_cannot_is_named() -> None:
+    rank = decode()
+    able = {1: "events", 2: "", 3: "", 4: "runs events"}
+    for link, words in able.items():
+        build = replace(rank.links[link].build, capabilities=words)
+        rank.links[link] = replace(rank.links[link], build=build)
+    assert rank.lacking(SECOND, "events").startswith("prefill rank 0 of group 2 works at wire version")
+    assert rank.lacking(FIRST, "events").startswith("prefill rank 1 of group 1 works at wire version")
+    lose(rank, 2)
+    assert rank.lacking(FIRST, "events") == "", "who is away is not asked"
+    del rank.peers[3]
+    assert rank.lacking(SECOND, "events") == "", "a link that is being forgotten has no peer any more"
+
+
+def test_a_link_that_comes_up_is_told_to_rooms_that_are_over_and_untold() -> None:
+    rank = decode()
+    rooms = open_rooms(rank)
+    for room, untold in ((11, 0b01), (12, 0b10), (21, 0b11), (22, 0b11)):
+        value = rank.rooms.pop(room)
+        rank.tombs[room] = replace(value, work=DecodeWork(untold=untold))
+    rank.tombs[rooms[SECOND][1]] = replace(rank.tombs[rooms[SECOND][1]], work=None)
+    for link, told in ((1, [11]), (2, [12]), (3, [21])):
+        rank._queue.clear()
+        rank._raise_up(do.RaiseLinkUp(link))
+        assert list(rank._queue) == [ev.LinkCameUp(room, rank.peers[link].rank) for room in told]
+
+
+def test_another_incarnation_under_the_name_of_one_that_answers_is_told_what_to_do() -> None:
+    rank = prefill()
+    rank.links[2] = replace(rank.links[2], life=5)
+    rank._out.clear()
+    rank._refuse_rival(do.RefuseRival(2, b"there", 7 << 16 | 3))
+    why = (
+        "decode rank 1 of group 1 is connected already, as incarnation 5, and answers; this is incarnation 7: "
+        "give each instance a group of its own"
+    )
+    assert rank._out == [do.RefuseCall(b"there", 7 << 16 | 3, why)]
+    assert rank.counts["calls under a name that is taken"] == 1
+
+
+def test_a_room_that_is_over_leads_to_its_group() -> None:
+    rank = prefill()
+    open_rooms(rank)
+    rank.tombs[11] = rank.rooms.pop(11)
+    rank._groups.clear()
+    assert rank.link_to(11, 1) == 2 and rank.link_to(13, 1) == 0
+
+
+def test_rooms_of_layer_groups_need_kernels_for_so_many() -> None:
+    rank = prefill()
+    assert [rank.cut_for(1, groups) is None for groups in (1, 2, 3)] == [False, False, True]
+    rank.unprepared = lambda groups: f"no kernels for {groups}"
+    assert [rank.cut_for(1, groups) is None for groups in (1, 2)] == [False, True]
+    assert rank._why_not_cut(1, 2) == "no kernels for 2" and rank._why_not_cut(1, 1) == ""
+
+
+DECLINED, OWNED = PrefillWork(owned=False, cause=Cause.DECLINED), PrefillWork()
+GAVE_UP = PrefillWork(owned=False, cause=Cause.DECODE_ABORTED)
+
+
+@pytest.mark.parametrize(
+    ("work", "state", "fact", "shown", "becomes"),
+    [
+        (DECLINED, PRoom.ABORTED, SenderIs.UNCLAIMED, b"", SenderIs.UNCLAIMED),
+        (DECLINED, PRoom.ABORTED, SenderIs.PARTY, b"", SenderIs.OUTSIDER),
+        (DECLINED, PRoom.ABORTED, SenderIs.PARTY, b"word", SenderIs.PARTY),
+        (OWNED, PRoom.AWAIT_FORWARD, SenderIs.UNCLAIMED, b"", SenderIs.OUTSIDER),
+        (OWNED, PRoom.AWAIT_FORWARD, SenderIs.UNCLAIMED, b"word", SenderIs.UNCLAIMED),
+        (OWNED, PRoom.AWAIT_FORWARD, SenderIs.OUTSIDER, b"word", SenderIs.OUTSIDER),
+        (GAVE_UP, PRoom.ABORTED, SenderIs.UNCLAIMED, b"", SenderIs.RIVAL),
+        (None, PRoom.AWAIT_ENGINE, SenderIs.UNCLAIMED, b"", SenderIs.RIVAL),
+    ],
+)
+def test_a_sender_is_of_the_room_if_it_shows_its_secret(
+    work: PrefillWork | None, state: PRoom, fact: SenderIs, shown: bytes, becomes: SenderIs
+) -> None:
+    rank = prefill()
+    open_rooms(rank)
+    facts = replace(rank.rooms[11].facts, claim=Claim(FIRST, b"word"))
+    rank.rooms[11] = replace(rank.rooms[11], state=state, work=work, facts=facts)
+    heard: Any = SimpleNamespace(body=msg.Open(TOKENS, 0, shown), room=11)
+    assert rank._shown_fact(heard, fact) == becomes
+    assert rank._shown_fact(SimpleNamespace(body=heard.body, room=13), fact) == fact  # type: ignore[arg-type]

@@ -152,5 +152,8 @@ def test_a_room_that_is_cut_finer_than_its_shares_is_not_opened() -> None:
     finer = msg.Open(TOKENS, 0, layer_groups=plan.fewest_layers + 1)
     assert not say(rank, 1, finer, 31), "it has opened the room, and something may be in flight"
     blame = msg.Blame("prefill", 0, "3 layer groups: the smallest share has 2 layers")
+    assert answers(say(rank, 2, finer, 31)) == [(2, msg.Drained(Cause.REFUSED, blame))], "its neighbour has not"
+    say(rank, 2, msg.Open(TOKENS, 0, layer_groups=plan.fewest_layers), 31)
+    assert not say(rank, 2, finer, 31)
     assert answers(say(rank, 1, finer, 32)) == [(1, msg.Drained(Cause.REFUSED, blame))]
-    assert 32 not in rank.rooms and rank.counts["rooms cut too finely"] == 2
+    assert 32 not in rank.rooms and rank.counts["rooms cut too finely"] == 4

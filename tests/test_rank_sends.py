@@ -278,3 +278,10 @@ def test_a_peer_lacks_a_part_that_is_not_yet_on_its_way() -> None:
         assert rank.unsent(ROOM, 1) is (state not in (*on_its_way, PSend.AWAIT_PAGES)), "a failed write may have told"
     rank.sends[ROOM] = {key(AUX_CHUNK, 1): PSendValue(PSend.AWAIT_AUX), key(0, 0): PSendValue(PSend.AWAIT_AUX_ACK)}
     assert rank.unsent(ROOM, 1) and not rank.unsent(ROOM, 0)
+
+
+def test_the_aux_row_leaves_by_the_send_s_link_and_the_trace_has_it() -> None:
+    rank, logged = with_room(), list[Any]()
+    rank.log = logged.append
+    effect = do.TransmitAux(3, rank.links[3].epoch, ROOM)
+    assert made(rank, effect) == [effect] == [each[0] for each in logged]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.stories import layout
+from test_rank_links import decode, open_rooms, prefill
 
 from kvproto.rank.base import Rank
 from kvproto.rank.decode import DecodeRank
@@ -71,6 +72,15 @@ def test_what_a_rank_keeps_is_its_value_or_is_named(kind: type[Rank]) -> None:
     assert vars(made(kind)).keys() - beside == fields
     every = set().union(*(vars(made(each)) for each in KINDS))
     assert beside <= every, "no name of what is no more"
+
+
+@pytest.mark.parametrize("make", [prefill, decode])
+def test_a_rank_that_is_restored_has_the_links_and_rooms_of_the_value(make: Any) -> None:
+    rank = make()
+    open_rooms(rank)
+    second = second_of(rank)
+    second.restore(copied(rank))
+    assert said(second) == said(rank) and len(second.links) == len(second.rooms) == 4
 
 
 def test_another_rank_takes_the_same_steps_from_a_value(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,15 +127,13 @@ class Plan:
 
     def linked(self, writer: int) -> tuple[int, ...]:
         """The readers that hold something the writer holds, whichever replica has the duty."""
-        readers = self._contacts.readers(_known(self.prefill, writer, "writer"))
-        return tuple(readers if self.state is None else sorted({*readers, *self.state.linked(writer)}))
+        return tuple(self._contacts.readers(_known(self.prefill, writer, "writer")))
 
     def linked_to(self, reader: int) -> tuple[int, ...]:
         """The writers that hold something the reader holds, replicas without a duty included."""
         known = self._linked_to.get(reader)
         if known is None:
-            writers = self._contacts.writers(_known(self.decode, reader, "reader"))
-            known = tuple(writers if self.state is None else sorted({*writers, *self.state.linked_to(reader)}))
+            known = tuple(self._contacts.writers(_known(self.decode, reader, "reader")))
             self._linked_to[reader] = known
         return known
 
