@@ -264,7 +264,8 @@ def test_who_was_told_nothing_is_not_waited_for() -> None:
     ],
 )
 def test_a_cache_that_cannot_be_carried_is_refused_by_name(beside: dict[str, object], named: str) -> None:
-    plain = {"state_types": (), "kv_item_lens": [1024] * 4, "page_size": 16, "kv_cache_dtype_str": "bfloat16"}
+    plain = {"state_types": (), "kv_item_lens": [1024] * 4, "page_size": 16, "kv_cache_dtype_str": "bfloat16",
+             "num_draft_entries": 0}  # fmt: skip
     mine = Instance("here", 1, 0, 2)
     assert layout_of(SimpleNamespace(**plain), mine, mla=False).layers == 2
     with pytest.raises(ArgumentError, match=f"does not carry .*{named}"):
