@@ -167,10 +167,13 @@ class Run(Pair):
         """Ask another engine while both stand still: idle schedulers take its cores."""
         for instance in (self.p, self.d):
             instance.ready()
-            instance.pause()
-        self.foresee(scenarios)
-        for instance in (self.p, self.d):
-            instance.go_on()
+        try:
+            for instance in (self.p, self.d):
+                instance.pause()
+            self.foresee(scenarios)
+        finally:  # a judge that fails leaves no instance stopped
+            for instance in (self.p, self.d):
+                instance.go_on()
 
     def begin(self) -> None:
         """Wait until both serve, and ask them something.
