@@ -23,7 +23,7 @@ from kvproto.endpoint.prefill_groups import GroupParty
 from kvproto.errors import EndpointError, LinkError
 from kvproto.io.control.control import Control
 from kvproto.loop import held_signals as held_module
-from kvproto.loop.held_signals import held_signals
+from kvproto.loop.held_signals import HeldSignals
 from kvproto.protocol.states import Cause
 from kvproto.room import Outcome
 from kvproto.verify.testing.access import inside
@@ -410,7 +410,7 @@ def test_each_signal_that_ends_a_process_waits_for_the_end_of_a_pass(number: sig
     told, woken = list[int](), list[bool]()
     before = signal.signal(number, lambda number, _: told.append(number))
     try:
-        with held_signals(lambda: woken.append(True)):
+        with HeldSignals.waking(lambda: woken.append(True)):
             signal.raise_signal(number)
             assert (told, woken) == ([], [True])
         assert told == [number]
@@ -421,7 +421,7 @@ def test_each_signal_that_ends_a_process_waits_for_the_end_of_a_pass(number: sig
 def test_a_held_handler_that_somebody_has_put_back_later_does_what_the_former_did() -> None:
     told = list[int]()
     before = signal.signal(signal.SIGINT, lambda number, _: told.append(number))
-    with held_signals():
+    with HeldSignals():
         kept: Any = signal.getsignal(signal.SIGINT)
     kept(signal.SIGINT, None)
     signal.signal(signal.SIGINT, before)
@@ -444,7 +444,7 @@ def test_a_block_that_a_signal_keeps_from_beginning_leaves_all_handlers_as_they_
 
     try:
         monkeypatch.setattr(held_module, "_signals", SimpleNamespace(getsignal=signal.getsignal, signal=interrupted))
-        with pytest.raises(KeyboardInterrupt), held_signals():
+        with pytest.raises(KeyboardInterrupt), HeldSignals():
             pytest.fail("it began")
         assert calls == [signal.SIGINT, signal.SIGTERM, signal.SIGINT], "the second is not ours, so it is not restored"
         assert [signal.getsignal(number) for number in ours] == [handler, handler]

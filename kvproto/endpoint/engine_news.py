@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from kvproto.data.room_entry import RoomEntry
 from kvproto.endpoint.endpoint_events import EndpointEvent, EventsMissed, RoomFinished, RoomReleased
 from kvproto.endpoint.news import News
-from kvproto.loop.held_signals import held_signals
+from kvproto.loop.held_signals import HeldSignals
 from kvproto.room import Outcome, Room
 
 T = TypeVar("T")
@@ -163,7 +163,7 @@ def taken(take: Callable[[], Taken[T]]) -> list[T]:
     """Return what a method of `EngineNews` takes; a signal that is raised meanwhile gives it back."""
     undo: Callable[[], None] = lambda: None  # noqa: E731
     try:
-        with held_signals():
+        with HeldSignals():
             found, undo = take()
         return found  # noqa: TRY300  # up to here a handler may raise
     except BaseException:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, get_args
 
 from kvproto.errors import ArgumentError
-from kvproto.loop.held_signals import held_signals
+from kvproto.loop.held_signals import HeldSignals
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.logs import named
 
@@ -58,7 +58,7 @@ class PoolAttachment:
         if self.stays:
             raise ArgumentError(self.stays)
         # Of two threads one is refused; an interrupt between two of these lines would leave a detach without end.
-        with held_signals(), self._lock:
+        with HeldSignals(), self._lock:
             if not self.attached:
                 raise ArgumentError(f"{self.why}: it can be detached again once another one is attached")
             self._loop.check()

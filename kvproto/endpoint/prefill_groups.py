@@ -29,7 +29,7 @@ from kvproto.layout.cut import Cut
 from kvproto.layout.placement import closed_between
 from kvproto.layout.plan import Plan
 from kvproto.loop.call_preparation import CallPreparation, is_name, numbered
-from kvproto.loop.held_signals import held_signals
+from kvproto.loop.held_signals import HeldSignals
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.logs import named
 from kvproto.protocol import effects as do
@@ -98,7 +98,7 @@ class PrefillGroups:
         self._loop.check()
         if not self._slow(plan, addresses):
             self._make_kernels(plan)  # here, because the lock is held when they are made for the loop
-        with held_signals(), self._lock:  # a handler that closes the endpoint would wait for the lock that it has
+        with HeldSignals(), self._lock:  # a handler that closes the endpoint would wait for the lock that it has
             self._check_open()
             self._calls += 1
             self._step(gt.ConnectCalled(group, self._calls, Destination(plan, addresses)))
@@ -106,7 +106,7 @@ class PrefillGroups:
     def disconnect(self, group: int) -> None:
         """Let go of the group.  NotFoundError: it is not connected."""
         self.get(group)
-        with held_signals(), self._lock:  # as above
+        with HeldSignals(), self._lock:  # as above
             self._step(gt.DisconnectCalled(group))
 
     def _close(self) -> None:

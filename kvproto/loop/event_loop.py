@@ -40,7 +40,7 @@ from kvproto.fsm.driver import Driver
 from kvproto.fsm.vocabulary import Effect, Event
 from kvproto.io.clock import Clock, MonotonicClock
 from kvproto.io.control.control import Control, Peer
-from kvproto.loop.held_signals import held_signals
+from kvproto.loop.held_signals import HeldSignals
 from kvproto.loop.loop_thread import LONGEST_WAIT, LoopThread
 from kvproto.observe.durations import PASS_BOUNDS, Durations
 
@@ -147,7 +147,7 @@ class EventLoop(LoopThread):
         """
         if self._owner in (None, get_ident()):
             self.whole.claim()
-            with held_signals():
+            with HeldSignals():
                 return action()
         answer = Future[Any]()
 
@@ -216,7 +216,7 @@ class EventLoop(LoopThread):
         """One bounded pass; whether anything happened."""
         if self._owner != get_ident() or self.broken is not None:
             self.claim()
-        with held_signals():
+        with HeldSignals():
             moved = self.turn()
         if self._kept is not None:  # else no call more
             self.raise_held()
@@ -272,7 +272,7 @@ class EventLoop(LoopThread):
         if not left:
             return
         self.clock.allow(left)
-        with held_signals(self.control.wake):
+        with HeldSignals.waking(self.control.wake):
             more = (alarms,) if alarms else ()
             woken = self.attempt("the control plane's wait", lambda: self.control.wait(left, *more))
         if alarms is not None and woken:

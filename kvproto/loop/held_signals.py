@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, Self
 
 SIGNALS = int(signal.SIGINT), int(signal.SIGTERM)
 _MAIN = threading.main_thread
@@ -40,32 +40,22 @@ class HeldHandler:
         self.woken()
 
 
-def held_signals(woken: Callable[[], None] = lambda: None) -> Any:
-    """Hold signals back for a block; `woken` is called when one comes: it ends a sleep."""
-    if threading.get_ident() != _MAIN().ident:
-        return _NOTHING
-    held = _Held()
-    held.woken = woken
-    return held
+class HeldSignals(list[tuple[int, HeldHandler]]):
+    """A block in which signals wait, on the main thread; each with the stand-in for its handler."""
 
+    #: called when a signal comes: it ends a sleep
+    woken: Callable[[], None] = staticmethod(lambda: None)
 
-class _Nothing:
-    """The block of a thread that runs no handlers."""
-
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
-
-
-_NOTHING = _Nothing()
-
-
-class _Held(list[tuple[int, HeldHandler]]):
-    """The block of the main thread: signals, and who stands in for their handlers."""
-
-    __slots__ = ("woken",)
-    woken: Callable[[], None]
+    @classmethod
+    def waking(cls, woken: Callable[[], None]) -> Self:
+        """A block in which a signal that comes calls this."""
+        held = cls()
+        held.woken = woken
+        return held
 
     def __enter__(self) -> None:
+        if threading.get_ident() != _MAIN().ident:
+            return
         try:
             for number in SIGNALS:
                 handler = _signals.getsignal(number)

@@ -13,7 +13,7 @@ from threading import get_ident
 
 from kvproto.errors import Step
 from kvproto.loop.event_loop import EventLoop
-from kvproto.loop.held_signals import held_signals
+from kvproto.loop.held_signals import HeldSignals
 from kvproto.loop.loop_thread import LONGEST_WAIT, LoopThread
 
 
@@ -33,7 +33,7 @@ class JoinedLoops(LoopThread):
         if self._owner != get_ident() or self.broken is not None:
             self.claim()
         moved, failed = False, list[BaseException]()
-        with held_signals():
+        with HeldSignals():
             for each in self._loops:
                 try:
                     moved |= each.turn()
@@ -61,7 +61,7 @@ class JoinedLoops(LoopThread):
             return
         for each in self._loops:
             each.clock.allow(left)
-        with held_signals(self.control.wake):
+        with HeldSignals.waking(self.control.wake):
             woken = listens.attempt("the control plane's wait", partial(listens.control.wait, left, fds))
         for each, (_, alarms) in zip(self._loops, rests, strict=True):
             if alarms is not None and woken:

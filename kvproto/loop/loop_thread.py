@@ -18,7 +18,7 @@ from typing import Protocol
 
 from kvproto.errors import EndpointError, Step, failures, raise_exit, run_all
 from kvproto.io.control.control import Control
-from kvproto.loop.held_signals import held_signals
+from kvproto.loop.held_signals import HeldSignals
 from kvproto.loop.own_thread import OwnThread
 
 #: seconds of a sleep, at most
@@ -104,7 +104,7 @@ class LoopThread:
             raise EndpointError("the loop runs already")
         self._stop = False
         # The process's settings are changed under a lock, and put back by the thread: interrupts wait until it runs.
-        with held_signals():
+        with HeldSignals():
             asks.begin()
             thread = threading.Thread(target=self._run, args=(asks,), name=name, daemon=True)
             try:
@@ -173,7 +173,7 @@ class LoopThread:
         if self._closing:
             return
         self._closing = True
-        with held_signals():
+        with HeldSignals():
             first: list[Step] = [*self.helpers, ("its thread", self.stop), ("its owner", self.adopt)]
             failed = run_all([*first, *self.farewells, *self.last_steps()])
         self._owner = None  # so that a thread that still polls gets EndpointError: it is closed

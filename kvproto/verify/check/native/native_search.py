@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from kvproto.fsm.errors import KvprotoError
-from kvproto.loop.held_signals import held_signals
+from kvproto.loop.held_signals import HeldSignals
 from kvproto.verify.check.native.answers import MOST_PARTS, Answers, Ask
 from kvproto.verify.check.native.library import library
 from kvproto.verify.check.state_encoding import MASK
@@ -76,7 +76,7 @@ class NativeSearch(Search):
 
     def _called(self, function: Callable[..., int], *about: Any) -> int:
         """Call C, which asks: an interrupt on the way into an answer would be lost, and the answer with it."""
-        with held_signals(self.answers.stop):
+        with HeldSignals.waking(self.answers.stop):
             ended = function(self._search, *about)
         if ended == RAISED:
             raise self.answers.raised or EnginesDisagreeError("an answer is not as long as it should be")
