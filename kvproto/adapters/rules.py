@@ -57,10 +57,6 @@ WINDOWS = Lack(
     "sliding windows or chunked local attention with KV of their own",
     "serve a model whose layers all attend fully, or use the engine's own connector",
 )
-STATES = Lack(
-    "recurrent states (Mamba, gated delta nets, linear attention)",
-    "serve a model without them, or use the engine's own connector",
-)
 SPARSE = Lack(
     "the index keys of sparse attention (DSA, NSA)", "serve a model without them, or use the engine's own connector"
 )

@@ -33,7 +33,6 @@ Rows = npt.NDArray[np.int64]
 Table = Sequence[int] | npt.NDArray[np.integer]
 Columns3 = tuple[Column, Column, Column]
 Columns = tuple[Column, Column, Column, Column, Column]
-Pairs = dict[tuple[int, int], list[Plane]]
 
 
 def slices(

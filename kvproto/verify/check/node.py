@@ -25,7 +25,6 @@ from kvproto.verify.check.moments import in_words
 from kvproto.verify.check.snapshot import Names
 from kvproto.verify.sim.interpreter import Interpreter, Surroundings
 
-Value = tuple[Any, ...]
 Input = tuple[Any, ...]
 RankOutput = tuple[Any, ...]
 Unrest = tuple[str, str] | None  #: the property that a node breaks if it stays as it is, and how

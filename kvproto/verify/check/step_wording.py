@@ -6,8 +6,6 @@ import re
 from collections import Counter
 from typing import Any
 
-import msgspec
-
 from kvproto.protocol.messages import Hello, Refusal, Welcome
 from kvproto.verify.check.config import Config
 from kvproto.verify.check.network import TO_DECODE
@@ -228,8 +226,3 @@ def arrow(config: Config, event: WorldEvent) -> str:
         return f"P{event.what[1][0]}-){names[event.at]}: {deed(config, event)}"
     at = names[event.at] if event.at < len(names) else f"{names[0]},{names[-1]}"
     return f"Note over {at}: {text}"
-
-
-def summary(value: Any) -> str:
-    """A value in one line, for people who look into a state."""
-    return str(msgspec.to_builtins(value, enc_hook=str))

@@ -15,13 +15,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import z3
 
 from kvproto.fsm.errors import KvprotoError
 
-R = TypeVar("R")
 #: more ways than this through one step: something is wrong with the table, or with its claims
 MOST = 4000
 Facts = list[Any]
