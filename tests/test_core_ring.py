@@ -13,6 +13,11 @@ SIZE = 100
 moves = st.lists(st.one_of(st.integers(1, SIZE), st.integers(-8, -1)), max_size=60)
 
 
+def test_a_region_is_usable_up_to_the_watermark_of_the_round_before() -> None:
+    assert usable(0, 99, (0, 0)) and usable(1, 64, (0, 64)) and not usable(1, 65, (0, 64))
+    assert usable(2, 99, (2, 0)) and usable(2, 64, (1, 64)) and not usable(2, 64, (1, 63)) and not usable(3, 1, (1, 64))
+
+
 def test_the_ring_of_100_units_becomes_usable_again_when_it_is_empty() -> None:
     ring = Ring(SIZE)
     first = ring.reserve(60)

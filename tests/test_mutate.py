@@ -435,6 +435,16 @@ def test_a_function_that_ran_when_its_module_was_imported_is_asked_of_every_test
     assert {verdict.by for verdict in found} == {"test_tabled.py::test_table"} and len(found) > 2
 
 
+def test_a_package_is_imported_with_its_change(tmp_path: Path) -> None:
+    one_module(tmp_path, "tabled", "", LOOKS)
+    (tmp_path / "tabled.py").unlink()
+    (tmp_path / "tabled").mkdir()
+    (tmp_path / "tabled" / "__init__.py").write_text(TABLED)
+    targets = Targets({"tabled/__init__.py": ["test_tabled.py"]}, {})
+    found = run(tmp_path, targets, every(tmp_path, targets), 9.0, 1, lambda _: None)
+    assert {verdict.by for verdict in found} == {"test_tabled.py::test_table"} and len(found) > 2
+
+
 def test_what_a_class_names_is_asked_of_every_test_and_what_a_module_names_of_its_readers() -> None:
     text = "SIZES = {1: 2}\n\nclass Sizes:\n    known: dict = {3: 4}\n\n    def first(self):\n        return SIZES[1]\n"
     others = [Reached("reads", 1.0, (7,)), Reached("looks", 2.0, ()), Reached("calls", 3.0, (6,))]

@@ -16,7 +16,15 @@ from support.stories import layout
 
 import kvproto
 from kvproto.call_arguments import WrongTypeError
-from kvproto.errors import ArgumentError, EndpointError, KvprotoError, LinkError, MissingExtraError, NotFoundError
+from kvproto.errors import (
+    ArgumentError,
+    EndpointError,
+    KvprotoError,
+    LinkError,
+    MissingExtraError,
+    NotFoundError,
+    one_line,
+)
 from kvproto.verify.testing import inside
 from kvproto.verify.testing.pair import Pair
 
@@ -82,6 +90,25 @@ except kvproto.MissingExtraError as error:
 
 
 @pytest.mark.parametrize(
+    ("name", "missing", "told"),
+    [
+        ("Pool", "torch.cuda", "kvproto.Pool needs torch.cuda, which is not installed: pip install 'kvproto[gpu]'"),
+        ("Pool", "kvproto.lost", ""), ("Pool", None, ""), ("Room", "torch", ""),
+    ],
+)  # fmt: skip
+def test_a_module_that_is_missing_is_told_unless_it_is_ours_or_nothing_brings_it(
+    name: str, missing: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(_: str) -> None:
+        raise ModuleNotFoundError("as it was", name=missing)
+
+    monkeypatch.setattr(kvproto, "import_module", lost)
+    with pytest.raises(MissingExtraError if told else ModuleNotFoundError) as error:
+        kvproto.__getattr__(name)
+    assert str(error.value) == (told or "as it was")
+
+
+@pytest.mark.parametrize(
     ("module", "call", "extra"),
     [
         ("nixl._api", "NixlTransport()", "'kvproto[nixl]'"),
@@ -110,6 +137,10 @@ def test_the_extras_that_are_named_are_there() -> None:
 
 
 # --------------------------------------------------------------------------------------------------- errors
+def test_words_of_a_peer_are_one_line() -> None:
+    assert one_line("a\nb\x1bc") == "a b c" and one_line("plain") == "plain"
+
+
 def error_classes() -> dict[str, tuple[str, ...]]:
     """Every class of an error in the package, with the names of its bases."""
     found = {}

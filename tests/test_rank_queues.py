@@ -22,6 +22,7 @@ from test_rank_links import (
     ONE,
     OWN,
     SECOND,
+    TOKENS,
     TWO,
     decode,
     hello,
@@ -521,3 +522,16 @@ def test_a_call_is_in_the_trace_as_what_it_is() -> None:
     rank = linked()
     heard = [entry[1] for entry in rank.trace if len(entry) == 4]
     assert [(link, epoch, room) for link, epoch, room, _ in heard] == [(link, 0, 0) for link in (1, 2, 3, 4)]
+
+
+def test_nothing_is_kept_for_a_link_or_a_room_that_has_nothing_left() -> None:
+    rank = prefill()
+    rank.credits.clear()
+    assert act(rank, do.FreeCredit(11, 0, 0)) == []
+    rank.credits[2], rank.credit_queues[2] = set(), OrderedDict()
+    rank._tidy(2)
+    assert not rank.credits and not rank.credit_queues
+    queue = SpaceQueue()
+    queue.put((11, 0), 64, TOKENS)
+    queue.leave((11, 0))
+    assert not queue and not queue._of_room and not queue._by_digits

@@ -128,6 +128,11 @@ def test_beats_and_resets_name_their_epoch_whichever_it_is(side: str) -> None:
     assert found == [ev.HeartbeatReceived(0, 5, b"somewhere")] * 2, "a stranger's is known by its place"
 
 
+def test_a_caller_that_heard_of_no_epoch_takes_its_call_back() -> None:
+    rank, _ = made("prefill")
+    assert told(rank, LINK, msg.Goodbye(quiet=True, session=77), epoch=0) == [ev.CallTakenBack(LINK, 77)]
+
+
 @pytest.mark.parametrize(
     ("round_", "said", "seen", "usable"),
     [

@@ -49,6 +49,14 @@ def test_timers_that_do_not_go_together_are_named(timers: dict[str, Timer], name
         replace(Timing(), **timers)
 
 
+def test_timers_and_timings_are_such() -> None:
+    with pytest.raises(ValueError, match=r"Timing\.lease is 3\.0: it is a Timer"):
+        Timing(lease=3.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"Settings\.timing is 3: it is a Timing"):
+        Settings(timing=3)  # type: ignore[arg-type]
+    assert Timing(silence=Timer(10.5), heartbeat=Timer(2.0, 3)).silent_beats == 6
+
+
 def test_timers_may_be_as_close_to_each_other_as_is_said() -> None:
     with pytest.raises(ValueError, match="resend is not shorter than the lease of 2"):
         Timing(resend=Timer(2.0), lease=Timer(2.0))

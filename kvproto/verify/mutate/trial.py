@@ -50,7 +50,8 @@ class MutantFinder(importlib.abc.MetaPathFinder):
 
     def __init__(self, root: Path, mutant: CodeMutant) -> None:
         self.path, self.mutant = root / mutant.file, mutant
-        self.module = mutant.file.removesuffix(".py").replace("/", ".")
+        # a package is imported by its folder's name
+        self.module = mutant.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
