@@ -205,6 +205,8 @@ def test_a_room_names_four_of_its_links_at_most_and_none_that_is_half_gone() -> 
     for peer in range(5):
         rank.link_of[SECOND, peer] = 2
     assert of(rank, 13).count("was lost") == 4
+    rank.link_of[SECOND, 0] = 99
+    assert of(rank, 13).count("was lost") == 4, "a link that is gone takes no place of another's"
     del rank.peers[2], rank.links[1]
     assert [explain_link(rank, link) for link in (1, 2)] == ["", ""], "as another thread may see it"
 
