@@ -72,6 +72,12 @@ def test_a_stage_without_any_cache_is_refused_where_others_have_state() -> None:
         of(FULL, replace(STATE, layers=(0, 2)), pp=3)
 
 
+@pytest.mark.parametrize("stages", [[], None, 0])
+def test_stages_that_are_no_tuple_are_none(stages: Any) -> None:
+    with pytest.raises(LayoutError, match="it must be a tuple of layers a stage"):
+        of_heads(stages=stages)
+
+
 # -------------------------------------------------------------------------------------------------- plans
 def test_a_plan_keeps_what_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "PARTS", 2)
@@ -88,6 +94,8 @@ def test_the_end_of_a_room_is_cut_as_its_caches_say() -> None:
     plan = Plan(model(2), model(2, tp=2), CHUNK)
     assert plan.whole_state == (Cut(11, 0, 0, 2, state=True), Cut(11, 0, 1, 2, state=True))
     assert Cut(13, 0, 1, 2, state=True).of_end(11) == Cut(0, 11, 1, 2)
+    tokens_alone = Plan(of_heads(), of_heads(), 64)
+    assert (tokens_alone.state_groups, tokens_alone.whole_state) == (0, ())
 
 
 def test_whoever_has_state_of_a_rank_is_linked_to_it_and_the_lowest_writer_leads() -> None:

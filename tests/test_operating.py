@@ -8,6 +8,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,7 +32,7 @@ from kvproto.io.control.unread import ENDLESS
 from kvproto.layout.costs import NO_ROUTE
 from kvproto.metrics import metrics, snapshots
 from kvproto.metrics.metrics import FORMER_NAMES, METRICS, Measured, measure
-from kvproto.observe.durations import Durations
+from kvproto.observe.durations import PASS_BOUNDS, ROOM_BOUNDS, Durations
 from kvproto.observe.grant_ages import GrantAges
 from kvproto.protocol import effects as do
 from kvproto.protocol import states
@@ -193,6 +194,12 @@ def test_the_age_of_the_oldest_region_is_right_to_a_second() -> None:
         true = second + 0.9 - given[min(given)] if given else 0.0
         assert true - 1.0 <= ages.oldest(second + 0.9) <= true + 1e-9
         assert len(ages._looks) <= 1 + len(given)
+
+
+@pytest.mark.parametrize(("bounds", "first", "last"), [(PASS_BOUNDS, 1e-5, 3.0), (ROOM_BOUNDS, 1e-3, 300.0)])
+def test_bounds_of_a_histogram_rise_threefold(bounds: tuple[float, ...], first: float, last: float) -> None:
+    assert (bounds[0], bounds[-1]) == (first, last)
+    assert all(2.9 < above / below < 3.4 for below, above in pairwise(bounds))
 
 
 def test_a_histogram_counts_what_was_not_longer() -> None:
