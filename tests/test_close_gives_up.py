@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable
 
 import pytest
+import torch
 from support.stories import layout
 
 import kvproto.endpoint.endpoint as endpoint_module
 from kvproto.endpoint.endpoint import Endpoint
+from kvproto.io.transports.base import Transport
+from kvproto.io.transports.memory import MemoryTransport
 from kvproto.protocol.states import Cause
 from kvproto.room import Room
 from kvproto.verify.testing.access import inside
@@ -98,3 +101,36 @@ def test_a_peer_that_never_confirms_does_not_keep_a_rank_from_being_closed() -> 
         pair.fabric.auto = False
         pair.prefills[0].close()
         assert inside(pair.prefills[0]).loop.closed
+
+
+class Late:
+    """The event of a forward that ends when it is told to."""
+
+    over = False
+
+    def query(self) -> bool:
+        return self.over
+
+
+class Mapped(Pair):
+    """A pair whose prefill ranks store into mapped pages."""
+
+    def transport(self) -> Transport:
+        return MemoryTransport(self.fabric, maps=True)
+
+
+def test_a_store_that_comes_after_the_close_is_of_a_room_that_is_not_released() -> None:
+    """The prefill rank does not poll while the decode rank closes, and its forward ends afterwards."""
+    with Mapped(layout(1), layout(1), chunk_tokens=CHUNK_TOKENS) as pair:
+        room, (prefill,), (decode,) = pair.open(CHUNK_TOKENS), pair.prefills, pair.decodes
+        forward = Late()
+        prefill.produced(room, CHUNK_TOKENS, forward)
+        pair.pump(lambda: bool(inside(prefill).rank.writes))
+        before = [tensor.clone() for tensor in decode.pool.k]
+        decode.close()
+        assert [outcome.cause for outcome in decode.finished()] == [Cause.DECODE_ABORTED]
+        forward.over = True
+        while not prefill.finished():
+            prefill.poll()
+        assert not all(map(torch.equal, before, decode.pool.k)), "it has stored"
+        assert decode.released() == []

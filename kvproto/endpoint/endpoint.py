@@ -202,7 +202,8 @@ class Endpoint:
     def close(self) -> None:
         """Give up the rooms that are not over, stop, and release everything.  No other thread may be polling.
 
-        Peers are notified that this engine gave the rooms up, and have a tenth of a second to confirm.
+        Peers are notified that this engine gave the rooms up, and have a tenth of a second to confirm.  A room that is
+        not released then may still get bytes from a peer that has the pool mapped: `detach` waits for that.
         """
         with use_device(self.pool.gpu):
             self._loop.whole.close()
