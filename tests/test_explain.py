@@ -139,7 +139,7 @@ def test_a_decode_room_says_in_every_state_for_whom_it_waits() -> None:
     say(rank, 1, msg.StgNotify(0, grant), 32)
     say(rank, 1, msg.Aux(b"aux"), 32)
     assert of(rank, 32).startswith(
-        "is under way: chunk 0 FILLING of prefill rank 1; chunk 1 FILLING_PAGES of prefill ranks 0, 1; "
+        "is under way: chunk 0 FILLING of prefill rank 1; chunk 1 AWAIT_WRITERS of prefill rank 0; "
         "the aux row has landed, since "
     )
     say(rank, 2, msg.StgNotify(0, grant), 32)
