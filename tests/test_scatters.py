@@ -297,9 +297,12 @@ def test_a_rank_looks_again_while_somebody_may_need_it(
     caps, moving = SimpleNamespace(native_notify=notify, needs_target_progress=progress), [False]
     data: Any = SimpleNamespace(
         transport=SimpleNamespace(caps=caps, busy=lambda: moving[0]), rank=SimpleNamespace(grants=[0] * grants),
-        calling=[0] * calling, scatters=[],
+        calling=[0] * calling, scatters=[], _soon=False,
     )  # fmt: skip
     assert DecodeData.busy(data) is awake
+    data._soon = True
+    assert DecodeData.busy(data), "a scatter may be made ready"
+    data._soon = False
     data.scatters = [0]
     assert DecodeData.busy(data)
     data.scatters, moving[0] = [], True

@@ -216,7 +216,8 @@ class DecodeData:
         try:
             entry = self.entries[effect.room]
             assert entry.carried is not None
-            made = self.prepared.take(effect, entry, entry.carried[0])
+            plan, prepared = entry.carried[0], self.prepared
+            made = prepared.take(effect, entry, plan) if prepared.kept else self._bind(effect, entry, plan)
             if entry.placed is not None:
                 self.streams.await_table(entry)
             if self.ring.twins:

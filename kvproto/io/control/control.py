@@ -184,7 +184,8 @@ class Control:
         """
         if self._closed:
             self._check_open()
-        self.outboxes.flush()
+        if self.outboxes.held or self.outboxes.tries:
+            self.outboxes.flush()
         unread, now = self._unread, time.monotonic()
         if unread is not None and unread.due <= now:
             unread.look(now)

@@ -95,7 +95,7 @@ class Outboxes:
         self.held: list[tuple[Peer, _Outbox]] = []
         self._clock = clock
         #: of peers that connected to us: when to try again; an entry whose outbox is no more is passed over
-        self._tries: list[tuple[float, int, Peer, _Outbox]] = []
+        self.tries: list[tuple[float, int, Peer, _Outbox]] = []
         self._numbers = count()
         #: told of a peer when all that waited for it has gone
         self.emptied: Callable[[Peer], None] = lambda _: None
@@ -135,7 +135,7 @@ class Outboxes:
         """Seconds until the next try; infinity: none is due, or a socket will say when."""
         if self.held:
             return 0.0
-        return max(0.0, self._tries[0][0] - self._clock()) if self._tries else float("inf")
+        return max(0.0, self.tries[0][0] - self._clock()) if self.tries else float("inf")
 
     def let_go(self) -> None:
         """Send the held frames, as far as their peers take them."""
@@ -151,12 +151,12 @@ class Outboxes:
         """Let go what was held, and try those that are due, once each."""
         if self.held:
             self.let_go()
-        if not self._tries:
+        if not self.tries:
             return
         # Collected before any is tried: one whose next try is due at once must wait for the next flush.
         now, again = self._clock(), []
-        while self._tries and self._tries[0][0] <= now:
-            _, _, peer, box = heappop(self._tries)
+        while self.tries and self.tries[0][0] <= now:
+            _, _, peer, box = heappop(self.tries)
             if self.by_peer.get(peer) is box:
                 again.append((peer, box))
         for peer, box in again:
@@ -168,7 +168,7 @@ class Outboxes:
     def _sleep(self, peer: Peer, box: _Outbox) -> None:
         # A socket that we dialled says when it has room; a listener's does not say for which of its peers.
         if not peer.link:
-            heappush(self._tries, (self._clock() + box.delay, next(self._numbers), peer, box))
+            heappush(self.tries, (self._clock() + box.delay, next(self._numbers), peer, box))
 
     def move(self, peer: Peer) -> bool:
         """Move its outbox on as far as the peer takes it; whether something went."""
