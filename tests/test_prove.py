@@ -171,12 +171,10 @@ def test_a_rank_of_the_group_that_is_no_writer_has_no_say_in_a_chunk(state: DGra
         pass
     at.open_all(ROOM, 8)
     forward(at)
-    if state is DGrant.FILLING_PAGES:
-        at.mail.clear()
-        hear(at, "D", 0, msg.PagesReq(0))
-    else:
-        for writer in (0, 2):  # a region is reserved when both have asked
-            hear(at, "D", 0, msg.StagingReq(0), sender=writer)
+    at.mail.clear()
+    for writer in (0, 2):  # a region is reserved when both have asked, and each may ask for the pages
+        asked = msg.PagesReq(0) if state is DGrant.FILLING_PAGES else msg.StagingReq(0)
+        hear(at, "D", 0, asked, sender=writer)
     assert grant(at) is state
     before = at.decode(0).grants[ROOM][0]
     said = hear(at, "D", 0, asks(0), sender=1)
