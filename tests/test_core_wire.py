@@ -49,6 +49,12 @@ def test_a_frame_that_is_too_long_is_not_even_read() -> None:
     assert "more than" not in str(caught.value), "as long as it may be it is read, and found to be none"
 
 
+@pytest.mark.parametrize("tag", [b"\xa1X", b"\xa5HELLO"])
+def test_a_frame_that_is_nested_deeper_than_a_reader_goes_is_none(tag: bytes) -> None:
+    with pytest.raises(WireError, match=r"^ValidationError: "):  # by what the reader of all messages says of it
+        decode(b"\x94\x00\x00\x00\x92" + tag + b"\x91" * 60_000)
+
+
 def test_a_call_of_another_build_is_told_as_one_with_what_is_wrong_in_it() -> None:
     with pytest.raises(ForeignCallError, match=r"^ValidationError: ") as caught:
         decode(pack(1, 0, 0, ("HELLO", 7, "messages:0", 9, "whatever")))
