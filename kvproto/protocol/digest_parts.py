@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PARTS = {
-    "layout": "d37aab20",
+    "layout": "b1cf6046",
     "ring": "6661dc94",
     "timing": "0614de4d",
     "messages": "fdc0db8a",
