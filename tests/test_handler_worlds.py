@@ -73,8 +73,7 @@ FAULTS: dict[str, Planted] = {
     "gathers are asked in any order": Planted(
         Gathers, "_look", "self._going.popleft()", "self._going.pop()", "two-slots", ""),
     "a gather that was put off is forgotten": Planted(
-        Gathers, "ask", "self.launches.ask(effect.room, partial(self._launch, effect), large=large)", "pass",
-        "two-slots", ""),
+        Gathers, "ask", "self.launches.ask(", "(lambda *_, **__: None)(", "two-slots", ""),
     "any prepared write of the slot is taken": Planted(
         PreparedWrites, "take", "and kept[0] == self._mark(effect)", "", "given-up", ""),
     "a prepared write that is not taken is leaked": Planted(
