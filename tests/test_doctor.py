@@ -69,7 +69,7 @@ def test_a_trial_that_fails_after_a_word_has_failed() -> None:
         ("#!/bin/sh\necho 3.0 >&2", True, "3.0"),
         ("#!/bin/sh\n", True, "{path}"),
         ("no program\0", False, "[Errno 8] Exec format error: '{path}'"),
-        ("#!/bin/sh\nsleep 30", False, "Command '['{path}', '-V']' timed out after 0.3 seconds"),
+        ("#!/bin/sh\nexec sleep 30", False, "Command '['{path}', '-V']' timed out after 0.3 seconds"),
     ],
 )
 def test_a_program_is_asked_for_its_version(
