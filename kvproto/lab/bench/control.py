@@ -3,10 +3,10 @@
 *Latencies*: so many rooms are open on both sides; then the KV of one after the other becomes ready, a pace apart, as
 forwards end. Measured are the ways between `produced`, the launched gather, behind the request for a region and its
 answer, the posted write, its end, the note in the decode rank's hands, the launched scatter and the decode engine's
-outcome. *Throughput*: whole rooms as fast as one link carries them,
-64 at a time. *Calls*: Python calls a room and a chunk on each side, the same on every machine. *Idle*: the processor
-time of an endpoint in its own loop while nothing happens. *Processor*: that of a room, of all threads of the process,
-where the endpoint has a thread of its own: at 300 rooms a second, and as fast as they go.
+outcome. *Throughput*: whole rooms as fast as one link carries them, 64 at a time. *Calls*: Python calls a room and a
+chunk on each side, the same on every machine. *Idle*: the processor time of an endpoint in its own loop while nothing
+happens. *Processor*: that of a room, of all threads of the process, where the endpoint has a thread of its own: at 300
+rooms a second, and as fast as they go.
 
 Both loops sleep between events as they do on threads of their own (`poll`, and `wait` when nothing moved); with
 `--spin` they never do. Transfers are checked: a decode pool starts as noise and must end as the prefill pool.
@@ -24,6 +24,7 @@ from typing import Any
 from kvproto.arguments import positive, real
 from kvproto.lab.bench.control_calls import count
 from kvproto.lab.bench.control_side import LIVE
+from kvproto.lab.bench.goals import POSTED, RATE
 from kvproto.lab.bench.members import Members
 from kvproto.lab.bench.pipeline import LEAD_S
 from kvproto.lab.bench.results import Course, command_line, need_gpus
@@ -33,10 +34,8 @@ SPANS = (
     "produced to gathering", "gathered to posting", "posting to posted", "produced to posted", "written to noted",
     "noted to launched", "produced to finished",
 )  # fmt: skip
-#: what the protocol alone takes of the way from `produced` to the post
-PROTOCOL = "produced to posted, without the gather"
-#: rooms a second of a rank that is not busy, and the seconds of such a run
-RATE, RATED_S = 300, 2
+#: seconds of a run at `RATE`
+RATED_S = 2
 
 
 def spread(spans: list[float]) -> dict[str, float]:
@@ -78,7 +77,7 @@ def bench(course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, r
     rows, gen = list[dict[str, Any]](), 0
     found = {"spin": spin, "cuda": cuda, "pace_ms": 1e3 * pace, "rows": rows}
     for live in course.cases(LIVE):
-        spans: dict[str, list[float]] = {name: [] for name in (*SPANS, PROTOCOL)}
+        spans: dict[str, list[float]] = {name: [] for name in (*SPANS, POSTED)}
         for _ in range(max(2, rounds // live) + 1):
             gen += 1
             tell("PD", "prepare", live, gen)
@@ -90,7 +89,7 @@ def bench(course: Course, *, spin: bool, cuda: bool, rounds: int, pace: float, r
                 if gen > 1:  # a room that only the last has is one of before: a message was repeated
                     spans[name] += [last[room] - first[room] for room in last if room in first]
             if gen > 1:
-                spans[PROTOCOL] += [
+                spans[POSTED] += [
                     at - ours["gathered"][room] + ours["gathering"][room] - ours["produced"][room]
                     for room, at in ours["posted"].items() if room in ours["gathered"] and room in ours["produced"]
                 ]  # fmt: skip

@@ -216,21 +216,33 @@ class ControlRank:
     def flood(self, rooms: int, gen: int) -> tuple[float, float]:
         """So many rooms, AT_WORK at a time: (begin, end)."""
         self._unwatch()
+        begin = time.perf_counter()
+        self.carry(rooms, gen, self._pass)
+        return begin, time.perf_counter()
+
+    def carry(self, rooms: int, gen: int, wait: Callable[[float], object], rate: float = 0.0) -> None:
+        """Open so many rooms, AT_WORK at a time, until all are over and released.
+
+        `rate`: rooms a second at most; 0: as fast as they go. `wait`: called with the seconds to the next one.
+        """
         opened = over = gone = 0
         begin = time.perf_counter()
         while gone < rooms:
-            while opened < rooms and opened - over < AT_WORK:
+            due = rate * (time.perf_counter() - begin) if rate else rooms
+            while opened < min(rooms, due) and opened - over < AT_WORK:
                 room = Room(opened, gen)
                 self.open(room)
                 if self.prefill:
                     self.produce(room)
                 opened += 1
-            moved = self.endpoint.poll()
+            paced = rate and opened < rooms
+            wait((opened + 1) / rate - (time.perf_counter() - begin) if paced else LONGEST_S)
             over += self._finished()
             gone += len(self.endpoint.released())
-            if not moved and not self.spin:
-                self.endpoint.wait(0.001)
-        return begin, time.perf_counter()
+
+    def _pass(self, _seconds: float) -> None:
+        if not self.endpoint.poll() and not self.spin:
+            self.endpoint.wait(0.001)
 
     def rest(self, seconds: float) -> float:
         """Processor seconds a second while nothing happens."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from kvproto.lab.bench.control_side import AT_WORK, ControlRank
-from kvproto.room import Room
+from kvproto.lab.bench.control_side import ControlRank
 
 #: seconds that an engine waits for news at most
 LONGEST_WAIT_S = 0.05
@@ -34,18 +33,6 @@ class ServedRank(ControlRank):
         `rate` 0: as fast as they go; `begin`: when, by `time.perf_counter`.
         """
         time.sleep(max(0.0, begin - time.perf_counter()))
-        opened = over = gone = 0
         spent = time.process_time()
-        while gone < rooms:
-            due = rate * (time.perf_counter() - begin) if rate else rooms
-            while opened < min(rooms, due) and opened - over < AT_WORK:
-                room = Room(opened, gen)
-                self.open(room)
-                if self.prefill:
-                    self.produce(room)
-                opened += 1
-            waits = (opened + 1) / rate - (time.perf_counter() - begin) if rate and opened < rooms else LONGEST_WAIT_S
-            self.endpoint.wait_news(min(LONGEST_WAIT_S, max(1e-4, waits)))
-            over += self._finished()
-            gone += len(self.endpoint.released())
+        self.carry(rooms, gen, lambda left: self.endpoint.wait_news(min(LONGEST_WAIT_S, max(1e-4, left))), rate)
         return (time.process_time() - spent) / rooms
