@@ -50,17 +50,17 @@ class Beside(BenchProcesses):
     """The processes of one pair, which also work."""
 
     def measured(self, pool: str, way: str, percent: int, repeats: int) -> list[dict[str, Any]]:
-        size, gib = ROOM if self.cuda else 1, ROOMS
+        size = ROOM if self.cuda else 1
         case = self._case(pool, way, size)
         form = self._form(case)
         form = msgspec.structs.replace(form, settings=msgspec.structs.replace(form.settings, forward_slowdown=percent))
         made = self.members.tell("PD", "make", form)
         self.members.tell("D", "connect", [address for (side, _), address in made.items() if side == "P"])
-        tokens, names = size * MIB // self.shape.token_bytes, list(range(1, gib + 1))
+        tokens, names = size * MIB // self.shape.token_bytes, list(range(1, ROOMS + 1))
         self.members.tell("PD", "fill", names, tokens, False)
         self.members.tell("PD", "open_next")
         right = self._checked(names, 0, tokens)
-        turn, bulk = 1, statistics.median(self._moved("bulk", [(0, 0)], gib * tokens, 0)[0] for _ in range(3))
+        turn, bulk = 1, statistics.median(self._moved("bulk", [(0, 0)], ROOMS * tokens, 0)[0] for _ in range(3))
         alone = statistics.median(self._moved(way, [(n, turn + k) for n in names], tokens, 0)[0] for k in range(3))
         turn += 3
         if way == "bulk":
@@ -79,10 +79,10 @@ class Beside(BenchProcesses):
                     floor.append((slowed, bulk / self._turn("floor", names, percent, tokens, side, long)[0]))
                 turn += 2
             rows.append({
-                "pool": pool, "way": way, "page": PAGE, "gib": gib, "percent": percent,
+                "pool": pool, "way": way, "page": PAGE, "gib": ROOMS, "percent": percent,
                 "side": side, "work": WORK[side],
                 **({"work_ms": short * step, "slowdown": statistics.median(slow), "worst_slowdown": max(slow),
-                    "taken_ms": 1e3 * statistics.median(slow) * statistics.median(times) / gib} if slow else {}),
+                    "taken_ms": 1e3 * statistics.median(slow) * statistics.median(times) / ROOMS} if slow else {}),
                 "bulk_ms": 1e3 * bulk, "alone_ms": 1e3 * alone, "beside_ms": 1e3 * statistics.median(times),
                 "share_alone": bulk / alone, "share": bulk / statistics.median(times),
                 **({"floor_slowdown": statistics.median(slowed for slowed, _ in floor),
