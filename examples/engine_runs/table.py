@@ -35,7 +35,7 @@ SUMMARY = (
 EACH = (
     "engine", "prefill → decode", "scenario", "answers of the whole model", "digests compared, differ",
     "blocks compared, differ", "blocks back", "ms with digests", "ms without", "ms by its own",
-    "as it must be: kvproto", "its own", "seen of kvproto", "of its own",
+    "as it must be: kvproto", "its own", "seen of kvproto", "of its own", "build of kvproto",
 )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def each(cells: list[Cell]) -> str:
             ours.engine, ours.pair, ours.scenario,
             f"{ours.answers[0]} of {ours.answers[1]}" if ours.answers[1] else "-", _pair(ours.digests),
             _pair(ours.blocks), "yes" if ours.back else "**no**", _ms(ours), _ms(plain), _ms(own), _judged(ours),
-            _judged(own), ours.note, own.note if own else "",
+            _judged(own), ours.note, own.note if own else "", ours.build or "an earlier one",
         )
         for ours, plain, own in rows_of(cells)
     ]  # fmt: skip
