@@ -26,6 +26,8 @@ BEGIN, END = "<!-- runs -->", "<!-- end of runs -->"
 ENGINES = "vLLM", "SGLang"
 #: by engine: the scenario of which the time of one hand-over is told, and of many
 ONE, MANY = {"vLLM": "in turn", "SGLang": "seq"}, {"vLLM": "32 at once", "SGLang": "many"}
+#: files whose rows note the seconds of a part of their scenarios alone
+UNTIMED = "sglang", "sglang_gpu"
 SUMMARY = (
     "engine", "prefill → decode", "rows as they must be", "answers of the whole model", "digests compared, differ",
     "blocks of both caches compared, differ", "all blocks back",
@@ -160,11 +162,19 @@ def on_gpus(results: Path = RESULTS) -> str:
     return f"\n\n## SGLang on GPUs\n\n{_table(gpu_rows.HEAD, gpu_rows.cells(json.loads(file.read_text())))}"
 
 
+def took(results: Path = RESULTS) -> str:
+    """Return the minutes that rows have taken, by the file that keeps them."""
+    files = sorted(file for name in ENGINES for file in results.glob(f"{name.lower()}*.json"))
+    sums = {file.stem: sum(row.get("seconds", 0.0) for row in json.loads(file.read_text())) / 60 for file in files}
+    said = ", ".join(f"{minutes:.0f} of `{name}`" for name, minutes in sums.items() if name not in UNTIMED)
+    return f"Minutes that these rows took, without the starts of pairs: {said}; SGLang's pairs note none."
+
+
 def told(cells: list[Cell]) -> str:
     """Return the text between the marks."""
     builds = Counter(cell.build or "an earlier one" for cell in cells)
     said = ", ".join(f"{count} of {name}" for name, count in builds.most_common())
-    ran = f"Rows by the build of kvproto that ran: {said}."
+    ran = f"Rows by the build of kvproto that ran: {said}. {took()}"
     return f"{summary(cells)}\n\n{ran}\n\n## Every row\n\n{each(cells)}{on_gpus()}{over_http()}{upgraded()}"
 
 
