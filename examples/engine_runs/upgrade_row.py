@@ -54,7 +54,9 @@ def judged(row: UpgradeRow) -> list[str]:
     wrong = [] if row.equal == row.answered else [f"{row.answered - row.equal} answers are not the whole model's"]
     if not any("other" in kind for kind in row.links):
         wrong.append("no link of two builds came up")
-    if len({kind.partition(",")[0] for kind in row.links}) == 1 and row.way != "killed":  # decode keeps its build
+    # where the older build takes over, each link that comes up has an older end
+    forward = newest(row.older) < newest(row.newer)
+    if len({kind.partition(",")[0] for kind in row.links}) == 1 and forward and row.way != "killed":
         wrong.append("all links work at one wire version")
     if row.way == "drained":
         counts = {"requests failed": row.failed, "prompts were computed by decode": row.computed,
@@ -63,6 +65,11 @@ def judged(row: UpgradeRow) -> list[str]:
     if row.way == "killed" and row.pause > GOES_ON_S:
         wrong.append(f"no client had an answer for {row.pause:.0f} s")
     return wrong
+
+
+def newest(said: str) -> int:
+    """Return the newest wire version of a build, of a row's words for it: "this tree: 3 to 4"."""
+    return int(said.rpartition(" ")[2])
 
 
 def read(rows: bytes) -> list[UpgradeRow]:
