@@ -8,6 +8,7 @@ room, and dropped when the engine has been handed both outcome and release.  Han
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,6 +100,15 @@ class RoomEntry:
         return self.main, *self.main.takers
 
     @property
+    def reported(self) -> tuple[Any, ...]:
+        """Return all that `produced` changes here; a call that raises puts it back."""
+        return self.given, self.ends, self.full, self.ahead, self.layers, self.computed
+
+    @reported.setter
+    def reported(self, before: tuple[Any, ...]) -> None:
+        self.given, self.ends, self.full, self.ahead, self.layers, self.computed = before
+
+    @property
     def transfer(self) -> tuple[float, float] | None:
         """Begin and end of this prefill rank's transfer; None: it has no end, or nothing was written.
 
@@ -109,6 +119,15 @@ class RoomEntry:
         if self.cause is not Cause.NONE or not (self.computed and self.met and self.written):
             return None
         return begun, max(begun, self.written)
+
+    def report(self, tokens: int, layers: int, held: int, now: Callable[[], float]) -> None:
+        """Record what is computed, on the engine's thread: its next call is checked against it at once."""
+        if layers == held:
+            self.full = max(self.full, tokens)
+        else:
+            self.ahead, self.layers = tokens, layers
+        if self.full == self.tokens and not self.computed:
+            self.computed = now()
 
     def mark(self, tokens: int, layers: int, event: Any) -> None:
         """Record the event after which the KV of these first tokens and layers is in the pages.

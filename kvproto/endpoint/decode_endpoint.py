@@ -46,6 +46,7 @@ from kvproto.layout.cut import chunks, cut_at
 from kvproto.layout.plan import Plan
 from kvproto.layout.sharding import Layout
 from kvproto.loop.event_loop import Handlers
+from kvproto.loop.held_signals import HeldSignals
 from kvproto.observe.grant_ages import GrantAges
 from kvproto.protocol import effects as do
 from kvproto.protocol import events as ev
@@ -249,12 +250,14 @@ class DecodeEndpoint(Endpoint):
         if (known.tokens, known.announced) != (entry.tokens, group):
             told = f"{known.tokens} tokens at group {known.announced}"
             raise ArgumentError(f"{room} was announced with {told}, and is opened with {entry.tokens} at {group}")
-        known.announced, known.carried, known.ends, known.end_tables = 0, entry.carried, entry.ends, entry.end_tables
-        known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
-        if known.table is NO_TABLE:
-            # Page tables of one pass go to the device in one copy.
-            self._data.streams.put_off(known)
-        self._loop.call(begin)
+        with HeldSignals():  # whole or not at all, as a room that was not announced
+            known.announced, known.carried = 0, entry.carried
+            known.ends, known.end_tables = entry.ends, entry.end_tables
+            known.table, known.pages, known.given, known.placed = entry.table, entry.pages, entry.given, entry.placed
+            if known.table is NO_TABLE:
+                # Page tables of one pass go to the device in one copy.
+                self._data.streams.put_off(known)
+            self._loop.call(begin)
 
     @explained
     def resume_point(self, room: Room) -> ResumePoint:

@@ -50,6 +50,7 @@ from kvproto.io.kernels.base import Kernels, Pool
 from kvproto.io.kernels.current_device import use_device
 from kvproto.io.kernels.digesting import Cell, DigestingKernels, Place
 from kvproto.io.kernels.page_digests import page_digests
+from kvproto.loop.held_signals import HeldSignals
 from kvproto.loop.own_thread import SWITCH_S, OwnThread
 from kvproto.loop.rank_loop import Loop
 from kvproto.observe.durations import ROOM_BOUNDS, Durations
@@ -341,10 +342,12 @@ class Endpoint:
         entry.room, entry.opened = room, self._loop.clock.real()
         self._loop.check()
         self._attachment.need()
-        # After the check, since a loop that has broken would never hand the room out again.
-        self._entries[key] = entry
-        self._news.add(RoomOpened(room, entry.tokens))
-        self._loop.call(begin)
+        # Whole or not at all: an interrupt in between would leave a room that is open here, and unknown to the loop.
+        with HeldSignals():
+            # After the check, since a loop that has broken would never hand the room out again.
+            self._entries[key] = entry
+            self._news.add(RoomOpened(room, entry.tokens))
+            self._loop.call(begin)
 
     def _knows_room(self, key: int) -> bool:
         raise NotImplementedError

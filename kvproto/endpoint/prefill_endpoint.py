@@ -278,17 +278,7 @@ class PrefillEndpoint(Endpoint):
             raise ArgumentError(f"{room} still reads pages that were withdrawn: give others when `withdrawn` says so")
         held, tokens = self.pool.layers, operator.index(tokens)
         depth = need_layers(room, entry, tokens, layers, held)
-        # On the caller's thread: the copy of the page table runs before the loop learns of the tokens.
-        placed = self._data.streams.extend(entry, more) if len(more) else None
-        # After all that may raise: a call that is refused leaves rows and their tables as they were.
-        entry.ends = last
-        if depth == held:
-            # Set on the caller's thread, so that the engine's next call is checked against it at once.
-            entry.full = max(entry.full, tokens)
-        else:
-            entry.ahead, entry.layers = tokens, depth
-        if entry.full == entry.tokens and not entry.computed:
-            entry.computed = self._loop.clock.real()
+        placed, taken = None, entry.taken
 
         def begin() -> None:
             entry.placed = placed if placed is not None else entry.placed
@@ -305,9 +295,17 @@ class PrefillEndpoint(Endpoint):
             elif self._entries.get(room.key) is entry and entry.taken == taken:
                 self._happen(ev.TokensProduced(room.key, 0, tokens, depth))
 
-        taken = entry.taken
-
-        self._loop.call(begin)
+        before = entry.reported
+        try:
+            # On the caller's thread: the copy of the page table runs before the loop learns of the tokens.
+            placed = self._data.streams.extend(entry, more)
+            # After all that may raise: a call that is refused leaves rows and their tables as they were.
+            entry.ends = last
+            entry.report(tokens, depth, held, self._loop.clock.real)
+            self._loop.call(begin)
+        except BaseException:  # a signal's, too: an engine that repeats the call gives its pages once
+            entry.reported = before
+            raise
 
     @explained
     def withdraw(self, room: Room, upto: int) -> None:

@@ -1,0 +1,96 @@
+"""An engine repeats a call that a signal has interrupted, at any of its lines: no page is given twice."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+from support.stories import layout
+
+import kvproto
+from kvproto.errors import ArgumentError
+from kvproto.protocol.states import Cause
+from kvproto.room import Room
+from kvproto.verify.testing.pair import Pair
+
+TOKENS, HOME = 12, kvproto.__path__[0]
+CALLS = ["announce", "open announced", "open", "share", "open prefill", "first pages", "last pages", "withdraw"]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with Pair(layout(1), layout(1), chunk_tokens=8, pages=2048) as made:
+        yield made
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted(line: int, call: Callable[[], object]) -> bool:
+    """Make the call, with an interrupt at this line of it, and repeat it then; false: it has fewer lines."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(HOME):
+            return None
+        if event == "line":
+            left -= 1
+            if not left:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        with contextlib.suppress(ArgumentError):  # the room is open
+            call()
+    finally:
+        sys.settrace(before)
+    return left <= 0
+
+
+def calls_of(pair: Pair, room: Room, *, announced: bool) -> list[tuple[str, Callable[[], object]]]:
+    prefill, decode = pair.prefills[0], pair.decodes[0]
+    ours, theirs, tokens, _ = pair.tables[room]
+    name = Room(room.id + (1 << 32))
+    opened = "open announced" if announced else "open"
+    found: list[tuple[str, Callable[[], object]]] = [
+        ("announce", lambda: decode.announce(room, tokens)),
+        (opened, lambda: decode.open(room, tokens, theirs)), ("share", lambda: decode.share(room, name)),
+        ("open prefill", lambda: prefill.open(room, tokens)),
+        ("first pages", lambda: prefill.produced(room, 4, pages=ours[:1])),
+        ("withdraw", lambda: prefill.withdraw(room, 4)),
+        ("last pages", lambda: prefill.produced(room, tokens, pages=ours[1:])),
+        ("aux", lambda: prefill.aux(room, b"aux")),
+    ]  # fmt: skip
+    return found if announced else found[1:]
+
+
+@pytest.mark.parametrize("which", CALLS)
+def test_the_room_ends_well_whichever_line_is_interrupted(pair: Pair, which: str) -> None:
+    rooms, line, struck = list[Room](), 0, True
+    while struck:
+        line, struck = line + 1, False
+        rooms.append(room := pair.name(TOKENS))
+        for name, call in calls_of(pair, room, announced=which in CALLS[:2]):
+            if name == which:
+                struck = interrupted(line, call)
+            else:
+                call()
+            if name == "withdraw":
+                pair.pump(lambda room=room: pair.prefills[0].withdrawn(room))  # type: ignore[misc]
+        names = room, Room(room.id + (1 << 32))
+        pair.pump(lambda names=names: all(pair.releases["D", 0, each] for each in names))  # type: ignore[misc]
+        pair.pump(lambda room=room: pair.over(room))  # type: ignore[misc]
+    assert line > 10
+    assert {outcome.cause for outcome in pair.outcomes.values()} == {Cause.NONE}
+    pair.check(*rooms)
+    pair.rest()
