@@ -70,7 +70,7 @@ INTERFACES: dict[str, type] = {
 }  # fmt: skip
 #: what a call answers that does nothing
 NOTHING: dict[str, Callable[[], object]] = {
-    "transport.adopt": lambda: None, "transport.deregister": lambda: None, "transport.warm": lambda: False,
+    "transport.deregister": lambda: None, "transport.warm": lambda: False,
     "transport.disconnect": lambda: None, "transport.write": lambda: UNPOSTED,
     "transport.write_many": lambda: UNPOSTED, "transport.post": lambda: UNPOSTED, "transport.run": lambda: UNPOSTED,
     "transport.write_pages": lambda: UNPOSTED, "transport.drop_lists": lambda: None,
@@ -86,6 +86,7 @@ NOTHING: dict[str, Callable[[], object]] = {
 }  # fmt: skip
 #: calls whose answer is believed, and why there is none that would be nothing
 TRUSTED = {
+    "transport.adopt": "the thread that may call",
     "transport.register": "a region", "transport.endpoint": "a description", "transport.connect": "a peer",
     "transport.remote": "a region", "transport.prepare": "a prepared write", "transport.close": "all is quiescent",
     "transport.page_lists": "lists", "transport.successor": "a transport", "ranks.call": "a link",
