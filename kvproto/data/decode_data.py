@@ -208,7 +208,7 @@ class DecodeData:
             if effect.writers >> share.writer & 1:
                 part = plan.part(share.writer, index, cut)
                 parts.append((part.share, effect.offset + part.offset, part.nbytes))
-                nbytes += plan.kv_bytes(part.share, cut)
+                nbytes += part.nbytes
         launch = bind_chunk(self.kernels, "scatter", self.pool, entry, cut, parts, self.ring.parts)
         return ReadyLaunch(entry, plan, launch, effect.offset, effect.end, nbytes)
 
@@ -240,7 +240,7 @@ class DecodeData:
         assert entry.carried is not None
         plan, prefix = entry.carried
         cuts = Cut(0, entry.tokens - prefix), *((Cut(entry.tokens, 0, state=True),) if plan.state else ())
-        whole = sum(plan.kv_bytes(share, cut) for cut in cuts for share in plan.of(cut).writers(self.rank.index))
+        whole = sum(plan.part_bytes(share, cut) for cut in cuts for share in plan.of(cut).writers(self.rank.index))
         self.moved["pages"] += whole - entry.staged
 
     def send_pages(self, effect: do.TransmitPages) -> None:

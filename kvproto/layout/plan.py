@@ -207,14 +207,6 @@ class Plan:
             return self.of(cut).part_bytes(share, self._of_end(cut))
         return self._size(self._widths(share), cut)
 
-    def kv_bytes(self, share: Share, cut: Cut) -> int:
-        """Return the same without what aligns one cache's rows behind another's."""
-        if cut.state:
-            return self.of(cut).kv_bytes(share, self._of_end(cut))
-        tokens = _counted(cut)
-        rows = [each.last_rows(tokens) for each in self._ends] or [tokens]
-        return sum(width * count for width, count in zip(self._widths(share), rows, strict=True))
-
     def part_offset(self, reader: int, writer: int, cut: Cut) -> int:
         """Return the offset of the writer's part in the reader's grant of this cut."""
         if cut.state:
